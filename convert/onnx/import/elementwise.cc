@@ -1,0 +1,418 @@
+// Element by element: arithmetic, comparisons, logic, activations.
+
+#include <coracle/convert/onnx/dtypes.h>
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "families.h"
+#include "node_context.h"
+
+namespace coracle::onnx {
+namespace {
+
+// Whether a result of broadcasting the inputs has rank 0.
+bool AllScalars(const NodeContext& node) {
+  for (size_t i = 0; i < node.NumInputs(); ++i) {
+    if (node.HasInput(i) && !node.IsScalar(i)) return false;
+  }
+  return true;
+}
+
+// Before operator set 7 broadcasting had attributes of its own; from then on it is NumPy's, as the
+// elementwise ops do it with axis -1.
+void ImportBinary(NodeContext& node) {
+  node.Require(node.dtype(0) == node.dtype(1),
+               fmt::format("the inputs must have one dtype, got {} and {}", ToString(node.dtype(0)),
+                           ToString(node.dtype(1))));
+  node.Set(0, node.BinaryVia(node.row().maps_to, node.In(0), node.In(1)), AllScalars(node));
+}
+
+// A comparison or a logical op, whose result is bool.
+void ImportTest(NodeContext& node) {
+  node.Require(node.dtype(0) == node.dtype(1),
+               fmt::format("the inputs must have one dtype, got {} and {}", ToString(node.dtype(0)),
+                           ToString(node.dtype(1))));
+  node.Set(0, node.Binary(node.row().maps_to, node.In(0), node.In(1)), AllScalars(node));
+}
+
+void ImportUnary(NodeContext& node) {
+  node.Set(0, node.UnaryVia(node.row().maps_to, node.In(0)), node.IsScalar(0));
+}
+
+// One of several inputs of any shapes, combined from the left.
+Variable Combined(NodeContext& node, const std::string& type) {
+  Variable result = node.In(0);
+  for (size_t i = 1; i < node.NumInputs(); ++i) {
+    node.Require(node.dtype(i) == node.dtype(0), "the inputs must have one dtype");
+    result = node.BinaryVia(type, result, node.In(i));
+  }
+  return result;
+}
+
+void ImportVariadic(NodeContext& node) {
+  if (node.NumInputs() == 1) return node.SetSame(0, 0);
+  node.Set(0, Combined(node, node.row().maps_to), AllScalars(node));
+}
+
+void ImportMean(NodeContext& node) {
+  if (node.NumInputs() == 1) return node.SetSame(0, 0);
+  const Variable sum = Combined(node, "elementwise_add");
+  node.Set(0, sum / static_cast<double>(node.NumInputs()), AllScalars(node));
+}
+
+// C's fmod has the sign of X, elementwise_mod that of Y; of positive numbers they agree.
+void ImportMod(NodeContext& node) {
+  const Variable x = node.In(0), y = node.In(1);
+  if (!node.Flag("fmod", false)) {
+    node.Require(!IsFloating(x.dtype()), "attribute fmod must be 1 for floats");
+    return node.Set(0, node.BinaryVia("elementwise_mod", x, y), AllScalars(node));
+  }
+  const Variable rest =
+      node.BinaryVia("elementwise_mod", node.UnaryVia("abs", x), node.UnaryVia("abs", y));
+  node.Set(0, node.Binary("elementwise_mul", rest, node.UnaryVia("sign", x)), AllScalars(node));
+}
+
+// X decides the dtype of the result; integers beside floats are computed in float64.
+void ImportPow(NodeContext& node) {
+  const Variable x = node.In(0), y = node.In(1);
+  DType dtype = x.dtype();
+  if (!IsFloating(x.dtype()) && IsFloating(y.dtype())) dtype = DType::kFloat64;
+  if (!IsFloating(x.dtype()) && !IsFloating(y.dtype()) && SizeOf(y.dtype()) > SizeOf(dtype))
+    dtype = y.dtype();
+  const Variable power =
+      node.BinaryVia("elementwise_pow", node.Cast(x, dtype), node.Cast(y, dtype));
+  node.Set(0, node.Cast(power, x.dtype()), AllScalars(node));
+}
+
+void ImportNeg(NodeContext& node) {
+  node.Set(0, node.Unary("scale", node.In(0), {{"scale", -1.0f}}), node.IsScalar(0));
+}
+
+// Halves go to the even neighbour; the op round moves them away from 0. A half is twice a quarter,
+// whose rounding is unambiguous.
+void ImportRound(NodeContext& node) {
+  const Variable x = node.In(0);
+  const Variable half = node.Make(
+      "equal", {{"X", {(x - Floor(x)).name()}}, {"Y", {node.ScalarVar(x.dtype(), 0.5).name()}}});
+  const Variable even = node.Unary("round", x * 0.5) * 2.0;
+  node.Set(0, Where(half, even, node.Unary("round", x)), node.IsScalar(0));
+}
+
+// --- activations ---
+
+void ImportElu(NodeContext& node) {
+  node.Set(0, node.Unary("elu", node.In(0), {{"alpha", node.Float("alpha", 1.0f)}}),
+           node.IsScalar(0));
+}
+
+void ImportSelu(NodeContext& node) {
+  node.Set(0,
+           node.Unary("selu", node.In(0),
+                      {{"scale", node.Float("gamma", 1.05070102214813232421875f)},
+                       {"alpha", node.Float("alpha", 1.67326319217681884765625f)}}),
+           node.IsScalar(0));
+}
+
+// max(0, x) + min(0, alpha (e^(x / alpha) - 1)).
+void ImportCelu(NodeContext& node) {
+  const Variable x = node.In(0);
+  const double alpha = static_cast<double>(node.Float("alpha", 1.0f));
+  const Variable below = node.Unary("expm1", x / alpha) * alpha;
+  node.Set(0, Max(x, 0.0) + Min(below, 0.0), node.IsScalar(0));
+}
+
+void ImportLeakyRelu(NodeContext& node) {
+  node.Set(0, node.Unary("leaky_relu", node.In(0), {{"alpha", node.Float("alpha", 0.01f)}}),
+           node.IsScalar(0));
+}
+
+void ImportThresholdedRelu(NodeContext& node) {
+  node.Set(0,
+           node.Unary("thresholded_relu", node.In(0), {{"threshold", node.Float("alpha", 1.0f)}}),
+           node.IsScalar(0));
+}
+
+void ImportHardSigmoid(NodeContext& node) {
+  node.Set(0,
+           node.Unary("hard_sigmoid", node.In(0),
+                      {{"slope", node.Float("alpha", 0.2f)}, {"offset", node.Float("beta", 0.5f)}}),
+           node.IsScalar(0));
+}
+
+void ImportGelu(NodeContext& node) {
+  const bool tanh = node.OneOf("approximate", "none", {"none", "tanh"}) == "tanh";
+  node.Set(0, node.Unary("gelu", node.In(0), {{"approximate", tanh}}), node.IsScalar(0));
+}
+
+void ImportSwish(NodeContext& node) {
+  node.Set(0, node.Unary("swish", node.In(0), {{"beta", node.Float("alpha", 1.0f)}}),
+           node.IsScalar(0));
+}
+
+void ImportShrink(NodeContext& node) {
+  const double bias = static_cast<double>(node.Float("bias", 0.0f));
+  const double lambd = static_cast<double>(node.Float("lambd", 0.5f));
+  const DType own = node.dtype(0);
+  const DType dtype = IsFloating(own) ? own : DType::kFloat64;
+  const Variable x = node.Cast(node.In(0), dtype), zeros = ZerosLike(x);
+  const Variable lower = node.Binary("less_than", x, node.ScalarVar(dtype, -lambd));
+  const Variable upper = node.Binary("greater_than", x, node.ScalarVar(dtype, lambd));
+  const Variable shrunk = Where(lower, x + bias, Where(upper, x - bias, zeros));
+  node.Set(0, node.Cast(shrunk, own), node.IsScalar(0));
+}
+
+// log1p(x^2 / (1 + sqrt(x^2 + 1)) + |x|) with x's sign keeps the digits of small x.
+void ImportAsinh(NodeContext& node) {
+  const Variable x = node.In(0), magnitude = Abs(x), square = Square(x);
+  const Variable rest = square / (Sqrt(square + 1.0) + 1.0) + magnitude;
+  node.Set(0, Sign(x) * node.Unary("log1p", rest), node.IsScalar(0));
+}
+
+// log1p(t + sqrt(t^2 + 2 t)) with t = x - 1.
+void ImportAcosh(NodeContext& node) {
+  const Variable t = node.In(0) - 1.0;
+  node.Set(0, node.Unary("log1p", t + Sqrt(Square(t) + t * 2.0)), node.IsScalar(0));
+}
+
+// log1p(2 x / (1 - x)) / 2.
+void ImportAtanh(NodeContext& node) {
+  const Variable x = node.In(0);
+  node.Set(0, node.Unary("log1p", (x * 2.0) / (1.0 - x)) * 0.5, node.IsScalar(0));
+}
+
+bool IsOneForEachChannel(const Shape& slope, const Shape& x) {
+  if (x.rank() < 2 || slope.rank() != x.rank() - 1 || !slope.IsKnown()) return false;
+  return slope[0] == x[1] && slope.numel() == slope[0];
+}
+
+// The slope stretches to X as NumPy's arrays do, which prelu's modes express in part.
+void ImportPRelu(NodeContext& node) {
+  const Variable x = node.In(0), slope = node.In(1);
+  const bool one = slope.shape().IsKnown() && slope.shape().numel() == 1;
+  const bool floats = IsFloating(x.dtype());
+  if (floats && (one || IsOneForEachChannel(slope.shape(), x.shape()))) {
+    const Variable alpha = node.Reshape(slope, {one ? 1 : slope.shape()[0]});
+    return node.Set(0,
+                    node.Make("prelu", {{"X", {x.name()}}, {"Alpha", {alpha.name()}}},
+                              {{"mode", std::string(one ? "all" : "channel")}}),
+                    node.IsScalar(0));
+  }
+  node.Set(0, Max(x, 0.0) + Min(x, 0.0) * slope, node.IsScalar(0));
+}
+
+// A test of one tensor, whose result is bool.
+void ImportTestOfOne(NodeContext& node) {
+  node.Set(0, node.Unary(node.row().maps_to, node.In(0)), node.IsScalar(0));
+}
+
+void ImportIsInf(NodeContext& node) {
+  const bool negative = node.Flag("detect_negative", true);
+  const bool positive = node.Flag("detect_positive", true);
+  const Variable x = node.In(0), infinite = node.Unary("isinf_v2", x);
+  if (negative && positive) return node.Set(0, infinite, node.IsScalar(0));
+  const Variable zero = node.ScalarVar(x.dtype(), 0);
+  const Variable sign = positive   ? node.Binary("greater_than", x, zero)
+                        : negative ? node.Binary("less_than", x, zero)
+                                   : node.Binary("not_equal", x, x);
+  node.Set(0, node.Binary("logical_and", infinite, sign), node.IsScalar(0));
+}
+
+// The bounds as attrs (up to operator set 6) or inputs that may be absent; max wins over min.
+void ImportClip(NodeContext& node) {
+  const bool by_attr = node.opset() < 11;
+  Variable x = node.In(0);
+  if (by_attr) {
+    if (node.HasAttr("min"))
+      x = node.Binary("elementwise_max", x,
+                      node.ScalarVar(x.dtype(), static_cast<double>(node.Float("min", 0))));
+    if (node.HasAttr("max"))
+      x = node.Binary("elementwise_min", x,
+                      node.ScalarVar(x.dtype(), static_cast<double>(node.Float("max", 0))));
+  } else {
+    const bool known = node.HasInput(1) && node.HasInput(2) && node.Constant(1) && node.Constant(2);
+    if (known && x.dtype() == DType::kFloat32) {
+      const float min = node.KnownFloats(1, "min").at(0), max = node.KnownFloats(2, "max").at(0);
+      if (min <= max)
+        return node.Set(0, node.Unary("clip", x, {{"min", min}, {"max", max}}), node.IsScalar(0));
+    }
+    if (node.HasInput(1)) x = node.Binary("elementwise_max", x, node.In(1));
+    if (node.HasInput(2)) x = node.Binary("elementwise_min", x, node.In(2));
+  }
+  const bool same = by_attr ? !node.HasAttr("min") && !node.HasAttr("max")
+                            : !node.HasInput(1) && !node.HasInput(2);
+  same ? node.SetSame(0, 0) : node.Set(0, x, node.IsScalar(0));
+}
+
+Shape BroadcastShape(NodeContext& node) {
+  int rank = 0;
+  for (size_t i = 0; i < node.NumInputs(); ++i) rank = std::max(rank, node.In(i).shape().rank());
+  Shape out;
+  for (int k = 0; k < rank; ++k) {
+    int64_t dim = 1;
+    for (size_t i = 0; i < node.NumInputs(); ++i) {
+      const Shape& shape = node.In(i).shape();
+      const int at = k - (rank - shape.rank());
+      if (at < 0 || shape[at] == 1) continue;
+      node.Require(dim == 1 || dim == -1 || shape[at] == -1 || dim == shape[at],
+                   "the inputs' shapes cannot be broadcast");
+      if (dim == 1 || shape[at] != -1) dim = shape[at];
+    }
+    out.Append(dim);
+  }
+  return out;
+}
+
+void ImportWhere(NodeContext& node) {
+  node.Require(node.dtype(1) == node.dtype(2), "X and Y must have one dtype");
+  const Variable condition = node.In(0), x = node.In(1), y = node.In(2);
+  const bool same = condition.shape() == x.shape() && x.shape() == y.shape();
+  if (same) return node.Set(0, Where(condition, x, y), AllScalars(node));
+  const Shape shape = BroadcastShape(node);
+  if (shape.IsKnown()) {
+    return node.Set(0,
+                    Where(node.BroadcastTo(condition, shape), node.BroadcastTo(x, shape),
+                          node.BroadcastTo(y, shape)),
+                    AllScalars(node));
+  }
+  node.Refuse("inputs of several shapes that are not known");
+}
+
+}  // namespace
+
+// A row that maps to one op names its type, which the shared importers read.
+void AddElementwiseImporters(NodeImporters& importers) {
+  constexpr auto kMoves = Unsigned::kMoves, kWraps = Unsigned::kWraps;
+  for (const NodeImporter& row : std::initializer_list<NodeImporter>{
+           {.op_type = "Add",
+         .import = ImportBinary,
+         .maps_to = "elementwise_add",
+         .unsigneds = kWraps},
+           {.op_type = "Sub",
+           .import = ImportBinary,
+           .maps_to = "elementwise_sub",
+           .unsigneds = kWraps},
+           {.op_type = "Mul",
+           .import = ImportBinary,
+           .maps_to = "elementwise_mul",
+           .unsigneds = kWraps},
+           {.op_type = "Div",
+           .import = ImportBinary,
+           .maps_to = "elementwise_div",
+           .unsigneds = kMoves},
+           {.op_type = "Pow", .import = ImportPow, .maps_to = "elementwise_pow"},
+           {.op_type = "Mod",
+           .import = ImportMod,
+           .maps_to = "elementwise_mod",
+           .unsigneds = kMoves},
+           {.op_type = "BitwiseAnd",
+           .import = ImportBinary,
+           .maps_to = "bitwise_and",
+           .unsigneds = kMoves},
+           {.op_type = "BitwiseOr",
+           .import = ImportBinary,
+           .maps_to = "bitwise_or",
+           .unsigneds = kMoves},
+           {.op_type = "BitwiseXor",
+           .import = ImportBinary,
+           .maps_to = "bitwise_xor",
+           .unsigneds = kMoves},
+           {.op_type = "BitwiseNot",
+           .import = ImportUnary,
+           .maps_to = "bitwise_not",
+           .unsigneds = kWraps},
+           {.op_type = "And", .import = ImportTest, .maps_to = "logical_and"},
+           {.op_type = "Or", .import = ImportTest, .maps_to = "logical_or"},
+           {.op_type = "Xor", .import = ImportTest, .maps_to = "logical_xor"},
+           {.op_type = "Not", .since = 1, .import = ImportTestOfOne, .maps_to = "logical_not"},
+           {.op_type = "Equal", .import = ImportTest, .maps_to = "equal", .unsigneds = kMoves},
+           {.op_type = "Less", .import = ImportTest, .maps_to = "less_than", .unsigneds = kMoves},
+           {.op_type = "LessOrEqual",
+           .import = ImportTest,
+           .maps_to = "less_equal",
+           .unsigneds = kMoves},
+           {.op_type = "Greater",
+           .import = ImportTest,
+           .maps_to = "greater_than",
+           .unsigneds = kMoves},
+           {.op_type = "GreaterOrEqual",
+           .import = ImportTest,
+           .maps_to = "greater_equal",
+           .unsigneds = kMoves},
+           {.op_type = "Max",
+           .import = ImportVariadic,
+           .maps_to = "elementwise_max",
+           .unsigneds = kMoves},
+           {.op_type = "Min",
+           .import = ImportVariadic,
+           .maps_to = "elementwise_min",
+           .unsigneds = kMoves},
+           {.op_type = "Sum", .import = ImportVariadic, .maps_to = "elementwise_add"},
+           {.op_type = "Mean", .import = ImportMean, .maps_to = "elementwise_add, scale"},
+           {.op_type = "Where", .import = ImportWhere, .maps_to = "where", .unsigneds = kMoves},
+           {.op_type = "Clip",
+           .import = ImportClip,
+           .maps_to = "clip; elementwise_max, elementwise_min",
+           .unsigneds = kMoves},
+           {.op_type = "Abs",
+           .since = 6,
+           .import = ImportUnary,
+           .maps_to = "abs",
+           .unsigneds = kMoves},
+           {.op_type = "Neg", .since = 6, .import = ImportNeg, .maps_to = "scale"},
+           {.op_type = "Sign", .import = ImportUnary, .maps_to = "sign", .unsigneds = kMoves},
+           {.op_type = "Ceil", .since = 6, .import = ImportUnary, .maps_to = "ceil"},
+           {.op_type = "Floor", .since = 6, .import = ImportUnary, .maps_to = "floor"},
+           {.op_type = "Round", .import = ImportRound, .maps_to = "round, where (halves to even)"},
+           {.op_type = "Reciprocal", .since = 6, .import = ImportUnary, .maps_to = "reciprocal"},
+           {.op_type = "Sqrt", .since = 6, .import = ImportUnary, .maps_to = "sqrt"},
+           {.op_type = "Exp", .since = 6, .import = ImportUnary, .maps_to = "exp"},
+           {.op_type = "Log", .since = 6, .import = ImportUnary, .maps_to = "log"},
+           {.op_type = "Erf", .import = ImportUnary, .maps_to = "erf"},
+           {.op_type = "Sin", .import = ImportUnary, .maps_to = "sin"},
+           {.op_type = "Cos", .import = ImportUnary, .maps_to = "cos"},
+           {.op_type = "Tan", .import = ImportUnary, .maps_to = "tan"},
+           {.op_type = "Asin", .import = ImportUnary, .maps_to = "asin"},
+           {.op_type = "Acos", .import = ImportUnary, .maps_to = "acos"},
+           {.op_type = "Atan", .import = ImportUnary, .maps_to = "atan"},
+           {.op_type = "Sinh", .import = ImportUnary, .maps_to = "sinh"},
+           {.op_type = "Cosh", .import = ImportUnary, .maps_to = "cosh"},
+           {.op_type = "Tanh", .since = 6, .import = ImportUnary, .maps_to = "tanh"},
+           {.op_type = "Asinh", .since = 9, .import = ImportAsinh, .maps_to = "log1p, sqrt"},
+           {.op_type = "Acosh", .since = 9, .import = ImportAcosh, .maps_to = "log1p, sqrt"},
+           {.op_type = "Atanh", .since = 9, .import = ImportAtanh, .maps_to = "log1p"},
+           {.op_type = "Relu", .since = 6, .import = ImportUnary, .maps_to = "relu"},
+           {.op_type = "Sigmoid", .since = 6, .import = ImportUnary, .maps_to = "sigmoid"},
+           {.op_type = "Softplus", .since = 1, .import = ImportUnary, .maps_to = "softplus"},
+           {.op_type = "Softsign", .since = 1, .import = ImportUnary, .maps_to = "softsign"},
+           {.op_type = "Mish", .since = 18, .import = ImportUnary, .maps_to = "mish"},
+           {.op_type = "HardSwish", .since = 14, .import = ImportUnary, .maps_to = "hard_swish"},
+           {.op_type = "Elu", .since = 6, .import = ImportElu, .maps_to = "elu"},
+           {.op_type = "Selu", .since = 6, .import = ImportSelu, .maps_to = "selu"},
+           {.op_type = "Celu",
+           .since = 12,
+           .import = ImportCelu,
+           .maps_to = "expm1, elementwise_max, elementwise_min"},
+           {.op_type = "LeakyRelu", .since = 6, .import = ImportLeakyRelu, .maps_to = "leaky_relu"},
+           {.op_type = "ThresholdedRelu",
+           .since = 10,
+           .import = ImportThresholdedRelu,
+           .maps_to = "thresholded_relu"},
+           {.op_type = "PRelu",
+           .import = ImportPRelu,
+           .maps_to = "prelu; elementwise_max, elementwise_min"},
+           {.op_type = "HardSigmoid",
+           .since = 6,
+           .import = ImportHardSigmoid,
+           .maps_to = "hard_sigmoid"},
+           {.op_type = "Gelu", .since = 20, .import = ImportGelu, .maps_to = "gelu"},
+           {.op_type = "Swish", .since = 24, .import = ImportSwish, .maps_to = "swish"},
+           {.op_type = "Shrink", .since = 9, .import = ImportShrink, .maps_to = "where"},
+           {.op_type = "IsNaN", .since = 9, .import = ImportTestOfOne, .maps_to = "isnan_v2"},
+           {.op_type = "IsInf", .since = 10, .import = ImportIsInf, .maps_to = "isinf_v2"},
+       })
+    importers.Add(row);
+}
+
+}  // namespace coracle::onnx

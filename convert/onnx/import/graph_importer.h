@@ -1,0 +1,88 @@
+#pragma once
+// GraphImporter: imports the nodes of one graph (of the model, of a branch or loop, of a function's
+// body) and knows the values that they can name.
+
+#include <coracle/convert/onnx/tensors.h>
+#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/writer.h>
+
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "node_importers.h"
+#include "value.h"
+
+namespace coracle::onnx {
+
+// What all graphs of one import share.
+struct ImportState {
+  ImportState(ProgramDesc& program, const OpRegistry& ops, Scope* parameters, VarValues* folded,
+              TensorSource tensors);
+
+  ProgramDesc& program;
+  Writer writer;
+  Scope* parameters;  // values of the persistable variables; nullptr while constants are folded
+  VarValues* folded;  // where constants go while constants are folded
+  TensorSource tensors;
+  std::string name_base = {};  // new variables are called after the node's first output
+  int depth = 0;               // of functions and sub-graphs
+  // The value that an importer had to know and did not, when it threw.
+  std::string unknown_value = {};
+  std::unordered_map<std::string, const proto::onnx::FunctionProto*> functions = {};
+
+  // The variable that holds a constant, made where it has none.
+  Variable VarOf(Value& value, const std::string& name);
+};
+
+using Opsets = std::map<std::string, int64_t>;  // by domain
+
+class GraphImporter {
+ public:
+  // Names are looked up in `outer` too, if there is one.
+  GraphImporter(ImportState& state, Opsets opsets, GraphImporter* outer = nullptr)
+      : state_(state), opsets_(std::move(opsets)), outer_(outer) {}
+
+  ImportState& state() { return state_; }
+  const Opsets& opsets() const { return opsets_; }
+
+  // Throws kInvalidArgument for a name that this graph has.
+  void Define(const std::string& name, ValuePtr value);
+  ValuePtr Find(const std::string& name) const;                                // throws kNotFound
+  bool Has(const std::string& name) const { return values_.count(name) > 0; }  // of its own
+
+  // The initializers of `graph` as constants; `tensors` has their elements in their order.
+  void AddInitializers(const proto::onnx::GraphProto& graph, std::vector<Tensor> tensors);
+  const proto::onnx::NodeProto* last_node() const { return last_node_; }  // that was imported
+  void ImportNodes(const google::protobuf::RepeatedPtrField<proto::onnx::NodeProto>& nodes);
+
+ private:
+  void ImportNode(const proto::onnx::NodeProto& node);
+  void CallImporter(const proto::onnx::NodeProto& node, int64_t opset);
+  bool Fold(NodeContext& node);
+  void FinishOutputs(NodeContext& node, size_t first_var, size_t first_op);
+  void InlineFunction(const proto::onnx::NodeProto& node,
+                      const proto::onnx::FunctionProto& function);
+  std::vector<ValuePtr> InputsOf(const proto::onnx::NodeProto& node) const;
+  int64_t OpsetOf(const std::string& domain) const;
+
+  ImportState& state_;
+  Opsets opsets_;
+  GraphImporter* outer_;
+  const proto::onnx::NodeProto* last_node_ = nullptr;
+  std::unordered_map<std::string, ValuePtr> values_;
+};
+
+// `name`, or another one where that means something to files, passes or the executor.
+std::string UsableName(const std::string& name);
+// The domain as rows have it: "ai.onnx" is "".
+std::string PlainDomain(const std::string& domain);
+// The operator sets that a model or function imports, by domain. Throws kInvalidArgument unless
+// there is one of ONNX's own, and for one given twice with two versions.
+Opsets OpsetsOf(const google::protobuf::RepeatedPtrField<proto::onnx::OperatorSetIdProto>& imports);
+// Functions by "domain:name:overload".
+std::string FunctionKey(const std::string& domain, const std::string& name,
+                        const std::string& overload);
+
+}  // namespace coracle::onnx

@@ -1,0 +1,387 @@
+// Shapes changed and tensors cut, joined, repeated: Reshape, Squeeze, Concat, Slice, Expand, ...
+
+#include <coracle/convert/onnx/dtypes.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/operators/operators.h>
+#include <coracle/operators/rules/dims.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "families.h"
+#include "graph_importer.h"
+#include "node_context.h"
+
+namespace coracle::onnx {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+int32_t Clamped(int64_t value) {
+  return static_cast<int32_t>(std::clamp<int64_t>(value, std::numeric_limits<int32_t>::min(),
+                                                  std::numeric_limits<int32_t>::max()));
+}
+
+// A new tensor without elements, which may have any shape with a 0 in it.
+Variable EmptyTensor(NodeContext& node, DType dtype, const Shape& shape) {
+  return FillConstant(node.writer(), dtype, 0, shape);
+}
+
+// The number of elements of the vector that input i is: the rank of a shape.
+int LengthOf(NodeContext& node, size_t i, const char* what) {
+  if (const auto values = node.ConstantInts(i)) return static_cast<int>(values->size());
+  const Shape shape = node.shape(i);
+  node.Require(shape.rank() == 1, fmt::format("{} must be a vector", what));
+  if (shape[0] < 0) return static_cast<int>(node.KnownInts(i, what).size());
+  node.Require(shape[0] <= Shape::kMaxRank, fmt::format("{} is too long", what));
+  return static_cast<int>(shape[0]);
+}
+
+// --- one tensor in another shape ---
+
+void ReshapeTo(NodeContext& node, const Ints& wanted, bool allow_zero) {
+  const Variable x = node.In(0);
+  if (wanted.empty()) return node.Set(0, node.Reshape(x, {1}), true);
+  const bool has_zero = std::find(wanted.begin(), wanted.end(), 0) != wanted.end();
+  if (!has_zero || !allow_zero) return node.Set(0, node.Reshape(x, wanted));
+  if (!x.shape().IsKnown()) node.Refuse("attribute allowzero with an input of unknown shape");
+  node.Require(x.shape().numel() == 0 && *std::min_element(wanted.begin(), wanted.end()) == 0,
+               "a tensor with elements cannot have the shape that is asked for");
+  node.Set(0, EmptyTensor(node, x.dtype(), Shape(wanted)));
+}
+
+void ImportReshape(NodeContext& node) {
+  const bool allow_zero = node.opset() >= 14 && node.Flag("allowzero", false);
+  if (const auto wanted = node.ConstantInts(1)) return ReshapeTo(node, *wanted, allow_zero);
+  if (allow_zero) return ReshapeTo(node, node.KnownInts(1, "shape"), true);
+  const int rank = LengthOf(node, 1, "shape");
+  if (rank == 0) return ReshapeTo(node, {}, false);
+  const std::string out = node.NewName("reshape2");
+  const Variable x = node.In(0), shape = node.In(1);
+  node.writer().block().Var(out).SetShape(Shape(Ints(static_cast<size_t>(rank), -1)));
+  node.writer().Append("reshape2", {{"X", {x.name()}}, {"Shape", {shape.name()}}},
+                       {{"Out", {out}}, {"XShape", {out + ".xshape"}}});
+  node.Set(0, node.writer().Var(out));
+}
+
+void ImportFlatten(NodeContext& node) {
+  const int rank = node.rank(0);
+  int64_t axis = node.Int("axis", 1);
+  node.Require(axis >= -rank && axis <= rank,
+               fmt::format("attribute axis must lie in [{}, {}], got {}", -rank, rank, axis));
+  if (axis < 0) axis += rank;
+  const Variable x = node.In(0);
+  if (node.IsScalar(0)) return node.Set(0, node.Reshape(x, {1, 1}));
+  node.Set(0, node.WithXShape("flatten2", x, {{"axis", static_cast<int32_t>(axis)}}));
+}
+
+void ImportSqueeze(NodeContext& node) {
+  const Shape shape = node.shape(0);
+  auto axes = node.Axes("axes", 1, 12, shape.rank());
+  if (!axes) {
+    if (!shape.IsKnown()) node.Refuse("axes that are not given, for an input of unknown shape");
+    axes.emplace();
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (shape[i] == 1) axes->push_back(i);
+    }
+  }
+  for (int32_t axis : *axes) {
+    node.Require(shape[axis] == 1 || shape[axis] == -1,
+                 fmt::format("axis {} is {}, and only 1 can be dropped", axis, shape[axis]));
+  }
+  if (axes->empty()) return node.SetSame(0, 0);
+  if (static_cast<int>(axes->size()) == shape.rank())
+    return node.Set(0, node.Reshape(node.In(0), {1}), true);
+  node.Set(0, node.WithXShape("squeeze2", node.In(0), {{"axes", *axes}}));
+}
+
+void ImportUnsqueeze(NodeContext& node) {
+  std::optional<Ints> given =
+      node.opset() < 13 ? node.attributes().Ints("axes") : node.KnownInts(1, "axes");
+  node.Require(given.has_value(), "attribute axes is missing");
+  const int rank = node.rank(0) + static_cast<int>(given->size());
+  std::vector<int32_t> axes;
+  for (int64_t axis : *given) axes.push_back(node.Axis(axis, rank));
+  std::sort(axes.begin(), axes.end());
+  node.Require(std::adjacent_find(axes.begin(), axes.end()) == axes.end(),
+               "an axis is given twice");
+  if (axes.empty()) return node.SetSame(0, 0);
+  if (node.IsScalar(0)) return node.Set(0, node.Reshape(node.In(0), Ints(axes.size(), 1)));
+  node.Set(0, node.WithXShape("unsqueeze2", node.In(0), {{"axes", axes}}));
+}
+
+void ImportTranspose(NodeContext& node) {
+  const int rank = node.rank(0);
+  Ints perm;
+  for (int i = rank - 1; i >= 0; --i) perm.push_back(i);
+  perm = node.Ints("perm", perm);
+  node.Require(static_cast<int>(perm.size()) == rank,
+               fmt::format("attribute perm must have {} axes", rank));
+  if (rank == 0) return node.SetSame(0, 0);
+  std::vector<int32_t> axes;
+  for (int64_t axis : perm) axes.push_back(node.Axis(axis, rank));
+  node.Set(0, node.Transpose(node.In(0), axes));
+}
+
+// --- several tensors ---
+
+void ImportConcat(NodeContext& node) {
+  const int32_t axis = node.Axis(node.Int("axis"), node.rank(0));
+  const std::vector<Variable> x = node.AllInputs();
+  node.Set(0, node.Make("concat", {{"X", variable_functions::NamesOf(x)}}, {{"axis", axis}}));
+}
+
+// The sizes of the parts; {} for equal ones of a dimension that is not known.
+Ints Sections(NodeContext& node, int64_t dim) {
+  if (node.opset() < 13) {
+    if (const auto sizes = node.attributes().Ints("split")) return *sizes;
+  } else if (node.HasInput(1)) {
+    return node.KnownInts(1, "split");
+  }
+  const auto parts = static_cast<int64_t>(node.NumOutputs());
+  if (node.opset() >= 18) {
+    const int64_t num = node.Int("num_outputs");
+    node.Require(num == parts,
+                 fmt::format("attribute num_outputs is {}, and there are {} outputs", num, parts));
+  }
+  if (dim < 0) return {};
+  if (node.opset() < 18) {
+    node.Require(dim % parts == 0,
+                 fmt::format("{} cannot be split into {} equal parts", dim, parts));
+  }
+  const int64_t size = (dim + parts - 1) / parts;  // the last part may be smaller
+  Ints sizes(static_cast<size_t>(parts), size);
+  for (int64_t rest = dim; int64_t & part : sizes) {
+    part = std::min(part, rest);
+    rest -= part;
+  }
+  return sizes;
+}
+
+void ImportSplit(NodeContext& node) {
+  const int32_t axis = node.Axis(node.Int("axis", 0), node.rank(0));
+  const Ints sizes = Sections(node, node.shape(0)[axis]);
+  node.Require(sizes.empty() || sizes.size() == node.NumOutputs(),
+               fmt::format("{} parts for {} outputs", sizes.size(), node.NumOutputs()));
+  std::vector<std::string> names;
+  for (size_t i = 0; i < node.NumOutputs(); ++i) names.push_back(node.NewName("split"));
+  AttrList attrs = {{"axis", axis}};
+  std::vector<int32_t> sections;
+  for (int64_t size : sizes) {
+    node.Require(size >= 0, "a part must not have a negative size");
+    sections.push_back(Clamped(size));
+  }
+  if (sizes.empty())
+    attrs.push_back({"num", static_cast<int32_t>(names.size())});
+  else
+    attrs.push_back({"sections", sections});
+  node.writer().Append("split", {{"X", {node.In(0).name()}}}, {{"Out", names}}, attrs);
+  for (size_t i = 0; i < names.size(); ++i) node.Set(i, node.writer().Var(names[i]));
+}
+
+// --- Slice ---
+
+struct SliceBounds {
+  std::vector<int32_t> axes, steps;
+  std::optional<Ints> starts, ends;  // std::nullopt: inputs 1 and 2 say them when the program runs
+};
+
+SliceBounds SliceAttrs(NodeContext& node) {
+  SliceBounds bounds;
+  bounds.starts = node.attributes().Ints("starts");
+  bounds.ends = node.attributes().Ints("ends");
+  node.Require(bounds.starts && bounds.ends, "attributes starts and ends must be given");
+  Ints axes(bounds.starts->size());
+  for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int64_t>(i);
+  for (int64_t axis : node.Ints("axes", axes)) bounds.axes.push_back(node.Axis(axis, node.rank(0)));
+  bounds.steps.assign(bounds.axes.size(), 1);
+  return bounds;
+}
+
+SliceBounds SliceInputs(NodeContext& node) {
+  SliceBounds bounds;
+  const auto count = static_cast<size_t>(LengthOf(node, 1, "starts"));
+  if (node.HasInput(3)) {
+    for (int64_t axis : node.KnownInts(3, "axes"))
+      bounds.axes.push_back(node.Axis(axis, node.rank(0)));
+  } else {
+    for (size_t i = 0; i < count; ++i)
+      bounds.axes.push_back(node.Axis(static_cast<int64_t>(i), node.rank(0)));
+  }
+  bounds.steps.assign(count, 1);
+  if (node.HasInput(4)) {
+    bounds.steps.clear();
+    for (int64_t step : node.KnownInts(4, "steps")) bounds.steps.push_back(Clamped(step));
+  }
+  bounds.starts = node.ConstantInts(1);
+  bounds.ends = node.ConstantInts(2);
+  node.Require(bounds.axes.size() == count && bounds.steps.size() == count,
+               "starts, axes and steps must be equally long");
+  return bounds;
+}
+
+void ImportSlice(NodeContext& node) {
+  const SliceBounds bounds = node.opset() < 10 ? SliceAttrs(node) : SliceInputs(node);
+  if (bounds.axes.empty()) return node.SetSame(0, 0);
+  node.Require(std::count(bounds.steps.begin(), bounds.steps.end(), 0) == 0,
+               "a step must not be 0");
+  const bool plain =
+      std::all_of(bounds.steps.begin(), bounds.steps.end(), [](int32_t step) { return step == 1; });
+  AttrList attrs = {{"axes", bounds.axes}};
+  SlotList inputs = {{"Input", {node.In(0).name()}}};
+  const auto add = [&](const std::optional<Ints>& values, const char* attr, const char* slot,
+                       size_t input) {
+    if (!values) return inputs.push_back({slot, {node.In(input).name()}});
+    std::vector<int32_t> clamped;
+    for (int64_t value : *values) clamped.push_back(Clamped(value));
+    attrs.push_back({attr, clamped});
+  };
+  add(bounds.starts, "starts", "StartsTensor", 1);
+  add(bounds.ends, "ends", "EndsTensor", 2);
+  if (!plain) attrs.push_back({"strides", bounds.steps});
+  node.Set(0, node.Make(plain ? "slice" : "strided_slice", std::move(inputs), std::move(attrs)));
+}
+
+// --- tensors made larger ---
+
+void ImportExpand(NodeContext& node) {
+  const Variable x = node.In(0);
+  const auto wanted = node.ConstantInts(1);
+  if (!wanted) {
+    // Both may stretch, so that a tensor of the shape broadcasts with x.
+    if (LengthOf(node, 1, "shape") == 0) return node.SetSame(0, 0);
+    const Variable ones = node.Make("fill_constant", {{"ShapeTensor", {node.In(1).name()}}},
+                                    FillAttrs({1}, x.dtype(), 1));
+    const std::string out = node.NewName("expand"), other = node.NewName("unused");
+    node.writer().Append("broadcast_tensors", {{"X", {x.name(), ones.name()}}},
+                         {{"Out", {out, other}}});
+    return node.Set(0, node.writer().Var(out));
+  }
+  if (wanted->empty()) return node.SetSame(0, 0);
+  const int rank = std::max(node.rank(0), static_cast<int>(wanted->size()));
+  std::vector<int32_t> shape(static_cast<size_t>(rank), -1);
+  for (int i = 0; i < rank; ++i) {
+    const int at_x = i - rank + x.shape().rank(), at = i - rank + static_cast<int>(wanted->size());
+    const int64_t dim = at < 0 ? 1 : (*wanted)[static_cast<size_t>(at)];
+    node.Require(dim >= 0, "a dimension must not be negative");
+    if (dim != 1 || at_x < 0) shape[static_cast<size_t>(i)] = Clamped(dim);
+  }
+  node.Set(0, node.Unary("expand_v2", x, {{"shape", shape}}));
+}
+
+void ImportTile(NodeContext& node) {
+  const Variable x = node.In(0);
+  const auto repeats = node.ConstantInts(1);
+  if (node.IsScalar(0)) return node.SetSame(0, 0);
+  if (!repeats) {
+    return node.Set(0,
+                    node.Make("tile", {{"X", {x.name()}}, {"RepeatTimes", {node.In(1).name()}}}));
+  }
+  node.Require(static_cast<int>(repeats->size()) == node.rank(0),
+               "repeats must have a number for each dimension");
+  Shape shape = node.shape(0);
+  std::vector<int32_t> times;
+  for (int i = 0; i < shape.rank(); ++i) {
+    const int64_t n = (*repeats)[static_cast<size_t>(i)];
+    node.Require(n >= 0, "repeats must not be negative");
+    times.push_back(Clamped(n));
+    if (shape[i] >= 0) shape[i] = MulDims(shape[i], n);
+  }
+  if (std::count(times.begin(), times.end(), 0) == 0)
+    return node.Set(0, node.Unary("tile", x, {{"repeat_times", times}}));
+  if (!shape.IsKnown()) node.Refuse("repeats of 0 of a tensor of unknown shape");
+  node.Set(0, EmptyTensor(node, x.dtype(), shape));
+}
+
+// --- tensors made ---
+
+void ImportConstantOfShape(NodeContext& node) {
+  Tensor value = Tensor::Full<float>({1}, 0);
+  int data_type = ToDataType(DType::kFloat32);
+  if (const auto* proto = node.attributes().Tensor("value")) {
+    value = ParseTensorProto(*proto, node.graph().state().tensors);
+    data_type = proto->data_type();
+    node.Require(value.numel() == 1, "attribute value must have one element");
+  }
+  const bool whole = !IsFloating(value.dtype());
+  const Tensor wide = value.Cast(whole ? DType::kInt64 : DType::kFloat64);
+  AttrList attrs = {{"dtype", static_cast<int32_t>(value.dtype())}};
+  attrs.push_back({"str_value", whole ? fmt::format("{}", wide.data<int64_t>()[0])
+                                      : fmt::format("{}", wide.data<double>()[0])});
+  const int rank = LengthOf(node, 0, "the shape");
+  SlotList inputs;
+  if (const auto shape = node.ConstantInts(0))
+    attrs.push_back({"shape", shape->empty() ? Ints{1} : *shape});
+  else if (rank == 0)
+    attrs.push_back({"shape", Ints{1}});
+  else
+    inputs.push_back({"ShapeTensor", {node.In(0).name()}});
+  node.SetValue(0, {.var = node.Make("fill_constant", std::move(inputs), std::move(attrs)),
+                    .data_type = data_type,
+                    .scalar = rank == 0});
+}
+
+void ImportRange(NodeContext& node) {
+  const DType own = node.dtype(0), dtype = node.ComputeDType("range", own);
+  const auto start = node.ConstantFloats(0), limit = node.ConstantFloats(1),
+             delta = node.ConstantFloats(2);
+  if (start && limit && delta) {
+    node.Require((*delta)[0] != 0, "delta must not be 0");
+    const bool none = (*delta)[0] > 0 ? (*start)[0] >= (*limit)[0] : (*start)[0] <= (*limit)[0];
+    if (none) return node.SetConstant(0, Tensor(own, {0}));
+  }
+  const auto in = [&](size_t i) { return node.Cast(node.In(i), dtype).name(); };
+  const Variable out =
+      node.Make("range", {{"Start", {in(0)}}, {"End", {in(1)}}, {"Step", {in(2)}}});
+  node.Set(0, node.Cast(out, own));
+}
+
+}  // namespace
+
+void AddShapeImporters(NodeImporters& importers) {
+  constexpr auto kMoves = Unsigned::kMoves;
+  for (const NodeImporter& row : std::initializer_list<NodeImporter>{
+           {.op_type = "Reshape",
+         .import = ImportReshape,
+         .maps_to = "reshape2",
+         .unsigneds = kMoves},
+           {.op_type = "Flatten",
+           .import = ImportFlatten,
+           .maps_to = "flatten2",
+           .unsigneds = kMoves},
+           {.op_type = "Squeeze",
+           .import = ImportSqueeze,
+           .maps_to = "squeeze2",
+           .unsigneds = kMoves},
+           {.op_type = "Unsqueeze",
+           .import = ImportUnsqueeze,
+           .maps_to = "unsqueeze2",
+           .unsigneds = kMoves},
+           {.op_type = "Transpose",
+           .import = ImportTranspose,
+           .maps_to = "transpose2",
+           .unsigneds = kMoves},
+           {.op_type = "Concat", .import = ImportConcat, .maps_to = "concat", .unsigneds = kMoves},
+           {.op_type = "Split", .import = ImportSplit, .maps_to = "split", .unsigneds = kMoves},
+           {.op_type = "Slice",
+           .import = ImportSlice,
+           .maps_to = "slice; strided_slice",
+           .unsigneds = kMoves},
+           {.op_type = "Expand",
+           .since = 8,
+           .import = ImportExpand,
+           .maps_to = "expand_v2; broadcast_tensors",
+           .unsigneds = kMoves},
+           {.op_type = "Tile", .import = ImportTile, .maps_to = "tile", .unsigneds = kMoves},
+           {.op_type = "ConstantOfShape",
+           .since = 9,
+           .import = ImportConstantOfShape,
+           .maps_to = "fill_constant"},
+           {.op_type = "Range", .since = 11, .import = ImportRange, .maps_to = "range"},
+       })
+    importers.Add(row);
+}
+
+}  // namespace coracle::onnx

@@ -1,0 +1,282 @@
+#include "onnx_import.h"
+
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/feed_fetch.h>
+#include <coracle/operators/operators.h>
+#include <coracle/proto/onnx.pb.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "onnx/dtypes.h"
+#include "onnx/import/graph_importer.h"
+#include "onnx/model_file.h"
+
+namespace coracle {
+namespace {
+
+using onnx::GraphImporter;
+using onnx::ImportState;
+using onnx::Value;
+using proto::onnx::ModelProto;
+using proto::onnx::TypeProto;
+using proto::onnx::ValueInfoProto;
+
+// The import of one model.
+class ModelImporter {
+ public:
+  ModelImporter(onnx::OnnxModelFile& file, Scope& scope, const OnnxImportOptions& options)
+      : file_(file),
+        model_(file.model),
+        options_(options),
+        state_(result_.program, options.ops ? *options.ops : DefaultOps(), &scope, nullptr,
+               file.source),
+        graph_(state_, onnx::OpsetsOf(file.model.opset_import())) {}
+
+  InferenceModel Run() {
+    for (const auto& function : model_.functions()) {
+      state_.functions[onnx::FunctionKey(function.domain(), function.name(), function.overload())] =
+          &function;
+    }
+    graph_.AddInitializers(model_.graph(), std::move(file_.initializers));
+    for (const ValueInfoProto& input : model_.graph().input()) AddInput(input);
+    CheckOptions();
+    graph_.ImportNodes(model_.graph().node());
+    state_.name_base.clear();
+    std::vector<std::string> fetches;
+    for (const ValueInfoProto& output : model_.graph().output())
+      fetches.push_back(OutputOf(output));
+    if (fetches.empty()) ThrowInvalid("the graph has no output");
+    MarkParameters();
+    SetFeedsAndFetches(result_.program, feeds_, fetches);
+    result_.feed_names = feeds_;
+    result_.fetch_names = std::move(fetches);
+    return std::move(result_);
+  }
+
+  ProgramDesc RunInputs() {
+    graph_.AddInitializers(model_.graph(), std::move(file_.initializers));
+    for (const ValueInfoProto& input : model_.graph().input()) AddInput(input);
+    SetFeedsAndFetches(result_.program, feeds_, {});
+    return std::move(result_.program);
+  }
+
+  // After an Error: the inputs whose values the node must have known, none if it was for another
+  // reason.
+  std::set<std::string> NeededInputs() const {
+    if (state_.unknown_value.empty()) return {};
+    std::unordered_map<std::string, const proto::onnx::NodeProto*> writers;
+    for (const auto& node : model_.graph().node()) {
+      for (const std::string& output : node.output()) writers[output] = &node;
+    }
+    // A value of a sub-graph or function may come from anything that the node reads.
+    std::vector<std::string> open = {state_.unknown_value};
+    if (const auto* node = graph_.last_node(); node && !writers.count(open[0]))
+      open.insert(open.end(), node->input().begin(), node->input().end());
+    std::set<std::string> seen, needed;
+    while (!open.empty()) {
+      const std::string name = open.back();
+      open.pop_back();
+      if (!seen.insert(name).second) continue;
+      const bool is_input =
+          std::find(input_names_.begin(), input_names_.end(), name) != input_names_.end();
+      if (is_input) needed.insert(name);
+      const auto writer = writers.find(name);
+      if (writer == writers.end()) continue;
+      open.insert(open.end(), writer->second->input().begin(), writer->second->input().end());
+    }
+    return needed;
+  }
+
+ private:
+  Shape ShapeOf(const ValueInfoProto& input, const TypeProto::Tensor& type) {
+    const auto given = options_.input_shapes.find(input.name());
+    if (!type.has_shape()) {
+      if (given != options_.input_shapes.end()) return given->second;
+      throw Error(ErrorCode::kUnimplemented,
+                  fmt::format("the input {} has no shape, not even a rank; give it one",
+                              Quote(input.name())));
+    }
+    Shape shape;
+    for (const auto& dim : type.shape().dim()) {
+      const bool known = dim.has_dim_value() && dim.dim_value() >= 0;
+      shape.Append(known ? dim.dim_value() : -1);
+    }
+    if (given == options_.input_shapes.end() || shape.rank() == 0) return shape;
+    if (!shape.CompatibleWith(given->second)) {
+      ThrowInvalid(fmt::format("the input {} is {} in the model, and cannot be {}",
+                               Quote(input.name()), shape.ToString(), given->second.ToString()));
+    }
+    return given->second;
+  }
+
+  void AddInput(const ValueInfoProto& input) {
+    if (graph_.Has(input.name())) return;  // an initializer: a constant
+    input_names_.push_back(input.name());
+    if (!input.type().has_tensor_type()) {
+      throw Error(ErrorCode::kUnimplemented,
+                  fmt::format("the input {} is no tensor, and only tensors can be fed",
+                              Quote(input.name())));
+    }
+    const TypeProto::Tensor& type = input.type().tensor_type();
+    const std::optional<DType> dtype = onnx::FromDataType(type.elem_type());
+    if (!dtype) {
+      throw Error(ErrorCode::kUnimplemented,
+                  fmt::format("the input {} is {}, which no dtype holds", Quote(input.name()),
+                              onnx::DataTypeName(type.elem_type())));
+    }
+    const Shape shape = ShapeOf(input, type);
+    if (AddKnownInput(input, *dtype, shape)) return;
+    BlockDesc& root = result_.program.Root();
+    VarDesc& var = root.Var(result_.program.FreeName(onnx::UsableName(input.name())));
+    var.SetMeta({VarType::kLoDTensor, *dtype, shape.rank() == 0 ? Shape{1} : shape, 0});
+    var.SetNeedCheckFeed(true);
+    auto value = std::make_shared<Value>();
+    value->var = state_.writer.Var(root, var);
+    value->data_type = type.elem_type();
+    value->scalar = shape.rank() == 0;
+    graph_.Define(input.name(), std::move(value));
+    feeds_.push_back(var.name());
+  }
+
+  // False where no value is given.
+  bool AddKnownInput(const ValueInfoProto& input, DType dtype, const Shape& shape) {
+    const auto given = options_.input_values.find(input.name());
+    if (given == options_.input_values.end()) return false;
+    const Tensor& tensor = given->second;
+    const Shape stored = shape.rank() == 0 ? Shape{1} : shape;
+    if (tensor.dtype() != dtype || !stored.CompatibleWith(tensor.shape())) {
+      ThrowInvalid(fmt::format("the input {} is {}{} in the model, and cannot be {}",
+                               Quote(input.name()), ToString(dtype), shape.ToString(),
+                               tensor.ToString()));
+    }
+    auto value = std::make_shared<Value>();
+    value->constant = tensor;
+    value->data_type = input.type().tensor_type().elem_type();
+    value->scalar = shape.rank() == 0;
+    graph_.Define(input.name(), std::move(value));
+    return true;
+  }
+
+  void CheckOptions() const {
+    for (const auto& entry : options_.input_shapes) CheckIsInput(entry.first);
+    for (const auto& entry : options_.input_values) CheckIsInput(entry.first);
+  }
+
+  void CheckIsInput(const std::string& name) const {
+    if (std::find(input_names_.begin(), input_names_.end(), name) != input_names_.end()) return;
+    throw Error(ErrorCode::kNotFound, fmt::format("{} is no input of the model{}", Quote(name),
+                                                  DidYouMean(name, input_names_)));
+  }
+
+  // Of the output's name where that is free, so that what is fetched is called as in ONNX.
+  std::string OutputOf(const ValueInfoProto& output) {
+    const onnx::ValuePtr value = graph_.Find(output.name());
+    if (!value || value->is_sequence) {
+      throw Error(ErrorCode::kUnimplemented,
+                  fmt::format("the output {} is no tensor, and only tensors can be fetched",
+                              Quote(output.name())));
+    }
+    const Variable var = state_.VarOf(*value, output.name());
+    const std::string wanted = onnx::UsableName(output.name());
+    if (var.name() == wanted && !var.desc().persistable()) return wanted;
+    return state_.writer.Into(result_.program.FreeName(wanted), "assign", {{"X", {var.name()}}})
+        .name();
+  }
+
+  // What ops write (the statistics of a batch_norm) is no parameter.
+  void MarkParameters() {
+    BlockDesc& root = result_.program.Root();
+    for (size_t i = 0; i < root.NumVars(); ++i) {
+      VarDesc& var = root.var(i);
+      if (var.is_parameter() && !root.Uses(var.name()).writers.empty()) var.SetIsParameter(false);
+    }
+  }
+
+  onnx::OnnxModelFile& file_;
+  const ModelProto& model_;
+  const OnnxImportOptions& options_;
+  InferenceModel result_;
+  ImportState state_;
+  GraphImporter graph_;
+  std::vector<std::string> feeds_, input_names_;
+};
+
+// Moves what an import made to where it is wanted: nothing if it fails.
+void MoveInto(Scope& from, Scope& to) {
+  for (const std::string& name : from.LocalNames()) to.Var(name) = std::move(from.Var(name));
+}
+
+// With `needed`, says after an Error which inputs' values would help.
+InferenceModel Import(onnx::OnnxModelFile file, const std::string& source, Scope& scope,
+                      const OnnxImportOptions& options, std::set<std::string>* needed) {
+  Scope values;
+  ModelImporter importer(file, values, options);
+  try {
+    InferenceModel result = importer.Run();
+    MoveInto(values, scope);
+    return result;
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& e) {
+    if (needed) *needed = importer.NeededInputs();
+    throw e.WithPrefix(source);
+  }
+}
+
+// Adds what the failed import lacked; false where nothing is left to add.
+bool AddKnown(const std::set<std::string>& needed, const std::map<std::string, Tensor>& inputs,
+              OnnxImportOptions* options) {
+  bool added = false;
+  for (const std::string& name : needed) {
+    const auto given = inputs.find(name);
+    if (given != inputs.end()) added |= options->input_values.insert(*given).second;
+  }
+  return added;
+}
+
+// The shapes of the inputs that the model does not know; of rank 0 is only known what the model
+// says.
+void AddShapes(const std::map<std::string, Tensor>& inputs, OnnxImportOptions* options) {
+  for (const auto& [name, tensor] : inputs) options->input_shapes.emplace(name, tensor.shape());
+}
+
+}  // namespace
+
+InferenceModel ImportOnnx(const std::string& path, Scope& scope, const OnnxImportOptions& options) {
+  return Import(onnx::ReadOnnxModel(path), path, scope, options, nullptr);
+}
+
+InferenceModel ImportOnnxFor(const std::string& path, const std::map<std::string, Tensor>& inputs,
+                             Scope& scope, const OnnxImportOptions& given) {
+  OnnxImportOptions options = given;
+  bool shapes = false;
+  while (true) {
+    std::set<std::string> needed;
+    try {
+      return Import(onnx::ReadOnnxModel(path), path, scope, options, &needed);
+    } catch (const Error& e) {
+      if (AddKnown(needed, inputs, &options)) continue;
+      if (shapes || e.code() != ErrorCode::kUnimplemented) throw;
+      AddShapes(inputs, &options);
+      shapes = true;
+    }
+  }
+}
+
+ProgramDesc OnnxInputs(const std::string& path) {
+  onnx::OnnxModelFile file = onnx::ReadOnnxModel(path);
+  Scope values;
+  const OnnxImportOptions options;
+  return ModelImporter(file, values, options).RunInputs();
+}
+
+InferenceModel ParseOnnx(std::string_view bytes, const std::string& source, Scope& scope,
+                         const OnnxImportOptions& options) {
+  return Import(onnx::ParseOnnxModel(bytes, source), source, scope, options, nullptr);
+}
+
+}  // namespace coracle
