@@ -1,3 +1,4 @@
+#include <coracle/convert/onnx_export.h>
 #include <coracle/edit/paddle_fields.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -8,7 +9,11 @@
 
 #include "commands.h"
 #include "flags.h"
+#include "model_files.h"
 #include "program_input.h"
+#include "run_input.h"
+
+DEFINE_int32(opset, 17, "`NUMBER` of the opset of an ONNX model");
 
 namespace coracle::tools {
 namespace {
@@ -38,20 +43,32 @@ void TellLosses(const std::vector<LeftOut>& left_out, const ProgramDesc& program
              "Paddle has no op of these types and cannot run the program: " + Names(types));
 }
 
-void RequireOut(const std::string& out) {
-  if (out.ends_with(".onnx")) {
-    throw UsageError(
-        fmt::format("OUT must end in .pb or .pdmodel (binary) or in .pbtxt or .txt (text), got {}; "
-                    "no ONNX is written: convert to .pdmodel with --compat=paddle, and that with "
-                    "paddle2onnx",
-                    Quote(out, 300)));
+bool IsOnnx(const std::string& path) { return path.ends_with(".onnx"); }
+
+// The program with its parameters, from beside it or from --params, as an ONNX model.
+void WriteOnnx(const std::string& in, const std::string& out) {
+  if (!FLAGS_compat.empty()) throw UsageError("--compat is for programs, and OUT is an ONNX model");
+  const ModelFiles model = ReadModel(in, FLAGS_params);
+  if (!model.has_values) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{} has no parameters beside it, which ONNX models hold; "
+                            "--params=DIR or --params=FILE gives them",
+                            Shown(in)));
   }
-  RequireProgramName("OUT", out);
+  RefuseOwnFiles(model.read, {out});
+  OnnxExportOptions options;
+  options.opset = FLAGS_opset;
+  ExportOnnx(out, model.program, model.values, options);
 }
 
 int RunConvert(const std::vector<std::string>& args) {
   RequireArgs(args, 2, 2, "IN and OUT");
-  RequireOut(args[1]);
+  if (FLAGS_opset < kLeastOnnxOpset || FLAGS_opset > kLatestOnnxOpset) {
+    throw UsageError(fmt::format("--opset lies between {} and {}, got {}", kLeastOnnxOpset,
+                                 kLatestOnnxOpset, FLAGS_opset));
+  }
+  if (IsOnnx(args[1])) return WriteOnnx(args[0], args[1]), 0;
+  RequireProgramName("OUT", args[1]);
   if (!FLAGS_compat.empty() && FLAGS_compat != "paddle")
     throw UsageError("--compat is paddle, got " + Quote(FLAGS_compat));
   ProgramDesc program = ReadAnyProgram(args[0]);
@@ -64,12 +81,13 @@ int RunConvert(const std::vector<std::string>& args) {
 
 Command ConvertCommand() {
   return {"convert",
-          "rewrites a program as binary (.pb, .pdmodel) or text (.pbtxt, .txt)",
-          "convert IN OUT [--compat=paddle]",
+          "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx)",
+          "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17]",
           "  coracle convert inference.pdmodel model.pbtxt\n"
           "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
-          "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n",
-          {"compat"},
+          "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
+          "  coracle convert inference.pdmodel model.onnx   # with the parameters beside it\n",
+          {"compat", "params", "opset"},
           RunConvert};
 }
 

@@ -127,8 +127,9 @@ TEST_F(Formats, EndingsAreKept) {
   Expect(run_ + "--out=o.txt", 2, {"--out must end in .npz or .npy or .csv or .json, got 'o.txt'"});
   Expect(run_ + "--save_all=o.csv", 2, {"--save_all must end in .npz"});
   Expect(run_ + "--out=- --save_all=-", 2, {"only one output can be standard output"});
-  Expect("coracle convert net.pbtxt m.onnx", 2,
-         {"got 'm.onnx'; no ONNX is written", "paddle2onnx"});
+  Expect("coracle convert net.pbtxt m.onnx --opset=99", 2,
+         {"--opset lies between 13 and 22, got 99"});
+  Expect("coracle convert net.pbtxt m.onnx --compat=paddle", 2, {"--compat is for programs"});
   Expect("coracle train job.pbtxt --out=o.npz", 2, {"--out names a directory, and 'o.npz' ends"});
   Expect("coracle ops --markdown --out=ops.json", 2, {"--out names a directory"});
   Expect("coracle ops --out=ops", 2, {"--out goes with --markdown"});

@@ -1,0 +1,17 @@
+#pragma once
+// Activations as nodes, for the ops of that name and for ops that apply one.
+
+#include "op_context.h"
+
+namespace coracle::onnx {
+
+// What the op of type `type` with these attrs makes of `x`. Refuses types that are no activation.
+Value Activate(OpContext& op, const std::string& type, const AttrList& attrs, const Value& x,
+               DType dtype);
+// The same for fuse_activation, fuse_alpha and fuse_beta of a convolution.
+Value FusedActivation(OpContext& op, const Value& x, DType dtype);
+
+// X without its fractional part.
+Value Truncate(OpContext& op, const Value& x);
+
+}  // namespace coracle::onnx

@@ -1,0 +1,121 @@
+// Convolutions.
+#include <algorithm>
+
+#include "activation.h"
+#include "images.h"
+#include "rows.h"
+
+namespace coracle::onnx {
+namespace {
+
+// What Conv and ConvTranspose are given besides their operands.
+struct Window {
+  size_t axes;
+  Ints strides, pads, dilations;
+};
+
+Window WindowOf(OpContext& op) {
+  const auto axes = static_cast<size_t>(op.Rank("Input")) - 2;
+  const auto algorithm = op.Attr<std::string>("padding_algorithm");
+  Window w{axes, op.IntsAttr("strides"), PadsOf(op.IntsAttr("paddings"), axes),
+           op.IntsAttr("dilations")};
+  if (algorithm != "EXPLICIT") w.pads.assign(2 * axes, 0);
+  if (algorithm == "SAME") w.dilations.assign(axes, 1);
+  return w;
+}
+
+NodeAttrs AttrsOf(OpContext& op, const Window& w) {
+  NodeAttrs attrs = {
+      {"strides", w.strides}, {"dilations", w.dilations}, {"group", op.Attr<int32_t>("groups")}};
+  const Shape& filter = op.InShape("Filter");
+  if (filter.IsKnown()) attrs.emplace_back("kernel_shape", Ints(filter.begin() + 2, filter.end()));
+  return attrs;
+}
+
+// A filter may be float32 beside 16-bit images.
+Value FilterOf(OpContext& op) {
+  return op.Cast(op.In("Filter"), op.InType("Filter"), op.InType("Input"));
+}
+
+void Finish(OpContext& op, Value sums, bool channels_last) {
+  sums = FromChannelsFirst(op, sums, op.Rank("Input"), channels_last);
+  op.Out("Output", FusedActivation(op, sums, op.InType("Input")));
+}
+
+void Conv(OpContext& op) {
+  const bool last = ChannelsLast(op.Attr<std::string>("data_format"));
+  const Window w = WindowOf(op);
+  NodeAttrs attrs = AttrsOf(op, w);
+  if (op.Attr<std::string>("padding_algorithm") == "SAME")
+    attrs.emplace_back("auto_pad", "SAME_UPPER");
+  else
+    attrs.emplace_back("pads", w.pads);
+  const Value x = ToChannelsFirst(op, op.In("Input"), op.Rank("Input"), last);
+  Value sums = op.Node("Conv", {x, FilterOf(op), op.In("Bias")}, attrs);
+  if (op.Has("ResidualData")) {
+    const Value more = ToChannelsFirst(op, op.In("ResidualData"), op.Rank("ResidualData"), last);
+    sums = op.Node("Add", {sums, more});
+  }
+  Finish(op, sums, last);
+}
+
+// The pads that make ceil(in / stride) windows of Input, as for a convolution.
+void PadSame(OpContext& op, const Shape& in, Window* w) {
+  const Shape& filter = op.InShape("Filter");
+  for (size_t i = 0; i < w->axes; ++i) {
+    const int axis = static_cast<int>(i) + 2;
+    const int64_t stride = w->strides[i], kernel = filter[axis];
+    op.Require(kernel > 0 && (in[axis] > 0 || stride == 1),
+               "padding_algorithm SAME of an unknown size has no counterpart");
+    const int64_t out = stride == 1 ? in[axis] : (in[axis] + stride - 1) / stride;
+    const int64_t all =
+        stride == 1 ? kernel - 1 : std::max<int64_t>(0, (out - 1) * stride + kernel - in[axis]);
+    w->pads[i] = all / 2;
+    w->pads[w->axes + i] = all - all / 2;
+  }
+}
+
+// What output_size asks for beyond the size that the window gives.
+Ints OutputPadding(OpContext& op, const Shape& in, const Window& w) {
+  Ints padding = op.IntsAttr("output_padding");
+  const Ints size = op.IntsAttr("output_size");
+  if (size.empty()) return padding.empty() ? Ints(w.axes, 0) : padding;
+  padding.assign(w.axes, 0);
+  const Shape& filter = op.InShape("Filter");
+  for (size_t i = 0; i < w.axes; ++i) {
+    const int axis = static_cast<int>(i) + 2;
+    op.Require(in[axis] > 0 && filter[axis] > 0,
+               "output_size of an Input whose size is unknown has no counterpart");
+    const int64_t least = (in[axis] - 1) * w.strides[i] - w.pads[i] - w.pads[w.axes + i] +
+                          w.dilations[i] * (filter[axis] - 1) + 1;
+    padding[i] = size[i] - least;
+  }
+  return padding;
+}
+
+void ConvTranspose(OpContext& op) {
+  const bool last = ChannelsLast(op.Attr<std::string>("data_format"));
+  const Shape in = ChannelsFirst(op.InShape("Input"), last);
+  Window w = WindowOf(op);
+  if (op.Attr<std::string>("padding_algorithm") == "SAME") PadSame(op, in, &w);
+  NodeAttrs attrs = AttrsOf(op, w);
+  attrs.emplace_back("pads", w.pads);
+  attrs.emplace_back("output_padding", OutputPadding(op, in, w));
+  const Value x = ToChannelsFirst(op, op.In("Input"), op.Rank("Input"), last);
+  Finish(op, op.Node("ConvTranspose", {x, FilterOf(op), op.In("Bias")}, attrs), last);
+}
+
+constexpr ExportRow kRows[] = {
+    {"conv2d", Conv, "Conv"},
+    {"conv2d_transpose", ConvTranspose, "ConvTranspose"},
+    {"conv3d", Conv, "Conv"},
+    {"conv3d_transpose", ConvTranspose, "ConvTranspose"},
+    {"depthwise_conv2d", Conv, "Conv"},
+    {"depthwise_conv2d_transpose", ConvTranspose, "ConvTranspose"},
+};
+
+}  // namespace
+
+ExportRows ConvRows() { return kRows; }
+
+}  // namespace coracle::onnx

@@ -1,0 +1,210 @@
+#include "graph.h"
+
+#include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/tensors.h>
+#include <coracle/framework/base/text.h>
+
+#include <algorithm>
+
+namespace coracle::onnx {
+namespace {
+
+using proto::onnx::AttributeProto;
+using proto::onnx::GraphProto;
+using proto::onnx::NodeProto;
+using proto::onnx::ValueInfoProto;
+
+// What begins with this byte is a temporary; no variable's name that Graph is given does.
+constexpr char kTemporary = '\x01';
+
+// A dim that is not known gets a name in `named` shapes.
+void FillType(const std::string& name, DType dtype, const Shape& shape, bool named,
+              ValueInfoProto* info) {
+  info->set_name(name);
+  auto* tensor = info->mutable_type()->mutable_tensor_type();
+  tensor->set_elem_type(ToDataType(dtype));
+  auto* dims = tensor->mutable_shape();
+  for (int i = 0; i < shape.rank(); ++i) {
+    auto* dim = dims->add_dim();
+    if (shape[i] >= 0)
+      dim->set_dim_value(shape[i]);
+    else if (named)
+      dim->set_dim_param(name + "_dim_" + std::to_string(i));
+  }
+}
+
+struct AttrWriter {
+  AttributeProto* proto;
+  void operator()(int64_t value) const {
+    proto->set_type(AttributeProto::INT);
+    proto->set_i(value);
+  }
+  void operator()(float value) const {
+    proto->set_type(AttributeProto::FLOAT);
+    proto->set_f(value);
+  }
+  void operator()(const std::string& value) const {
+    proto->set_type(AttributeProto::STRING);
+    proto->set_s(value);
+  }
+  void operator()(const std::vector<int64_t>& values) const {
+    proto->set_type(AttributeProto::INTS);
+    for (int64_t v : values) proto->add_ints(v);
+  }
+  void operator()(const std::vector<float>& values) const {
+    proto->set_type(AttributeProto::FLOATS);
+    for (float v : values) proto->add_floats(v);
+  }
+  void operator()(const std::vector<std::string>& values) const {
+    proto->set_type(AttributeProto::STRINGS);
+    for (const std::string& v : values) proto->add_strings(v);
+  }
+  void operator()(const GraphPtr& value) const {
+    proto->set_type(AttributeProto::GRAPH);
+    proto->mutable_g()->Swap(value.get());
+  }
+  void operator()(const Tensor& value) const {
+    proto->set_type(AttributeProto::TENSOR);
+    FillTensorProto(value, "", proto->mutable_t());
+  }
+};
+
+}  // namespace
+
+void NodeAttr::Write(AttributeProto* proto) const {
+  proto->set_name(name_);
+  std::visit(AttrWriter{proto}, value_);
+}
+
+Graph::Graph(int opset) : opset_(opset), made_in_(1) { model_.mutable_graph(); }
+
+void Graph::Reserve(const std::string& name) {
+  if (name.empty() || name[0] == kTemporary)
+    ThrowInvalid("ONNX export: " + Quote(name) + " is no name for a value");
+  used_.insert(name);
+}
+
+Value Graph::Temporary(const std::string& hint) {
+  Value value = kTemporary + std::to_string(hints_.size());
+  hints_.push_back(hint);
+  made_in_.back().insert(value);
+  return value;
+}
+
+Values Graph::Nodes(const std::string& op_type, const Values& inputs, size_t outputs,
+                    const NodeAttrs& attrs) {
+  NodeProto* node = current().add_node();
+  node->set_op_type(op_type);
+  node->set_name(op_type + "." + std::to_string(node_count_++));
+  size_t given = inputs.size();
+  while (given > 0 && inputs[given - 1].empty()) --given;
+  for (size_t i = 0; i < given; ++i) node->add_input(inputs[i]);
+  Values values;
+  for (size_t i = 0; i < outputs; ++i) values.push_back(Temporary(op_type));
+  for (const Value& value : values) node->add_output(value);
+  for (const NodeAttr& attr : attrs) attr.Write(node->add_attribute());
+  return values;
+}
+
+Value Graph::Node(const std::string& op_type, const Values& inputs, const NodeAttrs& attrs) {
+  return Nodes(op_type, inputs, 1, attrs)[0];
+}
+
+Value Graph::Constant(const Tensor& tensor) {
+  std::string key = ToString(tensor.dtype()) + tensor.shape().ToString();
+  key.append(static_cast<const char*>(tensor.raw()), tensor.nbytes());
+  auto [found, is_new] = constants_.try_emplace(std::move(key));
+  if (is_new) {
+    found->second = kTemporary + std::to_string(hints_.size());
+    hints_.emplace_back("constant");
+    FillTensorProto(tensor, found->second, model_.mutable_graph()->add_initializer());
+  }
+  return found->second;
+}
+
+Value Graph::AddParameter(const std::string& name, const Tensor& tensor) {
+  parameters_.push_back({name, &tensor});
+  return name;
+}
+
+Value Graph::Input(const std::string& name, DType dtype, const Shape& shape) {
+  const Value value = bodies_.empty() ? name : Temporary(name);
+  FillType(value, dtype, shape, bodies_.empty(), current().add_input());
+  return value;
+}
+
+void Graph::BodyOutput(const Value& value, DType dtype, const Shape& shape) {
+  const auto is_output = [&](const Value& v) {
+    const auto& outputs = current().output();
+    return std::any_of(outputs.begin(), outputs.end(),
+                       [&](const ValueInfoProto& o) { return o.name() == v; });
+  };
+  const auto& inputs = current().input();
+  const bool is_input = std::any_of(inputs.begin(), inputs.end(),
+                                    [&](const ValueInfoProto& i) { return i.name() == value; });
+  const bool own = made_in_.back().count(value) > 0 && !is_input && !is_output(value);
+  const Value output = own ? value : Node("Identity", {value});
+  FillType(output, dtype, shape, false, current().add_output());
+}
+
+void Graph::Output(const Value& value, const std::string& name, DType dtype, const Shape& shape) {
+  Value output = value;
+  // Inputs and constants are no outputs, and a value is one only once.
+  if (made_in_[0].count(value) == 0 || final_names_.count(value) > 0)
+    output = Node("Identity", {value});
+  const std::string own = FreeName(name);
+  final_names_[output] = own;
+  FillType(own, dtype, shape, true, model_.mutable_graph()->add_output());
+}
+
+void Graph::Enter() {
+  bodies_.push_back(std::make_shared<GraphProto>());
+  made_in_.emplace_back();
+}
+
+GraphPtr Graph::Leave() {
+  GraphPtr body = std::move(bodies_.back());
+  bodies_.pop_back();
+  made_in_.pop_back();
+  body->set_name("body_" + std::to_string(node_count_));
+  return body;
+}
+
+std::string Graph::FreeName(const std::string& prefix) {
+  std::string name = prefix;
+  while (!used_.insert(name).second) name = prefix + "_" + std::to_string(++counters_[prefix]);
+  return name;
+}
+
+void Graph::Rename(GraphProto* graph) {
+  const auto rename = [&](std::string* name) {
+    const auto found = final_names_.find(*name);
+    if (found != final_names_.end()) *name = found->second;
+  };
+  for (auto* list : {graph->mutable_input(), graph->mutable_output()}) {
+    for (ValueInfoProto& info : *list) rename(info.mutable_name());
+  }
+  for (auto& tensor : *graph->mutable_initializer()) rename(tensor.mutable_name());
+  for (NodeProto& node : *graph->mutable_node()) {
+    for (std::string& name : *node.mutable_input()) rename(&name);
+    for (std::string& name : *node.mutable_output()) rename(&name);
+    for (AttributeProto& attr : *node.mutable_attribute()) {
+      if (attr.has_g()) Rename(attr.mutable_g());
+    }
+  }
+}
+
+void Graph::Finish() {
+  for (auto named = names_.rbegin(); named != names_.rend(); ++named) {
+    const auto& [value, name] = *named;
+    if (value[0] != kTemporary || final_names_.count(value) > 0) continue;
+    final_names_[value] = FreeName(name);
+  }
+  for (size_t i = 0; i < hints_.size(); ++i) {
+    const Value value = kTemporary + std::to_string(i);
+    if (final_names_.count(value) == 0) final_names_[value] = FreeName(hints_[i] + ".out");
+  }
+  Rename(model_.mutable_graph());
+}
+
+}  // namespace coracle::onnx

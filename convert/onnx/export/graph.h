@@ -1,0 +1,116 @@
+#pragma once
+// Graph: an ONNX model while it is written: its nodes, constants and names.
+
+#include <coracle/framework/tensor/tensor.h>
+#include <coracle/proto/onnx.pb.h>
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace coracle::onnx {
+
+// A value of the graph: an input, a constant or what a node computes. "" stands for an optional
+// input that is not given. Only Graph looks into it.
+using Value = std::string;
+using Values = std::vector<Value>;
+using GraphPtr = std::shared_ptr<proto::onnx::GraphProto>;
+
+// An attribute of a node: NodeAttr("axis", 1).
+class NodeAttr {
+ public:
+  NodeAttr(const char* name, std::integral auto value)
+      : name_(name), value_(static_cast<int64_t>(value)) {}
+  NodeAttr(const char* name, std::floating_point auto value)
+      : name_(name), value_(static_cast<float>(value)) {}
+  NodeAttr(const char* name, const char* value) : name_(name), value_(std::string(value)) {}
+  NodeAttr(const char* name, std::string value) : name_(name), value_(std::move(value)) {}
+  NodeAttr(const char* name, std::vector<int64_t> value) : name_(name), value_(std::move(value)) {}
+  NodeAttr(const char* name, std::vector<float> value) : name_(name), value_(std::move(value)) {}
+  NodeAttr(const char* name, std::vector<std::string> value)
+      : name_(name), value_(std::move(value)) {}
+  NodeAttr(const char* name, GraphPtr value) : name_(name), value_(std::move(value)) {}
+  NodeAttr(const char* name, const Tensor& value) : name_(name), value_(value) {}
+
+  void Write(proto::onnx::AttributeProto* proto) const;  // moves a graph out
+
+ private:
+  const char* name_;
+  std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>,
+               std::vector<std::string>, GraphPtr, Tensor>
+      value_;
+};
+using NodeAttrs = std::vector<NodeAttr>;
+
+// A parameter that becomes an initializer of the model; its elements are not copied.
+struct Parameter {
+  std::string name;
+  const Tensor* tensor;
+};
+
+class Graph {
+ public:
+  explicit Graph(int opset);
+
+  int opset() const { return opset_; }
+
+  // A node in the innermost graph that was entered.
+  Value Node(const std::string& op_type, const Values& inputs, const NodeAttrs& attrs = {});
+  Values Nodes(const std::string& op_type, const Values& inputs, size_t outputs,
+               const NodeAttrs& attrs = {});
+  // The same constant twice is one value. All constants belong to the outermost graph.
+  Value Constant(const Tensor& tensor);
+  Value AddParameter(const std::string& name, const Tensor& tensor);
+
+  // Inputs and outputs of the innermost graph. An input of the model keeps `name`; that of a body
+  // gets one of its own.
+  Value Input(const std::string& name, DType dtype, const Shape& shape);
+  // In a body the value itself is the output, or a copy of one that was made outside.
+  void BodyOutput(const Value& value, DType dtype, const Shape& shape);
+  // An output of the model, of that name unless it is in use.
+  void Output(const Value& value, const std::string& name, DType dtype, const Shape& shape);
+
+  // Nodes go to a body of If, Loop or Scan until it is left.
+  void Enter();
+  GraphPtr Leave();
+
+  // Says that `value` is what the program calls `name`. Of several values of one variable the last
+  // one gets the plain name.
+  void CallIt(const Value& value, const std::string& name) { names_.emplace_back(value, name); }
+  // Keeps a name for an input or a parameter of the model. Throws if it can be none.
+  void Reserve(const std::string& name);
+
+  // Gives all values their names. Nothing can be added afterwards.
+  void Finish();
+  proto::onnx::ModelProto& model() { return model_; }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+
+ private:
+  proto::onnx::GraphProto& current() {
+    return bodies_.empty() ? *model_.mutable_graph() : *bodies_.back();
+  }
+  Value Temporary(const std::string& hint);
+  std::string FreeName(const std::string& prefix);
+  void Rename(proto::onnx::GraphProto* graph);
+
+  int opset_;
+  proto::onnx::ModelProto model_;
+  std::vector<GraphPtr> bodies_;
+  std::vector<std::unordered_set<Value>> made_in_;  // by the depth of bodies
+  std::vector<Parameter> parameters_;
+  std::unordered_map<std::string, Value> constants_;
+  std::vector<std::string> hints_;  // by the number of the temporary
+  std::vector<std::pair<Value, std::string>> names_;
+  std::unordered_map<std::string, std::string> final_names_;
+  std::unordered_map<std::string, size_t> counters_;
+  std::unordered_set<std::string> used_;
+  size_t node_count_ = 0;
+};
+
+}  // namespace coracle::onnx

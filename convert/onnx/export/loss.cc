@@ -1,0 +1,71 @@
+// Losses that inference programs keep, and other formulas on whole tensors.
+#include "rows.h"
+
+namespace coracle::onnx {
+namespace {
+
+// -log(softmax) at the label's class, 0 for ignored labels. Labels have size 1 along the axis.
+void ExportSoftmaxWithCrossEntropy(OpContext& op) {
+  const int64_t axis = op.Axis(op.Attr<int32_t>("axis"), op.Rank("Logits"));
+  const DType dtype = op.InType("Logits");
+  op.Require(op.Attr<bool>("use_softmax"), "use_softmax = false has no counterpart");
+  const Value logits = op.In("Logits");
+  op.Out("Softmax", op.Node("Softmax", {logits}, {{"axis", axis}}));
+  if (!op.Wants("Loss")) return;
+  const Value log = op.Node("LogSoftmax", {logits}, {{"axis", axis}});
+  const Value label = op.In("Label");
+  if (op.Attr<bool>("soft_label")) {
+    const Value sum = op.Reduce("ReduceSum", op.Node("Mul", {label, log}), {axis}, true);
+    return op.Out("Loss", op.Node("Neg", {sum}));
+  }
+  const DType type = op.InType("Label");
+  const Value ignored =
+      op.Node("Equal", {label, op.Scalar(op.Attr<int32_t>("ignore_index"), type)});
+  const Value safe = op.Node("Where", {ignored, op.Scalar(0, type), label});
+  const Value found = op.Node("GatherElements", {log, safe}, {{"axis", axis}});
+  op.Out("Loss", op.Node("Where", {ignored, op.Scalar(0, dtype), op.Node("Neg", {found})}));
+}
+
+void ExportSquareErrorCost(OpContext& op) {
+  const Value error = op.Node("Sub", {op.In("X"), op.In("Y")});
+  op.Out("Out", op.Node("Mul", {error, error}));
+}
+
+// (1 - epsilon) X + epsilon PriorDist, 1 / K where there is none.
+void ExportLabelSmooth(OpContext& op) {
+  const DType dtype = op.InType("X");
+  const float epsilon = op.Attr<float>("epsilon");
+  const int64_t classes = op.InShape("X")[op.Rank("X") - 1];
+  op.Require(classes > 0 || op.Has("PriorDist"), "the number of classes must be known");
+  const Value kept = op.Node("Mul", {op.In("X"), op.Scalar(1.0f - epsilon, dtype)});
+  const Value prior =
+      op.Has("PriorDist")
+          ? op.Node("Mul", {op.Reshape(op.In("PriorDist"), {-1}), op.Scalar(epsilon, dtype)})
+          : op.Scalar(epsilon / static_cast<double>(classes), dtype);
+  op.Out("Out", op.Node("Add", {kept, prior}));
+}
+
+// Max(X, 0) - X Label + log(1 + exp(-|X|)).
+void ExportSigmoidCrossEntropy(OpContext& op) {
+  op.Require(!op.Attr<bool>("normalize"), "normalize has no counterpart");
+  const DType dtype = op.InType("X");
+  const Value x = op.In("X"), label = op.In("Label");
+  const Value loss = op.Node("Sub", {op.Node("Softplus", {x}), op.Node("Mul", {x, label})});
+  const Value ignored =
+      op.Node("Equal", {label, op.Scalar(op.Attr<int32_t>("ignore_index"), dtype)});
+  op.Out("Out", op.Node("Where", {ignored, op.Scalar(0, dtype), loss}));
+}
+
+constexpr ExportRow kRows[] = {
+    {"label_smooth", ExportLabelSmooth, "Mul, Add"},
+    {"sigmoid_cross_entropy_with_logits", ExportSigmoidCrossEntropy, "Softplus, Mul, Sub"},
+    {"softmax_with_cross_entropy", ExportSoftmaxWithCrossEntropy,
+     "Softmax, LogSoftmax, GatherElements"},
+    {"square_error_cost", ExportSquareErrorCost, "Sub, Mul"},
+};
+
+}  // namespace
+
+ExportRows LossRows() { return kRows; }
+
+}  // namespace coracle::onnx

@@ -1,0 +1,128 @@
+#include "op_context.h"
+
+#include <coracle/convert/onnx/dtypes.h>
+#include <fmt/format.h>
+
+#include "program_exporter.h"
+
+namespace coracle::onnx {
+
+OpContext::OpContext(ProgramExporter& exporter, const OpSpec& spec, const OpDesc& op)
+    : exporter_(exporter), graph_(exporter.graph()), spec_(spec), op_(op) {
+  op.ForEachInput([&](const std::string& name) { before_[name] = exporter.MetaOf(op, name); });
+}
+
+Value OpContext::In(std::string_view slot, size_t i) {
+  const auto& names = op_.Input(slot);
+  if (i >= names.size() || IsEmptyName(names[i])) return "";
+  return exporter_.ValueOf(op_, names[i]);
+}
+
+Values OpContext::Ins(std::string_view slot) {
+  Values values;
+  for (size_t i = 0; i < NumInputs(slot); ++i) values.push_back(In(slot, i));
+  return values;
+}
+
+const VarMeta& OpContext::Meta(std::string_view slot, size_t i) const {
+  const auto& names = op_.Input(slot);
+  if (i >= names.size())
+    throw InternalError(fmt::format("{} has no input {} {}", op_.type(), slot, i));
+  return before_.at(names[i]);
+}
+
+const VarMeta& OpContext::OutMeta(std::string_view slot, size_t i) const {
+  const auto& names = op_.Output(slot);
+  if (i >= names.size())
+    throw InternalError(fmt::format("{} has no output {} {}", op_.type(), slot, i));
+  return exporter_.MetaOf(op_, names[i]);
+}
+
+int64_t OpContext::Axis(int64_t axis, int rank) const { return axis < 0 ? axis + rank : axis; }
+
+void OpContext::Out(std::string_view slot, const Value& value, size_t i) {
+  const auto& names = op_.Output(slot);
+  if (i < names.size() && !IsEmptyName(names[i])) exporter_.Bind(op_, names[i], value);
+}
+
+Value OpContext::Scalar(double value, DType dtype) {
+  return Constant(Tensor::Of<double>({}, {value}).Cast(dtype));
+}
+
+Value OpContext::IntList(const Ints& values) {
+  return Constant(Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values));
+}
+
+Value OpContext::Int(int64_t value) { return Constant(Tensor::Of<int64_t>({}, {value})); }
+
+Value OpContext::Cast(const Value& value, DType from, DType to) {
+  return from == to ? value : Node("Cast", {value}, {{"to", ToDataType(to)}});
+}
+
+Value OpContext::Reshape(const Value& value, const Ints& dims) {
+  return Node("Reshape", {value, IntList(dims)});
+}
+
+Value OpContext::ReshapeExactly(const Value& value, const Value& dims) {
+  return opset() >= 14 ? Node("Reshape", {value, dims}, {{"allowzero", 1}})
+                       : Node("Reshape", {value, dims});
+}
+
+Value OpContext::Unsqueeze(const Value& value, const Ints& axes) {
+  return axes.empty() ? value : Node("Unsqueeze", {value, IntList(axes)});
+}
+
+Value OpContext::Squeeze(const Value& value, const Ints& axes) {
+  return axes.empty() ? value : Node("Squeeze", {value, IntList(axes)});
+}
+
+Value OpContext::Transpose(const Value& value, const Ints& permutation) {
+  for (size_t i = 0; i < permutation.size(); ++i) {
+    if (permutation[i] != static_cast<int64_t>(i))
+      return Node("Transpose", {value}, {{"perm", permutation}});
+  }
+  return value;
+}
+
+Value OpContext::Slice(const Value& value, int64_t axis, int64_t start, int64_t end) {
+  return Node("Slice", {value, IntList({start}), IntList({end}), IntList({axis})});
+}
+
+Value OpContext::Concat(const Values& values, int64_t axis) {
+  return values.size() == 1 ? values[0] : Node("Concat", values, {{"axis", axis}});
+}
+
+Value OpContext::DimsOf(const Value& value, int64_t begin, int64_t end) {
+  return Slice(ShapeOf(value), 0, begin, end);
+}
+
+Value OpContext::Reduce(const std::string& op_type, const Value& value, const Ints& axes,
+                        bool keep_dims) {
+  NodeAttrs attrs = {{"keepdims", keep_dims}};
+  const bool as_input = op_type == "ReduceSum" || opset() >= 18;
+  if (as_input) return Node(op_type, {value, axes.empty() ? "" : IntList(axes)}, attrs);
+  if (!axes.empty()) attrs.emplace_back("axes", axes);
+  return Node(op_type, {value}, attrs);
+}
+
+Value OpContext::IntsFrom(std::string_view list, std::string_view tensor, std::string_view attr) {
+  if (Has(list)) {
+    Values parts;
+    for (size_t i = 0; i < NumInputs(list); ++i)
+      parts.push_back(Reshape(Cast(In(list, i), InType(list, i), DType::kInt64), {1}));
+    return Concat(parts, 0);
+  }
+  if (Has(tensor)) return Reshape(Cast(In(tensor), InType(tensor), DType::kInt64), {-1});
+  return IntList(IntsAttr(attr));
+}
+
+void OpContext::Refuse(const std::string& why) const { exporter_.Refuse(op_, why); }
+
+void OpContext::RequireOpset(int least, const char* what) const {
+  if (opset() < least) {
+    Refuse(fmt::format("{} needs opset {} or later, got {}; --opset={} gives it", what, least,
+                       opset(), least));
+  }
+}
+
+}  // namespace coracle::onnx

@@ -1,0 +1,122 @@
+#pragma once
+// OpContext: what the exporter of one op reads of the op and writes to the graph.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_spec.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "graph.h"
+
+namespace coracle::onnx {
+
+using Ints = std::vector<int64_t>;
+
+class ProgramExporter;
+
+class OpContext {
+ public:
+  // To be made before the shape rule of the op runs.
+  OpContext(ProgramExporter& exporter, const OpSpec& spec, const OpDesc& op);
+
+  const OpDesc& op() const { return op_; }
+  int opset() const { return graph_.opset(); }
+  ProgramExporter& exporter() { return exporter_; }
+
+  // --- what the op says ---
+  template <class T>
+  T Attr(std::string_view name) const {
+    return spec_.AttrOf<T>(op_, name);
+  }
+  Ints IntsAttr(std::string_view name) const { return Attr<Ints>(name); }
+  bool Has(std::string_view slot) const { return op_.HasInput(slot); }
+  bool Wants(std::string_view slot) const { return op_.HasOutput(slot); }
+  size_t NumInputs(std::string_view slot) const { return op_.Input(slot).size(); }
+  size_t NumOutputs(std::string_view slot) const { return op_.Output(slot).size(); }
+
+  // --- operands ---
+  Value In(std::string_view slot, size_t i = 0);
+  Values Ins(std::string_view slot);
+  // Types of the variables as they are when the op runs; a dim of -1 is not known before the run.
+  const VarMeta& Meta(std::string_view slot, size_t i = 0) const;
+  const VarMeta& OutMeta(std::string_view slot, size_t i = 0) const;
+  const Shape& InShape(std::string_view slot, size_t i = 0) const { return Meta(slot, i).shape; }
+  const Shape& OutShape(std::string_view slot, size_t i = 0) const {
+    return OutMeta(slot, i).shape;
+  }
+  int Rank(std::string_view slot, size_t i = 0) const { return InShape(slot, i).rank(); }
+  DType InType(std::string_view slot, size_t i = 0) const { return Meta(slot, i).dtype; }
+  DType OutType(std::string_view slot, size_t i = 0) const { return OutMeta(slot, i).dtype; }
+  // An axis that may count from the end as one of [0, rank).
+  int64_t Axis(int64_t axis, int rank) const;
+
+  // The op's output variable holds this value from now on. Nothing happens if it has no variable
+  // there.
+  void Out(std::string_view slot, const Value& value, size_t i = 0);
+
+  // --- nodes and constants ---
+  Value Node(const std::string& op_type, const Values& inputs, const NodeAttrs& attrs = {}) {
+    return graph_.Node(op_type, inputs, attrs);
+  }
+  Values Nodes(const std::string& op_type, const Values& inputs, size_t outputs,
+               const NodeAttrs& attrs = {}) {
+    return graph_.Nodes(op_type, inputs, outputs, attrs);
+  }
+  Value Constant(const Tensor& tensor) { return graph_.Constant(tensor); }
+  Value Scalar(double value, DType dtype);  // rank 0; truncated to an integer dtype
+  Value IntList(const Ints& values);        // int64 vector
+  Value Int(int64_t value);                 // int64, rank 0
+
+  // --- small compositions ---
+  Value Cast(const Value& value, DType from, DType to);  // the value itself where they are equal
+  Value Reshape(const Value& value, const Ints& dims);   // 0: that dim of value, -1: inferred
+  // A dim of 0 is one of no elements.
+  Value ReshapeExactly(const Value& value, const Value& dims);
+  Value Unsqueeze(const Value& value, const Ints& axes);
+  Value Squeeze(const Value& value, const Ints& axes);
+  Value Transpose(const Value& value, const Ints& permutation);
+  Value Slice(const Value& value, int64_t axis, int64_t start, int64_t end);
+  Value Concat(const Values& values, int64_t axis);
+  // The dims of a value as an int64 vector, and some of them: [begin, end).
+  Value ShapeOf(const Value& value) { return Node("Shape", {value}); }
+  Value DimsOf(const Value& value, int64_t begin, int64_t end);
+  // ReduceSum and the like: axes were an attribute once. No axes: all.
+  Value Reduce(const std::string& op_type, const Value& value, const Ints& axes, bool keep_dims);
+  // One-element tensors, or one tensor, of integers as an int64 vector; where there is neither, the
+  // attr. `list` and `tensor` may be "".
+  Value IntsFrom(std::string_view list, std::string_view tensor, std::string_view attr);
+  bool GivenByTensors(std::string_view list, std::string_view tensor) const {
+    return Has(list) || Has(tensor);
+  }
+  // A tensor of one element as a scalar.
+  Value AsScalar(const Value& value) { return Reshape(value, {}); }
+
+  // --- refusals: name the op, its place and the reason ---
+  [[noreturn]] void Refuse(const std::string& why) const;
+  void Require(bool holds, const std::string& why) const {
+    if (!holds) Refuse(why);
+  }
+  void RequireOpset(int least, const char* what) const;
+
+ private:
+  ProgramExporter& exporter_;
+  Graph& graph_;
+  const OpSpec& spec_;
+  const OpDesc& op_;
+  std::unordered_map<std::string, VarMeta> before_;  // types of the inputs
+};
+
+// How the ops of one type are written.
+struct ExportRow {
+  const char* op_type;
+  void (*run)(OpContext& op);
+  const char* maps_to;  // for people: "Conv", "Erf, Mul, Add"
+};
+using ExportRows = std::span<const ExportRow>;
+
+}  // namespace coracle::onnx

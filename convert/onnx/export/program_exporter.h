@@ -1,0 +1,73 @@
+#pragma once
+// ProgramExporter: walks an inference program and writes its ops to a Graph.
+
+#include <coracle/edit/outer_names.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_registry.h>
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "graph.h"
+#include "op_context.h"
+
+namespace coracle::onnx {
+
+// Training ops, and ops that behave as in training: what to do about them.
+inline constexpr const char* kInferenceOnly =
+    "ONNX takes inference programs: export what SaveInferenceModel writes, or what `coracle "
+    "extract` cuts out";
+
+class ProgramExporter {
+ public:
+  // `parameters` must outlive the graph. Throws as ExportOnnx does.
+  ProgramExporter(const ProgramDesc& program, const Scope& parameters, int opset);
+
+  // Inputs, ops and outputs.
+  Graph& Run();
+
+  Graph& graph() { return graph_; }
+
+  // The value that a variable has where `op` runs. Throws if it has none.
+  Value ValueOf(const OpDesc& op, const std::string& name);
+  bool HasValue(const std::string& name) const { return Find(name) != nullptr; }
+  void Bind(const OpDesc& op, const std::string& name, const Value& value);
+  // The type of a variable after the last op that was exported.
+  const VarMeta& MetaOf(const OpDesc& op, const std::string& name) const;
+
+  // --- for ops that run a block ---
+  BlockDesc& Block(int idx) { return program_.Block(idx); }
+  // The variables around its blocks that they write, each once.
+  std::vector<std::string> WrittenBy(const OpDesc& op) const;
+  // Bind with a type, which may be another than the program has for the variable so far; the
+  // variable is looked up from the op's block, or from `block`.
+  void BindAs(const OpDesc& op, const std::string& name, const Value& value, const VarMeta& meta);
+  void BindIn(BlockDesc& block, const std::string& name, const Value& value, const VarMeta& meta);
+  // The type of a variable that holds for all rounds of a loop.
+  const VarMeta& SettledMeta(const BlockDesc& block, const std::string& name) const;
+  // Bindings made until Leave are seen, and hold, inside only. The graph's nodes go to a body.
+  void Enter();
+  GraphPtr Leave();
+  void ExportBlock(BlockDesc& block);
+
+  [[noreturn]] void Refuse(const OpDesc& op, const std::string& why) const;
+
+ private:
+  const Value* Find(const std::string& name) const;
+  void CheckOps() const;
+  void AddInputs();
+  void AddOutputs();
+  void ExportOp(BlockDesc& block, OpDesc& op);
+  Value AddParameter(const OpDesc& op, const VarDesc& var);
+
+  ProgramDesc program_;  // types are those before the op to be exported
+  ProgramDesc settled_;  // types are those that hold in all rounds of a loop
+  std::optional<internal::BlockOuterNames> names_;  // of settled_
+  const Scope& parameters_;
+  Graph graph_;
+  std::vector<std::unordered_map<std::string, Value>> values_;  // by the depth of blocks
+};
+
+}  // namespace coracle::onnx

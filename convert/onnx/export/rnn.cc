@@ -1,0 +1,203 @@
+// Recurrent nets and what is decoded from their outputs.
+#include <limits>
+
+#include "program_exporter.h"
+#include "rows.h"
+
+namespace coracle::onnx {
+namespace {
+
+// One layer of the op rnn, both directions.
+struct Layer {
+  OpContext& op;
+  const char* type;  // of the ONNX op
+  Ints gates;        // ONNX's gates in Paddle's numbers
+  size_t directions;
+  size_t layers;
+  int64_t hidden;
+
+  // The rows of a weight (or bias) in the order of ONNX's gates, with a dim for the direction.
+  Value Ordered(const Value& weight) const {
+    Value ordered = weight;
+    if (gates.size() > 1) {
+      const Values parts = op.Nodes("Split", {weight, op.IntList(Ints(gates.size(), hidden))},
+                                    gates.size(), {{"axis", 0}});
+      Values in_order;
+      for (int64_t gate : gates) in_order.push_back(parts[static_cast<size_t>(gate)]);
+      ordered = op.Concat(in_order, 0);
+    }
+    return op.Unsqueeze(ordered, {0});
+  }
+  // Parameter `k` (0: W, 1: U; of biases b and b') of both directions.
+  Value Parameter(size_t layer, size_t k, bool bias) const {
+    Values all;
+    for (size_t d = 0; d < directions; ++d) {
+      const size_t at = 2 * (layer * directions + d) + k + (bias ? 2 * layers * directions : 0);
+      all.push_back(Ordered(op.In("WeightList", at)));
+    }
+    return op.Concat(all, 0);
+  }
+  Value InitialState(size_t layer, size_t i) const {
+    const Value all = op.In("PreState", i);
+    const auto d = static_cast<int64_t>(directions), l = static_cast<int64_t>(layer);
+    return layers == 1 ? all : op.Slice(all, 0, l * d, (l + 1) * d);
+  }
+};
+
+Layer LayerOf(OpContext& op) {
+  const auto mode = op.Attr<std::string>("mode");
+  Layer layer{op,
+              "RNN",
+              {0},
+              op.Attr<bool>("is_bidirec") ? size_t{2} : size_t{1},
+              static_cast<size_t>(op.Attr<int32_t>("num_layers")),
+              op.Attr<int32_t>("hidden_size")};
+  if (mode == "LSTM") {
+    layer.type = "LSTM";  // Paddle's i, f, g, o as ONNX's i, o, f, c
+    layer.gates = {0, 3, 1, 2};
+  } else if (mode == "GRU") {
+    layer.type = "GRU";  // r, z, n as z, r, h
+    layer.gates = {1, 0, 2};
+  }
+  return layer;
+}
+
+NodeAttrs AttrsOf(const Layer& layer) {
+  NodeAttrs attrs = {{"hidden_size", layer.hidden}};
+  if (layer.directions == 2) attrs.emplace_back("direction", "bidirectional");
+  if (layer.op.Attr<std::string>("mode") == "GRU") attrs.emplace_back("linear_before_reset", 1);
+  if (layer.op.Attr<std::string>("mode") == "RNN_RELU")
+    attrs.emplace_back("activations", std::vector<std::string>(layer.directions, "Relu"));
+  return attrs;
+}
+
+void ExportRnn(OpContext& op) {
+  op.Require(op.Attr<bool>("is_test") || op.Attr<float>("dropout_prob") == 0 ||
+                 op.Attr<int32_t>("num_layers") == 1,
+             std::string("it drops elements, as in training. ") + kInferenceOnly);
+  const Layer layer = LayerOf(op);
+  const bool lstm = layer.type == std::string("LSTM");
+  const Value lengths =
+      op.Has("SequenceLength")
+          ? op.Cast(op.In("SequenceLength"), op.InType("SequenceLength"), DType::kInt32)
+          : Value();
+  Value x = op.In("Input");
+  Values hidden, cells;
+  for (size_t i = 0; i < layer.layers; ++i) {
+    const Value biases = op.Concat({layer.Parameter(i, 0, true), layer.Parameter(i, 1, true)}, 1);
+    Values inputs = {x,       layer.Parameter(i, 0, false), layer.Parameter(i, 1, false), biases,
+                     lengths, layer.InitialState(i, 0)};
+    if (lstm) inputs.push_back(layer.InitialState(i, 1));
+    const Values y = op.Nodes(layer.type, inputs, lstm ? 3 : 2, AttrsOf(layer));
+    hidden.push_back(y[1]);
+    if (lstm) cells.push_back(y[2]);
+    // [T, D, N, H] as [T, N, D H].
+    x = op.Reshape(op.Transpose(y[0], {0, 2, 1, 3}), {0, 0, -1});
+  }
+  op.Out("Out", x);
+  op.Out("State", op.Concat(hidden, 0), 0);
+  if (lstm) op.Out("State", op.Concat(cells, 0), 1);
+}
+
+void ExportLstmUnit(OpContext& op) {
+  const DType dtype = op.InType("X");
+  const Values gates = [&] {
+    const int64_t size = op.InShape("C_prev")[1];
+    if (size < 0) op.Refuse("the size of the cell must be known");
+    return op.Nodes("Split", {op.In("X"), op.IntList(Ints(4, size))}, 4, {{"axis", 1}});
+  }();
+  const auto sigmoid = [&](const Value& x) { return op.Node("Sigmoid", {x}); };
+  const Value forget = op.Node("Add", {gates[1], op.Scalar(op.Attr<float>("forget_bias"), dtype)});
+  const Value kept = op.Node("Mul", {sigmoid(forget), op.In("C_prev")});
+  const Value added = op.Node("Mul", {sigmoid(gates[0]), op.Node("Tanh", {gates[3]})});
+  const Value cell = op.Node("Add", {kept, added});
+  op.Out("C", cell);
+  op.Out("H", op.Node("Mul", {sigmoid(gates[2]), op.Node("Tanh", {cell})}));
+}
+
+// --- viterbi_decode ---
+
+// The best scores of paths that end in each tag, step by step, and where each came from. Past the
+// end of a sequence the scores stay, and each tag comes from itself.
+struct Viterbi {
+  OpContext& op;
+  DType dtype;
+  Shape scores;  // [batch, tags]
+  Value transition, lengths;
+
+  Value Tags() const { return op.Node("Range", {op.Int(0), op.Int(scores[1]), op.Int(1)}); }
+  // [batch, 1]: whether step `t` belongs to the sequence.
+  Value Inside(const Value& t) const { return op.Unsqueeze(op.Node("Less", {t, lengths}), {1}); }
+  GraphPtr Step() const {
+    Graph& graph = op.exporter().graph();
+    op.exporter().Enter();
+    const Value before = graph.Input("scores", dtype, scores);
+    const Value emission = graph.Input("emission", dtype, scores);
+    const Value t = graph.Input("step", DType::kInt64, {});
+    const Value inside = Inside(t);
+    const Value paths = op.Node("Add", {op.Unsqueeze(before, {2}), transition});
+    const Value from = op.Node("ArgMax", {paths}, {{"axis", 1}, {"keepdims", 0}});
+    const Value best = op.Reduce("ReduceMax", paths, {1}, false);
+    const Value after = op.Node("Where", {inside, op.Node("Add", {best, emission}), before});
+    graph.BodyOutput(after, dtype, scores);
+    graph.BodyOutput(op.Node("Where", {inside, from, Tags()}), DType::kInt64, scores);
+    return op.exporter().Leave();
+  }
+  GraphPtr StepBack() const {
+    Graph& graph = op.exporter().graph();
+    const Shape tags{scores[0], 1};
+    op.exporter().Enter();
+    const Value tag = graph.Input("tag", DType::kInt64, tags);
+    const Value from = graph.Input("from", DType::kInt64, scores);
+    const Value before = op.Node("GatherElements", {from, tag}, {{"axis", 1}});
+    graph.BodyOutput(before, DType::kInt64, tags);
+    graph.BodyOutput(before, DType::kInt64, tags);
+    return op.exporter().Leave();
+  }
+};
+
+void ExportViterbiDecode(OpContext& op) {
+  const Shape& input = op.InShape("Input");
+  op.Require(input[2] > 0, "the number of tags must be known");
+  const Value lengths = op.Cast(op.In("Length"), op.InType("Length"), DType::kInt64);
+  const Viterbi v{op, op.InType("Input"), {input[0], input[2]}, op.In("Transition"), lengths};
+  const bool ends = op.Attr<bool>("include_bos_eos_tag");
+  const auto row = [&](int64_t i) { return op.Slice(v.transition, 0, i, i + 1); };
+  const Value steps = op.Transpose(op.In("Input"), {1, 0, 2});
+  Value first = op.Node("Gather", {steps, op.Int(0)});
+  if (ends) first = op.Node("Add", {first, row(input[2] - 1)});
+  const Value count = op.AsScalar(op.DimsOf(steps, 0, 1));
+  const Value rest = op.Slice(steps, 0, 1, std::numeric_limits<int64_t>::max());
+  const Value numbers = op.Node("Range", {op.Int(1), count, op.Int(1)});
+  const Values forward =
+      op.Nodes("Scan", {first, rest, numbers}, 2, {{"body", v.Step()}, {"num_scan_inputs", 2}});
+  const Value last = ends ? op.Node("Add", {forward[0], row(input[2] - 2)}) : forward[0];
+  const Value tag = op.Node("ArgMax", {last}, {{"axis", 1}, {"keepdims", 1}});
+  const Values back = op.Nodes("Scan", {tag, forward[1]}, 2,
+                               {{"body", v.StepBack()},
+                                {"num_scan_inputs", 1},
+                                {"scan_input_directions", Ints{1}},
+                                {"scan_output_directions", Ints{1}}});
+  const Value path = op.Concat({back[1], op.Unsqueeze(tag, {0})}, 0);  // [time, batch, 1]
+  const Value tags = op.Transpose(op.Squeeze(path, {2}), {1, 0});
+  const Value index = op.Node("Range", {op.Int(0), count, op.Int(1)});
+  const Value inside = op.Node("Less", {index, op.Unsqueeze(lengths, {1})});
+  const Value masked = op.Node("Where", {inside, tags, op.Int(0)});
+  const Value longest = op.Reduce("ReduceMax", lengths, {0}, true);
+  op.Out("Path", op.Node("Slice", {masked, op.IntList({0}), longest, op.IntList({1})}));
+  const Value score = op.Reduce("ReduceMax", last, {1}, false);
+  const Value empty = op.Node("Equal", {lengths, op.Int(0)});
+  op.Out("Scores", op.Node("Where", {empty, op.Scalar(0, v.dtype), score}));
+}
+
+constexpr ExportRow kRows[] = {
+    {"lstm_unit", ExportLstmUnit, "Split, Sigmoid, Tanh, Mul, Add"},
+    {"rnn", ExportRnn, "LSTM, GRU or RNN"},
+    {"viterbi_decode", ExportViterbiDecode, "Scan, ArgMax, GatherElements"},
+};
+
+}  // namespace
+
+ExportRows RnnRows() { return kRows; }
+
+}  // namespace coracle::onnx

@@ -1,0 +1,28 @@
+#include "rows.h"
+
+#include <unordered_map>
+
+namespace coracle::onnx {
+
+std::vector<ExportRow> AllRows() {
+  std::vector<ExportRow> all;
+  for (const ExportRows& family :
+       {ActivationRows(), ArithmeticRows(), ConvRows(), PoolRows(), NormRows(), MatmulRows(),
+        ReduceRows(), ShapeRows(), SliceRows(), GatherRows(), FillRows(), InterpRows(), RnnRows(),
+        LossRows(), AttentionRows(), ControlRows()}) {
+    all.insert(all.end(), family.begin(), family.end());
+  }
+  return all;
+}
+
+const ExportRow* FindRow(const std::string& op_type) {
+  static const std::unordered_map<std::string, ExportRow> rows = [] {
+    std::unordered_map<std::string, ExportRow> by_type;
+    for (const ExportRow& row : AllRows()) by_type.emplace(row.op_type, row);
+    return by_type;
+  }();
+  const auto found = rows.find(op_type);
+  return found == rows.end() ? nullptr : &found->second;
+}
+
+}  // namespace coracle::onnx

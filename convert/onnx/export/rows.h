@@ -1,0 +1,32 @@
+#pragma once
+// The ops that can be exported: one row for each op type, in the file of its family.
+
+#include <string>
+#include <vector>
+
+#include "op_context.h"
+
+namespace coracle::onnx {
+
+ExportRows ActivationRows();
+ExportRows ArithmeticRows();
+ExportRows ConvRows();
+ExportRows PoolRows();
+ExportRows NormRows();
+ExportRows MatmulRows();
+ExportRows ReduceRows();
+ExportRows ShapeRows();
+ExportRows SliceRows();
+ExportRows GatherRows();
+ExportRows FillRows();
+ExportRows InterpRows();
+ExportRows RnnRows();
+ExportRows LossRows();
+ExportRows AttentionRows();
+ExportRows ControlRows();
+
+// All of them.
+std::vector<ExportRow> AllRows();
+const ExportRow* FindRow(const std::string& op_type);  // nullptr: cannot be exported
+
+}  // namespace coracle::onnx

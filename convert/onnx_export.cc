@@ -1,0 +1,36 @@
+#include "onnx_export.h"
+
+#include <coracle/framework/base/version.h>
+#include <fmt/format.h>
+
+#include "onnx/export/program_exporter.h"
+#include "onnx/export/write_model.h"
+
+namespace coracle {
+namespace {
+
+// The version of ONNX's file format that came with an opset (ONNX, docs/Versioning.md).
+int IrVersionOf(int opset) { return opset <= 14 ? 7 : opset <= 18 ? 8 : opset <= 20 ? 9 : 10; }
+
+}  // namespace
+
+void ExportOnnx(const std::string& path, const ProgramDesc& program, const Scope& parameters,
+                const OnnxExportOptions& options) {
+  if (options.opset < kLeastOnnxOpset || options.opset > kLatestOnnxOpset) {
+    ThrowInvalid(fmt::format("ONNX export: the opset must lie between {} and {}, got {}",
+                             kLeastOnnxOpset, kLatestOnnxOpset, options.opset));
+  }
+  onnx::ProgramExporter exporter(program, parameters, options.opset);
+  onnx::Graph& graph = exporter.Run();
+  auto& model = graph.model();
+  model.set_ir_version(IrVersionOf(options.opset));
+  model.set_producer_name("coracle");
+  model.set_producer_version(
+      fmt::format("{}.{}.{}", CORACLE_VERSION_MAJOR, CORACLE_VERSION_MINOR, CORACLE_VERSION_PATCH));
+  model.mutable_graph()->set_name("program");
+  model.add_opset_import()->set_version(options.opset);
+  model.mutable_opset_import(0)->set_domain("");
+  onnx::WriteModel(graph, path, options.max_model_bytes);
+}
+
+}  // namespace coracle

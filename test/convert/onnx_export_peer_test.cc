@@ -1,0 +1,252 @@
+// Exported models before other readers: the checker of the package onnx, and ONNX Runtime. For
+// development: $CORACLE_ORT is a folder node_modules with onnxruntime-node, $CORACLE_ONNX_PYTHON a
+// Python that has the package onnx; without them the tests are skipped.
+#include <coracle/convert/onnx_export.h>
+#include <coracle/coracle.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/feed_fetch.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "bench/workloads/networks.h"
+#include "bench/workloads/workload.h"
+#include "test/real_models.h"
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Peer(const char* file) {
+  return std::string(std::getenv("CORACLE_SOURCE_DIR")) + "/test/convert/peer/" + file;
+}
+
+// What was exported to a folder, and what the program computes.
+struct Case {
+  std::string folder;
+  std::vector<Tensor> want;
+};
+
+void WriteInputs(const std::string& folder, const std::map<std::string, Tensor>& feeds) {
+  std::string names;
+  size_t i = 0;
+  for (const auto& [name, value] : feeds) {
+    WriteNpy(value, fmt::format("{}/in_{}.npy", folder, i++));
+    names += name + "\n";
+  }
+  WriteFileAtomic(folder + "/inputs.txt", names);
+}
+
+std::vector<Tensor> RunProgram(const ProgramDesc& program, const Scope& scope,
+                               const std::map<std::string, Tensor>& feeds,
+                               const std::vector<std::string>& fetches) {
+  ProgramDesc bare = program;
+  std::vector<std::string> names;
+  std::vector<Tensor> values;
+  for (const auto& [name, value] : feeds) {
+    names.push_back(name);
+    values.push_back(value);
+  }
+  Scope own = scope.Clone();
+  std::vector<Tensor> results;
+  if (program.Root().NumOps() > 0 && program.Root().op(0).type() == "feed") {
+    PreparedProgram net = Executor().PrepareOwning(bare, own);
+    std::vector<Tensor> in_order;
+    for (const std::string& name : FeedNames(program)) in_order.push_back(feeds.at(name));
+    for (const Tensor& t : net.Run(own, in_order)) results.push_back(t.Clone());
+  } else {
+    PreparedProgram net = Executor().Prepare(bare, names, fetches);
+    for (const Tensor& t : net.Run(own, values)) results.push_back(t.Clone());
+  }
+  return results;
+}
+
+Case Export(const std::string& folder, const ProgramDesc& program, const Scope& scope,
+            const std::map<std::string, Tensor>& feeds, const std::vector<std::string>& fetches,
+            const OnnxExportOptions& options = {}) {
+  MakeDirectories(folder);
+  ExportOnnx(folder + "/model.onnx", program, scope, options);
+  WriteInputs(folder, feeds);
+  return {folder, RunProgram(program, scope, feeds, fetches)};
+}
+
+// The largest difference, divided by the largest |want|.
+double Difference(const Tensor& want, const Tensor& got) {
+  const Tensor a = want.Cast(DType::kFloat64), b = got.Cast(DType::kFloat64);
+  double largest = 0, difference = 0;
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    const double x = a.data<double>()[i], y = b.data<double>()[i];
+    if (std::isnan(x) && std::isnan(y)) continue;
+    if (x == y) continue;
+    if (!std::isfinite(x) || !std::isfinite(y)) return INFINITY;
+    largest = std::max(largest, std::abs(x));
+    difference = std::max(difference, std::abs(x - y));
+  }
+  return difference == 0 ? 0 : difference / std::max(largest, 1e-30);
+}
+
+// Why ONNX Runtime's results are others; "" if they are the same to `tolerance`.
+std::string Compare(const Case& c, double tolerance, double* worst) {
+  if (FileExists(c.folder + "/error.txt")) return ReadFile(c.folder + "/error.txt");
+  for (size_t i = 0; i < c.want.size(); ++i) {
+    const Tensor got = ReadNpy(fmt::format("{}/out_{}.npy", c.folder, i));
+    if (got.dtype() != c.want[i].dtype() || got.shape() != c.want[i].shape())
+      return fmt::format("output {}: {} for {}", i, got.ToString(), c.want[i].ToString());
+    const double difference = Difference(c.want[i], got);
+    *worst = std::max(*worst, difference);
+    if (!(difference <= tolerance)) return fmt::format("output {}: differs by {}", i, difference);
+  }
+  return "";
+}
+
+void RunPeers(const std::vector<Case>& cases) {
+  const char* modules = std::getenv("CORACLE_ORT");
+  for (size_t begin = 0; begin < cases.size(); begin += 200) {
+    std::string folders;
+    for (size_t i = begin; i < std::min(cases.size(), begin + 200); ++i)
+      folders += " " + cases[i].folder;
+    const std::string run = fmt::format("node {} {}{}", Peer("ort_run.js"), modules, folders);
+    ASSERT_EQ(std::system(run.c_str()), 0);
+  }
+}
+
+// What the checker says of all models.
+std::string Check(const std::vector<Case>& cases, const std::string& folder) {
+  const char* python = std::getenv("CORACLE_ONNX_PYTHON");
+  std::string models;
+  for (const Case& c : cases) models += " " + c.folder + "/model.onnx";
+  const std::string out = folder + "/check.txt";
+  const std::string run =
+      fmt::format("{} {}{} > {} 2>&1", python, Peer("check_model.py"), models, out);
+  return std::system(run.c_str()) == 0 ? "" : ReadFile(out);
+}
+
+class OnnxExportPeer : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::getenv("CORACLE_ORT")) GTEST_SKIP() << "no $CORACLE_ORT (node_modules)";
+    if (!std::getenv("CORACLE_ONNX_PYTHON")) GTEST_SKIP() << "no $CORACLE_ONNX_PYTHON";
+  }
+  void CheckAll(const std::vector<Case>& cases, double tolerance) {
+    RunPeers(cases);
+    for (const Case& c : cases) {
+      double worst = 0;
+      const std::string wrong = Compare(c, tolerance, &worst);
+      fmt::print("{:40} {}\n", fs::path(c.folder).filename().string(),
+                 wrong.empty() ? fmt::format("{:.1e}", worst) : wrong);
+      EXPECT_EQ(wrong, "") << c.folder;
+    }
+    EXPECT_EQ(Check(cases, directory_.path()), "");
+  }
+  std::string Folder(const std::string& name) {
+    const char* kept = std::getenv("CORACLE_PEER_KEEP");
+    return (kept ? std::string(kept) : directory_.path()) + "/" + name;
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(OnnxExportPeer, RealModels) {
+  if (TestDataDirectory().empty()) GTEST_SKIP() << "no test data";
+  std::vector<Case> cases;
+  ForEachModel(std::getenv("SZ") ? std::atoi(std::getenv("SZ")) : 64, [&](DrawnModel& model) {
+    const std::string name = fs::path(model.path).parent_path().filename().string();
+    // Its own weights find no text in what is drawn, and probabilities of 1e-9 are 0 elsewhere.
+    if (name == "ch_PP-OCRv3_det")
+      model.feeds["x"] = ReadNpy(TestDataDirectory() + "/paddle/golden/det_in.npy");
+    try {
+      cases.push_back(Export(Folder(name), model.program, model.scope, model.feeds, model.fetches));
+    } catch (const Error& e) {
+      ADD_FAILURE() << e.what();
+    }
+  });
+  CheckAll(cases, 1e-4);
+}
+
+// Two layers of LSTM between an embedding and a classifier of words.
+Case LstmCase(const std::string& folder) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  const Variable logits = LstmLanguageModel(net, net.Data("x", {35, -1}, DType::kInt64));
+  Scope scope;
+  Executor().Run(startup, scope);
+  Tensor ids(DType::kInt64, {35, 4});
+  for (int64_t i = 0; i < ids.numel(); ++i) ids.data<int64_t>()[i] = i * 7919 % 10000;
+  return Export(folder, main.CloneForTest(), scope, {{"x", ids}}, {logits.name()});
+}
+
+TEST_F(OnnxExportPeer, Networks) {
+  std::vector<Case> cases;
+  for (const std::string& name : WorkloadNames("infer")) {
+    const auto w = MakeWorkload({.kind = "infer", .name = name, .batch = 2});
+    w->Fill();
+    std::map<std::string, Tensor> feeds;
+    for (size_t i = 0; i < w->feeds.size(); ++i) feeds[w->feeds[i]] = w->batches[0][i];
+    const std::string prefix = Folder(name) + "/saved";
+    MakeDirectories(Folder(name));
+    SaveInferenceModel(prefix, w->feeds, w->fetches, w->main, w->scope);
+    Scope scope;
+    const InferenceModel model = LoadInferenceModel(prefix, scope);
+    cases.push_back(Export(Folder(name), model.program, scope, feeds, w->fetches));
+  }
+  cases.push_back(LstmCase(Folder("lstm")));
+  CheckAll(cases, 1e-4);
+}
+
+// The results of one case of an op's test that ONNX Runtime has too.
+Case ReadWanted(const std::string& folder) {
+  std::map<std::string, Tensor> wanted;
+  size_t i = 0;
+  for (const std::string& name : Split(ReadFile(folder + "/wanted.txt"), '\n'))
+    if (!name.empty()) wanted[name] = ReadNpy(fmt::format("{}/want_{}.npy", folder, i++));
+  Case c{folder, {}};
+  for (const std::string& name : Split(ReadFile(folder + "/outputs.txt"), '\n'))
+    if (!name.empty()) c.want.push_back(wanted.at(name));
+  return c;
+}
+
+// The cases of the ops' tests, which operators_test writes where $CORACLE_OP_CASES names a folder.
+TEST_F(OnnxExportPeer, OpCases) {
+  const char* directory = std::getenv("CORACLE_OP_CASES");
+  if (!directory) GTEST_SKIP() << "no $CORACLE_OP_CASES";
+  OnnxExportOptions options;
+  if (const char* opset = std::getenv("CORACLE_OPSET")) options.opset = std::atoi(opset);
+  std::vector<Case> cases;
+  std::map<std::string, int> refused, exported;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string folder = entry.path().string();
+    if (!FileExists(folder + "/program.pb")) continue;
+    std::error_code ignored;
+    fs::remove(folder + "/error.txt", ignored);
+    const ProgramDesc program = ReadProgram(folder + "/program.pb");
+    try {
+      ExportOnnx(folder + "/model.onnx", program, Scope(), options);
+      cases.push_back({folder, {}});
+      ++exported[program.Root().op(0).type()];
+    } catch (const Error& e) {
+      ++refused[program.Root().op(0).type() + ": " + e.message()];
+    }
+  }
+  for (const auto& [why, count] : refused) fmt::print("refused {:4} {}\n", count, why);
+  RunPeers(cases);
+  size_t same = 0;
+  for (Case& c : cases) {
+    double worst = 0;
+    if (!FileExists(c.folder + "/error.txt")) c = ReadWanted(c.folder);
+    const std::string wrong = Compare(c, 1e-4, &worst);
+    same += wrong.empty();
+    if (!wrong.empty())
+      fmt::print("wrong {} {}\n", fs::path(c.folder).filename().string(), wrong.substr(0, 300));
+  }
+  fmt::print("{} of {} cases of {} op types are the same\n", same, cases.size(), exported.size());
+  std::string problems = Check(cases, directory_.path());
+  fmt::print("{}", problems);
+}
+
+}  // namespace
+}  // namespace coracle

@@ -1,0 +1,237 @@
+#include <coracle/convert/onnx/export/rows.h>
+#include <coracle/convert/onnx/model_file.h>
+#include <coracle/convert/onnx_export.h>
+#include <coracle/coracle.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "test/error_of.h"
+#include "test/test_data.h"
+
+namespace coracle {
+namespace {
+
+using onnx::OnnxModelFile;
+using onnx::ReadOnnxModel;
+
+// A program that is being written, with its parameters.
+struct Net {
+  ProgramDesc main, startup;
+  Builder build{main, startup};
+  Scope scope;
+  TemporaryDirectory directory;
+
+  std::string File() const { return directory.File("model.onnx"); }
+  OnnxModelFile Export(const OnnxExportOptions& options = {}) {
+    Executor().Run(startup, scope);
+    ExportOnnx(File(), main.CloneForTest(), scope, options);
+    return ReadOnnxModel(File());
+  }
+};
+
+std::string OpTypes(const OnnxModelFile& file) {
+  std::vector<std::string> types;
+  for (const auto& node : file.model.graph().node()) types.push_back(node.op_type());
+  return Join(types, " ");
+}
+
+std::string DimsOf(const proto::onnx::ValueInfoProto& info) {
+  std::vector<std::string> dims;
+  for (const auto& dim : info.type().tensor_type().shape().dim())
+    dims.push_back(dim.has_dim_value() ? std::to_string(dim.dim_value()) : dim.dim_param());
+  return Join(dims, ",");
+}
+
+TEST(OnnxExport, Mlp) {
+  Net net;
+  const Variable x = net.build.Data("x", {-1, 4});
+  const Variable h = net.build.Fc(x, {.size = 3, .act = "relu"});
+  net.build.Softmax(net.build.Fc(h, {.size = 2}), -1, {.output = "y"});
+  const OnnxModelFile file = net.Export();
+  const auto& graph = file.model.graph();
+  EXPECT_EQ(OpTypes(file), "MatMul Add Relu MatMul Add Softmax");
+  EXPECT_EQ(file.model.opset_import(0).version(), 17);
+  EXPECT_EQ(file.model.ir_version(), 8);
+  ASSERT_EQ(graph.input_size(), 1);
+  EXPECT_EQ(graph.input(0).name(), "x");
+  EXPECT_EQ(DimsOf(graph.input(0)), "x_dim_0,4");
+  ASSERT_EQ(graph.output_size(), 1);
+  EXPECT_EQ(graph.output(0).name(), "y");
+  EXPECT_EQ(DimsOf(graph.output(0)), "y_dim_0,2");
+  EXPECT_EQ(graph.node(5).output(0), "y");
+  ASSERT_EQ(graph.initializer_size(), 4);
+  for (int i = 0; i < 4; ++i) {
+    const Tensor& value = net.scope.Get(graph.initializer(i).name());
+    EXPECT_TRUE(BitEqual(value, file.initializers[static_cast<size_t>(i)]));
+  }
+}
+
+TEST(OnnxExport, LargeModelsHaveExternalData) {
+  Net net;
+  net.build.Fc(net.build.Data("x", {-1, 64}), {.size = 32, .output = "y"});
+  const OnnxModelFile file = net.Export({.max_model_bytes = 1000});
+  EXPECT_TRUE(FileExists(net.File() + ".data"));
+  EXPECT_LT(ReadFile(net.File()).size(), 1500u);
+  ASSERT_EQ(file.initializers.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const std::string& name = file.model.graph().initializer(static_cast<int>(i)).name();
+    EXPECT_TRUE(BitEqual(net.scope.Get(name), file.initializers[i])) << name;
+  }
+}
+
+// ONNX's values are written once; the last one of a variable has its name.
+TEST(OnnxExport, AVariableThatIsWrittenAgain) {
+  Net net;
+  net.build.Data("x", {2});
+  BlockDesc& block = net.main.Root();
+  for (const char* type : {"relu", "exp"}) {
+    VarDesc& y = block.Var("y");
+    y.SetShape({2});
+    block.AppendOp(type, {{"X", {type == std::string("relu") ? "x" : "y"}}}, {{"Out", {"y"}}});
+  }
+  block.AppendOp("tanh", {{"X", {"y"}}}, {{"Out", {"z"}}});
+  block.Var("z").SetShape({2});
+  const OnnxModelFile file = net.Export();
+  const auto& graph = file.model.graph();
+  ASSERT_EQ(OpTypes(file), "Relu Exp Tanh");
+  EXPECT_EQ(graph.node(0).output(0), "y_1");
+  EXPECT_EQ(graph.node(1).input(0), "y_1");
+  EXPECT_EQ(graph.node(1).output(0), "y");
+  EXPECT_EQ(graph.node(2).input(0), "y");
+}
+
+// What is fed may be fetched, also twice, and under a name that is the input's.
+TEST(OnnxExport, OutputsThatAreInputs) {
+  Net net;
+  net.build.Data("x", {2});
+  TemporaryDirectory directory;
+  SaveInferenceModel(directory.File("m"), {"x"}, {"x"}, net.main, net.scope);
+  Scope scope;
+  const InferenceModel model = LoadInferenceModel(directory.File("m"), scope);
+  ExportOnnx(net.File(), model.program, scope);
+  const OnnxModelFile file = ReadOnnxModel(net.File());
+  EXPECT_EQ(OpTypes(file), "Identity");
+  EXPECT_EQ(file.model.graph().output(0).name(), "x_1");
+}
+
+TEST(OnnxExport, ALoopCarriesWhatItWrites) {
+  Net net;
+  const Variable x = net.build.Data("x", {2});
+  BlockDesc& root = net.main.Root();
+  const auto var = [](BlockDesc& block, const char* name, DType dtype, const Shape& shape) {
+    VarDesc& desc = block.Var(name);
+    desc.SetDType(dtype);
+    desc.SetShape(shape);
+  };
+  var(root, "i", DType::kInt64, {1});
+  var(root, "n", DType::kInt64, {1});
+  var(root, "more", DType::kBool, {1});
+  var(root, "sum", DType::kFloat32, {2});
+  const auto fill = [&](const char* name, float value) {
+    root.AppendOp("fill_constant", {}, {{"Out", {name}}},
+                  {{"shape", std::vector<int64_t>{1}}, {"dtype", 3}, {"value", value}});
+  };
+  fill("i", 0);
+  fill("n", 3);
+  root.AppendOp("assign", {{"X", {"x"}}}, {{"Out", {"sum"}}});
+  root.AppendOp("less_than", {{"X", {"i"}}, {"Y", {"n"}}}, {{"Out", {"more"}}});
+  BlockDesc& body = net.main.AppendBlock(root);
+  body.AppendOp("elementwise_add", {{"X", {"sum"}}, {"Y", {"x"}}}, {{"Out", {"sum"}}});
+  body.AppendOp("increment", {{"X", {"i"}}}, {{"Out", {"i"}}}, {{"step", 1.0f}});
+  body.AppendOp("less_than", {{"X", {"i"}}, {"Y", {"n"}}}, {{"Out", {"more"}}});
+  root.Var("scopes").SetType(VarType::kStepScopes);
+  root.AppendOp("while", {{"X", {"x", "i", "n", "sum"}}, {"Condition", {"more"}}},
+                {{"Out", {"i", "more", "sum"}}, {"StepScopes", {"scopes"}}},
+                {{"sub_block", BlockRef{body.idx()}}});
+  var(root, "y", DType::kFloat32, {2});
+  root.AppendOp("relu", {{"X", {"sum"}}}, {{"Out", {"y"}}});
+  const OnnxModelFile file = net.Export();
+  const auto& graph = file.model.graph();
+  ASSERT_EQ(OpTypes(file), "Less Reshape Loop Relu");
+  const auto& loop = graph.node(2);
+  ASSERT_EQ(loop.input_size(), 5);  // no limit, the condition, i, more and sum
+  EXPECT_EQ(loop.output_size(), 3);
+  const auto& inner = loop.attribute(0).g();
+  EXPECT_EQ(inner.input_size(), 5);
+  EXPECT_EQ(inner.output_size(), 4);
+  EXPECT_EQ(graph.node(3).input(0), loop.output(2));
+  // No name means two values.
+  std::set<std::string> names;
+  for (const auto& part : {graph, inner}) {
+    for (const auto& node : part.node()) {
+      for (const std::string& name : node.output()) EXPECT_TRUE(names.insert(name).second) << name;
+    }
+  }
+}
+
+std::string ExportError(const ProgramDesc& program, const Scope& scope = Scope()) {
+  TemporaryDirectory directory;
+  const std::string error =
+      ErrorOf([&] { ExportOnnx(directory.File("model.onnx"), program, scope); });
+  EXPECT_FALSE(FileExists(directory.File("model.onnx")));
+  return error;
+}
+
+TEST(OnnxExport, Refusals) {
+  Net net;
+  const Variable x = net.build.Data("x", {-1, 4});
+  net.build.Fc(x, {.size = 3, .output = "h"});
+  EXPECT_NE(ExportError(net.main).find("parameter 'fc_0.w_0' has no value"), std::string::npos)
+      << ExportError(net.main);
+
+  Net training;
+  const Variable loss = training.build.Mean(
+      training.build.Fc(training.build.Data("x", {-1, 4}), {.size = 3, .output = "h"}));
+  Sgd({.learning_rate = 0.1}).Minimize(loss, training.startup);
+  EXPECT_NE(ExportError(training.main).find("training op"), std::string::npos);
+
+  Net dropped;
+  dropped.build.Dropout(dropped.build.Data("x", {-1, 4}), {.dropout_prob = 0.5});
+  EXPECT_NE(ExportError(dropped.main).find("block 0 op 0 (dropout of"), std::string::npos)
+      << ExportError(dropped.main);
+
+  ProgramDesc unknown;
+  BlockDesc& block = unknown.Root();
+  block.Var("x").SetShape({2, 2});
+  block.Var("y").SetShape({2, 2});
+  block.AppendOp("cholesky", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  const std::string error = ExportError(unknown);
+  EXPECT_NE(error.find("block 0 op 0 (cholesky of 'y'): no ONNX counterpart is known"),
+            std::string::npos)
+      << error;
+}
+
+TEST(OnnxExport, Opset) {
+  Net net;
+  const Variable x = net.build.Data("x", {-1, 4});
+  net.build.LayerNorm(x, {});
+  EXPECT_EQ(OpTypes(net.Export()), "LayerNormalization");
+  EXPECT_EQ(OpTypes(net.Export({.opset = 15})).find("LayerNormalization"), std::string::npos);
+  EXPECT_NE(ErrorOf([&] { net.Export({.opset = 7}); }).find("between 13 and 22"),
+            std::string::npos);
+}
+
+TEST(OnnxExport, EveryRowIsAnOpThatThePageLists) {
+  const std::string page =
+      ReadFile(std::string(std::getenv("CORACLE_SOURCE_DIR")) + "/docs/onnx_export.md");
+  std::map<std::string, std::string> table;
+  for (const std::string& line : Split(page, '\n')) {
+    const size_t middle = line.find("` | ");
+    if (!line.starts_with("| `") || middle == line.npos) continue;
+    table[line.substr(3, middle - 3)] = line.substr(middle + 4, line.size() - middle - 6);
+  }
+  std::map<std::string, std::string> rows;
+  for (const onnx::ExportRow& row : onnx::AllRows()) {
+    EXPECT_NE(DefaultOps().Find(row.op_type), nullptr) << row.op_type;
+    EXPECT_TRUE(rows.emplace(row.op_type, row.maps_to).second) << row.op_type;
+  }
+  EXPECT_EQ(table, rows);
+}
+
+}  // namespace
+}  // namespace coracle
