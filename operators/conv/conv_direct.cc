@@ -2,6 +2,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv_direct.h>
 #include <coracle/operators/conv/conv_direct_simd.h>
+#include <coracle/operators/conv/matrix_tile.h>
 
 #include <algorithm>
 #include <memory>
@@ -108,6 +109,7 @@ Kernel MakeDepthwise(const PrepareContext& ctx, const ConvGeometry& g,
 bool IsFar(const ConvGeometry& g) {
   const int64_t weights = g.in_channels * g.out_channels, pixels = g.batch * g.OutPixels();
   if (pixels <= 8) return weights >= 16 * 1024;
+  if (VectorLanes() < 16) return false;  // two vectors of a panel use every other line only
   return weights >= 256 * 1024 && g.out_channels >= g.in_channels && pixels <= 256;
 }
 

@@ -1,4 +1,5 @@
 #include <coracle/operators/conv/conv_direct.h>
+#include <coracle/operators/conv/conv_implicit.h>
 #include <coracle/operators/conv/conv_onednn.h>
 #include <coracle/operators/conv/conv_window.h>
 #include <coracle/operators/conv/winograd.h>
@@ -22,6 +23,8 @@ Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
       {args.input, args.filter, args.bias, args.residual, args.output},
       {{"winograd", [=](const PrepareContext& c,
                         bool by_rule) { return ConvForwardWinograd(c, g, args, by_rule); }},
+       {"implicit", [=](const PrepareContext& c,
+                        bool by_rule) { return ConvForwardImplicit(c, g, args, by_rule); }},
        {"direct", [=](const PrepareContext& c,
                       bool) { return floats ? ConvForwardDirect(c, g, args) : Kernel(); }},
        {"window",

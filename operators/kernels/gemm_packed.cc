@@ -4,6 +4,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/kernels/onednn.h>
 #include <coracle/operators/kernels/onednn_scope.h>
+#include <coracle/operators/kernels/window_products.h>
 
 #include <algorithm>
 #include <cstring>
@@ -205,6 +206,50 @@ bool IsConstant(const PrepareContext& ctx, const char* slot) {
   return ctx.Packed(slot, nothing) != nullptr;
 }
 
+// Few rows of A: the product takes as long as B takes to come from memory. oneDNN's kernels for
+// AVX2 do not ask for it ahead.
+bool IsFar(const GemmSpec& spec) { return spec.m <= 16 && spec.k * spec.n >= 16 * 1024; }
+
+PackedLayout PanelLayout(const GemmSpec& spec) {
+  const int64_t k = spec.k, n = spec.n, size = PackedWindowSize(k, n);
+  PackedLayout layout{"window_products", {}, {}};
+  layout.pack = [=](const Tensor& plain) {
+    Tensor packed = Tensor::Zeros(DType::kFloat32, {size});
+    const float* from = plain.data<float>();
+    for (int64_t i = 0; i < k * n; ++i)
+      packed.data<float>()[PackedWindowAt(k, i / n, i % n)] = from[i];
+    return packed;
+  };
+  layout.unpack = [=](const Tensor& packed) {
+    Tensor plain(DType::kFloat32, {k, n});
+    const float* from = packed.data<float>();
+    for (int64_t i = 0; i < k * n; ++i)
+      plain.data<float>()[i] = from[PackedWindowAt(k, i / n, i % n)];
+    return plain;
+  };
+  return layout;
+}
+
+PackedGemm MakePanelGemm(const PrepareContext& ctx, const char* slot, const GemmSpec& spec,
+                         const GemmFinish& finish) {
+  const std::shared_ptr<const Tensor> packed = ctx.Packed(slot, PanelLayout(spec));
+  return [=](Workspace&, const float* a, const float* bias, float* c) {
+    WindowProducts products;
+    products.in = a;
+    products.channels = spec.k;
+    products.pixels = spec.m;
+    products.columns = spec.n;
+    products.filter = packed->data<float>();
+    products.bias = bias;
+    products.out = c;
+    const int64_t units = NumWindowUnits(products);
+    const int64_t each = 1 + spec.m * spec.k * spec.n / units;
+    ParallelFor(units, 1 + 100000 / each,
+                [&](int64_t begin, int64_t end) { RunWindowUnits(products, begin, end); });
+    if (finish.activation) finish.activation(c, c, spec.m * spec.n, finish.params);
+  };
+}
+
 }  // namespace
 
 PackedGemm MakePackedGemm(const PrepareContext& ctx, const char* slot, const GemmSpec& spec,
@@ -221,6 +266,7 @@ PackedGemm MakePackedGemm(const PrepareContext& ctx, const char* slot, const Gem
     }
   } catch (const dnnl::error&) {
   }
+  if (IsFar(spec)) return MakePanelGemm(ctx, slot, spec, finish);
   ctx.Input(slot);  // the plain elements are read
   return {};
 }
