@@ -206,9 +206,13 @@ bool IsConstant(const PrepareContext& ctx, const char* slot) {
   return ctx.Packed(slot, nothing) != nullptr;
 }
 
-// Few rows of A: the product takes as long as B takes to come from memory. oneDNN's kernels for
-// AVX2 do not ask for it ahead.
-bool IsFar(const GemmSpec& spec) { return spec.m <= 16 && spec.k * spec.n >= 16 * 1024; }
+// Without AVX-512 oneDNN copies B into panels in each run. Whether panels of our own are worth
+// having: they are not much larger than B.
+bool HasPanels(const GemmSpec& spec) {
+  constexpr int64_t kWidest = 16;
+  return PackedWindowSize(1, 1) <= kWidest &&
+         PackedWindowSize(spec.k, spec.n) <= spec.k * spec.n / 2 * 3 + 16384;
+}
 
 PackedLayout PanelLayout(const GemmSpec& spec) {
   const int64_t k = spec.k, n = spec.n, size = PackedWindowSize(k, n);
@@ -246,7 +250,10 @@ PackedGemm MakePanelGemm(const PrepareContext& ctx, const char* slot, const Gemm
     const int64_t each = 1 + spec.m * spec.k * spec.n / units;
     ParallelFor(units, 1 + 100000 / each,
                 [&](int64_t begin, int64_t end) { RunWindowUnits(products, begin, end); });
-    if (finish.activation) finish.activation(c, c, spec.m * spec.n, finish.params);
+    if (!finish.activation) return;
+    ParallelFor(spec.m * spec.n, 32768, [&](int64_t begin, int64_t end) {
+      finish.activation(c + begin, c + begin, end - begin, finish.params);
+    });
   };
 }
 
@@ -266,7 +273,7 @@ PackedGemm MakePackedGemm(const PrepareContext& ctx, const char* slot, const Gem
     }
   } catch (const dnnl::error&) {
   }
-  if (IsFar(spec)) return MakePanelGemm(ctx, slot, spec, finish);
+  if (HasPanels(spec)) return MakePanelGemm(ctx, slot, spec, finish);
   ctx.Input(slot);  // the plain elements are read
   return {};
 }

@@ -13,8 +13,8 @@ using PackedGemm = std::function<void(Workspace& ws, const float* a, const float
 
 // The product of `spec`, not transposed and with alpha = 1 and beta = 0, with the constant in
 // `slot` (see PrepareContext::Packed) for B, which is stored once for all kernels in oneDNN's
-// layout, or, for a few rows of A, as window_products.h reads it. Empty where the variable is no
-// constant, and where neither has a better layout for it.
+// layout, or, where it has none, as window_products.h reads it. Empty where the variable is no
+// constant, and where neither is better than its own layout.
 PackedGemm MakePackedGemm(const PrepareContext& ctx, const char* slot, const GemmSpec& spec,
                           const GemmFinish& finish, bool with_bias);
 
