@@ -8,13 +8,25 @@ namespace coracle::onnx {
 void AddConstantImporters(NodeImporters& importers);
 void AddControlImporters(NodeImporters& importers);
 void AddElementwiseImporters(NodeImporters& importers);
+void AddGatherImporters(NodeImporters& importers);
+void AddPadImporters(NodeImporters& importers);
+void AddReduceImporters(NodeImporters& importers);
+void AddScatterImporters(NodeImporters& importers);
 void AddShapeImporters(NodeImporters& importers);
+void AddSoftmaxImporters(NodeImporters& importers);
+void AddSortImporters(NodeImporters& importers);
 
 inline constexpr void (*kFamilies[])(NodeImporters&) = {
     AddConstantImporters,
     AddControlImporters,
     AddElementwiseImporters,
+    AddGatherImporters,
+    AddPadImporters,
+    AddReduceImporters,
+    AddScatterImporters,
     AddShapeImporters,
+    AddSoftmaxImporters,
+    AddSortImporters,
 };
 
 }  // namespace coracle::onnx

@@ -1,0 +1,71 @@
+#include "indices.h"
+
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle::onnx {
+
+Variable DimOf(NodeContext& node, const Variable& x, int axis) {
+  const int64_t dim = x.shape()[axis];
+  if (dim >= 0) return node.ConstantVar(std::vector<int64_t>{dim});
+  const Variable shape = node.Make("shape", {{"Input", {x.name()}}});
+  return node.Cast(SliceOf(node, shape, 0, axis, axis + 1), DType::kInt64);
+}
+
+Variable MoveAxis(NodeContext& node, const Variable& x, int from, int to) {
+  const int rank = x.shape().rank();
+  if (from < 0) from += rank;
+  if (to < 0) to += rank;
+  if (from == to) return x;
+  std::vector<int32_t> perm;
+  for (int i = 0; i < rank; ++i) {
+    if (i != from) perm.push_back(i);
+  }
+  perm.insert(perm.begin() + to, from);
+  return node.Transpose(x, perm);
+}
+
+Variable Reshaped(NodeContext& node, const Variable& x, const Shape& shape) {
+  const std::vector<int64_t> dims = shape.ToVector();
+  if (std::count(dims.begin(), dims.end(), -1) > 1)
+    node.Refuse("more than one dimension of a shape is not known");
+  return node.Reshape(x, dims);
+}
+
+Variable SliceOf(NodeContext& node, const Variable& x, int axis, int64_t start, int64_t end) {
+  using Ints = std::vector<int32_t>;
+  return node.Make("slice", {{"Input", {x.name()}}},
+                   {{"axes", Ints{axis}},
+                    {"starts", Ints{static_cast<int32_t>(start)}},
+                    {"ends", Ints{static_cast<int32_t>(end)}}});
+}
+
+Variable IndicesOf(NodeContext& node, size_t i, const Variable& dim) {
+  std::optional<std::vector<int64_t>> known;
+  if (!IsFloating(node.dtype(i))) known = node.ConstantInts(i);  // OneHot takes floats, too
+  const Variable index = node.Cast(node.In(i), DType::kInt64);
+  if (known && std::all_of(known->begin(), known->end(), [](int64_t k) { return k >= 0; }))
+    return index;
+  const Variable negative = node.Cast(Less(index, ZerosLike(index)), DType::kInt64);
+  return index + negative * dim;
+}
+
+Variable Selected(NodeContext& node, const Variable& condition, const Variable& x,
+                  const Variable& y, const Shape& shape) {
+  return Where(node.BroadcastTo(condition, shape), node.BroadcastTo(x, shape),
+               node.BroadcastTo(y, shape));
+}
+
+void RequireSmall(NodeContext& node, const std::vector<int64_t>& dims, const char* what) {
+  constexpr int64_t kMost = int64_t{1} << 27;
+  int64_t elements = 1;
+  for (int64_t dim : dims) {
+    if (dim < 0) node.Refuse(fmt::format("{} of unknown shape", what));
+    elements = dim == 0 ? 0 : elements > kMost / dim ? kMost + 1 : elements * dim;
+    if (elements > kMost) node.Refuse(fmt::format("{} of so many elements", what));
+  }
+}
+
+}  // namespace coracle::onnx

@@ -1,0 +1,176 @@
+// Pad, Trilu, EyeLike: tensors with more elements around them, and parts of matrices.
+
+#include <coracle/convert/onnx/dtypes.h>
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "families.h"
+#include "indices.h"
+#include "node_context.h"
+
+namespace coracle::onnx {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+// For each dim of the input how many elements come before and after it; negative ones go.
+struct Paddings {
+  Ints before, after;
+};
+
+// Attributes up to operator set 10, then inputs.
+Paddings PaddingsOf(NodeContext& node) {
+  const auto rank = static_cast<size_t>(node.rank(0));
+  Paddings pads = {Ints(rank, 0), Ints(rank, 0)};
+  const Ints given = node.opset() < 11
+                         ? node.Ints(node.HasAttr("paddings") ? "paddings" : "pads", {})
+                         : node.KnownInts(1, "pads");
+  Ints axes;
+  if (node.opset() >= 18 && node.HasInput(3)) {
+    axes = node.KnownInts(3, "axes");
+  } else {
+    for (size_t i = 0; i < rank; ++i) axes.push_back(static_cast<int64_t>(i));
+  }
+  node.Require(given.size() == 2 * axes.size(),
+               fmt::format("pads must have {} numbers, got {}", 2 * axes.size(), given.size()));
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto axis = static_cast<size_t>(node.Axis(axes[i], node.rank(0)));
+    pads.before[axis] = given[i];
+    pads.after[axis] = given[axes.size() + i];
+  }
+  return pads;
+}
+
+// Where the element at `i` of a dim of length n comes from, i also below 0 and beyond n.
+int64_t SourceOf(int64_t i, int64_t n, const std::string& mode) {
+  if (mode == "edge" || n == 1) return std::clamp<int64_t>(i, 0, n - 1);
+  if (mode == "wrap") return ((i % n) + n) % n;
+  const int64_t period = 2 * (n - 1), at = ((i % period) + period) % period;
+  return at < n ? at : period - at;
+}
+
+Variable PadByIndex(NodeContext& node, Variable x, const Paddings& pads, const std::string& mode) {
+  for (int axis = 0; axis < x.shape().rank(); ++axis) {
+    const auto a = static_cast<size_t>(axis);
+    if (pads.before[a] == 0 && pads.after[a] == 0) continue;
+    const int64_t n = x.shape()[axis];
+    if (n < 0) node.Refuse(fmt::format("mode {} along a dimension of unknown length", mode));
+    node.Require(n > 0, fmt::format("mode {} of a dimension without elements", mode));
+    RequireSmall(node, {std::max<int64_t>(0, pads.before[a] + n + pads.after[a])}, "a result");
+    Ints from;
+    for (int64_t i = -pads.before[a]; i < n + pads.after[a]; ++i)
+      from.push_back(SourceOf(i, n, mode));
+    x = node.Make("gather", {{"X", {x.name()}}, {"Index", {node.ConstantVar(from).name()}}},
+                  {{"axis", axis}});
+  }
+  return x;
+}
+
+// x without the elements that negative paddings take off.
+Variable Cropped(NodeContext& node, Variable x, const Paddings& pads) {
+  for (int axis = 0; axis < x.shape().rank(); ++axis) {
+    const auto a = static_cast<size_t>(axis);
+    if (pads.before[a] >= 0 && pads.after[a] >= 0) continue;
+    const int64_t end = pads.after[a] < 0 ? pads.after[a] : std::numeric_limits<int32_t>::max();
+    x = SliceOf(node, x, axis, std::max<int64_t>(0, -pads.before[a]), end);
+  }
+  return x;
+}
+
+// `value` is float's where the op's attr can say it.
+Variable PadByValue(NodeContext& node, const Variable& x, const Paddings& pads, float value) {
+  std::vector<int32_t> around;
+  for (size_t i = 0; i < pads.before.size(); ++i) {
+    around.push_back(static_cast<int32_t>(std::max<int64_t>(0, pads.before[i])));
+    around.push_back(static_cast<int32_t>(std::max<int64_t>(0, pads.after[i])));
+  }
+  if (std::count(around.begin(), around.end(), 0) == static_cast<ptrdiff_t>(around.size()))
+    return x;
+  return node.Unary("pad", x, {{"paddings", around}, {"pad_value", value}});
+}
+
+// The value in the dtype's own precision, where it is known and the attr holds it exactly.
+std::optional<float> ExactValue(NodeContext& node) {
+  if (node.opset() < 11) return node.Float("value", 0);
+  if (!node.HasInput(2)) return 0.0f;
+  const Tensor* value = node.Constant(2);
+  if (!value || value->numel() != 1) return std::nullopt;
+  const Tensor wide = value->Cast(DType::kFloat64);
+  const auto narrow = static_cast<float>(wide.data<double>()[0]);
+  const bool exact = static_cast<double>(narrow) == wide.data<double>()[0] || std::isnan(narrow);
+  return exact ? std::optional<float>(narrow) : std::nullopt;
+}
+
+Variable PadConstant(NodeContext& node, const Variable& x, const Paddings& pads) {
+  const DType own = x.dtype();
+  const DType dtype = own == DType::kBool ? DType::kInt32 : node.ComputeDType("pad", own);
+  const Variable cropped = node.Cast(Cropped(node, x, pads), dtype);
+  if (const std::optional<float> value = ExactValue(node))
+    return node.Cast(PadByValue(node, cropped, pads, *value), own);
+  const Variable value = node.Reshape(node.Cast(node.In(2), dtype), {1});
+  const Variable inside =
+      PadByValue(node, node.Unary("fill_any_like", cropped, {{"value", 1.0f}}), pads, 0);
+  return node.Cast(PadByValue(node, cropped, pads, 0) + (1.0 - inside) * value, own);
+}
+
+void ImportPad(NodeContext& node) {
+  const std::string mode = node.OneOf("mode", "constant", {"constant", "reflect", "edge", "wrap"});
+  const Paddings pads = PaddingsOf(node);
+  if (node.IsScalar(0)) return node.SetSame(0, 0);
+  if (mode == "constant") return node.Set(0, PadConstant(node, node.In(0), pads));
+  node.attributes().Ignore("value");
+  node.Set(0, PadByIndex(node, node.In(0), pads, mode));
+}
+
+void ImportTrilu(NodeContext& node) {
+  const bool upper = node.Flag("upper", true);
+  Ints k = {0};
+  if (node.HasInput(1)) k = node.KnownInts(1, "k");
+  node.Require(k.size() == 1, "k must be one number");
+  const DType own = node.dtype(0);
+  const DType dtype = own == DType::kBool ? own : node.ComputeDType("tril_triu", own);
+  const auto diagonal = static_cast<int32_t>(std::clamp<int64_t>(k[0], -(1 << 30), 1 << 30));
+  const Variable part = node.Unary("tril_triu", node.Cast(node.In(0), dtype),
+                                   {{"diagonal", diagonal}, {"lower", !upper}});
+  node.Set(0, node.Cast(part, own));
+}
+
+void ImportEyeLike(NodeContext& node) {
+  const int64_t k = node.Int("k", 0);
+  const int64_t data_type = node.Int("dtype", node.InValue(0).data_type);
+  const auto dtype = FromDataType(static_cast<int>(data_type));
+  if (!dtype) node.Refuse("attribute dtype " + DataTypeName(static_cast<int>(data_type)));
+  const Shape shape = node.shape(0);
+  node.Require(shape.rank() == 2, "the input must be a matrix");
+  if (!shape.IsKnown()) node.Refuse("an input of unknown shape");
+  RequireSmall(node, shape.ToVector(), "a matrix");
+  Tensor ones = Tensor::Full<float>(shape, 0);
+  for (int64_t i = std::max<int64_t>(0, -k); i < shape[0] && i + k < shape[1]; ++i)
+    ones.data<float>()[i * shape[1] + i + k] = 1;
+  node.SetValue(0, {.constant = ones.Cast(*dtype), .data_type = static_cast<int>(data_type)});
+}
+
+}  // namespace
+
+void AddPadImporters(NodeImporters& importers) {
+  constexpr auto kMoves = Unsigned::kMoves;
+  for (const NodeImporter& row : std::initializer_list<NodeImporter>{
+           {.op_type = "Pad",
+         .since = 1,
+         .import = ImportPad,
+         .maps_to = "pad; gather",
+         .unsigneds = kMoves},
+           {.op_type = "Trilu",
+           .since = 14,
+           .import = ImportTrilu,
+           .maps_to = "tril_triu",
+           .unsigneds = kMoves},
+           {.op_type = "EyeLike", .since = 9, .import = ImportEyeLike, .maps_to = "assign_value"},
+       })
+    importers.Add(row);
+}
+
+}  // namespace coracle::onnx
