@@ -31,7 +31,8 @@ struct PageOptions {
 // and runs no script but its own, whatever texts the programs hold. Of two programs it also shows
 // the difference. What cannot be found out about a program (its memory, where it does not compile)
 // is noted on the page. Throws kNotFound for a loss that the program does not have, kDataLoss for
-// a trace that is none, kInvalidArgument for more than two programs or none.
+// a trace that is none, kInvalidArgument for a trace of other programs, and for more than two
+// programs or none.
 std::string ProgramPage(const std::vector<PageProgram>& programs, const OpRegistry& ops,
                         const PageOptions& options = {});
 

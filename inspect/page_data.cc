@@ -193,19 +193,23 @@ void AddGradient(const PageProgram& page, const OpRegistry& ops, Json* json, Jso
   }
 }
 
-void AddTimes(const PageProgram& page, Json* json, Json* notes) {
-  if (page.trace.empty()) return;
+// Whether the trace has ops of the program.
+bool AddTimes(const PageProgram& page, Json* json, Json* notes) {
+  if (page.trace.empty()) return false;
   const TraceTimes times = ReadTraceTimes(page.trace, page.trace_source, page.program);
   Json list = Json::array();
   for (const TracedOp& op : times.ops)
     list.push_back(
         {{"block", op.block}, {"op", op.op}, {"seconds", op.seconds}, {"runs", op.runs}});
   (*json)["times"] = {{"source", JsonString(page.trace_source)}, {"ops", std::move(list)}};
-  if (times.without_op > 0) {
+  if (times.ops.empty()) {
+    notes->push_back("The trace has no op of this program.");
+  } else if (times.without_op > 0) {
     notes->push_back(
         fmt::format("{:.1f}% of the measured time is of ops that only the compiled program has.",
                     100 * times.without_op / times.seconds));
   }
+  return !times.ops.empty();
 }
 
 // Adds a member whose value is text already: a parser of ordered objects looks at all members for
@@ -215,8 +219,9 @@ std::string WithMember(std::string object, const char* name, const std::string& 
   return object + ",\"" + name + "\":" + value + "}";
 }
 
+// Sets `timed` where the trace has ops of the program.
 std::string PageProgramJson(const PageProgram& page, const OpRegistry& ops,
-                            const PageOptions& options) {
+                            const PageOptions& options, bool* timed) {
   Json json = {{"name", JsonString(page.name)},
                {"what", JsonString(page.what)},
                {"multiply_adds", MultiplyAddsJson(page.program)},
@@ -225,7 +230,7 @@ std::string PageProgramJson(const PageProgram& page, const OpRegistry& ops,
   if (options.plan_memory) AddMemory(page, ops, &json);
   if (page.values) json["values"] = ValuesJson(page);
   AddGradient(page, ops, &json, &notes);
-  AddTimes(page, &json, &notes);
+  *timed |= AddTimes(page, &json, &notes);
   json["notes"] = std::move(notes);
   return WithMember(JsonLine(json), "program", ProgramJson(page.program, ops));
 }
@@ -251,7 +256,14 @@ std::string PageData(const std::vector<PageProgram>& programs, const OpRegistry&
   data["title"] = JsonString(TitleOf(programs, options));
   data["op_types"] = OpTypesJson(programs, ops);
   std::vector<std::string> parts;
-  for (const PageProgram& page : programs) parts.push_back(PageProgramJson(page, ops, options));
+  bool timed = programs[0].trace.empty();
+  for (const PageProgram& page : programs)
+    parts.push_back(PageProgramJson(page, ops, options, &timed));
+  if (!timed) {
+    ThrowInvalid(
+        fmt::format("{} is the trace of another program: no op of {} writes what its ops do",
+                    Quote(programs[0].trace_source), Quote(programs[0].name)));
+  }
   std::string text = WithMember(JsonLine(data), "programs", "[" + Join(parts, ",") + "]");
   if (programs.size() == 1) return text;
   return WithMember(std::move(text), "difference", DifferenceJson(programs[0], programs[1], ops));

@@ -1,5 +1,6 @@
 // Clicks and reads in pages of `coracle view`:
-//   node view_page_test.js CHROMIUM training.html difference.html removed.html hostile.html loop.html
+//   node view_page_test.js CHROMIUM training.html difference.html removed.html hostile.html \
+//     loop.html longer.html flat.html times.html
 // The pages are those that view_test.cc makes. Prints a line for each check; exit code 1 when one
 // fails.
 'use strict';
@@ -7,7 +8,7 @@ const {Browser} = require('./browser.js');
 const {pathToFileURL} = require('url');
 
 const [, , chromium, ...files] = process.argv;
-const [training, difference, removed, hostile, loop] = files.map((file) => pathToFileURL(file).href);
+const [training, difference, removed, hostile, loop, longer, flat, times] = files.map((file) => pathToFileURL(file).href);
 let failures = 0;
 
 function check(what, got, wanted) {
@@ -124,7 +125,7 @@ async function testParts(browser) {
 async function testTraining(browser) {
   await browser.open(training);
   check('the first picture comes within two seconds', Number(await browser.evaluate('document.documentElement.dataset.firstPicture')), (ms) => ms < 2000);
-  check('the overview counts ops', await browser.evaluate(panel), /\d+ ops/);
+  check('the overview counts ops', await browser.evaluate(panel), /ops\s+\d+/);
   await testSearch(browser);
   await testPanels(browser);
   await testPath(browser);
@@ -190,10 +191,61 @@ async function testLoop(browser) {
   check('Enter opens it', await browser.evaluate(`window.coracle.scene.frames.some((n) => n.op && n.op.type === 'while')`), true);
 }
 
+// An op more in the body of a loop.
+async function testLongerLoop(browser) {
+  await browser.open(longer);
+  check('an op that a body has more', await browser.evaluate(`window.coracle.program.ops.filter((op) => op.state === 'added').map((op) => op.block + ' ' + op.type).join()`), '1 increment');
+  await browser.key('c');
+  check('its closed loop is marked', await browser.evaluate(`window.coracle.scene.boxes.find((n) => n.op && n.op.type === 'while').state`), 'changed');
+  await browser.clickOn('#panel button', 'added');
+  check('a click opens the loop', await browser.evaluate(`window.coracle.scene.frames.some((n) => n.op && n.op.type === 'while')`), true);
+  check('and leads to the op', await browser.evaluate(panel), /increment[\s\S]*added by the second program/);
+}
+
+// A loop that only the first program has.
+async function testRemovedLoop(browser) {
+  await browser.open(flat);
+  check('a removed loop is drawn with its body', await browser.evaluate(`window.coracle.program.ops.filter((op) => op.state === 'removed').map((op) => op.block + ' ' + op.type).join()`), '0 while,1 increment,1 less_than');
+  check('the overview counts them', await browser.evaluate(panel), /3 ops removed/);
+  await browser.key('e');
+  check('the loop opens', await browser.evaluate(`window.coracle.scene.frames.filter((n) => n.op && n.op.type === 'while').flatMap((n) => n.children.map((c) => c.title)).join()`), 'increment,less_than');
+  await browser.evaluate(`window.coracle.selectOp(window.coracle.program.ops.find((op) => op.type === 'increment'), {reveal: true})`);
+  await browser.settle();
+  check('an op of its body tells its place', await browser.evaluate(panel), /block 1 op 0 of the first program/);
+}
+
+async function testTimes(browser) {
+  await browser.open(`${times}#color=time`);
+  check('measured times colour the graph', await browser.evaluate('window.coracle.coloring'), 'time');
+  check('with a legend', await browser.evaluate(`document.getElementById('legend').innerText`), /time 0[\s\S]*(ns|µs|ms|s)$/);
+  check('and are summed up', await browser.evaluate(panel), /measured\s+[\d.]+ .?s in trace\.json/);
+  await browser.evaluate(`window.coracle.selectOp(window.coracle.program.ops.find((op) => op.type === 'relu_grad'), {reveal: true})`);
+  await browser.settle();
+  check('an op tells its own', await browser.evaluate(panel), /measured\s+[\d.]+ .?s/);
+  await browser.evaluate(`window.coracle.setColoring('memory')`);
+}
+
+// A layout that fails is told, and the next one that succeeds takes that away.
+async function testFailingLayout(browser) {
+  await browser.open(loop);
+  const busy = `(({hidden, textContent}) => hidden ? 'hidden' : textContent)(document.getElementById('busy'))`;
+  await browser.evaluate(`(() => { const {queue} = window.coracle.scene;
+    queue.withoutWorker();
+    window.engine = queue.engine;
+    queue.engine = () => { throw new Error('too large'); }; })()`);
+  await browser.key('c');
+  check('a layout that fails is told', await browser.evaluate(busy), 'The graph cannot be laid out: too large');
+  browser.problems.length = 0;  // the error that it is on the console
+  await browser.evaluate('window.coracle.scene.queue.engine = window.engine');
+  await browser.key('e');
+  check('the next one is shown', await browser.evaluate(busy), 'hidden');
+}
+
 async function main() {
   const browser = new Browser(chromium);
   try {
-    for (const test of [testTraining, testDifference, testRemoved, testHostile, testLoop]) {
+    for (const test of [testTraining, testDifference, testRemoved, testHostile, testLoop, testLongerLoop,
+      testRemovedLoop, testTimes, testFailingLayout]) {
       await test(browser);
       check(`${test.name}: no errors`, browser.problems.join('; '), '');
     }

@@ -43,7 +43,8 @@ class View : public Cli {
     root.AppendOp("constructor", {{"valueOf", {"y"}}}, {});
     WriteProgram(program, Path("hostile.pb"));
   }
-  void WriteLoop() {
+  // A loop whose body increments i so many times; 0: without the loop.
+  void WriteLoop(const std::string& file, int increments) {
     ProgramDesc program;
     BlockDesc& root = program.Root();
     for (const char* name : {"i", "n", "more", "scopes"}) root.Var(name).SetShape({1});
@@ -52,12 +53,25 @@ class View : public Cli {
     for (const char* name : {"i", "n"})
       root.AppendOp("fill_constant", {}, {{"Out", {name}}}, {{"shape", std::vector<int64_t>{1}}});
     root.AppendOp("less_than", {{"X", {"i"}}, {"Y", {"n"}}}, {{"Out", {"more"}}});
+    if (increments == 0) return WriteProgram(program, Path(file));
     BlockDesc& body = program.AppendBlock(root);
-    body.AppendOp("increment", {{"X", {"i"}}}, {{"Out", {"i"}}}, {{"step", 1.0f}});
+    for (int i = 0; i < increments; ++i)
+      body.AppendOp("increment", {{"X", {"i"}}}, {{"Out", {"i"}}}, {{"step", 1.0f}});
     body.AppendOp("less_than", {{"X", {"i"}}, {"Y", {"n"}}}, {{"Out", {"more"}}});
     root.AppendOp("while", {{"X", {"i", "n"}}, {"Condition", {"more"}}},
                   {{"Out", {"i"}}, {"StepScopes", {"scopes"}}}, {{"sub_block", BlockRef{1}}});
-    WriteProgram(program, Path("loop.pb"));
+    WriteProgram(program, Path(file));
+  }
+  // A page of train.pb with the times of a run.
+  void WriteTimes() {
+    Expect("coracle build model.pbtxt --startup_out=startup.pb --out=main.pb", 0, {});
+    Expect("coracle run startup.pb --save_params=params", 0, {});
+    WriteNpz({{"x", Tensor::Of<float>({2, 3}, {1, 2, 3, 4, 5, 6})}}, Path("x.npz"));
+    Expect(
+        "coracle run train.pb --params=params --feed=x.npz --fetch=loss,fc_0.w_0@GRAD "
+        "--disabled_passes=all --trace=trace.json",
+        0, {});
+    Expect("coracle view train.pb -o times.html --times=trace.json", 0, {});
   }
   // The data in a page that is small enough to hold them as they are.
   Json DataOf(const std::string& page) {
@@ -164,6 +178,13 @@ TEST_F(View, RefusesWithAReason) {
          {"'main.pb' is no trace of ops: it is not JSON"});
   Expect("echo '{\"traceEvents\": []}' > t.json; coracle view train.pb -o a.html --times=t.json", 1,
          {"no event is the span of an op"});
+  WriteFileAtomic(Path("other.pbtxt"), R"(data { name: "z" shape: [-1, 3] }
+    layer { relu { input: "z" output: "r" } })");
+  WriteNpz({{"z", Tensor::Zeros(DType::kFloat32, {2, 3})}}, Path("z.npz"));
+  Expect("coracle build other.pbtxt --out=other.pb", 0, {});
+  Expect("coracle run other.pb --feed=z.npz --fetch=r --trace=other.json", 0, {});
+  Expect("coracle view train.pb -o a.html --times=other.json", 1,
+         {"'other.json' is the trace of another program: no op of 'train.pb' writes"});
   Expect("coracle view train.pb -o a.html --arrays=absent.npz", 1, {"absent.npz"});
   EXPECT_FALSE(FileExists(Path("a.html")));
 }
@@ -176,17 +197,23 @@ TEST_F(View, WorksInABrowser) {
   if (Shell("command -v node").code != 0) GTEST_SKIP() << "node is not installed";
   WriteTraining();
   WriteHostile();
-  WriteLoop();
+  WriteTimes();
+  WriteLoop("flat.pb", 0);
+  WriteLoop("loop.pb", 1);
+  WriteLoop("longer.pb", 2);
   Expect("coracle view train.pb -o train.html --arrays=w.npz --shape=x:8x3", 0, {});
   Expect("coracle view before.pb train.pb -o difference.html", 0, {});
   Expect("coracle view train.pb before.pb -o removed.html", 0, {});
   Expect("coracle view hostile.pb -o hostile.html", 0, {});
   Expect("coracle view loop.pb -o loop.html", 0, {});
+  Expect("coracle view loop.pb longer.pb -o longer.html", 0, {});
+  Expect("coracle view loop.pb flat.pb -o flat.html", 0, {});
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
   const std::string script = std::string(source ? source : ".") + "/test/tools/view_page_test.js";
   const std::string command = "cd " + dir_ + " && timeout -k 5 120 node " + script + " " +
                               chromium.substr(0, chromium.find('\n')) +
-                              " train.html difference.html removed.html hostile.html loop.html";
+                              " train.html difference.html removed.html hostile.html loop.html "
+                              "longer.html flat.html times.html";
   // A browser that cannot start (no sandbox, no memory) checks nothing.
   Result result = Shell(command);
   const auto started = [&] { return result.text.find("ok     ") != result.text.npos; };

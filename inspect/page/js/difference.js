@@ -1,5 +1,6 @@
 // The difference of two programs as one graph: the second program's ops, those that are new or
-// changed marked, and among them the ops that only the first one has.
+// changed marked, and among them the ops that only the first one has. Blocks that only the first one
+// has stand behind the second program's.
 
 function differenceOf([before, after], json) {
   if (!json) return null;
@@ -8,11 +9,17 @@ function differenceOf([before, after], json) {
   const data = {...after.data, name: `${before.name} → ${after.name}`, program: {
     ...after.data.program, blocks: after.data.program.blocks.map((b) => ({...b, vars: [...b.vars]}))}};
   const positions = [];
+  const placeOf = blockPlaces(before.data.program.blocks, data.program.blocks, difference.blocks);
+  const removedOp = removedOps(placeOf, data.program.blocks.length, renamed);
   for (const block of data.program.blocks) {
     const found = difference.blocks.find((b) => b.after === block.index);
     const blockBefore = found && before.data.program.blocks[found.before];
-    block.ops = mergedOps(block, blockBefore, found, renamed);
+    block.ops = mergedOps(block, blockBefore, found, removedOp);
     if (blockBefore) addRemovedVars(block, blockBefore, renamed);
+  }
+  for (const {before: index, after: place} of difference.blocks) {
+    const block = place < 0 && before.data.program.blocks[index];
+    if (block) data.program.blocks[placeOf.get(index)] = removedBlock(block, placeOf, removedOp);
   }
   data.multiply_adds = data.program.blocks.map((block) => block.ops.map(costOf));
   data.times = null;
@@ -40,15 +47,39 @@ function differenceOf([before, after], json) {
 // What `coracle diff --json` says, with positions in place of {block, op}, -1 for none.
 function plainDifference(json) {
   const index = (place) => (place ? place.op : -1);
-  const blocks = json.blocks.map((block) => ({...block, ops: block.ops.map((op) =>
-    ({...op, before: index(op.before), after: index(op.after)}))}));
+  const blocks = json.blocks.map((block) => ({...block, before: block.before ?? -1, after: block.after ?? -1,
+    ops: block.ops.map((op) => ({...op, before: index(op.before), after: index(op.after)}))}));
   const renamed = blocks.flatMap((block) => block.vars)
     .filter((v) => v.before && v.after && v.before !== v.after).map((v) => [v.before, v.after]);
   return {...json, blocks, renamed, values: json.values || []};
 }
 
+// Where the blocks of the first program are in the drawing: those that differ say it, those that only
+// the first one has come behind all others, and the rest have kept their order.
+function blockPlaces(blocksBefore, blocksAfter, listed) {
+  const taken = new Set(listed.map((b) => b.after));
+  const equal = blocksAfter.map((b) => b.index).filter((index) => !taken.has(index));
+  const places = new Map();
+  let next = 0, behind = blocksAfter.length;
+  for (const {index} of blocksBefore) {
+    const found = listed.find((b) => b.before === index);
+    places.set(index, !found ? equal[next++] : found.after >= 0 ? found.after : behind++);
+  }
+  return places;
+}
+// Makes the op that shows one of the first program's: it runs the sub-blocks that went with it.
+function removedOps(placeOf, firstRemoved, renamed) {
+  return (json, block, index) => ({...json, inputs: renamedSlots(json.inputs, renamed),
+    sub_blocks: (json.sub_blocks || []).map((b) => placeOf.get(b)).filter((b) => b >= firstRemoved),
+    forward_op: undefined, mark: {state: 'removed', block, before: index, after: -1}});
+}
+function removedBlock(block, placeOf, removedOp) {
+  return {...block, index: placeOf.get(block.index), number: block.index, parent: placeOf.get(block.parent) ?? -1,
+    ops: block.ops.map((json, i) => removedOp(json, block.index, i)), vars: [...block.vars]};
+}
+
 // `found`: what differs in the block, if anything does.
-function mergedOps(block, blockBefore, found, renamed) {
+function mergedOps(block, blockBefore, found, removedOp) {
   const isNew = found && !blockBefore;
   const listed = isNew ? block.ops.map((op, i) => ({before: -1, after: i})) : found ? found.ops : [];
   const byAfter = new Map(listed.filter((o) => o.after >= 0).map((o) => [o.after, o]));
@@ -60,8 +91,7 @@ function mergedOps(block, blockBefore, found, renamed) {
     while (next < removed.length && removed[next] <= passed) {
       const json = blockBefore && blockBefore.ops[removed[next]];
       if (!json) return;
-      merged.push({...json, inputs: renamedSlots(json.inputs, renamed), sub_blocks: [],
-        forward_op: undefined, mark: {state: 'removed', block: found.before, before: removed[next], after: -1}});
+      merged.push(removedOp(json, found.before, removed[next]));
       ++next, ++passed;
     }
   };

@@ -49,7 +49,7 @@ class Painter {
     const {context: c, view} = this;
     const {palette} = view;
     const {x, y, w, h} = node.at;
-    const base = frameColor(node, palette);
+    const base = frameColor(node, palette, view.coloring);
     this.rounded(x, y, w, h, 12);
     c.globalAlpha = view.opacity(node);
     c.fillStyle = mix(palette.group, base, 0.07);
@@ -79,7 +79,7 @@ class Painter {
       c.fill();
     }
     this.rounded(x, y, w, h, node.op && node.op.special ? h / 2 : 8);
-    c.fillStyle = fill;
+    c.fillStyle = this.detail > 0 ? fill : stroke;  // light colours vanish from afar
     c.fill();
     const marked = view.isMarked(node);
     c.lineWidth = marked ? 2.5 / Math.min(1, view.camera.scale * 1.5) : 1;
@@ -126,7 +126,7 @@ class Painter {
   drawEdges(scene) {
     const {context: c, view} = this;
     const {palette} = view;
-    const wide = Math.min(2, Math.max(1, 0.7 / view.camera.scale));
+    const wide = Math.min(8, Math.max(1, 0.7 / view.camera.scale));
     for (const edge of scene.edges) {
       if (!this.seenEdge(edge)) continue;
       c.globalAlpha = view.edgeOpacity(edge);
@@ -222,7 +222,8 @@ class Painter {
   }
 }
 
-function frameColor(node, palette) {
+function frameColor(node, palette, coloring) {
+  if (coloring === 'difference') return node.op && node.op.state ? palette[node.op.state] : palette.soft;
   if (node.kind === 'phase') return palette[`phase-${node.title}`];
   return node.op ? palette[familyOf(node.op.type)[1]] : palette.soft;
 }
@@ -241,7 +242,7 @@ function drawMinimap(canvas, view, width, height) {
   const c = canvas.getContext('2d');
   c.scale(ratio * scale, ratio * scale);
   for (const node of scene.frames) {
-    c.fillStyle = mix(palette.group, frameColor(node, palette), 0.12);
+    c.fillStyle = mix(palette.group, frameColor(node, palette, view.coloring), 0.12);
     c.fillRect(node.at.x, node.at.y, node.at.w, node.at.h);
   }
   for (const node of scene.boxes) {

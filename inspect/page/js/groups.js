@@ -122,14 +122,14 @@ class GraphTree {
       (b) => b > 0 && b < this.program.blocks.length && !this.blocksShown.has(b));
     for (const b of blocks) {
       this.blocksShown.add(b);
-      const home = blocks.length === 1 ? node : this.add(node, 'block', `block ${b}`);
+      const home = blocks.length === 1 ? node : this.add(node, 'block', this.program.blocks[b].title);
       this.fill(home, this.program.blocks[b].ops);
     }
   }
   // A block that no op runs, as in programs of functions.
   addLooseBlock(block) {
     this.blocksShown.add(block.index);
-    this.fill(this.add(this.root, 'block', `block ${block.index}`), block.ops);
+    this.fill(this.add(this.root, 'block', block.title), block.ops);
   }
   add(parent, kind, title, op = null) {
     const node = new GraphNode(kind, title, parent, op);
@@ -280,8 +280,8 @@ function cutAfter(crossing, begin, end) {
   return best;
 }
 function stretchTitle(node) {
-  const ops = [...opsIn(node)].map((n) => n.op).filter((op) => !op.special);
-  if (ops.length === 0) return 'inputs';
+  const held = [...opsIn(node)].map((n) => n.op), ops = held.filter((op) => !op.special);
+  if (ops.length === 0) return `${held[0].type}s`;  // inputs or outputs
   return `ops ${ops[0].index} – ${ops[ops.length - 1].index}`;
 }
 function* opsIn(node) {

@@ -16,11 +16,11 @@ class LayoutQueue {
     }
   }
   layOut(level) {
-    return new Promise((resolve) => {
+    return new Promise((resolve, reject) => {
       const id = this.next++;
-      this.waiting.set(id, {level, resolve});
+      this.waiting.set(id, {level, resolve, reject});
       if (this.worker) this.worker.postMessage({id, level});
-      else setTimeout(() => this.settle(id, this.engine(level)));
+      else setTimeout(() => this.layOutHere(id));
     });
   }
   settle(id, result) {
@@ -28,10 +28,21 @@ class LayoutQueue {
     this.waiting.delete(id);
     if (asked) asked.resolve(result);
   }
+  layOutHere(id) {
+    const asked = this.waiting.get(id);
+    if (!asked) return;
+    try {
+      this.settle(id, this.engine(asked.level));
+    } catch (error) {
+      this.waiting.delete(id);
+      asked.reject(error);
+    }
+  }
+  // Where there is no worker, or where it fails: of the layouts that it owes, those that can be made
+  // are made here.
   withoutWorker() {
     this.worker = null;
     this.engine = createLayoutEngine();
-    for (const [id, {level}] of [...this.waiting])
-      setTimeout(() => this.settle(id, this.engine(level)));
+    for (const id of [...this.waiting.keys()]) setTimeout(() => this.layOutHere(id));
   }
 }

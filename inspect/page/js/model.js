@@ -55,6 +55,7 @@ class Program {
     this.gradToVar = json.grad_to_var || {};
     this.blocks = json.blocks.map((block) => ({
       index: block.index,
+      title: `block ${block.number === undefined ? block.index : `${block.number} of the first program`}`,
       parent: block.parent,
       ops: block.ops.map((op, i) => new Op(block.index, i, op)),
       vars: new Map(block.vars.map((v) => [v.name, v])),

@@ -4,9 +4,11 @@ function opPanel(view, op) {
   const {program, data} = view;
   const declaration = data.op_types[op.type] || null;
   const total = view.tree.root;
-  const slots = (uses, kind) => uses.map(({name, slot}) => {
+  const slots = (uses, kind) => uses.map(({name, slot}, i) => {
     const about = declaration && declaration[kind].find((s) => s.name === slot);
-    return element('div.slot', {}, element('span.slot-name', {title: about ? about.doc : ''}, slot), varLink(view, op.block, name));
+    const again = i > 0 && uses[i - 1].slot === slot;
+    return element('div.slot', {}, element('span.slot-name', {title: about ? about.doc : ''}, again ? '' : slot),
+      varLink(view, op.block, name));
   });
   return [
     element('header', {}, element('h2', {}, dot(op.type), op.type),
@@ -39,7 +41,7 @@ function subBlockLine(view, op, b) {
   const block = view.program.blocks[b];
   if (!block) return element('p', {}, `block ${b}, which the program lacks`);
   const node = view.tree.nodeOf.get(op);
-  return element('p', {}, `block ${b} with ${plural(block.ops.length, 'op')} `, node && node.isGroup &&
+  return element('p', {}, `${block.title} with ${plural(block.ops.length, 'op')} `, node && node.isGroup &&
     element('button', {type: 'button', onclick: () => view.toggle(node)}, node.open ? 'Close' : 'Open'));
 }
 // A fused op holds the ops that it was made from in its block.

@@ -129,7 +129,7 @@ function overviewPanel(view) {
     element('header', {}, element('h2', {}, program.name), element('p.soft', {}, program.data.what || '')),
     view.shown === 'difference' && differenceSection(view),
     section('Program', facts(
-      row('ops', plural(program.ops.length, 'op') +
+      row('ops', program.ops.length.toLocaleString('en') +
         (program.blocks.length > 1 ? ` in ${program.blocks.length} blocks` : '')),
       row('parameters', `${plural(parameters.length, 'tensor')}, ${countText(elements)} elements, ${bytesText(bytes)}`),
       multiplyAdds > 0 && row('multiply-adds', countText(multiplyAdds) + (program.data.unknown_dims ? ', unknown dims taken as 1' : '')),

@@ -6,7 +6,7 @@ function varPanel(view, {block, name}) {
   const {writers, readers} = program.usesOf(block, name);
   const difference = program.vars && program.vars.get(name);
   return [
-    element('header', {}, element('h2.name', {}, name), element('p.soft', {}, [kindOfVar(program, name, desc), block >= 0 ? `block ${block}` : 'declared in no block'].join(' · '))),
+    element('header', {}, element('h2.name', {}, name), element('p.soft', {}, [kindOfVar(program, name, desc), block >= 0 ? program.blocks[block].title : 'declared in no block'].join(' · '))),
     difference && section('Difference', difference.before !== difference.after && element('p', {},
       !difference.before ? 'only in the second program' : !difference.after ? 'only in the first program' : `renamed from ${difference.before}`), difference.changes.map(changeLine)),
     desc && section('Type', facts(

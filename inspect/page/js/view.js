@@ -46,14 +46,18 @@ class View {
 
   async layOut(anchor = null) {
     const before = anchor && anchor.at ? {...anchor.at} : null;
-    const busy = setTimeout(() => { byId('busy').hidden = false; }, 120);
+    clearTimeout(this.busy);  // of a layout that this one overtakes
+    this.busy = setTimeout(() => showBusy('Laying out'), 120);
     let current = false;
     try {
       current = await this.scene.layOut(this.tree);
-    } finally {
-      clearTimeout(busy);
+    } catch (error) {
+      clearTimeout(this.busy);
+      showBusy(`The graph cannot be laid out: ${error.message}`);
+      throw error;
     }
     if (!current) return;
+    clearTimeout(this.busy);
     byId('busy').hidden = true;
     if (before && anchor.at) {  // what was clicked stays where it was
       this.camera.x += (before.x - anchor.at.x) * this.camera.scale;
@@ -290,8 +294,9 @@ class View {
   // All of the scene; of one that would be too small to read, its beginning.
   fit(animate = true, readable = false) {
     const {painter: {width, height}, scene} = this;
-    const whole = Math.min((width - 48) / scene.width, (height - 48) / scene.height, 1.15);
-    const wide = Math.min((width - 48) / scene.width, 1);
+    const room = width - (width < 620 ? 48 : 116);  // beside the buttons
+    const whole = Math.min(room / scene.width, (height - 48) / scene.height, 1.15);
+    const wide = Math.min(room / scene.width, 1);
     const least = this.tree.root.inColumns ? 0.55 : 0.8;
     const scale = readable ? Math.max(whole, Math.max(wide, least)) : whole;
     const x = scene.width * scale <= width ? (width - scene.width * scale) / 2 : this.startX(scale, width);
@@ -330,6 +335,10 @@ const kindOf = (node) => (node.op ? 'op' : 'group');
 function luminance(color) {
   const [r, g, b] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16) / 255);
   return 0.3 * r + 0.59 * g + 0.11 * b;
+}
+function showBusy(text) {
+  byId('busy').textContent = text;
+  byId('busy').hidden = false;
 }
 function announce(text) { byId('announcement').textContent = text; }
 
