@@ -1,5 +1,6 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/inspect/op_layers.h>
 #include <coracle/train/run/layer_map.h>
 
 #include <algorithm>
@@ -12,21 +13,11 @@ StepPart PartOf(const OpDesc& op) {
   return (op.role() & kBackward) != 0 ? StepPart::kBackward : StepPart::kForward;
 }
 
-// The entry with the repeats and includes that it was read in: each round is a layer of its own.
+// The entry with the repeats and includes that it was read in: each round is a layer of its own. ""
+// for an op that was no text.
 std::string SiteOf(const OpDesc& op) {
+  if (op.creation_site().empty()) return "";
   return Join(op.GetAttr<std::vector<std::string>>(kOpCallstackAttr, {}), "\n");
-}
-
-// The last output that is neither a temporary nor a running statistic; where all are, `otherwise`,
-// or the layer's own name, which its temporaries begin with.
-std::string NamedOutput(const BlockDesc& block, const OpDesc& op, const std::string& otherwise) {
-  const std::string first = FirstOutput(op);
-  std::string found = otherwise.empty() ? first.substr(0, first.find(".tmp_")) : otherwise;
-  op.ForEachOutput([&](const std::string& name) {
-    const VarDesc* var = block.FindVar(name);
-    if (var && !var->persistable() && name.find(".tmp_") == std::string::npos) found = name;
-  });
-  return found;
 }
 
 // Without what passes add: "x3" of "x3@NHWC@FUSED".
@@ -62,9 +53,18 @@ LayerMap::LayerMap(const ProgramDesc& program) {
     const Shape& shape = root.var(i).shape();
     if (shape.IsKnown()) elements_[root.var(i).name()] = static_cast<double>(shape.numel());
   }
-  for (size_t i = 0; i < root.NumOps(); ++i) has_sites_ |= !SiteOf(root.op(i)).empty();
-  for (size_t i = 0; i < root.NumOps(); ++i)
-    if (PartOf(root.op(i)) == StepPart::kForward) AddForward(root.op(i));
+  const OpLayers found(program);
+  std::map<const ModelLayer*, size_t> indices;
+  root.ForEachOp([&](const OpDesc& op) {
+    if (PartOf(op) != StepPart::kForward) return;
+    const ModelLayer* layer = found.Find(op);
+    size_t index = layers_.size();
+    if (layer) index = indices.try_emplace(layer, index).first->second;
+    if (index == layers_.size())
+      layers_.push_back(layer ? LayerTime{layer->name, "", layer->origin, {}}
+                              : LayerTime{FirstOutput(op), "", "", {}});
+    AddForward(op, index);
+  });
   for (size_t i = 0; i < root.NumOps(); ++i) {
     const OpDesc* forward = FindForwardOp(root.op(i));
     if (forward) by_link_[LinkOf(root.op(i))] = At(by_output_, FirstOutput(*forward));
@@ -141,26 +141,12 @@ size_t LayerMap::At(const Index& index, const std::string& key) {
   return found == index.end() ? kOther : found->second;
 }
 
-void LayerMap::AddForward(const OpDesc& op) {
-  const std::string site = SiteOf(op);
-  if (has_sites_ && site.empty()) {
-    casts_.push_back(&op);
-    return;
-  }
-  const bool next = !layers_.empty() && !site.empty() && last_site_ == site;
-  if (!next) layers_.push_back({"", "", op.creation_site(), {}});
-  last_site_ = site;
-  LayerTime& layer = layers_.back();
-  layer.layer = NamedOutput(*op.block(), op, layer.layer);
-  const size_t index = layers_.size() - 1;
-  by_site_[site] = index;
-  casts_.push_back(&op);
-  for (const OpDesc* each : casts_) {
-    layer.ops += (layer.ops.empty() ? "" : "+") + each->type();
-    by_output_[FirstOutput(*each)] = index;
-    each->ForEachInput([&](const std::string& name) { reader_.try_emplace(name, index); });
-  }
-  casts_.clear();
+void LayerMap::AddForward(const OpDesc& op, size_t index) {
+  LayerTime& layer = layers_[index];
+  layer.ops += (layer.ops.empty() ? "" : "+") + op.type();
+  if (const std::string site = SiteOf(op); !site.empty()) by_site_[site] = index;
+  by_output_[FirstOutput(op)] = index;
+  op.ForEachInput([&](const std::string& name) { reader_.try_emplace(name, index); });
 }
 
 }  // namespace coracle

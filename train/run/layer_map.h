@@ -12,8 +12,8 @@
 
 namespace coracle {
 
-// A layer is the forward ops of one entry of the model text (of one round, in a repeat), with the
-// casts before them; in a program that was no text, each op.
+// A layer is the forward ops of the root block that OpLayers tells as one, or a forward op of no
+// layer.
 class LayerMap {
  public:
   static constexpr size_t kOther = SIZE_MAX;  // no layer's
@@ -34,17 +34,14 @@ class LayerMap {
  private:
   using Index = std::map<std::string, size_t>;
 
-  void AddForward(const OpDesc& op);
+  void AddForward(const OpDesc& op, size_t index);
   size_t LayerOf(const OpDesc& op, StepPart part) const;
   std::vector<std::pair<size_t, double>> SharesOf(const OpDesc& op) const;
   std::vector<std::pair<size_t, double>> SharesOfBlocks(const OpDesc& op) const;
   size_t MakerOf(const std::string& var) const;
   static size_t At(const Index& index, const std::string& key);
 
-  bool has_sites_ = false;            // some op tells its entry
-  std::vector<const OpDesc*> casts_;  // before the first op of a layer
   std::vector<LayerTime> layers_;
-  std::string last_site_;  // of the last of them
   Index by_output_, by_site_, by_link_, reader_;
   std::map<std::string, double> parameters_;  // and how many elements they have
   std::map<std::string, double> elements_;    // of all variables of known shape
