@@ -29,7 +29,12 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/inspect/compare_tensors.h>
 #include <coracle/inspect/diff.h>
+#include <coracle/inspect/dot.h>
+#include <coracle/inspect/page.h>
+#include <coracle/inspect/program_ends.h>
+#include <coracle/inspect/program_json.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/layer.h>
 #include <coracle/operators/operators.h>

@@ -5,6 +5,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/inspect/compare_tensors.h>
 
 #include <cstdint>
 #include <string>
@@ -76,14 +77,12 @@ struct ValueDiff {
   double worst_before = 0, worst_after = 0;  // of complex numbers the absolute values
 };
 
-struct DiffTolerance {
-  double rtol = 0, atol = 0;  // |before - after| <= atol + rtol * |after| is no difference
-};
-
-// Compares the values of the persistable variables of two programs, renamed ones included.
+// Compares the values of the persistable variables of two programs, renamed ones included; `after`
+// is the reference of the tolerance, which is exact by default. Other dtypes are differences.
 std::vector<ValueDiff> DiffValues(const ProgramDiff& diff, const ProgramDesc& before,
                                   const Scope& values_before, const ProgramDesc& after,
-                                  const Scope& values_after, const DiffTolerance& tolerance = {});
+                                  const Scope& values_after,
+                                  const Tolerance& tolerance = {.relative = 0, .absolute = 0});
 
 // For people: by block, one line for each variable and op that is added (+), removed (-) or changed
 // (~), then a line that counts them. "" when nothing differs.

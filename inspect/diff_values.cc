@@ -1,5 +1,4 @@
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/inspect/compare_tensors.h>
 #include <coracle/inspect/diff.h>
 #include <fmt/format.h>
 
@@ -28,10 +27,9 @@ int64_t PositionOf(const std::vector<int64_t>& index, const Shape& shape) {
 }
 
 // REQUIRES: equal types and shapes.
-void CompareElements(const Tensor& before, const Tensor& after, const DiffTolerance& tolerance,
+void CompareElements(const Tensor& before, const Tensor& after, const Tolerance& tolerance,
                      ValueDiff* diff) {
-  const TensorDifference found =
-      CompareTensors(diff->after, before, after, {tolerance.rtol, tolerance.atol});
+  const TensorDifference found = CompareTensors(diff->after, before, after, tolerance);
   diff->different = found.outside;
   if (found.outside == 0) return;
   diff->max_difference = found.worst->absolute;
@@ -41,7 +39,7 @@ void CompareElements(const Tensor& before, const Tensor& after, const DiffTolera
 }
 
 ValueDiff Compare(const std::string& before, const Tensor* x, const std::string& after,
-                  const Tensor* y, const DiffTolerance& tolerance) {
+                  const Tensor* y, const Tolerance& tolerance) {
   ValueDiff diff{before, after};
   if (!x || !y) {
     if (x) diff.problem = "only before: " + x->ToString();
@@ -61,7 +59,7 @@ ValueDiff Compare(const std::string& before, const Tensor* x, const std::string&
 
 std::vector<ValueDiff> DiffValues(const ProgramDiff& diff, const ProgramDesc& before,
                                   const Scope& values_before, const ProgramDesc& after,
-                                  const Scope& values_after, const DiffTolerance& tolerance) {
+                                  const Scope& values_after, const Tolerance& tolerance) {
   const std::unordered_map<std::string, std::string> renamed(diff.renamed.begin(),
                                                              diff.renamed.end());
   std::unordered_set<std::string> seen;

@@ -75,9 +75,8 @@ int Diff(const std::vector<std::string>& args) {
   const ProgramDiff diff = DiffPrograms(a.program, b.program, DefaultOps());
   std::vector<ValueDiff> values;
   if (FLAGS_values) {
-    values = DiffValues(
-        diff, a.program, a.values, b.program, b.values,
-        {.rtol = IsGiven("rtol") ? FLAGS_rtol : 0, .atol = IsGiven("atol") ? FLAGS_atol : 0});
+    values = DiffValues(diff, a.program, a.values, b.program, b.values,
+                        {IsGiven("rtol") ? FLAGS_rtol : 0, IsGiven("atol") ? FLAGS_atol : 0});
   }
   FLAGS_json ? PrintData(DiffJson(diff, a.program, b.program, values))
              : Print(Report(args, a, b, diff, values));

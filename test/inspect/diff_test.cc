@@ -364,8 +364,9 @@ TEST(Diff, ValuesOfParameters) {
   EXPECT_EQ(values[1].worst, 2);
   ExpectPart(DiffText({}, a, a, DefaultOps(), values),
              "  ~ w  2 of 4 elements differ, most by 1 at [1, 0]: 3 -> 2\n");
-  EXPECT_EQ(DiffValues({}, a, before, a, after, {.atol = 0.75}).back().different, 1);
-  EXPECT_EQ(DiffValues({}, a, before, a, after, {.rtol = 0.5}).size(), 1u);
+  EXPECT_EQ(DiffValues({}, a, before, a, after, {.relative = 0, .absolute = 0.75}).back().different,
+            1);
+  EXPECT_EQ(DiffValues({}, a, before, a, after, {.relative = 0.5, .absolute = 0}).size(), 1u);
 }
 
 TEST(Diff, OneNanIsTheLargestDifference) {
@@ -379,7 +380,7 @@ TEST(Diff, OneNanIsTheLargestDifference) {
   t.data<float>()[1] = std::numeric_limits<float>::quiet_NaN();
   after.Set("w", t);
   const std::vector<ValueDiff> values =
-      DiffValues({}, a, before, a, after, {.rtol = 100, .atol = 100});
+      DiffValues({}, a, before, a, after, {.relative = 100, .absolute = 100});
   ASSERT_EQ(values.size(), 1u);
   EXPECT_EQ(values[0].worst, 1);
   EXPECT_EQ(values[0].different, 1);
@@ -407,7 +408,8 @@ TEST(Diff, InfinitiesAndLargeIntegersAreNoSmallDifferences) {
   before.Set("w", number(3));
   after.Set("w", number(std::numeric_limits<float>::infinity()));
   EXPECT_EQ(DiffValues({}, a, before, a, after).size(), 2u);
-  const std::vector<ValueDiff> loose = DiffValues({}, a, before, a, after, {.rtol = 1e-3});
+  const std::vector<ValueDiff> loose =
+      DiffValues({}, a, before, a, after, {.relative = 1e-3, .absolute = 0});
   ASSERT_EQ(loose.size(), 1u);
   EXPECT_EQ(loose[0].before, "w");
 }

@@ -104,6 +104,11 @@ TEST(PublicNames, FunctionsOfEveryPart) {
   EXPECT_NE(&GenerateText, nullptr);
   EXPECT_NE(&PlotSvg, nullptr);
   EXPECT_NE(&ExtractProgram, nullptr);
+  EXPECT_NE(&ProgramPage, nullptr);
+  EXPECT_NE(&ProgramJson, nullptr);
+  EXPECT_NE(&ProgramDot, nullptr);
+  EXPECT_NE(&CompareNamed, nullptr);
+  EXPECT_NE(&InputNames, nullptr);
   EXPECT_NE(&TimeModel, nullptr);
   EXPECT_NE(&LoadWeights, nullptr);
   EXPECT_EQ(Halving().At(1), 0.5);
