@@ -69,6 +69,13 @@ class PendingExchange {
   virtual void Wait() = 0;
 };
 
+// What a rank has spent on exchanges since its communicator was made, in seconds.
+struct ExchangeTimes {
+  double waited = 0;     // for results
+  double transfers = 0;  // exchanges, each from when the last rank had come to its result
+  double exposed = 0;    // of the transfers, while the rank waited; the others went on beside ops
+};
+
 // One rank's end. All ranks must begin the same exchanges in the same order; several may be under
 // way. One thread uses a communicator at a time.
 class Communicator {
@@ -78,6 +85,7 @@ class Communicator {
   virtual int size() const = 0;
   // Begins an exchange. The buffers must stay as they are until Wait has returned.
   virtual std::unique_ptr<PendingExchange> Start(const Exchange& exchange) = 0;
+  virtual ExchangeTimes times() const { return {}; }
 
   void Run(const Exchange& exchange) { Start(exchange)->Wait(); }
   // `count` elements in place.

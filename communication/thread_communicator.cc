@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -14,6 +15,12 @@
 
 namespace coracle {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsBetween(Clock::time_point start, Clock::time_point end) {
+  return std::max(0.0, std::chrono::duration<double>(end - start).count());
+}
 
 // What the ranks have brought to one exchange.
 struct Meeting {
@@ -25,6 +32,7 @@ struct Meeting {
   std::vector<bool> here;
   int missing = 0;
   bool running = false, done = false;
+  Clock::time_point met = {}, ended = {};
 };
 
 void CopyTo(void* to, const void* from, int64_t bytes) {
@@ -96,9 +104,11 @@ class Group {
     meetings_.pop_front();
     ++first_number_;
     meeting->running = true;
+    meeting->met = Clock::now();
     lock.unlock();
     Compute(*meeting);
     lock.lock();
+    meeting->ended = Clock::now();
     meeting->done = true;
     changed_.notify_all();
     return meeting;
@@ -117,6 +127,11 @@ class Group {
         Break(ErrorCode::kDeadlineExceeded, Absent(meeting));
     }
     if (!meeting.done) ThrowIfBroken();
+  }
+
+  bool IsDone(const Meeting& meeting) {
+    const std::lock_guard lock(mutex_);
+    return meeting.done;
   }
 
   // The rank waits no longer for the meeting; its buffers may go.
@@ -200,20 +215,39 @@ class Group {
 
 class ThreadExchange final : public PendingExchange {
  public:
-  ThreadExchange(std::shared_ptr<Group> group, int rank, std::shared_ptr<Meeting> meeting)
-      : group_(std::move(group)), rank_(rank), meeting_(std::move(meeting)) {}
+  // `began`: when the rank came to the exchange, whose result it may have computed.
+  ThreadExchange(std::shared_ptr<Group> group, int rank, std::shared_ptr<Meeting> meeting,
+                 Clock::time_point began, std::shared_ptr<ExchangeTimes> times)
+      : group_(std::move(group)),
+        rank_(rank),
+        meeting_(std::move(meeting)),
+        times_(std::move(times)) {
+    Count(began);
+  }
   ~ThreadExchange() override {
     if (!waited_) group_->GiveUp(rank_, *meeting_);
   }
   void Wait() override {
     waited_ = true;
+    const Clock::time_point began = Clock::now();
     group_->Wait(*meeting_);
+    Count(began);
+    times_->transfers += SecondsBetween(meeting_->met, meeting_->ended);
   }
 
  private:
+  // The time since then was spent in the exchange, in its transfer as far as that went on.
+  void Count(Clock::time_point began) {
+    const Clock::time_point now = Clock::now();
+    times_->waited += SecondsBetween(began, now);
+    if (group_->IsDone(*meeting_))
+      times_->exposed += SecondsBetween(std::max(began, meeting_->met), meeting_->ended);
+  }
+
   std::shared_ptr<Group> group_;
   int rank_;
   std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<ExchangeTimes> times_;
   bool waited_ = false;
 };
 
@@ -225,10 +259,14 @@ class ThreadCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return group_->size(); }
   std::unique_ptr<PendingExchange> Start(const Exchange& exchange) override {
-    return std::make_unique<ThreadExchange>(group_, rank_, group_->Enter(rank_, exchange));
+    const Clock::time_point began = Clock::now();
+    return std::make_unique<ThreadExchange>(group_, rank_, group_->Enter(rank_, exchange), began,
+                                            times_);
   }
+  ExchangeTimes times() const override { return *times_; }
 
  private:
+  std::shared_ptr<ExchangeTimes> times_ = std::make_shared<ExchangeTimes>();
   std::shared_ptr<Group> group_;
   int rank_;
 };

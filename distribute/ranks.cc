@@ -62,6 +62,13 @@ std::string Ranks::FromFirst(const std::string& bytes) const {
   return several() ? Gather(first() ? bytes : "")[0] : bytes;
 }
 
+std::vector<std::string> Ranks::Names() const {
+  std::vector<std::string> names = Gather(HostName());
+  for (size_t rank = 0; rank < names.size(); ++rank)
+    names[rank] = fmt::format("rank {} ({})", rank, names[rank]);
+  return names;
+}
+
 void Ranks::RequireSame(const std::string& what, const std::string& value,
                         const std::string& advice) const {
   if (!several()) return;
@@ -74,10 +81,9 @@ void Ranks::RequireSame(const std::string& what, const std::string& value,
   if (other == prints.end()) return;
   const auto at = static_cast<size_t>(other - prints.begin());
   constexpr size_t kShown = 300;
-  const std::vector<std::string> values = Gather(value.substr(0, kShown)),
-                                 hosts = Gather(HostName());
-  ThrowInvalid(fmt::format("rank {} ({}) and rank 0 ({}) differ in the {}: {} and {}; {}", at,
-                           hosts[at], hosts[0], what, Quote(values[at]), Quote(values[0]), advice));
+  const std::vector<std::string> values = Gather(value.substr(0, kShown)), names = Names();
+  ThrowInvalid(fmt::format("{} and {} differ in the {}: {} and {}; {}", names[at], names[0], what,
+                           Quote(values[at]), Quote(values[0]), advice));
 }
 
 }  // namespace coracle

@@ -44,6 +44,7 @@ class Ranks {
   // Of all ranks, by rank.
   std::vector<std::string> Gather(const std::string& bytes) const;
   std::string FromFirst(const std::string& bytes) const;
+  std::vector<std::string> Names() const;  // "rank 1 (its host)", of all ranks
   // Throws kInvalidArgument "rank 1 (host b) and rank 0 (host a) differ in the WHAT: 'x' and 'y';
   // ADVICE" unless all ranks have the same.
   void RequireSame(const std::string& what, const std::string& value,

@@ -1,5 +1,6 @@
 // The `coracle` command: the table of subcommands, and what they have in common.
 
+#include <coracle/communication/launched.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
@@ -13,10 +14,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <thread>
 
 #include "command_line.h"
 #include "commands.h"
@@ -36,8 +39,21 @@ void Complain(std::string_view text) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// The library's messages as those of the command, unless they go to glog's files.
+// An error's line; of several processes it says which one it is of. Where all fail alike rank 0
+// tells it: its end ends the others.
+void Fail(std::string_view text) {
+  const Launched launched = FindLaunched();
+  if (launched.size == 1) return Complain(text);
+  if (launched.rank > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  Complain(fmt::format("rank {} ({}): {}", launched.rank, host, text));
+}
+
+// The library's messages as those of the command, unless they go to glog's files. Of several
+// processes the first one speaks.
 void LogToStandardError(MessageLevel level, const std::string& message) {
+  if (FindLaunched().rank > 0) return;
   if (level == MessageLevel::kWarning) {
     FLAGS_logtostderr ? Complain("warning: " + message) : (void)(LOG(WARNING) << message);
   } else {
@@ -77,7 +93,7 @@ int Main(std::vector<std::string> words) {
     return 0;
   }
   if (words.empty()) {
-    Complain("a command is missing");
+    Fail("a command is missing");
     std::fputs(Overview().c_str(), stderr);
     return kWrongUsage;
   }
@@ -203,17 +219,17 @@ int RunCommandLine(const std::vector<std::string>& words) {
   } catch (const OutputClosed&) {
     return 0;
   } catch (const UsageError& e) {
-    Complain(e.what());
+    Fail(e.what());
     return kWrongUsage;
   } catch (const Error& e) {
     if (e.code() == ErrorCode::kIo && ReaderIsGone()) return 0;
-    Complain(e.what());
+    Fail(e.what());
   } catch (const std::bad_alloc&) {
-    Complain("out of memory");
+    Fail("out of memory");
   } catch (const std::exception& e) {
-    Complain(e.what());
+    Fail(e.what());
   } catch (...) {
-    Complain("an unknown exception");
+    Fail("an unknown exception");
   }
   return failure_code;
 }

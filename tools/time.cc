@@ -37,9 +37,11 @@ std::string Forecast(const std::string& file, const TimeOptions& options, bool b
   if (!(FLAGS_bucket_mb >= 0)) throw UsageError("--bucket_mb takes a number that is not negative");
   JobConfig job = ReadJob(file);
   if (batch_given) job.batch_size = options.batch_size;
-  const Network network{FLAGS_latency_us * 1e-6, FLAGS_gbps * 1e9 / 8};
-  const double bucket_mb = IsGiven("bucket_mb") ? FLAGS_bucket_mb : job.distribute.bucket_mb;
-  return ForecastTable(MeasureTimeline(job, options), ranks, bucket_mb, network, job.batch_size);
+  return ForecastJob(
+      job, {.time = options,
+            .ranks = ranks,
+            .bucket_mb = IsGiven("bucket_mb") ? FLAGS_bucket_mb : job.distribute.bucket_mb,
+            .network = {FLAGS_latency_us * 1e-6, FLAGS_gbps * 1e9 / 8}});
 }
 
 std::string TimesOfModel(const std::string& file, TimeOptions options) {

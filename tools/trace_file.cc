@@ -1,7 +1,9 @@
 #include "trace_file.h"
 
+#include <coracle/communication/launched.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <fmt/format.h>
 #include <gflags/gflags.h>
 
 #include "command.h"
@@ -12,6 +14,11 @@ DEFINE_string(trace, "",
 DEFINE_int64(trace_runs, 20, "`N` first runs of each program whose ops are in --trace");
 
 namespace coracle::tools {
+namespace {
+
+const std::string kEnding = ".json";
+
+}  // namespace
 
 std::vector<std::string> WithTraceFlags(std::vector<std::string> flags) {
   flags.insert(flags.end(), {"trace", "trace_runs"});
@@ -20,7 +27,7 @@ std::vector<std::string> WithTraceFlags(std::vector<std::string> flags) {
 
 TraceFile::TraceFile() {
   if (FLAGS_trace_runs < 0) throw UsageError("--trace_runs must not be negative");
-  RequireEnding("--trace", FLAGS_trace, {".json"});
+  RequireEnding("--trace", FLAGS_trace, {kEnding});
   if (FLAGS_trace.empty()) return;
   TraceOptions options;
   options.runs = FLAGS_trace_runs;
@@ -31,10 +38,14 @@ TraceFile::TraceFile() {
 void TraceFile::Write() {
   if (!trace_) return;
   recording_.reset();
-  trace_->Write(FLAGS_trace);
+  // Of several processes each has a file.
+  std::string file = FLAGS_trace;
+  if (const int rank = FindLaunched().rank; rank > 0)
+    file.insert(file.size() - kEnding.size(), fmt::format(".rank{}", rank));
+  trace_->Write(file);
   const std::string note = trace_->Note();
   if (!note.empty())
-    LogMessage(MessageLevel::kInfo, Quote(FLAGS_trace, 300) + ": " + note + " (--trace_runs)");
+    LogMessage(MessageLevel::kInfo, Quote(file, 300) + ": " + note + " (--trace_runs)");
 }
 
 }  // namespace coracle::tools

@@ -16,7 +16,8 @@ std::vector<std::string> WithTraceFlags(std::vector<std::string> flags);
 class TraceFile {
  public:
   TraceFile();
-  // Writes the file, if there is one; a message tells what it does not hold.
+  // Writes the file, if there is one; a message tells what it does not hold. Of several processes
+  // each has a file: that of rank 1 is FILE.rank1.json.
   void Write();
 
  private:

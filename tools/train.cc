@@ -5,11 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <thread>
 
 #include "command_limits.h"
 #include "commands.h"
@@ -27,6 +25,8 @@ DEFINE_double(max_seconds, 0, "save and stop after so many `SECONDS`, instead of
 DEFINE_int64(max_iter, -1, "training steps in all, instead of the job's");
 DEFINE_int64(epochs, -1, "epochs in all, instead of the job's");
 
+DEFINE_int64(check_parameters, 100,
+             "of several ranks: steps between comparisons of their parameters; 0: none");
 DEFINE_double(exchange_timeout, 120,
               "of several ranks: seconds to wait for a rank that does not come; 0: for ever");
 
@@ -53,21 +53,13 @@ void ApplyFlags(JobConfig& job) {
   job.epochs = std::max<int64_t>(FLAGS_epochs, 0);
 }
 
-// One of several processes. Where all fail alike rank 0 tells it: its end ends the others.
+// One of several processes.
 int TrainAsProcess(const JobConfig& job, TrainOptions options) {
   if (!FLAGS_ranks.empty())
     throw UsageError("--ranks is for one process, and several were launched");
-  const Launched launched = FindLaunched();
-  try {
-    options.communicator = LoadMpiCommunicator(FLAGS_exchange_timeout);
-    // mpirun reads what looks like a terminal.
-    return TrainAndReport(job, options, std::cout, false);
-  } catch (const Error& error) {
-    if (launched.rank > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
-    char host[256] = {};
-    ::gethostname(host, sizeof host - 1);
-    throw error.WithPrefix(fmt::format("rank {} ({})", launched.rank, host));
-  }
+  options.communicator = LoadMpiCommunicator(FLAGS_exchange_timeout);
+  // mpirun reads what looks like a terminal.
+  return TrainAndReport(job, options, std::cout, false);
 }
 
 int TerminalWidth() {
@@ -82,12 +74,16 @@ int RunTrain(const std::vector<std::string>& args) {
   if (ranks.size() > 1) throw UsageError("--ranks of train takes one number");
   RequireAtLeast("max_iter", FLAGS_max_iter, 1);
   RequireAtLeast("epochs", FLAGS_epochs, 1);
+  RequireAtLeast("check_parameters", FLAGS_check_parameters, 0);
   RequireAtLeast("snapshot_interval", FLAGS_snapshot_interval, 0);
   if (FLAGS_max_seconds < 0 || !std::isfinite(FLAGS_max_seconds))
     throw UsageError(fmt::format("--max_seconds must be positive, got {:g}", FLAGS_max_seconds));
+  if (!(FLAGS_exchange_timeout >= 0) || std::isinf(FLAGS_exchange_timeout))
+    throw UsageError("--exchange_timeout takes seconds, or 0 for no limit");
   TrainOptions options;
   options.compile = CompileOptionsFromFlags();
   options.resume = !FLAGS_resume.empty();
+  options.check_parameters = FLAGS_check_parameters;
   options.override_mismatch = FLAGS_override;
   if (FLAGS_override && !options.resume) throw UsageError("--override goes with --resume");
   options.overwrite = FLAGS_overwrite;
@@ -120,7 +116,7 @@ Command TrainCommand() {
           "  coracle train job.pbtxt --resume\n",
           WithTraceFlags(WithCompileFlags({"data_dir", "out", "resume", "override", "overwrite",
                                            "snapshot_interval", "max_iter", "epochs", "max_seconds",
-                                           "ranks", "exchange_timeout"})),
+                                           "ranks", "exchange_timeout", "check_parameters"})),
           RunTrain,
           {{"resume", "newest"}}};
 }

@@ -43,6 +43,7 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<PendingExchange> Start(const Exchange& exchange) override {
     return std::make_unique<MpiExchange>(thread_, thread_.Begin(exchange));
   }
+  ExchangeTimes times() const override { return thread_.times(); }
 
  private:
   MpiThread& thread_;

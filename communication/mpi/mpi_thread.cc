@@ -24,9 +24,10 @@ constexpr double kAnswerSeconds = 2;  // a rank that has not answered by then do
 constexpr int64_t kMostElements = int64_t{1} << 30;  // of one message
 constexpr int kQuestion = 1, kAnswer = 2;            // tags
 
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double SecondsBetween(Clock::time_point start, Clock::time_point end) {
+  return std::chrono::duration<double>(end - start).count();
 }
+double SecondsSince(Clock::time_point start) { return SecondsBetween(start, Clock::now()); }
 
 void Check(int code, const char* what) {
   if (code == MPI_SUCCESS) return;
@@ -170,6 +171,7 @@ std::shared_ptr<MpiJob> MpiThread::Begin(const Exchange& exchange) {
 }
 
 void MpiThread::Wait(const MpiJob& job) {
+  const Clock::time_point start = Clock::now();
   Lock lock(mutex_);
   const auto over = [&] { return job.done || error_; };
   const std::chrono::duration<double> limit(WaitLimit());
@@ -181,6 +183,13 @@ void MpiThread::Wait(const MpiJob& job) {
                                job.exchange.Describe(), limit.count(), who));
   }
   if (!job.done) throw Error(*error_);
+  times_.waited += SecondsSince(start);
+  times_.exposed += std::max(0.0, SecondsBetween(std::max(start, job.met), job.ended));
+}
+
+ExchangeTimes MpiThread::times() {
+  const std::lock_guard lock(mutex_);
+  return times_;
 }
 
 void MpiThread::GiveUp(MpiJob& job) {
@@ -254,16 +263,19 @@ void MpiThread::Serve(Lock& lock) {
     lock.lock();
     if (error_) throw Error(*error_);
     jobs_.pop_front();
+    times_.transfers += SecondsBetween(job->met, job->ended);
     job->done = true;
     changed_.notify_all();
   }
 }
 
-void MpiThread::Perform(const MpiJob& job) {
+void MpiThread::Perform(MpiJob& job) {
   Meet(job);
+  job.met = Clock::now();
   TraceSpan span("exchange", ToString(job.exchange.kind));
   span.Set("what", job.exchange.Describe());
   Run(job.exchange);
+  job.ended = Clock::now();
 }
 
 // --- meeting ---

@@ -6,6 +6,7 @@
 #include <coracle/framework/base/error.h>
 #include <mpi.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -21,6 +22,7 @@ namespace coracle {
 struct MpiJob {
   Exchange exchange;
   int64_t number = 0;  // of all exchanges of this rank, from 1
+  std::chrono::steady_clock::time_point met = {}, ended = {};  // MpiThread's, until `done`
   // Guarded by MpiThread's mutex.
   bool done = false;
 };
@@ -43,6 +45,7 @@ class MpiThread {
   // Throws the error that has ended the exchanges, if one did before this one was done.
   void Wait(const MpiJob& job);
   void GiveUp(MpiJob& job);
+  ExchangeTimes times();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -52,7 +55,7 @@ class MpiThread {
   void Start();
   void Serve(Lock& lock);
   // The fault of an exchange, thrown in this thread.
-  void Perform(const MpiJob& job);
+  void Perform(MpiJob& job);
 
   // All ranks have come to this exchange, and describe it alike.
   void Meet(const MpiJob& job);
@@ -85,6 +88,7 @@ class MpiThread {
   bool started_ = false, stop_ = false, finished_ = false;
   int64_t last_number_ = 0;
   std::deque<std::shared_ptr<MpiJob>> jobs_;
+  ExchangeTimes times_;
   std::optional<Error> error_;
   std::thread thread_;
 };

@@ -1,9 +1,12 @@
 #pragma once
-// Training steps by threads as ranks, each on its rows of a batch, and by one rank on all of it.
+// Training steps by several ranks, each on its rows of a batch, and by one rank on all of it. The
+// ranks are threads, or processes where mpirun has started this one as one of several.
 
 #include <coracle/communication/communicator.h>
+#include <coracle/communication/launched.h>
 #include <coracle/distribute/ranks.h>
 #include <coracle/executor/executor.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/ir/program.h>
 #include <gtest/gtest.h>
 
@@ -19,9 +22,17 @@ namespace coracle {
 
 using Batch = std::map<std::string, Tensor>;
 
-// Runs `body` on one thread per rank; fails for an error of any.
+// nullptr where the ranks are threads.
+inline std::shared_ptr<Communicator> CommunicatorOfProcess() {
+  static const std::shared_ptr<Communicator> communicator =
+      FindLaunched().size > 1 ? LoadMpiCommunicator(30) : nullptr;
+  return communicator;
+}
+
+// Runs `body` on every rank, of which a process is one; fails for an error of any.
 inline void OnRanks(int size,
                     const std::function<void(const std::shared_ptr<Communicator>&)>& body) {
+  if (const auto communicator = CommunicatorOfProcess()) return body(communicator);
   auto communicators = ThreadCommunicators(size, 60);
   std::vector<std::thread> threads;
   for (auto& each : communicators) {
@@ -35,6 +46,24 @@ inline void OnRanks(int size,
   }
   communicators.clear();
   for (std::thread& thread : threads) thread.join();
+}
+
+// Of processes each has filled its own scope: fills the others with tensors of its types.
+inline void ShareScopes(std::vector<Scope>* scopes) {
+  const Ranks ranks(CommunicatorOfProcess());
+  if (!ranks.several()) return;
+  Scope& own = (*scopes)[static_cast<size_t>(ranks.rank())];
+  for (const std::string& name : own.LocalNames()) {
+    const Tensor& tensor = own.Get(name);
+    const std::vector<std::string> values =
+        ranks.Gather(std::string(static_cast<const char*>(tensor.raw()), tensor.nbytes()));
+    for (size_t r = 0; r < values.size(); ++r) {
+      Tensor copy = Tensor::Zeros(tensor.dtype(), tensor.shape());
+      if (values[r].size() != copy.nbytes()) ThrowInvalid(name + " has another size on a rank");
+      std::memcpy(copy.raw(), values[r].data(), values[r].size());
+      if (&(*scopes)[r] != &own) (*scopes)[r].Set(name, std::move(copy));
+    }
+  }
 }
 
 inline Tensor Slice(const Tensor& all, const RankRows& rows) {

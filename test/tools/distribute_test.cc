@@ -75,12 +75,41 @@ TEST_F(Distribute, WhatAStepTakesOnManyRanks) {
     optimizer { sgd { learning_rate: 0.1 } }
     batch_size: 4
   )");
-  Expect("coracle time text_job.pbtxt --ranks=8", 1,
-         {"needs all dims of an input but the first, and 'text' is [-1, -1]"});
+  // The length of texts is that of the data.
+  Expect("coracle time text_job.pbtxt --ranks=8", 1, {"a.npz"});
+  const Tensor words = Tensor::Full<int64_t>({8, 6}, 7);
+  WriteNpz({{"text", words}, {"next", words}}, Path("a.npz"));
+  Expect("coracle time text_job.pbtxt --iterations=2 --ranks=8", 0,
+         {"a rank's step of 4 rows, measured: ", "; 3 gradients, 0.00 MB; latency"});
   Expect("coracle time net.pbtxt --ranks=8", 2, {"--ranks is for a job"});
   Expect("coracle time job.pbtxt --ranks=0", 2, {"--ranks takes numbers in [1, 1000000], got '0'"});
   Expect("coracle time job.pbtxt --ranks=8 --gbps=0", 2, {"--gbps one above 0"});
   Expect("coracle train job.pbtxt --out=r --ranks=2,3", 2, {"--ranks of train takes one number"});
+}
+
+// Accumulated gradients are exchanged once for an update; of sparse ones the rows and values are
+// gathered; a state in parts is scattered and gathered.
+TEST_F(Distribute, WhatOtherStepsTakeOnManyRanks) {
+  const auto job = [&](const std::string& name, const std::string& more) {
+    WriteFileAtomic(Path(name + ".pbtxt"),
+                    "train { digits {} limit: 8 } batch_size: 4 max_iter: 2 " + more);
+    return "coracle time " + name +
+           ".pbtxt --iterations=3 --ranks=1,2,1000 --latency_us=5 --gbps=1";
+  };
+  const std::string momentum = "model: 'net.pbtxt' optimizer { momentum { learning_rate: 0.1 } } ";
+  Expect(job("iter_size", momentum + "iter_size: 3"), 0,
+         {"a rank's step of 3 x 4 rows, measured: ", "; 6 gradients, 0.16 MB; latency"});
+  Expect(job("sharded", momentum + "distribute { shard_state: true sync_batch_norm: true }"), 0,
+         {"; 5 gradients, 0.00 MB and 5 other exchanges; latency", "\n  1000 "});
+  WriteFileAtomic(Path("table.pbtxt"), R"(
+    data { name: "label" shape: [-1, 1] dtype: INT64 }
+    layer { embedding { input: "label" num_embeddings: 50 embedding_dim: 4 is_sparse: true output: "e" } }
+    layer { fc { input: "e" size: 10 output: "z" } }
+    layer { softmax_with_cross_entropy { logits: "z" label: "label" output: "ce" } }
+    layer { mean { input: "ce" output: "loss" } }
+  )");
+  Expect(job("sparse", "model: 'table.pbtxt' optimizer { sgd { learning_rate: 0.1 } }"), 0,
+         {"; 2 gradients, 0.00 MB and 3 other exchanges; latency", "\n  1000 "});
 }
 
 TEST_F(Distribute, Refused) {

@@ -47,6 +47,18 @@ std::string Bar(double part, int room) {
   return " [" + bar + "]";
 }
 
+// Of each of a few ranks, " wait 2%/5%"; of many, from the least to the most: " wait 2%..9%".
+std::string Waits(const std::vector<double>& waited) {
+  constexpr size_t kFew = 4;
+  if (waited.empty()) return "";
+  const auto [least, most] = std::minmax_element(waited.begin(), waited.end());
+  if (waited.size() > kFew) return fmt::format(" wait {:.0f}%..{:.0f}%", 100 * *least, 100 * *most);
+  std::string text;
+  for (const double share : waited)
+    text += fmt::format("{}{:.0f}%", text.empty() ? " wait " : "/", 100 * share);
+  return text;
+}
+
 }  // namespace
 
 Progress::Progress(std::ostream& out, bool terminal, int width)
@@ -83,10 +95,8 @@ void Progress::Step(const StepReport& report) {
   const std::string rate = fmt::format("{} samples/s", HumanCount(static_cast<uint64_t>(Rate())));
   const std::string eta = " ETA " + FormatDuration(left);
   if (report.show) {
-    const std::string waited =
-        report.waited > 0 ? fmt::format(" wait {:.0f}%", 100 * report.waited) : "";
     Line(fmt::format("{} step {}/{} {}{} {}{}{}{}", head, report.step, plan.total_steps, results,
-                     Rates(report.learning_rates), rate, waited, terminal_ ? "" : eta,
+                     Rates(report.learning_rates), rate, Waits(report.waited), terminal_ ? "" : eta,
                      FormatClips(report.clips)));
   }
   if (terminal_ && report.step < plan.total_steps) Draw(report, head, results, rate + eta);

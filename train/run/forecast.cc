@@ -1,13 +1,14 @@
+#include <coracle/communication/communicator.h>
 #include <coracle/distribute/all_reduce.h>
-#include <coracle/framework/base/text.h>
+#include <coracle/train/data/feeder.h>
+#include <coracle/train/run/exchange_recorder.h>
 #include <coracle/train/run/forecast.h>
 #include <coracle/train/run/timed_step.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <map>
+#include <set>
 
 namespace coracle {
 namespace {
@@ -15,108 +16,137 @@ namespace {
 constexpr std::array kBucketsMb = {0.0, 0.1, 0.25, 0.5,  1.0,  2.0,
                                    4.0, 8.0, 16.0, 25.0, 50.0, 100.0};
 
-void Check(const JobConfig& job, const TimedStep& step, const AllReduceReport& report) {
+bool HasOpenDims(const TimedStep& step) {
   for (size_t i = 0; step.length == 0 && i < step.columns; ++i) {
     const Shape& shape = step.main.Root().FindVar(step.inputs[i])->shape();
-    for (int dim = 1; dim < shape.rank(); ++dim) {
-      if (shape[dim] >= 0) continue;
-      ThrowInvalid(
-          fmt::format("a forecast for ranks needs all dims of an input but the first, and "
-                      "{} is {}: declare them in the model",
-                      Quote(step.inputs[i]), shape.ToString()));
-    }
+    if (shape.rank() > 1 && shape.Product(1, shape.rank()) < 0) return true;
   }
-  if (job.training.iter_size > 1)
-    ThrowInvalid(
-        "a forecast for ranks takes no job with iter_size: its exchange is not in every "
-        "batch");
+  return false;
+}
+
+// Drawn, or of the data where only that has their shapes.
+std::vector<Tensor> FeedsOf(const JobConfig& job, const TimedStep& step) {
+  if (!HasOpenDims(step)) return DrawFeeds(step);
+  const DataSourcePtr data = OpenTrainData(job);
+  const std::vector<std::string> columns(step.inputs.begin(),
+                                         step.inputs.begin() + static_cast<int>(step.columns));
+  Feeder feeder(step.main, columns, *data, job.bind, job.Place("train"));
+  BatchReader reader(data, {.batch_size = job.batch_size, .prefetch = false});
+  std::vector<Tensor> feeds;
+  for (const Tensor& tensor : feeder.Bind(reader.Next())) feeds.push_back(tensor.Clone());
+  TimedStep carried = step;  // zeros or drawn, they are the model's own
+  carried.inputs.erase(carried.inputs.begin(),
+                       carried.inputs.begin() + static_cast<int>(step.columns));
+  carried.columns = 0;
+  for (Tensor& tensor : DrawFeeds(carried)) feeds.push_back(std::move(tensor));
+  return feeds;
+}
+
+struct Measured {
+  StepTimeline timeline;
+  bool by_ranks = false;             // another number of ranks computes something else
+  int64_t gradients = 0, bytes = 0;  // in buckets
+  int64_t others = 0;                // exchanges
+};
+
+// Of a job's training loop, besides those of the program: the loss of each batch, and whether to
+// stop and whether to save after each step.
+void AddLoop(int64_t batches, StepTimeline* timeline) {
+  for (int64_t i = 0; i < batches + 2; ++i) {
+    timeline->exchanges.push_back({Exchange::Kind::kAllReduce, "", sizeof(double),
+                                   timeline->seconds, timeline->seconds, false});
+  }
+}
+
+// The step of rank 0 of `ranks` (1: the step of a job that is not distributed).
+Measured Measure(const JobConfig& job, const TimeOptions& options, int ranks) {
+  TimedStep step = StepOfJob(job, options.ops);
+  const std::vector<Tensor> feeds = FeedsOf(job, step);
+  AllReduceReport report;
+  if (ranks > 1) {
+    report = InsertAllReduce(step.main, step.startup,
+                             {.nranks = ranks,
+                              .bucket_mb = 0,
+                              .sync_batch_norm = job.distribute.sync_batch_norm,
+                              .shard_state = job.distribute.shard_state,
+                              .ops = options.ops});
+  }
+  const Executor executor(options.compile, options.ops ? *options.ops : DefaultOps());
+  const auto recorder = std::make_shared<ExchangeRecorder>(ranks);
+  const auto prepare = [&](const ProgramDesc& program, const std::vector<std::string>& inputs,
+                           const std::vector<std::string>& fetches) {
+    PreparedProgram prepared = executor.Prepare(program, inputs, fetches);
+    if (ranks > 1) prepared.SetCommunicator(recorder);
+    return prepared;
+  };
+  Scope scope;
+  prepare(step.startup, {}, {}).Run(scope);
+  PreparedProgram program = prepare(step.main, step.inputs, step.fetches);
+  for (int64_t i = -options.warm_up; i < options.iterations; ++i) {
+    recorder->BeginStep();
+    for (int64_t batch = 0; batch < step.batches; ++batch) program.Run(scope, feeds);
+    recorder->EndStep(i >= 0);
+  }
+
+  Measured measured{recorder->Timeline(), !report.states.empty(), 0, 0, 0};
+  std::set<std::string> dense;
   for (const GradientBucket& bucket : report.buckets) {
-    if (bucket.bytes >= 0) continue;
-    ThrowInvalid(
-        fmt::format("a forecast for ranks takes no sparse gradients, and {} is one: how "
-                    "many rows it has, each step decides",
-                    bucket.gradients[0]));
+    measured.by_ranks |= bucket.bytes < 0;
+    if (bucket.bytes >= 0) dense.insert(bucket.gradients[0]);
   }
+  for (StepTimeline::Part& part : measured.timeline.exchanges) {
+    part.bucketed = dense.contains(part.name);
+    measured.gradients += part.bucketed ? 1 : 0;
+    measured.bytes += part.bucketed ? part.bytes : 0;
+    measured.others += part.bucketed ? 0 : 1;
+  }
+  AddLoop(step.batches, &measured.timeline);
+  return measured;
+}
+
+std::string Head(const JobConfig& job, const Measured& step, double seconds,
+                 const Network& network) {
+  const int64_t batches = job.training.iter_size;
+  std::string text = fmt::format(
+      "a rank's step of {}{} rows, measured: {:.3f} ms; {} gradients, {:.2f} MB{}; latency {:g} "
+      "us, {:g} Gbit/s\n",
+      batches > 1 ? fmt::format("{} x ", batches) : "", job.batch_size, seconds * 1e3,
+      step.gradients, static_cast<double>(step.bytes) / 1e6,
+      step.others > 0 ? fmt::format(" and {} other exchanges", step.others) : "",
+      network.latency * 1e6, network.bandwidth * 8e-9);
+  return text + fmt::format("{:>6} {:>10} {:>8} {:>11} {:>10} {:>12} {:>10} {:>10}\n", "ranks",
+                            "step ms", "of one", "exchange ms", "exposed ms", "samples/s",
+                            "best MB", "step ms");
+}
+
+std::string Line(const StepTimeline& step, int ranks, double alone, int64_t rows,
+                 const ForecastOptions& options) {
+  const StepForecast forecast = ForecastStep(step, ranks, options.bucket_mb, options.network);
+  double best_mb = options.bucket_mb, best = forecast.seconds;
+  for (const double mb : kBucketsMb) {
+    const double seconds = ForecastStep(step, ranks, mb, options.network).seconds;
+    if (seconds >= best * (1 - 1e-9)) continue;
+    best = seconds;
+    best_mb = mb;
+  }
+  return fmt::format("{:>6} {:>10.3f} {:>7.1f}% {:>11.3f} {:>10.3f} {:>12.0f} {:>10g} {:>10.3f}\n",
+                     ranks, forecast.seconds * 1e3, 100 * alone / forecast.seconds,
+                     forecast.exchanges * 1e3, forecast.exposed * 1e3,
+                     ranks * static_cast<double>(rows) / forecast.seconds, best_mb, best * 1e3);
 }
 
 }  // namespace
 
-StepTimeline MeasureTimeline(const JobConfig& job, const TimeOptions& options) {
-  TimedStep step = StepOfJob(job, options.ops);
-  const AllReduceReport report =
-      InsertAllReduce(step.main, step.startup, {.nranks = 2, .bucket_mb = 0, .ops = options.ops});
-  Check(job, step, report);
-  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
-  CompileOptions compile = options.compile;
-  Scope scope;
-  Executor(compile, ops).Run(step.startup, scope);
-  compile.profile = true;
-  PreparedProgram program = Executor(compile, ops).Prepare(step.main, step.inputs, step.fetches);
-  const std::vector<Tensor> feeds = DrawFeeds(step);
-  for (int64_t i = 0; i < options.warm_up; ++i) program.Run(scope, feeds);
-  const std::vector<OpTime> before = program.Profile();
-  const auto begin = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < options.iterations; ++i) program.Run(scope, feeds);
-  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-  const std::vector<OpTime> after = program.Profile();
-
-  std::map<std::string, int64_t> bytes;
-  for (const GradientBucket& bucket : report.buckets) bytes[bucket.gradients[0]] = bucket.bytes;
-  StepTimeline timeline;
-  std::map<std::string, size_t> places;
-  const auto runs = static_cast<double>(options.iterations);
-  double now = 0, exchanges = 0;
-  for (size_t i = 0; i < after.size(); ++i) {
-    const OpTime& time = after[i];
-    const double seconds = (time.seconds - before[i].seconds) / runs;
-    const auto gradient = bytes.find(time.output);
-    if (gradient == bytes.end() || !time.op_type.starts_with("c_")) {
-      now += seconds;
-      continue;
-    }
-    exchanges += seconds;
-    const auto [place, begins] = places.try_emplace(time.output, timeline.gradients.size());
-    if (begins)
-      timeline.gradients.push_back({time.output, gradient->second, now, 1e300});
-    else
-      timeline.gradients[place->second].needed = now;
-  }
-  timeline.seconds = std::max(now, passed.count() / runs - exchanges);
-  for (StepTimeline::Gradient& gradient : timeline.gradients)
-    gradient.needed = std::min(gradient.needed, timeline.seconds);
-  if (places.size() != bytes.size()) {
-    throw Error(ErrorCode::kInternal,
-                fmt::format("{} of {} exchanges are in the profile", places.size(), bytes.size()));
-  }
-  return timeline;
-}
-
-std::string ForecastTable(const StepTimeline& step, const std::vector<int>& ranks, double bucket_mb,
-                          const Network& network, int64_t batch_size) {
-  int64_t bytes = 0;
-  for (const StepTimeline::Gradient& gradient : step.gradients) bytes += gradient.bytes;
-  std::string text = fmt::format(
-      "a rank's step of {} rows, measured: {:.3f} ms; {} gradients, {:.2f} MB; latency {:g} us, "
-      "{:g} "
-      "Gbit/s\n{:>6} {:>10} {:>8} {:>10} {:>10} {:>12} {:>10} {:>10}\n",
-      batch_size, step.seconds * 1e3, step.gradients.size(), static_cast<double>(bytes) / 1e6,
-      network.latency * 1e6, network.bandwidth * 8e-9, "ranks", "step ms", "of one", "exchange ms",
-      "exposed ms", "samples/s", "best MB", "step ms");
-  for (const int n : ranks) {
-    const StepForecast forecast = ForecastStep(step, n, bucket_mb, network);
-    double best_mb = bucket_mb, best = forecast.seconds;
-    for (const double mb : kBucketsMb) {
-      const double seconds = ForecastStep(step, n, mb, network).seconds;
-      if (seconds < best * (1 - 1e-9)) {
-        best = seconds;
-        best_mb = mb;
-      }
-    }
-    text +=
-        fmt::format("{:>6} {:>10.3f} {:>7.1f}% {:>10.3f} {:>10.3f} {:>12.0f} {:>10g} {:>10.3f}\n",
-                    n, forecast.seconds * 1e3, 100 * step.seconds / forecast.seconds,
-                    forecast.exchanges * 1e3, forecast.exposed * 1e3,
-                    n * static_cast<double>(batch_size) / forecast.seconds, best_mb, best * 1e3);
+std::string ForecastJob(const JobConfig& job, const ForecastOptions& options) {
+  const Measured two = Measure(job, options.time, 2);
+  const StepTimeline one = two.by_ranks ? Measure(job, options.time, 1).timeline : two.timeline;
+  std::string text = Head(job, two, one.seconds, options.network);
+  for (const int ranks : options.ranks) {
+    const bool anew = two.by_ranks && ranks > 2;
+    const StepTimeline step = ranks == 1 ? one
+                              : anew     ? Measure(job, options.time, ranks).timeline
+                                         : two.timeline;
+    text += Line(step, ranks, one.seconds, job.batch_size * job.training.iter_size, options);
   }
   return text;
 }

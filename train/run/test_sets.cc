@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/train/run/same_data.h>
 #include <coracle/train/run/test_sets.h>
 #include <coracle/train/run/train_step.h>
 #include <fmt/format.h>
@@ -20,6 +21,7 @@ std::unique_ptr<Evaluator> MakeEvaluator(const JobConfig& config, const TestSetC
                                          const Ranks& ranks) {
   const std::string place = config.Place(set.where);
   DataSourcePtr data = OpenTestData(config, set);
+  RequireSameData(ranks, data, "test data " + Quote(set.name));
   CheckStreams(config, *data, set.batch_size);
   MetricSums sums(net.has_loss ? config.loss : "", net.metrics);
   if (sums.size() == 0) {

@@ -1,4 +1,3 @@
-#include <coracle/communication/comm_context.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/train/data/row_error.h>
@@ -65,16 +64,6 @@ TrainStep::Result TrainStep::Run(Scope& scope) {
   for (int64_t run = 0; run < IterSize(); ++run) result.loss += RunBatch(scope, &result.rows);
   result.loss /= static_cast<double>(IterSize());
   return result;
-}
-
-double TrainStep::TakeWaitedShare() {
-  if (!program_.comm()) return 0;
-  const auto now = std::chrono::steady_clock::now();
-  const double passed = std::chrono::duration<double>(now - asked_).count();
-  const double waited = program_.comm()->seconds_waited() - waited_;
-  asked_ = now;
-  waited_ += waited;
-  return passed > 0 ? waited / passed : 0;
 }
 
 // The batch, carried states, and the rank's share.

@@ -11,7 +11,6 @@
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/snapshot.h>
 
-#include <chrono>
 #include <string>
 
 namespace coracle {
@@ -39,9 +38,6 @@ class TrainStep {
   int64_t last_epoch() const;                                                // of the last step
   bool EpochEnded() const;                                                   // in the last step
   bool EpochIsEnding() const;  // the next step ends it
-
-  // The share of the time between two calls that ops have waited for other ranks; 0 for one rank.
-  double TakeWaitedShare();
 
   StepWindow& window() { return window_; }
   Probe& probe() { return probe_; }
@@ -76,8 +72,6 @@ class TrainStep {
   PreparedProgram program_;
   DType share_dtype_;  // of the share of the rank's rows in a batch, which is fed
   std::vector<Tensor> feeds_of_ranks_;
-  double waited_ = 0;
-  std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
 };
 
 // Throws kInvalidArgument where a job carries states through data whose batches of that size do not

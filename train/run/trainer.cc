@@ -11,6 +11,8 @@
 #include <coracle/train/run/non_finite.h>
 #include <coracle/train/run/outputs.h>
 #include <coracle/train/run/programs.h>
+#include <coracle/train/run/rank_times.h>
+#include <coracle/train/run/same_data.h>
 #include <coracle/train/run/start.h>
 #include <coracle/train/run/test_sets.h>
 #include <coracle/train/run/train_step.h>
@@ -60,8 +62,7 @@ class Job {
     const DataSourcePtr data = OpenTrainData(config_);
     CheckStreams(config_, *data, config_.batch_size);
     programs_ = BuildPrograms(config_, options_);
-    ranks_.RequireSame("data", fmt::format("{}, {} rows", data->Describe(), data->size()),
-                       "all ranks must read the same files");
+    RequireSameData(ranks_, data, "data");
     Distribute();
     Compile(data);
     MakePlan(*data);
@@ -100,11 +101,12 @@ class Job {
   std::string Settings() const {
     const CompileOptions& compile = options_.compile;
     return fmt::format(
-        "threads {}, kernels {}, optimize {}, tune {}, batch_size {}, seed {}, max_iter {}, epochs "
-        "{}, snapshot_interval {}, resume {} {}, check_parameters {}, "
-        "bucket_mb {}, sync_batch_norm {}, shard_state {}",
-        NumThreads(), static_cast<int>(compile.kernels), compile.optimize, compile.tune,
-        config_.batch_size, config_.random_seed, config_.max_iter, config_.epochs,
+        "threads {}, kernels {}, optimize {}, without passes [{}], tune {}, profile {}, batch_size "
+        "{}, seed {}, max_iter {}, epochs {}, max_seconds {}, snapshot_interval {}, resume {} {}, "
+        "check_parameters {}, bucket_mb {}, sync_batch_norm {}, shard_state {}",
+        NumThreads(), static_cast<int>(compile.kernels), compile.optimize,
+        Join(compile.disabled_passes, ", "), compile.tune, compile.profile, config_.batch_size,
+        config_.random_seed, config_.max_iter, config_.epochs, config_.max_seconds,
         config_.snapshot_interval, options_.resume, options_.override_mismatch,
         options_.check_parameters, config_.distribute.bucket_mb, config_.distribute.sync_batch_norm,
         config_.distribute.shard_state);
@@ -152,10 +154,11 @@ class Job {
       if (all[rank] == all[0]) continue;
       const auto differ = std::mismatch(all[0].begin(), all[0].end(), all[rank].begin());
       const auto at = static_cast<size_t>(differ.first - all[0].begin()) / sizeof(uint64_t);
+      const std::vector<std::string> ranks = ranks_.Names();
       ThrowInvalid(fmt::format(
-          "after step {} the parameter {} of rank {} is not that of rank 0: the ranks must run on "
-          "machines of one kind, with the same instructions; resume from the last snapshot",
-          steps_, Quote(names[at]), rank));
+          "after step {} the parameter {} of {} is not that of {}: the ranks must run on machines "
+          "of one kind, with the same instructions; resume from the last snapshot",
+          steps_, Quote(names[at]), ranks[rank], ranks[0]));
     }
   }
 
@@ -204,7 +207,9 @@ class Job {
   }
 
   void Validate() {
-    warnings_ = ValidateJob(config_, programs_, plan_.total_steps, plan_.steps_per_epoch);
+    for (std::string& line :
+         ValidateJob(config_, programs_, plan_.total_steps, plan_.steps_per_epoch))
+      warnings_.push_back(std::move(line));
     const std::string directory = config_.SnapshotDirectory();
     const std::optional<uint64_t> free = directory.empty() ? std::nullopt : FreeBytes(directory);
     if (!free) return;
@@ -264,6 +269,7 @@ class Job {
   void Loop() {
     const bool overdue = steps_ > 0 ? EvaluationDue() : config_.initial_test;
     if (overdue) EvaluateMissing();
+    times_.emplace(ranks_);
     while (steps_ < plan_.total_steps && !result_.stopped && !watch_->should_stop()) {
       Step();
       const bool last = steps_ == plan_.total_steps;
@@ -307,16 +313,16 @@ class Job {
     const bool show = due || steps_ == plan_.total_steps;
     if (options_.check_parameters > 0 && steps_ % options_.check_parameters == 0)
       CompareParameters();
-    double waited = 0;
+    std::vector<double> waited;
     if (show) {
       step_->window().Merge(ranks_);
-      waited = step_->TakeWaitedShare();
+      waited = times_->TakeWaited();
       result_.loss = step_->window().MeanLoss();
       SetMetrics(step_->window().MeanMetrics());
       step_->probe().Update(result_.scope);
     }
     Report({plan_, steps_, done.epoch, done.rows, done.loss, step_->window(), show,
-            step_->probe().learning_rates(), step_->probe().clips(), waited});
+            step_->probe().learning_rates(), step_->probe().clips(), std::move(waited)});
     if (due) {
       step_->window().Clear();
       step_->probe().Restart(result_.scope);
@@ -482,6 +488,7 @@ class Job {
     result_.steps = steps_;
     if (options_.compile.profile && result_.profile.empty() && steps_ > plan_.first_step)
       result_.profile = step_->ProfileTable();
+    if (options_.compile.profile) result_.profile += times_->Table();
     if (!result_.stopped && config_.best && config_.best->restore) RestoreBest();
     result_.best = watch_->best();
     RecordLastEvaluation();
@@ -547,6 +554,7 @@ class Job {
   std::optional<TrainStep> step_;
   std::optional<TestSets> tests_;
   std::optional<Watch> watch_;
+  std::optional<RankTimes> times_;  // since the first step
   NonFiniteLosses non_finite_;
   std::optional<RunLog> log_;  // of rank 0
   int64_t steps_ = 0;

@@ -60,9 +60,9 @@ struct StepReport {
   // Optimizers' rates at this step, by their variables; known when `show`.
   const std::vector<NamedValue>& learning_rates;
   const std::vector<ClipReport>& clips;  // since the last display; known when `show`
-  // The share of the time since the last display that ops have waited for other ranks; known when
-  // `show`. 0 for one rank.
-  double waited = 0;
+  // By rank: the share of the time since the last display that it has waited for exchanges and for
+  // other ranks; known when `show`. Empty for one rank.
+  std::vector<double> waited = {};
 
   // The mean over the steps since the last display, or over the last `average_loss` steps.
   double MeanLoss() const;
