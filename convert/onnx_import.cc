@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "onnx/dtypes.h"
@@ -50,7 +51,7 @@ class ModelImporter {
     for (const ValueInfoProto& output : model_.graph().output())
       fetches.push_back(OutputOf(output));
     if (fetches.empty()) ThrowInvalid("the graph has no output");
-    MarkParameters();
+    SettleParameters();
     SetFeedsAndFetches(result_.program, feeds_, fetches);
     result_.feed_names = feeds_;
     result_.fetch_names = std::move(fetches);
@@ -175,7 +176,7 @@ class ModelImporter {
   // Of the output's name where that is free, so that what is fetched is called as in ONNX.
   std::string OutputOf(const ValueInfoProto& output) {
     const onnx::ValuePtr value = graph_.Find(output.name());
-    if (!value || value->is_sequence) {
+    if (!value || !value->is_tensor()) {
       throw Error(ErrorCode::kUnimplemented,
                   fmt::format("the output {} is no tensor, and only tensors can be fetched",
                               Quote(output.name())));
@@ -187,13 +188,22 @@ class ModelImporter {
         .name();
   }
 
-  // What ops write (the statistics of a batch_norm) is no parameter.
-  void MarkParameters() {
+  // What ops write (the statistics of a batch_norm) is no parameter. What no op reads any more (a
+  // loop's body may be imported twice) goes.
+  void SettleParameters() {
+    std::unordered_set<std::string> read, written;
+    result_.program.ForEachOp([&](const OpDesc& op) {
+      op.ForEachInput([&](const std::string& name) { read.insert(name); });
+      op.ForEachOutput([&](const std::string& name) { written.insert(name); });
+    });
     BlockDesc& root = result_.program.Root();
     for (size_t i = 0; i < root.NumVars(); ++i) {
       VarDesc& var = root.var(i);
-      if (var.is_parameter() && !root.Uses(var.name()).writers.empty()) var.SetIsParameter(false);
+      if (var.is_parameter() && written.count(var.name())) var.SetIsParameter(false);
+      if (var.persistable() && !read.count(var.name())) state_.parameters->Erase(var.name());
     }
+    root.RemoveVarsIf(
+        [&](const VarDesc& var) { return var.persistable() && !read.count(var.name()); });
   }
 
   onnx::OnnxModelFile& file_;

@@ -71,7 +71,7 @@ std::string LoadWeights(const std::string& file, const ProgramDesc& startup,
   const std::string path =
       FLAGS_params.empty() ? ParametersBeside(file, subject->program) : FLAGS_params;
   if (!path.empty()) {
-    LoadParameters(subject->program, path, subject->scope);
+    ReadParameters(subject->program, path, subject->scope);
     return "file";
   }
   if (startup.Root().NumOps() == 0) return "none";

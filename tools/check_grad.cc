@@ -33,7 +33,7 @@ int RunCheckGrad(const std::vector<std::string>& args) {
   Scope scope;
   CheckGradientOptions options;
   if (!FLAGS_params.empty()) {
-    LoadParameters(program, FLAGS_params, scope);
+    ReadParameters(program, FLAGS_params, scope);
     options.scope = &scope;
   }
   if (!FLAGS_feed.empty()) {

@@ -52,7 +52,7 @@ NamedTensors ReadStreams(const std::string& path) {
 NamedTensors ParametersOf(const std::string& program_file, const std::string& path) {
   const ProgramDesc program = ReadAnyProgram(program_file);
   Scope scope;
-  LoadParameters(program, path, scope);
+  ReadParameters(program, path, scope);
   NamedTensors tensors;
   for (const std::string& name : PersistableNames(program))
     tensors.emplace_back(name, scope.Get(name));
@@ -143,7 +143,7 @@ void ParseWay(const std::string& flag, const std::string& text, const std::strin
   way->parameters = [program = way->program, params, file] {
     Scope scope;
     const std::string path = params.empty() ? ParametersBeside(ProgramFile(file)) : params;
-    if (!path.empty()) LoadParameters(*program, path, scope);
+    if (!path.empty()) ReadParameters(*program, path, scope);
     return scope;
   };
 }

@@ -43,8 +43,6 @@ void TellLosses(const std::vector<LeftOut>& left_out, const ProgramDesc& program
              "Paddle has no op of these types and cannot run the program: " + Names(types));
 }
 
-bool IsOnnx(const std::string& path) { return path.ends_with(".onnx"); }
-
 // The program with its parameters, from beside it or from --params, as an ONNX model.
 void WriteOnnx(const std::string& in, const std::string& out) {
   if (!FLAGS_compat.empty()) throw UsageError("--compat is for programs, and OUT is an ONNX model");
@@ -61,6 +59,20 @@ void WriteOnnx(const std::string& in, const std::string& out) {
   ExportOnnx(out, model.program, model.values, options);
 }
 
+// The parameters of a model in another format, where readers of OUT look for them.
+void SaveValues(const ModelFiles& model, const std::string& out) {
+  const std::vector<std::string> names = PersistableNames(model.program);
+  const std::string path = ParametersFileOf(out);
+  if (names.empty()) return;
+  if (path.empty()) {
+    LogMessage(
+        MessageLevel::kWarning,
+        fmt::format("{} gets no parameters beside it; a .pdmodel file does", Quote(out, 300)));
+    return;
+  }
+  SaveCombined(model.values, names, path);
+}
+
 int RunConvert(const std::vector<std::string>& args) {
   RequireArgs(args, 2, 2, "IN and OUT");
   if (FLAGS_opset < kLeastOnnxOpset || FLAGS_opset > kLatestOnnxOpset) {
@@ -71,8 +83,14 @@ int RunConvert(const std::vector<std::string>& args) {
   RequireProgramName("OUT", args[1]);
   if (!FLAGS_compat.empty() && FLAGS_compat != "paddle")
     throw UsageError("--compat is paddle, got " + Quote(FLAGS_compat));
-  ProgramDesc program = ReadAnyProgram(args[0]);
+  ModelFiles model;
+  if (IsOnnx(args[0]))
+    model = ReadModel(args[0], "");
+  else
+    model.program = ReadAnyProgram(args[0]);
+  ProgramDesc& program = model.program;
   if (FLAGS_compat == "paddle") TellLosses(KeepPaddleFields(program), program);
+  if (model.has_values) SaveValues(model, args[1]);
   WriteProgram(program, args[1]);
   return 0;
 }
@@ -86,7 +104,8 @@ Command ConvertCommand() {
           "  coracle convert inference.pdmodel model.pbtxt\n"
           "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
           "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
-          "  coracle convert inference.pdmodel model.onnx   # with the parameters beside it\n",
+          "  coracle convert inference.pdmodel model.onnx   # with the parameters beside it\n"
+          "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n",
           {"compat", "params", "opset"},
           RunConvert};
 }

@@ -34,7 +34,7 @@ void ReadValues(const std::string& file, std::string params, DiffSide* side) {
         ErrorCode::kNotFound,
         fmt::format("no parameters beside {}; --params=A,B names those of both", Quote(file, 300)));
   }
-  LoadParameters(side->program, params, side->values);
+  ReadParameters(side->program, params, side->values);
 }
 
 DiffSide ReadSide(const std::string& path, const std::string& params) {

@@ -1,5 +1,6 @@
 #include "model_files.h"
 
+#include <coracle/convert/onnx_import.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -18,14 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where readers look for the parameters of the program file; "": nowhere.
-std::string ParametersFileOf(const std::string& program_file) {
-  const fs::path file = program_file;
-  if (file.filename() == "__model__") return (file.parent_path() / "__params__").string();
-  return file.extension() == ".pdmodel" ? fs::path(file).replace_extension(".pdiparams").string()
-                                        : "";
-}
-
 std::string WriteParameters(const ModelFiles& model, const std::string& path) {
   const std::vector<std::string> names = PersistableNames(model.program);
   SaveCombined(model.values, names, path);
@@ -37,15 +30,28 @@ std::string WriteParameters(const ModelFiles& model, const std::string& path) {
 
 }  // namespace
 
+std::string ParametersFileOf(const std::string& program_file) {
+  const fs::path file = program_file;
+  if (file.filename() == "__model__") return (file.parent_path() / "__params__").string();
+  return file.extension() == ".pdmodel" ? fs::path(file).replace_extension(".pdiparams").string()
+                                        : "";
+}
+
 ModelFiles ReadModel(const std::string& path, const std::string& given) {
   ModelFiles model;
+  if (IsOnnx(path) && given.empty()) {
+    model.program = ImportOnnx(path, model.values).program;
+    model.read = {path};
+    model.has_values = true;
+    return model;
+  }
   model.program = ReadAnyProgram(path);
   const std::string file = ProgramFile(path);
   const std::string params = given.empty() ? ParametersBeside(file, model.program) : given;
   // Of a directory the combined file; files of single variables have names of their own.
   model.read = {file, IsDirectory(params) ? params + "/__params__" : params};
   model.has_values = !params.empty() || PersistableNames(model.program).empty();
-  if (!params.empty()) LoadParameters(model.program, params, model.values);
+  if (!params.empty()) ReadParameters(model.program, params, model.values);
   return model;
 }
 

@@ -20,6 +20,9 @@ struct ModelFiles {
 // "", from beside the program, if they are there.
 ModelFiles ReadModel(const std::string& path, const std::string& params);
 
+// Where readers look for the parameters of the program file; "": nowhere.
+std::string ParametersFileOf(const std::string& program_file);
+
 // Throws UsageError unless --out is given and names a program file, and --save_params is "" or
 // names a parameter file.
 void CheckModelFlags();

@@ -94,7 +94,7 @@ int RunOpt(const std::vector<std::string>& args) {
   if (saved.empty() && !FLAGS_out.empty()) RefuseForeignParameters();
   const ProgramDesc program = ReadAnyProgram(args[0]);
   Scope scope;
-  if (!params.empty()) LoadParameters(program, params, scope);
+  if (!params.empty()) ReadParameters(program, params, scope);
   std::vector<PassEffect> effects;
   const bool quiet = FLAGS_out == "-" || FLAGS_save_params == "-";
   const auto note = [&](const PassRun& run) {

@@ -36,7 +36,7 @@ int RunPassesCommand(const std::vector<std::string>& args) {
   Scope scope;
   const std::string params =
       FLAGS_params.empty() ? ParametersBeside(ProgramFile(args[0])) : FLAGS_params;
-  if (!params.empty()) LoadParameters(program, params, scope);
+  if (!params.empty()) ReadParameters(program, params, scope);
   FillMissing(program, scope);
   std::vector<PassEffect> effects;
   const auto note = [&](const PassRun& run) { effects.push_back(EffectOf(run)); };

@@ -1,5 +1,6 @@
 #include "program_input.h"
 
+#include <coracle/convert/onnx_import.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -15,6 +16,8 @@
 
 namespace coracle::tools {
 namespace fs = std::filesystem;
+
+bool IsOnnx(const std::string& path) { return path.ends_with(".onnx"); }
 
 bool IsJob(const std::string& file) {
   return (file.ends_with(".pbtxt") || file.ends_with(".txt")) &&
@@ -41,8 +44,15 @@ std::string ProgramFile(const std::string& path) {
 
 ProgramDesc ReadAnyProgram(const std::string& given) {
   const std::string path = ProgramFile(given);
+  if (IsOnnx(path)) {
+    Scope scope;
+    return ImportOnnx(path, scope).program;
+  }
   const std::string bytes = ReadFileOrStdin(path, kMaxProgramBytes);
   const std::string source = path == "-" ? "standard input" : path;
+  Scope ignored;
+  // The first field of a ModelProto is ir_version, of a ProgramDesc its blocks.
+  if (path == "-" && bytes.starts_with('\x08')) return ParseOnnx(bytes, source, ignored).program;
   const bool named_text = path.ends_with(".pbtxt") || path.ends_with(".txt");
   if (!named_text && !LooksLikeText(bytes)) return ParseProgram(bytes, source);
   const std::string directory = path == "-" ? "." : fs::path(path).parent_path().string();
@@ -55,6 +65,7 @@ std::string ParametersBeside(const std::string& program_file) {
   std::error_code ignored;
   if (file.filename() == "__model__")
     return file.has_parent_path() ? file.parent_path().string() + "/" : "./";
+  if (IsOnnx(program_file)) return program_file;
   if (file.extension() != ".pdmodel") return "";
   const fs::path beside = fs::path(file).replace_extension(".pdiparams");
   return fs::exists(beside, ignored) ? beside.string() : "";
@@ -69,6 +80,21 @@ std::string ParametersBeside(const std::string& program_file, const ProgramDesc&
     return name.find('/') == name.npos && FileExists(path + name);
   });
   return any ? path : "";
+}
+
+void ReadParameters(const ProgramDesc& program, const std::string& path, Scope& scope) {
+  if (!IsOnnx(path)) return LoadParameters(program, path, scope);
+  Scope values;
+  ImportOnnx(path, values);
+  for (const std::string& name : PersistableNames(program)) {
+    VarValue* value = values.FindLocal(name);
+    if (!value) {
+      throw Error(ErrorCode::kNotFound, fmt::format("{} has no initializer {}, which the program "
+                                                    "reads",
+                                                    Quote(path, 300), Quote(name)));
+    }
+    scope.Var(name) = std::move(*value);
+  }
 }
 
 void RequireEnding(const std::string& what, const std::string& path,

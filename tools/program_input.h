@@ -2,15 +2,19 @@
 // How every command finds a program, and which names it gives to what it writes.
 
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <string>
 #include <vector>
 
 namespace coracle::tools {
 
-// A .pdmodel, __model__, .pb or .pbtxt file, a directory that holds one, or "-" for standard input.
-// Of a model text it is the main program.
+// A .pdmodel, __model__, .pb, .pbtxt or .onnx file, a directory that holds a saved model, or "-"
+// for standard input. Of a model text it is the main program.
 ProgramDesc ReadAnyProgram(const std::string& path);
+
+// Whether the name is that of an ONNX model, which is both a program and its parameters.
+bool IsOnnx(const std::string& path);
 
 // Whether the file is the text of a job.
 bool IsJob(const std::string& file);
@@ -18,12 +22,15 @@ bool IsJob(const std::string& file);
 // The file that ReadAnyProgram reads: in a directory the program in it.
 std::string ProgramFile(const std::string& path);
 
-// Where the parameters beside a saved model are, as LoadParameters takes it: of the file that
+// Where the parameters beside a saved model are, as ReadParameters takes it: of the file that
 // ProgramFile returns. "" when there are none.
 std::string ParametersBeside(const std::string& program_file);
 // The same for that program: "" too where it has no parameters, and where the directory of a
 // __model__ holds none of them.
 std::string ParametersBeside(const std::string& program_file, const ProgramDesc& program);
+
+// LoadParameters, or those of an ONNX model; throws kNotFound for one that it lacks.
+void ReadParameters(const ProgramDesc& program, const std::string& path, Scope& scope);
 
 // Throw UsageError unless `path`, which `what` names ("--out"), is "" or one that the command
 // writes, so that no file gets an ending that means something else. Of RequireEnding "-" is one

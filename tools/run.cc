@@ -1,4 +1,5 @@
 #include <coracle/backward/backward.h>
+#include <coracle/convert/onnx_import.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -6,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <unordered_set>
 
@@ -179,6 +181,37 @@ std::string ReportOf(const NamedTensors& results, const PreparedProgram& prepare
   return report;
 }
 
+struct Subject {
+  ProgramDesc program;
+  Scope scope;
+  NamedTensors feeds;
+};
+
+// An ONNX model may need values of its inputs to become a program, which then is one for these.
+Subject ReadOnnxSubject(const std::string& file) {
+  Subject subject;
+  const NamedTensors given = ReadFeeds(OnnxInputs(file));
+  InferenceModel model =
+      ImportOnnxFor(file, std::map<std::string, Tensor>(given.begin(), given.end()), subject.scope);
+  for (const auto& entry : given) {
+    const auto& names = model.feed_names;
+    if (std::find(names.begin(), names.end(), entry.first) != names.end())
+      subject.feeds.push_back(entry);
+  }
+  subject.program = std::move(model.program);
+  if (!FLAGS_params.empty()) ReadParameters(subject.program, FLAGS_params, subject.scope);
+  return subject;
+}
+
+Subject ReadSubject(const std::string& file) {
+  if (IsOnnx(file)) return ReadOnnxSubject(file);
+  Subject subject;
+  subject.program = ReadAnyProgram(file);
+  LoadParametersFor(subject.program, file, subject.scope);
+  subject.feeds = ReadFeeds(subject.program);
+  return subject;
+}
+
 int RunRun(const std::vector<std::string>& args) {
   if (!FLAGS_check.empty()) FailAsTrouble();
   CheckFlags(args);
@@ -186,10 +219,10 @@ int RunRun(const std::vector<std::string>& args) {
   ToleranceFromFlags();
   TraceFile trace;
   const CommandLimits limits(CommandLimits::Time::kRuns);
-  const ProgramDesc program = ReadAnyProgram(args[0]);
-  Scope scope;
-  LoadParametersFor(program, args[0], scope);
-  const NamedTensors given = ReadFeeds(program);
+  Subject subject = ReadSubject(args[0]);
+  const ProgramDesc& program = subject.program;
+  Scope& scope = subject.scope;
+  const NamedTensors& given = subject.feeds;
   NamedTensors stored;
   if (!FLAGS_check.empty()) stored = ReadTensorFile(FLAGS_check);
   PreparedProgram prepared = Prepare(program, given, scope);
@@ -217,6 +250,7 @@ Command RunCommand() {
       "  coracle run inference.pdmodel --feed=in.npz --out=out.npz\n"
       "  coracle run startup.pb --save_params=params\n"
       "  coracle run inference.pdmodel --feed=in.npy --check=golden.npy --rtol=1e-3\n"
+      "  coracle run model.onnx --feed=in.npz\n"
       "  coracle run train.pb --params=params --feed=in.npz --fetch=loss,fc_0.w_0@GRAD\n",
       WithTraceFlags(WithCompileFlags({"feed", "fetch", "out", "params", "save_params", "save_all",
                                        "check", "rtol", "atol", "same_dtype", "repeat"})),

@@ -81,7 +81,7 @@ std::vector<Tensor> InOrder(const NamedTensors& feeds, const std::vector<std::st
 void LoadParametersFor(const ProgramDesc& program, const std::string& file, Scope& scope) {
   const std::string params =
       FLAGS_params.empty() ? ParametersBeside(ProgramFile(file)) : FLAGS_params;
-  if (!params.empty()) LoadParameters(program, params, scope);
+  if (!params.empty()) ReadParameters(program, params, scope);
 }
 
 }  // namespace coracle::tools

@@ -63,7 +63,7 @@ void ReadProgramInput(const std::string& path, const std::string& file, bool onl
   const bool given = only_one && !FLAGS_params.empty();
   const std::string params = given ? FLAGS_params : ParametersBeside(file, input->program);
   if (params.empty()) return;
-  LoadParameters(input->program, params, input->values);
+  ReadParameters(input->program, params, input->values);
   input->has_values = true;
 }
 

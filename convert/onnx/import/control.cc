@@ -18,7 +18,6 @@ namespace coracle::onnx {
 namespace {
 
 using proto::onnx::GraphProto;
-using Values = std::vector<ValuePtr>;
 
 // Ops go to a new sub-block while this lives.
 class InBlock {
@@ -40,31 +39,6 @@ class InBlock {
   BlockDesc& inner_;
 };
 
-const GraphProto& GraphOf(NodeContext& node, const std::string& name) {
-  const GraphProto* graph = node.attributes().Graph(name);
-  node.Require(graph != nullptr, fmt::format("attribute {} is missing", name));
-  return *graph;
-}
-
-// Imports the graph's nodes into the writer's block and returns its outputs.
-Values ImportGraph(NodeContext& node, const GraphProto& graph, const Values& inputs) {
-  ImportState& state = node.graph().state();
-  node.Require(graph.input_size() == static_cast<int>(inputs.size()),
-               fmt::format("the graph {} has {} inputs, and gets {}", Quote(graph.name()),
-                           graph.input_size(), inputs.size()));
-  GraphImporter importer(state, node.graph().opsets(), &node.graph());
-  std::vector<Tensor> tensors;
-  for (const auto& proto : graph.initializer())
-    tensors.push_back(ParseTensorProto(proto, state.tensors));
-  importer.AddInitializers(graph, std::move(tensors));
-  for (size_t i = 0; i < inputs.size(); ++i)
-    importer.Define(graph.input(static_cast<int>(i)).name(), inputs[i]);
-  importer.ImportNodes(graph.node());
-  Values outputs;
-  for (const auto& output : graph.output()) outputs.push_back(importer.Find(output.name()));
-  return outputs;
-}
-
 void Assign(NodeContext& node, const Variable& x, const Variable& out) {
   node.writer().Append("assign", {{"X", {x.name()}}}, {{"Out", {out.name()}}});
 }
@@ -79,7 +53,7 @@ Shape CommonShape(const Shape& a, const Shape& b) {
 }
 
 void RequireSameKind(const NodeContext& node, const Value& a, const Value& b, const char* what) {
-  if (a.is_sequence || b.is_sequence) node.Refuse(fmt::format("{} that are sequences", what));
+  if (!a.is_tensor() || !b.is_tensor()) node.Refuse(fmt::format("{} that are no tensors", what));
   node.Require(a.data_type == b.data_type, fmt::format("{} must have one type, got {} and {}", what,
                                                        ToString(a.dtype()), ToString(b.dtype())));
   if (a.rank() != b.rank())
@@ -98,13 +72,13 @@ void AppendBranch(NodeContext& node, const GraphProto& graph, const Variable& co
   {
     InBlock inside(state);
     block = &inside.block();
-    const Values outputs = ImportGraph(node, graph, {});
+    const Values outputs = node.graph().ImportInner(graph, {});
     node.Require(outputs.size() == node.NumOutputs(), "a branch must give the node's outputs");
     const bool first = results->empty();
     for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i]->is_tensor()) node.Refuse("a branch that gives a sequence");
       const Variable from = state.VarOf(*outputs[i], graph.output(static_cast<int>(i)).name());
       if (first) {
-        if (outputs[i]->is_sequence) node.Refuse("a branch that gives a sequence");
         VarDesc& to = outer.Var(node.OutputName(i));
         to.SetMeta({VarType::kLoDTensor, from.dtype(), from.shape(), 0});
         results->push_back({.var = state.writer.Var(outer, to),
@@ -123,12 +97,12 @@ void AppendBranch(NodeContext& node, const GraphProto& graph, const Variable& co
 }
 
 void ImportIf(NodeContext& node) {
-  const GraphProto& then = GraphOf(node, "then_branch");
-  const GraphProto& otherwise = GraphOf(node, "else_branch");
+  const GraphProto& then = node.Graph("then_branch");
+  const GraphProto& otherwise = node.Graph("else_branch");
   if (const Tensor* condition = node.Constant(0)) {
-    const Values outputs = ImportGraph(node, condition->Item<bool>() ? then : otherwise, {});
+    const Values outputs = node.graph().ImportInner(condition->Item<bool>() ? then : otherwise, {});
     node.Require(outputs.size() == node.NumOutputs(), "a branch must give the node's outputs");
-    for (size_t i = 0; i < outputs.size(); ++i) node.outputs()[i] = outputs[i];
+    for (size_t i = 0; i < outputs.size(); ++i) node.SetShared(i, outputs[i]);
     return;
   }
   const Variable condition = node.In(0);
@@ -223,7 +197,7 @@ class WhileLoop {
   // Collects, and writes the variables of the next turn: from copies where a value is one of them.
   void EndTurn(const Turn& turn) {
     for (const ValuePtr& value : turn.collected) {
-      if (value->is_sequence) node_.Refuse("a loop that collects sequences");
+      if (!value->is_tensor()) node_.Refuse("a loop that collects sequences");
       const Variable x = state_.VarOf(*value, "collected");
       if (arrays_.size() < turn.collected.size()) {
         VarDesc& array = outer_.Var(node_.NewName("array"));
@@ -290,38 +264,72 @@ class WhileLoop {
 };
 
 void SetAll(NodeContext& node, const Values& values, size_t first) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (first + i < node.NumOutputs()) node.outputs()[first + i] = values[i];
-  }
+  for (size_t i = 0; i < values.size(); ++i) node.SetShared(first + i, values[i]);
 }
 
 ValuePtr Scalar(const Variable& var, int data_type) {
   return std::make_shared<Value>(Value{.var = var, .data_type = data_type, .scalar = true});
 }
 
+ValuePtr ScalarConstant(Tensor tensor, int data_type) {
+  return std::make_shared<Value>(
+      Value{.constant = std::move(tensor), .data_type = data_type, .scalar = true});
+}
+
+// The constant that a value is, if it is one.
+std::optional<bool> KnownBool(const Value& value) {
+  return value.constant ? std::optional(value.constant->Item<bool>()) : std::nullopt;
+}
+
+constexpr int64_t kMaxUnrolled = 1024;
+
+// A loop that carries sequences, whose lengths must be known: its turns one after the other.
+void ImportUnrolled(NodeContext& node, const GraphProto& body, size_t carried) {
+  const int64_t turns = node.HasInput(0) ? node.KnownInts(0, "the trip count").at(0) : kMaxUnrolled;
+  bool more = !node.HasInput(1) || node.KnownInts(1, "the condition").at(0) != 0;
+  Values values;
+  for (size_t i = 0; i < carried; ++i) values.push_back(node.InAny(2 + i));
+  for (int64_t turn = 0; more && turn < turns; ++turn) {
+    if (turn >= kMaxUnrolled) node.Refuse("a loop that carries sequences for too many turns");
+    Values inputs = {
+        ScalarConstant(Tensor::Full<int64_t>({1}, turn), proto::onnx::TensorProto::INT64),
+        ScalarConstant(Tensor::Full<bool>({1}, true), proto::onnx::TensorProto::BOOL)};
+    inputs.insert(inputs.end(), values.begin(), values.end());
+    Values outputs = node.graph().ImportInner(body, inputs);
+    const std::optional<bool> next = KnownBool(*outputs[0]);
+    if (!next) node.Refuse("a loop that carries sequences for turns that are not known");
+    more = *next;
+    values.assign(outputs.begin() + 1, outputs.end());
+  }
+  SetAll(node, values, 0);
+}
+
 void ImportLoop(NodeContext& node) {
-  const GraphProto& body = GraphOf(node, "body");
+  const GraphProto& body = node.Graph("body");
   const size_t carried = node.NumInputs() < 2 ? 0 : node.NumInputs() - 2;
   node.Require(body.output_size() > static_cast<int>(carried), "the body has too few outputs");
+  bool tensors = true;
+  for (size_t i = 0; i < carried; ++i) tensors = tensors && node.HasTensor(2 + i);
+  if (!tensors) {
+    if (body.output_size() > static_cast<int>(carried) + 1)
+      node.Refuse("a loop that carries sequences and collects tensors");
+    return ImportUnrolled(node, body, carried);
+  }
   const Variable limit = node.HasInput(0) ? node.In(0) : Variable();
   const Variable condition = node.HasInput(1) ? node.In(1) : Variable();
   WhileLoop loop(node, limit, condition);
   for (size_t i = 0; i < carried; ++i) {
-    if (node.InValue(2 + i).is_sequence) node.Refuse("a loop that carries sequences");
     loop.AddCarried(node.InValue(2 + i), node.In(2 + i), i);
   }
-  auto holds = std::make_shared<Value>();  // a turn runs only then
-  holds->constant = Tensor::Full<bool>({1}, true);
-  holds->data_type = proto::onnx::TensorProto::BOOL;
-  holds->scalar = true;
+  const ValuePtr holds =  // a turn runs only then
+      ScalarConstant(Tensor::Full<bool>({1}, true), proto::onnx::TensorProto::BOOL);
   const LoopResult result = loop.Run([&](const Variable& counter, const Values& values) {
     Values inputs = {Scalar(counter, proto::onnx::TensorProto::INT64), holds};
     inputs.insert(inputs.end(), values.begin(), values.end());
-    Values outputs = ImportGraph(node, body, inputs);
+    Values outputs = node.graph().ImportInner(body, inputs);
     const auto at = outputs.begin() + 1 + static_cast<ptrdiff_t>(carried);
-    const bool endless = outputs[0]->constant && outputs[0]->constant->Item<bool>();
-    return Turn{endless ? nullptr : outputs[0], Values(outputs.begin() + 1, at),
-                Values(at, outputs.end())};
+    return Turn{KnownBool(*outputs[0]) == true ? nullptr : outputs[0],
+                Values(outputs.begin() + 1, at), Values(at, outputs.end())};
   });
   SetAll(node, result.carried, 0);
   SetAll(node, result.collected, carried);
@@ -393,7 +401,7 @@ LoopResult RunScan(NodeContext& node, const ScanSpec& spec, const Values& values
     Values inputs = states;
     for (size_t i = 0; i < spec.inputs; ++i)
       inputs.push_back(SliceAt(node, *values[spec.states + i], scanned[i], axes[i], counter));
-    const Values outputs = ImportGraph(node, *spec.body, inputs);
+    const Values outputs = node.graph().ImportInner(*spec.body, inputs);
     const auto at = outputs.begin() + static_cast<ptrdiff_t>(spec.states);
     return Turn{nullptr, Values(outputs.begin(), at), Values(at, outputs.end())};
   });
@@ -407,7 +415,7 @@ LoopResult RunScan(NodeContext& node, const ScanSpec& spec, const Values& values
 
 ScanSpec ScanSpecOf(NodeContext& node, size_t first_input) {
   ScanSpec spec;
-  spec.body = &GraphOf(node, "body");
+  spec.body = &node.Graph("body");
   const int64_t inputs = node.Int("num_scan_inputs");
   const auto given = static_cast<int64_t>(node.NumInputs() - first_input);
   node.Require(inputs >= 1 && inputs <= given, "attribute num_scan_inputs fits no inputs");

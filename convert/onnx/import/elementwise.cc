@@ -86,6 +86,21 @@ void ImportPow(NodeContext& node) {
   node.Set(0, node.Cast(power, x.dtype()), AllScalars(node));
 }
 
+// Integers of up to 32 bits in int64: x times, or divided by, a power of two. Shifts by 32 and more
+// move out all bits.
+void ImportBitShift(NodeContext& node) {
+  const bool left = node.OneOf("direction", "", {"LEFT", "RIGHT"}) == "LEFT";
+  const DType own = node.dtype(0), wide = DType::kInt64;
+  if (own == wide && node.InValue(0).data_type != proto::onnx::TensorProto::UINT32)
+    node.Refuse("integers of 64 bits");
+  const Variable by =
+      node.Binary("elementwise_min", node.Cast(node.In(1), wide), node.ScalarVar(wide, 32));
+  const Variable power = node.Binary("elementwise_pow", node.ScalarVar(wide, 2), by);
+  const Variable x = node.Cast(node.In(0), wide);
+  const Variable shifted = node.Binary(left ? "elementwise_mul" : "elementwise_floordiv", x, power);
+  node.Set(0, node.Cast(shifted, own), AllScalars(node));
+}
+
 void ImportNeg(NodeContext& node) {
   node.Set(0, node.Unary("scale", node.In(0), {{"scale", -1.0f}}), node.IsScalar(0));
 }
@@ -307,20 +322,29 @@ void AddElementwiseImporters(NodeImporters& importers) {
            .maps_to = "elementwise_mod",
            .unsigneds = kMoves},
            {.op_type = "BitwiseAnd",
+           .since = 18,
            .import = ImportBinary,
            .maps_to = "bitwise_and",
            .unsigneds = kMoves},
            {.op_type = "BitwiseOr",
+           .since = 18,
            .import = ImportBinary,
            .maps_to = "bitwise_or",
            .unsigneds = kMoves},
            {.op_type = "BitwiseXor",
+           .since = 18,
            .import = ImportBinary,
            .maps_to = "bitwise_xor",
            .unsigneds = kMoves},
            {.op_type = "BitwiseNot",
+           .since = 18,
            .import = ImportUnary,
            .maps_to = "bitwise_not",
+           .unsigneds = kWraps},
+           {.op_type = "BitShift",
+           .since = 11,
+           .import = ImportBitShift,
+           .maps_to = "elementwise_mul; elementwise_floordiv",
            .unsigneds = kWraps},
            {.op_type = "And", .import = ImportTest, .maps_to = "logical_and"},
            {.op_type = "Or", .import = ImportTest, .maps_to = "logical_or"},

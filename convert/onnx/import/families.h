@@ -12,6 +12,7 @@ void AddGatherImporters(NodeImporters& importers);
 void AddPadImporters(NodeImporters& importers);
 void AddReduceImporters(NodeImporters& importers);
 void AddScatterImporters(NodeImporters& importers);
+void AddSequenceImporters(NodeImporters& importers);
 void AddShapeImporters(NodeImporters& importers);
 void AddSoftmaxImporters(NodeImporters& importers);
 void AddSortImporters(NodeImporters& importers);
@@ -24,6 +25,7 @@ inline constexpr void (*kFamilies[])(NodeImporters&) = {
     AddPadImporters,
     AddReduceImporters,
     AddScatterImporters,
+    AddSequenceImporters,
     AddShapeImporters,
     AddSoftmaxImporters,
     AddSortImporters,

@@ -124,6 +124,24 @@ void GraphImporter::AddInitializers(const GraphProto& graph, std::vector<Tensor>
   }
 }
 
+Values GraphImporter::ImportInner(const GraphProto& graph, const Values& inputs) {
+  if (graph.input_size() != static_cast<int>(inputs.size())) {
+    ThrowInvalid(fmt::format("the graph {} has {} inputs, and gets {}", Quote(graph.name()),
+                             graph.input_size(), inputs.size()));
+  }
+  GraphImporter importer(state_, opsets_, this);
+  std::vector<Tensor> tensors;
+  for (const auto& proto : graph.initializer())
+    tensors.push_back(ParseTensorProto(proto, state_.tensors));
+  importer.AddInitializers(graph, std::move(tensors));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    importer.Define(graph.input(static_cast<int>(i)).name(), inputs[i]);
+  importer.ImportNodes(graph.node());
+  Values outputs;
+  for (const auto& output : graph.output()) outputs.push_back(importer.Find(output.name()));
+  return outputs;
+}
+
 void GraphImporter::ImportNodes(const RepeatedPtrField<NodeProto>& nodes) {
   for (const NodeProto& node : nodes) {
     CheckTimeLimit("importing an ONNX model");
@@ -161,8 +179,8 @@ void GraphImporter::ImportNode(const NodeProto& node) {
   state_.name_base = base;
 }
 
-std::vector<ValuePtr> GraphImporter::InputsOf(const NodeProto& node) const {
-  std::vector<ValuePtr> inputs;
+Values GraphImporter::InputsOf(const NodeProto& node) const {
+  Values inputs;
   for (const std::string& name : node.input())
     inputs.push_back(name.empty() ? nullptr : Find(name));
   return inputs;
@@ -174,7 +192,7 @@ void GraphImporter::CallImporter(const NodeProto& node, int64_t opset) {
   NodeContext context(*this, node, row, opset, InputsOf(node));
   if (row.unsigneds == Unsigned::kRefuse) {
     for (size_t i = 0; i < context.NumInputs(); ++i) {
-      if (!context.HasInput(i) || context.InValue(i).is_sequence) continue;
+      if (!context.HasTensor(i)) continue;
       const int type = context.InValue(i).data_type;
       if (type == TensorProto::UINT16 || type == TensorProto::UINT32 || type == TensorProto::UINT64)
         context.Refuse(fmt::format("input {} is {}, which no dtype holds", i, DataTypeName(type)));
@@ -235,6 +253,7 @@ bool IsFoldable(const NodeContext& node) {
   int64_t numel = 0;
   for (size_t i = 0; i < node.NumInputs(); ++i) {
     if (!node.HasInput(i)) continue;
+    if (!node.HasTensor(i)) return false;
     const Value& value = node.InValue(i);
     if (!value.constant || value.is_parameter) return false;
     numel += value.constant->numel();
@@ -268,7 +287,7 @@ bool GraphImporter::Fold(NodeContext& node) {
   VarValues env;
   ImportState state(program, state_.writer.ops(), nullptr, &env, state_.tensors);
   GraphImporter graph(state, opsets_);
-  std::vector<ValuePtr> inputs;
+  Values inputs;
   for (size_t i = 0; i < node.NumInputs(); ++i) {
     if (!node.HasInput(i)) {
       inputs.push_back(nullptr);
@@ -286,7 +305,7 @@ bool GraphImporter::Fold(NodeContext& node) {
     const std::string& name = node.node().output(static_cast<int>(i));
     const ValuePtr& value = inner.outputs()[i];
     if (name.empty()) continue;
-    if (!value || value->is_sequence) return false;
+    if (!value || !value->is_tensor()) return false;
     if (!value->constant) {
       const Tensor* tensor = std::get_if<Tensor>(&env[value->var.name()]);
       if (!tensor) return false;

@@ -55,6 +55,8 @@ class GraphImporter {
   // The initializers of `graph` as constants; `tensors` has their elements in their order.
   void AddInitializers(const proto::onnx::GraphProto& graph, std::vector<Tensor> tensors);
   const proto::onnx::NodeProto* last_node() const { return last_node_; }  // that was imported
+  // The nodes of a graph in a node of this one, into the writer's block; returns its outputs.
+  Values ImportInner(const proto::onnx::GraphProto& graph, const Values& inputs);
   void ImportNodes(const google::protobuf::RepeatedPtrField<proto::onnx::NodeProto>& nodes);
 
  private:
@@ -64,7 +66,7 @@ class GraphImporter {
   void FinishOutputs(NodeContext& node, size_t first_var, size_t first_op);
   void InlineFunction(const proto::onnx::NodeProto& node,
                       const proto::onnx::FunctionProto& function);
-  std::vector<ValuePtr> InputsOf(const proto::onnx::NodeProto& node) const;
+  Values InputsOf(const proto::onnx::NodeProto& node) const;
   int64_t OpsetOf(const std::string& domain) const;
 
   ImportState& state_;

@@ -13,7 +13,7 @@
 namespace coracle::onnx {
 
 NodeContext::NodeContext(GraphImporter& graph, const proto::onnx::NodeProto& node,
-                         const NodeImporter& row, int64_t opset, std::vector<ValuePtr> inputs)
+                         const NodeImporter& row, int64_t opset, Values inputs)
     : graph_(graph),
       node_(node),
       row_(row),
@@ -30,9 +30,22 @@ void NodeContext::Require(bool right, const std::string& why) const {
   if (!right) ThrowInvalid(why);
 }
 
-const Value& NodeContext::InValue(size_t i) const {
+const ValuePtr& NodeContext::InAny(size_t i) const {
   if (!HasInput(i)) ThrowInvalid(fmt::format("input {} is missing", i));
-  return *inputs_[i];
+  return inputs_[i];
+}
+
+const Value& NodeContext::InValue(size_t i) const {
+  const ValuePtr& value = InAny(i);
+  if (!value->is_tensor())
+    Refuse(fmt::format("input {} is {}", i, value->elements ? "a sequence" : "nothing"));
+  return *value;
+}
+
+const Values& NodeContext::InSequence(size_t i) const {
+  const ValuePtr& value = InAny(i);
+  Require(value->elements != nullptr, fmt::format("input {} must be a sequence", i));
+  return *value->elements;
 }
 
 Variable NodeContext::In(size_t i) {
@@ -128,6 +141,12 @@ std::string NodeContext::OneOf(const std::string& name, const std::string& other
   return value;
 }
 
+const proto::onnx::GraphProto& NodeContext::Graph(const std::string& name) {
+  const proto::onnx::GraphProto* graph = attributes_.Graph(name);
+  Require(graph != nullptr, fmt::format("attribute {} is missing", name));
+  return *graph;
+}
+
 std::optional<std::vector<int32_t>> NodeContext::Axes(const char* name, size_t i, int last_attr,
                                                       int rank) {
   std::optional<std::vector<int64_t>> axes;
@@ -176,10 +195,10 @@ std::optional<double> MaskOf(int data_type) {
 
 void NodeContext::SetValue(size_t i, Value value) {
   if (i >= outputs_.size()) return;
-  if (value.data_type == 0 && !value.is_sequence) {
+  if (value.data_type == 0 && value.is_tensor()) {
     value.data_type = ToDataType(value.dtype());
     for (const ValuePtr& input : inputs_) {
-      if (row_.unsigneds == Unsigned::kRefuse || !input || input->is_sequence) continue;
+      if (row_.unsigneds == Unsigned::kRefuse || !input || !input->is_tensor()) continue;
       if (input->dtype() != value.dtype()) continue;
       value.data_type = input->data_type;
       break;
@@ -191,9 +210,8 @@ void NodeContext::SetValue(size_t i, Value value) {
   outputs_[i] = std::make_shared<Value>(std::move(value));
 }
 
-void NodeContext::SetSame(size_t i, size_t input) {
-  InValue(input);
-  if (i < outputs_.size()) outputs_[i] = inputs_[input];
+void NodeContext::SetShared(size_t i, ValuePtr value) {
+  if (i < outputs_.size()) outputs_[i] = std::move(value);
 }
 
 const Writer& NodeContext::writer() const { return graph_.state().writer; }

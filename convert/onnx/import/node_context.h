@@ -25,7 +25,7 @@ class GraphImporter;
 class NodeContext {
  public:
   NodeContext(GraphImporter& graph, const proto::onnx::NodeProto& node, const NodeImporter& row,
-              int64_t opset, std::vector<ValuePtr> inputs);
+              int64_t opset, Values inputs);
 
   const std::string& op_type() const { return node_.op_type(); }
   // The operator set in force, for an importer of several versions.
@@ -41,7 +41,12 @@ class NodeContext {
   // --- inputs ---
   size_t NumInputs() const { return inputs_.size(); }
   bool HasInput(size_t i) const { return i < inputs_.size() && inputs_[i]; }
-  const Value& InValue(size_t i) const;  // throws kInvalidArgument for an input that is not given
+  bool HasTensor(size_t i) const { return HasInput(i) && inputs_[i]->is_tensor(); }
+  // Throws kInvalidArgument for an input that is not given, kUnimplemented for one that is no
+  // tensor.
+  const Value& InValue(size_t i) const;
+  const ValuePtr& InAny(size_t i) const;     // of any kind
+  const Values& InSequence(size_t i) const;  // its elements
   // The variable; a constant gets one.
   Variable In(size_t i);
   std::vector<Variable> AllInputs();
@@ -68,7 +73,8 @@ class NodeContext {
   std::string String(const std::string& name, const std::string& otherwise);
   std::vector<int64_t> Ints(const std::string& name, const std::vector<int64_t>& otherwise);
   std::vector<float> Floats(const std::string& name, const std::vector<float>& otherwise);
-  bool Flag(const std::string& name, bool otherwise);  // an INT of 0 or 1
+  bool Flag(const std::string& name, bool otherwise);             // an INT of 0 or 1
+  const proto::onnx::GraphProto& Graph(const std::string& name);  // must be given
   // One of `allowed`; otherwise throws kInvalidArgument that names them.
   std::string OneOf(const std::string& name, const std::string& otherwise,
                     const std::vector<std::string>& allowed);
@@ -86,7 +92,8 @@ class NodeContext {
   void Set(size_t i, const Variable& var) { Set(i, var, false); }
   void Set(size_t i, const Variable& var, bool scalar);
   void SetValue(size_t i, Value value);
-  void SetSame(size_t i, size_t input);  // output i is that input itself
+  void SetShared(size_t i, ValuePtr value);
+  void SetSame(size_t i, size_t input) { SetShared(i, InAny(input)); }
   void SetConstant(size_t i, Tensor tensor, bool scalar = false);
 
   // --- ops ---
@@ -122,16 +129,16 @@ class NodeContext {
 
   // For who called the importer.
   const NodeImporter& row() const { return row_; }
-  std::vector<ValuePtr>& outputs() { return outputs_; }
+  const Values& outputs() const { return outputs_; }
 
  private:
   GraphImporter& graph_;
   const proto::onnx::NodeProto& node_;
   const NodeImporter& row_;
   int64_t opset_;
-  std::vector<ValuePtr> inputs_;  // nullptr: not given
+  Values inputs_;  // nullptr: not given
   Attributes attributes_;
-  std::vector<ValuePtr> outputs_;
+  Values outputs_;
 };
 
 }  // namespace coracle::onnx

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace coracle::onnx {
 
@@ -20,8 +21,12 @@ struct Value {
   bool scalar = false;
   // An initializer of floats that training may change, so that ops on it are not folded.
   bool is_parameter = false;
-  bool is_sequence = false;  // `var` is a tensor array
+  // Of a sequence its elements: how many there are is known when the model is imported.
+  std::shared_ptr<const std::vector<std::shared_ptr<Value>>> elements = {};
+  bool is_nothing = false;  // an optional value that is not there
 
+  bool is_tensor() const { return !elements && !is_nothing; }
+  // Of tensors:
   DType dtype() const { return constant ? constant->dtype() : var.dtype(); }
   // As in the program.
   const Shape& stored_shape() const { return constant ? constant->shape() : var.shape(); }
@@ -32,5 +37,6 @@ struct Value {
 
 // Graphs share what they see of each other, so that a constant gets its variable once.
 using ValuePtr = std::shared_ptr<Value>;
+using Values = std::vector<ValuePtr>;
 
 }  // namespace coracle::onnx
