@@ -49,7 +49,11 @@ BenchSubject ReadJobSubject(const std::string& file, int64_t batch_size, Program
 
 // Of a model text the forward pass, as it would be deployed.
 BenchSubject ReadModelSubject(const std::string& file, ProgramDesc* startup) {
-  BuiltModel model = ReadModelText(file);
+  BuiltModel model;
+  if (IsOnnx(file))
+    model.main = ReadAnyProgram(file);
+  else
+    model = ReadModelText(file);
   const bool text = model.startup.Root().NumOps() > 0;
   *startup = std::move(model.startup);
   BenchSubject subject{text ? "model text" : "program",
