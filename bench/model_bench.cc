@@ -69,6 +69,7 @@ class Steps {
   // Reads back the loss, or the first element of a result.
   float RunAndRead() {
     const Tensor& result = Run()[0];
+    if (result.numel() == 0) return 0;
     return result.dtype() == DType::kFloat32 ? result.data<float>()[0]
                                              : result.Cast(DType::kFloat32).data<float>()[0];
   }

@@ -1,6 +1,7 @@
 #include "workload.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <random>
 
@@ -223,8 +224,24 @@ void Infer(Workload& w, const Inference& inference, const WorkloadOptions& optio
   w.batches = {{inference.dtype == DType::kInt64 ? draws.Whole(fed, kWords) : draws.Normal(fed)}};
 }
 
+// A saved program; its parameters are drawn where it lies in a directory without any.
+InferenceModel LoadSaved(const std::string& path, Scope& scope) {
+  const std::filesystem::path directory(path);
+  const std::string file = (directory / "inference.pdmodel").string();
+  if (!std::filesystem::exists(file) || std::filesystem::exists(directory / "inference.pdiparams"))
+    return LoadInferenceModel(path, scope);
+  InferenceModel model;
+  model.program = ReadProgram(file);
+  model.program.Root().ForEachOp([&](const OpDesc& op) {
+    if (op.type() == "feed") model.feed_names.push_back(op.Output("Out")[0]);
+    if (op.type() == "fetch") model.fetch_names.push_back(op.Input("X")[0]);
+  });
+  DrawMissingParameters(model.program, scope);
+  return model;
+}
+
 void InferSaved(Workload& w, const WorkloadOptions& options) {
-  InferenceModel model = LoadInferenceModel(options.program, w.scope);
+  InferenceModel model = LoadSaved(options.program, w.scope);
   w.batches = {DrawFeeds(model, options)};
   w.main = std::move(model.program);
   SetPrecision(w, options);
@@ -352,16 +369,19 @@ std::unique_ptr<Workload> MakeWorkload(const WorkloadOptions& options) {
 }
 
 std::vector<Tensor> DrawFeeds(const InferenceModel& model, const WorkloadOptions& options) {
-  const std::vector<std::string>& names = model.feed_names;
-  if (names.size() != 1)
-    ThrowInvalid("a program with one feed is wanted, got " + std::to_string(names.size()));
-  const VarDesc& var = *model.program.Root().FindVar(names[0]);
-  std::vector<int64_t> dims =
-      options.shape.rank() > 0 ? options.shape.ToVector() : var.shape().ToVector();
-  if (!dims.empty() && dims[0] < 0) dims[0] = options.batch;
-  if (std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim < 0; }))
-    ThrowInvalid("dims of " + var.name() + " are unknown: --shape=1x3x640x640");
-  return {DrawFeed(model.program, names[0], Shape(dims))};
+  std::vector<Tensor> feeds;
+  for (const std::string& name : model.feed_names) {
+    const VarDesc& var = *model.program.Root().FindVar(name);
+    // The given shape is that of the only feed, or of those of its rank.
+    const int rank = options.shape.rank();
+    const bool given = rank > 0 && (model.feed_names.size() == 1 || var.shape().rank() == rank);
+    std::vector<int64_t> dims = given ? options.shape.ToVector() : var.shape().ToVector();
+    if (!dims.empty() && dims[0] < 0) dims[0] = options.batch;
+    if (std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim < 0; }))
+      ThrowInvalid("dims of " + var.name() + " are unknown: --shape=1x3x640x640");
+    feeds.push_back(DrawFeed(model.program, name, Shape(dims)));
+  }
+  return feeds;
 }
 
 std::unique_ptr<Workload> MakeChain(int64_t ops) {
