@@ -75,16 +75,15 @@ class ModelImporter {
     }
     // A value of a sub-graph or function may come from anything that the node reads.
     std::vector<std::string> open = {state_.unknown_value};
-    if (const auto* node = graph_.last_node(); node && !writers.count(open[0]))
+    const auto* node = graph_.last_node();
+    if (node && !writers.count(open[0]) && !IsInput(open[0]))
       open.insert(open.end(), node->input().begin(), node->input().end());
     std::set<std::string> seen, needed;
     while (!open.empty()) {
       const std::string name = open.back();
       open.pop_back();
       if (!seen.insert(name).second) continue;
-      const bool is_input =
-          std::find(input_names_.begin(), input_names_.end(), name) != input_names_.end();
-      if (is_input) needed.insert(name);
+      if (IsInput(name)) needed.insert(name);
       const auto writer = writers.find(name);
       if (writer == writers.end()) continue;
       open.insert(open.end(), writer->second->input().begin(), writer->second->input().end());
@@ -167,8 +166,12 @@ class ModelImporter {
     for (const auto& entry : options_.input_values) CheckIsInput(entry.first);
   }
 
+  bool IsInput(const std::string& name) const {
+    return std::find(input_names_.begin(), input_names_.end(), name) != input_names_.end();
+  }
+
   void CheckIsInput(const std::string& name) const {
-    if (std::find(input_names_.begin(), input_names_.end(), name) != input_names_.end()) return;
+    if (IsInput(name)) return;
     throw Error(ErrorCode::kNotFound, fmt::format("{} is no input of the model{}", Quote(name),
                                                   DidYouMean(name, input_names_)));
   }

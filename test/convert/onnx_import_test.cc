@@ -1,0 +1,396 @@
+// The importer's framework: names, constants, versions, functions, graphs in nodes, errors.
+#include <coracle/convert/onnx_import.h>
+#include <coracle/executor/executor.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/proto/onnx.pb.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "../test_data.h"
+
+namespace coracle::onnx {
+namespace {
+
+using proto::onnx::AttributeProto;
+using proto::onnx::GraphProto;
+using proto::onnx::ModelProto;
+using proto::onnx::NodeProto;
+using proto::onnx::TensorProto;
+using proto::onnx::ValueInfoProto;
+using Names = std::vector<std::string>;
+
+template <class Nodes>
+NodeProto& AddNode(Nodes& nodes, const std::string& op_type, const Names& inputs,
+                   const Names& outputs) {
+  NodeProto& node = *nodes.Add();
+  node.set_op_type(op_type);
+  for (const std::string& name : inputs) node.add_input(name);
+  for (const std::string& name : outputs) node.add_output(name);
+  return node;
+}
+
+AttributeProto& AddAttr(NodeProto& node, const std::string& name,
+                        AttributeProto::AttributeType type) {
+  AttributeProto& attr = *node.add_attribute();
+  attr.set_name(name);
+  attr.set_type(type);
+  return attr;
+}
+
+// A model that is built node by node. Inputs and outputs are float unless said otherwise.
+class OnnxImport : public testing::Test {
+ protected:
+  OnnxImport() { SetOpset(17); }
+
+  void SetOpset(int64_t version) {
+    model_.clear_opset_import();
+    model_.add_opset_import()->set_version(version);
+  }
+  GraphProto& graph() { return *model_.mutable_graph(); }
+  void Describe(ValueInfoProto& info, const std::string& name, const std::vector<int64_t>& shape,
+                int type) {
+    info.set_name(name);
+    auto& tensor = *info.mutable_type()->mutable_tensor_type();
+    tensor.set_elem_type(type);
+    tensor.mutable_shape();
+    for (int64_t dim : shape) {
+      auto& added = *tensor.mutable_shape()->add_dim();
+      dim < 0 ? added.set_dim_param("n") : added.set_dim_value(dim);
+    }
+  }
+  void Input(const std::string& name, const std::vector<int64_t>& shape,
+             int type = TensorProto::FLOAT) {
+    Describe(*graph().add_input(), name, shape, type);
+  }
+  void Output(const std::string& name) { graph().add_output()->set_name(name); }
+  NodeProto& Node(const std::string& op_type, const Names& inputs, const Names& outputs) {
+    return AddNode(*graph().mutable_node(), op_type, inputs, outputs);
+  }
+  void Floats(const std::string& name, const std::vector<float>& values) {
+    TensorProto& tensor = *graph().add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(TensorProto::FLOAT);
+    tensor.add_dims(static_cast<int64_t>(values.size()));
+    for (float value : values) tensor.add_float_data(value);
+  }
+  void Ints(const std::string& name, const std::vector<int64_t>& values) {
+    TensorProto& tensor = *graph().add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(TensorProto::INT64);
+    tensor.add_dims(static_cast<int64_t>(values.size()));
+    for (int64_t value : values) tensor.add_int64_data(value);
+  }
+
+  InferenceModel Import() { return ParseOnnx(model_.SerializeAsString(), "m.onnx", scope_); }
+  std::vector<Tensor> Run(const std::vector<Tensor>& feeds) {
+    const InferenceModel model = Import();
+    PreparedProgram prepared = Executor().Prepare(model.program);
+    std::vector<Tensor> results;
+    for (const Tensor& tensor : prepared.Run(scope_, feeds)) results.push_back(tensor.Clone());
+    return results;
+  }
+  std::string ErrorOf(ErrorCode code) {
+    try {
+      Import();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), code) << e.what();
+      EXPECT_TRUE(scope_.LocalNames().empty());
+      return e.message();
+    }
+    return "no error";
+  }
+  size_t NumOps(const InferenceModel& model, const std::string& type) {
+    size_t count = 0;
+    model.program.ForEachOp([&](const OpDesc& op) { count += op.type() == type; });
+    return count;
+  }
+
+  ModelProto model_;
+  Scope scope_;
+};
+
+std::vector<float> FloatsOf(const Tensor& tensor) {
+  const auto values = tensor.span<float>();
+  return {values.begin(), values.end()};
+}
+
+TEST_F(OnnxImport, NamesParametersFeedsAndFetches) {
+  Input("x", {-1, 2});
+  Floats("w", {1, 2});
+  Floats("never_read", {1, 2});
+  Node("Add", {"x", "w"}, {"h"});
+  Node("Relu", {"h"}, {"y"});
+  Output("y");
+  Output("h");
+  const InferenceModel model = Import();
+  EXPECT_EQ(model.feed_names, Names{"x"});
+  EXPECT_EQ(model.fetch_names, (Names{"y", "h"}));
+  EXPECT_EQ(model.program.Root().FindVar("x")->shape(), (Shape{-1, 2}));
+  EXPECT_EQ(model.program.Parameters(), Names{"w"});
+  EXPECT_EQ(scope_.LocalNames(), Names{"w"});
+}
+
+// An initializer among the inputs is a constant; the older IR versions list all of them.
+TEST_F(OnnxImport, InputsWithInitializersAreNotFed) {
+  Input("x", {2});
+  Input("w", {2});
+  Floats("w", {1, -5});
+  Node("Add", {"x", "w"}, {"y"});
+  Output("y");
+  const std::vector<Tensor> results = Run({Tensor::Of<float>({2}, {1, 2})});
+  EXPECT_EQ(FloatsOf(results[0]), (std::vector<float>{2, -3}));
+}
+
+// Shape, Gather, Concat and Reshape as PyTorch writes them leave one reshape.
+TEST_F(OnnxImport, ShapesAreFolded) {
+  Input("x", {2, 3, 4});
+  Node("Shape", {"x"}, {"shape"});
+  AddAttr(Node("Slice", {"shape", "zero", "one"}, {"batch"}), "", AttributeProto::UNDEFINED);
+  graph().mutable_node(1)->clear_attribute();
+  Ints("zero", {0});
+  Ints("one", {1});
+  Ints("rest", {-1});
+  AddAttr(Node("Concat", {"batch", "rest"}, {"wanted"}), "axis", AttributeProto::INT).set_i(0);
+  Node("Reshape", {"x", "wanted"}, {"y"});
+  Output("y");
+  const InferenceModel model = Import();
+  EXPECT_EQ(model.program.Root().NumOps(), 3u);  // feed, reshape2, fetch
+  EXPECT_EQ(model.program.Root().FindVar("y")->shape(), (Shape{2, 12}));
+  EXPECT_TRUE(scope_.LocalNames().empty());
+}
+
+TEST_F(OnnxImport, OpsOnParametersAreNotFolded) {
+  Input("x", {2});
+  Floats("w", {1, 2});
+  Node("Neg", {"w"}, {"minus"});
+  Node("Add", {"x", "minus"}, {"y"});
+  Output("y");
+  const InferenceModel model = Import();
+  EXPECT_EQ(NumOps(model, "scale"), 1u);
+  EXPECT_EQ(model.program.Parameters(), Names{"w"});
+}
+
+// Rank 0 is [1] in the program, but the rank of what is computed from it is right.
+TEST_F(OnnxImport, RankZeroIsTracked) {
+  Input("x", {});
+  Ints("axes", {0, 1});
+  Node("Unsqueeze", {"x", "axes"}, {"matrix"});
+  Node("Shape", {"x"}, {"none"});
+  Node("Size", {"none"}, {"rank"});
+  Output("matrix");
+  Output("rank");
+  const std::vector<Tensor> results = Run({Tensor::Of<float>({1}, {7})});
+  EXPECT_EQ(results[0].shape(), (Shape{1, 1}));
+  EXPECT_EQ(results[1].Item<int64_t>(), 0);
+}
+
+// uint16 is held as int32, whose sums are reduced.
+TEST_F(OnnxImport, UnsignedArithmeticWraps) {
+  Input("x", {2}, TensorProto::UINT16);
+  Node("Add", {"x", "x"}, {"y"});
+  Node("Sub", {"y", "x"}, {"z"});
+  Node("Sub", {"z", "y"}, {"negative"});
+  Output("y");
+  Output("negative");
+  const std::vector<Tensor> results = Run({Tensor::Of<int32_t>({2}, {65535, 3})});
+  EXPECT_EQ(results[0].data<int32_t>()[0], 65534);
+  EXPECT_EQ(results[0].data<int32_t>()[1], 6);
+  EXPECT_EQ(results[1].data<int32_t>()[0], 1);      // 65535 - 65534
+  EXPECT_EQ(results[1].data<int32_t>()[1], 65533);  // 3 - 6
+}
+
+TEST_F(OnnxImport, FunctionsAreInlined) {
+  Input("x", {2});
+  auto& function = *model_.add_functions();
+  function.set_name("Leaky");
+  function.set_domain("mine");
+  function.add_input("v");
+  function.add_output("r");
+  function.add_attribute("slope");
+  function.add_opset_import()->set_version(17);
+  AttributeProto& attr = AddAttr(AddNode(*function.mutable_node(), "LeakyRelu", {"v"}, {"r"}),
+                                 "alpha", AttributeProto::FLOAT);
+  attr.set_ref_attr_name("slope");
+  NodeProto& call = Node("Leaky", {"x"}, {"y"});
+  call.set_domain("mine");
+  AddAttr(call, "slope", AttributeProto::FLOAT).set_f(0.5f);
+  auto& mine = *model_.add_opset_import();
+  mine.set_domain("mine");
+  mine.set_version(1);
+  Output("y");
+  EXPECT_EQ(FloatsOf(Run({Tensor::Of<float>({2}, {-4, 4})})[0]), (std::vector<float>{-2, 4}));
+}
+
+TEST_F(OnnxImport, FunctionsThatCallThemselves) {
+  Input("x", {2});
+  auto& function = *model_.add_functions();
+  function.set_name("F");
+  function.set_domain("mine");
+  function.add_input("v");
+  function.add_output("r");
+  auto& imported = *function.add_opset_import();
+  imported.set_domain("mine");
+  imported.set_version(1);
+  AddNode(*function.mutable_node(), "F", {"v"}, {"r"}).set_domain("mine");
+  *model_.add_opset_import() = imported;
+  Node("F", {"x"}, {"y"}).set_domain("mine");
+  Output("y");
+  EXPECT_NE(ErrorOf(ErrorCode::kInvalidArgument).find("functions call each other in a cycle"),
+            std::string::npos);
+}
+
+// then: x + x; else: w.
+void AddIf(GraphProto& graph, const std::string& condition) {
+  NodeProto& node = AddNode(*graph.mutable_node(), "If", {condition}, {"y"});
+  GraphProto& then = *AddAttr(node, "then_branch", AttributeProto::GRAPH).mutable_g();
+  AddNode(*then.mutable_node(), "Add", {"x", "x"}, {"double"});
+  then.add_output()->set_name("double");
+  GraphProto& otherwise = *AddAttr(node, "else_branch", AttributeProto::GRAPH).mutable_g();
+  AddNode(*otherwise.mutable_node(), "Identity", {"w"}, {"same"});
+  otherwise.add_output()->set_name("same");
+}
+
+TEST_F(OnnxImport, IfTakesABranch) {
+  Input("x", {2});
+  Input("c", {}, TensorProto::BOOL);
+  Floats("w", {8, 9});
+  AddIf(graph(), "c");
+  Output("y");
+  const Tensor x = Tensor::Of<float>({2}, {1, 2});
+  EXPECT_EQ(FloatsOf(Run({x, Tensor::Full<bool>({1}, true)})[0]), (std::vector<float>{2, 4}));
+  EXPECT_EQ(FloatsOf(Run({x, Tensor::Full<bool>({1}, false)})[0]), (std::vector<float>{8, 9}));
+}
+
+TEST_F(OnnxImport, IfOnAConstantLeavesOneBranch) {
+  Input("x", {2});
+  Floats("w", {8, 9});
+  Ints("zero", {0});
+  Ints("one", {1});
+  Node("Less", {"zero", "one"}, {"c"});
+  AddIf(graph(), "c");
+  Output("y");
+  const InferenceModel model = Import();
+  EXPECT_EQ(model.program.NumBlocks(), 1);
+  EXPECT_EQ(NumOps(model, "elementwise_add"), 1u);
+}
+
+// a, b = b, a + b: the values of the next turn are written at once.
+TEST_F(OnnxImport, LoopCarriesValuesThatChangePlaces) {
+  Input("n", {}, TensorProto::INT64);
+  Input("a", {1});
+  Input("b", {1});
+  NodeProto& loop = Node("Loop", {"n", "", "a", "b"}, {"last_a", "last_b", "all"});
+  GraphProto& body = *AddAttr(loop, "body", AttributeProto::GRAPH).mutable_g();
+  for (const char* name : {"i", "running", "p", "q"}) body.add_input()->set_name(name);
+  AddNode(*body.mutable_node(), "Add", {"p", "q"}, {"sum"});
+  AddNode(*body.mutable_node(), "Identity", {"q"}, {"next"});
+  AddNode(*body.mutable_node(), "Identity", {"running"}, {"more"});
+  for (const char* name : {"more", "next", "sum", "p"}) body.add_output()->set_name(name);
+  Output("last_a");
+  Output("last_b");
+  Output("all");
+  const std::vector<Tensor> results = Run(
+      {Tensor::Full<int64_t>({1}, 5), Tensor::Of<float>({1}, {1}), Tensor::Of<float>({1}, {1})});
+  EXPECT_EQ(FloatsOf(results[0]), std::vector<float>{8});
+  EXPECT_EQ(FloatsOf(results[1]), std::vector<float>{13});
+  EXPECT_EQ(results[2].shape(), (Shape{5, 1}));
+  EXPECT_EQ(FloatsOf(results[2]), (std::vector<float>{1, 1, 2, 3, 5}));
+}
+
+TEST_F(OnnxImport, SequencesAreListsOfTheImporter) {
+  Input("x", {3});
+  Ints("second", {1});
+  Node("SplitToSequence", {"x"}, {"parts"});
+  Node("SequenceErase", {"parts", "second"}, {"fewer"});
+  Node("SequenceInsert", {"fewer", "x"}, {"more"});
+  AddAttr(Node("ConcatFromSequence", {"more"}, {"y"}), "axis", AttributeProto::INT).set_i(0);
+  Node("SequenceLength", {"more"}, {"length"});
+  Output("y");
+  Output("length");
+  const std::vector<Tensor> results = Run({Tensor::Of<float>({3}, {1, 2, 3})});
+  EXPECT_EQ(FloatsOf(results[0]), (std::vector<float>{1, 3, 1, 2, 3}));
+  EXPECT_EQ(results[1].Item<int64_t>(), 3);
+}
+
+// Axes that are fed are taken from the feeds.
+TEST_F(OnnxImport, ForTheseInputs) {
+  Input("x", {1, 3, 1});
+  Input("axes", {1}, TensorProto::INT64);
+  Node("Squeeze", {"x", "axes"}, {"y"});
+  Output("y");
+  EXPECT_EQ(ErrorOf(ErrorCode::kUnimplemented),
+            "m.onnx: node 'y' (Squeeze, opset 17): axes (input 1, 'axes') must be a constant");
+  const TemporaryDirectory directory;
+  WriteFileAtomic(directory.File("m.onnx"), model_.SerializeAsString());
+  const Tensor x = Tensor::Of<float>({1, 3, 1}, {1, 2, 3});
+  const InferenceModel model = ImportOnnxFor(
+      directory.File("m.onnx"), {{"x", x}, {"axes", Tensor::Full<int64_t>({1}, 2)}}, scope_);
+  EXPECT_EQ(model.feed_names, Names{"x"});
+  EXPECT_EQ(Executor().Run(model.program, scope_, {{"x", x}})[0].shape(), (Shape{1, 3}));
+}
+
+TEST_F(OnnxImport, ShapesOfInputsAreGiven) {
+  Input("x", {-1, 2});
+  Node("Shape", {"x"}, {"y"});
+  Output("y");
+  OnnxImportOptions options;
+  options.input_shapes["x"] = {5, 2};
+  const InferenceModel model = ParseOnnx(model_.SerializeAsString(), "m.onnx", scope_, options);
+  EXPECT_EQ(NumOps(model, "shape"), 0u);
+  options.input_shapes["x"] = {5, 3};
+  EXPECT_THROW(ParseOnnx(model_.SerializeAsString(), "m.onnx", scope_, options), Error);
+  options.input_shapes = {{"z", {1}}};
+  EXPECT_THROW(ParseOnnx(model_.SerializeAsString(), "m.onnx", scope_, options), Error);
+}
+
+// --- errors: the first line names the model, the node, its op type and version ---
+
+TEST_F(OnnxImport, ErrorsNameTheNode) {
+  Input("x", {2});
+  Output("y");
+  NodeProto& node = Node("Rleu", {"x"}, {"y"});
+  node.set_name("act");
+  EXPECT_EQ(ErrorOf(ErrorCode::kUnimplemented),
+            "m.onnx: node 'act' (Rleu, opset 17): the op type has no counterpart; did you mean "
+            "Relu?");
+  node.set_op_type("Relu");
+  AddAttr(node, "slope", AttributeProto::FLOAT);
+  EXPECT_EQ(ErrorOf(ErrorCode::kUnimplemented),
+            "m.onnx: node 'act' (Relu, opset 17): attribute 'slope' is unknown, or has no "
+            "counterpart");
+  node.set_op_type("LeakyRelu");
+  node.mutable_attribute(0)->set_name("alpha");
+  node.mutable_attribute(0)->set_type(AttributeProto::INT);
+  EXPECT_EQ(ErrorOf(ErrorCode::kInvalidArgument),
+            "m.onnx: node 'act' (LeakyRelu, opset 17): attribute alpha must be FLOAT, got INT");
+  node.clear_attribute();
+  node.set_input(0, "z");
+  EXPECT_EQ(ErrorOf(ErrorCode::kNotFound),
+            "m.onnx: node 'act' (LeakyRelu, opset 17): no input, initializer or earlier node of "
+            "the graph gives the value 'z'");
+  node.set_input(0, "x");
+  SetOpset(1000);
+  EXPECT_EQ(ErrorOf(ErrorCode::kUnimplemented),
+            "m.onnx: node 'act' (LeakyRelu, opset 1000): operator set 1000 is too new: the op is "
+            "known up to 28");
+}
+
+TEST_F(OnnxImport, ErrorsOfTheGraph) {
+  Input("x", {2}, TensorProto::STRING);
+  Node("Relu", {"x"}, {"y"});
+  Output("y");
+  EXPECT_EQ(ErrorOf(ErrorCode::kUnimplemented),
+            "m.onnx: the input 'x' is STRING, which no dtype holds");
+  graph().clear_input();
+  Input("x", {2});
+  Output("z");
+  EXPECT_NE(ErrorOf(ErrorCode::kNotFound).find("gives the value 'z'"), std::string::npos);
+  graph().mutable_output()->RemoveLast();
+  Node("Relu", {"x"}, {"y"});
+  EXPECT_NE(ErrorOf(ErrorCode::kInvalidArgument).find("the value 'y' is defined twice"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace coracle::onnx
