@@ -7,9 +7,11 @@ namespace coracle::onnx {
 
 void AddConstantImporters(NodeImporters& importers);
 void AddControlImporters(NodeImporters& importers);
+void AddConvImporters(NodeImporters& importers);
 void AddElementwiseImporters(NodeImporters& importers);
 void AddGatherImporters(NodeImporters& importers);
 void AddPadImporters(NodeImporters& importers);
+void AddPoolImporters(NodeImporters& importers);
 void AddReduceImporters(NodeImporters& importers);
 void AddScatterImporters(NodeImporters& importers);
 void AddSequenceImporters(NodeImporters& importers);
@@ -20,9 +22,11 @@ void AddSortImporters(NodeImporters& importers);
 inline constexpr void (*kFamilies[])(NodeImporters&) = {
     AddConstantImporters,
     AddControlImporters,
+    AddConvImporters,
     AddElementwiseImporters,
     AddGatherImporters,
     AddPadImporters,
+    AddPoolImporters,
     AddReduceImporters,
     AddScatterImporters,
     AddSequenceImporters,
