@@ -21,6 +21,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/base/version.h>
+#include <coracle/framework/io/tensor_archive.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/gradient_context.h>

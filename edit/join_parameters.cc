@@ -3,7 +3,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_pieces.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/tensor_archive.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,6 +58,13 @@ std::vector<std::string> JoinParameters(const std::string& directory, const std:
   if (names.empty()) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("the directory {} holds no parameter files", Quote(directory, 300)));
+  }
+  if (IsTensorArchive(path)) {
+    NamedTensors tensors;
+    for (const std::string& name : names)
+      tensors.emplace_back(name, ReadWhole(directory + "/" + name));
+    WriteTensorArchive(tensors, path);
+    return names;
   }
   WriteFileInPieces(path, [&](const WritePieceFn& write) {
     for (const std::string& name : names) {

@@ -49,16 +49,6 @@ NamedTensors ReadStreams(const std::string& path) {
   return tensors;
 }
 
-NamedTensors ParametersOf(const std::string& program_file, const std::string& path) {
-  const ProgramDesc program = ReadAnyProgram(program_file);
-  Scope scope;
-  ReadParameters(program, path, scope);
-  NamedTensors tensors;
-  for (const std::string& name : PersistableNames(program))
-    tensors.emplace_back(name, scope.Get(name));
-  return tensors;
-}
-
 NamedTensors ReadSavedModel(const std::string& path) {
   const std::string program = ProgramFile(path), params = ParametersBeside(program);
   if (params.empty())
@@ -66,17 +56,7 @@ NamedTensors ReadSavedModel(const std::string& path) {
                 fmt::format("{} has no parameters beside it to compare; `coracle diff` compares "
                             "programs, and --feed compares their runs",
                             Quote(path, 300)));
-  return ParametersOf(program, params);
-}
-
-// The program whose parameters a combined file holds; "" if none is beside it.
-std::string ProgramBeside(const std::string& params) {
-  const fs::path file = params;
-  const fs::path candidates[] = {fs::path(params).replace_extension(".pdmodel"),
-                                 file.parent_path() / "__model__"};
-  const bool is_params = file.filename() == "__params__";
-  const fs::path& found = candidates[is_params ? 1 : 0];
-  return (is_params || file.has_extension()) && FileExists(found) ? found.string() : "";
+  return ParametersOf(ReadAnyProgram(program), params);
 }
 
 NamedTensors ReadSide(const std::string& path) {
@@ -92,7 +72,7 @@ NamedTensors ReadSide(const std::string& path) {
   }
   if (!ending.empty() && ending != ".pdiparams" && ending != ".params") return ReadTensorFile(path);
   const std::string program = ProgramBeside(path);
-  return program.empty() ? ReadStreams(path) : ParametersOf(program, path);
+  return program.empty() ? ReadStreams(path) : ParametersOf(ReadAnyProgram(program), path);
 }
 
 // Gives tensors without names those of the other side: in the order of the names, which is that of
@@ -179,8 +159,8 @@ int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& to
   a.program = &program_a;
   b.program = args.size() == 2 ? &program_b : &program_a;
   ParseWay("--run", FLAGS_run, file_a, &a);
-  if (FLAGS_with.ends_with(".npz"))
-    b.saved = std::make_shared<WrittenTensors>(FromArrays(ReadNpz(FLAGS_with)));
+  if (IsTensorArchive(FLAGS_with))
+    b.saved = std::make_shared<WrittenTensors>(FromArrays(ReadTensorArchive(FLAGS_with)));
   else
     ParseWay("--with", FLAGS_with, file_b, &b);
   for (RunWay* way : {&a, &b}) {

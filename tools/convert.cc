@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "commands.h"
+#include "convert_tensors.h"
 #include "flags.h"
 #include "model_files.h"
 #include "program_input.h"
@@ -73,6 +74,18 @@ void SaveValues(const ModelFiles& model, const std::string& out) {
   SaveCombined(model.values, names, path);
 }
 
+int RunConvertTensors(const std::string& in, const std::string& out) {
+  if (!IsTensorFileName(out)) {
+    throw UsageError(
+        fmt::format("{} holds tensors: OUT must be a file of tensors too (.npz, .safetensors, "
+                    ".pdiparams, ...), got {}",
+                    Quote(in, 300), Quote(out, 300)));
+  }
+  if (!FLAGS_compat.empty()) throw UsageError("--compat is for programs");
+  ConvertTensors(in, out, FLAGS_params);
+  return 0;
+}
+
 int RunConvert(const std::vector<std::string>& args) {
   RequireArgs(args, 2, 2, "IN and OUT");
   if (FLAGS_opset < kLeastOnnxOpset || FLAGS_opset > kLatestOnnxOpset) {
@@ -80,6 +93,9 @@ int RunConvert(const std::vector<std::string>& args) {
                                  kLatestOnnxOpset, FLAGS_opset));
   }
   if (IsOnnx(args[1])) return WriteOnnx(args[0], args[1]), 0;
+  if (IsTensorFileName(args[0]) || IsTensorFileName(args[1]))
+    return RunConvertTensors(args[0], args[1]);
+  if (!FLAGS_params.empty()) throw UsageError("--params goes with an OUT of tensors or of ONNX");
   RequireProgramName("OUT", args[1]);
   if (!FLAGS_compat.empty() && FLAGS_compat != "paddle")
     throw UsageError("--compat is paddle, got " + Quote(FLAGS_compat));
@@ -99,13 +115,16 @@ int RunConvert(const std::vector<std::string>& args) {
 
 Command ConvertCommand() {
   return {"convert",
-          "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx)",
+          "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx), and "
+          "files of tensors",
           "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17]",
           "  coracle convert inference.pdmodel model.pbtxt\n"
           "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
           "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
           "  coracle convert inference.pdmodel model.onnx   # with the parameters beside it\n"
-          "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n",
+          "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n"
+          "  coracle convert inference.pdmodel inference.safetensors   # its parameters by name\n"
+          "  coracle convert values.npz values.safetensors\n",
           {"compat", "params", "opset"},
           RunConvert};
 }

@@ -1,6 +1,6 @@
 #include <coracle/edit/join_parameters.h>
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/tensor_archive.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 
@@ -40,14 +40,14 @@ size_t JoinOfModel(const std::string& path) {
     throw Error(ErrorCode::kNotFound,
                 "the program came without parameters; --params=DIR gives them");
   }
-  SaveCombined(model.values, names, FLAGS_out);
+  SaveParameters(model.values, names, FLAGS_out);
   return names.size();
 }
 
 int RunJoinParams(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one DIR or MODEL");
   if (FLAGS_out.empty()) throw UsageError("--out=FILE is missing: where the parameters go");
-  RequireEnding("--out", FLAGS_out, {".pdiparams", ".params", ""});
+  RequireParametersName("--out", FLAGS_out);
   const CommandLimits limits(CommandLimits::Time::kCommand);
   const bool files_alone = IsDirectory(args[0]) && !HasProgram(args[0]);
   const size_t joined =

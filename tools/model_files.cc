@@ -3,7 +3,7 @@
 #include <coracle/convert/onnx_import.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/tensor_archive.h>
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 std::string WriteParameters(const ModelFiles& model, const std::string& path) {
   const std::vector<std::string> names = PersistableNames(model.program);
-  SaveCombined(model.values, names, path);
+  SaveParameters(model.values, names, path);
   uint64_t bytes = 0;
   for (const std::string& name : names) bytes += model.values.Get(name).nbytes();
   return fmt::format("{}: {}, {}\n", Shown(path), Counted(names.size(), "persistable variable"),
@@ -58,7 +58,7 @@ ModelFiles ReadModel(const std::string& path, const std::string& given) {
 void CheckModelFlags() {
   if (FLAGS_out.empty()) throw UsageError("--out=FILE is missing: where the program goes");
   RequireProgramName("--out", FLAGS_out);
-  RequireEnding("--save_params", FLAGS_save_params, {".pdiparams", ".params", ""});
+  RequireParametersName("--save_params", FLAGS_save_params);
   if (FLAGS_out == FLAGS_save_params) throw UsageError("--out and --save_params are the same file");
 }
 

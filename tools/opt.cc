@@ -1,7 +1,7 @@
 #include <coracle/edit/optimize.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/tensor_archive.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
@@ -46,7 +46,7 @@ OptimizeOptions OptionsFromFlags() {
 void CheckFlags(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   if (!FLAGS_out.empty()) RequireProgramName("--out", FLAGS_out);
-  RequireEnding("--save_params", FLAGS_save_params, {".pdiparams", ".params", ""});
+  RequireParametersName("--save_params", FLAGS_save_params);
   if (FLAGS_out == "-" && FLAGS_save_params == "-")
     throw UsageError("--out and --save_params cannot both be standard output");
   if (FLAGS_out.empty() && !FLAGS_save_params.empty())
@@ -71,7 +71,7 @@ void Save(const OptimizedProgram& optimized, const std::string& params) {
   if (FLAGS_out.empty()) return;
   // Parameters first: who finds the program finds them too.
   if (!params.empty())
-    SaveCombined(optimized.parameters, PersistableNames(optimized.program), params);
+    SaveParameters(optimized.parameters, PersistableNames(optimized.program), params);
   WriteProgram(optimized.program, FLAGS_out);
 }
 

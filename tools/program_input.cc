@@ -3,7 +3,6 @@
 #include <coracle/convert/onnx_import.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/layer.h>
 #include <coracle/train/job/job.h>
 #include <fmt/format.h>
@@ -97,6 +96,24 @@ void ReadParameters(const ProgramDesc& program, const std::string& path, Scope& 
   }
 }
 
+std::string ProgramBeside(const std::string& params) {
+  const fs::path file = params;
+  const fs::path candidates[] = {fs::path(params).replace_extension(".pdmodel"),
+                                 file.parent_path() / "__model__"};
+  const bool is_params = file.filename() == "__params__";
+  const fs::path& found = candidates[is_params ? 1 : 0];
+  return (is_params || file.has_extension()) && FileExists(found) ? found.string() : "";
+}
+
+NamedTensors ParametersOf(const ProgramDesc& program, const std::string& params) {
+  Scope scope;
+  ReadParameters(program, params, scope);
+  NamedTensors tensors;
+  for (const std::string& name : PersistableNames(program))
+    tensors.emplace_back(name, scope.Get(name));
+  return tensors;
+}
+
 void RequireEnding(const std::string& what, const std::string& path,
                    const std::vector<std::string>& endings) {
   const std::string ending = fs::path(path).extension();
@@ -110,10 +127,14 @@ void RequireEnding(const std::string& what, const std::string& path,
                                Quote(path, 300)));
 }
 
+void RequireParametersName(const std::string& what, const std::string& path) {
+  RequireEnding(what, path, {".pdiparams", ".params", ".safetensors", ".npz", ""});
+}
+
 void RequireDirectoryName(const std::string& what, const std::string& path) {
   const std::string ending = fs::path(path).extension();
-  for (const char* file : {".pb", ".pdmodel", ".pdiparams", ".pbtxt", ".npz", ".npy", ".csv",
-                           ".json", ".svg", ".html", ".onnx"}) {
+  for (const char* file : {".pb", ".pdmodel", ".pdiparams", ".pbtxt", ".npz", ".npy",
+                           ".safetensors", ".csv", ".json", ".svg", ".html", ".onnx"}) {
     if (ending == file)
       throw UsageError(
           fmt::format("{} names a directory, and {} ends as a file does", what, Quote(path, 300)));

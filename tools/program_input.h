@@ -1,8 +1,7 @@
 #pragma once
 // How every command finds a program, and which names it gives to what it writes.
 
-#include <coracle/framework/ir/program.h>
-#include <coracle/framework/tensor/tensor.h>
+#include <coracle/framework/io/tensor_io.h>
 
 #include <string>
 #include <vector>
@@ -32,10 +31,17 @@ std::string ParametersBeside(const std::string& program_file, const ProgramDesc&
 // LoadParameters, or those of an ONNX model; throws kNotFound for one that it lacks.
 void ReadParameters(const ProgramDesc& program, const std::string& path, Scope& scope);
 
+// The program beside a combined file of parameters, which holds no names; "" when there is none.
+std::string ProgramBeside(const std::string& params);
+
+// The parameters of a program by their names, from `params` as ReadParameters takes it.
+NamedTensors ParametersOf(const ProgramDesc& program, const std::string& params);
+
 // Throw UsageError unless `path`, which `what` names ("--out"), is "" or one that the command
 // writes, so that no file gets an ending that means something else. Of RequireEnding "-" is one
 // too, and "" in the list stands for a name without ending.
 void RequireProgramName(const std::string& what, const std::string& path);
+void RequireParametersName(const std::string& what, const std::string& path);
 void RequireEnding(const std::string& what, const std::string& path,
                    const std::vector<std::string>& endings);
 // The same for a directory that the command makes: its name must not end as a file's that commands

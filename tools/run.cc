@@ -2,7 +2,7 @@
 #include <coracle/convert/onnx_import.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/tensor_archive.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -107,8 +107,8 @@ std::string Describe(const std::string& name, const Tensor& tensor) {
 void CheckFlags(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   RequireTensorEnding("--out", FLAGS_out);
-  RequireEnding("--save_params", FLAGS_save_params, {".pdiparams", ".params", ""});
-  RequireEnding("--save_all", FLAGS_save_all, {".npz"});
+  RequireParametersName("--save_params", FLAGS_save_params);
+  RequireEnding("--save_all", FLAGS_save_all, {".npz", ".safetensors"});
   if (FLAGS_repeat < 1) throw UsageError("--repeat must be at least 1");
   if (args[0] == "-" && FLAGS_feed == "-")
     throw UsageError("PROGRAM and --feed cannot both be standard input");
@@ -232,8 +232,9 @@ int RunRun(const std::vector<std::string>& args) {
       Distinct(Run(prepared, InOrder(given, prepared.feed_names()), scope, &written));
   trace.Write();
   if (!FLAGS_out.empty()) WriteTensorFile(results, FLAGS_out);
-  if (!FLAGS_save_all.empty()) WriteNpz(ToArrays(written, program), FLAGS_save_all);
-  if (!FLAGS_save_params.empty()) SaveCombined(scope, PersistableNames(program), FLAGS_save_params);
+  if (!FLAGS_save_all.empty()) WriteTensorArchive(ToArrays(written, program), FLAGS_save_all);
+  if (!FLAGS_save_params.empty())
+    SaveParameters(scope, PersistableNames(program), FLAGS_save_params);
   const bool quiet = FLAGS_out == "-" || FLAGS_save_all == "-" || FLAGS_save_params == "-";
   if (!quiet) Print(ReportOf(results, prepared));
   return FLAGS_check.empty() ? 0 : Check(results, std::move(stored), quiet);

@@ -28,16 +28,18 @@ NamedTensors ReadTensorFile(const std::string& path) {
   const std::string source = path == "-" ? "standard input" : path;
   if (IsCsvName(path)) return ParseTensorCsv(ReadFile(path, kMaxTextBytes), source);
   if (path.ends_with(".json")) return ParseTensorJson(ReadFile(path, kMaxTextBytes), source);
+  if (path.ends_with(".safetensors")) return ReadSafetensors(path);
   const std::string bytes = ReadFileOrStdin(path);
   if (bytes.starts_with("\x93NUMPY")) return {{"", ParseNpy(bytes, source)}};
   if (bytes.starts_with("PK")) return ParseNpz(bytes, source);
+  if (LooksLikeSafetensors(bytes)) return ParseSafetensors(bytes, source);
   throw Error(
       ErrorCode::kDataLoss,
-      source + ": neither an npz nor an npy file (csv and json are known by their endings)");
+      source + ": no npz, npy or safetensors file (csv and json are known by their endings)");
 }
 
 void RequireTensorEnding(const std::string& what, const std::string& path) {
-  RequireEnding(what, path, {".npz", ".npy", ".csv", ".json"});
+  RequireEnding(what, path, {".npz", ".npy", ".safetensors", ".csv", ".json"});
 }
 
 void RequireTensorCount(const std::string& what, const std::string& path, size_t tensors) {
@@ -57,7 +59,7 @@ void WriteTensorFile(const NamedTensors& tensors, const std::string& path) {
     return WriteFileAtomic(path, TensorCsv(tensors));
   }
   if (path.ends_with(".json")) return WriteFileAtomic(path, TensorJson(tensors));
-  WriteNpz(tensors, path);
+  WriteTensorArchive(tensors, path);
 }
 
 }  // namespace coracle::tools

@@ -1,16 +1,16 @@
 #pragma once
-// Files of tensors that commands read and write: npz, npy, csv and json. docs/command_line.md
-// describes the last two.
+// Files of tensors that commands read and write: npz, npy, safetensors, csv and json.
+// docs/command_line.md describes the last two.
 
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/tensor_archive.h>
 
 #include <string>
 
 namespace coracle::tools {
 
-// npz and npy files are known by their contents, csv and json files by their endings; "-" is
-// standard input. The array of an npy file has the name "". Tensors of a csv file, which says
-// nothing of dtypes, are int64 where all numbers are whole, else float64.
+// npz, npy and safetensors files are known by their contents, csv and json files by their endings;
+// "-" is standard input. The array of an npy file has the name "". Tensors of a csv file, which
+// says nothing of dtypes, are int64 where all numbers are whole, else float64.
 NamedTensors ReadTensorFile(const std::string& path);
 bool IsCsvName(const std::string& path);
 

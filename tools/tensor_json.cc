@@ -1,7 +1,7 @@
 #include "tensor_json.h"
 
+#include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/train/data/json_reader.h>
 #include <fmt/format.h>
 
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/tensor_archive.h>
 #include <coracle/inspect/page.h>
 #include <coracle/operators/operators.h>
 #include <coracle/train/job/job.h>
@@ -93,9 +93,9 @@ void ReadInput(const std::string& path, bool only_one, Input* input) {
   ReadProgramInput(path, file, only_one, input);
 }
 
-// Adds the arrays of an .npz file that are named like variables of the program.
+// Adds the arrays of a file that are named like variables of the program.
 void AddValues(const std::string& file, Input* input) {
-  for (auto& [name, tensor] : ReadNpz(file)) input->values.Set(name, std::move(tensor));
+  for (auto& [name, tensor] : ReadTensorArchive(file)) input->values.Set(name, std::move(tensor));
   input->has_values = true;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -55,16 +56,17 @@ NamedTensors TakeLodArrays(NamedTensors arrays, const std::string& source) {
       ThrowInvalid(fmt::format("{}: {} is a level beyond {}", source, Quote(key), kMaxLevels - 1));
     lods[name][level] = OffsetsOf(key, array, source);
   }
+  if (lods.empty()) return tensors;
+  std::unordered_map<std::string_view, Tensor*> by_name;
+  for (auto& [name, tensor] : tensors) by_name.emplace(name, &tensor);
   for (auto& [name, levels] : lods) {
-    const auto found =
-        std::find_if(tensors.begin(), tensors.end(),
-                     [&name = name](const auto& entry) { return entry.first == name; });
-    if (found == tensors.end()) {
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) {
       ThrowInvalid(fmt::format("{}: there are offsets {} without {}", source,
                                Quote(fmt::format("{}{}{}", name, kInfix, levels.begin()->first)),
                                Quote(name)));
     }
-    Tensor& tensor = found->second;
+    Tensor& tensor = *found->second;
     tensor.lod().clear();
     for (auto& [level, offsets] : levels) {
       const auto next = static_cast<int64_t>(tensor.lod().size());

@@ -5,13 +5,14 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/io/internal/tensor_stream.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/tensor_archive.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/tensor/slab.h>
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <set>
+#include <unordered_map>
 
 namespace coracle {
 namespace {
@@ -47,6 +48,15 @@ const VarValue& Initialised(const Scope& scope, const std::string& name) {
                             Quote(name)));
   }
   return *value;
+}
+
+// The only kind of value that a file with all of them holds.
+const Tensor& DenseTensor(const Scope& scope, const std::string& name) {
+  if (const auto* tensor = std::get_if<Tensor>(&Initialised(scope, name))) return *tensor;
+  ThrowInvalid(fmt::format(
+      "the var {} is no dense tensor, which is all that a combined file holds; save separate "
+      "files",
+      Quote(name)));
 }
 
 std::string Serialize(const VarValue& value, const std::string& name) {
@@ -101,6 +111,29 @@ void Store(NamedValues&& values, Scope& scope) {
   for (auto& [name, value] : values) scope.Var(*name) = std::move(value);
 }
 
+void LoadNamed(const ProgramDesc& program, const std::vector<std::string>& names,
+               const std::string& path, Scope& scope) {
+  std::unordered_map<std::string, Tensor> found;
+  std::vector<std::string> there;
+  for (auto& [name, tensor] : ReadTensorArchive(path)) {
+    there.push_back(name);
+    found.emplace(name, std::move(tensor));
+  }
+  NamedValues values;
+  for (const std::string& name : names) {
+    const VarDesc& var = Declared(program, name);
+    const auto tensor = found.find(name);
+    if (tensor == found.end()) {
+      throw Error(ErrorCode::kNotFound, fmt::format("{}: it has no var {}{}", path, Quote(name),
+                                                    DidYouMean(name, there)));
+    }
+    if (!MatchesDeclaration(tensor->second, var))
+      ThrowInvalid(fmt::format("{}: {}, {}", path, Quote(name), Mismatch(var, tensor->second)));
+    values.emplace_back(&name, std::move(tensor->second));
+  }
+  Store(std::move(values), scope);
+}
+
 }  // namespace
 
 std::vector<std::string> PersistableNames(const ProgramDesc& program) {
@@ -118,14 +151,7 @@ std::vector<std::string> PersistableNames(const ProgramDesc& program) {
 void SaveCombined(const Scope& scope, const std::vector<std::string>& names,
                   const std::string& path) {
   std::vector<const Tensor*> tensors;
-  for (const std::string& name : names) {
-    tensors.push_back(std::get_if<Tensor>(&Initialised(scope, name)));
-    if (tensors.back()) continue;
-    ThrowInvalid(fmt::format(
-        "the var {} is no dense tensor, which is all that a combined file holds; save separate "
-        "files",
-        Quote(name)));
-  }
+  for (const std::string& name : names) tensors.push_back(&DenseTensor(scope, name));
   WriteFileInPieces(path, [&](const WritePieceFn& write) {
     std::string piece;
     for (const Tensor* tensor : tensors) {
@@ -199,9 +225,18 @@ void LoadSeparate(const ProgramDesc& program, const std::vector<std::string>& na
   Store(std::move(values), scope);
 }
 
+void SaveParameters(const Scope& scope, const std::vector<std::string>& names,
+                    const std::string& path) {
+  if (!IsTensorArchive(path)) return SaveCombined(scope, names, path);
+  NamedTensors tensors;
+  for (const std::string& name : names) tensors.emplace_back(name, DenseTensor(scope, name));
+  WriteTensorArchive(tensors, path);
+}
+
 void LoadParameters(const ProgramDesc& program, const std::string& path, Scope& scope) {
   const TraceSpan span("load", "load parameters");
   std::vector<std::string> names = PersistableNames(program);
+  if (IsTensorArchive(path) && !IsDirectory(path)) return LoadNamed(program, names, path, scope);
   if (!IsDirectory(path)) return LoadCombined(program, names, path, scope);
   std::string combined = path + "/__params__";
   if (FileExists(combined)) return LoadCombined(program, names, combined, scope);

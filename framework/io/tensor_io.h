@@ -63,7 +63,7 @@ void SaveSeparate(const Scope& scope, const std::vector<std::string>& names,
                   const std::string& directory);
 void LoadSeparate(const ProgramDesc& program, const std::vector<std::string>& names,
                   const std::string& directory, Scope& scope);
-// `path` is a directory (with separate files, or __params__ in it) or a combined file.
+// `path` is a directory (of separate files, or with __params__), a combined file or an archive.
 void LoadParameters(const ProgramDesc& program, const std::string& path, Scope& scope);
 
 struct InferenceModel {

@@ -1,6 +1,7 @@
 // Paddle's LoDTensor and SelectedRows streams: little-endian, without padding or checksum.
 
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/internal/byte_source.h>
 #include <coracle/framework/io/internal/tensor_stream.h>
 #include <coracle/framework/io/internal/var_codec.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -15,46 +16,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// Where a stream's bytes come from.
-class Bytes {
- public:
-  virtual ~Bytes() = default;
-  virtual uint64_t left() const = 0;
-  virtual uint64_t offset() const = 0;
-  virtual void Read(void* to, uint64_t size) = 0;  // REQUIRES: size <= left()
-};
-
-class BytesInMemory final : public Bytes {
- public:
-  BytesInMemory(std::string_view bytes, size_t offset)
-      : bytes_(bytes), offset_(std::min(offset, bytes.size())) {}
-  uint64_t left() const override { return bytes_.size() - offset_; }
-  uint64_t offset() const override { return offset_; }
-  void Read(void* to, uint64_t size) override {
-    std::memcpy(to, bytes_.data() + offset_, size);
-    offset_ += size;
-  }
-
- private:
-  std::string_view bytes_;
-  size_t offset_;
-};
-
-class BytesOfFile final : public Bytes {
- public:
-  explicit BytesOfFile(FileReader& file) : file_(file) {}
-  uint64_t left() const override { return file_.left(); }
-  uint64_t offset() const override { return file_.offset(); }
-  void Read(void* to, uint64_t size) override { file_.Read(to, size); }
-
- private:
-  FileReader& file_;
-};
-
 // Reads numbers and arrays, never past the end.
 class Cursor {
  public:
-  Cursor(Bytes& bytes, const std::string& source) : bytes_(bytes), source_(source) {}
+  Cursor(ByteSource& bytes, const std::string& source) : bytes_(bytes), source_(source) {}
 
   template <class T>
   T Read(const char* what) {
@@ -77,7 +42,7 @@ class Cursor {
   }
 
  private:
-  Bytes& bytes_;
+  ByteSource& bytes_;
   const std::string& source_;
 };
 
@@ -168,7 +133,7 @@ void AppendDense(const Tensor& tensor, std::string* bytes) {
   if (!tensor.empty()) bytes->append(static_cast<const char*>(tensor.raw()), tensor.nbytes());
 }
 
-Tensor ReadLoDTensor(Bytes& bytes, const std::string& source) {
+Tensor ReadLoDTensor(ByteSource& bytes, const std::string& source) {
   Cursor in(bytes, source);
   CheckVersion(in, "LoDTensor version");
   LoD lod = ReadLoD(in);

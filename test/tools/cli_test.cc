@@ -67,8 +67,8 @@ TEST_F(Cli, EndingsThatMeanSomethingElseAreRefused) {
   }
   Expect("coracle run m.pb --out=o.txt", 2,
          {"run: --out must end in .npz or .npy or .csv or .json, got 'o.txt'"});
-  Expect("coracle run m.pb --save_params=p.npz", 2,
-         {"--save_params must end in .pdiparams or .params, or have no ending, got 'p.npz'"});
+  Expect("coracle run m.pb --save_params=p.csv", 2,
+         {"--save_params must end in .pdiparams or .params or .safetensors or .npz, or have no ending, got 'p.csv'"});
   for (const char* name : {"m.pb", "m.pdmodel", "__model__", "m.txt", "m.pbtxt"}) {
     Expect(fmt::format("coracle convert model.pbtxt {0} && coracle summary {0}", name), 0,
            {"mean"});
@@ -318,7 +318,7 @@ TEST_F(Cli, FromTextToGradients) {
          {"fc_0.w_0", "--params=DIR or --params=FILE"});
   Expect("coracle run main.pb --params=params --feed=in.npz", 0, {"nothing was fetched"});
   Expect("coracle run main.pb --params=params --feed=model.pbtxt", 1,
-         {"model.pbtxt: neither an npz nor an npy file"});
+         {"model.pbtxt: no npz, npy or safetensors file"});
   Expect("coracle run main.pb --params=params --feed=- --fetch=loss < in.npz", 0,
          {"loss: float32"});
   Expect("coracle run main.pb --params=params --feed=in.npz --fetch=loss,loss --out=twice.npz", 0,

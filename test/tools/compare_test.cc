@@ -87,7 +87,7 @@ TEST_F(Compare, WrongInput) {
   Expect("coracle compare a.npz missing.npz", 2, {"missing.npz"});
   Expect("head -c 100 a.npz > cut.npz; coracle compare a.npz cut.npz", 2, {"cut.npz"});
   Expect("coracle compare a.npz model.pbtxt", 2, {"is a program without parameters"});
-  Expect("cp model.pbtxt x.bin; coracle compare a.npz x.bin", 2, {"neither an npz nor an npy"});
+  Expect("cp model.pbtxt x.bin; coracle compare a.npz x.bin", 2, {"no npz, npy or safetensors"});
   Expect("coracle compare a.npz .", 2, {"neither __model__ nor a .pdmodel file"});
   WriteNpz({}, Path("none.npz"));
   Expect("coracle compare none.npz none.npz", 2, {"neither 'none.npz' nor 'none.npz' holds"});

@@ -126,7 +126,7 @@ TEST_F(Edit, SplitAndJoin) {
   Expect("coracle split-params alone.pb -o p", 1, {"came without parameters"});
   Expect("coracle split-params model.pbtxt --params=net.pdiparams -o p", 1, {"net.pdiparams"});
   Expect("coracle split-params net.pdmodel", 2, {"--out=DIR is missing"});
-  Expect("coracle join-params params -o p.npz", 2, {"--out must end in .pdiparams or .params"});
+  Expect("coracle join-params params -o p.csv", 2, {"--out must end in .pdiparams or .params"});
   Expect("coracle join-params params", 2, {"--out=FILE is missing"});
   Expect("coracle join-params nowhere -o p.pdiparams", 1, {"nowhere"});
   Expect("mkdir empty && coracle join-params empty -o p.pdiparams", 1,
@@ -147,7 +147,7 @@ TEST_F(Edit, TheEndingOfOutDecides) {
                               "set-shape net.pdmodel x:1x3", "merge net.pdmodel net.pdmodel"}) {
     Expect(fmt::format("coracle {} -o m.onnx", command), 2, {"--out must end in .pb or .pdmodel"});
     Expect(fmt::format("coracle {}", command), 2, {"--out=FILE is missing"});
-    Expect(fmt::format("coracle {} -o m.pb --save_params=p.npz", command), 2,
+    Expect(fmt::format("coracle {} -o m.pb --save_params=p.csv", command), 2,
            {"--save_params must end in .pdiparams or .params"});
     EXPECT_FALSE(FileExists(Path("m.onnx")));
   }

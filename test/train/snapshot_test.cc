@@ -1,7 +1,7 @@
 #include <coracle/framework/base/crc32c.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/train/data/json_reader.h>
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/trainer.h>
 #include <fmt/format.h>

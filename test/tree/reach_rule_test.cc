@@ -40,9 +40,9 @@ const std::vector<Rule>& Rules() {
        {"framework/base/file.h", "framework/base/append_file.h", "FileAccess(", "FileAccess{"},
        {},
        "operators/"},
-      {"reads JSON of others (train/data/json_reader.h)",
+      {"reads JSON of others (framework/base/json_reader.h)",
        {"Json::parse(", "json::parse("},
-       {"train/data/json_reader.cc", "train/run/manifest.cc",
+       {"framework/base/json_reader.cc", "train/run/manifest.cc",
         // Stands below train/; asks each value for its kind.
         "inspect/trace_times.cc"}},
   };

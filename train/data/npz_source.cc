@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/tensor_archive.h>
 #include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ MemoryColumn MakeColumn(const std::string& file, const std::string& name, const 
 }  // namespace
 
 DataSourcePtr MakeNpzSource(const NpzOptions& options) {
-  const NamedTensors arrays = ReadNpz(options.file);
+  const NamedTensors arrays = ReadTensorArchive(options.file);
   std::vector<std::string> keys;
   for (const auto& array : arrays) keys.push_back(array.first);
   std::vector<NpzColumn> wanted = options.columns;

@@ -1,8 +1,8 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/data/data_source.h>
-#include <coracle/train/data/json_reader.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

@@ -180,7 +180,7 @@ struct SignalConfig {
 // Values for parameters (and other persistable variables of the model) at the beginning of a fresh
 // run, by name.
 struct WeightsConfig {
-  std::string file = {};  // a snapshot (or a directory of them), a saved model, .pdiparams or .npz
+  std::string file = {};  // a snapshot (or a directory of them), a saved model, file of parameters
   bool skip_mismatched = false;  // what has another shape keeps its initial value; else an error
 };
 

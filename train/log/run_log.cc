@@ -1,7 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/train/data/json_reader.h>
 #include <coracle/train/log/plot.h>
 #include <coracle/train/log/run_log.h>
 #include <coracle/train/run/manifest.h>

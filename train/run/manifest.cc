@@ -1,7 +1,7 @@
 #include <coracle/framework/base/crc32c.h>
+#include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/train/data/json_reader.h>
 #include <coracle/train/run/manifest.h>
 #include <coracle/train/run/manifest_json.h>
 #include <fmt/format.h>

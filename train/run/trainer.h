@@ -193,8 +193,8 @@ struct WeightsReport {
 };
 
 // Copies the values of `names`, persistable variables of `program`, into `scope`. `file` is a
-// snapshot or a directory of them (its optimizer's state is ignored), a saved model (its .pdmodel
-// or .pdiparams file, prefix or directory), or an .npz. Throws kInvalidArgument if nothing matches,
+// snapshot or a directory of them (its optimizer's state is ignored), a saved model (.pdmodel or
+// .pdiparams file, prefix or directory), or an archive. Throws kInvalidArgument if nothing matches,
 // and for a variable of another shape or dtype unless `skip_mismatched`.
 WeightsReport LoadWeights(const std::string& file, const ProgramDesc& program,
                           const std::vector<std::string>& names, bool skip_mismatched,

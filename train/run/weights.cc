@@ -1,6 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/tensor_archive.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/train/run/snapshot.h>
@@ -15,8 +15,8 @@ namespace {
 // The variables of a file by their names.
 Scope ReadAll(const std::string& file) {
   Scope scope;
-  if (file.ends_with(".npz")) {
-    for (auto& [name, tensor] : ReadNpz(file)) scope.Set(name, std::move(tensor));
+  if (IsTensorArchive(file)) {
+    for (auto& [name, tensor] : ReadTensorArchive(file)) scope.Set(name, std::move(tensor));
     return scope;
   }
   const std::string snapshot = FindSnapshot(file);

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/train/data/json_reader.h>
 #include <fmt/format.h>
 
 #include <algorithm>
