@@ -1,15 +1,16 @@
+#include <coracle/convert/caffe/hdf5_weights.h>
 #include <coracle/convert/caffe/weights.h>
+#include <coracle/convert/file_stream.h>
+#include <coracle/convert/hdf5_file.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/proto/caffe.pb.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/wire_format_lite.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 
 namespace coracle::caffe {
@@ -224,23 +225,22 @@ void CheckSize(uintmax_t size, const std::string& source) {
 }  // namespace
 
 CaffeWeights ParseCaffeModel(std::string_view bytes, const std::string& source) {
+  if (LooksLikeHdf5(bytes)) return ParseHdf5Weights(bytes, source);
   CheckSize(bytes.size(), source);
   pb::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
   return Reader(&stream, static_cast<int64_t>(bytes.size()), source).Read();
 }
 
 CaffeWeights ReadCaffeModel(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    throw Error(ErrorCode::kNotFound, fmt::format("there is no file {}", Quote(path, 300)));
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) throw Error(ErrorCode::kIo, fmt::format("{}: {}", Quote(path, 300), error.message()));
+  FileReader file(path);
+  std::string begin(std::min<uint64_t>(file.left(), kHdf5SignatureBytes), '\0');
+  file.Read(begin.data(), begin.size());
+  if (LooksLikeHdf5(begin)) return ReadHdf5Weights(path);
+  file.Seek(0);
+  const uint64_t size = file.left();
   CheckSize(size, path);
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw Error(ErrorCode::kIo, fmt::format("cannot open {}", Quote(path, 300)));
-  pb::io::FileInputStream stream(file);
-  stream.SetCloseOnDelete(true);
-  return Reader(&stream, static_cast<int64_t>(size), path).Read();
+  FileStream stream(file);
+  return Reader(stream.get(), static_cast<int64_t>(size), path).Read();
 }
 
 }  // namespace coracle::caffe

@@ -54,7 +54,7 @@ FileReader TensorSource::Open(const ExternalRange& range, uint64_t bytes) const 
     Fail(fmt::format("{} has {} bytes, the elements take {}, and no offset says which",
                      Quote(range.location, 300), size, bytes));
   }
-  file.Skip(offset);
+  file.Seek(offset);
   return file;
 }
 

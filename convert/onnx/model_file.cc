@@ -2,6 +2,7 @@
 
 #include "model_file.h"
 
+#include <coracle/convert/file_stream.h>
 #include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
@@ -30,8 +31,6 @@ using proto::onnx::TensorProto;
 
 // Messages in messages: deeper than any exporter nests graphs, and shallow enough for the stack.
 constexpr int kMaxDepth = 300;
-
-constexpr int kFileBlock = 1 << 16;  // bytes to read at once
 
 constexpr uint32_t BytesTag(int field) {
   return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
@@ -210,24 +209,6 @@ class ModelReader {
   std::vector<ExternalRange> external_;  // of the initializers
 };
 
-class FileStream final : public google::protobuf::io::CopyingInputStream {
- public:
-  explicit FileStream(FileReader& file) : file_(file) {}
-  int Read(void* to, int size) override {
-    const auto bytes = std::min(file_.left(), static_cast<uint64_t>(size));
-    file_.Read(to, bytes);
-    return static_cast<int>(bytes);
-  }
-  int Skip(int size) override {
-    const auto bytes = std::min(file_.left(), static_cast<uint64_t>(size));
-    file_.Skip(bytes);
-    return static_cast<int>(bytes);
-  }
-
- private:
-  FileReader& file_;
-};
-
 void RequireSize(uint64_t bytes, const std::string& source) {
   if (bytes <= std::numeric_limits<int>::max()) return;
   throw Error(ErrorCode::kUnimplemented,
@@ -254,8 +235,7 @@ OnnxModelFile ReadOnnxModel(const std::string& path) {
   RequireSize(reader.left(), path);
   const auto size = static_cast<int>(reader.left());
   FileStream stream(reader);
-  google::protobuf::io::CopyingInputStreamAdaptor blocks(&stream, kFileBlock);
-  CodedInputStream in(&blocks);
+  CodedInputStream in(stream.get());
   in.PushLimit(size);
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return Read(in, TensorSource(folder.empty() ? "." : folder), path);

@@ -116,7 +116,7 @@ void FillWidened(int data_type, std::string_view raw, Tensor* tensor) {
     Widen<uint32_t>(raw, tensor->data<int64_t>());
 }
 
-// Bytes may be what no element is.
+// Bytes that were taken as they are may be what no element is.
 void CheckBytes(const TensorProto& proto, Tensor* tensor) {
   if (proto.data_type() == TensorProto::BOOL) {
     auto* bytes = static_cast<unsigned char*>(tensor->raw());
@@ -183,7 +183,8 @@ void FillFromLists(const TensorProto& proto, Tensor* tensor) {
     case TensorProto::UINT32:
       return Narrow(proto, proto.uint64_data(), 0, UINT32_MAX, tensor->data<int64_t>());
     case TensorProto::UINT64:
-      return Narrow(proto, proto.uint64_data(), 0, INT64_MAX, tensor->data<int64_t>());
+      std::copy(proto.uint64_data().begin(), proto.uint64_data().end(), tensor->data<int64_t>());
+      return CheckBytes(proto, tensor);
     default:
       return FillFromInt32(proto, tensor);
   }

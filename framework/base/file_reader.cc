@@ -41,12 +41,16 @@ void FileReader::Read(void* to, uint64_t size) {
   begin_ = size;
 }
 
-void FileReader::Skip(uint64_t size) {
-  offset_ += size;
-  const uint64_t there = std::min(size, end_ - begin_);
-  begin_ += there;
-  const auto more = static_cast<off_t>(size - there);
-  if (more > 0 && ::lseek(file_.get(), more, SEEK_CUR) < 0) ThrowErrno("read", path_, errno);
+void FileReader::Seek(uint64_t offset) {
+  const uint64_t ahead = offset - offset_;  // wraps, and so is too large, where it is behind
+  if (ahead <= end_ - begin_) {
+    begin_ += ahead;
+  } else {
+    begin_ = end_ = 0;
+    if (::lseek(file_.get(), static_cast<off_t>(offset), SEEK_SET) < 0)
+      ThrowErrno("read", path_, errno);
+  }
+  offset_ = offset;
 }
 
 // At least `least` bytes and at most `most`.

@@ -21,7 +21,8 @@ class FileReader {
   uint64_t left() const { return size_ - offset_; }
   // The next bytes. REQUIRES: size <= left(). Throws kIo if the file has become shorter meanwhile.
   void Read(void* to, uint64_t size);
-  void Skip(uint64_t size);  // REQUIRES: size <= left()
+  // What is read next. REQUIRES: offset <= the file's size, offset() + left().
+  void Seek(uint64_t offset);
 
  private:
   void ReadNow(char* to, uint64_t least, uint64_t most, uint64_t* got);

@@ -171,29 +171,31 @@ TEST_F(Safetensors, DamagedFiles) {
 
 TEST_F(Safetensors, ParametersByName) {
   ProgramDesc program;
-  for (const std::string name : {"w", "v"}) {
+  for (const std::string name : {"weight", "bias"}) {
     VarDesc& var = program.Root().Var(name);
     var.SetPersistable(true);
     var.SetDType(DType::kFloat32);
     var.SetShape({2});
   }
   Scope scope;
-  scope.Set("w", Tensor::Of<float>({2}, {1, 2}));
-  scope.Set("v", Tensor::Of<float>({2}, {3, 4}));
+  scope.Set("weight", Tensor::Of<float>({2}, {1, 2}));
+  scope.Set("bias", Tensor::Of<float>({2}, {3, 4}));
   for (const char* file : {"p.safetensors", "p.npz", "p.pdiparams"}) {
     const std::string path = directory_.File(file);
-    SaveParameters(scope, {"v", "w"}, path);
+    SaveParameters(scope, {"bias", "weight"}, path);
     Scope again;
     LoadParameters(program, path, again);
-    EXPECT_TRUE(BitEqual(again.Get("w"), scope.Get("w"))) << file;
-    EXPECT_TRUE(BitEqual(again.Get("v"), scope.Get("v"))) << file;
+    EXPECT_TRUE(BitEqual(again.Get("weight"), scope.Get("weight"))) << file;
+    EXPECT_TRUE(BitEqual(again.Get("bias"), scope.Get("bias"))) << file;
   }
-  SaveParameters(scope, {"w"}, path_);
-  EXPECT_EQ(ErrorOf([&] { LoadParameters(program, path_, scope); }), path_ + ": it has no var 'v'");
-  WriteSafetensors({{"w", Tensor::Zeros(DType::kFloat32, {3})}, {"v", scope.Get("v")}}, path_);
-  EXPECT_NE(ErrorOf([&] { LoadParameters(program, path_, scope); }).find("'w', "),
+  SaveParameters(scope, {"weight"}, path_);
+  EXPECT_EQ(ErrorOf([&] { LoadParameters(program, path_, scope); }),
+            path_ + ": it has no var 'bias'");
+  WriteSafetensors({{"weight", Tensor::Zeros(DType::kFloat32, {3})}, {"bias", scope.Get("bias")}},
+                   path_);
+  EXPECT_NE(ErrorOf([&] { LoadParameters(program, path_, scope); }).find("'weight', "),
             std::string::npos);
-  EXPECT_EQ(scope.Get("w").numel(), 2);
+  EXPECT_EQ(scope.Get("weight").numel(), 2);
 }
 
 }  // namespace
