@@ -10,6 +10,7 @@ void AddControlImporters(NodeImporters& importers);
 void AddConvImporters(NodeImporters& importers);
 void AddElementwiseImporters(NodeImporters& importers);
 void AddGatherImporters(NodeImporters& importers);
+void AddNormImporters(NodeImporters& importers);
 void AddPadImporters(NodeImporters& importers);
 void AddPoolImporters(NodeImporters& importers);
 void AddReduceImporters(NodeImporters& importers);
@@ -25,6 +26,7 @@ inline constexpr void (*kFamilies[])(NodeImporters&) = {
     AddConvImporters,
     AddElementwiseImporters,
     AddGatherImporters,
+    AddNormImporters,
     AddPadImporters,
     AddPoolImporters,
     AddReduceImporters,

@@ -1,0 +1,367 @@
+// Normalisation: of channels, groups of them, rows, and along an axis.
+
+#include <coracle/convert/onnx/dtypes.h>
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "families.h"
+#include "indices.h"
+#include "node_context.h"
+
+namespace coracle::onnx {
+namespace {
+
+using Dims = std::vector<int32_t>;
+
+Variable MeanOver(NodeContext& node, const Variable& x, const Dims& dims) {
+  return node.Unary("reduce_mean", x, {{"dim", dims}, {"keep_dim", true}});
+}
+
+// Floats of 16 bits are computed in float32.
+DType WideOf(DType dtype) { return SizeOf(dtype) == 2 ? DType::kFloat32 : dtype; }
+
+// A parameter beside x: the ops take x's dtype, or float32 beside 16 bits.
+Variable ParameterFor(NodeContext& node, size_t i, const Variable& x) {
+  const Variable parameter = node.In(i);
+  if (parameter.dtype() == x.dtype()) return parameter;
+  return node.Cast(parameter, WideOf(x.dtype()));
+}
+
+// One number for each channel (axis 1) beside a tensor of that rank.
+Variable PerChannel(NodeContext& node, const Variable& parameter, int rank) {
+  std::vector<int64_t> shape(static_cast<size_t>(rank) - 1, 1);
+  shape[0] = -1;
+  return node.Reshape(parameter, shape);
+}
+
+// --- BatchNormalization ---
+
+struct BatchNorm {
+  Variable x = {};                                           // [N, C, ...] of rank 2 to 5
+  Variable scale = {}, bias = {}, mean = {}, variance = {};  // [C]
+  float epsilon = 0, momentum = 0;
+};
+
+Variable Flat(NodeContext& node, const Variable& parameter) {
+  return parameter.shape().rank() == 1 ? parameter : node.Reshape(parameter, {-1});
+}
+
+// Up to operator set 8 spatial = 0 says that each element of a sample is a channel of its own.
+BatchNorm BatchNormOf(NodeContext& node) {
+  BatchNorm norm = {.x = node.In(0),
+                    .epsilon = node.Float("epsilon", 1e-5f),
+                    .momentum = node.Float("momentum", 0.9f)};
+  const bool spatial = node.opset() >= 9 || node.Flag("spatial", true);
+  const Shape shape = node.shape(0);
+  node.Require(shape.rank() >= 1, "the input must have at least one dimension");
+  if (shape.rank() == 1)
+    norm.x = node.Reshape(norm.x, {-1, 1});
+  else if (!spatial && shape.rank() > 2)
+    norm.x = Reshaped(node, norm.x, Shape({shape[0], shape.Product(1, shape.rank())}));
+  else if (shape.rank() > 5)
+    norm.x = Reshaped(node, norm.x, Shape({shape[0], shape[1], -1}));
+  norm.scale = Flat(node, ParameterFor(node, 1, norm.x));
+  norm.bias = Flat(node, ParameterFor(node, 2, norm.x));
+  norm.mean = Flat(node, ParameterFor(node, 3, norm.x));
+  norm.variance = Flat(node, ParameterFor(node, 4, norm.x));
+  return norm;
+}
+
+// A batch that may have one element for each channel, whose batch_norm gives X in Paddle.
+bool MayBeOneElement(const Shape& shape) {
+  int64_t known = 1;
+  for (int i = 0; i < shape.rank(); ++i)
+    if (i != 1 && shape[i] > 1) known *= shape[i];
+  return known == 1;
+}
+
+struct NormResult {
+  Variable y, mean, variance;
+};
+
+NormResult ByFormula(NodeContext& node, const BatchNorm& norm) {
+  const DType own = norm.x.dtype(), wide = WideOf(own);
+  const int rank = norm.x.shape().rank();
+  Dims dims = {0};
+  for (int i = 2; i < rank; ++i) dims.push_back(i);
+  const Variable x = node.Cast(norm.x, wide);
+  const Variable mean = MeanOver(node, x, dims);
+  const Variable variance = MeanOver(node, Square(x - mean), dims);
+  const auto channels = [&](const Variable& p) {
+    return PerChannel(node, node.Cast(p, wide), rank);
+  };
+  const Variable factor = channels(norm.scale) / Sqrt(variance + norm.epsilon);
+  const auto running = [&](const Variable& old, const Variable& now) {
+    const double share = norm.momentum;
+    return node.Cast(node.Cast(old, wide) * share + node.Reshape(now, {-1}) * (1.0 - share),
+                     old.dtype());
+  };
+  return {node.Cast((x - mean) * factor + channels(norm.bias), own), running(norm.mean, mean),
+          running(norm.variance, variance)};
+}
+
+NormResult ByOp(NodeContext& node, const BatchNorm& norm, bool training) {
+  NormResult result;
+  const std::string y = node.NewName("batch_norm");
+  const auto name = [&](const char* what) { return y + "." + what; };
+  // In a test the statistics are outputs, too: the same variables.
+  const std::string mean = training ? name("mean_out") : norm.mean.name();
+  const std::string variance = training ? name("variance_out") : norm.variance.name();
+  node.writer().Append("batch_norm",
+                       {{"X", {norm.x.name()}},
+                        {"Scale", {norm.scale.name()}},
+                        {"Bias", {norm.bias.name()}},
+                        {"Mean", {norm.mean.name()}},
+                        {"Variance", {norm.variance.name()}}},
+                       {{"Y", {y}},
+                        {"MeanOut", {mean}},
+                        {"VarianceOut", {variance}},
+                        {"SavedMean", {name("saved_mean")}},
+                        {"SavedVariance", {name("saved_variance")}}},
+                       {{"epsilon", norm.epsilon},
+                        {"momentum", norm.momentum},
+                        {"is_test", !training},
+                        {"use_global_stats", !training}});
+  return {node.writer().Var(y), node.writer().Var(mean), node.writer().Var(variance)};
+}
+
+// Before operator set 14 it is the number of outputs that says that the batch's statistics are
+// used.
+void ImportBatchNormalization(NodeContext& node) {
+  const bool training =
+      node.opset() >= 14 ? node.Flag("training_mode", false) : node.Wants(1) || node.Wants(2);
+  const BatchNorm norm = BatchNormOf(node);
+  node.Require(training || !(node.Wants(1) || node.Wants(2)),
+               "running statistics are outputs of training_mode = 1 only");
+  const NormResult result = training && MayBeOneElement(norm.x.shape())
+                                ? ByFormula(node, norm)
+                                : ByOp(node, norm, training);
+  const Shape shape = node.shape(0);
+  const bool same = shape.rank() == norm.x.shape().rank();
+  node.Set(0, same ? result.y : Reshaped(node, result.y, shape));
+  if (!training) return;
+  for (size_t i : {size_t{1}, size_t{2}}) {
+    const Variable statistic = node.Cast(i == 1 ? result.mean : result.variance, node.dtype(i + 2));
+    const bool flat = node.rank(i + 2) == 1;
+    node.Set(i, flat ? statistic : Reshaped(node, statistic, node.shape(i + 2)));
+  }
+}
+
+// --- InstanceNormalization, GroupNormalization ---
+
+// x [N, C, ...] with groups of its channels normalised, times a factor plus a bias for each
+// channel.
+Variable GroupsNormalised(NodeContext& node, const Variable& x, int64_t groups,
+                          const Variable& scale, const Variable& bias, float epsilon) {
+  const int rank = x.shape().rank();
+  if (epsilon >= 0 && epsilon <= 1) {
+    return node.Make("group_norm",
+                     {{"X", {x.name()}}, {"Scale", {scale.name()}}, {"Bias", {bias.name()}}},
+                     {{"groups", static_cast<int32_t>(groups)}, {"epsilon", epsilon}}, "Y");
+  }
+  const Variable rows = Reshaped(node, x, Shape({x.shape()[0], groups, -1}));
+  const Variable normal = node.Make("layer_norm", {{"X", {rows.name()}}},
+                                    {{"begin_norm_axis", int32_t{2}}, {"epsilon", epsilon}}, "Y");
+  return Reshaped(node, normal, x.shape()) * PerChannel(node, node.Cast(scale, x.dtype()), rank) +
+         PerChannel(node, node.Cast(bias, x.dtype()), rank);
+}
+
+int64_t ChannelsOf(NodeContext& node) {
+  node.Require(node.rank(0) >= 2, "the input must have a batch and channels");
+  const int64_t channels = node.shape(0)[1];
+  if (channels < 0) node.Refuse("channels of unknown number");
+  return channels;
+}
+
+void ImportInstanceNormalization(NodeContext& node) {
+  const float epsilon = node.Float("epsilon", 1e-5f);
+  const int64_t channels = ChannelsOf(node);
+  Variable x = node.In(0);
+  const Shape shape = x.shape();
+  const Variable scale = ParameterFor(node, 1, x), bias = ParameterFor(node, 2, x);
+  if (epsilon < 0 || epsilon > 1e-3f)
+    return node.Set(0, GroupsNormalised(node, x, channels, scale, bias, epsilon));
+  if (shape.rank() > 5) x = Reshaped(node, x, Shape({shape[0], shape[1], -1}));
+  const Variable y = node.Make(
+      "instance_norm", {{"X", {x.name()}}, {"Scale", {scale.name()}}, {"Bias", {bias.name()}}},
+      {{"epsilon", epsilon}}, "Y");
+  node.Set(0, shape.rank() > 5 ? Reshaped(node, y, shape) : y);
+}
+
+// Scale and bias were of the groups up to operator set 20, then of the channels.
+void ImportGroupNormalization(NodeContext& node) {
+  const float epsilon = node.Float("epsilon", 1e-5f);
+  const int64_t groups = node.Int("num_groups"), channels = ChannelsOf(node);
+  node.attributes().Ignore("stash_type");  // floats of 16 bits are computed in float32
+  node.Require(
+      groups >= 1 && channels % groups == 0,
+      fmt::format("attribute num_groups must divide the channels ({}), got {}", channels, groups));
+  const Variable x = node.In(0);
+  Variable scale = ParameterFor(node, 1, x), bias = ParameterFor(node, 2, x);
+  if (node.opset() < 21) {
+    std::vector<int64_t> group;
+    for (int64_t i = 0; i < channels; ++i) group.push_back(i / (channels / groups));
+    const Variable index = node.ConstantVar(group);
+    for (Variable* parameter : {&scale, &bias})
+      *parameter = node.Make("gather", {{"X", {parameter->name()}}, {"Index", {index.name()}}});
+  }
+  node.Set(0, GroupsNormalised(node, x, groups, scale, bias, epsilon));
+}
+
+// --- LayerNormalization, RMSNormalization ---
+
+// The dtype of a stage that attribute stash_type names.
+DType StashOf(NodeContext& node) {
+  const auto data_type = static_cast<int>(node.Int("stash_type", 1));
+  const auto dtype = FromDataType(data_type);
+  if (!dtype || !IsFloating(*dtype)) node.Refuse("attribute stash_type " + DataTypeName(data_type));
+  return *dtype;
+}
+
+Dims DimsFrom(int32_t axis, int rank) {
+  Dims dims(static_cast<size_t>(rank - axis));
+  std::iota(dims.begin(), dims.end(), axis);
+  return dims;
+}
+
+// The shape of x from `axis` on.
+Shape RowOf(const Shape& x, int32_t axis) {
+  Shape row;
+  for (int i = axis; i < x.rank(); ++i) row.Append(x[i]);
+  return row;
+}
+
+// Scale or bias as the op takes it: the elements of a row. Others are applied after it.
+bool IsRow(NodeContext& node, size_t i, const Shape& row) {
+  return !node.HasInput(i) || (row.IsKnown() && node.shape(i) == row) ||
+         (row.rank() == 1 && node.rank(i) == 1 && node.shape(i)[0] != 1);
+}
+
+// The mean and 1 / the standard deviation of each row, which the op keeps for its gradient alone.
+void SetStatistics(NodeContext& node, const Dims& dims, float epsilon, DType stash) {
+  const Variable x = node.Cast(node.In(0), WideOf(node.dtype(0)));
+  const Variable mean = MeanOver(node, x, dims);
+  if (node.Wants(1)) node.Set(1, node.Cast(mean, stash));
+  if (!node.Wants(2)) return;
+  const Variable variance = MeanOver(node, Square(x - mean), dims);
+  node.Set(2, node.Cast(node.Unary("rsqrt", variance + epsilon), stash));
+}
+
+Variable RowsNormalised(NodeContext& node, Variable x, int32_t axis, float epsilon, bool rows) {
+  const Dims front = {0};
+  if (axis == 0) x = node.WithXShape("unsqueeze2", x, {{"axes", front}});
+  SlotList inputs = {{"X", {x.name()}}};
+  for (size_t i : {size_t{1}, size_t{2}}) {
+    if (rows && node.HasInput(i))
+      inputs.push_back({i == 1 ? "Scale" : "Bias", {Flat(node, ParameterFor(node, i, x)).name()}});
+  }
+  const Variable y = node.Make("layer_norm", std::move(inputs),
+                               {{"begin_norm_axis", std::max(axis, 1)}, {"epsilon", epsilon}}, "Y");
+  return axis == 0 ? node.WithXShape("squeeze2", y, {{"axes", front}}) : y;
+}
+
+void ImportLayerNormalization(NodeContext& node) {
+  const float epsilon = node.Float("epsilon", 1e-5f);
+  const DType stash = StashOf(node);
+  const int32_t axis = node.Axis(node.Int("axis", -1), node.rank(0));
+  const Shape row = RowOf(node.shape(0), axis);
+  const bool rows = IsRow(node, 1, row) && IsRow(node, 2, row);
+  Variable y = RowsNormalised(node, node.In(0), axis, epsilon, rows);
+  if (!rows) {
+    y = y * node.Cast(node.In(1), y.dtype());
+    if (node.HasInput(2)) y = y + node.Cast(node.In(2), y.dtype());
+  }
+  node.Set(0, y);
+  if (node.Wants(1) || node.Wants(2))
+    SetStatistics(node, DimsFrom(axis, node.rank(0)), epsilon, stash);
+}
+
+// X / sqrt(mean of X^2 + epsilon), times scale.
+void ImportRMSNormalization(NodeContext& node) {
+  const float epsilon = node.Float("epsilon", 1e-5f);
+  StashOf(node);
+  const DType own = node.dtype(0);
+  const int32_t axis = node.Axis(node.Int("axis", -1), node.rank(0));
+  const Variable x = node.Cast(node.In(0), WideOf(own));
+  const Variable square = MeanOver(node, Square(x), DimsFrom(axis, node.rank(0)));
+  const Variable normal = node.Cast(x / Sqrt(square + epsilon), own);
+  node.Set(0, normal * node.Cast(node.In(1), own));
+}
+
+// --- LRN, LpNormalization, MeanVarianceNormalization ---
+
+// X / (k + alpha mean of the squares of the channels around)^beta. Around an even number of
+// channels lies one more behind; Paddle's op, whose alpha is that of a sum, takes odd ones.
+void ImportLrn(NodeContext& node) {
+  const float alpha = node.Float("alpha", 1e-4f), beta = node.Float("beta", 0.75f);
+  const float k = node.Float("bias", 1.0f);
+  const auto n = static_cast<int32_t>(std::clamp<int64_t>(node.Int("size"), 0, 1 << 30));
+  node.Require(n >= 1, "attribute size must be positive");
+  const Variable x = node.In(0);
+  const Shape shape = x.shape();
+  node.Require(shape.rank() >= 2, "the input must have a batch and channels");
+  if (n % 2 == 1 && shape.rank() == 4) {
+    const std::string out = node.NewName("lrn");
+    node.writer().Append(
+        "lrn", {{"X", {x.name()}}}, {{"Out", {out}}, {"MidOut", {out + ".mid"}}},
+        {{"n", n}, {"k", k}, {"alpha", alpha / static_cast<float>(n)}, {"beta", beta}});
+    return node.Set(0, node.writer().Var(out));
+  }
+  const DType own = x.dtype(), wide = WideOf(own);
+  const Variable square =
+      Reshaped(node, Square(node.Cast(x, wide)), Shape({shape[0], 1, shape[1], -1}));
+  const Variable mean = node.Unary("pool2d", square,
+                                   {{"pooling_type", std::string("avg")},
+                                    {"ksize", Dims{n, 1}},
+                                    {"paddings", Dims{(n - 1) / 2, n / 2, 0, 0}},
+                                    {"exclusive", false}});
+  const Variable factor = Pow(Reshaped(node, mean * alpha + k, shape), -beta);
+  node.Set(0, node.Cast(node.Cast(x, wide) * factor, own));
+}
+
+// Zeros where the norm is 0.
+void ImportLpNormalization(NodeContext& node) {
+  const int64_t p = node.Int("p", 2);
+  node.Require(p == 1 || p == 2, fmt::format("attribute p must be 1 or 2, got {}", p));
+  const int32_t axis = node.Axis(node.Int("axis", -1), node.rank(0));
+  const Variable x = node.In(0);
+  const Variable norm = node.Unary(
+      "p_norm", x, {{"porder", static_cast<float>(p)}, {"axis", axis}, {"keepdim", true}});
+  node.Set(0, x / (norm + node.Cast(Equal(norm, ZerosLike(norm)), x.dtype())));
+}
+
+// ONNX defines it by a function with 1e-9 added to the standard deviation.
+void ImportMeanVarianceNormalization(NodeContext& node) {
+  const DType own = node.dtype(0);
+  Dims dims;
+  for (int64_t axis : node.Ints("axes", {0, 2, 3})) dims.push_back(node.Axis(axis, node.rank(0)));
+  const Variable x = node.Cast(node.In(0), WideOf(own));
+  const Variable distance = x - MeanOver(node, x, dims);
+  const Variable deviation = Sqrt(MeanOver(node, Square(distance), dims));
+  node.Set(0, node.Cast(distance / (deviation + 1e-9), own));
+}
+
+}  // namespace
+
+void AddNormImporters(NodeImporters& importers) {
+  using Row = std::tuple<const char*, int, void (*)(NodeContext&), const char*>;
+  for (const auto& [op_type, since, import, maps_to] : {
+           Row{"BatchNormalization", 7, ImportBatchNormalization, "batch_norm"},
+           Row{"InstanceNormalization", 1, ImportInstanceNormalization, "instance_norm"},
+           Row{"GroupNormalization", 18, ImportGroupNormalization, "group_norm"},
+           Row{"LayerNormalization", 17, ImportLayerNormalization, "layer_norm"},
+           Row{"RMSNormalization", 23, ImportRMSNormalization,
+               "square, reduce_mean, sqrt, elementwise_div, elementwise_mul"},
+           Row{"LRN", 1, ImportLrn, "lrn; pool2d, pow"},
+           Row{"LpNormalization", 1, ImportLpNormalization, "p_norm, elementwise_div"},
+           Row{"MeanVarianceNormalization", 9, ImportMeanVarianceNormalization,
+               "reduce_mean, square, sqrt, elementwise_div"},
+       })
+    importers.Add({.op_type = op_type, .since = since, .import = import, .maps_to = maps_to});
+}
+
+}  // namespace coracle::onnx
