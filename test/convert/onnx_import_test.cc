@@ -185,6 +185,18 @@ TEST_F(OnnxImport, RankZeroIsTracked) {
   EXPECT_EQ(results[1].Item<int64_t>(), 0);
 }
 
+TEST_F(OnnxImport, WhereStretchesShapesThatAreNotKnown) {
+  Input("x", {-1, 2});
+  Input("c", {2}, TensorProto::BOOL);
+  Floats("w", {7});
+  Node("Where", {"c", "x", "w"}, {"y"});
+  Output("y");
+  const std::vector<Tensor> results =
+      Run({Tensor::Of<float>({2, 2}, {1, 2, 3, 4}), Tensor::Of<bool>({2}, {true, false})});
+  EXPECT_EQ(results[0].shape(), (Shape{2, 2}));
+  EXPECT_EQ(FloatsOf(results[0]), (std::vector<float>{1, 7, 3, 7}));
+}
+
 // uint16 is held as int32, whose sums are reduced.
 TEST_F(OnnxImport, UnsignedArithmeticWraps) {
   Input("x", {2}, TensorProto::UINT16);

@@ -260,38 +260,22 @@ void ImportClip(NodeContext& node) {
   same ? node.SetSame(0, 0) : node.Set(0, x, node.IsScalar(0));
 }
 
-Shape BroadcastShape(NodeContext& node) {
-  int rank = 0;
-  for (size_t i = 0; i < node.NumInputs(); ++i) rank = std::max(rank, node.In(i).shape().rank());
-  Shape out;
-  for (int k = 0; k < rank; ++k) {
-    int64_t dim = 1;
-    for (size_t i = 0; i < node.NumInputs(); ++i) {
-      const Shape& shape = node.In(i).shape();
-      const int at = k - (rank - shape.rank());
-      if (at < 0 || shape[at] == 1) continue;
-      node.Require(dim == 1 || dim == -1 || shape[at] == -1 || dim == shape[at],
-                   "the inputs' shapes cannot be broadcast");
-      if (dim == 1 || shape[at] != -1) dim = shape[at];
-    }
-    out.Append(dim);
-  }
-  return out;
-}
-
+// The op where takes inputs of one shape.
 void ImportWhere(NodeContext& node) {
   node.Require(node.dtype(1) == node.dtype(2), "X and Y must have one dtype");
-  const Variable condition = node.In(0), x = node.In(1), y = node.In(2);
-  const bool same = condition.shape() == x.shape() && x.shape() == y.shape();
-  if (same) return node.Set(0, Where(condition, x, y), AllScalars(node));
-  const Shape shape = BroadcastShape(node);
-  if (shape.IsKnown()) {
-    return node.Set(0,
-                    Where(node.BroadcastTo(condition, shape), node.BroadcastTo(x, shape),
-                          node.BroadcastTo(y, shape)),
-                    AllScalars(node));
+  Variable condition = node.In(0), x = node.In(1), y = node.In(2);
+  const bool known = condition.shape().IsKnown() && x.shape().IsKnown() && y.shape().IsKnown();
+  if (!known || condition.shape() != x.shape() || x.shape() != y.shape()) {
+    const std::string as_number = node.Cast(condition, x.dtype()).name();
+    const std::vector<std::string> names = {node.NewName("condition"), node.NewName("x"),
+                                            node.NewName("y")};
+    node.writer().Append("broadcast_tensors", {{"X", {as_number, x.name(), y.name()}}},
+                         {{"Out", names}});
+    condition = node.Cast(node.writer().Var(names[0]), DType::kBool);
+    x = node.writer().Var(names[1]);
+    y = node.writer().Var(names[2]);
   }
-  node.Refuse("inputs of several shapes that are not known");
+  node.Set(0, Where(condition, x, y), AllScalars(node));
 }
 
 }  // namespace
@@ -377,7 +361,10 @@ void AddElementwiseImporters(NodeImporters& importers) {
            .unsigneds = kMoves},
            {.op_type = "Sum", .import = ImportVariadic, .maps_to = "elementwise_add"},
            {.op_type = "Mean", .import = ImportMean, .maps_to = "elementwise_add, scale"},
-           {.op_type = "Where", .import = ImportWhere, .maps_to = "where", .unsigneds = kMoves},
+           {.op_type = "Where",
+           .import = ImportWhere,
+           .maps_to = "where, broadcast_tensors",
+           .unsigneds = kMoves},
            {.op_type = "Clip",
            .import = ImportClip,
            .maps_to = "clip; elementwise_max, elementwise_min",
