@@ -285,8 +285,8 @@ constexpr int64_t kMaxUnrolled = 1024;
 
 // A loop that carries sequences, whose lengths must be known: its turns one after the other.
 void ImportUnrolled(NodeContext& node, const GraphProto& body, size_t carried) {
-  const int64_t turns = node.HasInput(0) ? node.KnownInts(0, "the trip count").at(0) : kMaxUnrolled;
-  bool more = !node.HasInput(1) || node.KnownInts(1, "the condition").at(0) != 0;
+  const int64_t turns = node.HasInput(0) ? node.KnownInt(0, "the trip count") : kMaxUnrolled;
+  bool more = !node.HasInput(1) || node.KnownInt(1, "the condition") != 0;
   Values values;
   for (size_t i = 0; i < carried; ++i) values.push_back(node.InAny(2 + i));
   for (int64_t turn = 0; more && turn < turns; ++turn) {

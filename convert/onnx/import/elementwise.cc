@@ -246,6 +246,8 @@ void ImportClip(NodeContext& node) {
       x = node.Binary("elementwise_min", x,
                       node.ScalarVar(x.dtype(), static_cast<double>(node.Float("max", 0))));
   } else {
+    if (node.HasInput(1)) node.RequireOne(1, "min");
+    if (node.HasInput(2)) node.RequireOne(2, "max");
     const bool known = node.HasInput(1) && node.HasInput(2) && node.Constant(1) && node.Constant(2);
     if (known && x.dtype() == DType::kFloat32) {
       const float min = node.KnownFloats(1, "min").at(0), max = node.KnownFloats(2, "max").at(0);

@@ -150,6 +150,24 @@ void GraphImporter::ImportNodes(const RepeatedPtrField<NodeProto>& nodes) {
   }
 }
 
+namespace {
+
+// What no dtype holds, where the importer would not be right with a wider one.
+void RefuseUnsigned(const NodeContext& node) {
+  const Unsigned allowed = node.row().unsigneds;
+  for (size_t i = 0; i < node.NumInputs(); ++i) {
+    if (!node.HasTensor(i)) continue;
+    const int type = node.InValue(i).data_type;
+    const bool narrow = type == TensorProto::UINT16 || type == TensorProto::UINT32;
+    const bool refused = (narrow && allowed == Unsigned::kRefuse) ||
+                         (type == TensorProto::UINT64 && allowed != Unsigned::kMoves);
+    if (refused)
+      node.Refuse(fmt::format("input {} is {}, which no dtype holds", i, DataTypeName(type)));
+  }
+}
+
+}  // namespace
+
 int64_t GraphImporter::OpsetOf(const std::string& domain) const {
   const auto found = opsets_.find(domain);
   return found == opsets_.end() ? 0 : found->second;
@@ -190,14 +208,7 @@ void GraphImporter::CallImporter(const NodeProto& node, int64_t opset) {
   const NodeImporter& row =
       AllNodeImporters().Get(PlainDomain(node.domain()), node.op_type(), opset);
   NodeContext context(*this, node, row, opset, InputsOf(node));
-  if (row.unsigneds == Unsigned::kRefuse) {
-    for (size_t i = 0; i < context.NumInputs(); ++i) {
-      if (!context.HasTensor(i)) continue;
-      const int type = context.InValue(i).data_type;
-      if (type == TensorProto::UINT16 || type == TensorProto::UINT32 || type == TensorProto::UINT64)
-        context.Refuse(fmt::format("input {} is {}, which no dtype holds", i, DataTypeName(type)));
-    }
-  }
+  RefuseUnsigned(context);
   if (Fold(context)) return;
   BlockDesc& block = state_.writer.block();
   const size_t first_var = block.NumVars(), first_op = block.NumOps();

@@ -97,6 +97,17 @@ std::vector<float> NodeContext::KnownFloats(size_t i, const char* what) const {
                      Quote(node_.input(static_cast<int>(i)))));
 }
 
+int64_t NodeContext::KnownInt(size_t i, const char* what) const {
+  RequireOne(i, what);
+  return KnownInts(i, what).front();
+}
+
+void NodeContext::RequireOne(size_t i, const char* what) const {
+  const Shape& shape = InValue(i).stored_shape();
+  Require(!shape.IsKnown() || shape.numel() == 1,
+          fmt::format("{} (input {}) must have one element, got {}", what, i, shape.ToString()));
+}
+
 int64_t NodeContext::Int(const std::string& name, int64_t otherwise) {
   return attributes_.Int(name).value_or(otherwise);
 }

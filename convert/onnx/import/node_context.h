@@ -63,6 +63,9 @@ class NodeContext {
   // The same, which must be known: kUnimplemented names the input by `what`.
   std::vector<int64_t> KnownInts(size_t i, const char* what) const;
   std::vector<float> KnownFloats(size_t i, const char* what) const;
+  int64_t KnownInt(size_t i, const char* what) const;  // the only one
+  // Throws kInvalidArgument where the input is known to have more or fewer elements than one.
+  void RequireOne(size_t i, const char* what) const;
 
   // --- attributes ---
   Attributes& attributes() { return attributes_; }

@@ -30,7 +30,7 @@ void ImportSequenceConstruct(NodeContext& node) {
 
 // The position that input i says, in [0, last]; negative ones count from `size`.
 size_t Position(NodeContext& node, size_t i, size_t size, size_t last) {
-  int64_t at = node.KnownInts(i, "position").at(0);
+  int64_t at = node.KnownInt(i, "position");
   if (at < 0) at += static_cast<int64_t>(size);
   node.Require(at >= 0 && at <= static_cast<int64_t>(last),
                fmt::format("there is no position {} in a sequence of {}", at, size));
@@ -76,7 +76,7 @@ std::vector<int32_t> PartsOf(NodeContext& node, int64_t dim) {
     for (int64_t part : node.KnownInts(1, "split")) parts.push_back(static_cast<int32_t>(part));
     return parts;
   }
-  const int64_t size = node.HasInput(1) ? node.KnownInts(1, "split").at(0) : 1;
+  const int64_t size = node.HasInput(1) ? node.KnownInt(1, "split") : 1;
   node.Require(size > 0, "split must be positive");
   if (dim < 0) node.Refuse("a dimension that is not known");
   if (dim / size > 65536) node.Refuse("a sequence of more than 65,536 tensors");

@@ -325,6 +325,9 @@ void ImportConstantOfShape(NodeContext& node) {
 
 void ImportRange(NodeContext& node) {
   const DType own = node.dtype(0), dtype = node.ComputeDType("range", own);
+  node.RequireOne(0, "start");
+  node.RequireOne(1, "limit");
+  node.RequireOne(2, "delta");
   const auto start = node.ConstantFloats(0), limit = node.ConstantFloats(1),
              delta = node.ConstantFloats(2);
   if (start && limit && delta) {
