@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "commands.h"
+#include "convert_caffe.h"
 #include "convert_tensors.h"
 #include "flags.h"
 #include "model_files.h"
@@ -87,6 +88,7 @@ int RunConvertTensors(const std::string& in, const std::string& out) {
 }
 
 int RunConvert(const std::vector<std::string>& args) {
+  if (!args.empty() && IsCaffeText(args[0])) return ConvertCaffe(args);
   RequireArgs(args, 2, 2, "IN and OUT");
   if (FLAGS_opset < kLeastOnnxOpset || FLAGS_opset > kLatestOnnxOpset) {
     throw UsageError(fmt::format("--opset lies between {} and {}, got {}", kLeastOnnxOpset,
@@ -117,15 +119,19 @@ Command ConvertCommand() {
   return {"convert",
           "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx), and "
           "files of tensors",
-          "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17]",
+          "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17], or convert TEXT.prototxt "
+          "[WEIGHTS.caffemodel] OUT",
           "  coracle convert inference.pdmodel model.pbtxt\n"
           "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
           "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
           "  coracle convert inference.pdmodel model.onnx   # with the parameters beside it\n"
           "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n"
           "  coracle convert inference.pdmodel inference.safetensors   # its parameters by name\n"
-          "  coracle convert values.npz values.safetensors\n",
-          {"compat", "params", "opset"},
+          "  coracle convert values.npz values.safetensors\n"
+          "  coracle convert lenet_train_test.prototxt lenet.pbtxt      # of Caffe: a model text\n"
+          "  coracle convert deploy.prototxt net.caffemodel net.pdmodel\n"
+          "  coracle convert lenet_solver.prototxt job.pbtxt --data_dir=mnist\n",
+          {"compat", "params", "opset", "data", "data_dir", "shape", "stage"},
           RunConvert};
 }
 

@@ -11,6 +11,7 @@
 
 #include "command_limits.h"
 #include "commands.h"
+#include "convert_caffe.h"
 #include "flags.h"
 #include "program_input.h"
 #include "trace_file.h"
@@ -68,7 +69,7 @@ int TerminalWidth() {
 }
 
 int RunTrain(const std::vector<std::string>& args) {
-  RequireArgs(args, 1, 1, "one JOB.pbtxt");
+  RequireArgs(args, 1, 1, "one JOB.pbtxt or SOLVER.prototxt");
   RequireDirectoryName("--out", FLAGS_out);
   const std::vector<int> ranks = RanksFromFlag();
   if (ranks.size() > 1) throw UsageError("--ranks of train takes one number");
@@ -92,7 +93,7 @@ int RunTrain(const std::vector<std::string>& args) {
   if (FLAGS_resume != "newest") options.resume_from = FLAGS_resume;
   TraceFile trace;
   const CommandLimits limits(CommandLimits::Time::kRuns);
-  JobConfig job = ReadJob(args[0]);
+  JobConfig job = IsCaffeText(args[0]) ? ReadSolverJob(args[0]) : ReadJob(args[0]);
   ApplyFlags(job);
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
   const int width = TerminalWidth();
@@ -113,10 +114,12 @@ Command TrainCommand() {
           "train JOB.pbtxt [--data_dir=DIR] [--out=DIR] [--resume[=DIR] | --overwrite] [FLAGS]",
           "  coracle train examples/digits/lenet_job.pbtxt\n"
           "  coracle train examples/mnist/lenet.pbtxt --data_dir=mnist --out=runs/1\n"
-          "  coracle train job.pbtxt --resume\n",
-          WithTraceFlags(WithCompileFlags({"data_dir", "out", "resume", "override", "overwrite",
-                                           "snapshot_interval", "max_iter", "epochs", "max_seconds",
-                                           "ranks", "exchange_timeout", "check_parameters"})),
+          "  coracle train job.pbtxt --resume\n"
+          "  coracle train lenet_solver.prototxt --data_dir=mnist   # of Caffe\n",
+          WithTraceFlags(
+              WithCompileFlags({"data", "data_dir", "shape", "stage", "out", "resume", "override",
+                                "overwrite", "snapshot_interval", "max_iter", "epochs",
+                                "max_seconds", "ranks", "exchange_timeout", "check_parameters"})),
           RunTrain,
           {{"resume", "newest"}}};
 }

@@ -24,6 +24,7 @@ constexpr FuzzTarget kTargets[] = {{"program_binary", FuzzProgramBinary},
                                    {"ops", FuzzOps},
                                    {"run", FuzzRun},
                                    {"tensor", FuzzTensor},
+                                   {"caffe", FuzzCaffe},
                                    {"command_line", FuzzCommandLine},
                                    {"files", FuzzFiles},
                                    {"job", FuzzJob}};

@@ -37,7 +37,8 @@ const std::map<std::string, Target>& Targets() {
                                                         {"model_text", FuzzModelText},
                                                         {"program_binary", FuzzProgramBinary},
                                                         {"program_text", FuzzProgramText},
-                                                        {"tensor", FuzzTensor}};
+                                                        {"tensor", FuzzTensor},
+                                                        {"caffe", FuzzCaffe}};
   return targets;
 }
 

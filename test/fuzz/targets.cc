@@ -1,3 +1,4 @@
+#include <coracle/convert/caffe/import.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/layer.h>
@@ -72,6 +73,27 @@ void FuzzTensor(std::string_view bytes) {
       Require(BitEqual(ParseNpy(SerializeNpy(tensor), "again"), tensor), "an array differs");
     } else {
       ParseNpz(bytes, "input");
+    }
+  });
+}
+
+void FuzzCaffe(std::string_view bytes) {
+  Quiet();
+  if (bytes.empty()) return;
+  const char kind = bytes[0];
+  bytes.remove_prefix(1);
+  Refusable([&] {
+    if (kind == 'n') {
+      const caffe::ImportedNet net = caffe::ImportNet(caffe::ParseNet(bytes, "input"), {});
+      for (const bool train : {true, false}) {
+        ModelState state;
+        state.train = train;
+        UseProgram(ParseModelText(net.text, "net", NoDirectory(), DefaultOps(), state).main);
+      }
+    } else if (kind == 's') {
+      caffe::ParseSolver(bytes, "input");
+    } else {
+      caffe::ParseCaffeModel(bytes, "input");
     }
   });
 }

@@ -18,6 +18,8 @@ void FuzzModelText(std::string_view text);
 // A program of registered ops: the bytes choose types, slots, shapes and attrs, most of them in the
 // ranges that the ops declare. Treated as above; the shape rules run in exact contexts too.
 void FuzzOps(std::string_view bytes);
+// The first byte chooses: a network's text of Caffe, a solver's, or a .caffemodel.
+void FuzzCaffe(std::string_view bytes);
 // The words of a command line, a line each; it is run in a directory that has files of every kind.
 void FuzzCommandLine(std::string_view bytes);
 // The first byte chooses a file and the command that reads it, the rest edits the file.

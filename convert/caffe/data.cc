@@ -1,0 +1,224 @@
+#include <coracle/convert/caffe/data.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/train/data/data_source.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+namespace coracle::caffe {
+namespace {
+
+namespace fs = std::filesystem;
+using proto::caffe::TransformationParameter;
+
+struct KnownSet {
+  const char* word;  // in the name of a database
+  const char* name;
+  int64_t channels, height, width;
+};
+constexpr KnownSet kKnownSets[] = {{"cifar", "CIFAR", 3, 32, 32},
+                                   {"ilsvrc", "ImageNet (ILSVRC)", 3, 256, 256},
+                                   {"imagenet", "ImageNet (ILSVRC)", 3, 256, 256},
+                                   {"mnist", "MNIST", 1, 28, 28}};
+
+std::string Lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::string SourceOf(const Layer& layer) {
+  const auto& def = layer.def;
+  if (def.type() == "Data") return def.data_param().source();
+  if (def.type() == "ImageData") return def.image_data_param().source();
+  if (def.type() == "HDF5Data") return def.hdf5_data_param().source();
+  return "";
+}
+
+int64_t BatchOf(const Layer& layer) {
+  const auto& def = layer.def;
+  if (def.type() == "Data") return def.data_param().batch_size();
+  if (def.type() == "ImageData") return def.image_data_param().batch_size();
+  if (def.type() == "HDF5Data") return def.hdf5_data_param().batch_size();
+  return def.memory_data_param().batch_size();
+}
+
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error);
+  return error ? path : absolute.lexically_normal().string();
+}
+
+// "data_dir/name" where there is such a file, packed or not.
+bool HasIdx(const std::string& directory, const std::string& name) {
+  const std::string path = directory.empty() ? name : directory + "/" + name;
+  return FileExists(path) || FileExists(path + ".gz");
+}
+
+// scale and a single mean_value as fields of `idx`; false where transform_param says more.
+bool FitsIdx(const TransformationParameter& p) {
+  return p.crop_size() == 0 && !p.mirror() && !p.has_mean_file() && p.mean_value_size() <= 1;
+}
+
+// Jobs do not transform images: what the arrays must have gone through already.
+std::string TransformNote(const Layer& layer) {
+  const TransformationParameter& p = layer.def.transform_param();
+  if (p.has_mean_file() && p.mean_value_size() > 0)
+    layer.Fail({"transform_param"}, "mean_file and mean_value exclude each other");
+  std::vector<std::string> parts;
+  if (p.has_mean_file()) parts.push_back("mean_file");
+  if (p.mean_value_size() > 0) parts.push_back("mean_value");
+  if (p.crop_size() > 0) parts.push_back("crop_size");
+  if (p.mirror()) parts.push_back("mirror");
+  if (p.scale() != 1) parts.push_back("scale");
+  if (parts.empty()) return "";
+  return fmt::format(
+      "{}: {} of transform_param {} not applied: the arrays must hold what the net is "
+      "fed",
+      layer.where, Join(parts, ", "), parts.size() == 1 ? "is" : "are");
+}
+
+// The images and labels of MNIST's format.
+void UseIdx(const Layer& layer, const std::string& images, const std::string& labels,
+            JobData* data) {
+  const TransformationParameter& p = layer.def.transform_param();
+  Entry idx("");
+  idx.Text("images", images).Text("labels", labels);
+  if (!FitsIdx(p)) {
+    layer.Fail({"transform_param"},
+               "of MNIST's files only scale and one mean_value are applied; "
+               "write what the net is fed into an .npz");
+  }
+  if (p.mean_value_size() > 0) idx.Float("mean", p.mean_value(0));
+  data->text = "idx { " + idx.Float("scale", p.scale()).Body() + " }";
+  data->bind["image"] = layer.def.top(0);
+  if (layer.def.top_size() > 1) data->bind["label"] = layer.def.top(1);
+}
+
+// Arrays called as the tops; `file` is looked for from data_dir on.
+void UseNpz(const Layer& layer, const std::string& file, const DataPlaces& places, JobData* data) {
+  data->text = "npz { file: " + Quoted(file) + " }";
+  data->note = TransformNote(layer);
+  const std::string path = FileExists(file) ? file : places.data_dir + "/" + file;
+  if (!FileExists(path)) return;
+  const DataSourcePtr source = MakeNpzSource({path});
+  const int column = source->FindColumn(layer.def.top(0));
+  if (column >= 0) data->dims = source->columns()[static_cast<size_t>(column)].shape.ToVector();
+}
+
+// A file that the user names.
+void UseFile(const Layer& layer, const std::string& file, const DataPlaces& places, JobData* data) {
+  if (!FileExists(file))
+    throw Error(ErrorCode::kNotFound, fmt::format("--data: there is no file {}", Quote(file, 300)));
+  const std::string path = Absolute(file);
+  if (path.ends_with(".npz")) return UseNpz(layer, path, places, data);
+  const size_t images = path.rfind("images-idx3");
+  if (images != std::string::npos) {
+    std::string labels = path;
+    labels.replace(images, 11, "labels-idx1");
+    return UseIdx(layer, path, labels, data);
+  }
+  ThrowInvalid(
+      fmt::format("--data: {} is neither an .npz nor MNIST's *images-idx3*", Quote(file, 300)));
+}
+
+bool UseDataDir(const Layer& layer, bool train, const DataPlaces& places, JobData* data) {
+  const std::string& directory = places.data_dir;
+  if (directory.empty()) return false;
+  const std::string prefix = train ? "train" : "t10k";
+  const std::string images = prefix + "-images-idx3-ubyte", labels = prefix + "-labels-idx1-ubyte";
+  if (HasIdx(directory, images) && HasIdx(directory, labels)) {
+    UseIdx(layer, images + ".gz", labels + ".gz", data);
+    return true;
+  }
+  const std::string base = fs::path(SourceOf(layer)).filename().string();
+  for (const std::string& name : {base + ".npz", std::string(train ? "train.npz" : "test.npz")}) {
+    if (!FileExists(directory + "/" + name)) continue;
+    UseNpz(layer, name, places, data);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string FindFile(const std::string& path, const std::string& text) {
+  if (path.empty()) return "";
+  if (FileExists(path) || fs::path(path).is_absolute()) return FileExists(path) ? path : "";
+  std::error_code error;
+  const fs::path start = fs::absolute(text, error).parent_path();
+  for (fs::path at = start; !error; at = at.parent_path()) {
+    const std::string found = (at / path).lexically_normal().string();
+    if (FileExists(found)) return found;
+    if (at == at.parent_path()) break;
+  }
+  // Copies that lie beside each other: FILE, or DIRECTORY_FILE.
+  const fs::path given = path;
+  for (const std::string& name :
+       {given.filename().string(),
+        given.parent_path().filename().string() + "_" + given.filename().string()}) {
+    const std::string found = (start / name).string();
+    if (FileExists(found)) return found;
+  }
+  return "";
+}
+
+Dims ImageDims(const Layer& layer, std::string* note) {
+  const auto& images = layer.def.image_data_param();
+  const std::string source = SourceOf(layer), name = Lower(source);
+  const int64_t crop = layer.def.transform_param().crop_size();
+  const std::string top = layer.def.top(0);
+  Dims dims;
+  for (const KnownSet& known : kKnownSets) {
+    if (name.find(known.word) == std::string::npos) continue;
+    dims = {known.channels, known.height, known.width};
+    *note = fmt::format("{}: its size is in a database that is not here; taken as that of {}, {}{}",
+                        Quote(top), known.name, ToText(dims),
+                        crop > 0 ? fmt::format(", cropped to {0} x {0}", crop)
+                                 : fmt::format("; --shape={}:3x32x32 would say another", top));
+    break;
+  }
+  if (layer.def.type() == "ImageData" && images.new_height() > 0 && images.new_width() > 0)
+    dims = {images.is_color() ? 3 : 1, images.new_height(), images.new_width()};
+  if (dims.empty() && crop > 0) {
+    dims = {3, crop, crop};
+    *note =
+        fmt::format("{}: images of 3 channels are assumed; --shape={}:1x{}x{} would say another",
+                    Quote(top), PrintableLine(top), crop, crop);
+  }
+  if (dims.empty()) {
+    layer.Fail(
+        fmt::format("the size of its images is in {}, which is not here; give it: "
+                    "--shape={}:3x224x224",
+                    Quote(source, 200), PrintableLine(top)));
+  }
+  if (crop > 0) dims[1] = dims[2] = crop;
+  return dims;
+}
+
+JobData FindData(const Layer& layer, bool train, const DataPlaces& places) {
+  JobData data;
+  data.batch_size = BatchOf(layer);
+  data.shuffle = (layer.def.type() == "ImageData" && layer.def.image_data_param().shuffle()) ||
+                 (layer.def.type() == "HDF5Data" && layer.def.hdf5_data_param().shuffle());
+  const auto given = places.files.find(train ? "train" : "test");
+  if (given != places.files.end()) {
+    UseFile(layer, given->second, places, &data);
+    return data;
+  }
+  const std::string source = SourceOf(layer);
+  if (UseDataDir(layer, train, places, &data)) return data;
+  if (layer.def.type() != "Data") {
+    layer.Fail({"type"}, fmt::format("{} is no data source here: write what it reads as arrays "
+                                     "into .npz files; {}",
+                                     layer.def.type(), kDataAdvice));
+  }
+  UseNpz(layer, source + ".npz", places, &data);
+  data.missing = source;
+  return data;
+}
+
+}  // namespace coracle::caffe

@@ -1,0 +1,63 @@
+#pragma once
+// Caffe's networks as model text, its solvers as job text, its weights as parameters.
+
+#include <coracle/convert/caffe/net_writer.h>
+#include <coracle/convert/caffe/text.h>
+#include <coracle/convert/caffe/weights.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/program.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace coracle::caffe {
+
+struct ImportOptions {
+  // Dims of fed blobs without the batch, where the text does not have them.
+  std::map<std::string, Dims> shapes = {};
+  std::vector<std::string> stages = {};  // what the rules of a net see beside the phase
+  std::string data_dir = {};             // where data files are looked for
+  // Data in place of a database: files by "train" and "test".
+  std::map<std::string, std::string> data = {};
+};
+
+// A network as model text.
+struct ImportedNet {
+  std::string text;
+  WrittenNet train, test;          // what it is in the two phases
+  std::string loss;                // the objective; "" for a net without losses
+  std::vector<std::string> notes;  // for the user
+};
+
+// The layers of both phases become one text: a layer that only one of them has gets an include_if.
+ImportedNet ImportNet(const Net& net, const ImportOptions& options);
+ImportedNet ImportNetFile(const std::string& path, const ImportOptions& options);
+
+// A solver and its network as the text of a job.
+struct ImportedJob {
+  std::string text;
+  ImportedNet net;
+  std::vector<std::string> weights;  // .caffemodel files that it starts from
+  std::vector<std::string> missing;  // databases, which the job names as .npz that nobody made yet
+  std::vector<std::string> notes;
+};
+// `weights`: a file beside the job that it starts from; "": none.
+ImportedJob ImportSolver(const std::string& path, const ImportOptions& options,
+                         const std::string& weights);
+
+// Whether a file is a solver's text.
+bool IsSolverFile(const std::string& path);
+
+// The values of a net's parameters, by the names of the model text. Blobs are taken out of
+// `weights`. Throws for a shape that does not fit. What the file has no layer for is left out;
+// *missing has its names.
+NamedTensors ParameterValues(const std::vector<ParamSource>& params, CaffeWeights& weights,
+                             std::vector<std::string>* missing, std::vector<std::string>* notes);
+
+// The net of the phase TEST with its weights as PREFIX.pdmodel and PREFIX.pdiparams, from the blobs
+// that are fed to those that no layer reads.
+void SaveInferenceNet(const Net& net, const ImportOptions& options, CaffeWeights weights,
+                      const std::string& prefix, std::vector<std::string>* notes);
+
+}  // namespace coracle::caffe

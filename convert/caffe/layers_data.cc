@@ -1,0 +1,147 @@
+// Layers that bring data into a net. The model text only says what is fed; the source and what
+// becomes of its images (transform_param) belong to a job.
+
+#include <coracle/convert/caffe/data.h>
+#include <coracle/convert/caffe/net_writer.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+namespace coracle::caffe {
+namespace {
+
+using proto::caffe::FillerParameter;
+
+// Tops of a layer that reads images and a label for each.
+void FeedImages(const Layer& layer, NetWriter& net) {
+  net.RequireBottoms(layer, 0, 0);
+  if (layer.def.top_size() < 1 || layer.def.top_size() > 2)
+    layer.Fail({"top"}, fmt::format("it takes 1 or 2 tops, got {}", layer.def.top_size()));
+  net.net().sources.push_back(&layer);
+  const std::string& data = layer.def.top(0);
+  const auto given = net.options().shapes.find(data);
+  std::string note;
+  const Dims dims = given != net.options().shapes.end() ? given->second : ImageDims(layer, &note);
+  if (!note.empty() && given == net.options().shapes.end()) net.net().notes.push_back(note);
+  Dims batch = {-1};
+  batch.insert(batch.end(), dims.begin(), dims.end());
+  net.Feed(layer, 0, batch);
+  if (layer.def.top_size() < 2) return;
+  const std::string& label = layer.def.top(1);
+  if (!net.IsRead(label)) return;
+  const auto shape = net.options().shapes.find(label);
+  Dims label_dims = {-1};
+  if (shape != net.options().shapes.end())
+    label_dims.insert(label_dims.end(), shape->second.begin(), shape->second.end());
+  net.Feed(layer, 1, label_dims, net.IsClassLabel(label));
+}
+
+// HDF5Data: any tops, whose dims only the file has.
+void FeedArrays(const Layer& layer, NetWriter& net) {
+  net.net().sources.push_back(&layer);
+  for (int i = 0; i < layer.def.top_size(); ++i) {
+    const std::string& top = layer.def.top(i);
+    const auto given = net.options().shapes.find(top);
+    const bool label = net.IsClassLabel(top);
+    if (given == net.options().shapes.end() && !label) {
+      layer.Fail({"top"}, fmt::format("the dims of {0} are in its files, which are not read; give "
+                                      "them: --shape={0}:1x28x28",
+                                      PrintableLine(top)));
+    }
+    Dims dims = {-1};
+    if (given != net.options().shapes.end())
+      dims.insert(dims.end(), given->second.begin(), given->second.end());
+    net.Feed(layer, i, dims, label);
+  }
+}
+
+void FeedInput(const Layer& layer, NetWriter& net) {
+  const auto& param = layer.def.input_param();
+  if (param.shape_size() > 1 && param.shape_size() != layer.def.top_size()) {
+    layer.Fail({"input_param"},
+               fmt::format("{} shapes for {} tops", param.shape_size(), layer.def.top_size()));
+  }
+  for (int i = 0; i < layer.def.top_size(); ++i) {
+    const std::string& top = layer.def.top(i);
+    Dims dims;
+    const auto given = net.options().shapes.find(top);
+    if (given != net.options().shapes.end()) {
+      dims.push_back(-1);
+      dims.insert(dims.end(), given->second.begin(), given->second.end());
+    } else if (param.shape_size() > 0) {
+      const auto& shape = param.shape(param.shape_size() > 1 ? i : 0);
+      dims.assign(shape.dim().begin(), shape.dim().end());
+    } else {
+      layer.Fail({"input_param"}, fmt::format("it has no shape; give one: --shape={}:3x224x224",
+                                              PrintableLine(top)));
+    }
+    if (dims.size() > 8) layer.Fail({"input_param"}, "a shape has 8 dims at most");
+    for (const int64_t dim : dims)
+      if (dim == 0 || dim < -1) layer.Fail({"input_param"}, fmt::format("a dim of {}", dim));
+    if (!dims.empty()) dims.front() = -1;  // any batch
+    net.Feed(layer, i, dims, net.IsClassLabel(top));
+  }
+}
+
+void FeedMemory(const Layer& layer, NetWriter& net) {
+  const auto& param = layer.def.memory_data_param();
+  net.net().sources.push_back(&layer);
+  if (layer.def.top_size() < 1) layer.Fail({"top"}, "it needs a top");
+  if (param.channels() == 0 || param.height() == 0 || param.width() == 0)
+    layer.Fail({"memory_data_param"}, "channels, height and width must be positive");
+  net.Feed(layer, 0, {-1, param.channels(), param.height(), param.width()});
+  if (layer.def.top_size() > 1 && net.IsRead(layer.def.top(1)))
+    net.Feed(layer, 1, {-1}, net.IsClassLabel(layer.def.top(1)));
+}
+
+// Values that the net itself makes: a constant, or new random numbers at every run.
+void MakeDummy(const Layer& layer, NetWriter& net) {
+  const auto& param = layer.def.dummy_data_param();
+  const int tops = layer.def.top_size();
+  for (int i = 0; i < tops; ++i) {
+    Dims dims;
+    const auto pick = [&](const auto& values) -> int64_t {
+      if (values.empty()) layer.Fail({"dummy_data_param"}, "it has no shape");
+      return values.Get(values.size() > i ? i : 0);
+    };
+    if (param.shape_size() > 0) {
+      const auto& shape = param.shape(param.shape_size() > i ? i : 0);
+      dims.assign(shape.dim().begin(), shape.dim().end());
+    } else {
+      dims = {pick(param.num()), pick(param.channels()), pick(param.height()), pick(param.width())};
+    }
+    for (const int64_t dim : dims)
+      if (dim < 1 || dim > INT32_MAX)
+        layer.Fail({"dummy_data_param"}, fmt::format("a dim of {}", dim));
+    FillerParameter filler;
+    if (param.data_filler_size() > 0)
+      filler = param.data_filler(param.data_filler_size() > i ? i : 0);
+    const std::string& type = filler.type();
+    Entry entry(type == "constant"  ? "fill_constant"
+                : type == "uniform" ? "uniform_random"
+                                    : "gaussian_random");
+    entry.Field("shape", ListText(dims));
+    if (type == "constant") {
+      entry.Float("value", filler.value());
+    } else if (type == "uniform") {
+      entry.Float("min", filler.min()).Float("max", filler.max());
+    } else if (type == "gaussian") {
+      entry.Float("mean", filler.mean()).Float("std", filler.std());
+    } else {
+      layer.Fail(
+          {"dummy_data_param", "data_filler"},
+          fmt::format("data of the filler {} is not made here: constant, uniform or gaussian",
+                      Quote(type)));
+    }
+    entry.Text("output", net.Out(layer, i, dims));
+    net.Add(entry);
+  }
+}
+
+}  // namespace
+
+LayerTable DataLayers() {
+  return {{"Data", FeedImages}, {"ImageData", FeedImages},  {"HDF5Data", FeedArrays},
+          {"Input", FeedInput}, {"MemoryData", FeedMemory}, {"DummyData", MakeDummy}};
+}
+
+}  // namespace coracle::caffe

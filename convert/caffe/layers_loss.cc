@@ -1,0 +1,319 @@
+// Losses and accuracy. Each loss becomes one number, as in Caffe; its weight (loss_weight) enters
+// the objective alone.
+
+#include <coracle/convert/caffe/net_writer.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace coracle::caffe {
+namespace {
+
+using proto::caffe::LossParameter;
+
+// Adds the entry that makes the top of a loss, and the loss to the objective.
+void AddLossResult(const Layer& layer, NetWriter& net, Entry entry, const Dims& dims = {1}) {
+  const std::string out = net.Out(layer, 0, dims);
+  net.Add(entry.Text("output", out));
+  net.AddLoss(layer, 0, out, 1);
+}
+
+LossParameter::NormalizationMode ModeOf(const LossParameter& p,
+                                        LossParameter::NormalizationMode otherwise) {
+  if (p.has_normalization()) return p.normalization();
+  if (p.has_normalize()) return p.normalize() ? LossParameter::VALID : LossParameter::BATCH_SIZE;
+  return otherwise;
+}
+
+// Classes in a variable of the scores' rank, with 1 for their dim `axis`.
+std::string LabelVar(const Layer& layer, NetWriter& net, const Blob& scores, const Blob& label,
+                     int64_t axis) {
+  std::string var = label.var;
+  if (!label.is_label) {  // Caffe's classes are floats
+    Entry cast("cast");
+    var = net.Step(layer, cast.Text("input", var).Field("dtype", "INT64"), "label");
+  }
+  const size_t rank = scores.dims.size();
+  Dims wanted = scores.dims;
+  wanted[static_cast<size_t>(axis)] = 1;
+  // The variable of [N] classes is [N, 1].
+  const size_t label_rank = label.is_label && label.dims.size() == 1 ? 2 : label.dims.size();
+  if (label_rank == rank && (rank == 2 || label.dims == wanted)) return var;
+  if (NumelOf(label.dims, 1) >= 0 && NumelOf(wanted, 1) >= 0 && label.dims.size() > 1 &&
+      NumelOf(label.dims, 1) != NumelOf(wanted, 1)) {
+    layer.Fail({"bottom"}, fmt::format("labels of the dims {} for scores of {}", ToText(label.dims),
+                                       ToText(scores.dims)));
+  }
+  Dims shape = wanted;
+  size_t open = 0;
+  for (size_t i = 1; i < shape.size(); ++i) open += shape[i] < 0;
+  if (open > 0) layer.Fail("the dims of its scores must be known");
+  if (shape[0] < 0) shape[0] = axis == 0 ? 1 : -1;
+  Entry entry("reshape");
+  return net.Step(layer, entry.Text("input", var).Field("shape", ListText(shape)), "classes");
+}
+
+// The sum of `each` over the number of labels that are not ignored, at least 1. `mask`: what stands
+// at ignored labels is not 0 and must not count.
+Entry MeanOfValid(const Layer& layer, NetWriter& net, const std::string& each,
+                  const std::string& label, const char* label_dtype, int64_t ignored,
+                  bool mask = false) {
+  Entry constant("fill_constant");
+  constant.Field("shape", "[1]").Float("value", static_cast<float>(ignored));
+  const std::string skip = net.Step(layer, constant.Field("dtype", label_dtype), "ignored");
+  const std::string counts =
+      net.Step(layer, Entry("not_equal").Text("x", label).Text("y", skip), "counts");
+  const std::string ones =
+      net.Step(layer, Entry("cast").Text("input", counts).Field("dtype", "FP32"), "ones");
+  const std::string number = net.Step(layer, Entry("reduce_sum").Text("input", ones), "valid");
+  const std::string divisor = net.Step(
+      layer, Entry("clip").Text("input", number).Float("min", 1).Float("max", 3e38f), "divisor");
+  const std::string counted =
+      mask ? net.Step(layer, Entry("elementwise_mul").Text("x", each).Text("y", ones), "counted")
+           : each;
+  const std::string sum = net.Step(layer, Entry("reduce_sum").Text("input", counted), "sum");
+  return Entry("elementwise_div").Text("x", sum).Text("y", divisor);
+}
+
+// sum(each) / normalizer, where `each` has `per_sample` elements for each sample.
+Entry Normalized(const Layer& layer, NetWriter& net, const std::string& each, int64_t per_sample,
+                 LossParameter::NormalizationMode mode, const std::string& label,
+                 const char* label_dtype) {
+  const LossParameter& p = layer.def.loss_param();
+  if (mode == LossParameter::VALID && p.has_ignore_label())
+    return MeanOfValid(layer, net, each, label, label_dtype, p.ignore_label());
+  if (mode == LossParameter::NONE) return Entry("reduce_sum").Text("input", each);
+  if (mode != LossParameter::BATCH_SIZE || per_sample == 1)
+    return Entry("mean").Text("input", each);
+  if (per_sample < 1) layer.Fail("the dims of its bottoms must be known");
+  const std::string mean = net.Step(layer, Entry("mean").Text("input", each), "mean");
+  return Entry("scale").Text("input", mean).Float("scale", static_cast<float>(per_sample));
+}
+
+void RequireTop(const Layer& layer) {
+  if (layer.def.top_size() < 1) layer.Fail({"top"}, "it needs a top");
+}
+
+void WriteSoftmaxWithLoss(const Layer& layer, NetWriter& net) {
+  RequireTop(layer);
+  net.RequireBottoms(layer, 2, 2);
+  const LossParameter& p = layer.def.loss_param();
+  const Blob scores = net.In(layer), label = net.In(layer, 1);
+  const int64_t axis = AxisOf(layer, layer.def.softmax_param().axis(), scores.dims.size());
+  const std::string classes = LabelVar(layer, net, scores, label, axis);
+  Entry entry("softmax_with_cross_entropy");
+  entry.Text("logits", scores.var).Text("label", classes);
+  if (p.has_ignore_label()) entry.Int("ignore_index", p.ignore_label());
+  if (axis + 1 != static_cast<int64_t>(scores.dims.size())) entry.Int("axis", axis);
+  if (layer.def.top_size() > 1) entry.Text("softmax_output", net.Out(layer, 1, scores.dims));
+  const std::string each = net.Step(layer, entry, "each");
+  Dims rest = scores.dims;
+  rest[static_cast<size_t>(axis)] = 1;
+  const auto mode = ModeOf(p, LossParameter::VALID);
+  AddLossResult(layer, net, Normalized(layer, net, each, NumelOf(rest, 1), mode, classes, "INT64"));
+  net.net().scores.push_back(scores.var);
+}
+
+void WriteSigmoidCrossEntropy(const Layer& layer, NetWriter& net) {
+  RequireTop(layer);
+  net.RequireBottoms(layer, 2, 2);
+  const LossParameter& p = layer.def.loss_param();
+  const Blob scores = net.In(layer), label = net.In(layer, 1);
+  std::string target = label.var;
+  if (NumelOf(scores.dims, 1) == 1 && label.dims.size() != scores.dims.size()) {
+    // [N] numbers for [N, 1] scores
+    Entry shape("reshape");
+    Dims dims = scores.dims;
+    target = net.Step(layer, shape.Text("input", target).Field("shape", ListText(dims)), "target");
+  } else if (label.dims != scores.dims) {
+    layer.Fail({"bottom"}, fmt::format("its bottoms must have the same dims, got {} and {}",
+                                       ToText(scores.dims), ToText(label.dims)));
+  }
+  Entry entry("sigmoid_cross_entropy_with_logits");
+  entry.Text("input", scores.var).Text("label", target);
+  if (p.has_ignore_label()) entry.Int("ignore_index", p.ignore_label());
+  const std::string each = net.Step(layer, entry, "each");
+  const auto mode = ModeOf(p, LossParameter::BATCH_SIZE);
+  AddLossResult(layer, net,
+                Normalized(layer, net, each, NumelOf(scores.dims, 1), mode, target, "FP32"));
+}
+
+// sum of (a - b)^2 / (2 N)
+void WriteEuclideanLoss(const Layer& layer, NetWriter& net) {
+  RequireTop(layer);
+  net.RequireBottoms(layer, 2, 2);
+  const Blob a = net.In(layer), b = net.In(layer, 1);
+  const int64_t size = NumelOf(a.dims, 1);
+  if (size < 1) layer.Fail("the dims of its bottoms must be known");
+  if (NumelOf(b.dims, 1) != size) {
+    layer.Fail({"bottom"}, fmt::format("its bottoms must have the same dims, got {} and {}",
+                                       ToText(a.dims), ToText(b.dims)));
+  }
+  std::string target = b.var;
+  if (a.dims != b.dims) {
+    Entry shape("reshape");
+    target =
+        net.Step(layer, shape.Text("input", target).Field("shape", ListText(a.dims)), "target");
+  }
+  Entry cost("square_error_cost");
+  const std::string each = net.Step(layer, cost.Text("input", a.var).Text("label", target), "each");
+  const std::string mean = net.Step(layer, Entry("mean").Text("input", each), "mean");
+  Entry scale("scale");
+  AddLossResult(layer, net, scale.Text("input", mean).Float("scale", static_cast<float>(size) / 2));
+}
+
+// sum over classes of max(0, 1 - t x) (or of its square) / N, t being 1 at the label and -1
+// elsewhere
+void WriteHingeLoss(const Layer& layer, NetWriter& net) {
+  RequireTop(layer);
+  net.RequireBottoms(layer, 2, 2);
+  const Blob scores = net.In(layer), label = net.In(layer, 1);
+  const int64_t classes = NumelOf(scores.dims, 1);
+  if (classes < 1 || classes > INT32_MAX) layer.Fail("the dims of its scores must be known");
+  std::string x = scores.var;
+  Blob flat = scores;
+  if (scores.dims.size() != 2) {
+    x = net.Step(layer, Entry("flatten").Text("input", x), "flat");
+    flat.dims = {scores.dims[0], classes};
+  }
+  const std::string ids = LabelVar(layer, net, flat, label, 1);
+  Entry hot("one_hot");
+  const std::string column =
+      net.Step(layer, Entry("reshape").Text("input", ids).Field("shape", "[-1]"), "ids");
+  const std::string one = net.Step(layer, hot.Text("input", column).Int("depth", classes), "hot");
+  Entry sign("scale");  // -t
+  sign.Text("input", one).Float("scale", -2).Float("bias", 1);
+  const std::string minus = net.Step(layer, sign, "minus_t");
+  const std::string product =
+      net.Step(layer, Entry("elementwise_mul").Text("x", x).Text("y", minus), "product");
+  Entry margin("scale");
+  margin.Text("input", product).Float("bias", 1);
+  std::string each = net.Step(layer, margin.Text("act", "relu"), "each");
+  if (layer.def.hinge_loss_param().norm() == proto::caffe::HingeLossParameter::L2)
+    each = net.Step(layer, Entry("square").Text("input", each), "square");
+  const std::string mean = net.Step(layer, Entry("mean").Text("input", each), "mean");
+  AddLossResult(layer, net,
+                Entry("scale").Text("input", mean).Float("scale", static_cast<float>(classes)));
+}
+
+// -log(max(p, 1e-20)) of the label's probability, the mean over the batch
+void WriteMultinomialLoss(const Layer& layer, NetWriter& net) {
+  RequireTop(layer);
+  net.RequireBottoms(layer, 2, 2);
+  const Blob p = net.In(layer), label = net.In(layer, 1);
+  if (p.dims.size() != 2) layer.Fail("its probabilities must be [N, classes]");
+  const std::string classes = LabelVar(layer, net, p, label, 1);
+  Entry clip("clip");
+  const std::string safe =
+      net.Step(layer, clip.Text("input", p.var).Float("min", 1e-20f).Float("max", 3e38f), "safe");
+  Entry entry("cross_entropy");
+  const std::string each =
+      net.Step(layer, entry.Text("input", safe).Text("label", classes), "each");
+  AddLossResult(layer, net, Entry("mean").Text("input", each));
+}
+
+// The mean of y d^2 + (1 - y) max(margin - d, 0)^2 over 2, d being the distance of two rows; the
+// legacy version has margin - d^2 without the square.
+void WriteContrastiveLoss(const Layer& layer, NetWriter& net) {
+  RequireTop(layer);
+  net.RequireBottoms(layer, 3, 3);
+  const auto& p = layer.def.contrastive_loss_param();
+  const Blob a = net.In(layer), b = net.In(layer, 1), similar = net.In(layer, 2);
+  if (a.dims.size() < 2 || a.dims != b.dims)
+    layer.Fail({"bottom"}, "its first two bottoms must have the same dims [N, C]");
+  const auto step = [&](Entry entry, const char* name) { return net.Step(layer, entry, name); };
+  const std::string difference =
+      step(Entry("elementwise_sub").Text("x", a.var).Text("y", b.var), "difference");
+  const std::string square = step(Entry("square").Text("input", difference), "square");
+  Dims over;
+  for (size_t i = 1; i < a.dims.size(); ++i) over.push_back(static_cast<int64_t>(i));
+  const std::string distance =
+      step(Entry("reduce_sum").Text("input", square).Field("dim", ListText(over)), "d_squared");
+  const std::string y =
+      step(Entry("reshape").Text("input", similar.var).Field("shape", "[-1]"), "y");
+  const std::string other =
+      step(Entry("scale").Text("input", y).Float("scale", -1).Float("bias", 1), "one_minus_y");
+  std::string gap;
+  Entry hinge("scale");
+  if (p.legacy_version()) {
+    gap = step(hinge.Text("input", distance)
+                   .Float("scale", -1)
+                   .Float("bias", p.margin())
+                   .Text("act", "relu"),
+               "gap");
+  } else {  // the root of 0 has no gradient
+    const std::string safe = step(
+        Entry("clip").Text("input", distance).Float("min", 1e-12f).Float("max", 3e38f), "safe");
+    const std::string root = step(Entry("sqrt").Text("input", safe), "d");
+    const std::string positive = step(
+        hinge.Text("input", root).Float("scale", -1).Float("bias", p.margin()).Text("act", "relu"),
+        "margin_minus_d");
+    gap = step(Entry("square").Text("input", positive), "gap");
+  }
+  const std::string near = step(Entry("elementwise_mul").Text("x", y).Text("y", distance), "near");
+  const std::string far = step(Entry("elementwise_mul").Text("x", other).Text("y", gap), "far");
+  const std::string each = step(Entry("elementwise_add").Text("x", near).Text("y", far), "each");
+  const std::string mean = step(Entry("mean").Text("input", each), "mean");
+  AddLossResult(layer, net, Entry("scale").Text("input", mean).Float("scale", 0.5f));
+}
+
+// The share of places whose label is the largest score, those with ignore_label left out.
+void WriteMaskedAccuracy(const Layer& layer, NetWriter& net, const Blob& scores,
+                         const std::string& classes, int64_t axis) {
+  const auto& p = layer.def.accuracy_param();
+  if (p.top_k() != 1)
+    layer.Fail({"accuracy_param", "top_k"}, "top_k stands with [N, classes] without ignore_label");
+  const auto step = [&](Entry entry, const char* name) { return net.Step(layer, entry, name); };
+  const std::string best = step(
+      Entry("arg_max").Text("input", scores.var).Int("axis", axis).Bool("keepdims", true), "best");
+  const std::string hit = step(Entry("equal").Text("x", best).Text("y", classes), "hit");
+  const std::string right = step(Entry("cast").Text("input", hit).Field("dtype", "FP32"), "right");
+  Entry result = p.has_ignore_label()
+                     ? MeanOfValid(layer, net, right, classes, "INT64", p.ignore_label(), true)
+                     : Entry("mean").Text("input", right);
+  net.Add(result.Text("output", net.Out(layer, 0, {1})));
+}
+
+void WriteAccuracy(const Layer& layer, NetWriter& net) {
+  const auto& p = layer.def.accuracy_param();
+  net.RequireBottoms(layer, 2, 2);
+  if (layer.def.top_size() != 1)
+    layer.Fail({"top"}, "a second top, the accuracy of each class, is not converted");
+  const Blob scores = net.In(layer), label = net.In(layer, 1);
+  const int64_t axis = AxisOf(layer, p.axis(), scores.dims.size());
+  if (p.top_k() < 1 || p.top_k() > INT32_MAX)
+    layer.Fail({"accuracy_param", "top_k"}, "top_k must be positive");
+  // [N, C, 1, 1] counts as [N, C].
+  const int64_t classes = scores.dims[static_cast<size_t>(axis)];
+  const bool flat =
+      axis == 1 && !p.has_ignore_label() && classes > 0 && NumelOf(scores.dims, 1) == classes;
+  if (flat) {
+    Blob rows = scores;
+    if (rows.dims.size() > 2) {
+      rows.var = net.Step(layer, Entry("flatten").Text("input", scores.var), "flat");
+      rows.dims = {scores.dims[0], classes};
+    }
+    Entry entry("accuracy");
+    entry.Text("input", rows.var).Text("label", LabelVar(layer, net, rows, label, 1));
+    if (p.top_k() != 1) entry.Int("k", p.top_k());
+    net.Add(entry.Text("output", net.Out(layer, 0, {1})));
+  } else {
+    WriteMaskedAccuracy(layer, net, scores, LabelVar(layer, net, scores, label, axis), axis);
+  }
+  net.net().metrics.push_back(net.Top(layer, 0).var);
+}
+
+}  // namespace
+
+LayerTable LossLayers() {
+  return {{"Accuracy", WriteAccuracy},
+          {"ContrastiveLoss", WriteContrastiveLoss},
+          {"EuclideanLoss", WriteEuclideanLoss},
+          {"HingeLoss", WriteHingeLoss},
+          {"MultinomialLogisticLoss", WriteMultinomialLoss},
+          {"SigmoidCrossEntropyLoss", WriteSigmoidCrossEntropy},
+          {"SoftmaxWithLoss", WriteSoftmaxWithLoss}};
+}
+
+}  // namespace coracle::caffe

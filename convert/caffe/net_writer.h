@@ -1,0 +1,176 @@
+#pragma once
+// NetWriter turns the layers that a Caffe net has in one state into entries of model text. What a
+// type of layer becomes stands in the files layers_*.cc, a function for each type.
+
+#include <coracle/convert/caffe/entry.h>
+#include <coracle/convert/caffe/text.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace coracle::caffe {
+
+using Dims = std::vector<int64_t>;  // -1: not known
+
+int64_t NumelOf(const Dims& dims, size_t begin = 0, size_t end = SIZE_MAX);  // -1: not known
+std::string ToText(const Dims& dims);                                        // "[-1, 3, 227, 227]"
+
+struct Blob {
+  std::string var;  // of the model text
+  Dims dims;        // Caffe's
+  // Classes: an int64 variable [N, 1] for Caffe's floats [N], or one of Caffe's own dims.
+  bool is_label = false;
+};
+
+// A parameter of the model text and the blob of a .caffemodel that it starts with.
+struct ParamSource {
+  enum class Layout {
+    kSame,
+    kTransposed,  // [outputs, inputs] there, [inputs, outputs] here
+    kScaledSum,   // a sum, to be divided by the last blob of its layer (BatchNorm's statistics)
+  };
+  std::string var;
+  std::string layer;
+  int blob = 0;
+  Dims dims;  // Caffe's
+  Layout layout = Layout::kSame;
+  std::string where;
+  bool operator==(const ParamSource& other) const { return var == other.var; }
+};
+
+struct LossTerm {
+  std::string var;
+  float weight = 1;
+};
+
+// What one state of a net becomes.
+struct WrittenNet {
+  std::vector<std::string> data;     // entries of what is fed
+  std::vector<std::string> entries;  // and the layers
+  std::vector<ParamSource> params;
+  std::vector<LossTerm> losses;
+  std::vector<std::string> metrics;   // variables of Accuracy layers
+  std::vector<std::string> inputs;    // the names of `data`
+  std::vector<std::string> labels;    // those of them that are classes
+  std::vector<std::string> outputs;   // what no layer reads, losses and metrics apart
+  std::vector<std::string> scores;    // what the classifying losses read: logits, for use
+  std::vector<const Layer*> sources;  // the data layers
+  std::vector<std::string> notes;     // for the user: what is not quite as in Caffe
+};
+
+struct WriterOptions {
+  // Dims of fed blobs without the batch, by their names, where the text does not have them.
+  std::map<std::string, Dims> shapes = {};
+  bool test = false;     // the phase
+  bool trained = false;  // the net has a loss: fillers matter
+};
+
+class NetWriter {
+ public:
+  // `layers` are those of one state; `all` those of every state.
+  NetWriter(const std::vector<Layer>& layers, const std::vector<Layer>& all, WriterOptions options);
+
+  WrittenNet Write();
+
+  // --- for the functions of layers_*.cc ---
+  const WriterOptions& options() const { return options_; }
+  size_t index() const { return at_; }  // of the layer that is being written
+
+  // The bottom that a layer reads; throws if nothing makes it.
+  const Blob& In(const Layer& layer, int bottom = 0) const;
+  // A bottom whose dims from 1 on must be known.
+  const Blob& KnownIn(const Layer& layer, int bottom = 0) const;
+  void RequireBottoms(const Layer& layer, int least, int most) const;
+
+  // A top that is fed: a data entry. Its first dim becomes -1.
+  void Feed(const Layer& layer, int top, const Dims& dims, bool is_label = false);
+  // The name of a top, which is the blob's unless a later layer writes it in place; then the blob's
+  // name with the layer's behind it. Sets the blob.
+  std::string Out(const Layer& layer, int top, const Dims& dims, bool is_label = false);
+  // A top that the layer has made.
+  const Blob& Top(const Layer& layer, int top) const { return blobs_.at(layer.def.top(top)); }
+  // A variable that Caffe does not have.
+  std::string Temp(const Layer& layer, const std::string& suffix);
+
+  // Adds an entry whose result is that top. An activation that the next layers apply to it in place
+  // is made its `act`.
+  void AddResult(const Layer& layer, Entry entry, const Dims& dims) {
+    AddResultOf(layer, layer, std::move(entry), dims);
+  }
+  // The same where the entry stands for all layers from `layer` to `last`.
+  void AddResultOf(const Layer& layer, const Layer& last, Entry entry, const Dims& dims);
+  void Add(const Entry& entry) { net_.entries.push_back(entry.Layer()); }
+  void AddOp(const Entry& entry) { net_.entries.push_back(entry.Layer("layer { op", "}")); }
+  // One unary or binary layer into a temporary, whose name is returned.
+  std::string Step(const Layer& layer, Entry entry, const std::string& suffix);
+
+  // The next layer that reads the top, if it alone does; nullptr otherwise.
+  const Layer* OnlyReader(const std::string& blob) const;
+  void MarkWritten(const Layer& layer);  // a layer that another entry stands for
+
+  struct ParamWish {
+    int blob = 0;     // number in the layer
+    Dims dims = {};   // Caffe's
+    std::string var;  // name in the model text, unless the layer shares it
+    ParamSource::Layout layout = ParamSource::Layout::kSame;
+    const proto::caffe::FillerParameter* filler = nullptr;
+    // Without filler; absent: 0 in a net with a loss, else left to the weights file.
+    std::optional<float> constant = std::nullopt;
+    float model_default = 0;  // what the model text's layer starts with when nothing is said; a nan
+                              // for random values
+  };
+  // The text of `param { ... }` for it, and the parameter on the list.
+  std::string Param(const Layer& layer, const ParamWish& wish);
+  // The same as an entry `parameter`; returns its name.
+  std::string Parameter(const Layer& layer, const ParamWish& wish);
+  void AddParam(ParamSource source) { net_.params.push_back(std::move(source)); }
+
+  // A top's part of the objective.
+  void AddLoss(const Layer& layer, int top, const std::string& var, float default_weight);
+  WrittenNet& net() { return net_; }
+
+  bool IsClassLabel(const std::string& blob) const;
+  bool IsRead(const std::string& blob) const;  // by any layer of the state
+
+ private:
+  bool IsFinal(size_t layer, const std::string& blob) const;
+  std::string FusedActivation(const Layer& layer, const std::string& blob, const Layer** end);
+  void CheckDims(const Layer& layer, const Dims& dims) const;
+  void WriteOutputs();
+
+  std::vector<Layer> layers_;
+  std::vector<Layer> all_;
+  WriterOptions options_;
+  WrittenNet net_;
+  std::map<std::string, Blob> blobs_;
+  std::set<std::string> taken_;  // names of variables
+  std::set<std::string> fed_;    // blobs of data layers
+  std::vector<bool> written_;
+  size_t at_ = 0;
+};
+
+// How a parameter starts: `xavier { fan_in: 25 fan_out: 25 }`. Throws for a filler without a
+// counterpart. `dims` are Caffe's.
+std::string InitializerText(const Layer& layer, const proto::caffe::FillerParameter& filler,
+                            const Dims& dims);
+
+using LayerFunction = void (*)(const Layer& layer, NetWriter& net);
+using LayerTable = std::vector<std::pair<const char*, LayerFunction>>;
+// The types of layers by families.
+LayerTable DataLayers();
+LayerTable VisionLayers();
+LayerTable ParameterLayers();
+LayerTable ElementLayers();
+LayerTable ShapeLayers();
+LayerTable LossLayers();
+
+// An axis of a tensor of that rank, from 0.
+int64_t AxisOf(const Layer& layer, int64_t axis, size_t rank);
+
+}  // namespace coracle::caffe

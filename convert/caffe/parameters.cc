@@ -1,0 +1,151 @@
+// A .caffemodel's blobs as the parameters of a converted net.
+
+#include <coracle/convert/caffe/import.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/layers/layer.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle::caffe {
+namespace {
+
+// Old files have four dims always, with ones in front.
+Dims WithoutLeadingOnes(Dims dims) {
+  size_t ones = 0;
+  while (ones < dims.size() && dims[ones] == 1) ++ones;
+  return Dims(dims.begin() + static_cast<ptrdiff_t>(ones), dims.end());
+}
+
+Tensor Transposed(const Tensor& from) {
+  const int64_t rows = from.shape()[0], columns = from.shape()[1];
+  Tensor to(DType::kFloat32, {columns, rows});
+  const float* in = from.data<float>();
+  float* out = to.data<float>();
+  constexpr int64_t kBlock = 64;  // both sides stay in the cache
+  for (int64_t i0 = 0; i0 < rows; i0 += kBlock) {
+    for (int64_t j0 = 0; j0 < columns; j0 += kBlock) {
+      for (int64_t i = i0; i < std::min(rows, i0 + kBlock); ++i)
+        for (int64_t j = j0; j < std::min(columns, j0 + kBlock); ++j)
+          out[j * rows + i] = in[i * columns + j];
+    }
+  }
+  return to;
+}
+
+// BatchNorm keeps sums; the blob behind them is what they are divided by. Of 0 Caffe makes zeros.
+void Divide(const Tensor& divisor, const ParamSource& param, Tensor* values) {
+  if (divisor.numel() != 1)
+    ThrowInvalid(fmt::format("layer {}: blob 2 must be one number", Quote(param.layer)));
+  const float by = divisor.data<float>()[0];
+  for (float& value : values->span<float>()) value = by == 0 ? 0 : value / by;
+}
+
+void CheckDims(const std::string& source, const ParamSource& param, const Tensor& blob) {
+  const Dims dims = blob.shape().ToVector();
+  if (WithoutLeadingOnes(dims) == WithoutLeadingOnes(param.dims)) return;
+  ThrowInvalid(fmt::format("{}: layer {}, blob {}: its shape is {}, and {} needs {}",
+                           PrintableLine(source), Quote(param.layer), param.blob, ToText(dims),
+                           param.where, ToText(param.dims)));
+}
+
+Tensor ValueOf(const ParamSource& param, const std::string& source, std::vector<Tensor>& blobs) {
+  Tensor blob = std::move(blobs[static_cast<size_t>(param.blob)]);
+  CheckDims(source, param, blob);
+  if (param.layout == ParamSource::Layout::kScaledSum) {
+    if (blobs.size() < 3) {
+      ThrowInvalid(fmt::format("{}: layer {}: BatchNorm has three blobs, got {}",
+                               PrintableLine(source), Quote(param.layer), blobs.size()));
+    }
+    Divide(blobs[2], param, &blob);
+  }
+  const Dims own = param.dims.empty() ? Dims{1} : param.dims;
+  blob = blob.Reshaped(Shape(own));
+  return param.layout == ParamSource::Layout::kTransposed ? Transposed(blob) : blob;
+}
+
+}  // namespace
+
+NamedTensors ParameterValues(const std::vector<ParamSource>& params, CaffeWeights& weights,
+                             std::vector<std::string>* missing, std::vector<std::string>* notes) {
+  NamedTensors values;
+  std::vector<std::string> used;
+  for (const ParamSource& param : params) {
+    const auto layer = weights.layers.find(param.layer);
+    if (layer == weights.layers.end()) {
+      std::vector<std::string> names;
+      for (const auto& entry : weights.layers) names.push_back(entry.first);
+      missing->push_back(fmt::format("{}{}", param.var, DidYouMean(param.layer, names)));
+      continue;
+    }
+    if (param.blob >= static_cast<int>(layer->second.size())) {
+      ThrowInvalid(fmt::format("{}: layer {} has {} blobs, and {} needs blob {}",
+                               PrintableLine(weights.source), Quote(param.layer),
+                               layer->second.size(), param.where, param.blob));
+    }
+    used.push_back(param.layer);
+    values.push_back({param.var, ValueOf(param, weights.source, layer->second)});
+  }
+  std::vector<std::string> unused;
+  for (const auto& entry : weights.layers)
+    if (std::find(used.begin(), used.end(), entry.first) == used.end())
+      unused.push_back(Quote(entry.first));
+  if (!unused.empty()) {
+    const size_t shown = std::min<size_t>(unused.size(), 8);
+    const std::vector<std::string> first(unused.begin(),
+                                         unused.begin() + static_cast<ptrdiff_t>(shown));
+    notes->push_back(fmt::format(
+        "{}: layers that the net does not have are left out: {}{}", PrintableLine(weights.source),
+        Join(first, ", "),
+        unused.size() > shown ? fmt::format(" and {} more", unused.size() - shown) : ""));
+  }
+  return values;
+}
+
+void SaveInferenceNet(const Net& net, const ImportOptions& options, CaffeWeights weights,
+                      const std::string& prefix, std::vector<std::string>* notes) {
+  ImportedNet imported = ImportNet(net, options);
+  WrittenNet& test = imported.test;
+  // A net with a loss is used for its scores.
+  std::vector<std::string> fetches = test.outputs;
+  std::string more;
+  for (size_t i = 0; i < test.scores.size(); ++i) {
+    std::string name = i == 0 ? "prob" : fmt::format("prob_{}", i);
+    while (imported.text.find(Quoted(name)) != std::string::npos) name += "_";
+    more +=
+        Entry("softmax").Text("input", test.scores[i]).Text("output", name).Int("axis", 1).Layer() +
+        "\n";
+    fetches.push_back(name);
+  }
+  ModelState state;
+  state.train = false;
+  const BuiltModel model =
+      ParseModelText(imported.text + more, net.source + " (converted)", ".", DefaultOps(), state);
+  std::vector<std::string> missing;
+  Scope scope;
+  for (auto& [name, value] : ParameterValues(test.params, weights, &missing, notes))
+    scope.Set(name, std::move(value));
+  if (!missing.empty()) {
+    throw Error(
+        ErrorCode::kNotFound,
+        fmt::format("{}: it has no weights for {}{}", PrintableLine(weights.source),
+                    PrintableLine(missing.front()),
+                    missing.size() > 1 ? fmt::format(" and {} more", missing.size() - 1) : ""));
+  }
+  // Statistics of a BatchNorm without Scale have a scale of 1 and a shift of 0.
+  for (const std::string& name : PersistableNames(model.main)) {
+    if (scope.Find(name)) continue;
+    const VarDesc& var = *model.main.Root().FindVar(name);
+    const bool scale = name.ends_with(".w_0");
+    scope.Set(name, Tensor::Full<float>(var.shape(), scale ? 1.0f : 0.0f));
+  }
+  std::vector<std::string> feeds;
+  for (const std::string& input : test.inputs)
+    if (std::find(test.labels.begin(), test.labels.end(), input) == test.labels.end())
+      feeds.push_back(input);
+  if (fetches.empty()) ThrowInvalid(net.source + ": the net has no result to fetch");
+  SaveInferenceModel(prefix, feeds, fetches, model.main, scope);
+}
+
+}  // namespace coracle::caffe

@@ -1,0 +1,405 @@
+// A solver's text as a job: shared with what docs/optimizers.md says of Caffe's solvers.
+
+#include <coracle/convert/caffe/data.h>
+#include <coracle/convert/caffe/import.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+namespace coracle::caffe {
+namespace {
+
+namespace fs = std::filesystem;
+using proto::caffe::NetState;
+using proto::caffe::SolverParameter;
+
+constexpr uint64_t kMaxText = uint64_t{1} << 26;
+
+void RequireNotNegative(const SolverText& s, const char* field, double value) {
+  if (!(value >= 0) || !std::isfinite(value))
+    s.Fail(field, fmt::format("must be finite and not negative, got {}", value));
+}
+
+// `momentum { ... }`: solver types by docs/optimizers.md.
+std::string OptimizerText(const SolverText& s) {
+  const SolverParameter& p = s.def;
+  RequireNotNegative(s, "base_lr", static_cast<double>(p.base_lr()));
+  RequireNotNegative(s, "momentum", static_cast<double>(p.momentum()));
+  RequireNotNegative(s, "delta", static_cast<double>(p.delta()));
+  const std::string& type = p.type();
+  const auto make = [&](const char* kind, Entry entry) {
+    return fmt::format("{} {{ {} }}", kind, entry.Body());
+  };
+  const auto no_momentum = [&] {
+    if (p.momentum() != 0) s.Fail("momentum", "does not go with the type " + type);
+  };
+  Entry rate("");
+  rate.Float("learning_rate", p.base_lr());
+  if (type == "SGD" || type == "Nesterov") {
+    if (type == "SGD" && p.momentum() == 0) return make("sgd", rate);
+    rate.Float("momentum", p.momentum());
+    if (type == "Nesterov") rate.Bool("use_nesterov", true);
+    return make("momentum", rate.Bool("velocity_holds_rate", true));
+  }
+  if (type == "AdaGrad") {
+    no_momentum();
+    return make("adagrad", rate.Float("epsilon", p.delta()));
+  }
+  if (type == "RMSProp") {
+    no_momentum();
+    if (!(p.rms_decay() >= 0 && p.rms_decay() < 1))
+      s.Fail("rms_decay", fmt::format("must lie in [0, 1), got {}", p.rms_decay()));
+    return make("decayed_adagrad", rate.Float("decay", p.rms_decay()).Float("epsilon", p.delta()));
+  }
+  if (type == "AdaDelta")
+    return make("adadelta", rate.Float("rho", p.momentum()).Float("epsilon", p.delta()));
+  if (type == "Adam") {
+    rate.Float("beta1", p.momentum()).Float("beta2", p.momentum2());
+    return make("adam", rate.Float("epsilon", p.delta()).Bool("use_epsilon_hat", true));
+  }
+  s.Fail(
+      "type",
+      fmt::format("{}: no such solver{}", Quote(type),
+                  DidYouMean(type, {"SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"})));
+}
+
+// `inv { ... }`; "" for a fixed rate.
+std::string ScheduleText(const SolverText& s) {
+  const SolverParameter& p = s.def;
+  const std::string& policy = p.lr_policy();
+  Entry entry("");
+  const auto make = [&](const char* kind) {
+    return fmt::format("{} {{ {} }}", kind, entry.Body());
+  };
+  const auto stepsize = [&] {
+    if (p.stepsize() < 1) s.Fail("stepsize", fmt::format("must be positive, got {}", p.stepsize()));
+    return p.stepsize();
+  };
+  if (policy == "fixed") return "";
+  if (policy != "poly") RequireNotNegative(s, "gamma", static_cast<double>(p.gamma()));
+  if (policy == "step") {
+    entry.Float("gamma", p.gamma()).Int("step_size", stepsize());
+    return make("step");
+  }
+  if (policy == "exp") {
+    entry.Float("gamma", p.gamma());
+    return make("exponential");
+  }
+  if (policy == "inv") {
+    entry.Float("gamma", p.gamma()).Float("power", p.power());
+    return make("inv");
+  }
+  if (policy == "multistep") {
+    Dims steps;
+    for (int i = 0; i < p.stepvalue_size(); ++i) {
+      if (p.stepvalue(i) < 0 || (!steps.empty() && p.stepvalue(i) <= steps.back()))
+        s.Fail("stepvalue", "must ascend from 0 on");
+      steps.push_back(p.stepvalue(i));
+    }
+    entry.Float("gamma", p.gamma()).Field("milestone", ListText(steps));
+    return make("multistep");
+  }
+  if (policy == "poly") {
+    RequireNotNegative(s, "power", static_cast<double>(p.power()));
+    entry.Int("steps", p.max_iter()).Float("end", 0).Float("power", p.power());
+    return make("polynomial");
+  }
+  if (policy == "sigmoid") {
+    entry.Float("gamma", p.gamma()).Int("middle", stepsize());
+    return make("sigmoid");
+  }
+  if (policy.empty()) s.Fail("lr_policy", "is missing: fixed, step, exp, inv, multistep, ...");
+  s.Fail("lr_policy", fmt::format("{}: no such policy{}", Quote(policy),
+                                  DidYouMean(policy, {"fixed", "step", "exp", "inv", "multistep",
+                                                      "poly", "sigmoid"})));
+}
+
+std::string RegularizerText(const SolverText& s) {
+  const SolverParameter& p = s.def;
+  RequireNotNegative(s, "weight_decay", static_cast<double>(p.weight_decay()));
+  if (p.weight_decay() == 0) return "";
+  const std::string& type = p.regularization_type();
+  if (type != "L1" && type != "L2")
+    s.Fail("regularization_type", fmt::format("must be L1 or L2, got {}", Quote(type)));
+  return fmt::format("{} {{ coeff: {} }}", type == "L2" ? "l2_decay" : "l1_decay",
+                     Number(p.weight_decay()));
+}
+
+class JobWriter {
+ public:
+  JobWriter(const std::string& path, const ImportOptions& options, const std::string& weights)
+      : path_(path),
+        options_(options),
+        weights_(weights),
+        s_(ParseSolver(ReadFile(path, kMaxText), path)) {}
+
+  ImportedJob Write() {
+    const SolverParameter& p = s_.def;
+    ReadNets();
+    if (p.max_iter() < 1)
+      s_.Fail("max_iter", fmt::format("must be positive, got {}", p.max_iter()));
+    if (job_.net.loss.empty()) ThrowInvalid(train_.source + ": the net has no loss to minimise");
+    Comment();
+    Line("name: " + Quoted(JobName()));
+    WriteData();
+    Line("loss: " + Quoted(job_.net.loss));
+    WriteMetrics();
+    WriteOptimizer();
+    WriteNumbers();
+    WriteDeploy();
+    if (!weights_.empty()) Line("weights { file: " + Quoted(weights_) + " }");
+    job_.weights.assign(p.weights().begin(), p.weights().end());
+    job_.text += "model_text: \"\"\"\n" + ModelText() + "\"\"\"\n";
+    return std::move(job_);
+  }
+
+ private:
+  void Line(const std::string& line) { job_.text += line + "\n"; }
+  void Note(const std::string& note) { job_.notes.push_back(note); }
+
+  Net ReadNet(const char* field, const std::string& name, int index = -1) {
+    const std::string file = FindFile(name, path_);
+    if (file.empty()) {
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("{}: {}: there is no file {}: not from the working directory, nor "
+                              "above or beside the solver's text",
+                              s_.Where(field, index), field, Quote(name, 300)));
+    }
+    if (file != name) Note(fmt::format("{}: {}", field, file));
+    return ParseNet(ReadFile(file, kMaxText), file);
+  }
+
+  Net FromParam(const char* field, const proto::caffe::NetParameter& param, int index = -1) {
+    return UpgradeNet(param, path_, s_.Where(field, index));
+  }
+
+  // One train net, and a test net. Several test nets would need one program each.
+  void ReadNets() {
+    const SolverParameter& p = s_.def;
+    const int train_nets =
+        p.has_net() + p.has_net_param() + p.has_train_net() + p.has_train_net_param();
+    if (train_nets != 1 && !(train_nets == 2 && (p.has_train_net() || p.has_train_net_param()))) {
+      ThrowInvalid(fmt::format(
+          "{}: it must name one network for training: net, net_param, train_net or train_net_param",
+          path_));
+    }
+    train_ = p.has_train_net_param() ? FromParam("train_net_param", p.train_net_param())
+             : p.has_train_net()     ? ReadNet("train_net", p.train_net())
+             : p.has_net_param()     ? FromParam("net_param", p.net_param())
+                                     : ReadNet("net", p.net());
+    const int test_nets = p.test_net_size() + p.test_net_param_size();
+    const int sets = p.test_iter_size();
+    if (test_nets > 1 || sets > 1) {
+      s_.Fail("test_iter",
+              "of several test nets is not converted: leave one of them, and add the "
+              "others to the job as test_set");
+    }
+    if (p.train_state().stage_size() > 0)
+      options_.stages.assign(p.train_state().stage().begin(), p.train_state().stage().end());
+    test_ = test_nets == 0                ? train_
+            : p.test_net_param_size() > 0 ? FromParam("test_net_param", p.test_net_param(0), 0)
+                                          : ReadNet("test_net", p.test_net(0), 0);
+    has_test_ = sets > 0;
+    if (has_test_ && p.test_interval() < 1)
+      s_.Fail("test_interval", fmt::format("must be positive, got {}", p.test_interval()));
+    // Two texts count as one whose layers belong to one phase each.
+    Net both = train_;
+    if (test_nets > 0) {
+      both.layers = WithPhase(train_, proto::caffe::TRAIN);
+      for (Layer& layer : WithPhase(test_, proto::caffe::TEST)) both.layers.push_back(layer);
+    }
+    if (p.train_state().has_level()) both.state.set_level(p.train_state().level());
+    job_.net = ImportNet(both, options_);
+    for (const std::string& note : job_.net.notes) Note(note);
+    both_ = std::move(both);
+  }
+
+  std::vector<Layer> WithPhase(const Net& net, proto::caffe::Phase phase) const {
+    NetState state = net.state;
+    state.set_phase(phase);
+    for (const std::string& stage : options_.stages) state.add_stage(stage);
+    std::vector<Layer> layers = LayersOf(net, state);
+    for (Layer& layer : layers) {
+      layer.def.clear_exclude();
+      layer.def.clear_include();
+      layer.def.add_include()->set_phase(phase);
+    }
+    return layers;
+  }
+
+  std::string JobName() const {
+    const std::string prefix = fs::path(s_.def.snapshot_prefix()).filename().string();
+    return prefix.empty() ? fs::path(path_).stem().string() : prefix;
+  }
+
+  void Comment() {
+    Line(fmt::format("# From {}.", PrintableLine(fs::path(path_).filename().string())));
+  }
+
+  JobData DataOf(const WrittenNet& net, bool train) {
+    const std::vector<Layer>& layers = train ? train_layers_ : test_layers_;
+    std::vector<const Layer*> sources;
+    for (const Layer& layer : layers) {
+      const std::string& type = layer.def.type();
+      const bool reads = type == "Data" || type == "ImageData" || type == "HDF5Data" ||
+                         type == "MemoryData" || type == "WindowData";
+      if (reads) sources.push_back(&layer);
+    }
+    if (sources.size() != 1) {
+      ThrowInvalid(fmt::format(
+          "{}: a job reads one data source for {}, the net has {} data layers; a job text of your "
+          "own can read an .npz with a column for each",
+          net.inputs.empty() ? path_ : both_.source, train ? "training" : "tests", sources.size()));
+    }
+    return FindData(*sources.front(), train, {path_, options_.data_dir, options_.data});
+  }
+
+  void WriteData() {
+    train_layers_ = LayersOfPhase(true);
+    test_layers_ = LayersOfPhase(false);
+    JobData train = DataOf(job_.net.train, true), test;
+    Line("train { " + train.text + " }");
+    if (has_test_) {
+      test = DataOf(job_.net.test, false);
+      Line("test { " + test.text + " }");
+    }
+    for (const auto& bind : {train.bind, test.bind}) {
+      for (const auto& [column, var] : bind) {
+        if (column == var || !bound_.insert(column).second) continue;
+        Line(fmt::format("bind {{ column: {} var: {} }}", Quoted(column), Quoted(var)));
+      }
+    }
+    if (!options_.data_dir.empty()) {
+      std::error_code error;
+      const fs::path directory = fs::absolute(options_.data_dir, error);
+      Line("data_dir: " + Quoted(directory.lexically_normal().string()));
+    }
+    for (const std::string& note : {train.note, test.note}) {
+      const bool told = std::find(job_.notes.begin(), job_.notes.end(), note) != job_.notes.end();
+      if (!note.empty() && !told) Note(note);
+    }
+    for (const std::string& missing : {train.missing, test.missing})
+      if (!missing.empty()) job_.missing.push_back(missing);
+    if (train.batch_size < 1) ThrowInvalid(both_.source + ": the training data has no batch_size");
+    Line(fmt::format("batch_size: {}", train.batch_size));
+    if (test.batch_size > 0) Line(fmt::format("test_batch_size: {}", test.batch_size));
+    // Caffe reads a database in its order, again and again.
+    if (!train.shuffle) Line("shuffle: false");
+  }
+
+  std::vector<Layer> LayersOfPhase(bool train) const {
+    NetState state = both_.state;
+    state.set_phase(train ? proto::caffe::TRAIN : proto::caffe::TEST);
+    for (const std::string& stage : options_.stages) state.add_stage(stage);
+    return LayersOf(both_, state);
+  }
+
+  void WriteMetrics() {
+    std::vector<std::string> vars = job_.net.train.metrics;
+    for (const WrittenNet* net : {&job_.net.train, &job_.net.test}) {
+      vars.insert(vars.end(), net->metrics.begin(), net->metrics.end());
+      for (const LossTerm& loss : net->losses)
+        if (loss.var != job_.net.loss) vars.push_back(loss.var);
+    }
+    std::set<std::string> seen;
+    for (const std::string& var : vars) {
+      if (!seen.insert(var).second) continue;
+      Line(fmt::format("metric {{ var: {0} name: {0} }}", Quoted(var)));
+    }
+  }
+
+  void WriteOptimizer() {
+    const SolverParameter& p = s_.def;
+    Line("optimizer {");
+    Line("  " + OptimizerText(s_));
+    const std::string schedule = ScheduleText(s_), regularizer = RegularizerText(s_);
+    if (!schedule.empty()) Line("  schedule { " + schedule + " }");
+    if (!regularizer.empty()) Line("  regularizer { " + regularizer + " }");
+    if (p.clip_gradients() == 0) s_.Fail("clip_gradients", "of 0 makes every gradient 0");
+    if (p.clip_gradients() > 0) {
+      Line(fmt::format("  gradient_clip {{ by_global_norm {{ clip_norm: {} }} }}",
+                       Number(p.clip_gradients())));
+    }
+    Line("}");
+    if (p.iter_size() < 1)
+      s_.Fail("iter_size", fmt::format("must be positive, got {}", p.iter_size()));
+    if (p.iter_size() > 1) {
+      Line(fmt::format("iter_size: {}", p.iter_size()));
+      if (p.clip_gradients() > 0) Line("clip_before_average: true");
+    }
+  }
+
+  void WriteNumbers() {
+    const SolverParameter& p = s_.def;
+    Line(fmt::format("max_iter: {}", p.max_iter()));
+    if (has_test_) {
+      if (p.test_iter(0) < 1) s_.Fail("test_iter", "must be positive");
+      Line(fmt::format("test_iter: {}", p.test_iter(0)));
+      Line(fmt::format("test_interval: {}", p.test_interval()));
+      if (p.test_initialization()) Line("initial_test: true");
+    }
+    Line(fmt::format("display: {}", p.display() > 0 ? p.display() : p.max_iter()));
+    if (p.has_average_loss()) {
+      if (p.average_loss() < 1) s_.Fail("average_loss", "must be positive");
+      Line(fmt::format("average_loss: {}", p.average_loss()));
+    }
+    if (p.snapshot() < 0) s_.Fail("snapshot", "must not be negative");
+    if (p.snapshot() > 0) Line(fmt::format("snapshot_interval: {}", p.snapshot()));
+    Line("keep_snapshots: 0");
+    if (!p.snapshot_after_train()) Line("snapshot_after_train: false");
+    if (p.random_seed() >= 0) Line(fmt::format("random_seed: {}", p.random_seed()));
+    if (p.debug_info()) Line("debug_info: true");
+    if (p.has_solver_mode() && p.solver_mode() == SolverParameter::GPU)
+      Note(s_.Where("solver_mode") + ": solver_mode: GPU: it trains on the CPU");
+    if (p.snapshot_diff())
+      Note(s_.Where("snapshot_diff") + ": gradients are not in snapshots here");
+  }
+
+  // What the trained net gives for its inputs: the shares of the classes, or what nothing reads.
+  void WriteDeploy() {
+    const WrittenNet& test = job_.net.test;
+    std::vector<std::string> inputs, outputs;
+    for (const std::string& input : test.inputs) {
+      if (std::find(test.labels.begin(), test.labels.end(), input) == test.labels.end())
+        inputs.push_back(input);
+    }
+    if (inputs.size() != 1 || test.scores.empty()) return;
+    const bool taken = job_.net.text.find("\"prob\"") != std::string::npos;
+    const std::string prob = taken ? "deploy.prob" : "prob";
+    Line(fmt::format("deploy {{ input: {} output: {} stage: \"deploy\" }}", Quoted(inputs.front()),
+                     Quoted(prob)));
+    Entry softmax("softmax");
+    softmax.Text("input", test.scores.back()).Int("axis", 1).Text("output", prob);
+    deploy_ = softmax.Layer();
+    deploy_.resize(deploy_.size() - 2);
+    deploy_ += " include_if { phase: TEST stage: \"deploy\" } }\n";
+  }
+
+  std::string ModelText() const { return job_.net.text + deploy_; }
+
+  std::string path_;
+  ImportOptions options_;
+  std::string weights_;
+  SolverText s_;
+  Net train_, test_, both_;
+  bool has_test_ = false;
+  std::vector<Layer> train_layers_, test_layers_;
+  std::set<std::string> bound_;
+  std::string deploy_;
+  ImportedJob job_;
+};
+
+}  // namespace
+
+ImportedJob ImportSolver(const std::string& path, const ImportOptions& options,
+                         const std::string& weights) {
+  return JobWriter(path, options, weights).Write();
+}
+
+}  // namespace coracle::caffe

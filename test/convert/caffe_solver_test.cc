@@ -1,0 +1,163 @@
+// Solvers of Caffe as jobs: rates and settings by spec/caffe_solver.md, and two jobs that train.
+
+#include <coracle/convert/caffe/import.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/job/job.h>
+#include <coracle/train/run/trainer.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "../error_of.h"
+#include "../test_data.h"
+
+namespace coracle::caffe {
+namespace {
+
+constexpr char kNet[] =
+    " net_param { name: 'n' "
+    "layer { name: 'd' type: 'Data' top: 'data' top: 'label' data_param { source: 'mnist' "
+    "batch_size: "
+    "4 } } "
+    "layer { name: 'f' type: 'InnerProduct' bottom: 'data' top: 'f' inner_product_param { "
+    "num_output: 10 weight_filler { type: 'xavier' } } } "
+    "layer { name: 'l' type: 'SoftmaxWithLoss' bottom: 'f' bottom: 'label' top: 'l' } } ";
+
+ImportedJob Import(const std::string& solver) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("s.prototxt");
+  WriteFileAtomic(path, solver + kNet);
+  return ImportSolver(path, {}, "");
+}
+
+JobConfig Job(const std::string& solver) { return ParseJobText(Import(solver).text, "job"); }
+
+double RateAt(const std::string& policy, int64_t t) {
+  const JobConfig job = Job("base_lr: 0.01 max_iter: 1000 " + policy);
+  const OptimizerConfig& optimizer = job.training.optimizers.at(0);
+  return optimizer.schedule ? optimizer.schedule->At(t) : 0.01;
+}
+
+TEST(CaffeSolver, LearningRatesAreThoseOfTheSpec) {
+  const auto near = [](double got, double want) { EXPECT_NEAR(got, want, want * 1e-6 + 1e-12); };
+  near(RateAt("lr_policy: 'fixed'", 500), 0.01);
+  near(RateAt("lr_policy: 'step' gamma: 0.1 stepsize: 100", 99), 0.01);
+  near(RateAt("lr_policy: 'step' gamma: 0.1 stepsize: 100", 200), 1e-4);
+  near(RateAt("lr_policy: 'exp' gamma: 0.999", 1000), .00367695425);
+  near(RateAt("lr_policy: 'inv' gamma: 0.0001 power: 0.75", 100), .00992565029);
+  near(RateAt("lr_policy: 'inv' gamma: 0.0001 power: 0.75", 1000), .00931012445);
+  near(RateAt("lr_policy: 'poly' power: 0.75", 500), .00594603558);
+  near(RateAt("lr_policy: 'sigmoid' gamma: 0.05 stepsize: 100", 0), 6.69285092e-5);
+  near(RateAt("lr_policy: 'sigmoid' gamma: 0.05 stepsize: 100", 200), .00993307149);
+  const std::string steps =
+      "lr_policy: 'multistep' gamma: 0.1 stepvalue: 50 stepvalue: 150 stepvalue: 300";
+  near(RateAt(steps, 49), 0.01);
+  near(RateAt(steps, 50), 1e-3);
+  near(RateAt(steps, 300), 1e-5);
+}
+
+bool Says(const std::string& solver, const std::string& part) {
+  const std::string text = Import("max_iter: 9 lr_policy: 'fixed' base_lr: 0.5 " + solver).text;
+  const bool says = text.find(part) != std::string::npos;
+  if (!says) ADD_FAILURE() << part << " is not in\n" << text;
+  return says;
+}
+
+TEST(CaffeSolver, TypesAndSettings) {
+  EXPECT_TRUE(Says("momentum: 0.9",
+                   "  momentum { learning_rate: 0.5 momentum: 0.9 "
+                   "velocity_holds_rate: true }\n"));
+  EXPECT_TRUE(Says("", "  sgd { learning_rate: 0.5 }\n"));
+  EXPECT_TRUE(Says("type: 'Nesterov' momentum: 0.9", "use_nesterov: true"));
+  EXPECT_TRUE(
+      Says("solver_type: ADAGRAD delta: 0.1", "adagrad { learning_rate: 0.5 epsilon: 0.1 }"));
+  EXPECT_TRUE(Says("type: 'RMSProp' rms_decay: 0.95",
+                   "decayed_adagrad { learning_rate: 0.5 decay: 0.95 epsilon: 1e-08 }"));
+  EXPECT_TRUE(Says("type: 'AdaDelta' momentum: 0.95",
+                   "adadelta { learning_rate: 0.5 rho: 0.95 epsilon: 1e-08 }"));
+  EXPECT_TRUE(Says("type: 'Adam' momentum: 0.9",
+                   "adam { learning_rate: 0.5 beta1: 0.9 beta2: 0.999 epsilon: 1e-08 "
+                   "use_epsilon_hat: true }"));
+  EXPECT_TRUE(Says("weight_decay: 0.25 regularization_type: 'L1'", "l1_decay { coeff: 0.25 }"));
+  EXPECT_TRUE(Says("clip_gradients: 3 iter_size: 2",
+                   "gradient_clip { by_global_norm { clip_norm: 3 } }\n}\niter_size: 2\n"
+                   "clip_before_average: true\n"));
+  EXPECT_TRUE(Says("test_iter: 7 test_interval: 5",
+                   "test_iter: 7\ntest_interval: 5\ninitial_test: true\n"));
+  EXPECT_TRUE(Says("snapshot: 3 snapshot_prefix: 'a/b/net' random_seed: 5", "name: \"net\"\n"));
+  EXPECT_TRUE(Says("snapshot: 3 random_seed: 5",
+                   "snapshot_interval: 3\nkeep_snapshots: 0\n"
+                   "random_seed: 5\n"));
+  EXPECT_TRUE(Says("", "npz { file: \"mnist.npz\" }"));
+}
+
+TEST(CaffeSolver, MistakesAreNamedWithTheirPlace) {
+  const auto error = [](const std::string& solver) {
+    const std::string text = ErrorOf([&] { Import(solver); });
+    return text.substr(text.find("s.prototxt") == std::string::npos ? 0 : text.find("s.prototxt"));
+  };
+  EXPECT_EQ(error("base_lr: 1 max_iter: 2 lr_policy: 'stepp'").substr(0, 73),
+            "s.prototxt:1:24: lr_policy 'stepp': no such policy; did you mean step?");
+  EXPECT_NE(error("base_lr: 1 lr_policy: 'fixed'").find("max_iter must be positive"),
+            std::string::npos);
+  EXPECT_NE(
+      error("base_lr: 1 max_iter: 2 lr_policy: 'fixed' type: 'Adamm'").find("did you mean Adam?"),
+      std::string::npos);
+  EXPECT_NE(error("base_lr: 1 max_iter: 2 lr_policy: 'fixed' type: 'AdaGrad' momentum: 0.9")
+                .find("momentum does not go with the type AdaGrad"),
+            std::string::npos);
+  EXPECT_NE(error("baselr: 1")
+                .find("1:1: baselr: no such field in Caffe's SolverParameter; did you "
+                      "mean base_lr?"),
+            std::string::npos)
+      << error("baselr: 1");
+  EXPECT_NE(error("base_lr: 1 max_iter: 2 net: 'nowhere.prototxt'").find("one network"),
+            std::string::npos);
+}
+
+// Images of a colour that their class decides, with noise.
+void WriteDrawnCifar(const std::string& path, int64_t rows) {
+  Tensor data(DType::kFloat32, {rows, 3, 32, 32}), label(DType::kInt64, {rows, 1});
+  uint32_t state = 7;
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t k = i % 10;
+    label.data<int64_t>()[i] = k;
+    for (int64_t j = 0; j < 3072; ++j) {
+      state = state * 1664525u + 1013904223u;
+      const float noise = static_cast<float>(state >> 24) / 8;
+      const float base = static_cast<float>((k * (j / 1024 + 1) * 37) % 200) - 112;
+      data.data<float>()[i * 3072 + j] = base + noise;
+    }
+  }
+  WriteNpz({{"data", data}, {"label", label}}, path);
+}
+
+TEST(CaffeSolver, CifarQuickTrainsOnDrawnImages) {
+  const std::string data = TestDataDirectory();
+  if (data.empty()) GTEST_SKIP() << "no shared data";
+  TemporaryDirectory directory;
+  WriteDrawnCifar(directory.File("train.npz"), 400);
+  WriteDrawnCifar(directory.File("test.npz"), 100);
+  ImportOptions options;
+  options.data_dir = directory.path();
+  const ImportedJob imported =
+      ImportSolver(data + "/caffe/cifar10_cifar10_quick_solver.prototxt", options, "");
+  const std::string& text = imported.text;
+  JobConfig job = ParseJobText(text, "job");
+  job.max_iter = 40;
+  job.test_iterations = 1;
+  job.output_dir = "";
+  job.snapshot_dir = "";
+  double first = 0;
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& report) {
+    if (report.step == 1) first = report.loss;
+  };
+  const TrainResult result = RunJob(job, {}, callbacks);
+  EXPECT_NEAR(first, std::log(10), 0.1);
+  EXPECT_LT(result.loss, first - 0.05);
+}
+
+}  // namespace
+}  // namespace coracle::caffe

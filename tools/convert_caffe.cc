@@ -1,0 +1,180 @@
+#include "convert_caffe.h"
+
+#include <coracle/convert/caffe/data.h>
+#include <coracle/convert/caffe/import.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/layers/layer.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <filesystem>
+
+#include "command.h"
+#include "flags.h"
+#include "program_input.h"
+
+DEFINE_string(
+    data, "",
+    "of Caffe's texts, in place of their databases: `train:FILE,test:FILE`, each an .npz or "
+    "MNIST's images-idx3 file");
+DECLARE_string(data_dir);
+DECLARE_string(stage);
+
+namespace coracle::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using caffe::CaffeWeights;
+using caffe::ImportOptions;
+
+ImportOptions OptionsFromFlags() {
+  ImportOptions options;
+  for (const auto& [name, shape] : ShapesFromFlag()) {
+    const std::vector<int64_t> dims = shape.ToVector();
+    options.shapes[name] = dims;
+  }
+  options.stages = ListFlag(FLAGS_stage);
+  options.data_dir = FLAGS_data_dir;
+  for (const std::string& entry : ListFlag(FLAGS_data)) {
+    const size_t colon = entry.find(':');
+    const std::string part = entry.substr(0, colon);
+    if (colon == std::string::npos || (part != "train" && part != "test"))
+      throw UsageError("--data must be train:FILE,test:FILE, got " + Quote(entry, 300));
+    options.data[part] = entry.substr(colon + 1);
+  }
+  return options;
+}
+
+void Tell(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) LogMessage(MessageLevel::kInfo, note);
+}
+
+bool IsWeights(const std::string& path) {
+  return path.ends_with(".caffemodel") || path.ends_with(".caffemodel.h5");
+}
+
+// "model.pbtxt" -> "model.npz".
+std::string WeightsBeside(const std::string& out) {
+  return fs::path(out).replace_extension(".npz").string();
+}
+
+// Writes what the weights hold for the net as an .npz that jobs and `run` read by names.
+void WriteWeights(const caffe::ImportedNet& net, CaffeWeights weights, const std::string& path) {
+  std::vector<std::string> missing, notes;
+  std::vector<caffe::ParamSource> params = net.train.params;
+  for (const caffe::ParamSource& param : net.test.params)
+    if (std::find(params.begin(), params.end(), param) == params.end()) params.push_back(param);
+  const NamedTensors values = caffe::ParameterValues(params, weights, &missing, &notes);
+  if (values.empty())
+    ThrowInvalid(fmt::format("{}: none of its layers has the name of one of the net's",
+                             Quote(weights.source, 300)));
+  WriteNpz(values, path);
+  Tell(notes);
+  if (!missing.empty())
+    LogMessage(MessageLevel::kWarning,
+               fmt::format("{} has no weights for {}; they start as the text "
+                           "says",
+                           Quote(weights.source, 300), PrintableLine(Join(missing, ", "))));
+  LogMessage(
+      MessageLevel::kInfo,
+      fmt::format("{}: {} arrays; weights {{ file: {} }} in a job reads them", PrintableLine(path),
+                  values.size(), Quote(fs::path(path).filename().string(), 300)));
+}
+
+int ConvertSolver(const std::string& text, const std::string& weights, const std::string& out) {
+  RequireEnding("OUT", out, {".pbtxt", ".txt"});
+  const std::string npz = weights.empty() ? "" : WeightsBeside(out);
+  caffe::ImportedJob job = caffe::ImportSolver(
+      text, OptionsFromFlags(), npz.empty() ? "" : fs::path(npz).filename().string());
+  Tell(job.notes);
+  if (!job.missing.empty()) {
+    LogMessage(MessageLevel::kWarning,
+               fmt::format("databases are not read: the job names {} with .npz behind; {}",
+                           Quote(Join(job.missing, ", "), 300), caffe::kDataAdvice));
+  }
+  for (const std::string& file : job.weights) {
+    LogMessage(
+        MessageLevel::kWarning,
+        fmt::format("the solver starts from {}: give it as the second argument", Quote(file, 300)));
+  }
+  if (!npz.empty()) WriteWeights(job.net, caffe::ReadCaffeModel(weights), npz);
+  ParseJobText(job.text, out, ".");  // what is written is a job
+  WriteFileAtomic(out, job.text);
+  return 0;
+}
+
+int ConvertNet(const std::string& text, const std::string& weights, const std::string& out) {
+  const ImportOptions options = OptionsFromFlags();
+  const bool is_text = out == "-" || out.ends_with(".pbtxt") || out.ends_with(".txt");
+  if (!is_text) {
+    RequireProgramName("OUT", out);
+    if (weights.empty()) {
+      throw UsageError(
+          fmt::format("a program for use needs weights: convert {} WEIGHTS.caffemodel {}; a model "
+                      "text to train "
+                      "does not: OUT.pbtxt",
+                      PrintableLine(text), PrintableLine(out)));
+    }
+    if (!out.ends_with(".pdmodel"))
+      throw UsageError("OUT must end in .pdmodel, beside which the .pdiparams comes to lie, got " +
+                       Quote(out, 300));
+    std::vector<std::string> notes;
+    const caffe::Net net = caffe::ParseNet(ReadFile(text, kMaxProgramBytes), text);
+    caffe::SaveInferenceNet(net, options, caffe::ReadCaffeModel(weights),
+                            fs::path(out).replace_extension().string(), &notes);
+    Tell(notes);
+    return 0;
+  }
+  const caffe::ImportedNet net = caffe::ImportNetFile(text, options);
+  Tell(net.notes);
+  for (const bool train : {true, false}) {  // what is written is a model text
+    ModelState state;
+    state.train = train;
+    ParseModelText(net.text, out, ".", DefaultOps(), state);
+  }
+  if (!weights.empty()) WriteWeights(net, caffe::ReadCaffeModel(weights), WeightsBeside(out));
+  WriteFileAtomic(out, net.text);
+  return 0;
+}
+
+}  // namespace
+
+bool IsCaffeText(const std::string& path) { return path.ends_with(".prototxt"); }
+
+int ConvertCaffe(const std::vector<std::string>& args) {
+  RequireArgs(args, 2, 3, "TEXT.prototxt, perhaps WEIGHTS.caffemodel, and OUT");
+  const std::string weights = args.size() == 3 ? args[1] : "";
+  if (!weights.empty() && !IsWeights(weights)) {
+    throw UsageError("the second of three arguments must be a .caffemodel, got " +
+                     Quote(weights, 300));
+  }
+  return caffe::IsSolverFile(args[0]) ? ConvertSolver(args[0], weights, args.back())
+                                      : ConvertNet(args[0], weights, args.back());
+}
+
+JobConfig ReadSolverJob(const std::string& path) {
+  if (!caffe::IsSolverFile(path)) {
+    throw UsageError(
+        fmt::format("{} is a network's text; a solver's says how it is trained", Quote(path, 300)));
+  }
+  const caffe::ImportedJob job = caffe::ImportSolver(path, OptionsFromFlags(), "");
+  Tell(job.notes);
+  if (!job.weights.empty()) {
+    throw Error(ErrorCode::kUnimplemented,
+                fmt::format("{}: it starts from {}: convert both first: coracle convert {} {} "
+                            "job.pbtxt",
+                            PrintableLine(path), Quote(job.weights.front(), 300),
+                            PrintableLine(path), PrintableLine(job.weights.front())));
+  }
+  if (!job.missing.empty()) {
+    throw Error(
+        ErrorCode::kNotFound,
+        fmt::format("{}: its data is a database, {}, which is not read; {}", PrintableLine(path),
+                    Quote(job.missing.front(), 300), caffe::kDataAdvice));
+  }
+  return ParseJobText(job.text, path + " (as a job)", ".");
+}
+
+}  // namespace coracle::tools
