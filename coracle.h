@@ -8,6 +8,7 @@
 #include <coracle/communication/communicator.h>
 #include <coracle/communication/launched.h>
 #include <coracle/distribute/all_reduce.h>
+#include <coracle/distribute/local_sgd.h>
 #include <coracle/edit/extract.h>
 #include <coracle/edit/join_parameters.h>
 #include <coracle/edit/merge.h>

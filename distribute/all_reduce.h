@@ -46,8 +46,8 @@ struct ShardedState {
   Shape shape;
 };
 struct AllReduceReport {
-  std::vector<GradientBucket> buckets;  // in the order of the exchanges
-  std::vector<std::string> scattered;   // gradients that each rank gets a part of
+  std::vector<GradientBucket> buckets;    // in the order of the exchanges
+  std::vector<GradientBucket> scattered;  // those of which each rank gets a part
   std::vector<ShardedState> states;
   // Persistable variables that forward ops change (running statistics of batch_norm): they are
   // not exchanged, so that each rank has those of its own rows.

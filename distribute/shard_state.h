@@ -25,6 +25,9 @@ class StateSharder {
   // Whether nothing but such an update of the root block reads the gradient from op `from` on: no
   // rank needs more of it than its part.
   bool ReadsPartOnly(const std::string& gradient, size_t from);
+  // Scatters the sum of gradients of which this is so, as one message, behind the op `complete`;
+  // the first of their updates waits for it.
+  void Scatter(const std::vector<std::string>& gradients, const OpDesc& complete, OpInserter* main);
   // Rewrites the updates and the states; the new ops are to be inserted. Returns the states.
   std::vector<ShardedState> Rewrite(OpInserter& main);
 
@@ -33,15 +36,18 @@ class StateSharder {
     OpDesc* op;
     std::string param, gradient;
     std::vector<std::string> states;
-    bool scatters = false;
+    std::string scattered = {};  // [shards of several gradients], or none
+    int64_t begin = 0;           // of this gradient's shard
   };
 
   bool MayShard(const OpDesc& op, Update* update) const;
   bool IsFilled(const std::string& state) const;
   int64_t ShardSize(const Shape& shape) const;
-  // Declares a part of `whole` in its block. Returns its name.
+  // Declares a variable of rank 1 in the root block. Returns its name.
+  std::string Declare(const std::string& prefix, DType dtype, int64_t size);
   std::string MakeShard(const VarDesc& whole);
-  OpDesc MakeOp(const std::string& type, const std::string& x, const std::string& out) const;
+  OpDesc ShardOp(const std::string& type, const std::vector<std::string>& x,
+                 const std::string& out) const;
 
   ProgramDesc& main_;
   ProgramDesc& startup_;

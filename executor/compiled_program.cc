@@ -8,6 +8,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/freeze.h>
 #include <coracle/passes/pass.h>
+#include <coracle/passes/share_coalesced.h>
 #include <fmt/format.h>
 
 #include <map>
@@ -100,6 +101,7 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
   if (InlineCalls(program_)) VerifyOrThrow(program_, ops);
   RequireVars(program_, feeds_, "feed");
   RequireVars(program_, fetches_, "fetch");
+  ShareCoalesced(program_);
   BindKeptOutputs(program_, ops, feeds_);
   FrozenValues frozen = FreezeParameters(parameters);
   if (options_.optimize) RunAllPasses(ops, parameters.scope ? &frozen : nullptr, observer);

@@ -2,7 +2,6 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/passes.h>
 
-#include <algorithm>
 #include <unordered_map>
 
 namespace coracle {
@@ -17,11 +16,12 @@ constexpr int kOther = -1;
 using NextUses = std::unordered_map<std::string, int>;  // the ring that it waits for, or kOther
 
 bool MayOverlap(const OpDesc& op, const OpSpec& spec, const NextUses& next) {
-  if (!spec.FindAttr(kOverlapAttr) || op.Input("X") != op.Output("Out")) return false;
-  const std::vector<std::string>& names = op.Output("Out");
-  return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+  if (!spec.FindAttr(kOverlapAttr) || !op.HasOutput("Out")) return false;
+  // What is exchanged is an output too: it must stay until the end.
+  if (!op.HasOutput("Packed") && op.Input("X") != op.Output("Out")) return false;
+  return !op.AnyOutput([&](const std::string& name) {
     auto it = next.find(name);
-    return it != next.end() && it->second == RingOf(op);
+    return it == next.end() || it->second != RingOf(op);
   });
 }
 

@@ -1,4 +1,5 @@
 #include <coracle/distribute/all_reduce.h>
+#include <coracle/distribute/local_sgd.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -18,6 +19,9 @@ DEFINE_string(share, "",
               "`NAME` of a variable [1] to be fed: the share of the rank's rows in those of all "
               "(none: 1 / nranks)");
 DEFINE_bool(sync_batch_norm, false, "batch_norm takes the statistics of the whole batch");
+DEFINE_int64(local_sgd_steps, 0,
+             "`K` updates of each rank on its own, after which the ranks average their parameters "
+             "(0: gradients are exchanged for every update)");
 DEFINE_bool(shard_state, false, "each rank keeps and updates a part of the optimizer's state");
 
 namespace coracle::tools {
@@ -38,30 +42,57 @@ Programs Read(const std::vector<std::string>& args) {
   return programs;
 }
 
-std::string Describe(const AllReduceReport& report) {
+std::string DescribeBuckets(const std::vector<GradientBucket>& buckets, const std::string& what,
+                            const std::string& more) {
   std::string text;
-  for (const GradientBucket& bucket : report.buckets) {
-    text += bucket.bytes < 0
-                ? fmt::format("sparse: {}\n", Shown(bucket.gradients[0]))
-                : fmt::format("{}, {} bytes: {}{}\n", Counted(bucket.gradients.size(), "gradient"),
-                              bucket.bytes, Shown(bucket.gradients[0]),
-                              bucket.gradients.size() > 1
-                                  ? fmt::format(" to {}", Shown(bucket.gradients.back()))
-                                  : "");
+  for (const GradientBucket& bucket : buckets) {
+    const std::vector<std::string>& names = bucket.gradients;
+    if (bucket.bytes < 0) {
+      text += fmt::format("sparse: {}\n", Shown(names[0]));
+      continue;
+    }
+    text += fmt::format("{}, {} bytes{}: {}{}\n", Counted(names.size(), what), bucket.bytes, more,
+                        Shown(names[0]),
+                        names.size() > 1 ? fmt::format(" to {}", Shown(names.back())) : "");
   }
-  if (!report.scattered.empty()) {
-    text += fmt::format("{}, of which a rank gets its part\n",
-                        Counted(report.scattered.size(), "gradient"));
-  }
+  return text;
+}
+
+std::string DescribeLocal(const std::vector<std::string>& local) {
+  std::string text;
+  for (const std::string& name : local)
+    text += fmt::format("not exchanged: {}, which each rank has of its own rows\n", Shown(name));
+  return text;
+}
+
+std::string DistributeGradients(Programs& programs) {
+  const AllReduceReport report = InsertAllReduce(programs.main, programs.startup,
+                                                 {.nranks = FLAGS_nranks,
+                                                  .bucket_mb = FLAGS_bucket_mb,
+                                                  .share = FLAGS_share,
+                                                  .sync_batch_norm = FLAGS_sync_batch_norm,
+                                                  .shard_state = FLAGS_shard_state});
+  std::string text =
+      DescribeBuckets(report.buckets, "gradient", "") +
+      DescribeBuckets(report.scattered, "gradient", ", of which a rank gets its part");
   int64_t elements = 0;
   for (const ShardedState& state : report.states) elements += state.shape.numel();
   if (elements > 0) {
     text += fmt::format("{} of {} elements in parts\n", Counted(report.states.size(), "state"),
                         elements);
   }
-  for (const std::string& name : report.local)
-    text += fmt::format("not exchanged: {}, which each rank has of its own rows\n", Shown(name));
-  return text;
+  return text + DescribeLocal(report.local);
+}
+
+std::string DistributeParameters(Programs& programs) {
+  if (FLAGS_sync_batch_norm || FLAGS_shard_state)
+    throw UsageError("--local_sgd_steps does not go with --sync_batch_norm or --shard_state");
+  const LocalSgdReport report = InsertLocalSgd(programs.main, programs.startup,
+                                               {.nranks = FLAGS_nranks,
+                                                .steps = FLAGS_local_sgd_steps,
+                                                .bucket_mb = FLAGS_bucket_mb,
+                                                .share = FLAGS_share});
+  return DescribeBuckets(report.buckets, "averaged variable", "") + DescribeLocal(report.local);
 }
 
 int RunDistribute(const std::vector<std::string>& args) {
@@ -77,15 +108,11 @@ int RunDistribute(const std::vector<std::string>& args) {
   const bool startup = programs.startup.Root().NumOps() > 0;
   if (!startup && !FLAGS_startup_out.empty())
     throw UsageError("--startup_out needs a STARTUP program");
-  const AllReduceReport report = InsertAllReduce(programs.main, programs.startup,
-                                                 {.nranks = FLAGS_nranks,
-                                                  .bucket_mb = FLAGS_bucket_mb,
-                                                  .share = FLAGS_share,
-                                                  .sync_batch_norm = FLAGS_sync_batch_norm,
-                                                  .shard_state = FLAGS_shard_state});
+  const std::string text =
+      FLAGS_local_sgd_steps != 0 ? DistributeParameters(programs) : DistributeGradients(programs);
   WriteProgram(programs.main, FLAGS_out);
   if (!FLAGS_startup_out.empty()) WriteProgram(programs.startup, FLAGS_startup_out);
-  if (FLAGS_out != "-" && FLAGS_startup_out != "-") Print(Describe(report));
+  if (FLAGS_out != "-" && FLAGS_startup_out != "-") Print(text);
   return 0;
 }
 
@@ -98,8 +125,8 @@ Command DistributeCommand() {
           "  coracle distribute job.pbtxt --nranks=8 --out=step.pb --startup_out=startup.pb\n"
           "  coracle distribute main.pb startup.pb --nranks=2 --bucket_mb=4 --out=rank.pb "
           "--startup_out=rank_startup.pb\n",
-          WithLimitFlags({"nranks", "bucket_mb", "share", "sync_batch_norm", "shard_state", "out",
-                          "startup_out"}),
+          WithLimitFlags({"nranks", "bucket_mb", "share", "sync_batch_norm", "shard_state",
+                          "local_sgd_steps", "out", "startup_out"}),
           RunDistribute};
 }
 

@@ -1,10 +1,12 @@
-// softmax_with_cross_entropy whose classes may be divided among processes. One process has them
-// all, so that the gradient is that of softmax_with_cross_entropy.
+// softmax_with_cross_entropy whose classes may be divided among the ranks: rank r has the classes
+// from r D on, D being the last dimension of its Logits. All ranks have the same labels and get the
+// same loss. One rank has all classes, and the gradient of softmax_with_cross_entropy.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/loss/class_loss.h>
 #include <coracle/operators/operators.h>
@@ -17,50 +19,171 @@ void Infer(InferContext& ctx) {
   const int rank = logits.shape.rank();
   ctx.Require("C1", rank >= 1, logits);
   const Shape loss = InferClassLoss(ctx, "C2", "Logits", "Label", rank - 1, false);
-  const int32_t ranks = ctx.Attr<int32_t>("nranks");
-  ctx.Require("C4", ranks <= 1, ranks);
   ctx.SetOutput("Softmax", logits);
   ctx.SetOutput("Loss", logits.dtype, loss);
 }
 
+void InferGrad(InferContext& ctx) {
+  const VarMeta &softmax = ctx.Input("Softmax"), &grad = ctx.Input("Loss@GRAD");
+  const int rank = softmax.shape.rank();
+  ctx.Require("C1", rank >= 1, softmax);
+  const Shape loss = InferClassLoss(ctx, "C2", "Softmax", "Label", rank - 1, false);
+  ctx.Require("C4", grad.dtype == softmax.dtype && grad.shape.CompatibleWith(loss), grad, softmax);
+  ctx.SetOutput("Logits@GRAD", softmax);
+}
+
+// The labels, of which this rank has the classes [rank n, rank n + n).
+class OwnLabels {
+ public:
+  OwnLabels(Workspace& ws, const TensorArg& label, int64_t n, const std::string& failure)
+      : labels_(ws, label),
+        begin_(RankOf(ws) * n),
+        n_(n),
+        all_(NumRanks(ws) * n),
+        failure_(failure) {}
+  // Its place among this rank's classes; -1: another rank has it.
+  int64_t operator[](int64_t line) const {
+    const int64_t k = labels_[line];
+    if (k < 0 || k >= all_) ThrowInvalid(failure_ + ", got " + std::to_string(k));
+    return k < begin_ || k - begin_ >= n_ ? -1 : k - begin_;
+  }
+
+ private:
+  IndexReader labels_;
+  int64_t begin_, n_, all_;
+  const std::string& failure_;
+};
+
+// What both ways to compute it share.
+struct Loss {
+  TensorArg logits, label, softmax, loss;
+  AxisView view;
+  int32_t nranks;
+  std::string failure, name;
+
+  explicit Loss(const PrepareContext& ctx)
+      : logits(ctx.Input("Logits")),
+        label(ctx.Input("Label")),
+        softmax(ctx.Output("Softmax")),
+        loss(ctx.Output("Loss")),
+        view(ViewAxis(logits.shape, -1)),
+        nranks(ctx.Attr<int32_t>("nranks")),
+        failure(ctx.Failure("C3")),
+        name(ctx.op().Output("Loss")[0]) {}
+};
+
+template <class T>
+void OnOneRank(const Loss& l, Workspace& ws) {
+  const T* x = ws.Data<const T>(l.logits);
+  T *y = ws.Data<T>(l.softmax), *out = ws.Data<T>(l.loss);
+  const OwnLabels labels(ws, l.label, l.view.n, l.failure);
+  if (l.view.n == 0) std::fill_n(out, l.loss.numel, T(0));
+  ForEachLine(l.view, [&](int64_t line, int64_t at) {
+    const T picked = x[at + labels[line]];  // Softmax may be the memory of Logits
+    const LineStats<T> stats = SoftmaxLine(x + at, y + at, l.view.n, 1);
+    out[line] = std::log(stats.sum) - (picked - stats.max);
+  });
+}
+
+// Two exchanges: of each line's maximum, and of its sum together with what it has at the label.
+template <class T>
+void AmongRanks(const Loss& l, const TensorArg& max_arg, const TensorArg& sum_arg, Workspace& ws) {
+  const T* x = ws.Data<const T>(l.logits);
+  T *y = ws.Data<T>(l.softmax), *out = ws.Data<T>(l.loss);
+  T *max = ws.Data<T>(max_arg), *sum = ws.Data<T>(sum_arg), *picked = sum + l.loss.numel;
+  const OwnLabels labels(ws, l.label, l.view.n, l.failure);
+  const auto exchange = [&](T* data, int64_t count, Reduction reduction) {
+    Exchange all{Exchange::Kind::kAllReduce, l.loss.dtype, {count}, data, data, reduction};
+    all.name = l.name;
+    ws.comm()->Run(all);
+  };
+  std::fill_n(max, l.loss.numel, -std::numeric_limits<T>::infinity());
+  ForEachLine(l.view, [&](int64_t line, int64_t at) {
+    for (int64_t i = 0; i < l.view.n; ++i) max[line] = std::max(max[line], x[at + i]);
+  });
+  exchange(max, l.loss.numel, Reduction::kMax);
+  std::fill_n(sum, 2 * l.loss.numel, T(0));
+  ForEachLine(l.view, [&](int64_t line, int64_t at) {
+    const int64_t k = labels[line];
+    if (k >= 0) picked[line] = x[at + k] - max[line];
+    for (int64_t i = 0; i < l.view.n; ++i) sum[line] += y[at + i] = std::exp(x[at + i] - max[line]);
+  });
+  exchange(sum, 2 * l.loss.numel, Reduction::kSum);
+  for (int64_t i = 0; i < l.loss.numel; ++i)
+    out[i] = l.view.n == 0 ? T(0) : std::log(sum[i]) - picked[i];
+  ForEachLine(l.view, [&](int64_t line, int64_t at) {
+    for (int64_t i = 0; i < l.view.n; ++i) y[at + i] /= sum[line];
+  });
+}
+
 template <class T>
 KernelOf<T> Forward(const PrepareContext& ctx) {
-  const TensorArg logits = ctx.Input("Logits"), label = ctx.Input("Label");
-  const TensorArg softmax = ctx.Output("Softmax"), loss = ctx.Output("Loss");
-  const AxisView view = ViewAxis(logits.shape, -1);
-  return [=, failure = ctx.Failure("C3")](Workspace& ws) {
-    const T* x = ws.Data<const T>(logits);
-    T* y = ws.Data<T>(softmax);
-    T* out = ws.Data<T>(loss);
-    const IndexReader labels(ws, label);
-    if (view.n == 0) std::fill_n(out, loss.numel, T(0));
+  const Loss loss(ctx);
+  const TensorArg max = ctx.Scratch(loss.loss.dtype, {loss.loss.numel});
+  const TensorArg sum = ctx.Scratch(loss.loss.dtype, {2, loss.loss.numel});
+  return [=](Workspace& ws) {
+    RequireRanks(ws, loss.nranks, "c_softmax_with_cross_entropy");
+    if (ws.comm())
+      AmongRanks<T>(loss, max, sum, ws);
+    else
+      OnOneRank<T>(loss, ws);
+  };
+}
+
+// dLogits = dLoss (Softmax - 1 at the label): all ranks have one loss, so nothing is exchanged.
+template <class T>
+KernelOf<T> Backward(const PrepareContext& ctx) {
+  const TensorArg softmax = ctx.Input("Softmax"), label = ctx.Input("Label");
+  const TensorArg dloss = ctx.Input("Loss@GRAD"), dx = ctx.Output("Logits@GRAD");
+  const AxisView view = ViewAxis(softmax.shape, -1);
+  return [=, nranks = ctx.Attr<int32_t>("nranks"), failure = ctx.Failure("C3")](Workspace& ws) {
+    RequireRanks(ws, nranks, "c_softmax_with_cross_entropy_grad");
+    const T *y = ws.Data<const T>(softmax), *g = ws.Data<const T>(dloss);
+    T* out = ws.Data<T>(dx);
+    const OwnLabels labels(ws, label, view.n, failure);
     ForEachLine(view, [&](int64_t line, int64_t at) {
       const int64_t k = labels[line];
-      if (k < 0 || k >= view.n) ThrowInvalid(failure + ", got " + std::to_string(k));
-      const T picked = x[at + k];  // Softmax may be the memory of Logits
-      const LineStats<T> stats = SoftmaxLine(x + at, y + at, view.n, 1);
-      out[line] = std::log(stats.sum) - (picked - stats.max);
+      for (int64_t i = 0; i < view.n; ++i) out[at + i] = g[line] * y[at + i];
+      if (k >= 0) out[at + k] -= g[line];
     });
   };
+}
+
+// dx = y (dy - sum(dy y)), the sum being that of all ranks' classes.
+Variable SoftmaxGradient(GradientContext& g, const Variable& softmax, bool several) {
+  if (!several) {
+    return g.Make("softmax_grad",
+                  {{"Out", {softmax.name()}}, {"Out@GRAD", {g.OutputGrad("Softmax")}}}, {},
+                  "X@GRAD");
+  }
+  const Variable dy = g.Grad("Softmax");
+  const Variable own = Sum(dy * softmax, {-1}, true);
+  const Variable dot =
+      g.Make("c_allreduce_sum", {{"X", {own.name()}}}, {{"ring_id", g.Attr<int32_t>("ring_id")}});
+  return softmax * (dy - dot);
 }
 
 // A gradient may arrive at Softmax too, which the gradient of the loss reads.
 void Gradient(GradientContext& g) {
   const Variable softmax = g.Out("Softmax");
+  const bool several = g.Attr<int32_t>("nranks") > 1;
   std::vector<Variable> terms;
   if (g.HasOutputGrad("Loss") || !g.HasOutputGrad("Softmax")) {
-    terms.push_back(g.Make("softmax_with_cross_entropy_grad",
-                           {{"Softmax", {softmax.name()}},
-                            {"Label", {g.Input("Label")}},
-                            {"Loss@GRAD", {g.OutputGrad("Loss")}}},
-                           {}, "Logits@GRAD"));
+    terms.push_back(g.Make(
+        several ? "c_softmax_with_cross_entropy_grad" : "softmax_with_cross_entropy_grad",
+        {{"Softmax", {softmax.name()}},
+         {"Label", {g.Input("Label")}},
+         {"Loss@GRAD", {g.OutputGrad("Loss")}}},
+        several ? g.ForwardAttrs({"ring_id", "rank", "nranks"}) : AttrList(), "Logits@GRAD"));
   }
-  if (g.HasOutputGrad("Softmax")) {
-    terms.push_back(g.Make("softmax_grad",
-                           {{"Out", {softmax.name()}}, {"Out@GRAD", {g.OutputGrad("Softmax")}}}, {},
-                           "X@GRAD"));
-  }
+  if (g.HasOutputGrad("Softmax")) terms.push_back(SoftmaxGradient(g, softmax, several));
   g.Set("Logits", terms.size() > 1 ? AddAll(terms) : terms.front());
+}
+
+void DeclareAttrs(OpDef& def) {
+  def.Attr<int32_t>("ring_id", 0, "which ranks take part: all, whatever the number")
+      .Attr<int32_t>("rank", 0, "ignored: a rank knows its number")
+      .Attr<int32_t>("nranks", 0, "number of ranks that run the program; 0 and 1 are one");
 }
 
 }  // namespace
@@ -68,26 +191,39 @@ void Gradient(GradientContext& g) {
 void RegisterCSoftmaxWithCrossEntropy(OpRegistry& ops) {
   ops.Add(OpDef("c_softmax_with_cross_entropy")
               .ComputesIn(OpPrecision::kFloat32)
-              .Doc("Softmax = softmax(Logits) along the last axis; Loss = -log(Softmax at the "
-                   "label's class).")
+              .Doc("Softmax = softmax along the last axis of all ranks' Logits side by side, of "
+                   "which each rank has its part; Loss = -log(softmax at the label's class), the "
+                   "same on all ranks.")
               .Constraint("C1", "Logits must have rank 1 or more")
               .Constraint("C2",
                           "Label must have Logits' shape with a last dimension of 1, and "
                           "dtype int32 or int64")
-              .Constraint("C3", "every label must be a class")
-              .Constraint("C4", "nranks must be 1, since one process runs the program")
-              .Input("Logits", "unnormalised log probabilities")
-              .Input("Label", "classes")
+              .Constraint("C3", "every label must be a class, of nranks times those of Logits")
+              .Input("Logits", "unnormalised log probabilities of the rank's classes")
+              .Input("Label", "classes, the same on all ranks")
               .Output("Softmax", "tensor of Logits' shape")
               .Output("Loss", "tensor of Label's shape")
-              .Attr<int32_t>("ring_id", 0, "ignored: which processes take part")
-              .Attr<int32_t>("rank", 0, "ignored: the number of this process")
-              .Attr<int32_t>("nranks", 0, "number of processes; 0 and 1 are one")
+              .Apply(DeclareAttrs)
               .NoGradientTo({"Label"})
               .Inplace("Logits", "Softmax")
+              .SideEffect()
               .Infer(Infer)
               .Gradient(Gradient)
               .Reference(Forward<float>, Forward<double>));
+  ops.Add(OpDef("c_softmax_with_cross_entropy_grad")
+              .Doc("Gradient of c_softmax_with_cross_entropy: Logits@GRAD = Loss@GRAD (Softmax - 1 "
+                   "at the label's class). All ranks have one loss: nothing is exchanged.")
+              .ConstraintsOf("c_softmax_with_cross_entropy", {"C1", "C2", "C3"})
+              .Constraint("C4", "Loss@GRAD must have the loss's shape and dtype")
+              .Input("Softmax", "c_softmax_with_cross_entropy's Softmax")
+              .Input("Label", "c_softmax_with_cross_entropy's Label")
+              .Input("Loss@GRAD", "gradient of the loss")
+              .Output("Logits@GRAD", "gradient of the logits")
+              .AttrsOf("c_softmax_with_cross_entropy")
+              .Inplace("Softmax", "Logits@GRAD")
+              .Infer(InferGrad)
+              .NoGradient("it is a gradient among ranks, of which there is no second one")
+              .Reference(Backward<float>, Backward<double>));
 }
 
 }  // namespace coracle

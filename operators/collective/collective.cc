@@ -74,32 +74,109 @@ Kernel OrCopy(const Operands& op, F among_several) {
   };
 }
 
-// Selected rows of all ranks, those of one rank after those of another: their sum.
-Kernel GatherRows(const PrepareContext& ctx) {
-  return [x = ctx.Input("X"), rows = RowsInput(ctx, "X"), out = RowsOutput(ctx, "Out"),
+// The sum of selected rows of all ranks.
+class SumOfRows {
+ public:
+  SumOfRows(const RowsView& mine, const Exchanger& exchange, Workspace& ws)
+      : mine_(mine),
+        exchange_(exchange),
+        ws_(ws),
+        counts_(static_cast<size_t>(NumRanks(ws)), mine.count()) {
+    const int64_t count = mine.count();
+    exchange_.Run(ws_, {Kind::kAllGather, DType::kInt64, std::vector<int64_t>(counts_.size(), 1),
+                        &count, counts_.data()});
+    total_ = std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
+  }
+
+  SelectedRows Run() const { return IsDense() ? Dense() : Gathered(); }
+
+ private:
+  // In a ring, a rank sends as many elements as all ranks have together, or 2 for each of the sum.
+  // All ranks know the counts, and decide alike.
+  bool IsDense() const {
+    return total_ / 2 > mine_.height &&
+           (mine_.value->dtype() == DType::kFloat32 || mine_.value->dtype() == DType::kFloat64);
+  }
+
+  // Those of one rank after those of another.
+  SelectedRows Gathered() const {
+    SelectedRows all;
+    all.height = mine_.height;
+    all.rows.resize(static_cast<size_t>(total_));
+    all.value = Tensor::Zeros(mine_.value->dtype(), ShapeOf(total_));
+    exchange_.Run(ws_,
+                  {Kind::kAllGather, DType::kInt64, counts_, mine_.rows.data(), all.rows.data()});
+    std::vector<int64_t> elements = counts_;
+    for (int64_t& number : elements) number *= mine_.width;
+    exchange_.Run(ws_, {Kind::kAllGather, mine_.value->dtype(), elements, mine_.value->raw(),
+                        all.value.raw()});
+    return all;
+  }
+
+  // All rows of the table are summed; of the result those that some rank has.
+  SelectedRows Dense() const {
+    Tensor sum = Tensor::Zeros(mine_.value->dtype(), ShapeOf(mine_.height));
+    std::vector<int32_t> present(static_cast<size_t>(mine_.height), 0);
+    AddOwnRows(&sum);
+    for (const int64_t row : mine_.rows) present[static_cast<size_t>(row)] = 1;
+    exchange_.Run(ws_, {Kind::kAllReduce, sum.dtype(), {sum.numel()}, sum.raw(), sum.raw()});
+    exchange_.Run(ws_, {Kind::kAllReduce,
+                        DType::kInt32,
+                        {mine_.height},
+                        present.data(),
+                        present.data(),
+                        Reduction::kMax});
+    SelectedRows all;
+    all.height = mine_.height;
+    for (int64_t row = 0; row < mine_.height; ++row)
+      if (present[static_cast<size_t>(row)]) all.rows.push_back(row);
+    all.value = Tensor::Zeros(sum.dtype(), ShapeOf(static_cast<int64_t>(all.rows.size())));
+    const int64_t bytes = mine_.width * static_cast<int64_t>(SizeOf(sum.dtype()));
+    char* to = static_cast<char*>(all.value.raw());
+    for (const int64_t row : all.rows) {
+      CopyBytes(static_cast<const char*>(sum.raw()) + row * bytes, to, bytes);
+      to += bytes;
+    }
+    return all;
+  }
+  void AddOwnRows(Tensor* sum) const {
+    const auto add = [&](auto* to) {
+      using T = std::remove_pointer_t<decltype(to)>;
+      const T* from = static_cast<const T*>(mine_.value->raw());
+      for (const int64_t row : mine_.rows) {
+        for (int64_t k = 0; k < mine_.width; ++k) to[row * mine_.width + k] += *from++;
+      }
+    };
+    if (sum->dtype() == DType::kFloat64)
+      add(sum->data<double>());
+    else
+      add(sum->data<float>());
+  }
+  Shape ShapeOf(int64_t rows) const {
+    std::vector<int64_t> dims = mine_.value->shape().ToVector();
+    dims[0] = rows;
+    return Shape(dims);
+  }
+
+  const RowsView& mine_;
+  const Exchanger& exchange_;
+  Workspace& ws_;
+  std::vector<int64_t> counts_;  // by rank
+  int64_t total_ = 0;
+};
+
+Kernel SumRows(const PrepareContext& ctx) {
+  return [rows = RowsInput(ctx, "X"), out = RowsOutput(ctx, "Out"),
           exchange = Exchanger(ctx)](Workspace& ws) {
     const RowsView mine = rows(ws);
-    const auto ranks = static_cast<size_t>(NumRanks(ws));
-    std::vector<int64_t> counts(ranks, mine.count());
-    const int64_t count = mine.count();
-    if (ws.comm())
-      exchange(ws, {Kind::kAllGather, DType::kInt64, std::vector<int64_t>(ranks, 1), &count,
-                    counts.data()});
+    if (ws.comm()) {
+      out.Of(ws) = SumOfRows(mine, exchange, ws).Run();
+      return;
+    }
     SelectedRows all;
     all.height = mine.height;
-    all.rows.resize(static_cast<size_t>(std::accumulate(counts.begin(), counts.end(), 0L)));
-    std::vector<int64_t> dims = mine.value->shape().ToVector();
-    dims[0] = static_cast<int64_t>(all.rows.size());
-    all.value = Tensor::Zeros(mine.value->dtype(), Shape(dims));
-    if (ws.comm()) {
-      exchange(ws, {Kind::kAllGather, DType::kInt64, counts, mine.rows.data(), all.rows.data()});
-      for (int64_t& number : counts) number *= mine.width;
-      exchange(ws,
-               {Kind::kAllGather, mine.value->dtype(), counts, mine.value->raw(), all.value.raw()});
-    } else {
-      std::copy(mine.rows.begin(), mine.rows.end(), all.rows.begin());
-      all.value = mine.value->Clone();
-    }
+    all.rows.assign(mine.rows.begin(), mine.rows.end());
+    all.value = mine.value->Clone();
     out.Of(ws) = std::move(all);
   };
 }
@@ -114,7 +191,7 @@ Kernel Reduced(const PrepareContext& ctx, Reduction reduction) {
 }
 template <Reduction reduction>
 Kernel AllReduce(const PrepareContext& ctx) {
-  if (IsSparse(ctx.Input("X"))) return GatherRows(ctx);
+  if (IsSparse(ctx.Input("X"))) return SumRows(ctx);
   return Reduced(ctx, reduction);
 }
 

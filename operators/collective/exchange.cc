@@ -16,22 +16,29 @@ void RequireRanks(const Workspace& ws, int nranks, const std::string& what) {
       nranks, ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", ranks), nranks));
 }
 
-Exchanger::Exchanger(const PrepareContext& ctx)
+Exchanger::Exchanger(const PrepareContext& ctx, bool own_input)
     : outs_(ctx.op().Output("Out")),
       name_(outs_.size() == 1 ? outs_[0]
                               : fmt::format("{} and {} more", outs_[0], outs_.size() - 1)),
       ring_(ctx.spec().FindAttr("ring_id") ? ctx.Attr<int32_t>("ring_id") : 0),
-      overlap_(ctx.spec().FindAttr(kOverlapAttr) && ctx.Attr<bool>(kOverlapAttr)) {}
+      overlap_(ctx.spec().FindAttr(kOverlapAttr) && ctx.Attr<bool>(kOverlapAttr)),
+      own_input_(own_input) {}
 
 void Exchanger::operator()(Workspace& ws, Exchange exchange) const {
   exchange.name = name_;
-  const bool in_place = exchange.in == exchange.out &&
-                        std::all_of(exchange.more.begin(), exchange.more.end(),
-                                    [](const Exchange::Buffer& b) { return b.in == b.out; });
-  if (overlap_ && in_place)
+  const bool in_place = own_input_ || exchange.in == exchange.out;
+  const bool all_in_place =
+      in_place && std::all_of(exchange.more.begin(), exchange.more.end(),
+                              [](const Exchange::Buffer& b) { return b.in == b.out; });
+  if (overlap_ && all_in_place)
     ws.comm()->Start(ring_, outs_, exchange);
   else
     ws.comm()->Run(exchange);
+}
+
+void Exchanger::Run(Workspace& ws, Exchange exchange) const {
+  exchange.name = name_;
+  ws.comm()->Run(exchange);
 }
 
 }  // namespace coracle

@@ -17,17 +17,19 @@ int RankOf(const Workspace& ws);
 void RequireRanks(const Workspace& ws, int nranks, const std::string& what);
 
 // An exchange that is Started where a pass found that it may (attr `overlap`), and its result lies
-// where its input lay; otherwise Run.
+// where its input lay, or its input is an output of the op (`own_input`), which lives as long as
+// the result; otherwise Run.
 class Exchanger {
  public:
-  explicit Exchanger(const PrepareContext& ctx);
+  explicit Exchanger(const PrepareContext& ctx, bool own_input = false);
   void operator()(Workspace& ws, Exchange exchange) const;
+  void Run(Workspace& ws, Exchange exchange) const;
 
  private:
   std::vector<std::string> outs_;
   std::string name_;
   int ring_;
-  bool overlap_;
+  bool overlap_, own_input_;
 };
 
 // The attr that the pass overlap_exchanges sets.

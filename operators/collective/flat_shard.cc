@@ -5,6 +5,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/collective/exchange.h>
+#include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>
 
 #include <algorithm>
@@ -19,6 +20,19 @@ void InferShard(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   const int64_t nranks = ctx.Attr<int32_t>("nranks");
   ctx.SetOutput("Out", ctx.InputDType("X"), {x.IsKnown() ? ShardSize(x.numel(), nranks) : -1});
+}
+
+void InferReduceScatter(InferContext& ctx) {
+  const int64_t nranks = ctx.Attr<int32_t>("nranks");
+  int64_t size = 0;
+  for (size_t i = 0; i < ctx.NumInputs("X"); ++i) {
+    const VarMeta& x = ctx.Input("X", i);
+    ctx.Require("C1", x.dtype == ctx.InputDType("X"), x, ctx.Input("X"));
+    const int64_t shard = x.shape.IsKnown() ? ShardSize(x.shape.numel(), nranks) : -1;
+    size = size < 0 || shard < 0 ? -1 : AddDims(size, shard);
+  }
+  ctx.SetOutput("Out", ctx.InputDType("X"), {size});
+  ctx.SetOutput("Packed", ctx.InputDType("X"), {MulDims(size, nranks)});
 }
 
 void InferGather(InferContext& ctx) {
@@ -74,14 +88,43 @@ Kernel Shard(const PrepareContext& ctx) {
   };
 }
 
+// One rank after the other, its parts of all tensors: what an exchange takes.
+struct Packing {
+  std::vector<TensorArg> xs;
+  TensorArg packed, out;
+  int nranks;
+
+  explicit Packing(const PrepareContext& ctx)
+      : xs(ctx.Inputs("X")),
+        packed(ctx.Output("Packed")),
+        out(ctx.Output("Out")),
+        nranks(ctx.Attr<int32_t>("nranks")) {}
+
+  void Pack(Workspace& ws) const {
+    char* to = ws.Data<char>(packed);
+    const int64_t element = static_cast<int64_t>(SizeOf(out.dtype));
+    for (int64_t r = 0; r < nranks; ++r) {
+      for (const TensorArg& x : xs) {
+        const int64_t shard = ShardSize(x.numel, nranks), begin = std::min(r * shard, x.numel);
+        const int64_t own = std::min(shard, x.numel - begin);
+        CopyBytes(ws.Data<const char>(x) + begin * element, to, own * element);
+        FillZeroBytes(to + own * element, (shard - own) * element);
+        to += shard * element;
+      }
+    }
+  }
+};
+
 Kernel ReduceScatter(const PrepareContext& ctx) {
-  const Kernel shard = Shard(ctx);
-  return [=, parts = Parts(ctx, "X", true), exchange = Exchanger(ctx)](Workspace& ws) {
-    if (!ws.comm()) return shard(ws);
-    const int rank = parts.Rank(ws);
-    exchange(ws, {Exchange::Kind::kReduceScatter, parts.whole.dtype, parts.counts,
-                  ws.Data<const void>(parts.whole), ws.Data<void>(parts.shard)});
-    parts.ZeroTail(ws, rank);
+  return [packing = Packing(ctx), exchange = Exchanger(ctx, true)](Workspace& ws) {
+    RequireRanks(ws, packing.nranks, "c_flat_reducescatter");
+    packing.Pack(ws);
+    const void* packed = ws.Data<const void>(packing.packed);
+    void* out = ws.Data<void>(packing.out);
+    if (!ws.comm()) return CopyBytes(packed, out, packing.out.nbytes());
+    exchange(ws, {Exchange::Kind::kReduceScatter, packing.out.dtype,
+                  std::vector<int64_t>(static_cast<size_t>(packing.nranks), packing.out.numel),
+                  packed, out});
   };
 }
 
@@ -116,11 +159,17 @@ void RegisterFlatShard(OpRegistry& ops) {
               .Infer(InferShard)
               .Reference(Shard));
   ops.Add(Def("c_flat_reducescatter",
-              "Out = this rank's part of the sum of all ranks' X, with zeros behind it.")
-              .Input("X", "tensor")
-              .Output("Out", "[ceil(elements of X / nranks)]")
+              "Out = this rank's parts of the sums of all ranks' X, one after the other, each with "
+              "zeros behind it; exchanged as one message.")
+              .Constraint("C1", "all X must have one dtype")
+              .VariadicInput("X", "tensors")
+              .Output("Out", "[sum of ceil(elements of X / nranks)]")
+              .Output("Packed", "[nranks times Out]: what is exchanged, the parts of rank 0 first")
+              .Attr<bool>(kOverlapAttr, false,
+                          "the exchange goes on until a c_sync_comm_stream or c_wait_comm names "
+                          "Out and Packed; no op may use them before")
               .SideEffect()
-              .Infer(InferShard)
+              .Infer(InferReduceScatter)
               .Reference(ReduceScatter));
   ops.Add(
       Def("c_flat_allgather", "Out = the tensor of which each rank's X is its part.")

@@ -31,29 +31,19 @@ int64_t Alignment(const Context& ctx) {
   return given > 0 ? given : kPageBytes;
 }
 
-// Whether another op of the block writes the variable after `op` did.
-bool IsRewritten(const OpDesc& op, const std::string& name) {
-  const auto writers = op.block()->Uses(name).writers;
-  const auto own = std::find(writers.begin(), writers.end(), &op);
-  return own != writers.end() && own + 1 != writers.end();
-}
-
-// No op may see that Output and FusedOutput do not share memory.
-void RequireSameElements(const InferContext& ctx) {
+// What shares memory in one run of a program does not in another program.
+void RequireOfOneRun(const InferContext& ctx) {
   const OpDesc& op = ctx.op();
-  if (!op.block() || !ctx.HasOutput("FusedOutput")) return;
-  const std::string& fused = op.Output("FusedOutput")[0];
-  const VarUses uses = op.block()->Uses(fused);
-  ctx.Require("C5", uses.writers.size() <= 1, Quote(fused));
-  if (uses.readers.empty()) return;
-  for (const std::string& name : op.Output("Output"))
-    ctx.Require("C5", !IsRewritten(op, name), Quote(name));
+  if (!op.block() || !op.HasOutput("FusedOutput")) return;
+  const VarDesc* fused = op.block()->FindVarRecursive(op.Output("FusedOutput")[0]);
+  ctx.Require("C5", !fused || !fused->persistable(), Quote(op.Output("FusedOutput")[0]));
 }
 
 void InferCoalesce(InferContext& ctx) {
   const DType dtype = DTypeFromAttr(ctx, "C1", "dtype");
   const size_t count = ctx.NumInputs("Input");
-  ctx.Require("C2", ctx.NumOutputs("Output") == count, ctx.NumOutputs("Output"), count);
+  const size_t outputs = ctx.NumOutputs("Output");
+  ctx.Require("C2", outputs == count || outputs == 0, outputs, count);
   ctx.Require("C4", !(ctx.Attr<bool>("copy_data") && ctx.Attr<bool>("set_constant")), true);
   const auto element = static_cast<int64_t>(SizeOf(dtype));
   int64_t total = 0;
@@ -62,13 +52,29 @@ void InferCoalesce(InferContext& ctx) {
     ctx.Require("C3", input.dtype == dtype, input);
     const int64_t part = Padded(NumelOf(input.shape), element, Alignment(ctx));
     total = total < 0 || part < 0 ? -1 : AddDims(total, part);
-    ctx.SetOutput("Output", input, i);
+    if (i < outputs) ctx.SetOutput("Output", input, i);
   }
   const bool renames =
       ctx.Attr<bool>("check_name") && ctx.op().Input("Input") != ctx.op().Output("Output");
   ctx.Require("C6", !renames, ctx.op().Output("Output"));
-  RequireSameElements(ctx);
+  RequireOfOneRun(ctx);
   ctx.SetOutput("FusedOutput", dtype, {total});
+}
+
+void InferDivide(InferContext& ctx) {
+  const size_t count = ctx.NumInputs("Like");
+  ctx.Require("C1", ctx.NumOutputs("Out") == count, ctx.NumOutputs("Out"), count);
+  const VarMeta& x = ctx.Input("X");
+  const auto element = static_cast<int64_t>(SizeOf(x.dtype));
+  int64_t total = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const VarMeta& like = ctx.Input("Like", i);
+    ctx.Require("C2", like.dtype == x.dtype, like, x);
+    const int64_t part = Padded(NumelOf(like.shape), element, Alignment(ctx));
+    total = total < 0 || part < 0 ? -1 : AddDims(total, part);
+    ctx.SetOutput("Out", like, i);
+  }
+  ctx.Require("C2", x.shape.CompatibleWith({total}), x, total);
 }
 
 // FusedOutput = what the parts hold, each from its offset on, with zeros between them.
@@ -83,7 +89,8 @@ Kernel Coalesce(const PrepareContext& ctx) {
   std::vector<Part> parts;
   int64_t offset = 0;
   for (size_t i = 0; i < ctx.NumInputs("Input"); ++i) {
-    parts.push_back({ctx.Input("Input", i), ctx.Output("Output", i), offset * element});
+    const TensorArg output = i < ctx.NumOutputs("Output") ? ctx.Output("Output", i) : TensorArg();
+    parts.push_back({ctx.Input("Input", i), output, offset * element});
     offset += Padded(parts.back().input.numel, element, align);
   }
   const Tensor constant = Tensor::Full<float>({1}, ctx.Attr<float>("constant")).Cast(fused.dtype);
@@ -105,37 +112,73 @@ Kernel Coalesce(const PrepareContext& ctx) {
   };
 }
 
+Kernel Divide(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X");
+  const int64_t align = Alignment(ctx), element = static_cast<int64_t>(SizeOf(x.dtype));
+  std::vector<Part> parts;
+  int64_t offset = 0;
+  for (size_t i = 0; i < ctx.NumInputs("Like"); ++i) {
+    parts.push_back({ctx.Input("Like", i), ctx.Output("Out", i), offset * element});
+    offset += Padded(parts.back().input.numel, element, align);
+  }
+  return [=](Workspace& ws) {
+    const char* from = ws.Data<const char>(x);
+    for (const Part& part : parts) {
+      if (part.output)
+        CopyBytes(from + part.offset, ws.Data<char>(part.output), part.output.nbytes());
+    }
+  };
+}
+
+void DeclareAlignment(OpDef& def) {
+  def.Attr<bool>("use_align", true, "whether tensors begin at multiples of align_size")
+      .Attr<int32_t>("align_size", -1, "in bytes; -1 or 0: 4096, a page of memory");
+}
+
 }  // namespace
 
 void RegisterCoalesceTensor(OpRegistry& ops) {
-  ops.Add(OpDef("coalesce_tensor")
-              .Doc("Output = Input, or constant in all elements with set_constant; FusedOutput = "
-                   "the elements of all Output one after the other, each from a multiple of the "
-                   "alignment on, with zeros between them. In Paddle Output shares the memory of "
-                   "FusedOutput. Here it does not, so that programs that change one of them are "
-                   "refused.")
-              .Constraint("C1", "dtype must be the number of a dtype")
-              .Constraint("C2", "Output must have as many variables as Input")
-              .Constraint("C3", "every Input must have the dtype")
-              .Constraint("C4", "copy_data and set_constant exclude each other")
-              .Constraint("C5",
-                          "no op may change FusedOutput, nor Output where an op reads FusedOutput")
-              .Constraint("C6", "Output must name the variables of Input if check_name is set")
-              .VariadicInput("Input", "tensors of dtype")
-              .VariadicOutput("Output", "tensors of the shapes of Input")
-              .Output("FusedOutput", "tensor of rank 1")
-              .Attr<int32_t>("dtype", "dtype of all tensors")
-              .Attr<bool>("copy_data", false, "as in Paddle; false copies too")
-              .Attr<bool>("set_constant", false, "fill with constant")
-              .Attr<float>("constant", 0.f, "the value of set_constant")
-              .Attr<bool>("persist_output", false, "ignored")
-              .Attr<bool>("check_name", false, "Output must name the variables of Input")
-              .Attr<bool>("use_align", true, "whether tensors begin at multiples of align_size")
-              .Attr<int32_t>("align_size", -1, "in bytes; -1 or 0: 4096, a page of memory")
-              .NoGradient("Paddle has none either")
-              .NoLod()
-              .Infer(InferCoalesce)
-              .Reference(Coalesce));
+  ops.Add(
+      OpDef("coalesce_tensor")
+          .Doc("Output = Input, or constant in all elements with set_constant; FusedOutput = "
+               "the elements of all Output one after the other, each from a multiple of the "
+               "alignment on, with zeros between them. From there on Output and FusedOutput are "
+               "the same memory, as in Paddle: what an op of this run writes to one of them is "
+               "there for the ops that read the other.")
+          .Constraint("C1", "dtype must be the number of a dtype")
+          .Constraint("C2", "Output must have as many variables as Input, or none")
+          .Constraint("C3", "every Input must have the dtype")
+          .Constraint("C4", "copy_data and set_constant exclude each other")
+          .Constraint("C5", "FusedOutput must not be persistable: memory is shared within one run")
+          .Constraint("C6", "Output must name the variables of Input if check_name is set")
+          .VariadicInput("Input", "tensors of dtype")
+          .OptionalVariadicOutput("Output", "tensors of the shapes of Input")
+          .Output("FusedOutput", "tensor of rank 1")
+          .Attr<int32_t>("dtype", "dtype of all tensors")
+          .Attr<bool>("copy_data", false, "as in Paddle; false copies too")
+          .Attr<bool>("set_constant", false, "fill with constant")
+          .Attr<float>("constant", 0.f, "the value of set_constant")
+          .Attr<bool>("persist_output", false, "ignored")
+          .Attr<bool>("check_name", false, "Output must name the variables of Input")
+          .Apply(DeclareAlignment)
+          .NoGradient("Paddle has none either")
+          .NoLod()
+          .Infer(InferCoalesce)
+          .Reference(Coalesce));
+  ops.Add(
+      OpDef("divide_coalesced")
+          .Doc("Out = the parts of X, the FusedOutput of a coalesce_tensor. Programs are given "
+               "it where a part is read after the whole was written.")
+          .Constraint("C1", "Out must have as many variables as Like")
+          .Constraint("C2", "X must have the dtype and the elements of a coalesce_tensor of Like")
+          .Input("X", "tensor of rank 1")
+          .VariadicInput("Like", "tensors of the shapes of the parts; their values do not count")
+          .VariadicOutput("Out", "tensors of the shapes of Like")
+          .Apply(DeclareAlignment)
+          .NoGradient("coalesce_tensor has none either")
+          .NoLod()
+          .Infer(InferDivide)
+          .Reference(Divide));
 }
 
 }  // namespace coracle

@@ -5,6 +5,7 @@
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizers.h>
+#include <coracle/passes/pass.h>
 #include <coracle/test/distribute/rank_run.h>
 #include <coracle/test/error_of.h>
 #include <fmt/format.h>
@@ -108,13 +109,38 @@ Variable LstmNet(Builder& net) {
   return CrossEntropyLoss(net, net.Fc(net.ReduceMean(h, {.dim = {1}}), {.size = 3}));
 }
 
-Variable Table(Builder& net, bool sparse) {
-  EmbeddingOptions options{.num_embeddings = 30, .embedding_dim = 4, .is_sparse = sparse};
+Variable Table(Builder& net, bool sparse, int64_t rows = 30) {
+  EmbeddingOptions options{.num_embeddings = rows, .embedding_dim = 4, .is_sparse = sparse};
   options.param_attr.name = "table";
   options.dtype = kF64;
   const Variable ids = net.Data("ids", {-1, 3}, DType::kInt64);
   const Variable x = net.ReduceMean(net.Embedding(ids, options), {.dim = {1}});
   return CrossEntropyLoss(net, net.Fc(x, {.size = 4}));
+}
+
+// One parameter in two layers.
+Variable SharedNet(Builder& net) {
+  const Variable x = net.Data("x", {-1, 6}, kF64);
+  FcOptions options{.size = 6, .act = "tanh"};
+  options.param_attr = ParamAttr{.name = "shared"};
+  return CrossEntropyLoss(net, net.Fc(net.Fc(net.Fc(x, options), options), {.size = 4}));
+}
+
+// A parameter that only the block of a loop reads.
+Variable LoopNet(Builder& net) {
+  const Variable x = net.Data("x", {-1, 6}, kF64);
+  const Variable h = net.Unary("assign", x);
+  const Variable i = FillConstant(net, {1}, DType::kInt64, 0);
+  const Variable n = FillConstant(net, {1}, DType::kInt64, 3);
+  const Variable more = net.Binary("less_than", i, n);
+  While(net, more, [&] {
+    FcOptions options{.size = 6, .act = "tanh"};
+    options.param_attr = ParamAttr{.name = "of_the_loop"};
+    Assign(net, net.Fc(h, options), h);
+    Increment(net, i);
+    Assign(net, net.Binary("less_than", i, n), more);
+  });
+  return CrossEntropyLoss(net, net.Fc(h, {.size = 4}));
 }
 
 template <class Optimizer, class Options>
@@ -169,6 +195,15 @@ std::vector<Case> Cases() {
       {"mlp", kMlpFeeds, Mlp, sgd},
       {"mlp_small_buckets", kMlpFeeds, Mlp, sgd, {12}, -1, 1e-4},
       {"mlp_uneven", kMlpFeeds, Mlp, sgd, {13, 11, 9}},
+      {"adam_small_buckets",
+       kMlpFeeds,
+       Mlp,
+       With<Adam>(AdamOptions{.learning_rate = 0.02}),
+       {12, 9},
+       -1,
+       1e-4},
+      {"shared_parameter", kMlpFeeds, SharedNet, sgd},
+      {"parameter_of_a_loop", kMlpFeeds, LoopNet, With<Adam>(AdamOptions{.learning_rate = 0.02})},
       {"lenet_adam", images, LeNet, With<Adam>(AdamOptions{.learning_rate = 0.01}), {9, 12, 8}},
       {"lstm_error_clip", sequences, LstmNet, With<Adam>(AdamOptions{.learning_rate = 0.02}, clip)},
       {"global_norm_schedule", kMlpFeeds, Mlp,
@@ -183,6 +218,11 @@ std::vector<Case> Cases() {
       {"dense_embedding", ids, dense, sgd},
       {"sparse_embedding_sgd", ids, sparse, sgd, {12, 9}},
       {"sparse_embedding_lazy_adam", ids, sparse,
+       With<Adam>(AdamOptions{.learning_rate = 0.05, .lazy_mode = true})},
+      // More rows than the table has: the sum is dense, and has the rows that some rank has.
+      {"sparse_embedding_of_few_rows",
+       {{"ids", {3}, 4}, {"label", {1}, 4}},
+       [](Builder& net) { return Table(net, true, 5); },
        With<Adam>(AdamOptions{.learning_rate = 0.05, .lazy_mode = true})},
       // Of fewer rows than ranks some do not count.
       {"sync_batch_norm",
@@ -343,6 +383,31 @@ TEST(AllReduceOfPrograms, StatesWithAnotherStartStayWhole) {
               fill.SetInput("ShapeTensor", {"dims"});
             }),
             0u);
+}
+
+// Gradients of which a rank needs its part are scattered as soon as they are complete, and the
+// exchange goes on beside the rest of backward.
+TEST(AllReduceOfPrograms, ScattersBesideBackward) {
+  const Case c{.name = "", .feeds = {}, .net = Mlp, .train = With<Momentum>(MomentumOptions{})};
+  StepPrograms programs = Make(c);
+  const AllReduceReport report =
+      InsertAllReduce(programs.main, programs.startup,
+                      {.nranks = 2, .bucket_mb = 1e-4, .shard_state = true, .shard_least = 5});
+  EXPECT_EQ(report.scattered.size(), 3u);
+  RunPasses(programs.main, PassContext{DefaultOps(), {"x", "label"}, {}}, {"overlap_exchanges"});
+  const BlockDesc& root = programs.main.Root();
+  const auto first = [&](const std::string& type) {
+    size_t i = 0;
+    while (root.op(i).type() != type) ++i;
+    return i;
+  };
+  const size_t scatter = first("c_flat_reducescatter"), wait = first("c_sync_comm_stream");
+  size_t last_backward = 0;
+  for (size_t i = 0; i < root.NumOps(); ++i)
+    if (root.op(i).type() == "mul_grad") last_backward = i;
+  EXPECT_LT(scatter, last_backward);
+  EXPECT_GT(wait, last_backward);
+  EXPECT_TRUE(root.op(scatter).GetAttr<bool>("overlap", false));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, AllReduce, testing::Values(1, 2, 3, 4, 8));

@@ -333,5 +333,104 @@ TEST(CollectiveOps, ProgramAsFleetWritesIt) {
   });
 }
 
+// y = x w + v, fused gradients: how fleet's programs of 2021 (fuse_all_reduce_ops) have it. The
+// gradients become parts of one tensor before backward writes them; the sum is of the whole.
+enum class Fusion { kBeforeBackward, kAfterBackward, kOptimizerToo };
+
+StepPrograms FusedStep(Fusion fusion) {
+  StepPrograms programs;
+  ProgramDesc& program = programs.main;
+  BlockDesc& root = program.Root();
+  const auto add = [&](const char* type, SlotList in, SlotList out, AttrList attrs = {}) {
+    InferOp(root, root.AppendOp(type, std::move(in), std::move(out), std::move(attrs)),
+            DefaultOps());
+  };
+  const auto declare = [&](const std::string& name, const Shape& shape, bool persistable) {
+    VarDesc& var = root.Var(name);
+    var.SetMeta({VarType::kLoDTensor, DType::kFloat32, shape, 0});
+    var.SetPersistable(persistable);
+  };
+  declare("x", {2, 3}, false);
+  declare("w", {3, 1}, true);
+  declare("v", {1}, true);
+  declare("rate", {1}, true);
+  add("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"xw"}}});
+  add("elementwise_add", {{"X", {"xw"}}, {"Y", {"v"}}}, {{"Out", {"y"}}});
+  add("mean", {{"X", {"y"}}}, {{"Out", {"loss"}}});
+  add("fill_constant", {}, {{"Out", {"loss@GRAD"}}},
+      {{"shape", std::vector<int64_t>{1}}, {"value", 1.0f}, {"dtype", 5}, {"op_role", 257}});
+  add("scale", {{"X", {"loss@GRAD"}}}, {{"Out", {"loss@GRAD"}}}, {{"scale", 0.5f}, {"op_role", 1}});
+  const auto fuse = [&](const std::vector<std::string>& from, const std::vector<std::string>& to,
+                        const std::string& fused, bool copy) {
+    add("coalesce_tensor", {{"Input", from}}, {{"Output", to}, {"FusedOutput", {fused}}},
+        {{"copy_data", copy}, {"use_align", true}, {"dtype", 5}, {"op_role", 1}});
+  };
+  const std::vector<std::string> grads = {"v@GRAD", "w@GRAD"}, params = {"v", "w"};
+  if (fusion == Fusion::kBeforeBackward) {
+    for (const char* grad : {"v@GRAD", "w@GRAD"})
+      declare(grad, grad[0] == 'v' ? Shape{1} : Shape{3, 1}, false);
+    fuse(params, grads, "fused", false);
+  }
+  add("mean_grad", {{"X", {"y"}}, {"Out@GRAD", {"loss@GRAD"}}}, {{"X@GRAD", {"y@GRAD"}}},
+      {{"op_role", 1}});
+  add("elementwise_add_grad", {{"X", {"xw"}}, {"Y", {"v"}}, {"Out@GRAD", {"y@GRAD"}}},
+      {{"X@GRAD", {"xw@GRAD"}}, {"Y@GRAD", {"v@GRAD"}}}, {{"op_role", 1}});
+  add("mul_grad", {{"X", {"x"}}, {"Y", {"w"}}, {"Out@GRAD", {"xw@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}},
+      {{"op_role", 1}});
+  if (fusion != Fusion::kBeforeBackward) fuse(grads, grads, "fused", true);
+  add("c_sync_calc_stream", {{"X", {"fused"}}}, {{"Out", {"fused"}}}, {{"op_role", 1}});
+  add("c_allreduce_sum", {{"X", {"fused"}}}, {{"Out", {"fused"}}},
+      {{"ring_id", 0}, {"use_calc_stream", false}, {"op_role", 1}});
+  add("c_sync_comm_stream", {{"X", {"v@GRAD"}}}, {{"Out", {"v@GRAD"}}},
+      {{"ring_id", 0}, {"op_role", 1}});
+  const auto update = [&](const std::string& param, const std::string& grad) {
+    add("sgd", {{"Param", {param}}, {"Grad", {grad}}, {"LearningRate", {"rate"}}},
+        {{"ParamOut", {param}}}, {{"op_role", 2}});
+  };
+  if (fusion == Fusion::kOptimizerToo) {
+    fuse(params, params, "fused_params", true);
+    update("fused_params", "fused");
+  } else {
+    for (const std::string& param : params) update(param, param + "@GRAD");
+  }
+  return programs;
+}
+
+TEST(CollectiveOps, FusedGradientsAsFleetWritesThem) {
+  for (const Fusion fusion :
+       {Fusion::kBeforeBackward, Fusion::kAfterBackward, Fusion::kOptimizerToo}) {
+    SCOPED_TRACE(static_cast<int>(fusion));
+    for (const bool optimize : {false, true}) {
+      OnRanks(2, [&](const std::shared_ptr<Communicator>& communicator) {
+        const StepPrograms programs = FusedStep(fusion);
+        VerifyOrThrow(programs.main, DefaultOps());
+        PreparedProgram step = Executor(CompileOptions{.optimize = optimize})
+                                   .Prepare(programs.main, {"x"}, {"w@GRAD", "fused"});
+        step.SetCommunicator(communicator);
+        Scope scope;
+        scope.Set("w", Tensor::Of<float>({3, 1}, {1, 2, 3}));
+        scope.Set("v", Tensor::Of<float>({1}, {4}));
+        scope.Set("rate", Tensor::Of<float>({1}, {0.5}));
+        // The means of the columns of all rows are 3, 4 and 5.
+        const float a = communicator->rank() == 0 ? 0.0f : 4.0f;
+        for (const float times : {1.0f, 2.0f}) {
+          const std::vector<Tensor>& out =
+              step.Run(scope, {Tensor::Of<float>({2, 3}, {a, a + 1, a + 2, a + 2, a + 3, a + 4})});
+          for (int i = 0; i < 3; ++i) {
+            const float mean = static_cast<float>(3 + i);
+            EXPECT_EQ(out[0].data<float>()[i], mean);
+            EXPECT_EQ(out[1].data<float>()[1024 + i], mean);  // from the next page on
+            EXPECT_EQ(scope.Get("w").data<float>()[i],
+                      static_cast<float>(1 + i) - times * 0.5f * mean);
+          }
+          EXPECT_EQ(out[1].data<float>()[0], 1.0f);
+          EXPECT_EQ(scope.Get("v").data<float>()[0], 4 - times * 0.5f);
+        }
+        EXPECT_EQ(step.comm()->exchanges(), 2);
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace coracle

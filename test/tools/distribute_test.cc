@@ -48,10 +48,25 @@ TEST_F(Distribute, OfPrograms) {
   Expect(
       "coracle distribute run/main.pb run/startup.pb --nranks=4 --sync_batch_norm --shard_state "
       "--share=share --out=step.pbtxt --startup_out=startup.pb",
-      0, {"1 state of 39200 elements in parts\n", "1 gradient, of which a rank gets its part\n"});
+      0,
+      {"1 state of 39200 elements in parts\n",
+       "1 gradient, 156800 bytes, of which a rank gets its part: "});
   Expect("coracle dump step.pbtxt", 0,
          {"sync_batch_norm(", "sync_batch_norm_grad(", "c_flat_reducescatter(", "c_flat_allgather(",
           "@SHARD_0:float32[9800]", "ScaleTensor=share"});
+}
+
+TEST_F(Distribute, LocalSgd) {
+  Expect(
+      "coracle distribute job.pbtxt --nranks=2 --local_sgd_steps=4 --share=share --out=step.pb "
+      "--startup_out=startup.pb",
+      0, {" averaged variables, ", " bytes: ", "not exchanged: "});
+  Expect("coracle dump step.pb", 0, {"@LOCAL_STEPS@", "conditional_block", "value=4"});
+  Expect("coracle dump startup.pb", 0, {"c_broadcast", "@LOCAL_ROWS@"});
+  Expect("coracle distribute job.pbtxt --nranks=2 --local_sgd_steps=4 --shard_state --out=o.pb", 2,
+         {"--local_sgd_steps does not go with"});
+  Expect("coracle distribute job.pbtxt --nranks=2 --local_sgd_steps=-1 --out=o.pb", 1,
+         {"local SGD of -1 steps; 1 or more are needed"});
 }
 
 TEST_F(Distribute, WhatAStepTakesOnManyRanks) {

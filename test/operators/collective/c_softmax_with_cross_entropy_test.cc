@@ -39,7 +39,22 @@ TEST(CSoftmaxWithCrossEntropy, Constraints) {
   test({2, 3}, {2}, 0).ExpectError("c_softmax_with_cross_entropy.C2");
   test({2, 3}, {2, 1}, 3).ExpectError("c_softmax_with_cross_entropy.C3");
   test({2, 3}, {2, 1}, -1).ExpectError("c_softmax_with_cross_entropy.C3");
-  test({2, 3}, {2, 1}, 0).Attr("nranks", 2).ExpectError("c_softmax_with_cross_entropy.C4");
+  test({2, 3}, {2, 1}, 0)
+      .Attr("nranks", 2)
+      .ExpectError("nranks is 2, but one rank runs the program");
+}
+
+// Among ranks: test/distribute.
+TEST(CSoftmaxWithCrossEntropy, GradientOp) {
+  const auto test = [](const Shape& grad) {
+    OpTest made("c_softmax_with_cross_entropy_grad");
+    made.Input("Softmax", {2, 2}, {0.25, 0.75, 0.5, 0.5})
+        .IntInput("Label", {2, 1}, {1, 0})
+        .Input("Loss@GRAD", grad, std::vector<double>(static_cast<size_t>(grad.numel()), 2));
+    return made;
+  };
+  test({2, 1}).Expect("Logits@GRAD", {2, 2}, {0.5, -0.5, -1, 1});
+  test({2, 2}).ExpectError("c_softmax_with_cross_entropy_grad.C4");
 }
 
 }  // namespace

@@ -5,9 +5,14 @@
 namespace coracle {
 
 TEST(FlatShard, OfOneRankIsAll) {
-  for (const char* type : {"c_flat_shard", "c_flat_reducescatter"}) {
-    OpTest(type).Input("X", {2, 3}, {1, 2, 3, 4, 5, 6}).Expect("Out", {6}, {1, 2, 3, 4, 5, 6});
-  }
+  OpTest("c_flat_shard")
+      .Input("X", {2, 3}, {1, 2, 3, 4, 5, 6})
+      .Expect("Out", {6}, {1, 2, 3, 4, 5, 6});
+  OpTest("c_flat_reducescatter")
+      .Input("X", {2, 2}, {1, 2, 3, 4})
+      .Input("X", {1}, {5})
+      .Expect("Packed", {5}, {1, 2, 3, 4, 5})
+      .Expect("Out", {5}, {1, 2, 3, 4, 5});
   OpTest("c_flat_allgather")
       .Input("X", {6}, {1, 2, 3, 4, 5, 6})
       .Attr("shape", std::vector<int64_t>{2, 3})
@@ -19,6 +24,10 @@ TEST(FlatShard, Refused) {
       .Input("X", {2}, {1, 2})
       .Attr("nranks", 2)
       .ExpectError("nranks is 2, but one rank runs the program");
+  OpTest("c_flat_reducescatter")
+      .Input("X", {1}, {1})
+      .IntInput("X", {1}, {1})
+      .ExpectError("c_flat_reducescatter.C1");
   OpTest("c_flat_allgather").Input("X", {6}, {1, 2, 3, 4, 5, 6}).ExpectError("c_flat_allgather.C1");
   OpTest("c_flat_allgather")
       .Input("X", {6}, {1, 2, 3, 4, 5, 6})

@@ -68,29 +68,43 @@ TEST(CoalesceTensor, Constraints) {
   Two().Attr("check_name", true).ExpectError("coalesce_tensor.C6");
 }
 
-// Output and FusedOutput share memory in Paddle.
-TEST(CoalesceTensor, C5_ChangedAfterwards) {
-  const auto refused = [](const std::string& read, const std::string& changed) {
-    ProgramDesc program;
-    BlockDesc& root = program.Root();
-    root.Var("x").SetShape({2});
-    root.AppendOp("coalesce_tensor", {{"Input", {"x"}}},
-                  {{"Output", {"x"}}, {"FusedOutput", {"f"}}}, {{"dtype", kFloat}});
+TEST(CoalesceTensor, C5_SharedBeyondARun) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  root.Var("x").SetShape({2});
+  root.Var("f").SetPersistable(true);
+  root.AppendOp("coalesce_tensor", {{"Input", {"x"}}}, {{"Output", {"x"}}, {"FusedOutput", {"f"}}},
+                {{"dtype", kFloat}});
+  try {
     InferOp(root, root.op(0), DefaultOps());
-    root.AppendOp("scale", {{"X", {read}}}, {{"Out", {changed}}});
-    try {
-      InferOp(root, root.op(0), DefaultOps());
-    } catch (const Error& e) {
-      ExpectConstraint(e.message(), "coalesce_tensor.C5");
-      return true;
-    }
-    return false;
+    ADD_FAILURE() << "was accepted";
+  } catch (const Error& e) {
+    ExpectConstraint(e.message(), "coalesce_tensor.C5");
+  }
+}
+
+TEST(DivideCoalesced, Values) {
+  OpTest("divide_coalesced")
+      .Attr("align_size", 16)
+      .IntInput("X", {8}, {1, 2, 3, 0, 4, 5, 0, 0}, DType::kInt32)
+      .IntInput("Like", {3}, {0, 0, 0}, DType::kInt32)
+      .IntInput("Like", {1, 2}, {0, 0}, DType::kInt32)
+      .Outputs("Out", 2)
+      .Expect("Out", {3}, {1, 2, 3})
+      .Expect("Out", {1, 2}, {4, 5}, 1e-5, 1);
+}
+
+TEST(DivideCoalesced, Constraints) {
+  const auto test = [](DType dtype, int64_t elements) {
+    OpTest test("divide_coalesced");
+    test.Attr("use_align", false)
+        .IntInput("X", {elements}, std::vector<int64_t>(static_cast<size_t>(elements)), dtype)
+        .IntInput("Like", {3}, {0, 0, 0}, DType::kInt32);
+    return test;
   };
-  EXPECT_TRUE(refused("x", "f"));
-  EXPECT_TRUE(refused("f", "f"));
-  EXPECT_TRUE(refused("f", "x"));
-  EXPECT_FALSE(refused("f", "y"));
-  EXPECT_FALSE(refused("x", "x"));
+  test(DType::kInt32, 3).Outputs("Out", 2).ExpectError("divide_coalesced.C1");
+  test(DType::kInt64, 3).ExpectError("divide_coalesced.C2");
+  test(DType::kInt32, 4).ExpectError("divide_coalesced.C2");
 }
 
 }  // namespace

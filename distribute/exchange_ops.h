@@ -1,0 +1,47 @@
+#pragma once
+// What the rewritings of distribute/ share: the ops that they insert, and what they ask of a
+// program. Internal to distribute/.
+
+#include <coracle/distribute/op_inserter.h>
+#include <coracle/framework/op/op_registry.h>
+
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+bool HasRole(const OpDesc& op, int role);
+
+OpDesc MakeOp(const std::string& type, SlotList inputs, SlotList outputs, AttrList attrs, int role);
+// An op of the ring that has these variables as X and Out.
+OpDesc Collective(const std::string& type, const std::vector<std::string>& names, int ring_id,
+                  int role);
+// The sum over all ranks, in place, as one message.
+OpDesc SumOf(const std::vector<std::string>& names, int ring_id, int role);
+
+// The bytes of a dense variable; 0 while its shape is not known.
+int64_t BytesOf(const VarDesc& var);
+// The size of buckets in bytes. Throws kInvalidArgument for one that is negative or infinite.
+int64_t BucketLimit(double bucket_mb);
+void RequireRanksToBe(int nranks);  // at least 1
+// Throws kInvalidArgument for a program that sums over ranks already.
+void RequireNoExchanges(const ProgramDesc& main);
+
+// The gradients of parameters (op_role_var of backward ops), in the order in which they are named.
+// Throws kInvalidArgument if there is none.
+std::vector<std::string> ParameterGradients(const ProgramDesc& main);
+// The ops that begin the gradient of a loss. Throws kInvalidArgument if there is none.
+std::vector<const OpDesc*> LossGradients(const ProgramDesc& main);
+// Declares the variable of the rank's share of the rows in the root block, unless it is there.
+void DeclareShare(BlockDesc& root, const std::string& name, DType dtype);
+
+// Behind the ops of the startup program that fill them: rank 0's parameters go to all ranks.
+void BroadcastParameters(const ProgramDesc& main, const ProgramDesc& startup, int ring_id,
+                         OpInserter* inserter);
+// Persistable variables that forward ops change, but for those that all ranks have the same of.
+std::vector<std::string> LocalVariables(const ProgramDesc& main);
+
+// Inserts the ops and infers what they make.
+void Insert(OpInserter& inserter, ProgramDesc& program, const OpRegistry& ops);
+
+}  // namespace coracle
