@@ -52,14 +52,25 @@ class LocalSgd {
           "parameters differ; use batch_norm",
           "  " + Locate(op));
     });
+    RequireNoDecisions();
+  }
+
+  // Whether there is an update is decided by what is known of all ranks, which here are on their
+  // own: flags of the loss, as they are agreed on elsewhere, and those of the gradients.
+  void RequireNoDecisions() const {
     const std::vector<std::string> gradients = ParameterGradients(main_);
     const std::vector<RankFlag> flags = FindRankFlags(main_, {gradients.begin(), gradients.end()});
-    if (flags.empty()) return;
-    ThrowInvalid(fmt::format("distribute: local SGD: {} decides whether there is an update, and "
-                             "ranks would decide differently; leave out loss scaling and the check "
-                             "of the loss",
-                             Quote(flags[0].name)),
-                 "  " + Locate(*flags[0].place));
+    if (!flags.empty()) RefuseDecision(*flags[0].place, flags[0].name);
+    main_.ForEachOp([](const OpDesc& op) {
+      if (!HasRole(op, kOptimize)) return;
+      if (op.HasOutput("FoundInfinite")) RefuseDecision(op, op.Output("FoundInfinite")[0]);
+      if (op.type().starts_with("isfinite")) RefuseDecision(op, op.Output("Out")[0]);
+    });
+  }
+  [[noreturn]] static void RefuseDecision(const OpDesc& op, const std::string& flag) {
+    Refuse(op, fmt::format("{} decides whether there is an update, and ranks would decide "
+                           "differently; leave out loss scaling and the check of the loss",
+                           Quote(flag)));
   }
 
   // --- what is averaged, and where ---
