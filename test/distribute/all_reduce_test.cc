@@ -33,7 +33,7 @@ struct Case {
   std::function<Variable(Builder&)> net;  // the loss
   std::function<void(const Variable& loss, ProgramDesc& startup)> train;
   std::vector<int64_t> rows = {12};  // of the batches, in turn
-  int poisoned = -1;                 // the step in which one row holds an infinity
+  int poisoned = -1;                 // the step in which one row holds a nan
   double bucket_mb = 25;
   bool sync_batch_norm = false;
   bool shard_state = false;
@@ -56,7 +56,7 @@ std::vector<Batch> Draw(const Case& c, int steps) {
         else
           tensor.data<double>()[i] = normal(random);
       }
-      if (step == c.poisoned && !feed.classes) tensor.data<double>()[0] = INFINITY;
+      if (step == c.poisoned && !feed.classes) tensor.data<double>()[0] = NAN;
       batch[feed.name] = tensor;
     }
     batches.push_back(batch);

@@ -108,11 +108,12 @@ inline void TrainOn(const StepPrograms& programs, const std::vector<Batch>& batc
   }
 }
 
-// |a - b| relative to the largest element of b.
+// |a - b| relative to the largest element of b; infinite where one of them has what is not finite.
 inline double RelativeDifference(const Tensor& a, const Tensor& b) {
   const Tensor x = a.Cast(DType::kFloat64), y = b.Cast(DType::kFloat64);
   double largest = 0, difference = 0;
   for (int64_t i = 0; i < y.numel(); ++i) {
+    if (!std::isfinite(x.data<double>()[i]) || !std::isfinite(y.data<double>()[i])) return INFINITY;
     largest = std::max(largest, std::abs(y.data<double>()[i]));
     difference = std::max(difference, std::abs(x.data<double>()[i] - y.data<double>()[i]));
   }
