@@ -202,6 +202,7 @@ struct DistributeConfig {
   double bucket_mb = 25;
   bool sync_batch_norm = false;
   bool shard_state = false;
+  int64_t local_sgd_steps = 0;
 };
 
 struct JobConfig {

@@ -108,7 +108,7 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
   }
   const auto& distribute = job.distribute();
   config.distribute = {distribute.bucket_mb(), distribute.sync_batch_norm(),
-                       distribute.shard_state()};
+                       distribute.shard_state(), distribute.local_sgd_steps()};
   config.batch_size = job.batch_size();
   config.test_batch_size = job.test_batch_size();
   config.max_iter = job.max_iter();

@@ -2,6 +2,7 @@
 // The programs of a job.
 
 #include <coracle/distribute/all_reduce.h>
+#include <coracle/distribute/local_sgd.h>
 #include <coracle/train/job/appended_training.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/trainer.h>
@@ -26,11 +27,12 @@ struct Net {
 // What a rank of several feeds beside the batch: see AllReduceOptions::share.
 inline constexpr const char* kRankShare = "rank_share";
 
-// As InsertAllReduce made them.
+// As InsertAllReduce made them, or InsertLocalSgd.
 struct RankPrograms {
   Net train;
   ProgramDesc startup;
   std::vector<ShardedState> states;
+  std::optional<LocalSgdReport> local_sgd;
 };
 
 struct Programs {

@@ -108,6 +108,14 @@ std::vector<std::string> LoadMatching(const JobConfig& config, const TrainOption
   return lines;
 }
 
+// A snapshot is made behind an average.
+void BeginAnew(const Programs& programs, Scope& scope) {
+  for (const std::string& name : programs.of_rank->local_sgd->added) {
+    const VarDesc& var = *programs.of_rank->train.program.Root().FindVar(name);
+    scope.Set(name, Tensor::Zeros(var.dtype(), var.shape()));
+  }
+}
+
 Start Resume(const JobConfig& config, const TrainOptions& options, const Programs& programs,
              const std::string& path, ResumedState state) {
   SavedSnapshot saved = ReadWhole(path);
@@ -133,6 +141,7 @@ Start Resume(const JobConfig& config, const TrainOptions& options, const Program
   }
   state.evaluations = saved.state.evaluations;
   if (programs.of_rank) DivideStates(state.ranks, programs.of_rank->states, state.scope);
+  if (programs.of_rank && programs.of_rank->local_sgd) BeginAnew(programs, state.scope);
   state.watch.Load(saved.state.best);
   state.non_finite.Load(saved.state.non_finite);
   return start;

@@ -1,4 +1,3 @@
-#include <coracle/distribute/all_reduce.h>
 #include <coracle/distribute/ranks.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
@@ -11,6 +10,7 @@
 #include <coracle/train/run/non_finite.h>
 #include <coracle/train/run/outputs.h>
 #include <coracle/train/run/programs.h>
+#include <coracle/train/run/rank_programs.h>
 #include <coracle/train/run/rank_times.h>
 #include <coracle/train/run/same_data.h>
 #include <coracle/train/run/start.h>
@@ -103,13 +103,13 @@ class Job {
     return fmt::format(
         "threads {}, kernels {}, optimize {}, without passes [{}], tune {}, profile {}, batch_size "
         "{}, seed {}, max_iter {}, epochs {}, max_seconds {}, snapshot_interval {}, resume {} {}, "
-        "check_parameters {}, bucket_mb {}, sync_batch_norm {}, shard_state {}",
+        "check_parameters {}, bucket_mb {}, sync_batch_norm {}, shard_state {}, local_sgd_steps {}",
         NumThreads(), static_cast<int>(compile.kernels), compile.optimize,
         Join(compile.disabled_passes, ", "), compile.tune, compile.profile, config_.batch_size,
         config_.random_seed, config_.max_iter, config_.epochs, config_.max_seconds,
         config_.snapshot_interval, options_.resume, options_.override_mismatch,
         options_.check_parameters, config_.distribute.bucket_mb, config_.distribute.sync_batch_norm,
-        config_.distribute.shard_state);
+        config_.distribute.shard_state, config_.distribute.local_sgd_steps);
   }
 
   // Makes the programs that a rank of several runs.
@@ -118,24 +118,19 @@ class Job {
     ranks_.RequireSame("program", SerializeProgram(main) + SerializeProgram(programs_.startup),
                        "all ranks must read the same model");
     if (!ranks_.several()) return;
-    RankPrograms& own =
-        programs_.of_rank.emplace(RankPrograms{programs_.train, programs_.startup, {}});
-    const AllReduceReport report =
-        InsertAllReduce(own.train.program, own.startup,
-                        {.nranks = ranks_.size(),
-                         .bucket_mb = config_.distribute.bucket_mb,
-                         .share = kRankShare,
-                         .sync_batch_norm = config_.distribute.sync_batch_norm,
-                         .shard_state = config_.distribute.shard_state,
-                         .ops = options_.ops});
-    own.states = report.states;
-    if (config_.distribute.shard_state && report.states.empty())
-      warnings_.push_back("warning: " + config_.Place("distribute.shard_state") +
-                          ": no state of the optimizer can be divided; each rank keeps all of it");
-    if (report.local.empty()) return;
-    warnings_.push_back(fmt::format(
-        "warning: {} and {} more are of each rank's own rows; those of rank 0 are saved",
-        Quote(report.local[0]), report.local.size() - 1));
+    programs_.of_rank = MakeRankPrograms(config_, programs_, ranks_.size(), ops_, &warnings_);
+    if (!programs_.of_rank->local_sgd) return;
+    average_.emplace(executor_.Prepare(programs_.of_rank->local_sgd->average));
+    average_->SetCommunicator(ranks_.communicator());
+  }
+
+  // Whether all ranks have the same parameters: between two averages of local SGD they do not.
+  bool RanksAreTheSame() const {
+    if (!average_) return true;
+    return result_.scope.Get(programs_.of_rank->local_sgd->counter).Item<int64_t>() == 0;
+  }
+  void MakeRanksTheSame() {
+    if (!RanksAreTheSame()) average_->Run(result_.scope);
   }
 
   // Throws kInvalidArgument that names the first parameter in which a rank differs from rank 0.
@@ -222,7 +217,7 @@ class Job {
     const Start start =
         StartRun(config_, options_, programs_,
                  {ranks_, result_.scope, *step_, *watch_, non_finite_, result_.evaluations});
-    steps_ = plan_.first_step = start.step;
+    steps_ = plan_.first_step = compared_ = start.step;
     plan_.resumed_from = result_.snapshot_path = start.resumed_from;
     plan_.note = start.note;
     if (!start.resumed_from.empty() && steps_ >= plan_.total_steps) {
@@ -292,7 +287,10 @@ class Job {
     if (!AllEvaluated() && EvaluateAll() && config_.best) Save(true);
   }
 
+  // Where ranks are not the same, a run stops behind their next average: what a stop adds would
+  // change what is learned.
   void CheckStop(bool last) {
+    if (!last && !RanksAreTheSame()) return;
     if (ranks_.Any(callbacks_.stop && callbacks_.stop())) result_.stopped = !last;
     if (config_.max_seconds <= 0) return;
     const std::chrono::duration<double> passed = Clock::now() - began_;
@@ -311,8 +309,11 @@ class Job {
     Warn([&] { return non_finite_.Step(steps_, done.loss); });
     const bool due = steps_ % config_.display == 0;
     const bool show = due || steps_ == plan_.total_steps;
-    if (options_.check_parameters > 0 && steps_ % options_.check_parameters == 0)
+    const int64_t every = options_.check_parameters;
+    if (every > 0 && steps_ / every != compared_ / every && RanksAreTheSame()) {
+      compared_ = steps_;
       CompareParameters();
+    }
     std::vector<double> waited;
     if (show) {
       step_->window().Merge(ranks_);
@@ -405,6 +406,7 @@ class Job {
     TraceSpan span("train", "evaluation");
     span.Set("step", steps_);
     const AppendedTraining& training = programs_.training;
+    MakeRanksTheSame();
     training.UseAverages(executor_, result_.scope);
     bool best = false;
     const auto tell = [&](const std::string& set, int64_t rows, std::vector<NamedValue> values) {
@@ -451,6 +453,7 @@ class Job {
     if (directory.empty()) return;
     TraceSpan span("train", "snapshot");
     span.Set("step", steps_);
+    MakeRanksTheSame();
     RequireFiniteParameters();
     TrainSnapshot snapshot;
     step_->window().Merge(ranks_);
@@ -486,6 +489,7 @@ class Job {
 
   void Finish() {
     result_.steps = steps_;
+    MakeRanksTheSame();
     if (options_.compile.profile && result_.profile.empty() && steps_ > plan_.first_step)
       result_.profile = step_->ProfileTable();
     if (options_.compile.profile) result_.profile += times_->Table();
@@ -556,10 +560,11 @@ class Job {
   std::optional<Watch> watch_;
   std::optional<RankTimes> times_;  // since the first step
   NonFiniteLosses non_finite_;
-  std::optional<RunLog> log_;  // of rank 0
-  int64_t steps_ = 0;
-  bool restored_ = false;          // the parameters are the best again
-  bool resumes_in_place_ = false;  // a resumed run, in the directories where it was
+  std::optional<RunLog> log_;         // of rank 0
+  int64_t steps_ = 0, compared_ = 0;  // the steps so far; at the last comparison of parameters
+  std::optional<PreparedProgram> average_;  // of local SGD, at once
+  bool restored_ = false;                   // the parameters are the best again
+  bool resumes_in_place_ = false;           // a resumed run, in the directories where it was
 };
 
 }  // namespace
