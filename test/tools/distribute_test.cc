@@ -116,6 +116,8 @@ TEST_F(Distribute, WhatOtherStepsTakeOnManyRanks) {
          {"a rank's step of 3 x 4 rows, measured: ", "; 6 gradients, 0.16 MB; latency"});
   Expect(job("sharded", momentum + "distribute { shard_state: true sync_batch_norm: true }"), 0,
          {"; 5 gradients, 0.00 MB and 5 other exchanges; latency", "\n  1000 "});
+  Expect(job("local", momentum + "distribute { local_sgd_steps: 8 }"), 1,
+         {"exchange gradients; leave out local_sgd_steps"});
   WriteFileAtomic(Path("table.pbtxt"), R"(
     data { name: "label" shape: [-1, 1] dtype: INT64 }
     layer { embedding { input: "label" num_embeddings: 50 embedding_dim: 4 is_sparse: true output: "e" } }

@@ -1,5 +1,6 @@
 #include <coracle/communication/communicator.h>
 #include <coracle/distribute/all_reduce.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/train/data/feeder.h>
 #include <coracle/train/run/exchange_recorder.h>
 #include <coracle/train/run/forecast.h>
@@ -138,6 +139,10 @@ std::string Line(const StepTimeline& step, int ranks, double alone, int64_t rows
 }  // namespace
 
 std::string ForecastJob(const JobConfig& job, const ForecastOptions& options) {
+  if (job.distribute.local_sgd_steps > 0) {
+    ThrowInvalid(job.Place("distribute.local_sgd_steps") +
+                 ": the forecast is of steps that exchange gradients; leave out local_sgd_steps");
+  }
   const Measured two = Measure(job, options.time, 2);
   const StepTimeline one = two.by_ranks ? Measure(job, options.time, 1).timeline : two.timeline;
   std::string text = Head(job, two, one.seconds, options.network);
