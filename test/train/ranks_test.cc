@@ -217,9 +217,10 @@ TEST(RanksOfAJob, LocalSgd) {
   EXPECT_EQ(ReadSnapshot(FindSnapshot(part.output_dir)).main.Root().FindVar("@LOCAL_STEPS@"),
             nullptr);
 
-  job.distribute.shard_state = true;
-  EXPECT_NE(RunOn(2, job)[0].error.find("leave out shard_state and sync_batch_norm"),
-            std::string::npos);
+  JobConfig sharded = RankJob("local_sharded");
+  sharded.distribute = {.shard_state = true, .local_sgd_steps = 3};
+  const std::string error = RunOn(2, sharded)[0].error;
+  EXPECT_NE(error.find("leave out shard_state and sync_batch_norm"), std::string::npos) << error;
 }
 
 TEST(RanksOfAJob, AllStopAfterTheSameStep) {
