@@ -101,7 +101,7 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
   if (InlineCalls(program_)) VerifyOrThrow(program_, ops);
   RequireVars(program_, feeds_, "feed");
   RequireVars(program_, fetches_, "fetch");
-  ShareCoalesced(program_);
+  ShareCoalesced(program_, fetches_);
   BindKeptOutputs(program_, ops, feeds_);
   FrozenValues frozen = FreezeParameters(parameters);
   if (options_.optimize) RunAllPasses(ops, parameters.scope ? &frozen : nullptr, observer);

@@ -33,7 +33,7 @@ class BlockSharer {
  public:
   BlockSharer(BlockDesc& block, const std::unordered_map<std::string, int>& users) : block_(block) {
     block.ForEachOp([&](const OpDesc& op) {
-      // Without FusedOutput or Output nothing is shared, and a whole that no other op uses is only
+      // Without FusedOutput or Output nothing is shared, and a whole that nothing else uses is only
       // a place.
       if (op.type() != kCoalesce || !op.HasOutput("FusedOutput") || !op.HasOutput("Output")) return;
       if (users.at(op.Output("FusedOutput")[0]) > 1) makers_.insert(&op);
@@ -181,7 +181,7 @@ void RequireUsedInside(const ProgramDesc& program) {
 
 }  // namespace
 
-void ShareCoalesced(ProgramDesc& program) {
+void ShareCoalesced(ProgramDesc& program, const std::vector<std::string>& fetches) {
   bool any = false;
   program.ForEachOp([&](const OpDesc& op) { any |= op.type() == kCoalesce; });
   if (!any) return;
@@ -191,7 +191,12 @@ void ShareCoalesced(ProgramDesc& program) {
   program.ForEachOp([&](const OpDesc& op) {
     op.ForEachInput(count);
     op.ForEachOutput(count);
+    op.ForEachOutput([&](const std::string& name) {
+      if (const VarDesc* var = op.block()->FindVarRecursive(name))
+        users[name] += var->persistable();
+    });
   });
+  std::for_each(fetches.begin(), fetches.end(), count);
   for (int b = 0; b < program.NumBlocks(); ++b) BlockSharer(program.Block(b), users).Run();
 }
 

@@ -131,7 +131,7 @@ class SumOfRows {
     for (int64_t row = 0; row < mine_.height; ++row)
       if (present[static_cast<size_t>(row)]) all.rows.push_back(row);
     all.value = Tensor::Zeros(sum.dtype(), ShapeOf(static_cast<int64_t>(all.rows.size())));
-    const int64_t bytes = mine_.width * static_cast<int64_t>(SizeOf(sum.dtype()));
+    const auto bytes = static_cast<int64_t>(ByteSize(sum.dtype(), {mine_.width}));
     char* to = static_cast<char*>(all.value.raw());
     for (const int64_t row : all.rows) {
       CopyBytes(static_cast<const char*>(sum.raw()) + row * bytes, to, bytes);
