@@ -14,7 +14,6 @@
 
 #include "completeness.h"
 #include "hostile.h"
-#include "op_case.h"
 
 namespace coracle {
 namespace {
@@ -237,7 +236,6 @@ VarValues OpTest::Run(KernelMode mode, bool in_double) {
   VarValues env = Inputs(in_double);
   Interpret(program.Root(), ops_, env,
             {.kernels = mode, .seed = seed_, .step = step_, .allow_files = files_});
-  if (mode == KernelMode::kReference && !in_double) WriteOpCase(program, Inputs(false), env);
   if (mode == KernelMode::kReference) RunHostileVariants(program.Root().op(0), env, ops_);
   return env;
 }

@@ -65,7 +65,27 @@ void ExportAttention(OpContext& op) {
   op.Out("Out", a.rows_first ? op.Transpose(out, {0, 2, 1, 3}) : out);
 }
 
+// q, k and v of all heads are columns of one product.
+void ExportMultiheadMatmul(OpContext& op) {
+  const Shape& w = op.InShape("W");
+  const int64_t heads = op.Attr<int32_t>("head_number");
+  op.Require(w[0] > 0 && w[2] > 0, "the size of W must be known");
+  const Value columns = op.Reshape(op.In("W"), {w[0], 3 * w[2]});
+  const Value product = op.Node("MatMul", {op.In("Input"), columns});
+  const Value sums = op.Node("Add", {product, op.Reshape(op.In("Bias"), {-1})});
+  const Value parts =
+      op.Transpose(op.Reshape(sums, {0, 0, 3, heads, w[2] / heads}), {2, 0, 3, 1, 4});
+  const auto part = [&](int64_t i) { return op.Node("Gather", {parts, op.Int(i)}); };
+  Value scores = op.Node("MatMul", {part(0), Transposed(op, part(1), 4)});
+  scores = op.Node("Mul", {scores, op.Scalar(op.Attr<float>("alpha"), op.InType("Input"))});
+  const Value weights =
+      op.Node("Softmax", {op.Node("Add", {scores, op.In("BiasQK")})}, {{"axis", -1}});
+  const Value out = op.Transpose(op.Node("MatMul", {weights, part(2)}), {0, 2, 1, 3});
+  op.Out("Out", op.Reshape(out, {0, 0, w[2]}));
+}
+
 constexpr ExportRow kRows[] = {
+    {"multihead_matmul", ExportMultiheadMatmul, "MatMul, Add, Softmax, Transpose"},
     {"scaled_dot_product_attention", ExportAttention, "MatMul, Mul, Add, Softmax, Transpose"},
 };
 

@@ -22,12 +22,14 @@ Value ValueOrNothing(OpContext& op, const std::string& name, const VarMeta& meta
   return exporter.HasValue(name) ? exporter.ValueOf(op.op(), name) : Nothing(op, meta);
 }
 
-// The variables around a block that it writes. They are all tensors.
+// The variables around a block that it writes. They are all tensors. What is written to a parameter
+// is its own value, else Bind refuses it.
 Names WrittenBy(OpContext& op) {
   Names written;
   for (const std::string& name : op.exporter().WrittenBy(op.op())) {
     const VarMeta& meta = op.exporter().SettledMeta(*op.op().block(), name);
-    if (meta.type == VarType::kStepScopes) continue;
+    const VarDesc* var = op.op().block()->FindVarRecursive(name);
+    if (meta.type == VarType::kStepScopes || (var && var->persistable())) continue;
     op.Require(meta.type == VarType::kLoDTensor,
                name + " is no tensor, and other variables that a block writes have no counterpart");
     written.push_back(name);
@@ -104,8 +106,7 @@ void ExportConditionalBlock(OpContext& op) {
 }
 
 void ExportSelectInput(OpContext& op) {
-  op.Require(op.NumInputs("X") == 2 && op.Meta("X").type == VarType::kLoDTensor,
-             "only a choice between two tensors has a counterpart");
+  op.Require(op.NumInputs("X") == 2, "only a choice between two has a counterpart");
   Graph& graph = op.exporter().graph();
   const VarMeta& out = op.OutMeta("Out");
   const auto branch = [&](size_t i) {

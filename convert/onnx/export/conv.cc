@@ -42,7 +42,8 @@ void Finish(OpContext& op, Value sums, bool channels_last) {
   op.Out("Output", FusedActivation(op, sums, op.InType("Input")));
 }
 
-void Conv(OpContext& op) {
+// With the residual data, channels first.
+Value ConvSums(OpContext& op) {
   const bool last = ChannelsLast(op.Attr<std::string>("data_format"));
   const Window w = WindowOf(op);
   NodeAttrs attrs = AttrsOf(op, w);
@@ -56,7 +57,24 @@ void Conv(OpContext& op) {
     const Value more = ToChannelsFirst(op, op.In("ResidualData"), op.Rank("ResidualData"), last);
     sums = op.Node("Add", {sums, more});
   }
-  Finish(op, sums, last);
+  return sums;
+}
+void Conv(OpContext& op) {
+  Finish(op, ConvSums(op), ChannelsLast(op.Attr<std::string>("data_format")));
+}
+
+void ConvFusion(OpContext& op) {
+  const bool last = ChannelsLast(op.Attr<std::string>("data_format"));
+  const auto type = op.Attr<std::string>("activation");
+  op.Require(op.Attr<std::string>("fuse_activation").empty(), "fuse_activation has no counterpart");
+  Value out = FromChannelsFirst(op, ConvSums(op), 4, last);
+  if (type != "identity") out = Activate(op, type, {}, out, op.InType("Input"));
+  op.Out("Output", out);
+  const Ints channels = op.IntsAttr("split_channels");
+  if (channels.empty()) return;
+  const Values parts =
+      op.Nodes("Split", {out, op.IntList(channels)}, channels.size(), {{"axis", last ? 3 : 1}});
+  for (size_t i = 0; i < parts.size(); ++i) op.Out("Outputs", parts[i], i);
 }
 
 // The pads that make ceil(in / stride) windows of Input, as for a convolution.
@@ -107,6 +125,7 @@ void ConvTranspose(OpContext& op) {
 
 constexpr ExportRow kRows[] = {
     {"conv2d", Conv, "Conv"},
+    {"conv2d_fusion", ConvFusion, "Conv, Add, and the activation"},
     {"conv2d_transpose", ConvTranspose, "ConvTranspose"},
     {"conv3d", Conv, "Conv"},
     {"conv3d_transpose", ConvTranspose, "ConvTranspose"},

@@ -69,7 +69,6 @@ void ExportFillAnyLike(OpContext& op) {
 }
 
 void ExportFillZerosLike(OpContext& op) {
-  op.Require(op.Meta("X").type == VarType::kLoDTensor, "a tensor array has no counterpart");
   op.Out("Out", Filled(op, op.ShapeOf(op.In("X")), Tensor::Zeros(op.OutType("Out"), {1})));
 }
 
@@ -104,10 +103,7 @@ void ExportLinspace(OpContext& op) {
 
 // --- types and shapes ---
 
-void ExportAssign(OpContext& op) {
-  op.Require(op.Meta("X").type == VarType::kLoDTensor, "only tensors have a counterpart");
-  op.Out("Out", op.In("X"));
-}
+void ExportAssign(OpContext& op) { op.Out("Out", op.In("X")); }
 
 void ExportCast(OpContext& op) {
   op.Out("Out", op.Cast(op.In("X"), op.InType("X"), op.OutType("Out")));

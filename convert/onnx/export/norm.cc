@@ -45,36 +45,75 @@ Value Normalized(OpContext& op, const Value& x, DType dtype, const Ints& axes, f
   return op.Node("Div", {centred, deviation});
 }
 
-// The dims of a row where they are known, else those that X has.
-Value RowDims(OpContext& op, int begin) {
-  const Shape& x = op.InShape("X");
-  Ints dims(x.begin() + begin, x.end());
-  for (int64_t dim : dims) {
-    if (dim < 0) return op.DimsOf(op.In("X"), begin, x.rank());
+// Rows of x, the dims from `begin` on, normalised; scale and bias have an element for each of a
+// row.
+struct RowNorm {
+  OpContext& op;
+  DType dtype;
+  Shape shape;  // of x
+  int begin;
+  const char *scale, *bias;  // slots
+
+  Value RowDims(const Value& x) const {
+    const Ints dims(shape.begin() + begin, shape.end());
+    for (int64_t dim : dims) {
+      if (dim < 0) return op.DimsOf(x, begin, shape.rank());
+    }
+    return op.IntList(dims);
   }
-  return op.IntList(dims);
-}
+  Value Row(const char* slot, const Value& x) const {
+    if (!op.Has(slot)) return "";
+    const Value vector = op.Cast(op.In(slot), op.InType(slot), dtype);
+    return shape.rank() - begin == 1 ? vector : op.Node("Reshape", {vector, RowDims(x)});
+  }
+  Value operator()(const Value& x) const {
+    const float epsilon = op.Attr<float>("epsilon");
+    const Value factor = Row(scale, x), summand = Row(bias, x);
+    if (op.opset() >= 17 && !factor.empty()) {
+      return op.Node("LayerNormalization", {x, factor, summand},
+                     {{"axis", begin}, {"epsilon", epsilon}});
+    }
+    Ints axes;
+    for (int i = begin; i < shape.rank(); ++i) axes.push_back(i);
+    Value y = Normalized(op, x, dtype, axes, epsilon);
+    if (!factor.empty()) y = op.Node("Mul", {y, factor});
+    return summand.empty() ? y : op.Node("Add", {y, summand});
+  }
+};
 
 void ExportLayerNorm(OpContext& op) {
-  const int begin = op.Attr<int32_t>("begin_norm_axis"), rank = op.Rank("X");
-  const float epsilon = op.Attr<float>("epsilon");
-  const auto row = [&](const char* slot) {
-    if (!op.Has(slot)) return Value();
-    const Value vector = Like(op, slot, "X");
-    return rank - begin == 1 ? vector : op.Node("Reshape", {vector, RowDims(op, begin)});
-  };
-  const Value scale = row("Scale"), bias = row("Bias");
-  if (op.opset() >= 17 && !scale.empty()) {
-    op.Out("Y", op.Node("LayerNormalization", {op.In("X"), scale, bias},
-                        {{"axis", begin}, {"epsilon", epsilon}}));
-    return;
+  const RowNorm norm{op,      op.InType("X"), op.InShape("X"), op.Attr<int32_t>("begin_norm_axis"),
+                     "Scale", "Bias"};
+  op.Out("Y", norm(op.In("X")));
+}
+
+void ExportSkipLayerNorm(OpContext& op) {
+  const RowNorm norm{op,      op.InType("X"), op.InShape("X"), op.Attr<int32_t>("begin_norm_axis"),
+                     "Scale", "Bias"};
+  op.Out("Out", norm(op.Node("Add", {op.In("X"), op.In("Y")})));
+}
+
+void ExportFcLayerNorm(OpContext& op) {
+  const DType dtype = op.InType("X");
+  op.Require(op.Attr<int32_t>("x_num_col_dims") == op.Rank("X") - 1,
+             "a product of several dims of X has no counterpart");
+  Value sums = op.Node("MatMul", {op.In("X"), op.In("W")});
+  if (op.Has("Bias0")) sums = op.Node("Add", {sums, op.In("Bias0")});
+  if (op.Attr<std::string>("activation_type") == "relu") sums = op.Node("Relu", {sums});
+  const RowNorm norm{op,      dtype,  op.OutShape("Out"), op.Attr<int32_t>("begin_norm_axis"),
+                     "Scale", "Bias1"};
+  op.Out("Out", norm(op.Node("Add", {sums, op.In("Y")})));
+}
+
+void ExportEmbeddingLayerNorm(OpContext& op) {
+  Value sum;
+  for (size_t i = 0; i < op.NumInputs("Ids"); ++i) {
+    const Value ids = op.Rank("Ids", i) == 3 ? op.Squeeze(op.In("Ids", i), {2}) : op.In("Ids", i);
+    const Value rows = op.Node("Gather", {op.In("Embs", i), ids});
+    sum = sum.empty() ? rows : op.Node("Add", {sum, rows});
   }
-  Ints axes;
-  for (int i = begin; i < rank; ++i) axes.push_back(i);
-  Value y = Normalized(op, op.In("X"), op.InType("X"), axes, epsilon);
-  if (!scale.empty()) y = op.Node("Mul", {y, scale});
-  if (!bias.empty()) y = op.Node("Add", {y, bias});
-  op.Out("Y", y);
+  const RowNorm norm{op, op.InType("Embs"), op.OutShape("Out"), 2, "Scale", "Bias"};
+  op.Out("Out", norm(sum));
 }
 
 void ScaleChannels(OpContext& op, Value y, bool channels_last) {
@@ -150,12 +189,16 @@ void ExportNorm(OpContext& op) {
 constexpr ExportRow kRows[] = {
     {"affine_channel", ExportAffineChannel, "Mul, Add"},
     {"batch_norm", ExportBatchNorm, "BatchNormalization"},
+    {"fused_embedding_eltwise_layernorm", ExportEmbeddingLayerNorm,
+     "Gather, Add, LayerNormalization"},
+    {"fused_fc_elementwise_layernorm", ExportFcLayerNorm, "MatMul, Add, Relu, LayerNormalization"},
     {"group_norm", ExportGroupNorm, "Reshape, ReduceMean, Sub, Mul, Sqrt, Div, Add"},
     {"instance_norm", ExportInstanceNorm, "InstanceNormalization"},
     {"layer_norm", ExportLayerNorm,
      "LayerNormalization; before opset 17 ReduceMean, Sub, Div, ..."},
     {"lrn", ExportLrn, "LRN"},
     {"norm", ExportNorm, "ReduceSumSquare, Add, Sqrt, Div"},
+    {"skip_layernorm", ExportSkipLayerNorm, "Add, LayerNormalization"},
     {"sync_batch_norm", ExportBatchNorm, "BatchNormalization"},
 };
 

@@ -203,6 +203,20 @@ void ProgramExporter::ExportBlock(BlockDesc& block) {
   for (size_t i = 0; i < block.NumOps(); ++i) ExportOp(block, block.op(i));
 }
 
+// Tensors of real numbers have counterparts; ops that run a block check what they pass themselves.
+void ProgramExporter::CheckOperands(const OpDesc& op) const {
+  const auto check = [&](const std::string& name) {
+    const VarMeta& meta = MetaOf(op, name);
+    if (meta.type != VarType::kLoDTensor)
+      Refuse(op,
+             fmt::format("{} is a {}, which has no counterpart", Quote(name), ToString(meta.type)));
+    if (IsComplex(meta.dtype))
+      Refuse(op, fmt::format("{} holds complex numbers, which have no counterpart", Quote(name)));
+  };
+  op.ForEachInput(check);
+  op.ForEachOutput(check);
+}
+
 void ProgramExporter::ExportOp(BlockDesc& block, OpDesc& op) {
   const OpSpec& spec = DefaultOps().Get(op.type());
   if (spec.kind != OpKind::kCompute) return;
@@ -214,6 +228,7 @@ void ProgramExporter::ExportOp(BlockDesc& block, OpDesc& op) {
   });
   InferOp(block, op, DefaultOps());
   for (const auto& [var, meta] : declared) var->SetMeta(meta);
+  if (!op.HasSubBlock()) CheckOperands(op);
   FindRow(op.type())->run(context);
 }
 

@@ -57,6 +57,7 @@ class ProgramExporter {
  private:
   const Value* Find(const std::string& name) const;
   void CheckOps() const;
+  void CheckOperands(const OpDesc& op) const;
   void AddInputs();
   void AddOutputs();
   void ExportOp(BlockDesc& block, OpDesc& op);

@@ -7,6 +7,10 @@
 namespace coracle::onnx {
 namespace {
 
+constexpr char kSum[] = "ReduceSum", kMax[] = "ReduceMax", kMin[] = "ReduceMin",
+               kProd[] = "ReduceProd", kSquares[] = "ReduceSumSquare", kL1[] = "ReduceL1",
+               kMean[] = "ReduceMean", kArgMax[] = "ArgMax", kArgMin[] = "ArgMin";
+
 // The axes that an op reduces; none: all of them.
 Ints AxesOf(OpContext& op, const char* attr, const char* all_attr, int rank) {
   Ints axes = op.IntsAttr(attr);
@@ -32,8 +36,12 @@ void ExportReduce(OpContext& op) {
   const DType in = op.InType("X"), out = op.OutType("Out");
   const Ints axes = AxesOf(op, "dim", "reduce_all", rank);
   const bool keep = op.Attr<bool>("keep_dim");
-  // ONNX reduces numbers; of bool, all are true where the least is 1.
-  const DType inner = in == DType::kBool ? DType::kInt32 : in;
+  // ONNX reduces numbers; of bool, all are true where the least is 1. Integers are summed in int64.
+  const bool sums = kType == kSum || kType == kProd;
+  const DType inner = IsFloating(in)       ? in
+                      : sums               ? DType::kInt64
+                      : in == DType::kBool ? DType::kInt32
+                                           : in;
   const Value x = op.Cast(op.In("X"), in, inner);
   op.Out("Out", op.Cast(Reduced(op, kType, x, axes, keep, rank), inner, out));
 }
@@ -134,10 +142,6 @@ void ExportCumsum(OpContext& op) {
                         {{"exclusive", op.Attr<bool>("exclusive")},
                          {"reverse", op.Attr<bool>("reverse")}}));
 }
-
-constexpr char kSum[] = "ReduceSum", kMax[] = "ReduceMax", kMin[] = "ReduceMin",
-               kProd[] = "ReduceProd", kSquares[] = "ReduceSumSquare", kL1[] = "ReduceL1",
-               kMean[] = "ReduceMean", kArgMax[] = "ArgMax", kArgMin[] = "ArgMin";
 
 constexpr ExportRow kRows[] = {
     {"arg_max", ExportArg<kArgMax>, "ArgMax"},

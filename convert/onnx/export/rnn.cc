@@ -1,6 +1,4 @@
 // Recurrent nets and what is decoded from their outputs.
-#include <limits>
-
 #include "program_exporter.h"
 #include "rows.h"
 
@@ -122,8 +120,8 @@ void ExportLstmUnit(OpContext& op) {
 struct Viterbi {
   OpContext& op;
   DType dtype;
-  Shape scores;  // [batch, tags]
-  Value transition, lengths;
+  Shape scores;                      // [batch, tags]
+  Value transition, lengths, first;  // the scores at step 0
 
   Value Tags() const { return op.Node("Range", {op.Int(0), op.Int(scores[1]), op.Int(1)}); }
   // [batch, 1]: whether step `t` belongs to the sequence.
@@ -138,8 +136,9 @@ struct Viterbi {
     const Value paths = op.Node("Add", {op.Unsqueeze(before, {2}), transition});
     const Value from = op.Node("ArgMax", {paths}, {{"axis", 1}, {"keepdims", 0}});
     const Value best = op.Reduce("ReduceMax", paths, {1}, false);
-    const Value after = op.Node("Where", {inside, op.Node("Add", {best, emission}), before});
-    graph.BodyOutput(after, dtype, scores);
+    const Value later = op.Node("Where", {inside, op.Node("Add", {best, emission}), before});
+    const Value is_first = op.Node("Equal", {t, op.Int(0)});
+    graph.BodyOutput(op.Node("Where", {is_first, first, later}), dtype, scores);
     graph.BodyOutput(op.Node("Where", {inside, from, Tags()}), DType::kInt64, scores);
     return op.exporter().Leave();
   }
@@ -151,7 +150,7 @@ struct Viterbi {
     const Value from = graph.Input("from", DType::kInt64, scores);
     const Value before = op.Node("GatherElements", {from, tag}, {{"axis", 1}});
     graph.BodyOutput(before, DType::kInt64, tags);
-    graph.BodyOutput(before, DType::kInt64, tags);
+    graph.BodyOutput(tag, DType::kInt64, tags);
     return op.exporter().Leave();
   }
 };
@@ -160,17 +159,18 @@ void ExportViterbiDecode(OpContext& op) {
   const Shape& input = op.InShape("Input");
   op.Require(input[2] > 0, "the number of tags must be known");
   const Value lengths = op.Cast(op.In("Length"), op.InType("Length"), DType::kInt64);
-  const Viterbi v{op, op.InType("Input"), {input[0], input[2]}, op.In("Transition"), lengths};
   const bool ends = op.Attr<bool>("include_bos_eos_tag");
-  const auto row = [&](int64_t i) { return op.Slice(v.transition, 0, i, i + 1); };
+  const Value transition = op.In("Transition");
+  const auto row = [&](int64_t i) { return op.Slice(transition, 0, i, i + 1); };
   const Value steps = op.Transpose(op.In("Input"), {1, 0, 2});
   Value first = op.Node("Gather", {steps, op.Int(0)});
   if (ends) first = op.Node("Add", {first, row(input[2] - 1)});
+  const Viterbi v{op, op.InType("Input"), {input[0], input[2]}, transition, lengths, first};
   const Value count = op.AsScalar(op.DimsOf(steps, 0, 1));
-  const Value rest = op.Slice(steps, 0, 1, std::numeric_limits<int64_t>::max());
-  const Value numbers = op.Node("Range", {op.Int(1), count, op.Int(1)});
+  const Value numbers = op.Node("Range", {op.Int(0), count, op.Int(1)});
+  // All steps, since ONNX Runtime scans nothing that is empty.
   const Values forward =
-      op.Nodes("Scan", {first, rest, numbers}, 2, {{"body", v.Step()}, {"num_scan_inputs", 2}});
+      op.Nodes("Scan", {first, steps, numbers}, 2, {{"body", v.Step()}, {"num_scan_inputs", 2}});
   const Value last = ends ? op.Node("Add", {forward[0], row(input[2] - 2)}) : forward[0];
   const Value tag = op.Node("ArgMax", {last}, {{"axis", 1}, {"keepdims", 1}});
   const Values back = op.Nodes("Scan", {tag, forward[1]}, 2,
@@ -178,10 +178,8 @@ void ExportViterbiDecode(OpContext& op) {
                                 {"num_scan_inputs", 1},
                                 {"scan_input_directions", Ints{1}},
                                 {"scan_output_directions", Ints{1}}});
-  const Value path = op.Concat({back[1], op.Unsqueeze(tag, {0})}, 0);  // [time, batch, 1]
-  const Value tags = op.Transpose(op.Squeeze(path, {2}), {1, 0});
-  const Value index = op.Node("Range", {op.Int(0), count, op.Int(1)});
-  const Value inside = op.Node("Less", {index, op.Unsqueeze(lengths, {1})});
+  const Value tags = op.Transpose(op.Squeeze(back[1], {2}), {1, 0});
+  const Value inside = op.Node("Less", {numbers, op.Unsqueeze(lengths, {1})});
   const Value masked = op.Node("Where", {inside, tags, op.Int(0)});
   const Value longest = op.Reduce("ReduceMax", lengths, {0}, true);
   op.Out("Path", op.Node("Slice", {masked, op.IntList({0}), longest, op.IntList({1})}));

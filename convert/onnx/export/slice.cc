@@ -57,7 +57,6 @@ Value SliceAtRunTime(OpContext& op, const Ints& axes, const Ints& dropped, const
 
 void SliceAxes(OpContext& op, bool strided) {
   const int rank = op.Rank("Input");
-  op.Require(op.Meta("Input").type == VarType::kLoDTensor, "a tensor array has no counterpart");
   const Ints axes = AxesOf(op, "axes", rank), dropped = AxesOf(op, "decrease_axis", rank);
   const bool dynamic_steps = strided && op.GivenByTensors("StridesTensorList", "StridesTensor");
   op.Require(!dynamic_steps, "strides that are tensors have no counterpart");

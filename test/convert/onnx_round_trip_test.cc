@@ -1,0 +1,70 @@
+// What is exported and imported again computes what the program computes.
+#include <coracle/convert/onnx_export.h>
+#include <coracle/convert/onnx_import.h>
+#include <coracle/coracle.h>
+#include <coracle/framework/ir/feed_fetch.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "test/real_models.h"
+
+namespace coracle {
+namespace {
+
+std::vector<Tensor> RunSaved(const ProgramDesc& program, Scope& scope,
+                             const std::map<std::string, Tensor>& feeds) {
+  PreparedProgram net = Executor().PrepareOwning(program, scope);
+  std::vector<Tensor> in_order, results;
+  for (const std::string& name : FeedNames(program)) in_order.push_back(feeds.at(name));
+  for (const Tensor& t : net.Run(scope, in_order)) results.push_back(t.Clone());
+  return results;
+}
+
+// The largest difference of all outputs, each divided by its largest element.
+double Difference(const std::vector<Tensor>& want, const std::vector<Tensor>& got) {
+  EXPECT_EQ(want.size(), got.size());
+  double worst = 0;
+  for (size_t i = 0; i < std::min(want.size(), got.size()); ++i) {
+    EXPECT_EQ(want[i].ToString(), got[i].ToString());
+    if (want[i].numel() != got[i].numel()) return INFINITY;
+    const Tensor a = want[i].Cast(DType::kFloat64), b = got[i].Cast(DType::kFloat64);
+    double largest = 1e-6, difference = 0;
+    for (int64_t k = 0; k < a.numel(); ++k) {
+      largest = std::max(largest, std::abs(a.data<double>()[k]));
+      difference = std::max(difference, std::abs(a.data<double>()[k] - b.data<double>()[k]));
+    }
+    worst = std::max(worst, difference / largest);
+  }
+  return worst;
+}
+
+double RoundTrip(const ProgramDesc& program, const Scope& scope,
+                 const std::map<std::string, Tensor>& feeds) {
+  TemporaryDirectory directory;
+  ExportOnnx(directory.File("model.onnx"), program, scope);
+  Scope imported_scope, own = scope.Clone();
+  const InferenceModel imported = ImportOnnx(directory.File("model.onnx"), imported_scope);
+  return Difference(RunSaved(program, own, feeds),
+                    RunSaved(imported.program, imported_scope, feeds));
+}
+
+TEST(OnnxRoundTrip, RealModels) {
+  if (TestDataDirectory().empty()) GTEST_SKIP() << "no test data";
+  ForEachModel(64, [&](DrawnModel& model) {
+    double difference = INFINITY;
+    try {
+      difference = RoundTrip(model.program, model.scope, model.feeds);
+    } catch (const Error& e) {
+      ADD_FAILURE() << e.what();
+    }
+    EXPECT_LE(difference, 1e-4) << model.path;
+    fmt::print("{:.1e} {}\n", difference, model.path);
+  });
+}
+
+}  // namespace
+}  // namespace coracle
