@@ -404,5 +404,57 @@ TEST_F(OnnxImport, ErrorsOfTheGraph) {
             std::string::npos);
 }
 
+// The same LSTM as the op rnn and, because of a clip that never acts, as a cell of single ops.
+TEST_F(OnnxImport, LstmByStepsIsThatOfRnn) {
+  constexpr int64_t kSteps = 4, kBatch = 3, kInputs = 2, kHidden = 5;
+  Input("x", {kSteps, kBatch, kInputs});
+  Input("w", {2, 4 * kHidden, kInputs});
+  Input("r", {2, 4 * kHidden, kHidden});
+  Input("b", {2, 8 * kHidden});
+  Input("lengths", {kBatch}, TensorProto::INT32);
+  std::vector<Tensor> feeds;
+  for (const Shape& shape : {Shape{kSteps, kBatch, kInputs}, Shape{2, 4 * kHidden, kInputs},
+                             Shape{2, 4 * kHidden, kHidden}, Shape{2, 8 * kHidden}}) {
+    Tensor tensor(DType::kFloat32, shape);
+    for (int64_t i = 0; i < tensor.numel(); ++i)
+      tensor.data<float>()[i] = static_cast<float>((i * 37 + 11) % 101) / 101.0f - 0.5f;
+    feeds.push_back(tensor);
+  }
+  feeds.push_back(Tensor::Of<int32_t>({kBatch}, {2, 4, 3}));
+  NodeProto& node = Node("LSTM", {"x", "w", "r", "b", "lengths"}, {"y", "h", "c"});
+  AddAttr(node, "hidden_size", AttributeProto::INT).set_i(kHidden);
+  AddAttr(node, "direction", AttributeProto::STRING).set_s("bidirectional");
+  for (const char* name : {"y", "h", "c"}) Output(name);
+  EXPECT_EQ(NumOps(Import(), "rnn"), 1u);
+  const std::vector<Tensor> one = Run(feeds);
+  AddAttr(node, "clip", AttributeProto::FLOAT).set_f(1e6f);
+  EXPECT_EQ(NumOps(Import(), "recurrent"), 2u);
+  const std::vector<Tensor> other = Run(feeds);
+  for (size_t i = 0; i < one.size(); ++i) {
+    ASSERT_EQ(one[i].shape(), other[i].shape());
+    for (int64_t k = 0; k < one[i].numel(); ++k)
+      ASSERT_NEAR(one[i].data<float>()[k], other[i].data<float>()[k], 1e-5f) << i << " " << k;
+  }
+}
+
+// A transposed weight is transposed once, so that product and bias can become one op.
+TEST_F(OnnxImport, GemmOfATransposedParameterIsAPlainProduct) {
+  Input("x", {2, 3});
+  TensorProto& w = *graph().add_initializer();
+  w.set_name("w");
+  w.set_data_type(TensorProto::FLOAT);
+  w.add_dims(2);
+  w.add_dims(3);
+  for (int i = 0; i < 6; ++i) w.add_float_data(static_cast<float>(i));
+  Floats("b", {10, 20});
+  AddAttr(Node("Gemm", {"x", "w", "b"}, {"y"}), "transB", AttributeProto::INT).set_i(1);
+  Output("y");
+  Import().program.ForEachOp([](const OpDesc& op) {
+    if (op.type() == "matmul_v2") EXPECT_FALSE(op.GetAttr<bool>("trans_y", false));
+  });
+  EXPECT_EQ(FloatsOf(Run({Tensor::Of<float>({2, 3}, {1, 1, 1, 0, 0, 1})})[0]),
+            (std::vector<float>{13, 32, 12, 25}));
+}
+
 }  // namespace
 }  // namespace coracle::onnx

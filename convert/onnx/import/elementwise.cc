@@ -8,6 +8,7 @@
 
 #include "families.h"
 #include "node_context.h"
+#include "rounding.h"
 
 namespace coracle::onnx {
 namespace {
@@ -105,14 +106,8 @@ void ImportNeg(NodeContext& node) {
   node.Set(0, node.Unary("scale", node.In(0), {{"scale", -1.0f}}), node.IsScalar(0));
 }
 
-// Halves go to the even neighbour; the op round moves them away from 0. A half is twice a quarter,
-// whose rounding is unambiguous.
 void ImportRound(NodeContext& node) {
-  const Variable x = node.In(0);
-  const Variable half = node.Make(
-      "equal", {{"X", {(x - Floor(x)).name()}}, {"Y", {node.ScalarVar(x.dtype(), 0.5).name()}}});
-  const Variable even = node.Unary("round", x * 0.5) * 2.0;
-  node.Set(0, Where(half, even, node.Unary("round", x)), node.IsScalar(0));
+  node.Set(0, RoundedToEven(node, node.In(0)), node.IsScalar(0));
 }
 
 // --- activations ---
@@ -281,6 +276,14 @@ void ImportWhere(NodeContext& node) {
 }
 
 }  // namespace
+
+// The op round moves halves away from 0. A half is twice a quarter, whose rounding is unambiguous.
+Variable RoundedToEven(NodeContext& node, const Variable& x) {
+  const Variable half = node.Make(
+      "equal", {{"X", {(x - Floor(x)).name()}}, {"Y", {node.ScalarVar(x.dtype(), 0.5).name()}}});
+  const Variable even = node.Unary("round", x * 0.5) * 2.0;
+  return Where(half, even, node.Unary("round", x));
+}
 
 // A row that maps to one op names its type, which the shared importers read.
 void AddElementwiseImporters(NodeImporters& importers) {

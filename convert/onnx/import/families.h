@@ -8,15 +8,23 @@ namespace coracle::onnx {
 void AddConstantImporters(NodeImporters& importers);
 void AddControlImporters(NodeImporters& importers);
 void AddConvImporters(NodeImporters& importers);
+void AddEinsumImporters(NodeImporters& importers);
 void AddElementwiseImporters(NodeImporters& importers);
 void AddGatherImporters(NodeImporters& importers);
+void AddLossImporters(NodeImporters& importers);
+void AddMatmulImporters(NodeImporters& importers);
 void AddNormImporters(NodeImporters& importers);
+void AddOptimizerImporters(NodeImporters& importers);
 void AddPadImporters(NodeImporters& importers);
 void AddPoolImporters(NodeImporters& importers);
+void AddQuantizeImporters(NodeImporters& importers);
+void AddRandomImporters(NodeImporters& importers);
 void AddReduceImporters(NodeImporters& importers);
+void AddRnnImporters(NodeImporters& importers);
 void AddScatterImporters(NodeImporters& importers);
 void AddSequenceImporters(NodeImporters& importers);
 void AddShapeImporters(NodeImporters& importers);
+void AddSignalImporters(NodeImporters& importers);
 void AddSoftmaxImporters(NodeImporters& importers);
 void AddSortImporters(NodeImporters& importers);
 
@@ -24,15 +32,23 @@ inline constexpr void (*kFamilies[])(NodeImporters&) = {
     AddConstantImporters,
     AddControlImporters,
     AddConvImporters,
+    AddEinsumImporters,
     AddElementwiseImporters,
     AddGatherImporters,
+    AddLossImporters,
+    AddMatmulImporters,
     AddNormImporters,
+    AddOptimizerImporters,
     AddPadImporters,
     AddPoolImporters,
+    AddQuantizeImporters,
+    AddRandomImporters,
     AddReduceImporters,
+    AddRnnImporters,
     AddScatterImporters,
     AddSequenceImporters,
     AddShapeImporters,
+    AddSignalImporters,
     AddSoftmaxImporters,
     AddSortImporters,
 };

@@ -231,7 +231,8 @@ void GraphImporter::FinishOutputs(NodeContext& node, size_t first_var, size_t fi
     if (name.empty()) continue;
     if (!value) node.Refuse(fmt::format("output {} ({}) has no counterpart", i, Quote(name)));
     Variable& var = value->var;
-    const bool made = var && &var.block() == &block && var.desc().index() >= first_var;
+    const bool made = var && !var.desc().persistable() && &var.block() == &block &&
+                      var.desc().index() >= first_var;
     bool renamed = false;
     for (size_t k = 0; k < i; ++k)
       renamed |= node.outputs()[k] && node.outputs()[k]->var && made &&

@@ -1,0 +1,115 @@
+// Losses of classes, and Dropout.
+
+#include <coracle/operators/operators.h>
+
+#include <limits>
+#include <random>
+
+#include "families.h"
+#include "indices.h"
+#include "node_context.h"
+
+namespace coracle::onnx {
+namespace {
+
+// The loss of log probabilities (input 0 is `x`), target and weights as output 0.
+void SetNll(NodeContext& node, const Variable& x) {
+  const std::string reduction = node.OneOf("reduction", "mean", {"none", "sum", "mean"});
+  // No label is the lowest number, so that none is ignored.
+  const int64_t ignored = node.Int("ignore_index", std::numeric_limits<int64_t>::min());
+  node.Require(node.rank(0) >= 2, "the input must have a dimension of classes after the batch");
+  SlotList inputs = {{"X", {x.name()}}, {"Label", {node.In(1).name()}}};
+  if (node.HasInput(2)) inputs.emplace_back("Weight", std::vector<std::string>{node.In(2).name()});
+  node.Set(0, node.Make("nll_loss", inputs, {{"reduction", reduction}, {"ignore_index", ignored}}),
+           reduction != "none");
+}
+
+void ImportNll(NodeContext& node) { SetNll(node, node.In(0)); }
+
+void ImportSoftmaxCrossEntropy(NodeContext& node) {
+  const Variable log_prob = node.Unary("log_softmax", node.In(0), {{"axis", 1}});
+  SetNll(node, log_prob);
+  if (node.Wants(1)) node.Set(1, log_prob);
+}
+
+// --- Dropout ---
+
+// The numbers in [0, 1) that ONNX's reference draws for a seed: those of a Mersenne twister, two
+// words for each (Matsumoto and Nishimura, genrand_res53).
+std::vector<double> SeededUniform(int64_t seed, int64_t count) {
+  std::mt19937 twister(static_cast<uint32_t>(seed));
+  std::vector<double> numbers;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t high = static_cast<uint32_t>(twister()) >> 5;
+    const uint32_t low = static_cast<uint32_t>(twister()) >> 6;
+    numbers.push_back((high * 67108864.0 + low) / 9007199254740992.0);
+  }
+  return numbers;
+}
+
+void SetMask(NodeContext& node, const Variable& mask) {
+  if (!node.Wants(1)) return;
+  node.Set(1, node.Cast(mask, node.opset() < 10 ? node.dtype(0) : DType::kBool), node.IsScalar(0));
+}
+
+void SetKept(NodeContext& node) {
+  node.SetSame(0, 0);
+  if (node.Wants(1)) SetMask(node, FillLike(node.In(0), 1.0));
+}
+
+// With a seed the mask is always that of ONNX's reference; else each run has its own.
+void SetDropped(NodeContext& node, float ratio, std::optional<int64_t> seed) {
+  constexpr int64_t kMostSeeded = int64_t{1} << 20;
+  const Variable x = node.In(0);
+  if (seed && x.shape().IsKnown() && x.shape().numel() <= kMostSeeded) {
+    std::vector<uint8_t> kept;
+    for (double number : SeededUniform(*seed, x.shape().numel()))
+      kept.push_back(number >= static_cast<double>(ratio));
+    const Variable mask = node.ConstantVar(Tensor::Of<uint8_t>(x.shape(), kept));
+    const double scale = ratio < 1.0f ? 1.0 / (1.0 - static_cast<double>(ratio)) : 0.0;
+    node.Set(0, x * node.Cast(mask, x.dtype()) * scale, node.IsScalar(0));
+    return SetMask(node, mask);
+  }
+  const std::string out = node.NewName("dropout"), mask = node.NewName("mask");
+  node.writer().Append("dropout", {{"X", {x.name()}}}, {{"Out", {out}}, {"Mask", {mask}}},
+                       {{"dropout_prob", ratio},
+                        {"dropout_implementation", std::string("upscale_in_train")},
+                        {"fix_seed", seed.has_value()},
+                        {"seed", static_cast<int32_t>(seed.value_or(0))}});
+  node.Set(0, node.writer().Var(out), node.IsScalar(0));
+  SetMask(node, node.writer().Var(mask));
+}
+
+void ImportDropout(NodeContext& node) {
+  std::optional<int64_t> seed;
+  if (node.opset() < 12) {
+    node.attributes().Ignore("ratio");  // the op was always for inference
+    return SetKept(node);
+  }
+  if (node.HasAttr("seed")) seed = node.Int("seed");
+  bool training = false;
+  if (node.HasInput(2)) training = node.KnownInts(2, "training_mode").at(0) != 0;
+  if (!training) return SetKept(node);
+  const float ratio = node.HasInput(1) ? node.KnownFloats(1, "ratio").at(0) : 0.5f;
+  node.Require(ratio >= 0.0f && ratio <= 1.0f, "ratio must lie in [0, 1]");
+  ratio == 0.0f ? SetKept(node) : SetDropped(node, ratio, seed);
+}
+
+}  // namespace
+
+void AddLossImporters(NodeImporters& importers) {
+  importers.Add({.op_type = "NegativeLogLikelihoodLoss",
+                 .since = 12,
+                 .import = ImportNll,
+                 .maps_to = "nll_loss"});
+  importers.Add({.op_type = "SoftmaxCrossEntropyLoss",
+                 .since = 12,
+                 .import = ImportSoftmaxCrossEntropy,
+                 .maps_to = "log_softmax, nll_loss"});
+  importers.Add({.op_type = "Dropout",
+                 .import = ImportDropout,
+                 .maps_to = "none (inference); dropout",
+                 .foldable = false});
+}
+
+}  // namespace coracle::onnx

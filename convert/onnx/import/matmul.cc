@@ -1,0 +1,136 @@
+// Products of matrices, and determinants.
+
+#include <coracle/operators/operators.h>
+
+#include <cmath>
+
+#include "families.h"
+#include "indices.h"
+#include "node_context.h"
+
+namespace coracle::onnx {
+namespace {
+
+void ImportMatMul(NodeContext& node) {
+  node.Require(node.rank(0) > 0 && node.rank(1) > 0, "A and B must have a dimension");
+  const bool vectors = node.rank(0) == 1 && node.rank(1) == 1;
+  node.Set(0, node.BinaryVia("matmul_v2", node.In(0), node.In(1)), vectors);
+}
+
+// --- Gemm: alpha A' B' + beta C ---
+
+Variable Scaled(NodeContext& node, const Variable& x, float factor) {
+  if (factor == 1.0f) return x;
+  if (!IsFloating(x.dtype()) && factor != std::trunc(factor))
+    node.Refuse("a fractional alpha or beta with integers");
+  return x * static_cast<double>(factor);
+}
+
+// A transposed constant B is computed when the program is compiled, and a product without trans_y
+// becomes an fc together with the addition.
+void ImportGemm(NodeContext& node) {
+  const float alpha = node.Float("alpha", 1.0f), beta = node.Float("beta", 1.0f);
+  const bool trans_a = node.Flag("transA", false);
+  bool trans_b = node.Flag("transB", false);
+  node.Require(node.rank(0) == 2 && node.rank(1) == 2, "A and B must be matrices");
+  const DType own = node.dtype(0), dtype = node.ComputeDType("matmul_v2", own);
+  const Variable a = node.Cast(node.In(0), dtype);
+  Variable b = node.Cast(node.In(1), dtype);
+  if (trans_b && node.Constant(1)) {
+    b = node.Transpose(b, {1, 0});
+    trans_b = false;
+  }
+  Variable y = node.Make("matmul_v2", {{"X", {a.name()}}, {"Y", {b.name()}}},
+                         {{"trans_x", trans_a}, {"trans_y", trans_b}});
+  y = Scaled(node, y, alpha);
+  if (node.HasInput(2) && beta != 0.0f) {
+    const Shape& c = node.In(2).shape();
+    const Shape ab = y.shape();
+    node.Require(c.rank() <= 2, "C must not have more than two dimensions");
+    for (int i = 1; i <= c.rank(); ++i) {
+      const int64_t dim = c[c.rank() - i], want = ab[2 - i];
+      node.Require(dim == 1 || dim == -1 || want == -1 || dim == want,
+                   "C cannot be broadcast to the product's shape");
+    }
+    y = y + Scaled(node, node.Cast(node.In(2), dtype), beta);
+  }
+  node.Set(0, node.Cast(y, own));
+}
+
+// --- Det ---
+
+using Ints = std::vector<int32_t>;
+
+struct Elimination {
+  Variable matrices;     // [batch, m, m] that are left
+  Variable determinant;  // [batch], of what was eliminated
+};
+
+// One step of Gaussian elimination: the row with the largest element of the first column changes
+// places with the first one (which changes the sign) and is subtracted from the others.
+Elimination Eliminated(NodeContext& node, const Elimination& from, int64_t m) {
+  const Variable a = from.matrices;
+  const DType dtype = a.dtype();
+  const Variable column = SliceOf(node, a, 2, 0, 1);
+  const Variable at =
+      node.Unary("arg_max", node.Reshape(Abs(column), {-1, m}), {{"axis", int64_t{1}}});
+  const Variable hot =
+      node.Make("one_hot_v2", {{"X", {at.name()}}},
+                {{"depth", static_cast<int32_t>(m)}, {"dtype", static_cast<int32_t>(dtype)}});
+  const Variable chosen = node.Reshape(hot, {-1, m, 1});
+  const Variable row = Sum(a * chosen, Ints{1}, true);  // [batch, 1, m]
+  const Variable pivot = SliceOf(node, row, 2, 0, 1);   // [batch, 1, 1]
+  // 1 where the first row is the chosen one, else -1.
+  const Variable sign = SliceOf(node, hot, 1, 0, 1) * 2.0 - 1.0;
+  const Variable factor = node.Reshape(pivot, {-1}) * node.Reshape(sign, {-1});
+  Elimination next;
+  next.determinant = from.determinant ? from.determinant * factor : factor;
+  if (m == 1) return next;
+  // In the others the first row stands where the chosen one was.
+  const Variable first = SliceOf(node, a, 1, 0, 1), moved = SliceOf(node, chosen, 1, 1, m);
+  const Variable others = SliceOf(node, a, 1, 1, m) * (1.0 - moved) + first * moved;
+  // A column of zeros gives 0 for the determinant and needs no quotient.
+  const Variable zero = node.Cast(Equal(pivot, ZerosLike(pivot)), dtype);
+  const Variable ratio = SliceOf(node, others, 2, 0, 1) / (pivot + zero);
+  next.matrices = SliceOf(node, others - ratio * row, 2, 1, m);
+  return next;
+}
+
+void ImportDet(NodeContext& node) {
+  const Shape shape = node.shape(0);
+  const int rank = shape.rank();
+  node.Require(rank >= 2, "X must have two dimensions");
+  const int64_t n = shape[rank - 1];
+  if (n < 0 || shape[rank - 2] < 0) node.Refuse("matrices of unknown size");
+  node.Require(n == shape[rank - 2], "X must hold square matrices");
+  if (n == 0 || n > 64) node.Refuse("matrices without elements, or of more than 64 rows");
+  const DType own = node.dtype(0);
+  Elimination state{node.Reshape(node.Cast(node.In(0), DType::kFloat64), {-1, n, n}), {}};
+  for (int64_t m = n; m > 0; --m) state = Eliminated(node, state, m);
+  const Variable out = node.Cast(state.determinant, own);
+  if (rank == 2) return node.Set(0, out, true);
+  node.Set(0, Reshaped(node, out, Shape(std::span<const int64_t>(shape.begin(), rank - 2))));
+}
+
+}  // namespace
+
+void AddMatmulImporters(NodeImporters& importers) {
+  for (const NodeImporter& row : std::initializer_list<NodeImporter>{
+           {.op_type = "MatMul",
+         .since = 1,
+         .import = ImportMatMul,
+         .maps_to = "matmul_v2",
+         .unsigneds = Unsigned::kWraps},
+           {.op_type = "Gemm",
+           .import = ImportGemm,
+           .maps_to = "matmul_v2, elementwise_add (fc when compiled)",
+           .unsigneds = Unsigned::kWraps},
+           {.op_type = "Det",
+           .since = 11,
+           .import = ImportDet,
+           .maps_to = "arg_max, elementwise_sub (elimination)"},
+       })
+    importers.Add(row);
+}
+
+}  // namespace coracle::onnx

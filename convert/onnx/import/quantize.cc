@@ -1,0 +1,254 @@
+// Numbers as integers of a scale and a zero point, and products and convolutions of them.
+// Intermediate sums are exact.
+
+#include <coracle/convert/onnx/dtypes.h>
+#include <coracle/operators/operators.h>
+#include <coracle/proto/onnx.pb.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "families.h"
+#include "indices.h"
+#include "node_context.h"
+#include "rounding.h"
+#include "windows.h"
+
+namespace coracle::onnx {
+namespace {
+
+using proto::onnx::TensorProto;
+
+struct Range {
+  double least, most;
+};
+
+// Of an ONNX type of integers; types that are not held in their own dtype included.
+Range RangeOf(NodeContext& node, int data_type) {
+  switch (data_type) {
+    case TensorProto::UINT8:
+      return {0, 255};
+    case TensorProto::INT8:
+      return {-128, 127};
+    case TensorProto::UINT16:
+      return {0, 65535};
+    case TensorProto::INT16:
+      return {-32768, 32767};
+    case TensorProto::INT32:
+      return {-2147483648.0, 2147483647.0};
+    default:
+      node.Refuse(fmt::format("quantized elements of type {}", DataTypeName(data_type)));
+  }
+}
+
+// Input i, a scale or zero point, in a shape that stretches to x: one element, one for each index
+// of `axis`, or with a block size one for each block of elements along it.
+Variable Stretched(NodeContext& node, size_t i, const Shape& x, int64_t axis, int64_t block) {
+  const Variable v = node.In(i);
+  const int rank = node.rank(i);
+  if (rank == 0 || (v.shape().IsKnown() && v.shape().numel() == 1)) return node.Reshape(v, {1});
+  const int32_t at = node.Axis(axis, x.rank());
+  if (rank == 1 && block == 0) {
+    std::vector<int64_t> shape(static_cast<size_t>(x.rank()), 1);
+    shape[static_cast<size_t>(at)] = -1;
+    return node.Reshape(v, shape);
+  }
+  node.Require(block > 0 && rank == x.rank(),
+               "a scale or zero point must be one number, a vector, or of the rank of x with "
+               "attribute block_size");
+  if (!v.shape().IsKnown() || x[at] < 0) node.Refuse("blocks of an unknown number");
+  Shape wide = v.shape(), joined = v.shape();
+  wide.Append(block);
+  joined[at] = v.shape()[at] * block;
+  node.Require(joined[at] >= x[at] && joined[at] - block < std::max<int64_t>(x[at], 1),
+               "the scales are not as many as blocks");
+  Variable each =
+      node.WithXShape("unsqueeze2", v, {{"axes", std::vector<int32_t>{v.shape().rank()}}});
+  each = MoveAxis(node, node.BroadcastTo(each, wide), -1, at + 1);
+  each = node.Reshape(each, joined.ToVector());
+  return joined[at] == x[at] ? each : SliceOf(node, each, at, 0, x[at]);
+}
+
+// The rounded x in floats, plus a zero point, within the range of `data_type` and held as such.
+Variable Saturated(NodeContext& node, const Variable& x, const Variable& zero_point,
+                   int data_type) {
+  const Range range = RangeOf(node, data_type);
+  Variable y = node.Cast(RoundedToEven(node, x), DType::kFloat64);
+  if (zero_point) y = y + node.Cast(zero_point, DType::kFloat64);
+  y = Max(Min(y, range.most), range.least);
+  return node.Cast(y, *FromDataType(data_type));
+}
+
+void SetQuantized(NodeContext& node, size_t i, const Variable& y, int data_type, bool scalar) {
+  node.SetValue(i, {.var = y, .data_type = data_type, .scalar = scalar});
+}
+
+void ImportQuantize(NodeContext& node) {
+  const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
+  node.attributes().Ignore("saturate");  // it is about floats of 8 bits
+  const auto precision = static_cast<int>(node.Int("precision", 0));
+  const auto wanted = static_cast<int>(node.Int("output_dtype", 0));
+  int data_type = wanted != 0 ? wanted : static_cast<int>(TensorProto::UINT8);
+  if (node.HasInput(2)) data_type = node.InValue(2).data_type;
+  node.Require(wanted == 0 || wanted == data_type,
+               "attribute output_dtype must be the type of y_zero_point");
+  RangeOf(node, data_type);
+  const DType dtype =
+      precision == 0 ? node.dtype(1) : FromDataType(precision).value_or(DType::kFloat32);
+  const Variable x = node.Cast(node.In(0), dtype);
+  const Shape& shape = x.shape();
+  const Variable scale = node.Cast(Stretched(node, 1, shape, axis, block), dtype);
+  Variable zero_point;
+  if (node.HasInput(2)) zero_point = Stretched(node, 2, shape, axis, block);
+  SetQuantized(node, 0, Saturated(node, x / scale, zero_point, data_type), data_type,
+               node.IsScalar(0));
+}
+
+void ImportDequantize(NodeContext& node) {
+  const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
+  const auto wanted = static_cast<int>(node.Int("output_dtype", 0));
+  RangeOf(node, node.InValue(0).data_type);
+  const Shape shape = node.In(0).shape();
+  Variable x = node.Cast(node.In(0), DType::kInt64);
+  if (node.HasInput(2)) x = x - node.Cast(Stretched(node, 2, shape, axis, block), DType::kInt64);
+  const Variable scale = Stretched(node, 1, shape, axis, block);
+  const Variable y = node.Cast(x, scale.dtype()) * scale;
+  const std::optional<DType> dtype = wanted == 0 ? scale.dtype() : FromDataType(wanted);
+  node.Require(dtype && IsFloating(*dtype), "attribute output_dtype must be a type of floats");
+  node.SetValue(
+      0,
+      {.var = node.Cast(y, *dtype), .data_type = ToDataType(*dtype), .scalar = node.IsScalar(0)});
+}
+
+// The range of x and 0 in 255 steps.
+void ImportDynamicQuantize(NodeContext& node) {
+  const Variable x = node.In(0);
+  const Variable least = Min(node.Unary("reduce_min", x, {{"reduce_all", true}}), 0.0);
+  const Variable most = Max(node.Unary("reduce_max", x, {{"reduce_all", true}}), 0.0);
+  const Variable range = (most - least) / 255.0;
+  // Where all are 0 any scale does.
+  const Variable scale = range + node.Cast(Equal(range, ZerosLike(range)), x.dtype());
+  const Variable zero_point = Saturated(node, -least / scale, {}, TensorProto::UINT8);
+  SetQuantized(node, 0, Saturated(node, x / scale, zero_point, TensorProto::UINT8),
+               TensorProto::UINT8, node.IsScalar(0));
+  node.Set(1, scale, true);
+  SetQuantized(node, 2, zero_point, TensorProto::UINT8, true);
+}
+
+// --- products ---
+
+// A scale or zero point of the rows of A: a vector becomes a column.
+Variable OfRows(NodeContext& node, size_t i) {
+  const Variable v = node.In(i);
+  const bool one = v.shape().IsKnown() && v.shape().numel() == 1;
+  return node.rank(i) == 1 && !one ? node.Reshape(v, {-1, 1}) : v;
+}
+
+// The operand `i` less its zero point.
+Variable Centred(NodeContext& node, size_t i, const Variable& zero_point, DType dtype) {
+  RangeOf(node, node.InValue(i).data_type);
+  const Variable x = node.Cast(node.In(i), dtype);
+  return zero_point ? x - node.Cast(zero_point, dtype) : x;
+}
+
+void ImportMatMulInteger(NodeContext& node) {
+  Variable a_zero, b_zero;
+  if (node.HasInput(2)) a_zero = OfRows(node, 2);
+  if (node.HasInput(3)) b_zero = node.In(3);
+  const Variable a = Centred(node, 0, a_zero, DType::kInt32);
+  const Variable b = Centred(node, 1, b_zero, DType::kInt32);
+  node.Set(0, node.Binary("matmul_v2", a, b), node.rank(0) == 1 && node.rank(1) == 1);
+}
+
+Variable Double(NodeContext& node, const Variable& x) { return node.Cast(x, DType::kFloat64); }
+
+// Inputs a, its scale and zero point, b, its scale and zero point, scale and zero point of y.
+void ImportQLinearMatMul(NodeContext& node) {
+  const Variable a = Centred(node, 0, OfRows(node, 2), DType::kInt32);
+  const Variable b = Centred(node, 3, node.In(5), DType::kInt32);
+  const Variable product = Double(node, node.Binary("matmul_v2", a, b));
+  const Variable scale =
+      Double(node, OfRows(node, 1)) * Double(node, node.In(4)) / Double(node, OfRows(node, 6));
+  const int data_type = node.InValue(7).data_type;
+  SetQuantized(node, 0, Saturated(node, product * scale, OfRows(node, 7), data_type), data_type,
+               node.rank(0) == 1 && node.rank(3) == 1);
+}
+
+// --- convolutions ---
+
+// The convolution of integers in float64, which is exact.
+Variable Convolved(NodeContext& node, Variable x, Variable w) {
+  const int rank = x.shape().rank();
+  node.Require(rank >= 3 && w.shape().rank() == rank, "x and w must have one rank of 3 or more");
+  if (rank > 5) node.Refuse("a convolution over more than three axes");
+  if (!w.shape().IsKnown()) node.Refuse("filters of unknown shape");
+  Windows windows = WindowsOf(node, x.shape(), {w.shape().begin() + 2, w.shape().end()});
+  const auto group = static_cast<int32_t>(node.Int("group", 1));
+  if (rank == 3) {
+    x = WithHeight(node, x);
+    w = WithHeight(node, w);
+    windows = WithHeight(windows);
+  }
+  const Variable y =
+      node.Make(rank == 5 ? "conv3d" : "conv2d", {{"Input", {x.name()}}, {"Filter", {w.name()}}},
+                {{"strides", Narrow(windows.strides)},
+                 {"paddings", Interleaved(windows.before, windows.after)},
+                 {"padding_algorithm", std::string(windows.same ? "SAME" : "EXPLICIT")},
+                 {"dilations", Narrow(windows.dilations)},
+                 {"groups", group}},
+                "Output");
+  return rank == 3 ? WithoutHeight(node, y) : y;
+}
+
+// A scale or zero point of filters, for dimension `axis` of a tensor of that rank.
+Variable OfFilters(NodeContext& node, size_t i, int rank, int axis) {
+  const Variable v = node.In(i);
+  if (v.shape().IsKnown() && v.shape().numel() == 1) return node.Reshape(v, {1});
+  std::vector<int64_t> shape(static_cast<size_t>(rank), 1);
+  shape[static_cast<size_t>(axis)] = -1;
+  return node.Reshape(v, shape);
+}
+
+void ImportConvInteger(NodeContext& node) {
+  Variable x_zero, w_zero;
+  if (node.HasInput(2)) x_zero = node.In(2);
+  if (node.HasInput(3)) w_zero = OfFilters(node, 3, node.rank(1), 0);
+  const Variable y = Convolved(node, Centred(node, 0, x_zero, DType::kFloat64),
+                               Centred(node, 1, w_zero, DType::kFloat64));
+  node.Set(0, node.Cast(y, DType::kInt32));
+}
+
+// Inputs x, its scale and zero point, w, its scale and zero point, scale and zero point of y, and a
+// bias of scale x_scale w_scale.
+void ImportQLinearConv(NodeContext& node) {
+  const int rank = node.rank(0);
+  const Variable x = Centred(node, 0, node.In(2), DType::kFloat64);
+  const Variable w = Centred(node, 3, OfFilters(node, 5, rank, 0), DType::kFloat64);
+  Variable y = Convolved(node, x, w);
+  if (node.HasInput(8)) y = y + Double(node, OfFilters(node, 8, rank, 1));
+  const Variable scale = Double(node, node.In(1)) * Double(node, OfFilters(node, 4, rank, 1)) /
+                         Double(node, node.In(6));
+  const int data_type = node.InValue(7).data_type;
+  SetQuantized(node, 0, Saturated(node, y * scale, node.In(7), data_type), data_type, false);
+}
+
+}  // namespace
+
+void AddQuantizeImporters(NodeImporters& importers) {
+  const auto add = [&](const char* type, void (*import)(NodeContext&), const char* maps_to) {
+    importers.Add({.op_type = type,
+                   .since = 10,
+                   .import = import,
+                   .maps_to = maps_to,
+                   .unsigneds = Unsigned::kMoves});
+  };
+  add("QuantizeLinear", ImportQuantize, "elementwise_div, round, cast");
+  add("DequantizeLinear", ImportDequantize, "elementwise_sub, elementwise_mul");
+  add("DynamicQuantizeLinear", ImportDynamicQuantize, "reduce_min, reduce_max, round, cast");
+  add("MatMulInteger", ImportMatMulInteger, "elementwise_sub, matmul_v2");
+  add("QLinearMatMul", ImportQLinearMatMul, "elementwise_sub, matmul_v2, round");
+  add("ConvInteger", ImportConvInteger, "elementwise_sub, conv2d; conv3d");
+  add("QLinearConv", ImportQLinearConv, "elementwise_sub, conv2d, round; conv3d");
+}
+
+}  // namespace coracle::onnx

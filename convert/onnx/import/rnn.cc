@@ -1,0 +1,148 @@
+// LSTM, GRU and RNN: by the op `rnn` where it has the form, else by a cell of single ops.
+
+#include <coracle/operators/operators.h>
+
+#include <algorithm>
+
+#include "families.h"
+#include "indices.h"
+#include "rnn_spec.h"
+
+namespace coracle::onnx {
+namespace {
+
+using Vars = std::vector<Variable>;
+
+// Rows of a parameter in the order of Paddle's gates, without the dim of the direction.
+class Parameters {
+ public:
+  Parameters(NodeContext& node, const RnnSpec& spec, std::vector<int> gates)
+      : node_(node), spec_(spec), gates_(std::move(gates)) {}
+
+  // For each direction W and U, then for each the biases b and b'.
+  std::vector<std::string> All() const {
+    std::vector<std::string> names;
+    for (int d = 0; d < spec_.directions; ++d) {
+      names.push_back(Ordered(OfDirection(spec_.w, d), 0).name());
+      names.push_back(Ordered(OfDirection(spec_.r, d), 0).name());
+    }
+    const auto rows = static_cast<int32_t>(gates_.size());
+    for (int d = 0; d < spec_.directions; ++d) {
+      for (int32_t k = 0; k < 2; ++k) {
+        if (spec_.b)
+          names.push_back(Ordered(OfDirection(spec_.b, d), k * rows).name());
+        else
+          names.push_back(
+              FillConstant(node_.writer(), spec_.dtype, 0, {rows * spec_.hidden}).name());
+      }
+    }
+    return names;
+  }
+
+ private:
+  Variable OfDirection(const Variable& x, int d) const {
+    const Variable one = spec_.directions == 1 ? x : SliceOf(node_, x, 0, d, d + 1);
+    Shape shape;
+    for (int i = 1; i < x.shape().rank(); ++i) shape.Append(x.shape()[i]);
+    return Reshaped(node_, one, shape);
+  }
+  // The gates from row `begin` hidden units on.
+  Variable Ordered(const Variable& x, int32_t begin) const {
+    Vars parts;
+    for (int gate : gates_)
+      parts.push_back(
+          SliceOf(node_, x, 0, (begin + gate) * spec_.hidden, (begin + gate + 1) * spec_.hidden));
+    return parts.size() == 1 ? parts[0] : Concat(parts, 0);
+  }
+
+  NodeContext& node_;
+  const RnnSpec& spec_;
+  std::vector<int> gates_;
+};
+
+Variable Flipped(NodeContext& node, const Variable& x) {
+  return node.Unary("flip", x, {{"axis", std::vector<int32_t>{0}}});
+}
+
+// [T, N, D H] as [T, D, N, H].
+Variable WithDirections(NodeContext& node, const RnnSpec& spec, const Variable& out) {
+  if (spec.directions == 1)
+    return node.WithXShape("unsqueeze2", out, {{"axes", std::vector<int32_t>{1}}});
+  const int64_t h = spec.hidden;
+  Vars parts;
+  for (int64_t d = 0; d < 2; ++d)
+    parts.push_back(node.WithXShape("unsqueeze2", SliceOf(node, out, 2, d * h, (d + 1) * h),
+                                    {{"axes", std::vector<int32_t>{1}}}));
+  return Concat(parts, 1);
+}
+
+void ImportByRnn(NodeContext& node, const RnnSpec& spec, const std::string& mode,
+                 std::vector<int> gates) {
+  const Variable x = spec.reverse ? Flipped(node, spec.x) : spec.x;
+  const std::vector<std::string> weights = Parameters(node, spec, std::move(gates)).All();
+  SlotList inputs = {{"Input", {x.name()}}, {"WeightList", weights}};
+  std::vector<std::string> initial, last;
+  for (const Variable& state : spec.initial) {
+    initial.push_back(state.name());
+    last.push_back(node.NewName("state"));
+  }
+  inputs.emplace_back("PreState", initial);
+  if (spec.lengths)
+    inputs.emplace_back("SequenceLength", std::vector<std::string>{spec.lengths.name()});
+  const std::string out = node.NewName("rnn");
+  node.writer().Append("rnn", inputs,
+                       {{"Out", {out}},
+                        {"State", last},
+                        {"Reserve", {node.NewName("reserve")}},
+                        {"DropoutState", {node.NewName("dropout_state")}}},
+                       {{"mode", mode},
+                        {"hidden_size", static_cast<int32_t>(spec.hidden)},
+                        {"is_bidirec", spec.directions == 2}});
+  Variable y = node.writer().Var(out);
+  if (spec.reverse) y = Flipped(node, y);
+  SetRnnOutputs(node, spec, WithDirections(node, spec, y), node.writer().Vars(last));
+}
+
+// Whether both directions have these activations, nothing is clipped, and no sequence that is
+// shorter is reversed (`rnn` has that for a second direction alone).
+bool IsPlain(const RnnSpec& spec, const std::vector<std::string>& activations) {
+  if (spec.clip > 0 || spec.peepholes || (spec.reverse && spec.lengths)) return false;
+  for (size_t i = 0; i < spec.activations.size(); ++i)
+    if (spec.activations[i].type != activations[i % activations.size()]) return false;
+  return spec.dtype == DType::kFloat32 || spec.dtype == DType::kFloat64;
+}
+
+void ImportLstm(NodeContext& node) {
+  const std::vector<std::string> usual = {"Sigmoid", "Tanh", "Tanh"};
+  const bool couples = node.Flag("input_forget", false);
+  const RnnSpec spec = ReadRnnSpec(node, 4, usual);
+  // ONNX's i, o, f, c as Paddle's i, f, g, o.
+  if (!couples && IsPlain(spec, usual)) return ImportByRnn(node, spec, "LSTM", {0, 2, 3, 1});
+  ImportByStep(node, spec, {.couples = couples});
+}
+
+void ImportGru(NodeContext& node) {
+  const std::vector<std::string> usual = {"Sigmoid", "Tanh"};
+  const bool linear = node.Int("linear_before_reset", 0) != 0;
+  const RnnSpec spec = ReadRnnSpec(node, 3, usual);
+  // ONNX's z, r, h as Paddle's r, z, n.
+  if (linear && IsPlain(spec, usual)) return ImportByRnn(node, spec, "GRU", {1, 0, 2});
+  ImportByStep(node, spec, {.linear_before_reset = linear});
+}
+
+void ImportRnn(NodeContext& node) {
+  const RnnSpec spec = ReadRnnSpec(node, 1, {"Tanh"});
+  if (IsPlain(spec, {"Tanh"})) return ImportByRnn(node, spec, "RNN_TANH", {0});
+  if (IsPlain(spec, {"Relu"})) return ImportByRnn(node, spec, "RNN_RELU", {0});
+  ImportByStep(node, spec, {});
+}
+
+}  // namespace
+
+void AddRnnImporters(NodeImporters& importers) {
+  importers.Add({.op_type = "LSTM", .import = ImportLstm, .maps_to = "rnn; recurrent"});
+  importers.Add({.op_type = "GRU", .import = ImportGru, .maps_to = "rnn; recurrent"});
+  importers.Add({.op_type = "RNN", .import = ImportRnn, .maps_to = "rnn; recurrent"});
+}
+
+}  // namespace coracle::onnx

@@ -1,0 +1,58 @@
+#pragma once
+// What LSTM, GRU and RNN share: their inputs and attributes, brought to one form.
+
+#include <string>
+#include <vector>
+
+#include "node_context.h"
+
+namespace coracle::onnx {
+
+// One activation with its parameters.
+struct RnnActivation {
+  std::string type;  // ONNX's name
+  float alpha = 0;
+  float beta = 0;
+  bool operator==(const RnnActivation&) const = default;
+};
+
+struct RnnSpec {
+  int gates = 1;       // rows of W are gates * hidden
+  int directions = 1;  // 2: forward, then reverse
+  bool reverse = false;
+  bool batch_first = false;
+  int64_t hidden = 0;
+  DType dtype = DType::kFloat32;
+  float clip = 0;                          // 0: none
+  std::vector<RnnActivation> activations;  // those of the first direction, then of the second
+  // In the program, with time first; of initial states the direction first. Empty: not given.
+  Variable x = {};                     // [T, N, I]
+  Variable w = {};                     // [D, gates H, I]
+  Variable r = {};                     // [D, gates H, H]
+  Variable b = {};                     // [D, 2 gates H]
+  Variable lengths = {};               // [N]
+  std::vector<Variable> initial = {};  // [D, N, H] each: h, and c of an LSTM
+  Variable peepholes = {};             // [D, 3 H]
+
+  bool IsReverse(int direction) const { return directions == 2 ? direction == 1 : reverse; }
+  const RnnActivation& Activation(int direction, int i) const {
+    const size_t each = activations.size() / static_cast<size_t>(directions);
+    return activations[static_cast<size_t>(direction) * each + static_cast<size_t>(i)];
+  }
+};
+
+// Reads all but the attributes that one op alone has. `defaults` are the activations.
+RnnSpec ReadRnnSpec(NodeContext& node, int gates, const std::vector<std::string>& defaults);
+
+// Y [T, D, N, H] and the last states [D, N, H] as outputs, in the layout of the node.
+void SetRnnOutputs(NodeContext& node, const RnnSpec& spec, const Variable& y,
+                   const std::vector<Variable>& last);
+
+// The cell by ops of its own, a step at a time.
+struct RnnCell {
+  bool couples = false;              // LSTM: attribute input_forget
+  bool linear_before_reset = false;  // GRU
+};
+void ImportByStep(NodeContext& node, const RnnSpec& spec, const RnnCell& cell);
+
+}  // namespace coracle::onnx
