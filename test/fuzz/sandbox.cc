@@ -48,6 +48,10 @@ layer { fc { input: "x" size: 2 act: "relu" output: "h" } }
 layer { mean { input: "h" output: "loss" } }
 )";
 
+constexpr const char* kFeeds = R"({"format": "coracle.tensors", "version": 1, "tensors": [
+  {"name": "x", "dtype": "float32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}]}
+)";
+
 // Where a descriptor leads for a while.
 class Redirected {
  public:
@@ -115,11 +119,15 @@ void Sandbox::Make() {
   WriteFileAtomic("job.pbtxt", kJob);
   WriteFileAtomic("model.pbtxt", kModel);
   WriteNpz({{"x", Tensor::Of<float>({2, 3}, {1, 2, 3, 4, 5, 6})}}, "in.npz");
+  WriteFileAtomic("in.csv", "x[0],x[1],x[2]\n1,2,3\n4,5,6\n");
+  WriteFileAtomic("in.json", kFeeds);
   const std::vector<std::vector<std::string>> steps = {
       {"train", "job.pbtxt", "--out=run", "--threads=1"},
       {"build", "model.pbtxt", "--out=main.pb", "--startup_out=startup.pb"},
       {"run", "startup.pb", "--save_params=params"},
-      {"backward", "main.pb", "--loss=loss", "--out=train.pb"}};
+      {"backward", "main.pb", "--loss=loss", "--out=train.pb"},
+      {"run", "train.pb", "--params=params", "--feed=in.npz", "--fetch=loss,fc_0.w_0@GRAD",
+       "--trace=trace.json", "--save_all=values.npz"}};
   for (const auto& words : steps) {
     const CommandResult result = Run(words);
     if (result.code != 0) throw std::runtime_error(result.text);
