@@ -68,7 +68,8 @@ TEST_F(Cli, EndingsThatMeanSomethingElseAreRefused) {
   Expect("coracle run m.pb --out=o.txt", 2,
          {"run: --out must end in .npz or .npy or .csv or .json, got 'o.txt'"});
   Expect("coracle run m.pb --save_params=p.csv", 2,
-         {"--save_params must end in .pdiparams or .params or .safetensors or .npz, or have no ending, got 'p.csv'"});
+         {"--save_params must end in .pdiparams or .params or .safetensors or .npz, or have no "
+          "ending, got 'p.csv'"});
   for (const char* name : {"m.pb", "m.pdmodel", "__model__", "m.txt", "m.pbtxt"}) {
     Expect(fmt::format("coracle convert model.pbtxt {0} && coracle summary {0}", name), 0,
            {"mean"});

@@ -29,28 +29,12 @@ void AddSoftmaxImporters(NodeImporters& importers);
 void AddSortImporters(NodeImporters& importers);
 
 inline constexpr void (*kFamilies[])(NodeImporters&) = {
-    AddConstantImporters,
-    AddControlImporters,
-    AddConvImporters,
-    AddEinsumImporters,
-    AddElementwiseImporters,
-    AddGatherImporters,
-    AddLossImporters,
-    AddMatmulImporters,
-    AddNormImporters,
-    AddOptimizerImporters,
-    AddPadImporters,
-    AddPoolImporters,
-    AddQuantizeImporters,
-    AddRandomImporters,
-    AddReduceImporters,
-    AddRnnImporters,
-    AddScatterImporters,
-    AddSequenceImporters,
-    AddShapeImporters,
-    AddSignalImporters,
-    AddSoftmaxImporters,
-    AddSortImporters,
+    AddConstantImporters,    AddControlImporters,   AddConvImporters,   AddEinsumImporters,
+    AddElementwiseImporters, AddGatherImporters,    AddLossImporters,   AddMatmulImporters,
+    AddNormImporters,        AddOptimizerImporters, AddPadImporters,    AddPoolImporters,
+    AddQuantizeImporters,    AddRandomImporters,    AddReduceImporters, AddRnnImporters,
+    AddScatterImporters,     AddSequenceImporters,  AddShapeImporters,  AddSignalImporters,
+    AddSoftmaxImporters,     AddSortImporters,
 };
 
 }  // namespace coracle::onnx
