@@ -1,5 +1,5 @@
-// Files of the HDF5 library: test/fuzz/corpus/hdf5/caffe_weights.h5 was written by libhdf5 1.10
-// with the calls of Caffe's Net::ToHDF5.
+// Files of the HDF5 library: test/fuzz/corpus/caffe_weights/caffe_weights.h5 was written by
+// libhdf5 1.10 with the calls of Caffe's Net::ToHDF5.
 #include <coracle/convert/caffe/hdf5_weights.h>
 #include <coracle/convert/hdf5_file.h>
 #include <coracle/framework/base/file.h>
@@ -17,7 +17,7 @@ class Hdf5 : public testing::Test {
   void SetUp() override {
     const char* sources = std::getenv("CORACLE_SOURCE_DIR");
     if (!sources) GTEST_SKIP() << "CORACLE_SOURCE_DIR is not set";
-    path_ = std::string(sources) + "/test/fuzz/corpus/hdf5/caffe_weights.h5";
+    path_ = std::string(sources) + "/test/fuzz/corpus/caffe_weights/caffe_weights.h5";
     bytes_ = ReadFile(path_);
   }
   std::string ParseError(const std::string& bytes) {

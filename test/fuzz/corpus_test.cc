@@ -25,6 +25,8 @@ constexpr FuzzTarget kTargets[] = {{"program_binary", FuzzProgramBinary},
                                    {"run", FuzzRun},
                                    {"tensor", FuzzTensor},
                                    {"caffe", FuzzCaffe},
+                                   {"onnx", FuzzOnnx},
+                                   {"caffe_weights", FuzzCaffeWeights},
                                    {"command_line", FuzzCommandLine},
                                    {"files", FuzzFiles},
                                    {"job", FuzzJob}};

@@ -31,10 +31,12 @@ namespace {
 using Target = void (*)(std::string_view);
 
 const std::map<std::string, Target>& Targets() {
-  static const std::map<std::string, Target> targets = {{"command_line", FuzzCommandLine},
+  static const std::map<std::string, Target> targets = {{"caffe_weights", FuzzCaffeWeights},
+                                                        {"command_line", FuzzCommandLine},
                                                         {"files", FuzzFiles},
                                                         {"job", FuzzJob},
                                                         {"model_text", FuzzModelText},
+                                                        {"onnx", FuzzOnnx},
                                                         {"program_binary", FuzzProgramBinary},
                                                         {"program_text", FuzzProgramText},
                                                         {"tensor", FuzzTensor},

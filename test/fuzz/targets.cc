@@ -1,6 +1,6 @@
 #include <coracle/convert/caffe/import.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/tensor_archive.h>
 #include <coracle/layers/layer.h>
 #include <coracle/test/fuzz/any_program.h>
 #include <coracle/test/fuzz/targets.h>
@@ -71,6 +71,8 @@ void FuzzTensor(std::string_view bytes) {
     } else if (kind == 'n') {
       Tensor tensor = ParseNpy(bytes, "input");
       Require(BitEqual(ParseNpy(SerializeNpy(tensor), "again"), tensor), "an array differs");
+    } else if (kind == 'f') {
+      ParseSafetensors(bytes, "input");
     } else {
       ParseNpz(bytes, "input");
     }

@@ -28,7 +28,11 @@ void FuzzFiles(std::string_view bytes);
 void FuzzJob(std::string_view bytes);
 // A hostile program (see hostile_run.h), which is run: the bytes choose ops, attrs and values.
 void FuzzRun(std::string_view bytes);
-// The first byte chooses the reader: tensor stream, selected rows, .npy, .npz.
+// The first byte chooses the reader: tensor stream, selected rows, .npy, .safetensors, .npz.
 void FuzzTensor(std::string_view bytes);
+// An ONNX model, which is imported, treated as any program, and run under small limits.
+void FuzzOnnx(std::string_view bytes);
+// Weights of Caffe: protobuf or HDF5.
+void FuzzCaffeWeights(std::string_view bytes);
 
 }  // namespace coracle
