@@ -11,6 +11,7 @@ void AddConvImporters(NodeImporters& importers);
 void AddEinsumImporters(NodeImporters& importers);
 void AddElementwiseImporters(NodeImporters& importers);
 void AddGatherImporters(NodeImporters& importers);
+void AddImageImporters(NodeImporters& importers);
 void AddLossImporters(NodeImporters& importers);
 void AddMatmulImporters(NodeImporters& importers);
 void AddNormImporters(NodeImporters& importers);
@@ -20,7 +21,9 @@ void AddPoolImporters(NodeImporters& importers);
 void AddQuantizeImporters(NodeImporters& importers);
 void AddRandomImporters(NodeImporters& importers);
 void AddReduceImporters(NodeImporters& importers);
+void AddResizeImporters(NodeImporters& importers);
 void AddRnnImporters(NodeImporters& importers);
+void AddSampleImporters(NodeImporters& importers);
 void AddScatterImporters(NodeImporters& importers);
 void AddSequenceImporters(NodeImporters& importers);
 void AddShapeImporters(NodeImporters& importers);
@@ -29,12 +32,13 @@ void AddSoftmaxImporters(NodeImporters& importers);
 void AddSortImporters(NodeImporters& importers);
 
 inline constexpr void (*kFamilies[])(NodeImporters&) = {
-    AddConstantImporters,    AddControlImporters,   AddConvImporters,   AddEinsumImporters,
-    AddElementwiseImporters, AddGatherImporters,    AddLossImporters,   AddMatmulImporters,
-    AddNormImporters,        AddOptimizerImporters, AddPadImporters,    AddPoolImporters,
-    AddQuantizeImporters,    AddRandomImporters,    AddReduceImporters, AddRnnImporters,
-    AddScatterImporters,     AddSequenceImporters,  AddShapeImporters,  AddSignalImporters,
-    AddSoftmaxImporters,     AddSortImporters,
+    AddConstantImporters,    AddControlImporters,  AddConvImporters,      AddEinsumImporters,
+    AddElementwiseImporters, AddGatherImporters,   AddImageImporters,     AddLossImporters,
+    AddMatmulImporters,      AddNormImporters,     AddOptimizerImporters, AddPadImporters,
+    AddPoolImporters,        AddQuantizeImporters, AddRandomImporters,    AddReduceImporters,
+    AddResizeImporters,      AddRnnImporters,      AddSampleImporters,    AddScatterImporters,
+    AddSequenceImporters,    AddShapeImporters,    AddSignalImporters,    AddSoftmaxImporters,
+    AddSortImporters,
 };
 
 }  // namespace coracle::onnx

@@ -1,0 +1,235 @@
+// Images rearranged, cut, padded and put together of patches; deformable convolutions.
+
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "families.h"
+#include "indices.h"
+#include "node_context.h"
+#include "windows.h"
+
+namespace coracle::onnx {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+Variable GatherOf(NodeContext& node, const Variable& x, int axis, const Ints& index) {
+  return node.Make("gather", {{"X", {x.name()}}, {"Index", {node.ConstantVar(index).name()}}},
+                   {{"axis", axis}});
+}
+
+int64_t BlockOf(NodeContext& node) {
+  const int64_t block = node.Int("blocksize");
+  node.Require(block >= 1 && block <= 32768, fmt::format("a blocksize of {}", block));
+  node.Require(node.rank(0) == 4, "the input must have rank 4");
+  if (node.shape(0)[1] < 0) node.Refuse("channels of unknown number");
+  return block;
+}
+
+// pixel_shuffle has the place within a block last among the channels, as mode CRD; DCR has it
+// first.
+void ImportDepthToSpace(NodeContext& node) {
+  const bool depth_first = node.OneOf("mode", "DCR", {"DCR", "CRD"}) == "DCR";
+  const int64_t block = BlockOf(node), channels = node.shape(0)[1], area = block * block;
+  node.Require(channels % area == 0, "the blocks must divide the channels");
+  Variable x = node.In(0);
+  if (depth_first && channels > area && area > 1) {
+    Ints from;
+    for (int64_t i = 0; i < channels; ++i) from.push_back(i % area * (channels / area) + i / area);
+    x = GatherOf(node, x, 1, from);
+  }
+  node.Set(0, node.Unary("pixel_shuffle", x, {{"upscale_factor", static_cast<int32_t>(block)}}));
+}
+
+void ImportSpaceToDepth(NodeContext& node) {
+  const int64_t block = BlockOf(node);
+  const Shape in = node.shape(0);
+  const int64_t n = in[0], c = in[1];
+  Ints parts = {n, c}, out = {n, c * block * block};
+  for (int i = 2; i < 4; ++i) {
+    node.Require(in[i] < 0 || in[i] % block == 0, "the blocks must divide height and width");
+    const int64_t blocks = in[i] < 0 ? -1 : in[i] / block;
+    parts.insert(parts.end(), {blocks, block});
+    out.push_back(blocks);
+  }
+  const Variable split = Reshaped(node, node.In(0), Shape(parts));
+  node.Set(0, Reshaped(node, node.Transpose(split, {0, 3, 5, 1, 2, 4}), Shape(out)));
+}
+
+// Of an odd difference the larger part is behind.
+void ImportCenterCropPad(NodeContext& node) {
+  const int rank = node.rank(0);
+  Ints axes(static_cast<size_t>(rank));
+  std::iota(axes.begin(), axes.end(), 0);
+  axes = node.Ints("axes", axes);
+  const Ints wanted = node.KnownInts(1, "shape");
+  node.Require(wanted.size() == axes.size(),
+               fmt::format("shape must have {} numbers, got {}", axes.size(), wanted.size()));
+  const DType own = node.dtype(0);
+  Variable x = node.In(0);
+  Ints before(static_cast<size_t>(rank), 0), after = before;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int32_t axis = node.Axis(axes[i], rank);
+    const int64_t in = x.shape()[axis], out = wanted[i];
+    if (in < 0) node.Refuse(fmt::format("axis {} of unknown length", axis));
+    node.Require(out >= 0, "a shape must not be negative");
+    const auto a = static_cast<size_t>(axis);
+    if (out < in) x = SliceOf(node, x, axis, (in - out) / 2, (in - out) / 2 + out);
+    before[a] = out > in ? (out - in) / 2 : 0;
+    after[a] = out > in ? out - in - before[a] : 0;
+  }
+  if (*std::max_element(after.begin(), after.end()) > 0) {
+    RequireSmall(node, before, "a result");
+    RequireSmall(node, after, "a result");
+    x = node.Cast(x, own == DType::kBool ? DType::kInt32 : node.ComputeDType("pad", own));
+    x = node.Unary("pad", x, {{"paddings", Interleaved(before, after)}});
+  }
+  node.Set(0, node.Cast(x, own));
+}
+
+// --- Col2Im ---
+
+Ints PerDim(NodeContext& node, const char* name, size_t count, int64_t otherwise) {
+  const Ints values = node.Ints(name, Ints(count, otherwise));
+  node.Require(values.size() == count, fmt::format("attribute {} must have {} numbers, got {}",
+                                                   name, count, values.size()));
+  for (int64_t value : values) {
+    node.Require(value >= otherwise && value <= (1 << 30),
+                 fmt::format("attribute {} must be at least {}, got {}", name, otherwise, value));
+  }
+  return values;
+}
+
+// For each element of a block and each block where it lies in an image with one element more,
+// which takes what lies in the padding: [elements, blocks].
+Ints PlacesOfPatches(const Ints& image, const Windows& w, int64_t elements, int64_t blocks) {
+  Ints places;
+  const int64_t size = std::accumulate(image.begin(), image.end(), int64_t{1}, std::multiplies<>());
+  for (int64_t element = 0; element < elements; ++element) {
+    for (int64_t block = 0; block < blocks; ++block) {
+      int64_t e = element, b = block, place = 0, stride = 1;
+      for (size_t d = image.size(); d-- > 0;) {
+        const int64_t count = w.Count(d, image[d]);
+        const int64_t at =
+            b % count * w.strides[d] + e % w.kernel[d] * w.dilations[d] - w.before[d];
+        e /= w.kernel[d];
+        b /= count;
+        if (at < 0 || at >= image[d]) place = size;
+        if (place < size) place += at * stride;
+        stride *= image[d];
+      }
+      places.push_back(std::min(place, size));
+    }
+  }
+  return places;
+}
+
+// Overlapping elements of the patches add up.
+void ImportCol2Im(NodeContext& node) {
+  const Ints image = node.KnownInts(1, "image_shape"), block = node.KnownInts(2, "block_shape");
+  const size_t rank = image.size();
+  node.Require(rank >= 1 && block.size() == rank && node.rank(0) == 3,
+               "the input must have rank 3, image_shape and block_shape one length");
+  Windows w;
+  w.kernel = block;
+  w.strides = PerDim(node, "strides", rank, 1);
+  w.dilations = PerDim(node, "dilations", rank, 1);
+  const Ints pads = PerDim(node, "pads", 2 * rank, 0);
+  w.before.assign(pads.begin(), pads.begin() + static_cast<ptrdiff_t>(rank));
+  w.after.assign(pads.begin() + static_cast<ptrdiff_t>(rank), pads.end());
+  const Shape in = node.shape(0);
+  if (!in.IsKnown()) node.Refuse("an input of unknown shape");
+  int64_t elements = 1, blocks = 1;
+  for (size_t d = 0; d < rank; ++d) {
+    node.Require(image[d] >= 1 && block[d] >= 1, "image_shape and block_shape must be positive");
+    RequireSmall(node, {elements, block[d]}, "a block");
+    elements *= block[d];
+    RequireSmall(node, {blocks, w.Count(d, image[d])}, "an image");
+    blocks *= w.Count(d, image[d]);
+  }
+  node.Require(in[1] % elements == 0 && in[2] == blocks,
+               fmt::format("an input {} for blocks of {} elements, {} of them", in.ToString(),
+                           elements, blocks));
+  RequireSmall(node, image, "an image");
+  const int64_t channels = in[1] / elements;
+  const int64_t size = std::accumulate(image.begin(), image.end(), int64_t{1}, std::multiplies<>());
+  const Variable rows =
+      node.Transpose(node.Reshape(node.In(0), {in[0] * channels, elements * blocks}), {1, 0});
+  const Variable places = node.ConstantVar(PlacesOfPatches(image, w, elements, blocks));
+  const Variable zeros = FillConstant(node.writer(), rows.dtype(), 0, {size + 1, in[0] * channels});
+  const Variable sums = node.Make(
+      "scatter", {{"X", {zeros.name()}}, {"Ids", {places.name()}}, {"Updates", {rows.name()}}},
+      {{"overwrite", false}});
+  Ints out = {in[0], channels};
+  out.insert(out.end(), image.begin(), image.end());
+  node.Set(0, node.Reshape(node.Transpose(SliceOf(node, sums, 0, 0, size), {1, 0}), out));
+}
+
+// --- DeformConv ---
+
+// Offsets and masks are Paddle's. Paddings that differ before and after become zeros around the
+// input, which is what lies outside of it anyway.
+void ImportDeformConv(NodeContext& node) {
+  Variable x = node.In(0);
+  const Variable filter = node.In(1), offset = node.In(2);
+  if (node.rank(0) != 4) node.Refuse("inputs that are not images of two spatial dimensions");
+  node.Require(filter.shape().rank() == 4, "the filters must have rank 4");
+  Windows w = WindowsOf(node, node.shape(0), {filter.shape()[2], filter.shape()[3]});
+  if (w.before != w.after) {
+    Ints before = {0, 0}, after = {0, 0};
+    before.insert(before.end(), w.before.begin(), w.before.end());
+    after.insert(after.end(), w.after.begin(), w.after.end());
+    x = node.Unary("pad", x, {{"paddings", Interleaved(before, after)}});
+    w.before.assign(2, 0);
+  }
+  const auto number = [&](const char* name) {
+    return static_cast<int32_t>(std::clamp<int64_t>(node.Int(name, 1), 0, 1 << 30));
+  };
+  SlotList inputs = {
+      {"Input", {x.name()}}, {"Offset", {offset.name()}}, {"Filter", {filter.name()}}};
+  const bool masked = node.HasInput(4);
+  if (masked) inputs.push_back({"Mask", {node.In(4).name()}});
+  Variable out = node.Make(masked ? "deformable_conv" : "deformable_conv_v1", std::move(inputs),
+                           {{"strides", Narrow(w.strides)},
+                            {"paddings", Narrow(w.before)},
+                            {"dilations", Narrow(w.dilations)},
+                            {"groups", number("group")},
+                            {"deformable_groups", number("offset_group")}},
+                           "Output");
+  if (node.HasInput(3)) out = out + node.Reshape(node.In(3), {-1, 1, 1});
+  node.Set(0, out);
+}
+
+}  // namespace
+
+void AddImageImporters(NodeImporters& importers) {
+  constexpr auto kMoves = Unsigned::kMoves;
+  for (const NodeImporter& row : std::initializer_list<NodeImporter>{
+           {.op_type = "DepthToSpace",
+         .since = 1,
+         .import = ImportDepthToSpace,
+         .maps_to = "pixel_shuffle; gather",
+         .unsigneds = kMoves},
+           {.op_type = "SpaceToDepth",
+           .since = 1,
+           .import = ImportSpaceToDepth,
+           .maps_to = "reshape2, transpose2",
+           .unsigneds = kMoves},
+           {.op_type = "CenterCropPad",
+           .since = 18,
+           .import = ImportCenterCropPad,
+           .maps_to = "slice, pad",
+           .unsigneds = kMoves},
+           {.op_type = "Col2Im", .since = 18, .import = ImportCol2Im, .maps_to = "scatter"},
+           {.op_type = "DeformConv",
+           .since = 19,
+           .import = ImportDeformConv,
+           .maps_to = "deformable_conv or deformable_conv_v1; elementwise_add"},
+       })
+    importers.Add(row);
+}
+
+}  // namespace coracle::onnx
