@@ -47,7 +47,8 @@ double RoundTrip(const ProgramDesc& program, const Scope& scope,
   TemporaryDirectory directory;
   ExportOnnx(directory.File("model.onnx"), program, scope);
   Scope imported_scope, own = scope.Clone();
-  const InferenceModel imported = ImportOnnx(directory.File("model.onnx"), imported_scope);
+  const InferenceModel imported =
+      ImportOnnxFor(directory.File("model.onnx"), feeds, imported_scope);
   return Difference(RunSaved(program, own, feeds),
                     RunSaved(imported.program, imported_scope, feeds));
 }
