@@ -56,8 +56,6 @@ TEST_F(Cli, WrongUsageIsTwo) {
 TEST_F(Cli, EndingsThatMeanSomethingElseAreRefused) {
   const std::string program = "must end in .pb or .pdmodel (binary) or in .pbtxt or .txt (text)";
   for (const char* name : {"m.caffemodel", "m.json", "m.npz", "m.PB"}) {
-    Expect(fmt::format("coracle convert model.pbtxt {}", name), 2,
-           {fmt::format("convert: OUT {}, got '{}'", program, name)});
     Expect(fmt::format("coracle build model.pbtxt --out={}", name), 2, {"build: --out " + program});
     Expect(fmt::format("coracle build model.pbtxt --startup_out={}", name), 2,
            {"build: --startup_out " + program});
@@ -65,8 +63,17 @@ TEST_F(Cli, EndingsThatMeanSomethingElseAreRefused) {
            {"backward: --out " + program});
     EXPECT_FALSE(FileExists(Path(name))) << name;
   }
+  for (const char* name : {"m.caffemodel", "m.PB"}) {
+    Expect(fmt::format("coracle convert model.pbtxt {}", name), 2,
+           {fmt::format("convert: OUT {}, got '{}'", program, name)});
+  }
+  // These would hold parameters, of which a model text has none.
+  for (const char* name : {"m.json", "m.npz"}) {
+    Expect(fmt::format("coracle convert model.pbtxt {}", name), 1, {"has no parameters beside it"});
+    EXPECT_FALSE(FileExists(Path(name))) << name;
+  }
   Expect("coracle run m.pb --out=o.txt", 2,
-         {"run: --out must end in .npz or .npy or .csv or .json, got 'o.txt'"});
+         {"run: --out must end in .npz or .npy or .safetensors or .csv or .json, got 'o.txt'"});
   Expect("coracle run m.pb --save_params=p.csv", 2,
          {"--save_params must end in .pdiparams or .params or .safetensors or .npz, or have no "
           "ending, got 'p.csv'"});

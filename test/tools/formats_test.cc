@@ -124,7 +124,8 @@ TEST_F(Formats, Npy) {
 }
 
 TEST_F(Formats, EndingsAreKept) {
-  Expect(run_ + "--out=o.txt", 2, {"--out must end in .npz or .npy or .csv or .json, got 'o.txt'"});
+  Expect(run_ + "--out=o.txt", 2,
+         {"--out must end in .npz or .npy or .safetensors or .csv or .json, got 'o.txt'"});
   Expect(run_ + "--save_all=o.csv", 2, {"--save_all must end in .npz"});
   Expect(run_ + "--out=- --save_all=-", 2, {"only one output can be standard output"});
   Expect("coracle convert net.pbtxt m.onnx --opset=99", 2,
