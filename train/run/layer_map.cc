@@ -54,10 +54,14 @@ LayerMap::LayerMap(const ProgramDesc& program) {
     if (shape.IsKnown()) elements_[root.var(i).name()] = static_cast<double>(shape.numel());
   }
   const OpLayers found(program);
+  // Of a model text each layer is an entry; what else there is, as the scaled loss, is no layer.
+  const bool has_text = std::any_of(found.layers().begin(), found.layers().end(),
+                                    [](const ModelLayer& layer) { return !layer.origin.empty(); });
   std::map<const ModelLayer*, size_t> indices;
   root.ForEachOp([&](const OpDesc& op) {
     if (PartOf(op) != StepPart::kForward) return;
     const ModelLayer* layer = found.Find(op);
+    if (!layer && has_text) return;
     size_t index = layers_.size();
     if (layer) index = indices.try_emplace(layer, index).first->second;
     if (index == layers_.size())
