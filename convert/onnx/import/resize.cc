@@ -45,7 +45,7 @@ double PlaceOf(const ResizeSpec& spec, const AxisResize& a, int64_t k) {
     if (length == 1) return 0.5 * (a.begin + a.end) * (in - 1);
     return a.begin * (in - 1) + at * (a.end - a.begin) * (in - 1) / (length - 1);
   }
-  if (spec.place == "pytorch_half_pixel" && a.out == 1) return 0;
+  if (spec.place == "pytorch_half_pixel" && length <= 1) return 0;
   if (spec.place == "tf_half_pixel_for_nn")  // of operator sets 11 and 12
     return a.by_size ? (2 * at + 1) * in / (2 * out) : (at + 0.5) / a.scale;
   const double shift =
@@ -173,6 +173,9 @@ bool HasPlainPlaces(const ResizeSpec& spec) {
   for (const AxisResize& a : spec.axes) {
     const bool whole = a.by_size || IsIntegral(a.scale) ||
                        (a.in >= 0 && IsIntegral(a.scale * static_cast<double>(a.in)));
+    // Paddle's ops take the first place along an axis of one element.
+    const bool one = a.out == 1 || (a.out < 0 && a.scale < 1);
+    if (spec.place.find("half_pixel") != std::string::npos && one && a.in != 1) return false;
     if (spec.place == "pytorch_half_pixel" && a.out < 2) return false;
     if ((spec.place == "align_corners" || spec.place == "half_pixel_symmetric") && !whole)
       return false;
