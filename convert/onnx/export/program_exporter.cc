@@ -100,9 +100,12 @@ void ProgramExporter::AddOutputs() {
   const BlockDesc& root = program_.Root();
   const auto outputs = OutputNames(program_, DefaultOps());
   if (outputs.empty()) ThrowInvalid("ONNX export: the program has no output");
+  const bool fetches = HasOpOfKind(root, OpKind::kFetch, DefaultOps());
   for (const std::string& name : outputs) {
     const VarDesc* var = root.FindVar(name);
     const Value* value = Find(name);
+    // What only other devices or gradients read is no output that anybody asked for.
+    if (!value && !fetches) continue;
     if (!var || !value)
       ThrowInvalid("ONNX export: the output " + Quote(name) + " has no value at the end");
     graph_.Output(*value, name, var->dtype(), var->shape());
