@@ -1,5 +1,6 @@
-// ONNX's own node cases: each is a model, its inputs and its outputs. Prints a table by op type.
-// ONNX_CASE=test_add runs one case and says more.
+// ONNX's own node cases: each is a model, its inputs and its outputs, which lie beside it or in
+// test_data_set_0 and so on. Prints a table by op type. ONNX_NODE_CASES names another directory of
+// cases; ONNX_CASE=test_add runs one case and says more.
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/convert/onnx_import.h>
@@ -50,10 +51,10 @@ proto::onnx::ModelProto ReadModel(const std::string& folder) {
   return model;
 }
 
-std::map<std::string, Tensor> ReadInputs(const std::string& folder) {
+std::map<std::string, Tensor> ReadInputs(const std::string& folder, const std::string& values) {
   std::map<std::string, Tensor> inputs;
   const proto::onnx::ModelProto model = ReadModel(folder);
-  const std::vector<Tensor> tensors = ReadTensors(folder, "input");
+  const std::vector<Tensor> tensors = ReadTensors(values, "input");
   for (size_t i = 0; i < tensors.size(); ++i)
     inputs[model.graph().input(static_cast<int>(i)).name()] = Stored(tensors[i]);
   return inputs;
@@ -87,18 +88,18 @@ std::string Difference(const Tensor& got, const Tensor& wanted) {
   return "";
 }
 
-// Why a case does not give its outputs; "" if it does.
-std::string RunCase(const std::string& folder) {
+// Why the model of a case does not give the outputs in `values` for the inputs there; "" if it does.
+std::string RunValues(const std::string& folder, const std::string& values) {
   try {
     Scope scope;
-    const std::map<std::string, Tensor> inputs = ReadInputs(folder);
+    const std::map<std::string, Tensor> inputs = ReadInputs(folder, values);
     const InferenceModel model = ImportOnnxFor(folder + "/model.onnx", inputs, scope);
     if (std::getenv("ONNX_CASE")) std::cout << PrintProgram(model.program);
     PreparedProgram prepared = Executor().Prepare(model.program);
     std::vector<Tensor> feeds;
     for (const std::string& name : prepared.feed_names()) feeds.push_back(inputs.at(name));
     const std::vector<Tensor>& results = prepared.Run(scope, feeds);
-    const std::vector<Tensor> outputs = ReadTensors(folder, "output");
+    const std::vector<Tensor> outputs = ReadTensors(values, "output");
     if (results.size() != outputs.size())
       return fmt::format("{} results, wanted {}", results.size(), outputs.size());
     for (size_t i = 0; i < results.size(); ++i) {
@@ -108,6 +109,16 @@ std::string RunCase(const std::string& folder) {
     return "";
   } catch (const Error& e) {
     return std::string(e.what());
+  }
+}
+
+std::string RunCase(const std::string& folder) {
+  if (!IsDirectory(folder + "/test_data_set_0")) return RunValues(folder, folder);
+  for (int i = 0;; ++i) {
+    const std::string values = fmt::format("{}/test_data_set_{}", folder, i);
+    if (!IsDirectory(values)) return "";
+    const std::string problem = RunValues(folder, values);
+    if (!problem.empty()) return problem;
   }
 }
 
