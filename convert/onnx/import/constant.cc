@@ -99,11 +99,21 @@ void SetCast(NodeContext& node, int data_type) {
   node.SetValue(0, {.var = x, .data_type = data_type, .scalar = node.IsScalar(0)});
 }
 
+// Up to operator set 5 the type is named.
+int TypeAttr(NodeContext& node) {
+  if (node.opset() >= 6) return static_cast<int>(node.Int("to"));
+  const std::string name = node.String("to", "");
+  proto::onnx::TensorProto::DataType type;
+  node.Require(proto::onnx::TensorProto::DataType_Parse(name, &type),
+               fmt::format("attribute to names no type, got {}", Quote(name)));
+  return type;
+}
+
 void ImportCast(NodeContext& node) {
   // Both concern floats of 8 bits only.
   node.attributes().Ignore("saturate");
   node.attributes().Ignore("round_mode");
-  SetCast(node, static_cast<int>(node.Int("to")));
+  SetCast(node, TypeAttr(node));
 }
 
 void ImportCastLike(NodeContext& node) {
@@ -117,20 +127,27 @@ void ImportCastLike(NodeContext& node) {
 void AddConstantImporters(NodeImporters& importers) {
   constexpr auto kMoves = Unsigned::kMoves;
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
-           {.op_type = "Constant", .import = ImportConstant, .maps_to = "a constant"},
+           {.op_type = "Constant", .since = 1, .import = ImportConstant, .maps_to = "a constant"},
            {.op_type = "Identity",
+           .since = 1,
            .import = ImportIdentity,
            .maps_to = "nothing",
            .unsigneds = kMoves},
            {.op_type = "Shape",
+           .since = 1,
            .import = ImportShape,
            .maps_to = "a constant; shape, slice, cast",
            .unsigneds = kMoves},
            {.op_type = "Size",
+           .since = 1,
            .import = ImportSize,
            .maps_to = "a constant; size",
            .unsigneds = kMoves},
-           {.op_type = "Cast", .import = ImportCast, .maps_to = "cast", .unsigneds = kMoves},
+           {.op_type = "Cast",
+           .since = 1,
+           .import = ImportCast,
+           .maps_to = "cast",
+           .unsigneds = kMoves},
            {.op_type = "CastLike",
            .since = 15,
            .import = ImportCastLike,

@@ -21,13 +21,38 @@ bool AllScalars(const NodeContext& node) {
   return true;
 }
 
-// Before operator set 7 broadcasting had attributes of its own; from then on it is NumPy's, as the
-// elementwise ops do it with axis -1.
+// The second operand, which stretches as NumPy's arrays do. Before operator set 7 it did so only
+// where attribute broadcast is 1, and its first dimension stood at X's dimension `axis` (by default
+// its last one at X's last one).
+Variable SecondOperand(NodeContext& node) {
+  const Variable y = node.In(1);
+  if (node.opset() >= 7) return y;
+  const bool broadcast = node.Flag("broadcast", false);
+  const int rank = node.rank(0), own = node.rank(1);
+  if (!broadcast) {
+    node.attributes().Ignore("axis");
+    node.Require(rank == own && node.shape(0).CompatibleWith(node.shape(1)),
+                 fmt::format("the inputs must have one shape unless attribute broadcast is 1, got "
+                             "{} and {}",
+                             node.shape(0).ToString(), node.shape(1).ToString()));
+    return y;
+  }
+  node.Require(own <= rank, "the second input must not have more dimensions than the first");
+  const int32_t axis = node.HasAttr("axis") ? node.Axis(node.Int("axis"), rank) : rank - own;
+  node.Require(axis + own <= rank, fmt::format("attribute axis of {} leaves no room for {} "
+                                               "dimensions beside {}",
+                                               axis, own, rank));
+  std::vector<int32_t> behind;
+  for (int i = own; i < rank - axis; ++i) behind.push_back(i);
+  return behind.empty() || own == 0 ? y : node.WithXShape("unsqueeze2", y, {{"axes", behind}});
+}
+
 void ImportBinary(NodeContext& node) {
   node.Require(node.dtype(0) == node.dtype(1),
                fmt::format("the inputs must have one dtype, got {} and {}", ToString(node.dtype(0)),
                            ToString(node.dtype(1))));
-  node.Set(0, node.BinaryVia(node.row().maps_to, node.In(0), node.In(1)), AllScalars(node));
+  const Variable y = SecondOperand(node);
+  node.Set(0, node.BinaryVia(node.row().maps_to, node.In(0), y), AllScalars(node));
 }
 
 // A comparison or a logical op, whose result is bool.
@@ -35,7 +60,8 @@ void ImportTest(NodeContext& node) {
   node.Require(node.dtype(0) == node.dtype(1),
                fmt::format("the inputs must have one dtype, got {} and {}", ToString(node.dtype(0)),
                            ToString(node.dtype(1))));
-  node.Set(0, node.Binary(node.row().maps_to, node.In(0), node.In(1)), AllScalars(node));
+  const Variable y = SecondOperand(node);
+  node.Set(0, node.Binary(node.row().maps_to, node.In(0), y), AllScalars(node));
 }
 
 void ImportUnary(NodeContext& node) {
@@ -47,6 +73,8 @@ Variable Combined(NodeContext& node, const std::string& type) {
   Variable result = node.In(0);
   for (size_t i = 1; i < node.NumInputs(); ++i) {
     node.Require(node.dtype(i) == node.dtype(0), "the inputs must have one dtype");
+    node.Require(node.opset() >= 8 || node.shape(i).CompatibleWith(node.shape(0)),
+                 "the inputs must have one shape before operator set 8");
     result = node.BinaryVia(type, result, node.In(i));
   }
   return result;
@@ -77,7 +105,7 @@ void ImportMod(NodeContext& node) {
 
 // X decides the dtype of the result; integers beside floats are computed in float64.
 void ImportPow(NodeContext& node) {
-  const Variable x = node.In(0), y = node.In(1);
+  const Variable x = node.In(0), y = SecondOperand(node);
   DType dtype = x.dtype();
   if (!IsFloating(x.dtype()) && IsFloating(y.dtype())) dtype = DType::kFloat64;
   if (!IsFloating(x.dtype()) && !IsFloating(y.dtype()) && SizeOf(y.dtype()) > SizeOf(dtype))
@@ -118,11 +146,13 @@ void ImportElu(NodeContext& node) {
 }
 
 void ImportSelu(NodeContext& node) {
-  node.Set(0,
-           node.Unary("selu", node.In(0),
-                      {{"scale", node.Float("gamma", 1.05070102214813232421875f)},
-                       {"alpha", node.Float("alpha", 1.67326319217681884765625f)}}),
-           node.IsScalar(0));
+  const bool first = node.opset() < 6;  // with defaults of four digits
+  node.Set(
+      0,
+      node.Unary("selu", node.In(0),
+                 {{"scale", node.Float("gamma", first ? 1.0507f : 1.05070102214813232421875f)},
+                  {"alpha", node.Float("alpha", first ? 1.6732f : 1.67326319217681884765625f)}}),
+      node.IsScalar(0));
 }
 
 // max(0, x) + min(0, alpha (e^(x / alpha) - 1)).
@@ -197,9 +227,16 @@ bool IsOneForEachChannel(const Shape& slope, const Shape& x) {
   return slope[0] == x[1] && slope.numel() == slope[0];
 }
 
-// The slope stretches to X as NumPy's arrays do, which prelu's modes express in part.
+// The slope stretches to X as NumPy's arrays do, which prelu's modes express in part. Before
+// operator set 7 it has one element, or one for each channel.
 void ImportPRelu(NodeContext& node) {
-  const Variable x = node.In(0), slope = node.In(1);
+  const Variable x = node.In(0);
+  Variable slope = node.In(1);
+  if (node.opset() < 7 && node.rank(0) > 2 && slope.shape().rank() == 1) {
+    std::vector<int64_t> channels(static_cast<size_t>(node.rank(0)) - 1, 1);
+    channels[0] = -1;
+    slope = node.Reshape(slope, channels);
+  }
   const bool one = slope.shape().IsKnown() && slope.shape().numel() == 1;
   const bool floats = IsFloating(x.dtype());
   if (floats && (one || IsOneForEachChannel(slope.shape(), x.shape()))) {
@@ -290,22 +327,27 @@ void AddElementwiseImporters(NodeImporters& importers) {
   constexpr auto kMoves = Unsigned::kMoves, kWraps = Unsigned::kWraps;
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
            {.op_type = "Add",
+         .since = 1,
          .import = ImportBinary,
          .maps_to = "elementwise_add",
          .unsigneds = kWraps},
            {.op_type = "Sub",
+           .since = 1,
            .import = ImportBinary,
            .maps_to = "elementwise_sub",
            .unsigneds = kWraps},
            {.op_type = "Mul",
+           .since = 1,
            .import = ImportBinary,
            .maps_to = "elementwise_mul",
            .unsigneds = kWraps},
            {.op_type = "Div",
+           .since = 1,
            .import = ImportBinary,
            .maps_to = "elementwise_div",
            .unsigneds = kMoves},
            {.op_type = "Pow",
+           .since = 1,
            .import = ImportPow,
            .maps_to = "elementwise_pow",
            .unsigneds = kMoves},
@@ -338,17 +380,26 @@ void AddElementwiseImporters(NodeImporters& importers) {
            .import = ImportBitShift,
            .maps_to = "elementwise_mul; elementwise_floordiv",
            .unsigneds = kWraps},
-           {.op_type = "And", .import = ImportTest, .maps_to = "logical_and"},
-           {.op_type = "Or", .import = ImportTest, .maps_to = "logical_or"},
-           {.op_type = "Xor", .import = ImportTest, .maps_to = "logical_xor"},
+           {.op_type = "And", .since = 1, .import = ImportTest, .maps_to = "logical_and"},
+           {.op_type = "Or", .since = 1, .import = ImportTest, .maps_to = "logical_or"},
+           {.op_type = "Xor", .since = 1, .import = ImportTest, .maps_to = "logical_xor"},
            {.op_type = "Not", .since = 1, .import = ImportTestOfOne, .maps_to = "logical_not"},
-           {.op_type = "Equal", .import = ImportTest, .maps_to = "equal", .unsigneds = kMoves},
-           {.op_type = "Less", .import = ImportTest, .maps_to = "less_than", .unsigneds = kMoves},
+           {.op_type = "Equal",
+           .since = 1,
+           .import = ImportTest,
+           .maps_to = "equal",
+           .unsigneds = kMoves},
+           {.op_type = "Less",
+           .since = 1,
+           .import = ImportTest,
+           .maps_to = "less_than",
+           .unsigneds = kMoves},
            {.op_type = "LessOrEqual",
            .import = ImportTest,
            .maps_to = "less_equal",
            .unsigneds = kMoves},
            {.op_type = "Greater",
+           .since = 1,
            .import = ImportTest,
            .maps_to = "greater_than",
            .unsigneds = kMoves},
@@ -357,37 +408,43 @@ void AddElementwiseImporters(NodeImporters& importers) {
            .maps_to = "greater_equal",
            .unsigneds = kMoves},
            {.op_type = "Max",
+           .since = 1,
            .import = ImportVariadic,
            .maps_to = "elementwise_max",
            .unsigneds = kMoves},
            {.op_type = "Min",
+           .since = 1,
            .import = ImportVariadic,
            .maps_to = "elementwise_min",
            .unsigneds = kMoves},
-           {.op_type = "Sum", .import = ImportVariadic, .maps_to = "elementwise_add"},
-           {.op_type = "Mean", .import = ImportMean, .maps_to = "elementwise_add, scale"},
+           {.op_type = "Sum", .since = 1, .import = ImportVariadic, .maps_to = "elementwise_add"},
+           {.op_type = "Mean",
+           .since = 1,
+           .import = ImportMean,
+           .maps_to = "elementwise_add, scale"},
            {.op_type = "Where",
            .import = ImportWhere,
            .maps_to = "where, broadcast_tensors",
            .unsigneds = kMoves},
            {.op_type = "Clip",
+           .since = 1,
            .import = ImportClip,
            .maps_to = "clip; elementwise_max, elementwise_min",
            .unsigneds = kMoves},
            {.op_type = "Abs",
-           .since = 6,
+           .since = 1,
            .import = ImportUnary,
            .maps_to = "abs",
            .unsigneds = kMoves},
-           {.op_type = "Neg", .since = 6, .import = ImportNeg, .maps_to = "scale"},
+           {.op_type = "Neg", .since = 1, .import = ImportNeg, .maps_to = "scale"},
            {.op_type = "Sign", .import = ImportUnary, .maps_to = "sign", .unsigneds = kMoves},
-           {.op_type = "Ceil", .since = 6, .import = ImportUnary, .maps_to = "ceil"},
-           {.op_type = "Floor", .since = 6, .import = ImportUnary, .maps_to = "floor"},
+           {.op_type = "Ceil", .since = 1, .import = ImportUnary, .maps_to = "ceil"},
+           {.op_type = "Floor", .since = 1, .import = ImportUnary, .maps_to = "floor"},
            {.op_type = "Round", .import = ImportRound, .maps_to = "round, where (halves to even)"},
-           {.op_type = "Reciprocal", .since = 6, .import = ImportUnary, .maps_to = "reciprocal"},
-           {.op_type = "Sqrt", .since = 6, .import = ImportUnary, .maps_to = "sqrt"},
-           {.op_type = "Exp", .since = 6, .import = ImportUnary, .maps_to = "exp"},
-           {.op_type = "Log", .since = 6, .import = ImportUnary, .maps_to = "log"},
+           {.op_type = "Reciprocal", .since = 1, .import = ImportUnary, .maps_to = "reciprocal"},
+           {.op_type = "Sqrt", .since = 1, .import = ImportUnary, .maps_to = "sqrt"},
+           {.op_type = "Exp", .since = 1, .import = ImportUnary, .maps_to = "exp"},
+           {.op_type = "Log", .since = 1, .import = ImportUnary, .maps_to = "log"},
            {.op_type = "Erf", .import = ImportUnary, .maps_to = "erf"},
            {.op_type = "Sin", .import = ImportUnary, .maps_to = "sin"},
            {.op_type = "Cos", .import = ImportUnary, .maps_to = "cos"},
@@ -397,32 +454,33 @@ void AddElementwiseImporters(NodeImporters& importers) {
            {.op_type = "Atan", .import = ImportUnary, .maps_to = "atan"},
            {.op_type = "Sinh", .import = ImportUnary, .maps_to = "sinh"},
            {.op_type = "Cosh", .import = ImportUnary, .maps_to = "cosh"},
-           {.op_type = "Tanh", .since = 6, .import = ImportUnary, .maps_to = "tanh"},
+           {.op_type = "Tanh", .since = 1, .import = ImportUnary, .maps_to = "tanh"},
            {.op_type = "Asinh", .since = 9, .import = ImportAsinh, .maps_to = "log1p, sqrt"},
            {.op_type = "Acosh", .since = 9, .import = ImportAcosh, .maps_to = "log1p, sqrt"},
            {.op_type = "Atanh", .since = 9, .import = ImportAtanh, .maps_to = "log1p"},
-           {.op_type = "Relu", .since = 6, .import = ImportUnary, .maps_to = "relu"},
-           {.op_type = "Sigmoid", .since = 6, .import = ImportUnary, .maps_to = "sigmoid"},
+           {.op_type = "Relu", .since = 1, .import = ImportUnary, .maps_to = "relu"},
+           {.op_type = "Sigmoid", .since = 1, .import = ImportUnary, .maps_to = "sigmoid"},
            {.op_type = "Softplus", .since = 1, .import = ImportUnary, .maps_to = "softplus"},
            {.op_type = "Softsign", .since = 1, .import = ImportUnary, .maps_to = "softsign"},
            {.op_type = "Mish", .since = 18, .import = ImportUnary, .maps_to = "mish"},
            {.op_type = "HardSwish", .since = 14, .import = ImportUnary, .maps_to = "hard_swish"},
-           {.op_type = "Elu", .since = 6, .import = ImportElu, .maps_to = "elu"},
-           {.op_type = "Selu", .since = 6, .import = ImportSelu, .maps_to = "selu"},
+           {.op_type = "Elu", .since = 1, .import = ImportElu, .maps_to = "elu"},
+           {.op_type = "Selu", .since = 1, .import = ImportSelu, .maps_to = "selu"},
            {.op_type = "Celu",
            .since = 12,
            .import = ImportCelu,
            .maps_to = "expm1, elementwise_max, elementwise_min"},
-           {.op_type = "LeakyRelu", .since = 6, .import = ImportLeakyRelu, .maps_to = "leaky_relu"},
+           {.op_type = "LeakyRelu", .since = 1, .import = ImportLeakyRelu, .maps_to = "leaky_relu"},
            {.op_type = "ThresholdedRelu",
            .since = 10,
            .import = ImportThresholdedRelu,
            .maps_to = "thresholded_relu"},
            {.op_type = "PRelu",
+           .since = 1,
            .import = ImportPRelu,
            .maps_to = "prelu; elementwise_max, elementwise_min"},
            {.op_type = "HardSigmoid",
-           .since = 6,
+           .since = 1,
            .import = ImportHardSigmoid,
            .maps_to = "hard_sigmoid"},
            {.op_type = "Gelu", .since = 20, .import = ImportGelu, .maps_to = "gelu"},

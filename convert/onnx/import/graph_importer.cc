@@ -168,6 +168,21 @@ void RefuseUnsigned(const NodeContext& node) {
 
 }  // namespace
 
+namespace {
+
+// The first operator sets have attributes that change no result: which inputs may be overwritten,
+// and whether an RNN's first output will be read.
+void Run(NodeContext& node) {
+  if (node.opset() < 7 && node.node().domain().empty()) {
+    node.attributes().Ignore("consumed_inputs");
+    node.attributes().Ignore("output_sequence");
+  }
+  node.row().import(node);
+  node.attributes().RequireAllRead();
+}
+
+}  // namespace
+
 int64_t GraphImporter::OpsetOf(const std::string& domain) const {
   const auto found = opsets_.find(domain);
   return found == opsets_.end() ? 0 : found->second;
@@ -217,8 +232,7 @@ void GraphImporter::CallImporter(const NodeProto& node, int64_t opset) {
     state_.name_base = UsableName(node.output(i));
     break;
   }
-  row.import(context);
-  context.attributes().RequireAllRead();
+  Run(context);
   FinishOutputs(context, first_var, first_op);
 }
 
@@ -309,8 +323,7 @@ bool GraphImporter::Fold(NodeContext& node) {
     inputs.back()->var = {};
   }
   NodeContext inner(graph, node.node(), node.row(), node.opset(), std::move(inputs));
-  node.row().import(inner);
-  inner.attributes().RequireAllRead();
+  Run(inner);
   if (!RunSmall(program.Root(), state_.writer.ops(), env)) return false;
   std::vector<std::pair<std::string, ValuePtr>> results;
   for (size_t i = 0; i < inner.outputs().size(); ++i) {

@@ -84,6 +84,8 @@ void ImportDropout(NodeContext& node) {
   std::optional<int64_t> seed;
   if (node.opset() < 12) {
     node.attributes().Ignore("ratio");  // the op was always for inference
+    if (node.opset() < 7 && !node.Flag("is_test", false))
+      node.Refuse("attribute is_test of 0: export the model for inference");
     return SetKept(node);
   }
   if (node.HasAttr("seed")) seed = node.Int("seed");
@@ -107,6 +109,7 @@ void AddLossImporters(NodeImporters& importers) {
                  .import = ImportSoftmaxCrossEntropy,
                  .maps_to = "log_softmax, nll_loss"});
   importers.Add({.op_type = "Dropout",
+                 .since = 1,
                  .import = ImportDropout,
                  .maps_to = "none (inference); dropout",
                  .foldable = false});

@@ -43,7 +43,10 @@ void ImportGemm(NodeContext& node) {
   Variable y = node.Make("matmul_v2", {{"X", {a.name()}}, {"Y", {b.name()}}},
                          {{"trans_x", trans_a}, {"trans_y", trans_b}});
   y = Scaled(node, y, alpha);
+  const bool stretches = node.opset() >= 7 || node.Flag("broadcast", false);
   if (node.HasInput(2) && beta != 0.0f) {
+    node.Require(stretches || node.rank(2) == 2,
+                 "C must have the product's shape unless attribute broadcast is 1");
     const Shape& c = node.In(2).shape();
     const Shape ab = y.shape();
     node.Require(c.rank() <= 2, "C must not have more than two dimensions");
@@ -122,6 +125,7 @@ void AddMatmulImporters(NodeImporters& importers) {
          .maps_to = "matmul_v2",
          .unsigneds = Unsigned::kWraps},
            {.op_type = "Gemm",
+           .since = 1,
            .import = ImportGemm,
            .maps_to = "matmul_v2, elementwise_add (fc when compiled)",
            .unsigneds = Unsigned::kWraps},

@@ -129,11 +129,16 @@ NormResult ByOp(NodeContext& node, const BatchNorm& norm, bool training) {
   return {node.writer().Var(y), node.writer().Var(mean), node.writer().Var(variance)};
 }
 
-// Before operator set 14 it is the number of outputs that says that the batch's statistics are
-// used.
+// Whether the batch's statistics are used: an attribute says it, but from operator set 7 to 13 the
+// number of outputs.
+bool UsesBatchStatistics(NodeContext& node) {
+  if (node.opset() < 7) return !node.Flag("is_test", false);
+  if (node.opset() < 14) return node.Wants(1) || node.Wants(2);
+  return node.Flag("training_mode", false);
+}
+
 void ImportBatchNormalization(NodeContext& node) {
-  const bool training =
-      node.opset() >= 14 ? node.Flag("training_mode", false) : node.Wants(1) || node.Wants(2);
+  const bool training = UsesBatchStatistics(node);
   const BatchNorm norm = BatchNormOf(node);
   node.Require(training || !(node.Wants(1) || node.Wants(2)),
                "running statistics are outputs of training_mode = 1 only");
@@ -350,7 +355,7 @@ void ImportMeanVarianceNormalization(NodeContext& node) {
 void AddNormImporters(NodeImporters& importers) {
   using Row = std::tuple<const char*, int, void (*)(NodeContext&), const char*>;
   for (const auto& [op_type, since, import, maps_to] : {
-           Row{"BatchNormalization", 7, ImportBatchNormalization, "batch_norm"},
+           Row{"BatchNormalization", 1, ImportBatchNormalization, "batch_norm"},
            Row{"InstanceNormalization", 1, ImportInstanceNormalization, "instance_norm"},
            Row{"GroupNormalization", 18, ImportGroupNormalization, "group_norm"},
            Row{"LayerNormalization", 17, ImportLayerNormalization, "layer_norm"},

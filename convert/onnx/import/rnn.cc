@@ -140,9 +140,9 @@ void ImportRnn(NodeContext& node) {
 }  // namespace
 
 void AddRnnImporters(NodeImporters& importers) {
-  importers.Add({.op_type = "LSTM", .import = ImportLstm, .maps_to = "rnn; recurrent"});
-  importers.Add({.op_type = "GRU", .import = ImportGru, .maps_to = "rnn; recurrent"});
-  importers.Add({.op_type = "RNN", .import = ImportRnn, .maps_to = "rnn; recurrent"});
+  importers.Add({.op_type = "LSTM", .since = 1, .import = ImportLstm, .maps_to = "rnn; recurrent"});
+  importers.Add({.op_type = "GRU", .since = 1, .import = ImportGru, .maps_to = "rnn; recurrent"});
+  importers.Add({.op_type = "RNN", .since = 1, .import = ImportRnn, .maps_to = "rnn; recurrent"});
 }
 
 }  // namespace coracle::onnx

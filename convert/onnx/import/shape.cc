@@ -52,7 +52,13 @@ void ReshapeTo(NodeContext& node, const Ints& wanted, bool allow_zero) {
   node.Set(0, EmptyTensor(node, x.dtype(), Shape(wanted)));
 }
 
+// Up to operator set 4 the shape is an attribute.
 void ImportReshape(NodeContext& node) {
+  if (node.opset() < 5) {
+    const auto shape = node.attributes().Ints("shape");
+    node.Require(shape.has_value(), "attribute shape is missing");
+    return ReshapeTo(node, *shape, false);
+  }
   const bool allow_zero = node.opset() >= 14 && node.Flag("allowzero", false);
   if (const auto wanted = node.ConstantInts(1)) return ReshapeTo(node, *wanted, allow_zero);
   if (allow_zero) return ReshapeTo(node, node.KnownInts(1, "shape"), true);
@@ -128,7 +134,8 @@ void ImportTranspose(NodeContext& node) {
 // --- several tensors ---
 
 void ImportConcat(NodeContext& node) {
-  const int32_t axis = node.Axis(node.Int("axis"), node.rank(0));
+  const int64_t given = node.opset() < 4 ? node.Int("axis", 1) : node.Int("axis");
+  const int32_t axis = node.Axis(given, node.rank(0));
   const std::vector<Variable> x = node.AllInputs();
   node.Set(0, node.Make("concat", {{"X", variable_functions::NamesOf(x)}}, {{"axis", axis}}));
 }
@@ -137,6 +144,7 @@ void ImportConcat(NodeContext& node) {
 Ints Sections(NodeContext& node, int64_t dim) {
   if (node.opset() < 13) {
     if (const auto sizes = node.attributes().Ints("split")) return *sizes;
+    if (node.opset() == 1 && node.HasInput(1)) return node.KnownInts(1, "split");
   } else if (node.HasInput(1)) {
     return node.KnownInts(1, "split");
   }
@@ -271,7 +279,18 @@ void ImportExpand(NodeContext& node) {
   node.Set(0, node.Unary("expand_v2", x, {{"shape", shape}}));
 }
 
+// Up to operator set 5: how many times along which one axis.
+void TileAlong(NodeContext& node) {
+  const int64_t n = node.KnownInt(1, "tiles");
+  const int32_t axis = node.Axis(node.KnownInt(2, "axis"), node.rank(0));
+  node.Require(n >= 1, "tiles must be positive");
+  std::vector<int32_t> times(static_cast<size_t>(node.rank(0)), 1);
+  times[static_cast<size_t>(axis)] = Clamped(n);
+  node.Set(0, node.Unary("tile", node.In(0), {{"repeat_times", times}}));
+}
+
 void ImportTile(NodeContext& node) {
+  if (node.opset() < 6) return TileAlong(node);
   const Variable x = node.In(0);
   const auto repeats = node.ConstantInts(1);
   if (node.IsScalar(0)) return node.SetSame(0, 0);
@@ -347,28 +366,42 @@ void AddShapeImporters(NodeImporters& importers) {
   constexpr auto kMoves = Unsigned::kMoves;
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
            {.op_type = "Reshape",
+         .since = 1,
          .import = ImportReshape,
          .maps_to = "reshape2",
          .unsigneds = kMoves},
            {.op_type = "Flatten",
+           .since = 1,
            .import = ImportFlatten,
            .maps_to = "flatten2",
            .unsigneds = kMoves},
            {.op_type = "Squeeze",
+           .since = 1,
            .import = ImportSqueeze,
            .maps_to = "squeeze2",
            .unsigneds = kMoves},
            {.op_type = "Unsqueeze",
+           .since = 1,
            .import = ImportUnsqueeze,
            .maps_to = "unsqueeze2",
            .unsigneds = kMoves},
            {.op_type = "Transpose",
+           .since = 1,
            .import = ImportTranspose,
            .maps_to = "transpose2",
            .unsigneds = kMoves},
-           {.op_type = "Concat", .import = ImportConcat, .maps_to = "concat", .unsigneds = kMoves},
-           {.op_type = "Split", .import = ImportSplit, .maps_to = "split", .unsigneds = kMoves},
+           {.op_type = "Concat",
+           .since = 1,
+           .import = ImportConcat,
+           .maps_to = "concat",
+           .unsigneds = kMoves},
+           {.op_type = "Split",
+           .since = 1,
+           .import = ImportSplit,
+           .maps_to = "split",
+           .unsigneds = kMoves},
            {.op_type = "Slice",
+           .since = 1,
            .import = ImportSlice,
            .maps_to = "slice; strided_slice",
            .unsigneds = kMoves},
@@ -377,7 +410,11 @@ void AddShapeImporters(NodeImporters& importers) {
            .import = ImportExpand,
            .maps_to = "expand_v2; broadcast_tensors",
            .unsigneds = kMoves},
-           {.op_type = "Tile", .import = ImportTile, .maps_to = "tile", .unsigneds = kMoves},
+           {.op_type = "Tile",
+           .since = 1,
+           .import = ImportTile,
+           .maps_to = "tile",
+           .unsigneds = kMoves},
            {.op_type = "ConstantOfShape",
            .since = 9,
            .import = ImportConstantOfShape,
