@@ -5,6 +5,7 @@
 
 namespace coracle::onnx {
 
+void AddAttentionImporters(NodeImporters& importers);
 void AddConstantImporters(NodeImporters& importers);
 void AddControlImporters(NodeImporters& importers);
 void AddConvImporters(NodeImporters& importers);
@@ -32,13 +33,13 @@ void AddSoftmaxImporters(NodeImporters& importers);
 void AddSortImporters(NodeImporters& importers);
 
 inline constexpr void (*kFamilies[])(NodeImporters&) = {
-    AddConstantImporters,    AddControlImporters,  AddConvImporters,      AddEinsumImporters,
-    AddElementwiseImporters, AddGatherImporters,   AddImageImporters,     AddLossImporters,
-    AddMatmulImporters,      AddNormImporters,     AddOptimizerImporters, AddPadImporters,
-    AddPoolImporters,        AddQuantizeImporters, AddRandomImporters,    AddReduceImporters,
-    AddResizeImporters,      AddRnnImporters,      AddSampleImporters,    AddScatterImporters,
-    AddSequenceImporters,    AddShapeImporters,    AddSignalImporters,    AddSoftmaxImporters,
-    AddSortImporters,
+    AddAttentionImporters, AddConstantImporters,    AddControlImporters,  AddConvImporters,
+    AddEinsumImporters,    AddElementwiseImporters, AddGatherImporters,   AddImageImporters,
+    AddLossImporters,      AddMatmulImporters,      AddNormImporters,     AddOptimizerImporters,
+    AddPadImporters,       AddPoolImporters,        AddQuantizeImporters, AddRandomImporters,
+    AddReduceImporters,    AddResizeImporters,      AddRnnImporters,      AddSampleImporters,
+    AddScatterImporters,   AddSequenceImporters,    AddShapeImporters,    AddSignalImporters,
+    AddSoftmaxImporters,   AddSortImporters,
 };
 
 }  // namespace coracle::onnx
