@@ -9,8 +9,7 @@
 
 #include "test_ops.h"
 
-namespace coracle {
-namespace {
+namespace coracle::backward_test {
 
 BackwardOptions Options() {
   BackwardOptions options;
@@ -393,6 +392,4 @@ TEST(AppendBackward, LossInASubBlock) {
   EXPECT_EQ(AppendBackward(Variable::Of(inner, "loss"), Options())[0].grad, "w@GRAD_0");
   EXPECT_NE(test.root().FindVar("w@GRAD_0"), nullptr);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::backward_test

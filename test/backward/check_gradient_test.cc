@@ -8,8 +8,7 @@
 
 #include "test_ops.h"
 
-namespace coracle {
-namespace {
+namespace coracle::check_gradient_test {
 
 class CheckGradientTest : public ::testing::Test {
  protected:
@@ -100,6 +99,4 @@ TEST_F(CheckGradientTest, WithBackwardAlreadyThereAndTheLossByItsRole) {
   bare.Loss("w");
   EXPECT_THROW(CheckGradient(bare.program, options), Error);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::check_gradient_test

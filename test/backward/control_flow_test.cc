@@ -12,8 +12,7 @@
 
 #include "recurrent_ways.h"
 
-namespace coracle {
-namespace {
+namespace coracle::control_flow_test {
 
 constexpr DType kDouble = DType::kFloat64;
 
@@ -390,6 +389,4 @@ TEST(RecurrentWays, LstmInDouble) { ExpectSameWays("lstm", kDouble, 1e-12); }
 TEST(RecurrentWays, LstmInFloat) { ExpectSameWays("lstm", DType::kFloat32, 1e-6); }
 TEST(RecurrentWays, GruInDouble) { ExpectSameWays("gru", kDouble, 1e-12); }
 TEST(RecurrentWays, GruInFloat) { ExpectSameWays("gru", DType::kFloat32, 1e-6); }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::control_flow_test

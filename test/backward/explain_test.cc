@@ -7,8 +7,7 @@
 
 #include "loop_ops.h"
 
-namespace coracle {
-namespace {
+namespace coracle::explain_test {
 
 class Explain : public ::testing::Test {
  protected:
@@ -166,6 +165,4 @@ TEST_F(Explain, InsideABlockOfSeveral) {
   ExpectIn(text, "through t_switch, op 1 of block 0");
   ExpectIn(text, "    y -> h  through t_constant, op 0 of block 1");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::explain_test

@@ -11,8 +11,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::function_blocks_test {
 
 using Names = std::vector<std::string>;
 
@@ -321,6 +320,4 @@ TEST_F(FunctionBlocks, SecondDerivativesThroughABlockThatOverwritesWhatItReads) 
     }
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::function_blocks_test

@@ -12,8 +12,7 @@
 #include <coracle/passes/pass.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::function_test {
 
 using Names = std::vector<std::string>;
 
@@ -307,6 +306,4 @@ TEST_F(Function, AGivenGradientStaysWhenOthersAreInlined) {
   EXPECT_EQ(Run({first[0]}), std::vector<float>{3 * 2 * 4}) << "3 * 2 a";
   EXPECT_EQ(Run({Differentiate(first[0])[0]}), std::vector<float>{3 * 2 * 3}) << "6 da, da = 3 dx";
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::function_test

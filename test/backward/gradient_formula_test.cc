@@ -9,8 +9,7 @@
 
 #include <functional>
 
-namespace coracle {
-namespace {
+namespace coracle::gradient_formula_test {
 
 using Names = std::vector<std::string>;
 
@@ -182,6 +181,4 @@ TEST_F(GradientFormula, OverwrittenValues) {
   const CheckGradientReport report = CheckGradient(main, {.loss = loss.name(), .wrt = {"x"}});
   EXPECT_TRUE(report.passed()) << report.ToString();
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::gradient_formula_test

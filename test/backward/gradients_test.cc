@@ -5,8 +5,7 @@
 
 #include "test_ops.h"
 
-namespace coracle {
-namespace {
+namespace coracle::gradients_test {
 
 GradientsOptions Options() {
   GradientsOptions options;
@@ -170,6 +169,4 @@ TEST(Gradients, OfAnArrayDeclaredOtherwise) {
   EXPECT_FALSE(gradients.at(0).empty());
   VerifyOrThrow(program, DefaultOps());
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::gradients_test

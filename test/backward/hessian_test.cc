@@ -15,8 +15,7 @@
 #include "loop_ops.h"
 #include "test_ops.h"
 
-namespace coracle {
-namespace {
+namespace coracle::hessian_test {
 
 constexpr double kStep = 1e-5;
 
@@ -346,6 +345,4 @@ TEST(HessianOfALoop, LeavesTheProgramAsItWas) {
   EXPECT_THROW(HessianVectorProduct(loss, {test.Var("w")}, {test.Var("w")}, options), Error);
   EXPECT_TRUE(test.program == before);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::hessian_test

@@ -13,8 +13,7 @@
 
 #include "recurrent_ways.h"
 
-namespace coracle {
-namespace {
+namespace coracle::open_types_test {
 
 // What a file may say of a variable instead of its type.
 enum class Open { kKind, kDType, kDescription };
@@ -175,7 +174,9 @@ TEST(OpenTypes, IntermediateOutputsDeclaredAsBytes) {
       for (const SlotDef& slot : DefaultOps().Get(op.type()).outputs) {
         if (!slot.intermediate) continue;
         for (const std::string& name : op.Output(slot.name)) {
-          t.main.Root().FindVar(name)->SetMeta({.dtype = DType::kUInt8});
+          VarMeta bytes;
+          bytes.dtype = DType::kUInt8;
+          t.main.Root().FindVar(name)->SetMeta(bytes);
           ++changed;
         }
       }
@@ -261,6 +262,4 @@ TEST(OpenTypes, AnOverwrittenVariableMadeOfAnOpenOne) {
   open.desc().SetType(VarType::kRaw);
   EXPECT_EQ(Gradients({h}, {w}), std::vector<std::string>{"w@GRAD"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::open_types_test

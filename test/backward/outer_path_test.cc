@@ -11,8 +11,7 @@
 
 #include <functional>
 
-namespace coracle {
-namespace {
+namespace coracle::outer_path_test {
 
 class OuterPathTest : public ::testing::Test {
  protected:
@@ -435,6 +434,4 @@ TEST_F(OuterPathTest, AnInputWithStopGradientIsToldOf) {
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("'data' has stop_gradient set"), std::string::npos) << warnings[0];
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::outer_path_test

@@ -5,8 +5,7 @@
 
 #include "test_ops.h"
 
-namespace coracle {
-namespace {
+namespace coracle::overwritten_test {
 
 BackwardOptions Options() {
   BackwardOptions options;
@@ -149,6 +148,4 @@ TEST(Overwritten, SecondBackwardSeesTheSameValues) {
   ExpectGradients(test, first);
   ExpectGradients(test, second);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::overwritten_test

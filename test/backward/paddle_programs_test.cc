@@ -15,8 +15,7 @@
 
 #include "../test_data.h"
 
-namespace coracle {
-namespace {
+namespace coracle::paddle_programs_test {
 
 // Everything that the files leave to be trained: all persistable tensors of numbers but for
 // the running statistics.
@@ -125,6 +124,4 @@ TEST(PaddlePrograms, CheckGradientOfTheTextDetectionModel) {
   if (Absent()) GTEST_SKIP() << "the exported models are not there";
   CheckWithWeights("ch_PP-OCRv3_det", 190, 48, {4, 3, 32, 32});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::paddle_programs_test

@@ -10,8 +10,7 @@
 
 #include "loop_ops.h"
 
-namespace coracle {
-namespace {
+namespace coracle::paddle_weaknesses_test {
 
 using Names = std::vector<std::string>;
 
@@ -271,6 +270,4 @@ TEST(PaddleWeaknesses, W12_AfterSavingAndLoading) {
   }
   EXPECT_GE(links, 3);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::paddle_weaknesses_test

@@ -19,8 +19,7 @@
 #include "loop_ops.h"
 #include "test_ops.h"
 
-namespace coracle {
-namespace {
+namespace coracle::recompute_test {
 
 Tensor Draws(const Shape& shape, const std::string& name) {
   Tensor t(DType::kFloat32, shape);
@@ -582,6 +581,4 @@ TEST(Recompute, RandomPrograms) {
   EXPECT_GT(copied, 60);
   EXPECT_GT(saved, 30);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::recompute_test

@@ -12,8 +12,7 @@
 
 #include <functional>
 
-namespace coracle {
-namespace {
+namespace coracle::sparse_test {
 
 using Names = std::vector<std::string>;
 
@@ -344,6 +343,4 @@ TEST(SparseBehind, AFunction) {
     return net.Var("table");
   });
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sparse_test

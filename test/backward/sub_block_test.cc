@@ -11,8 +11,7 @@
 
 #include "loop_ops.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sub_block_test {
 
 using Names = std::vector<std::string>;
 
@@ -324,6 +323,4 @@ TEST_F(SubBlockTest, WhatAGradientBlockReadsThroughOneOfSeveralBlocks) {
   AppendBackward(test.Loss("h"), options);
   EXPECT_EQ(std::count(reads.begin(), reads.end(), "d"), 1);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sub_block_test

@@ -12,8 +12,7 @@
 
 #include "test_ops.h"
 
-namespace coracle {
-namespace {
+namespace coracle::tf_gradients_test {
 
 using Names = std::vector<std::string>;
 
@@ -569,6 +568,4 @@ TEST_F(TfGradients, OverrideInAScope) {
   options.overrides = {};
   EXPECT_EQ(Run(Grad({z}, {x})), (Expected{4}));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::tf_gradients_test

@@ -9,8 +9,7 @@
 
 #include <functional>
 
-namespace coracle {
-namespace {
+namespace coracle::unverified_test {
 
 class UnverifiedTest : public ::testing::Test {
  protected:
@@ -203,6 +202,4 @@ TEST(Unverified, ListsOfTheWrongLength) {
     }
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::unverified_test

@@ -4,8 +4,7 @@
 #include <coracle/inspect/multiply_adds.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::workloads_test {
 
 Cost CostOf(const std::string& kind, const std::string& name, int64_t batch = 1) {
   return CostOf(*MakeWorkload({.kind = kind, .name = name, .batch = batch}));
@@ -159,6 +158,4 @@ TEST(MultiplyAdds, OfRecurrentOps) {
   EXPECT_EQ(b.Count("lstm", {{"Input", {rows}}, {"Weight", {recurrent}}}, {{"Hidden", {"h"}}}),
             9 * 4 * 16);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::workloads_test

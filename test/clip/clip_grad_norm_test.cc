@@ -12,8 +12,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::clip_grad_norm_test {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::nan("");
@@ -204,6 +203,4 @@ TEST(ClipGradValue, NanStaysAndInfinityIsTheLimit) {
               (std::vector<double>{2, -2, 0.5, -2}));
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::clip_grad_norm_test

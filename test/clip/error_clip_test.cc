@@ -11,8 +11,7 @@
 
 #include "../backward/test_ops.h"
 
-namespace coracle {
-namespace {
+namespace coracle::error_clip_test {
 
 BackwardOptions WithErrorClip() {
   BackwardOptions options;
@@ -277,6 +276,4 @@ TEST_F(ErrorClipWarning, NamesTheClipsThatNeverAct) {
   EXPECT_NE(lines[0].find("stop_gradient"), std::string::npos);
   EXPECT_NE(lines[1].find("'beside'"), std::string::npos);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::error_clip_test

@@ -10,8 +10,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::gradient_clip_test {
 
 // loss = mean(x . a) + mean(x . b): with x = (3, 4) and one sample the gradients of a and b are
 // (3, 4) both, whatever a and b are.
@@ -58,8 +57,6 @@ struct ClipNet {
 };
 
 class GlobalNormClip : public ::testing::Test, public ClipNet {};
-
-}  // namespace
 
 // Both gradients have norm 5, together sqrt(50).
 TEST_F(GlobalNormClip, ScalesAllByOneFactor) {
@@ -402,4 +399,4 @@ TEST(OwnClip, Registered) {
   EXPECT_NEAR(scope.Get("w").Item<float>(), before + 6, 1e-5);
 }
 
-}  // namespace coracle
+}  // namespace coracle::gradient_clip_test

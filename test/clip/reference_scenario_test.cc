@@ -13,8 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-namespace coracle {
-namespace {
+namespace coracle::reference_scenario_test {
 
 constexpr int64_t kBatch = 128;
 constexpr int kBatches = 5;
@@ -133,6 +132,4 @@ TEST(ErrorClipReference, Mnist) {
   ASSERT_EQ(batches.size(), 5u);
   CompareBoth(batches);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::reference_scenario_test

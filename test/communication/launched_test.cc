@@ -5,8 +5,7 @@
 
 #include <cstdlib>
 
-namespace coracle {
-namespace {
+namespace coracle::launched_test {
 
 class LaunchedTest : public testing::Test {
  protected:
@@ -54,6 +53,4 @@ TEST_F(LaunchedTest, WhatIsNoRankIsNotOne) {
     EXPECT_EQ(FindLaunched().size, 1) << rank << " of " << size;
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::launched_test

@@ -10,8 +10,7 @@
 #include <functional>
 #include <thread>
 
-namespace coracle {
-namespace {
+namespace coracle::thread_communicator_test {
 
 // Runs `body` on one thread per rank; gives the ranks' errors, "" for none.
 std::vector<std::string> OnRanks(int size, const std::function<void(Communicator&)>& body,
@@ -144,6 +143,4 @@ TEST(ThreadCommunicator, WrongExchanges) {
   c.AllReduce(&x, 1);
   EXPECT_EQ(x, 3.0f);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::thread_communicator_test

@@ -7,8 +7,7 @@
 #include "../error_of.h"
 #include "caffe_net.h"
 
-namespace coracle::caffe {
-namespace {
+namespace coracle::caffe::caffe_layers_test {
 
 struct PoolCase {
   int64_t h, w, k, s, p;
@@ -478,6 +477,4 @@ TEST(CaffeFillers, WhatHasNoCounterpartIsRefused) {
     EXPECT_NE(error.find("layer 'f' (InnerProduct)"), std::string::npos) << error;
   }
 }
-
-}  // namespace
-}  // namespace coracle::caffe
+}  // namespace coracle::caffe::caffe_layers_test

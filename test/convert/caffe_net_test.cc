@@ -12,8 +12,7 @@
 #include "../error_of.h"
 #include "../test_data.h"
 
-namespace coracle::caffe {
-namespace {
+namespace coracle::caffe::caffe_net_test {
 
 constexpr char kInput[] =
     "layer { name: 'in' type: 'Input' top: 'x' input_param { shape { dim: 1 dim: 4 } } }\n";
@@ -364,6 +363,4 @@ TEST(CaffeShared, LeNetIsTextThatAPersonWouldWrite) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 17) << text;
   EXPECT_TRUE(text.ends_with("layer { softmax { input: \"ip2\" output: \"prob\" } }\n")) << text;
 }
-
-}  // namespace
-}  // namespace coracle::caffe
+}  // namespace coracle::caffe::caffe_net_test

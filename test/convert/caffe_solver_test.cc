@@ -12,8 +12,7 @@
 #include "../error_of.h"
 #include "../test_data.h"
 
-namespace coracle::caffe {
-namespace {
+namespace coracle::caffe::caffe_solver_test {
 
 constexpr char kNet[] =
     " net_param { name: 'n' "
@@ -158,6 +157,4 @@ TEST(CaffeSolver, CifarQuickTrainsOnDrawnImages) {
   EXPECT_NEAR(first, std::log(10), 0.1);
   EXPECT_LT(result.loss, first - 0.05);
 }
-
-}  // namespace
-}  // namespace coracle::caffe
+}  // namespace coracle::caffe::caffe_solver_test

@@ -9,8 +9,7 @@
 
 #include <cstdlib>
 
-namespace coracle {
-namespace {
+namespace coracle::hdf5_test {
 
 class Hdf5 : public testing::Test {
  protected:
@@ -93,6 +92,4 @@ TEST_F(Hdf5, CyclesEnd) {
   EXPECT_TRUE(message.find("overlap") != message.npos || message.find("deep") != message.npos)
       << message;
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::hdf5_test

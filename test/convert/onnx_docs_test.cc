@@ -8,8 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-namespace coracle::onnx {
-namespace {
+namespace coracle::onnx::onnx_docs_test {
 
 std::string Versions(const NodeImporter& row) {
   const std::string from = std::to_string(row.since);
@@ -66,6 +65,4 @@ TEST(NodeImporters, VersionsDecide) {
   EXPECT_EQ(message("Op", 6), "operator set 6 is too old for this op");
   EXPECT_EQ(message("Opp", 13), "the op type has no counterpart; did you mean Op?");
 }
-
-}  // namespace
-}  // namespace coracle::onnx
+}  // namespace coracle::onnx::onnx_docs_test

@@ -1,8 +1,7 @@
 #include <coracle/convert/onnx/dtypes.h>
 #include <gtest/gtest.h>
 
-namespace coracle::onnx {
-namespace {
+namespace coracle::onnx::onnx_dtypes_test {
 
 TEST(OnnxDTypes, EveryDTypeComesBack) {
   for (DType dtype : {DType::kBool, DType::kInt8, DType::kUInt8, DType::kInt16, DType::kInt32,
@@ -23,6 +22,4 @@ TEST(OnnxDTypes, NumbersAreThoseOfOnnx) {
   EXPECT_EQ(DataTypeName(8), "STRING");
   EXPECT_EQ(DataTypeName(99), "99");
 }
-
-}  // namespace
-}  // namespace coracle::onnx
+}  // namespace coracle::onnx::onnx_dtypes_test

@@ -18,8 +18,7 @@
 #include "bench/workloads/workload.h"
 #include "test/real_models.h"
 
-namespace coracle {
-namespace {
+namespace coracle::onnx_export_peer_test {
 
 namespace fs = std::filesystem;
 
@@ -217,6 +216,4 @@ TEST_F(OnnxExportPeer, Networks) {
   cases.push_back(LstmCase(Folder("lstm")));
   CheckAll(cases, 1e-4);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::onnx_export_peer_test

@@ -13,8 +13,7 @@
 #include "test/error_of.h"
 #include "test/test_data.h"
 
-namespace coracle {
-namespace {
+namespace coracle::onnx_export_test {
 
 using onnx::OnnxModelFile;
 using onnx::ReadOnnxModel;
@@ -232,6 +231,4 @@ TEST(OnnxExport, EveryRowIsAnOpThatThePageLists) {
   }
   EXPECT_EQ(table, rows);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::onnx_export_test

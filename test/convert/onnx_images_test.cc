@@ -5,8 +5,7 @@
 #include <coracle/proto/onnx.pb.h>
 #include <gtest/gtest.h>
 
-namespace coracle::onnx {
-namespace {
+namespace coracle::onnx::onnx_images_test {
 
 using proto::onnx::AttributeProto;
 using Numbers = std::vector<float>;
@@ -199,6 +198,4 @@ TEST(OnnxNorms, BatchOfOne) {
           .Run(),
       {5, 6});
 }
-
-}  // namespace
-}  // namespace coracle::onnx
+}  // namespace coracle::onnx::onnx_images_test

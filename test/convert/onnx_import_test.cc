@@ -9,8 +9,7 @@
 
 #include "../test_data.h"
 
-namespace coracle::onnx {
-namespace {
+namespace coracle::onnx::onnx_import_test {
 
 using proto::onnx::AttributeProto;
 using proto::onnx::GraphProto;
@@ -450,11 +449,11 @@ TEST_F(OnnxImport, GemmOfATransposedParameterIsAPlainProduct) {
   AddAttr(Node("Gemm", {"x", "w", "b"}, {"y"}), "transB", AttributeProto::INT).set_i(1);
   Output("y");
   Import().program.ForEachOp([](const OpDesc& op) {
-    if (op.type() == "matmul_v2") EXPECT_FALSE(op.GetAttr<bool>("trans_y", false));
+    if (op.type() == "matmul_v2") {
+      EXPECT_FALSE(op.GetAttr<bool>("trans_y", false));
+    }
   });
   EXPECT_EQ(FloatsOf(Run({Tensor::Of<float>({2, 3}, {1, 1, 1, 0, 0, 1})})[0]),
             (std::vector<float>{13, 32, 12, 25}));
 }
-
-}  // namespace
-}  // namespace coracle::onnx
+}  // namespace coracle::onnx::onnx_import_test

@@ -16,8 +16,7 @@
 #include <filesystem>
 #include <numeric>
 
-namespace coracle::onnx {
-namespace {
+namespace coracle::onnx::onnx_model_file_test {
 
 namespace fs = std::filesystem;
 using proto::onnx::ModelProto;
@@ -315,6 +314,4 @@ TEST_F(OnnxModelFileTest, TimeIsLinear) {
   const double small = SecondsToRead(10000), large = SecondsToRead(100000);
   EXPECT_LT(large, 40 * small) << "seconds for 100,000 nodes";
 }
-
-}  // namespace
-}  // namespace coracle::onnx
+}  // namespace coracle::onnx::onnx_model_file_test

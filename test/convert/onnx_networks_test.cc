@@ -10,8 +10,7 @@
 
 #include "../test_data.h"
 
-namespace coracle::onnx {
-namespace {
+namespace coracle::onnx::onnx_networks_test {
 
 class OnnxNetworks : public testing::TestWithParam<const char*> {};
 
@@ -37,6 +36,4 @@ TEST_P(OnnxNetworks, GiveTheirOutputs) {
 INSTANTIATE_TEST_SUITE_P(Light, OnnxNetworks,
                          testing::Values("light_inception_v1", "light_resnet50", "light_shufflenet",
                                          "light_squeezenet"));
-
-}  // namespace
-}  // namespace coracle::onnx
+}  // namespace coracle::onnx::onnx_networks_test

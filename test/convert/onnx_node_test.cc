@@ -19,8 +19,7 @@
 #include "../test_data.h"
 #include "onnx_cases.h"
 
-namespace coracle::onnx {
-namespace {
+namespace coracle::onnx::onnx_node_test {
 
 namespace fs = std::filesystem;
 
@@ -171,6 +170,4 @@ TEST(OnnxNodeCases, GiveTheirOutputs) {
     std::cout << fmt::format("{:<28}{:>4} of {}\n", type, counts.first, counts.second);
   std::cout << fmt::format("{} of {} node cases pass\n", passed, names.size());
 }
-
-}  // namespace
-}  // namespace coracle::onnx
+}  // namespace coracle::onnx::onnx_node_test

@@ -12,8 +12,7 @@
 
 #include "test/real_models.h"
 
-namespace coracle {
-namespace {
+namespace coracle::onnx_round_trip_test {
 
 std::vector<Tensor> RunSaved(const ProgramDesc& program, Scope& scope,
                              const std::map<std::string, Tensor>& feeds) {
@@ -66,6 +65,4 @@ TEST(OnnxRoundTrip, RealModels) {
     fmt::print("{:.1e} {}\n", difference, model.path);
   });
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::onnx_round_trip_test

@@ -5,8 +5,7 @@
 #include <cstring>
 #include <limits>
 
-namespace coracle::onnx {
-namespace {
+namespace coracle::onnx::onnx_tensors_test {
 
 using proto::onnx::TensorProto;
 
@@ -166,6 +165,4 @@ TEST(OnnxTensors, NoElements) {
   empty.set_raw_data("");
   EXPECT_EQ(Parse(empty).dtype(), DType::kInt64);
 }
-
-}  // namespace
-}  // namespace coracle::onnx
+}  // namespace coracle::onnx::onnx_tensors_test

@@ -14,8 +14,7 @@
 #include <algorithm>
 #include <random>
 
-namespace coracle {
-namespace {
+namespace coracle::all_reduce_test {
 
 constexpr DType kF64 = DType::kFloat64;
 constexpr double kTolerance = 1e-12;
@@ -454,6 +453,4 @@ TEST(AllReduceOfPrograms, AccumulatedGradientsAreExchangedOnceForAnUpdate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, AllReduce, testing::Values(1, 2, 3, 4, 8));
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::all_reduce_test

@@ -10,8 +10,7 @@
 #include <mutex>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::collective_ops_test {
 
 using Values = std::vector<double>;
 
@@ -431,6 +430,4 @@ TEST(CollectiveOps, FusedGradientsAsFleetWritesThem) {
     }
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::collective_ops_test

@@ -10,8 +10,7 @@
 #include <algorithm>
 #include <random>
 
-namespace coracle {
-namespace {
+namespace coracle::local_sgd_test {
 
 constexpr DType kF64 = DType::kFloat64;
 constexpr double kTolerance = 1e-12;
@@ -252,6 +251,4 @@ TEST(LocalSgd, WhatDoesNotGoTogetherIsRefused) {
   };
   EXPECT_NE(RefusalOf(sgd, {.nranks = 2}, with_half).find("would lose digits"), std::string::npos);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::local_sgd_test

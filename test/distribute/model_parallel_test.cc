@@ -9,8 +9,7 @@
 
 #include <random>
 
-namespace coracle {
-namespace {
+namespace coracle::model_parallel_test {
 
 constexpr DType kF64 = DType::kFloat64;
 constexpr int64_t kRows = 5, kIds = 8, kWidth = 4, kHidden = 12, kClasses = 8;
@@ -191,6 +190,4 @@ TEST(ModelParallelLoss, LargeLogitsAndLabelsOutOfRange) {
             "times those of Logits [c_softmax_with_cross_entropy.C3], got 4");
   EXPECT_EQ(loss(2, 1, 4), loss(1, 1, 4));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::model_parallel_test

@@ -1,8 +1,7 @@
 #include <coracle/distribute/step_forecast.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::step_forecast_test {
 
 using Kind = Exchange::Kind;
 
@@ -64,6 +63,4 @@ TEST(StepForecast, ExchangesOutsideOfBuckets) {
   // a, b and c together behind the rows: 2.5 to 4.5 and 5 to 8.
   EXPECT_NEAR(ForecastStep(step, 2, 25, network).exposed, 2 + 3 + 2 * kMeeting, 1e-9);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::step_forecast_test

@@ -9,8 +9,7 @@
 #include <cstring>
 #include <set>
 
-namespace coracle {
-namespace {
+namespace coracle::extract_real_models_test {
 
 using Names = std::vector<std::string>;
 using Feeds = std::map<std::string, Tensor>;
@@ -124,6 +123,4 @@ TEST(MergeRealModel, HalvesAreTheWholeAgain) {
     for (size_t i = 0; i < end.size(); ++i) ExpectEqual(whole[i], end[i], true);
   });
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::extract_real_models_test

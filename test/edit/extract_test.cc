@@ -5,8 +5,7 @@
 
 #include "edit_programs.h"
 
-namespace coracle {
-namespace {
+namespace coracle::extract_test {
 
 using Names = std::vector<std::string>;
 
@@ -303,6 +302,4 @@ TEST(Extract, ALongChain) {
   const std::string cut = WhatIsThrown([&] { Extract(two, {"x"}, {"v1000"}); });
   EXPECT_NE(cut.find("  ... 990 more ops\n"), std::string::npos) << cut;
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::extract_test

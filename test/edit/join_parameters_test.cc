@@ -4,8 +4,7 @@
 
 #include "edit_programs.h"
 
-namespace coracle {
-namespace {
+namespace coracle::join_parameters_test {
 
 using Names = std::vector<std::string>;
 
@@ -63,6 +62,4 @@ TEST(SplitParameters, NamesThatCannotBeFilesAreRefused) {
   EXPECT_FALSE(FileExists(directory.File("split")));
   EXPECT_FALSE(FileExists(directory.File("up")));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::join_parameters_test

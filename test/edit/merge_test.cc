@@ -5,8 +5,7 @@
 
 #include "edit_programs.h"
 
-namespace coracle {
-namespace {
+namespace coracle::merge_test {
 
 using Names = std::vector<std::string>;
 
@@ -179,6 +178,4 @@ TEST(Merge, LongChains) {
       Merge(Chain(50000), Chain(50000), {.connections = {{"v50000", "x"}}});
   EXPECT_EQ(merged.program.Root().NumOps(), 100000u + 2);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::merge_test

@@ -11,8 +11,7 @@
 
 #include "../real_models.h"
 
-namespace coracle {
-namespace {
+namespace coracle::optimize_test {
 
 using Strings = std::vector<std::string>;
 
@@ -202,6 +201,4 @@ TEST(Optimize, FoldedParametersAreSaved) {
   SavedAgain saved(optimized, directory);
   ExpectSame(Executor().Run(saved.program, saved.scope, {{"x", in}}, {w}), want, 1e-6);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::optimize_test

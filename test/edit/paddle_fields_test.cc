@@ -3,8 +3,7 @@
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::paddle_fields_test {
 
 // As bytes on the wire: field 1005 (an extension) with the number 7, and Paddle's field 9 with
 // "ab".
@@ -108,6 +107,4 @@ TEST(PaddleFields, OpsUnknownToPaddle) {
   }
   EXPECT_EQ(own, 13u);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::paddle_fields_test

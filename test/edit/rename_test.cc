@@ -9,8 +9,7 @@
 
 #include "edit_programs.h"
 
-namespace coracle {
-namespace {
+namespace coracle::rename_test {
 
 using Names = std::vector<std::string>;
 
@@ -188,6 +187,4 @@ TEST(Rename, ALongChain) {
   EXPECT_EQ(Rename(chain, pairs).names.size(), 100000u);
   EXPECT_EQ(chain.Root().op(99999).Output("Out"), Names{"value_100000"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::rename_test

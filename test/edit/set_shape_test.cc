@@ -2,8 +2,7 @@
 
 #include "edit_programs.h"
 
-namespace coracle {
-namespace {
+namespace coracle::set_shape_test {
 
 constexpr const char* kNet = R"(
   data { name: "x" shape: [-1, 3, 8, 8] }
@@ -136,6 +135,4 @@ TEST(SetShape, ALongChain) {
   Set(chain, {{"x", {3, 4}}});
   EXPECT_EQ(ShapeOf(chain, "v100000"), "[3, 4]");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::set_shape_test

@@ -13,8 +13,7 @@
 
 #include "../test_data.h"
 
-namespace coracle {
-namespace {
+namespace coracle::tagger_test {
 
 std::string Example(const std::string& name) {
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
@@ -70,6 +69,4 @@ TEST(Tagger, LearnsWhatTheWordsAroundSay) {
   EXPECT_TRUE(tagger.Tag({}).empty());
   EXPECT_THROW(tagger.Tag({"the", "coracle"}), Error);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::tagger_test

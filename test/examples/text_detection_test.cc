@@ -14,7 +14,7 @@
 
 #include "../test_data.h"
 
-namespace {
+namespace text_detection_test {
 
 // Twice the signed area of a, b, c; positive clockwise, as y points down.
 double Turn(Point a, Point b, Point c) {
@@ -196,4 +196,4 @@ TEST(TextDetection, LargePictures) {
   EXPECT_GE(IntersectionOverUnion(boxes[0].corners, place), 0.5);
 }
 
-}  // namespace
+}  // namespace text_detection_test

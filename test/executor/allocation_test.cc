@@ -22,8 +22,6 @@ void* __libc_realloc(void*, size_t);    // NOLINT
 void* __libc_memalign(size_t, size_t);  // NOLINT
 }
 
-namespace {
-
 std::atomic<int64_t> outside{0}, inside{0};
 
 void Count() {
@@ -32,8 +30,6 @@ void Count() {
   else
     ++outside;
 }
-
-}  // namespace
 
 extern "C" {
 void* malloc(size_t size) noexcept {
@@ -63,8 +59,7 @@ int posix_memalign(void** p, size_t alignment, size_t size) noexcept {
 }
 }
 
-namespace coracle {
-namespace {
+namespace coracle::allocation_test {
 
 TEST(Allocation, TheCounterCounts) {
   int64_t before = outside;
@@ -231,6 +226,4 @@ TEST(Allocation, NonePerStepWithALoop) {
   for (int k = 0; k < 10; ++k) step.Run(scope, batch);
   ExpectNoAllocation(step, scope, {batch});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::allocation_test

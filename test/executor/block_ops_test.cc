@@ -11,8 +11,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::block_ops_test {
 
 using Names = std::vector<std::string>;
 
@@ -202,6 +201,4 @@ TEST(BlockOps, PersistableResults) {
     scope.GetMutable("y").data<float>()[0] = 7;
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::block_ops_test

@@ -12,8 +12,7 @@
 
 #include "control_flow_net.h"
 
-namespace coracle {
-namespace {
+namespace coracle::control_flow_test {
 
 std::vector<float> ValuesOf(const Tensor& t) {
   return {t.span<float>().begin(), t.span<float>().end()};
@@ -470,6 +469,4 @@ TEST(While, TwoThreadsWithOneCompiledProgram) {
   other.join();
   EXPECT_EQ(wrong, 0);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::control_flow_test

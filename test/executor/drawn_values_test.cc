@@ -9,8 +9,7 @@
 
 #include "../error_of.h"
 
-namespace coracle {
-namespace {
+namespace coracle::drawn_values_test {
 
 std::pair<int64_t, int64_t> RangeOf(const Tensor& ids) {
   const auto values = ids.span<int64_t>();
@@ -94,6 +93,4 @@ TEST(DrawnValues, ParametersAreFiniteAndTrain) {
   main.Root().FindVar("odd")->SetPersistable(true);
   EXPECT_TRUE(DrawMissingParameters(main, scope).empty());  // nothing reads it
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::drawn_values_test

@@ -8,8 +8,7 @@
 #include <filesystem>
 #include <thread>
 
-namespace coracle {
-namespace {
+namespace coracle::executor_test {
 
 // Small programs written op by op.
 class Net {
@@ -577,6 +576,4 @@ TEST(Executor, ProgramsTouchFilesOnlyWhereAllowed) {
                               {{"file_path", std::string("../stolen")}});
   ExpectMessage([&] { allowed.Run(net.program, scope); }, "\"..\" may lead out");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::executor_test

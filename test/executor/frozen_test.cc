@@ -14,8 +14,7 @@
 #include <memory>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::frozen_test {
 
 Tensor Row(const std::vector<float>& values) {
   return Tensor::Of<float>({1, static_cast<int64_t>(values.size())}, values);
@@ -476,6 +475,4 @@ TEST_F(Frozen, ComesBackAfterItsMemoryWasUsedForALayout) {
   scope_.Set("w", Row({3, 2}));
   EXPECT_THROW(Run(prepared, scope_), Error) << "these are the elements as the layout has them";
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::frozen_test

@@ -5,8 +5,7 @@
 
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::limits_test {
 
 // The error's message; its code must be that.
 template <class F>
@@ -237,6 +236,4 @@ TEST(Limits, SizesOfKernelsOwnMemory) {
     EXPECT_TRUE(Has(e.message(), "conv2d: out of memory: ")) << e.message();
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::limits_test

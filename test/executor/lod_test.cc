@@ -6,8 +6,7 @@
 #include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::lod_test {
 
 Tensor Fed(const std::vector<float>& values, LoD lod) {
   Tensor tensor = Tensor::Of<float>({static_cast<int64_t>(values.size()), 1}, values);
@@ -406,6 +405,4 @@ TEST_F(Sequences, AMissingLod) {
             std::string::npos)
       << ErrorOf(Fed({1, 2}, {}), y.name());
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::lod_test

@@ -3,8 +3,7 @@
 
 #include <random>
 
-namespace coracle {
-namespace {
+namespace coracle::memory_layout_test {
 
 Plan RandomPlan(unsigned seed, int steps, int storages) {
   std::mt19937 random(seed);
@@ -53,6 +52,4 @@ TEST(MemoryLayout, ReusesMemoryOverTime) {
   LayOutArena(plan);
   EXPECT_EQ(plan.arena_bytes, 2048u);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::memory_layout_test

@@ -1,8 +1,7 @@
 // Persistable variables that a sub-block gives another shape or value.
 #include "control_flow_net.h"
 
-namespace coracle {
-namespace {
+namespace coracle::persistable_blocks_test {
 
 // A variable that outlives the runs, and one bool that decides.
 struct Kept : LoopNet {
@@ -111,6 +110,4 @@ TEST(While, AConditionInTheScopeKeepsItsType) {
               "runs that uses it");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::persistable_blocks_test

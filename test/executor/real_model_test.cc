@@ -19,8 +19,7 @@
 
 #include "../real_models.h"
 
-namespace coracle {
-namespace {
+namespace coracle::real_model_test {
 
 // Largest difference of the model's first result from `golden`.
 double Difference(const std::string& model, const std::string& input, const std::string& golden,
@@ -44,8 +43,6 @@ double Difference(const std::string& model, const std::string& input, const std:
 }
 
 bool Absent() { return TestDataDirectory().empty(); }
-
-}  // namespace
 
 TEST(RealModel, TextDirection) {
   if (Absent()) GTEST_SKIP() << "the exported models are not there";
@@ -73,8 +70,6 @@ TEST(RealModel, TextDetection) {
   if (Absent()) GTEST_SKIP() << "the exported models are not there";
   EXPECT_LT(Difference("ch_PP-OCRv3_det", "det_in.npy", "ch_PP-OCRv3_det_out.npy", {}), 2e-3);
 }
-
-namespace {
 
 // The scores that a result is made of: a softmax or sigmoid may be saturated, and the best path has
 // no gradient.
@@ -110,8 +105,6 @@ std::vector<std::string> Differentiable(const ProgramDesc& program) {
   std::erase_if(names, [&](const std::string& name) { return closed.count(name) > 0; });
   return names;
 }
-
-}  // namespace
 
 // Fast kernels give what the reference ones do.
 TEST(RealModel, FastAgainstReference) {
@@ -211,4 +204,4 @@ TEST(RealModel, GradientsAgainstDifferences) {
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::real_model_test

@@ -6,8 +6,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::sub_block_test {
 
 const OpRegistry& Ops() {
   static const OpRegistry* registry = [] {
@@ -185,6 +184,4 @@ TEST(SubBlock, ReadsAReshapedPersistable) {
   EXPECT_EQ(y.shape(), Shape{6});
   EXPECT_EQ(ValuesOf(y), (std::vector<float>{2, 4, 6, 8, 10, 12}));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sub_block_test

@@ -8,8 +8,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::tune_test {
 
 Tensor Drawn(const Shape& shape) {
   Tensor value(DType::kFloat32, shape);
@@ -97,6 +96,4 @@ TEST(Tune, ProfileTellsWhy) {
     EXPECT_NE(tuned[type].find("winograd "), std::string::npos) << tuned[type];
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::tune_test

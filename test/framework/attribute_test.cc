@@ -5,8 +5,7 @@
 #include <limits>
 #include <optional>
 
-namespace coracle {
-namespace {
+namespace coracle::attribute_test {
 
 template <class To>
 std::optional<To> Convert(const Attribute& from) {
@@ -96,6 +95,4 @@ TEST(Setting, GetsItsParameters) {
   EXPECT_EQ(setting.Get<int64_t>("seed", 0), 5);
   EXPECT_EQ(setting.Get<double>("high", 9), 9);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::attribute_test

@@ -20,8 +20,7 @@
 #include <set>
 #include <thread>
 
-namespace coracle {
-namespace {
+namespace coracle::base_test {
 
 namespace fs = std::filesystem;
 
@@ -487,6 +486,4 @@ TEST(FileReader, RefusesWhatIsNoFileAndNoticesThatItBecameShorter) {
     EXPECT_NE(ErrorOf([&] { file.Read(read.data(), size); }).find("ends early"), std::string::npos);
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::base_test

@@ -7,8 +7,7 @@
 
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::fields_test {
 
 struct TestOptions {
   double rate = 0.5;
@@ -114,6 +113,4 @@ TEST(Fields, OfASetting) {
   EXPECT_EQ(table.Find("seed")->member.type, AttrType::kInt);
   EXPECT_EQ(table.Find("seed")->doc, "0: its own");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fields_test

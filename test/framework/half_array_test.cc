@@ -10,8 +10,7 @@
 #include <limits>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::half_array_test {
 
 template <class Half>
 std::vector<Half> AllPatterns() {
@@ -103,6 +102,4 @@ TEST(HalfArray, TensorCasts) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(half.data<float>()[i], expected[i]);
   EXPECT_EQ(x.Cast(DType::kBFloat16).Cast(DType::kFloat64).data<double>()[0], 1.0);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::half_array_test

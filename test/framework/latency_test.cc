@@ -8,8 +8,7 @@
 #include <numeric>
 #include <thread>
 
-namespace coracle {
-namespace {
+namespace coracle::latency_test {
 
 using std::chrono::milliseconds;
 
@@ -65,6 +64,4 @@ TEST(Latency, AnErrorOfAClientEndsAll) {
   runs = 5;  // already while they warm up
   EXPECT_THROW(MeasureLatency({fails, fails}, {.seconds = 60}), Error);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::latency_test

@@ -12,8 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-namespace coracle {
-namespace {
+namespace coracle::op_test {
 
 OpDef Sample(const std::string& type) {
   return OpDef(type).Doc("Out = X.").Input("X", "x").Output("Out", "out").NoGradient("a sample");
@@ -226,6 +225,4 @@ TEST(Interpreter, ErrorsNameOpAndVar) {
   OpDesc op("clip", {{"X", {"absent"}}}, {{"Out", {"y"}}}, {{"min", -5.f}, {"max", 5.f}});
   EXPECT_NE(error(op).find("absent"), std::string::npos) << error(op);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::op_test

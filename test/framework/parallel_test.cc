@@ -25,8 +25,7 @@
 #include <set>
 #include <thread>
 
-namespace coracle {
-namespace {
+namespace coracle::parallel_test {
 
 namespace fs = std::filesystem;
 using internal::CpuQuota;
@@ -468,6 +467,4 @@ TEST_F(ControlGroupTest, NonsenseIsNoLimit) {
     EXPECT_EQ(CpuQuota(root()), 0) << text;
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::parallel_test

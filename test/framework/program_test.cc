@@ -5,8 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::program_test {
 
 std::vector<std::string> OpTypes(const BlockDesc& block) {
   std::vector<std::string> types;
@@ -347,6 +346,4 @@ TEST(ErrorClip, UsersClassesAreSavedOnceRegistered) {
   ProgramDesc again = ParseProgram(SerializeProgram(program));
   EXPECT_NE(dynamic_cast<const OwnClip*>(again.Root().FindVar("x")->error_clip().get()), nullptr);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::program_test

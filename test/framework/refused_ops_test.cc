@@ -2,8 +2,7 @@
 #include <coracle/framework/op/refused_ops.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::refused_ops_test {
 
 TEST(RefusedOps, HaveAReasonAndNoOp) {
   EXPECT_GT(RefusedOps().size(), 50u);
@@ -48,6 +47,4 @@ TEST(RefusedOps, MayBeRegistered) {
   program.Root().AppendOp("py_func", {}, {});
   EXPECT_TRUE(Verify(program, ops).empty());
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::refused_ops_test

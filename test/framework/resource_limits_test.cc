@@ -8,8 +8,7 @@
 #include <atomic>
 #include <thread>
 
-namespace coracle {
-namespace {
+namespace coracle::resource_limits_test {
 
 template <class F>
 Error ErrorOf(F&& f) {
@@ -196,6 +195,4 @@ TEST(ResourceLimits, TheInterpreterNamesTheOp) {
       << error.message();
   EXPECT_NE(error.message().find("(output var 'x')"), std::string::npos);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::resource_limits_test

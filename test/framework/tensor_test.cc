@@ -12,8 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::tensor_test {
 
 TEST(Shape, Basics) {
   Shape shape{2, 3, 4};
@@ -420,6 +419,4 @@ TEST(TensorSlab, TensorsSideBySide) {
   EXPECT_EQ(bytes, 0u);
   EXPECT_TRUE(watched.expired());
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::tensor_test

@@ -10,8 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-namespace coracle {
-namespace {
+namespace coracle::trace_test {
 
 using Json = nlohmann::json;
 
@@ -129,6 +128,4 @@ TEST(Trace, HelpersShowWhatTheyHelpWith) {
   }
   FAIL() << "no other thread ever helped";
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::trace_test

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::verifier_test {
 
 void SameAsX(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
@@ -405,6 +404,4 @@ TEST(Verifier, RolesThatAreNoInts) {
     EXPECT_NE(found->message.find("attr op_role must be INT, got "), std::string::npos);
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::verifier_test

@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <type_traits>
 
-namespace coracle {
-namespace {
+namespace coracle::walk_test {
 
 using Names = std::vector<std::string>;
 using Blocks = std::vector<BlockRef>;
@@ -201,6 +200,4 @@ TEST(FindVarRecursive, ForwardBlockBeforeParentAndCirclesEnd) {
   EXPECT_EQ(gradient.FindVarRecursive("x"), &of_forward);
   EXPECT_EQ(seen.FindVarRecursive("y"), nullptr);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::walk_test

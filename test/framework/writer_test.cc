@@ -6,8 +6,7 @@
 
 #include <functional>
 
-namespace coracle {
-namespace {
+namespace coracle::writer_test {
 
 using Names = std::vector<std::string>;
 
@@ -184,6 +183,4 @@ TEST_F(WriterTest, ActsAsOne) {
   }
   EXPECT_EQ((y * y).name(), "elementwise_mul_0.tmp_0");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::writer_test

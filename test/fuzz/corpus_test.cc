@@ -10,8 +10,7 @@
 #include <map>
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::corpus_test {
 
 struct FuzzTarget {
   const char* name;
@@ -125,6 +124,4 @@ TEST(FuzzCorpusOfCommands, SeedsReachWhatTheyAreFor) {
     }
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::corpus_test

@@ -9,8 +9,7 @@
 #include <coracle/test/fuzz/program_check.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::random_programs_test {
 
 class RandomPrograms : public ::testing::Test {
  protected:
@@ -125,6 +124,4 @@ TEST_F(RandomPrograms, AWrongGradientIsFoundAndReduced) {
   EXPECT_EQ(small.program.Root().NumOps(), 3u) << PrintProgram(small.program);
   EXPECT_FALSE(small.program.Root().FindVar("d"));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::random_programs_test

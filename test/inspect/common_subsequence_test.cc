@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::common_subsequence_test {
 
 std::string Common(const std::string& a, const std::string& b) {
   std::string common;
@@ -71,6 +70,4 @@ TEST(CommonSubsequence, StopsAfterManyEdits) {
   const std::string common = Common(a, b);
   EXPECT_EQ(common, front);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::common_subsequence_test

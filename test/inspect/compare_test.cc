@@ -8,8 +8,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::compare_test {
 
 using Kind = TensorDifference::Kind;
 
@@ -357,6 +356,4 @@ TEST(CompareRuns, AFeedThatIsMissing) {
   way.feeds.clear();
   EXPECT_NE(ErrorOf([&] { KeepWritten(way); }).find("'x'"), std::string::npos);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::compare_test

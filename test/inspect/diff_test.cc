@@ -18,8 +18,7 @@
 
 #include "../test_data.h"
 
-namespace coracle {
-namespace {
+namespace coracle::diff_test {
 
 using Strings = std::vector<std::string>;
 
@@ -579,6 +578,4 @@ TEST(Diff, JsonHasTheSame) {
   const ProgramDesc c = Chain({"relu"}, {"\xff"});  // not UTF-8
   ExpectPart(DiffJson(Diff(a, c), a, c), R"("after": "\\xff")");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::diff_test

@@ -7,8 +7,7 @@
 
 #include <ctime>
 
-namespace coracle {
-namespace {
+namespace coracle::dot_test {
 
 void AddVar(BlockDesc& block, const char* name, const Shape& shape, bool persistable = false) {
   VarDesc& var = block.Var(name);
@@ -189,6 +188,4 @@ TEST(Dot, LinearInTheNumberOfOps) {
   RecordProperty("seconds_100000_ops", std::to_string(large));
   EXPECT_LT(large, 50 * small + 0.1);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::dot_test

@@ -4,8 +4,7 @@
 #include <coracle/inspect/op_layers.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::op_layers_test {
 
 // "TYPE: LAYER" of each op of the root block, with the round in brackets.
 std::vector<std::string> LayersOf(const ProgramDesc& program) {
@@ -69,6 +68,4 @@ TEST(OpLayers, OfAProgramOfPaddle) {
                                              "merged_momentum:"};
   EXPECT_EQ(LayersOf(program), expected);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::op_layers_test

@@ -3,8 +3,7 @@
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::program_ends_test {
 
 using Names = std::vector<std::string>;
 
@@ -33,6 +32,4 @@ TEST(ProgramEnds, FeedAndFetchOpsInTheOrderOfTheirColumns) {
   EXPECT_EQ(InputNames(program, DefaultOps()), (Names{"a", "b"}));
   EXPECT_EQ(OutputNames(program, DefaultOps()), Names{"a"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::program_ends_test

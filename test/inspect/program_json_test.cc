@@ -9,8 +9,7 @@
 #include <ctime>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::program_json_test {
 
 // x -> mul by w -> h, and its gradient and update.
 ProgramDesc TrainingProgram() {
@@ -162,6 +161,4 @@ TEST(ProgramJson, LinearInTheNumberOfOps) {
   RecordProperty("seconds_100000_ops", std::to_string(large));
   EXPECT_LT(large, 50 * small + 0.1);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::program_json_test

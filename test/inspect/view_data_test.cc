@@ -9,8 +9,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::view_data_test {
 
 TEST(ValueStatistics, OfFiniteElements) {
   const ValueStatistics s =
@@ -145,6 +144,4 @@ TEST(GradientTree, HasThePathsOfExplainGradient) {
   }
   EXPECT_THROW(MakeGradientTree(net.main, "no such"), Error);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::view_data_test

@@ -5,8 +5,7 @@
 
 #include <random>
 
-namespace coracle {
-namespace {
+namespace coracle::npy_test {
 
 // A file of format 1.0 around a header and elements.
 std::string Npy(const std::string& header, const std::string& data) {
@@ -249,6 +248,4 @@ TEST(Npy, NumpysOwnFiles) {
   EXPECT_EQ(ReadFile(directory.File("again.npy")),
             ReadFile(data + "/paddle/golden/cls_in_rot0.npy"));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::npy_test

@@ -9,8 +9,7 @@
 #include <cstdio>
 #include <random>
 
-namespace coracle {
-namespace {
+namespace coracle::program_io_test {
 
 namespace fs = std::filesystem;
 
@@ -521,6 +520,4 @@ TEST(ProgramIo, RealModelsRoundTripByteForByte) {
   }
   EXPECT_GT(models, 0);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::program_io_test

@@ -7,8 +7,7 @@
 
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::safetensors_test {
 
 std::string File(const std::string& header, const std::string& elements,
                  uint64_t size = UINT64_MAX) {
@@ -197,6 +196,4 @@ TEST_F(Safetensors, ParametersByName) {
             std::string::npos);
   EXPECT_EQ(scope.Get("weight").numel(), 2);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::safetensors_test

@@ -6,8 +6,7 @@
 #include <functional>
 #include <random>
 
-namespace coracle {
-namespace {
+namespace coracle::tensor_io_test {
 
 std::string Bytes(const Tensor& tensor) {
   std::string bytes;
@@ -415,6 +414,4 @@ TEST_P(RealModels, ParametersLoad) {
 INSTANTIATE_TEST_SUITE_P(Paddle, RealModels,
                          testing::Values(RealModel{"ch_PP-OCRv3_det", 288, 592625},
                                          RealModel{"ch_ppocr_mobile_v2.0_cls", 213, 133628}));
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::tensor_io_test

@@ -8,8 +8,7 @@
 #include <cmath>
 #include <map>
 
-namespace coracle {
-namespace {
+namespace coracle::attention_layer_test {
 
 using Names = std::vector<std::string>;
 
@@ -161,6 +160,4 @@ TEST_F(AttentionLayer, Errors) {
   EXPECT_EQ(error(x, {.size = 8, .memory = flat}),
             "attention: its memory must have 3 dims, got flat of shape [-1, 8]");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::attention_layer_test

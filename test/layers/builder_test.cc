@@ -5,8 +5,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::builder_test {
 
 std::vector<std::string> OpTypes(const ProgramDesc& program) {
   std::vector<std::string> types;
@@ -353,6 +352,4 @@ TEST_F(BuilderTest, NamesFollowTheLayersName) {
   EXPECT_EQ(main.Parameters(), Names({"top.w_0", "top.b_0"}));
   EXPECT_EQ(LastOp().Output("Out"), Names({"top.tmp_2"}));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::builder_test

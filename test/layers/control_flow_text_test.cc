@@ -6,8 +6,7 @@
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::control_flow_text_test {
 
 std::vector<float> Outcome(const std::string& text, const std::map<std::string, Tensor>& feeds,
                            const std::string& fetch) {
@@ -134,6 +133,4 @@ TEST(ControlFlowText, Errors) {
   for (int i = 0; i < 80; ++i) deep += "} }";
   EXPECT_NE(ErrorOf(deep).find("nested"), std::string::npos) << ErrorOf(deep);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::control_flow_text_test

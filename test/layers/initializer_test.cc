@@ -5,8 +5,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::initializer_test {
 
 constexpr int64_t kRows = 200, kColumns = 300;
 
@@ -157,6 +156,4 @@ TEST(Initializer, HugeShapesAreRefused) {
   EXPECT_THROW(net.Parameter("p", {int64_t{1} << 40, int64_t{1} << 40}, DType::kFloat32), Error);
   EXPECT_THROW(net.Parameter("p", {-1}, DType::kFloat32), Error);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::initializer_test

@@ -2,8 +2,7 @@
 #include <coracle/layers/layer.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::model_rules_test {
 
 // Which of the layers named a, b, ... are in the program of that state.
 std::string LayersOf(const std::string& text, const ModelState& state) {
@@ -90,6 +89,4 @@ TEST(ModelRules, WhatIsLeftOutCannotBeRead) {
   EXPECT_EQ(LayersOf(text, {.train = false}), "ab");
   EXPECT_THROW(LayersOf(text, {}), Error);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::model_rules_test

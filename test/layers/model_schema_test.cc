@@ -11,8 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-namespace coracle {
-namespace {
+namespace coracle::model_schema_test {
 
 OpDef Strange(const std::string& type) {
   return OpDef(type).Doc("A strange op.\nOf two lines.").NoGradient("a test");
@@ -233,6 +232,4 @@ TEST(ModelSchema, NumbersOfMoreThanTwentyThousandOps) {
   for (int i = 0; i < 20100; ++i) ops.Add(Strange("op" + std::to_string(i)));
   EXPECT_NE(ModelSchema(ops).find("op20099_op"), std::string::npos);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::model_schema_test

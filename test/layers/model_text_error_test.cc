@@ -5,8 +5,7 @@
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::model_text_error_test {
 
 std::string ErrorOf(const std::string& text) {
   return coracle::ErrorOf([&] { ParseModelText(text, "m"); });
@@ -245,6 +244,4 @@ TEST(ModelTextErrors, AWideOpThatFailsIsTakenBackInOneSweep) {
 }
 
 TEST(ModelTextErrors, EmptyTextIsAnEmptyModel) { EXPECT_EQ(ErrorOf(""), "no error"); }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::model_text_error_test

@@ -12,8 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-namespace coracle {
-namespace {
+namespace coracle::model_text_test {
 
 // The program without the places where its parts were made.
 ProgramDesc WithoutSites(ProgramDesc program) {
@@ -569,6 +568,4 @@ TEST(ModelText, Examples) {
     VerifyOrThrow(model.startup, DefaultOps());
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::model_text_test

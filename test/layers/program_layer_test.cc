@@ -10,8 +10,7 @@
 
 #include "../test_data.h"
 
-namespace coracle {
-namespace {
+namespace coracle::program_layer_test {
 
 // x -> fc (relu) -> batch_norm -> dropout -> fc -> softmax, with drawn weights, saved.
 class ProgramLayer : public ::testing::Test {
@@ -230,6 +229,4 @@ TEST(ProgramLayerOfRealModel, TextDirection) {
       exe.Run(model.program, saved, {{model.feed_names[0], x}}, model.fetch_names)[0];
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(scores.data<float>()[i], expected.data<float>()[i], 1e-6);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::program_layer_test

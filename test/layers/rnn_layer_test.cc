@@ -8,8 +8,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::rnn_layer_test {
 
 using Names = std::vector<std::string>;
 
@@ -48,8 +47,6 @@ class RnnLayer : public ::testing::Test {
   ProgramDesc main, startup;
   Builder net{main, startup};
 };
-
-}  // namespace
 
 TEST_F(RnnLayer, LayersAreFew) {
   try {
@@ -230,4 +227,4 @@ TEST_F(RnnLayer, Errors) {
             }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::rnn_layer_test

@@ -8,8 +8,7 @@
 
 #include "../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::half_ops_test {
 
 constexpr DType kHalves[] = {DType::kFloat16, DType::kBFloat16};
 
@@ -344,6 +343,4 @@ TEST(HalfOps, SelectedRows) {
   const double expected[] = {-1, 0, 0.75, 1};
   for (int i = 0; i < 4; ++i) EXPECT_EQ(At(out.value, i), expected[i]);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::half_ops_test

@@ -12,8 +12,7 @@
 
 #include "../completeness.h"
 
-namespace coracle {
-namespace {
+namespace coracle::higher_order_test {
 
 struct Case : HigherOrderCase {
   std::string title;
@@ -396,6 +395,4 @@ TEST(HigherOrder, AreCheckedElsewhere) {
 
 INSTANTIATE_TEST_SUITE_P(Ops, HigherOrder, ::testing::ValuesIn(AllCases()),
                          [](const auto& info) { return info.param.title; });
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::higher_order_test

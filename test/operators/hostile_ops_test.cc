@@ -4,8 +4,7 @@
 #include "../hostile.h"
 #include "../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::hostile_ops_test {
 
 // An op with anything in its slots, most of them of one shape and dtype.
 void RunRandom(const OpSpec& def, uint32_t seed) {
@@ -96,6 +95,4 @@ TEST(HostileOps, OutGradIsOfTheShapeOfOut) {
     test.ExpectError(type + ".C5");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::hostile_ops_test

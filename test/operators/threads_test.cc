@@ -15,8 +15,7 @@
 
 #include "../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::threads_test {
 
 std::vector<float> RandomFloats(int64_t n, uint32_t seed) {
   std::mt19937 random(seed);
@@ -80,8 +79,6 @@ TEST(KernelThreads, NoSignalComesInTheMiddleOfAProduct) {
   EXPECT_EQ(signals_elsewhere, 0);
   EXPECT_EQ(c[0], kK);
 }
-
-}  // namespace
 
 TEST(KernelThreads, GemmOfEveryShape) {
   // Each is worth several threads; one has fewer rows or columns than a block.
@@ -265,4 +262,4 @@ TEST(KernelThreads, BitsDoNotDependOnWhoRunsAPart) {
   EXPECT_TRUE(BitEqual(together.second, alone.second));
 }
 
-}  // namespace coracle
+}  // namespace coracle::threads_test

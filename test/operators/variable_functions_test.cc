@@ -6,7 +6,7 @@
 #include <cmath>
 #include <functional>
 
-namespace {
+namespace variable_functions_test {
 
 using namespace coracle;  // NOLINT: as users write it
 
@@ -165,4 +165,4 @@ TEST_F(VariableFunctions, Formulas) {
   EXPECT_EQ(Values<double>(Sign(x - 1)), Doubles({-1, 1}));
 }
 
-}  // namespace
+}  // namespace variable_functions_test

@@ -11,8 +11,7 @@
 #include <functional>
 #include <memory>
 
-namespace coracle {
-namespace {
+namespace coracle::caffe_solver_test {
 
 using Row = std::vector<double>;  // the weight, then the state
 
@@ -392,6 +391,4 @@ TEST(CaffeSolver, MomentumOfZero) {
     EXPECT_NEAR(b.Values("w")[0], x, 1e-12) << t;
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::caffe_solver_test

@@ -11,8 +11,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::factory_test {
 
 // The parameters a and b, both 1 at first, with the gradient g.
 struct Net {
@@ -296,6 +295,4 @@ TEST(OptimizerGroup, Errors) {
             "optimizer: two optimizers match the parameter 'b': 'a, b' and 'b*'");
   EXPECT_EQ(error({{{"*", "c"}, sgd}}), "optimizer: no parameter matches 'c'; there are a, b");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::factory_test

@@ -9,8 +9,7 @@
 #include <functional>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::grad_scaler_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -224,6 +223,4 @@ TEST(GradScaler, OptionsAndSettersAreChecked) {
   EXPECT_EQ(scaler.Scale(One().Cast(DType::kFloat16)).dtype(), DType::kFloat16);
   EXPECT_EQ(scaler.Scale(Tensor::Of<double>({1}, {0.1})).Item<double>(), 0.1 * 512);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::grad_scaler_test

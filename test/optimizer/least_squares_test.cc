@@ -16,8 +16,7 @@
 #include <memory>
 #include <random>
 
-namespace coracle {
-namespace {
+namespace coracle::least_squares_test {
 
 constexpr int64_t kRows = 4, kWidth = 300;
 
@@ -340,6 +339,4 @@ TEST(LeastSquares, Snapshot) {
     }
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::least_squares_test

@@ -14,8 +14,7 @@
 #include <functional>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::loss_scaling_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -372,6 +371,4 @@ TEST(LossScaling, InAGuardedBlock) {
   EXPECT_NE(t.State(), before);
   EXPECT_EQ(t.Scale(), 128);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::loss_scaling_test

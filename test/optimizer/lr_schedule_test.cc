@@ -10,8 +10,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::lr_schedule_test {
 
 // Relative to the value, unless that is 0.
 void ExpectRate(const LrSchedulePtr& schedule, int64_t t, double expected,
@@ -355,6 +354,4 @@ TEST(PlateauRate, MaximizeByAnAbsoluteThreshold) {
   EXPECT_THROW(PlateauRate(1, {.factor = 1}), Error);
   EXPECT_THROW(PlateauRate(1, {.patience = -1}), Error);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::lr_schedule_test

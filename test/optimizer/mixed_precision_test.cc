@@ -13,8 +13,7 @@
 #include <cmath>
 #include <random>
 
-namespace coracle {
-namespace {
+namespace coracle::mixed_precision_test {
 
 constexpr DType kLow = DType::kBFloat16;
 
@@ -377,6 +376,4 @@ TEST(MixedPrecision, AProgramFromAFileIsDecoratedAlike) {
   DecorateMixedPrecision(loaded, t.startup);
   EXPECT_EQ(SerializeProgram(loaded), SerializeProgram(t.main));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::mixed_precision_test

@@ -12,8 +12,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::optimizer_test {
 
 constexpr int kSteps = 5;
 
@@ -309,6 +308,4 @@ TEST(FineTuning, OldParametersAreTrainedWithNewOnes) {
   Adam({}).Minimize(loss.Mean(Variable::Of(whole.Root(), "features")), startup);
   EXPECT_EQ(ParseProgram(SerializeProgram(whole)).Parameters().size(), 4u);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::optimizer_test

@@ -9,8 +9,7 @@
 #include <cmath>
 #include <functional>
 
-namespace coracle {
-namespace {
+namespace coracle::optimizers_test {
 
 const std::vector<double> kGradients = {0.5, -0.25, 1, 0.125, 0, -0.75};
 
@@ -229,6 +228,4 @@ TEST(Optimizers, WrongOptions) {
   refused([] { Lion({.learning_rate = -1}); },
           "lion: learning_rate must be finite and not negative, got -1");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::optimizers_test

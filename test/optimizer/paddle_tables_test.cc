@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::paddle_tables_test {
 
 TEST(PaddleTable, DefaultsOfTheOptimizers) {
   EXPECT_EQ(MomentumOptions{}.momentum, 0.9);
@@ -180,6 +179,4 @@ TEST(PaddleTable, WarmupInFrontOfACountOfItsOwn) {
   for (int64_t e = 0; e < 12; ++e)
     EXPECT_EQ(schedule->At(e), e < 4 ? 0.5 * static_cast<double>(e) / 4 : inner->At(e - 4)) << e;
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::paddle_tables_test

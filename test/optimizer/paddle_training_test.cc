@@ -18,8 +18,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::paddle_training_test {
 
 // Parameters of zeros (unless Put) with gradients that are given, in float64 unless said.
 class Net {
@@ -432,6 +431,4 @@ TEST(PaddleTable, AccumulatorsOfTheOptimizers) {
     }
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::paddle_training_test

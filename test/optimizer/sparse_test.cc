@@ -8,8 +8,7 @@
 
 #include <functional>
 
-namespace coracle {
-namespace {
+namespace coracle::sparse_test {
 
 using MakeOptimizer = std::function<std::unique_ptr<Optimizer>()>;
 
@@ -179,6 +178,4 @@ TEST(SparseOptimizer, AdagradOptions) {
   Executor().Run(model.startup, scope);
   for (float v : scope.Get("table_moment_0").span<float>()) EXPECT_EQ(v, 0.5f);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sparse_test

@@ -12,8 +12,7 @@
 #include <memory>
 #include <sstream>
 
-namespace coracle {
-namespace {
+namespace coracle::training_step_test {
 
 // loss = mean((x w)^2), w is [3, 2] and has the name `param`.
 struct Net {
@@ -159,6 +158,4 @@ TEST(TrainingStep, DocsHaveTheListInItsOrder) {
     expected += std::string("| ") + ToString(stage.stage) + " | " + stage.doc + " |\n";
   EXPECT_NE(docs.str().find(expected), std::string::npos) << expected;
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::training_step_test

@@ -16,8 +16,7 @@
 #include <memory>
 #include <set>
 
-namespace coracle {
-namespace {
+namespace coracle::update_block_test {
 
 using MakeOptimizer = std::function<std::unique_ptr<Optimizer>()>;
 
@@ -235,6 +234,4 @@ TEST(UpdateBlock, Errors) {
   sgd.AddGuard("nowhere");
   EXPECT_THROW(Net net(sgd), Error);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::update_block_test

@@ -13,8 +13,7 @@
 #include <cstring>
 #include <functional>
 
-namespace coracle {
-namespace {
+namespace coracle::weight_average_test {
 
 // `w` is moved by -0.1 g where `go` holds; `extra` appends to the block of the update.
 class Net {
@@ -212,6 +211,4 @@ TEST(WeightAverage, Errors) {
   EXPECT_THROW(AppendTrainingStep({}, main.Root(), startup, {}), Error);
   EXPECT_THROW(Sgd({}).SetGradientDivisor(0), Error);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::weight_average_test

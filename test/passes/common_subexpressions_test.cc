@@ -2,8 +2,7 @@
 
 #include "op_program.h"
 
-namespace coracle {
-namespace {
+namespace coracle::common_subexpressions_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -189,6 +188,4 @@ TEST(CommonSubexpressions, KeepsLoD) {
   Add(p, "a", "b", "y");
   p.ExpectSame({"y"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::common_subexpressions_test

@@ -16,8 +16,7 @@
 
 #include "listing.h"
 
-namespace coracle {
-namespace {
+namespace coracle::conv_epilogue_test {
 
 // A net of an image x, written op by op. Parameters have numbers around 0.
 class Net {
@@ -556,6 +555,4 @@ TEST(Nhwc, OtherOperandsKeepTheLayout) {
       << listing;
   net.ExpectSame({{"x", {2, 3, 5, 6}}});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::conv_epilogue_test

@@ -13,8 +13,7 @@
 #include <map>
 #include <memory>
 
-namespace coracle {
-namespace {
+namespace coracle::early_updates_test {
 
 constexpr int64_t kDepth = 4, kBatch = 3;
 
@@ -290,6 +289,4 @@ TEST(EarlyUpdates, AStepThatFailsOnNonFiniteResultsChangesNoParameter) {
   EXPECT_NE(root.op(root.NumOps() - 2).type(), "sgd");
   EXPECT_EQ(root.op(root.NumOps() - 1).Input("Param").size(), size_t{kDepth});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::early_updates_test

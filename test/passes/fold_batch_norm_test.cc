@@ -11,8 +11,7 @@
 
 #include "listing.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fold_batch_norm_test {
 
 // A small net of one image or matrix x; every parameter has other values.
 class Net {
@@ -362,6 +361,4 @@ TEST(FoldBatchNorm, ChangesNoParameterThatOthersHold) {
     EXPECT_TRUE(BitEqual(other, values));
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fold_batch_norm_test

@@ -4,8 +4,7 @@
 
 #include "op_program.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fold_constants_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -153,6 +152,4 @@ TEST(FoldConstants, RandomOpsStay) {
   p.Append("elementwise_add", {{"X", {"x"}}, {"Y", {"r"}}}, {{"Out", {"y"}}});
   EXPECT_EQ(Frozen(p), p.Listing());
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fold_constants_test

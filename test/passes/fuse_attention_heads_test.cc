@@ -4,8 +4,7 @@
 
 #include "attention_net.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fuse_attention_heads_test {
 
 // How queries, keys and values come about: from projections of their own; from one, cut by slices
 // or by a split.
@@ -321,6 +320,4 @@ TEST(FuseAttention, RecomputedInPart) {
     }
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fuse_attention_heads_test

@@ -8,8 +8,7 @@
 
 #include "attention_net.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fuse_attention_test {
 
 std::vector<Form> Forms() {
   std::vector<Form> forms;
@@ -360,6 +359,4 @@ TEST(FuseAttention, MaskOverwritten) {
   const Names fetches = net.Train(net.b.Mul(out, net.b.ReduceMean(mask)));
   ExpectLeft(net, fetches, "the mask is written twice");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fuse_attention_test

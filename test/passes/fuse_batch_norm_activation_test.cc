@@ -11,8 +11,7 @@
 
 #include "listing.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fuse_batch_norm_activation_test {
 
 constexpr const char* kPass = "fuse_batch_norm_activation";
 
@@ -114,8 +113,6 @@ struct Block {
     for (const ParamAndGrad& p : AppendBackward(loss, options)) fetches.push_back(p.grad);
   }
 };
-
-}  // namespace
 
 TEST(FuseBatchNormActivation, ForwardAlone) {
   Net net;
@@ -316,4 +313,4 @@ TEST(FuseBatchNormActivation, NearMisses) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::fuse_batch_norm_activation_test

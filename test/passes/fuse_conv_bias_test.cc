@@ -8,8 +8,7 @@
 
 #include "listing.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fuse_conv_bias_test {
 
 bool Has(const std::string& listing, const std::string& text) {
   return listing.find(text) != std::string::npos;
@@ -37,6 +36,4 @@ TEST(FuseConvBias, MixedPrecision) {
   EXPECT_FALSE(Has(fused, "elementwise_add_grad")) << fused;
   EXPECT_TRUE(Has(after({"loss", "b.cast_bf16@GRAD"}), "elementwise_add_grad"));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fuse_conv_bias_test

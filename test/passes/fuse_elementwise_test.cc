@@ -12,8 +12,7 @@
 
 #include "listing.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fuse_elementwise_test {
 
 using Names = std::vector<std::string>;
 
@@ -445,6 +444,4 @@ TEST(FuseElementwise, RandomPrograms) {
   }
   EXPECT_GT(fused, 80);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fuse_elementwise_test

@@ -9,8 +9,7 @@
 #include "listing.h"
 #include "same_results.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fuse_fc_test {
 
 struct Net {
   ProgramDesc main, startup;
@@ -374,6 +373,4 @@ TEST(FuseFc, PassesLod) {
   x.lod() = {{0, 1, 3}};
   EXPECT_EQ(Executor().Run(net.main, scope, {{"x", x}}, {"y"})[0].lod(), x.lod());
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fuse_fc_test

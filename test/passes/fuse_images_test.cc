@@ -6,8 +6,7 @@
 
 #include "op_program.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fuse_images_test {
 
 using Names = std::vector<std::string>;
 using Ints = std::vector<int32_t>;
@@ -174,6 +173,4 @@ TEST(FuseImages, ProgramsWithGradientsStay) {
   p.root().op(2).SetAttr("op_role", static_cast<int32_t>(kBackward));
   EXPECT_EQ(After(p), p.Listing());
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fuse_images_test

@@ -15,8 +15,7 @@
 #include "listing.h"
 #include "same_results.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fuse_layer_norm_test {
 
 constexpr const char* kPass = "fuse_layer_norm";
 
@@ -98,8 +97,6 @@ void ExpectFused(const std::string& after, std::initializer_list<const char*> go
   for (const char* type : gone)
     EXPECT_FALSE(Has(after, std::string(" = ") + type + "(")) << type << "\n" << after;
 }
-
-}  // namespace
 
 TEST(FuseLayerNorm, ForwardAlone) {
   Net net;
@@ -290,4 +287,4 @@ TEST(FuseLayerNorm, GradientsThatAreSeen) {
   net.ExpectSameBits({{"x", Drawn({5, 6})}});
 }
 
-}  // namespace coracle
+}  // namespace coracle::fuse_layer_norm_test

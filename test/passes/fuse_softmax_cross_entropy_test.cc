@@ -7,8 +7,7 @@
 #include "listing.h"
 #include "same_results.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fuse_softmax_cross_entropy_test {
 
 // The cross-entropy of x with the labels `label`.
 struct Net {
@@ -136,6 +135,4 @@ TEST(FuseSoftmaxCrossEntropy, UnreadSoftmaxIsNotStored) {
   EXPECT_EQ(net.Fused({"each", "s"}), Listing(net.main));
   ExpectSame(net, Drawn({7, 5}), Labels({7, 1}, 5), {"each"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fuse_softmax_cross_entropy_test

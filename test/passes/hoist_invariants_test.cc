@@ -4,8 +4,7 @@
 
 #include "op_program.h"
 
-namespace coracle {
-namespace {
+namespace coracle::hoist_invariants_test {
 
 // h = h + x w, n times. The body assigns x to itself, as exports do.
 class Loop : public OpProgram {
@@ -123,6 +122,4 @@ TEST(HoistInvariants, WhatChangesStays) {
               (Types{"mul", "tanh", "elementwise_add", "assign", "increment", "less_than", "mul"}));
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::hoist_invariants_test

@@ -4,8 +4,7 @@
 #include <coracle/passes/match.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::match_test {
 
 using Names = std::vector<std::string>;
 
@@ -219,6 +218,4 @@ TEST(PatternText, MistakesAreInternalErrors) {
   EXPECT_THROW(Pattern("op: Out=y relu(X=x)"), InternalError);
   EXPECT_THROW(Pattern("op: Out=y = relu(x)"), InternalError);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::match_test

@@ -6,8 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-namespace coracle {
-namespace {
+namespace coracle::merge_updates_test {
 
 // Parameters p<i> with gradients g<i> and velocities v<i>, all persistable, in a scope.
 struct Parameters {
@@ -167,6 +166,4 @@ TEST(MergeUpdates, ItemsThatDoNotFit) {
   EXPECT_NE(message().find("the items must be dense tensors of one dtype"), std::string::npos)
       << message();
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::merge_updates_test

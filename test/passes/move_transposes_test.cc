@@ -9,8 +9,7 @@
 
 #include "op_program.h"
 
-namespace coracle {
-namespace {
+namespace coracle::move_transposes_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -442,6 +441,4 @@ TEST(MoveTransposes, ExportsWithTransposesAroundEachOp) {
   p.feeds["x"].lod() = {{0, 1, 2}};
   p.ExpectSame({"y"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::move_transposes_test

@@ -10,8 +10,7 @@
 
 #include "listing.h"
 
-namespace coracle {
-namespace {
+namespace coracle::pass_test {
 
 void ExpectPass(const std::string& pass, ProgramDesc program,
                 const std::vector<std::string>& fetches, const std::string& after) {
@@ -491,6 +490,4 @@ TEST(Pipeline, UnknownPassIsNamed) {
         << e.message();
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::pass_test

@@ -4,8 +4,7 @@
 
 #include "op_program.h"
 
-namespace coracle {
-namespace {
+namespace coracle::remove_identities_test {
 
 using Ints = std::vector<int32_t>;
 constexpr int32_t kAll = std::numeric_limits<int32_t>::max();
@@ -344,6 +343,4 @@ TEST(RemoveIdentities, RemarksAreKept) {
   EXPECT_EQ(scale.GetAttr<std::string>("op_device", ""), "cpu");
   EXPECT_EQ(scale.GetAttr<std::string>("op_namescope", ""), "/block/");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::remove_identities_test

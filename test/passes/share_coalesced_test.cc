@@ -7,8 +7,7 @@
 
 #include "op_program.h"
 
-namespace coracle {
-namespace {
+namespace coracle::share_coalesced_test {
 
 // a [2] and b [3] of f [5].
 OpProgram Fused() {
@@ -121,6 +120,4 @@ TEST(ShareCoalesced, UnknownOrderIsRefused) {
   EXPECT_NE(ErrorOf([&] { ShareCoalesced(outside.program); }).find("an op outside of its block"),
             std::string::npos);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::share_coalesced_test

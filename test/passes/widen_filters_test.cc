@@ -14,8 +14,7 @@
 
 #include "listing.h"
 
-namespace coracle {
-namespace {
+namespace coracle::widen_filters_test {
 
 struct Net {
   ProgramDesc main, startup;
@@ -154,6 +153,4 @@ TEST(WidenFilters, NearlyTheSameNumbers) {
     EXPECT_NEAR(run({.kernels = KernelMode::kReference}), plain, 0.02f * plain);
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::widen_filters_test

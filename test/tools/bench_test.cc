@@ -6,8 +6,7 @@
 
 #include "cli.h"
 
-namespace coracle {
-namespace {
+namespace coracle::bench_test {
 
 using Json = nlohmann::json;
 
@@ -157,6 +156,4 @@ TEST_F(Bench, WrongInput) {
   Expect("coracle bench model.pbtxt --batch_size=2000000000 --memory_limit=100M", 1,
          {"out of memory"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::bench_test

@@ -6,8 +6,7 @@
 
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::cli_tensors_test {
 
 TEST_F(Cli, ComplexNumbers) {
   WriteFileAtomic(Path("z.pbtxt"), R"(
@@ -89,6 +88,4 @@ TEST_F(Cli, SequencesInNpzFiles) {
            Path("in.npz"));
   Expect(run, 0, {"sum: float32[0, 1]\n", "soft: float32[0, 1], LoD [0]\n"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::cli_tensors_test

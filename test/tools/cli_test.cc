@@ -4,8 +4,7 @@
 #include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
 
-namespace coracle {
-namespace {
+namespace coracle::cli_test {
 
 namespace fs = std::filesystem;
 
@@ -555,6 +554,4 @@ TEST_F(Cli, RealModels) {
   }
   EXPECT_EQ(models, 12);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::cli_test

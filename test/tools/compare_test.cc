@@ -8,8 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-namespace coracle {
-namespace {
+namespace coracle::compare_test {
 
 using Json = nlohmann::ordered_json;
 
@@ -193,6 +192,4 @@ TEST_F(Compare, RealModels) {
                      paddle),
          0, {"1 variable within"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::compare_test

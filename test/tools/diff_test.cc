@@ -5,8 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace coracle {
-namespace {
+namespace coracle::diff_test {
 
 using Json = nlohmann::json;
 
@@ -119,6 +118,4 @@ TEST_F(DiffCli, JobsAndSnapshots) {
          {"values\n", "fc_0.b_0  10 of 10 elements differ", "learning_rate"});
   Expect("coracle snapshot out0.1 out0.2", 0, {"variables are the same bit for bit", "fc_0.w_0"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::diff_test

@@ -4,8 +4,7 @@
 #include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
 
-namespace coracle {
-namespace {
+namespace coracle::distribute_test {
 
 class Distribute : public Cli {
  protected:
@@ -144,6 +143,4 @@ TEST_F(Distribute, Refused) {
          {"--startup_out needs a STARTUP program"});
   EXPECT_FALSE(FileExists(Path("o.pb")));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::distribute_test

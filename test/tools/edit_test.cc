@@ -4,8 +4,7 @@
 #include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
 
-namespace coracle {
-namespace {
+namespace coracle::edit_test {
 
 namespace fs = std::filesystem;
 
@@ -241,6 +240,4 @@ TEST_F(Edit, WrongInput) {
   Expect("coracle merge - - -o o2.pb", 2, {"cannot both be standard input"});
   EXPECT_FALSE(FileExists(Path("o2.pb")));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::edit_test

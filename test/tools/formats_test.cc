@@ -8,8 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-namespace coracle {
-namespace {
+namespace coracle::formats_test {
 
 class Formats : public Cli {
  protected:
@@ -196,6 +195,4 @@ TEST_F(Formats, PaddlesSchemaReadsWhatIsWrittenForPaddle) {
   // Both say the same.
   EXPECT_TRUE(ParseProgram(ReadFile(Path("plain.bin"))) == ReadProgram(Path("plain.pdmodel")));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::formats_test

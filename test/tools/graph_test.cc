@@ -5,8 +5,7 @@
 #include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
 
-namespace coracle {
-namespace {
+namespace coracle::graph_test {
 
 class GraphCommand : public Cli {
  protected:
@@ -106,6 +105,4 @@ TEST_F(GraphCommand, DotReadsAllRealPrograms) {
   }
   EXPECT_GE(programs, 12);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::graph_test

@@ -10,8 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-namespace coracle {
-namespace {
+namespace coracle::help_test {
 
 namespace fs = std::filesystem;
 
@@ -327,6 +326,4 @@ TEST_F(HelpCommand, WrongCompletions) {
   Expect("coracle completion --line -- dump --", 0, {"--format=\t", "--help\t"});
   Expect("coracle completion --line --", 0, {"dump\t"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::help_test

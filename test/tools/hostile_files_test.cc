@@ -6,8 +6,7 @@
 #include <coracle/test/tools/cli.h>
 #include <sys/stat.h>
 
-namespace coracle {
-namespace {
+namespace coracle::hostile_files_test {
 
 namespace fs = std::filesystem;
 
@@ -220,6 +219,4 @@ TEST_F(HostileFiles, NamesDoNotReachTheTerminal) {
     EXPECT_EQ(result.text.find('\0'), std::string::npos) << command;
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::hostile_files_test

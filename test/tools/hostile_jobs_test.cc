@@ -4,8 +4,7 @@
 #include <coracle/test/tools/cli.h>
 #include <sys/stat.h>
 
-namespace coracle {
-namespace {
+namespace coracle::hostile_jobs_test {
 
 namespace fs = std::filesystem;
 
@@ -193,6 +192,4 @@ TEST_F(HostileJobs, SplitsOfACsvFile) {
   Expect("coracle train job.pbtxt --out=o2", 1,
          {"with different splits: rows would be trained on"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::hostile_jobs_test

@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::job_errors_test {
 
 constexpr const char* kModel = R"(data { name: "x" shape: [-1, 2] }
 data { name: "label" shape: [-1, 1] dtype: INT64 }
@@ -289,6 +288,4 @@ TEST_F(JobErrors, EachIsOneLineWithItsPlace) {
       EXPECT_EQ(result.text.substr(at + 1, 2), "  ");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::job_errors_test

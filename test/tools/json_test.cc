@@ -9,8 +9,7 @@
 #include <set>
 #include <sstream>
 
-namespace coracle {
-namespace {
+namespace coracle::json_test {
 
 using Json = nlohmann::json;
 
@@ -342,6 +341,4 @@ TEST_F(JsonPage, Snapshot) {
   Expect("coracle snapshot out out --json", 2, {"--json takes one DIR"});
   Expect("coracle snapshot net.pbtxt --json", 1, {"no snapshot in 'net.pbtxt'"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::json_test

@@ -9,8 +9,7 @@
 
 #include "cli.h"
 
-namespace coracle {
-namespace {
+namespace coracle::limits_test {
 
 class CommandLimits : public Cli {
  protected:
@@ -320,6 +319,4 @@ TEST_F(CommandLimits, CallsThatExplode) {
                               "run calls.pb --fetch=y", "check-grad calls.pb --loss=y --wrt=x"})
     ExpectRefusal(command, "hold more than 4000000 ops");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::limits_test

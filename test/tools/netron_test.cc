@@ -8,8 +8,7 @@
 
 #include "cli.h"
 
-namespace coracle {
-namespace {
+namespace coracle::netron_test {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
@@ -89,6 +88,4 @@ TEST_F(Netron, OpensPaddlesModelsWrittenAgain) {
     ExpectReadConverted("model.pdmodel");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::netron_test

@@ -6,8 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-namespace coracle {
-namespace {
+namespace coracle::ops_test {
 
 namespace fs = std::filesystem;
 
@@ -117,6 +116,4 @@ TEST_F(OpsCommand, PagesAreCurrent) {
 TEST_F(OpsCommand, MarkdownNeedsADirectory) {
   Expect("coracle ops --markdown", 2, {"--markdown needs --out=DIR"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::ops_test

@@ -5,8 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace coracle {
-namespace {
+namespace coracle::opt_test {
 
 using Json = nlohmann::json;
 
@@ -125,6 +124,4 @@ TEST_F(OptCli, RefusesBeforeItWrites) {
   for (const char* name : {"o.pb", "o.pdmodel", "o.pdiparams", "o.onnx"})
     EXPECT_FALSE(FileExists(Path(name))) << name;
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::opt_test

@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <ctime>
 
-namespace coracle {
-namespace {
+namespace coracle::printer_test {
 
 VarDesc& AddVar(BlockDesc& block, const std::string& name, const Shape& shape,
                 DType dtype = DType::kFloat32) {
@@ -190,6 +189,4 @@ TEST(Printer, LinearInTheNumberOfOps) {
   // Ten times the ops; a quadratic listing would take a hundred times as long.
   EXPECT_LT(large, 50 * small + 0.02);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::printer_test

@@ -11,8 +11,7 @@
 
 #include "cli.h"
 
-namespace coracle {
-namespace {
+namespace coracle::trace_file_test {
 
 using Json = nlohmann::json;
 
@@ -170,6 +169,4 @@ TEST_F(TraceFile, WrongFlags) {
   Expect("coracle run missing.pb --trace=t.json", 1, {"missing.pb"});
   EXPECT_FALSE(FileExists(Path("t.json")));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::trace_file_test

@@ -11,8 +11,7 @@
 #include <filesystem>
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::train_terminal_test {
 
 namespace fs = std::filesystem;
 
@@ -173,6 +172,4 @@ TEST_F(TrainTerminal, TermSaves) {
   ::pclose(pipe);
   ExpectHas(buffer, "code 143\ninterrupted by SIGTERM: step=");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::train_terminal_test

@@ -7,8 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-namespace coracle {
-namespace {
+namespace coracle::view_test {
 
 using Json = nlohmann::json;
 
@@ -223,6 +222,4 @@ TEST_F(View, WorksInABrowser) {
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_NE(result.text.find("ok     nothing was loaded from elsewhere"), std::string::npos);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::view_test

@@ -8,7 +8,6 @@
 
 #include "train_test_util.h"
 
-namespace {
 std::atomic<int64_t> allocations{0};
 
 void* Allocate(size_t size) {
@@ -16,8 +15,6 @@ void* Allocate(size_t size) {
   if (void* p = std::malloc(size ? size : 1)) return p;
   throw std::bad_alloc();
 }
-}  // namespace
-
 void* operator new(size_t size) { return Allocate(size); }
 void* operator new[](size_t size) { return Allocate(size); }
 // Sanitizers' own forms without exceptions would not call the ones above.
@@ -34,8 +31,7 @@ void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
 void operator delete[](void* p, size_t) noexcept { std::free(p); }
 
-namespace coracle {
-namespace {
+namespace coracle::allocation_test {
 
 // Reference kernels leave no library in between: what is counted is the loop, the batches
 // and the executor.
@@ -65,6 +61,4 @@ layer { accuracy { input: "logits" label: "label" output: "acc" } }
   // The first steps make the plan and the first batches.
   EXPECT_EQ(at_step[48] - at_step[5], 0);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::allocation_test

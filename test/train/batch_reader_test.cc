@@ -6,8 +6,7 @@
 
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::batch_reader_test {
 
 DataSourcePtr Counting(int64_t n) {
   std::vector<int64_t> values(static_cast<size_t>(n));
@@ -142,6 +141,4 @@ TEST(BatchReader, RefusesWhatGivesNoBatch) {
   ErrorOf([] { BatchReader(Counting(3), {.batch_size = 0}); });
   ErrorOf([] { BatchReader(Counting(0), {.batch_size = 1}); });
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::batch_reader_test

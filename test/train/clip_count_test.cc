@@ -8,8 +8,7 @@
 
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::clip_count_test {
 
 // One row a batch: the gradient of h is x, whatever the parameter. h's error clip is by value 1.
 constexpr const char* kModel = R"(
@@ -178,6 +177,4 @@ TEST(ClipCount, WithoutItNoOpIsAdded) {
   EXPECT_EQ(clips, 2);
   EXPECT_EQ(Told(job), (Lines{"", "", ""}));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::clip_count_test

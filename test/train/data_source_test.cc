@@ -5,8 +5,7 @@
 
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::data_source_test {
 
 DataSourcePtr Numbers() {
   return MakeMemorySource({{"x", Tensor::Of<float>({3, 2}, {0, 1, 2, 3, 4, 5}), {2}},
@@ -103,6 +102,4 @@ TEST(DataSource, RandomPartsShareTheRows) {
   EXPECT_EQ(test->Place(3), "row " + std::to_string(drawn[0][3]) + " of numbers");
   ErrorOf([&] { MakeRandomPart(all, 0.001, 1, true); });
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::data_source_test

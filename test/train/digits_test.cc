@@ -8,8 +8,7 @@
 
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::digits_test {
 
 using Image = std::array<uint8_t, kDigitPixels>;
 
@@ -128,6 +127,4 @@ TEST(Digits, StringsOfChosenDigits) {
     }
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::digits_test

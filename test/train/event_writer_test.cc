@@ -15,8 +15,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::event_writer_test {
 
 // --- a reader of its own: the wire format by hand ---
 
@@ -405,6 +404,4 @@ TEST(RunLog, AResumedRunGoesOnInTheSameFile) {
     ExpectContains(ErrorOf([&] { ReadRunLog(path); }), message);
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::event_writer_test

@@ -9,8 +9,7 @@
 #include "../test_data.h"
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::examples_test {
 
 std::string Example(const std::string& name) {
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
@@ -119,6 +118,4 @@ TEST(Examples, HousingIsLearnt) {
   const TrainResult result = RunJob(job);
   EXPECT_LT(result.metrics.at(0).value, 0.7);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::examples_test

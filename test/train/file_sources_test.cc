@@ -9,8 +9,7 @@
 
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::file_sources_test {
 
 std::string Bytes(std::initializer_list<int> values) {
   std::string bytes;
@@ -413,6 +412,4 @@ TEST(Csv, WordsAreListedOnce) {
   options.classes = {"no", "no"};
   EXPECT_EQ(ErrorOf([&] { ParseCsv("1,no\n", options); }), "t.csv: class lists 'no' twice");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::file_sources_test

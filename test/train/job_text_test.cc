@@ -6,8 +6,7 @@
 
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::job_text_test {
 
 constexpr const char* kJob = R"(# a job
 name: "small"
@@ -288,6 +287,4 @@ TEST(JobText, ModelTextsAfterCommentsAndSpace) {
        {"model_texts: \"a\"", "xmodel: 'a'", "a: \"b\nc: 'd'\n", "\"", "model_text: '"})
     EXPECT_EQ(SplitBlock(text, "model_text").text, text);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::job_text_test

@@ -7,8 +7,7 @@
 
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::metric_test {
 
 const Tensor kNothing;
 
@@ -182,6 +181,4 @@ TEST(StepWindow, GoesOnAfterSaveAndLoad) {
   StepWindow other("loss", {{"acc", "accuracy"}}, 4);
   ExpectContains(ErrorOf([&] { other.Load(whole.Save()); }), "metric_1 is missing");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::metric_test

@@ -10,8 +10,7 @@
 
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::mixed_precision_job_test {
 
 std::string TextError(const std::string& text) {
   return ErrorOf([&] { ParseJobText(text, "j.pbtxt"); });
@@ -216,6 +215,4 @@ TEST(MixedPrecisionJob, EachOptimizerSkipsForItself) {
                           skips + 2));
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::mixed_precision_job_test

@@ -13,8 +13,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::non_finite_test {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -204,6 +203,4 @@ TEST(NonFinite, SavedModelsWithoutNumbersAreNotAccurate) {
   EXPECT_EQ(values[0].name, "accuracy");
   EXPECT_EQ(values[0].value, 0);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::non_finite_test

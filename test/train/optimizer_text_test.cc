@@ -12,8 +12,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::optimizer_text_test {
 
 TrainingConfig Parse(const std::string& text) { return ParseJobText(text, "j").training; }
 std::string TextError(const std::string& text) {
@@ -594,6 +593,4 @@ TEST(OptimizerText, GroupsAreChecked) {
   job.training = Parse("optimizer { sgd {} params: \"*\" params: \"conv*\" }");
   ExpectContains(ErrorOf([&] { RunJob(job); }), "no parameter matches 'conv*'; there are fc_0");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::optimizer_text_test

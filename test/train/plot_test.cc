@@ -7,8 +7,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::plot_test {
 
 size_t Count(const std::string& text, const std::string& part) {
   size_t count = 0;
@@ -290,6 +289,4 @@ TEST(Plot, NumbersOfAnySizeAreDrawn) {
   for (const auto& [low, high] : {std::pair{0.0, 0.0}, {-kMost, kMost}, {1e308, kMost}})
     EXPECT_GE(RoundTicks(low, high, 6).size(), 2u);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::plot_test

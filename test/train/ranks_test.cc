@@ -15,8 +15,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::ranks_test {
 
 namespace fs = std::filesystem;
 
@@ -311,6 +310,4 @@ TEST(RanksOfAJob, AParameterThatDiffers) {
       << ranks[0].error;
   EXPECT_NE(ranks[0].error.find(") is not that of rank 0 ("), std::string::npos) << ranks[0].error;
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::ranks_test

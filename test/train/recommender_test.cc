@@ -13,8 +13,7 @@
 
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::recommender_test {
 
 std::string Example(const std::string& name) {
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
@@ -91,6 +90,4 @@ TEST(Recommender, BeatsPopularityAndLeavesOtherRowsAlone) {
     EXPECT_EQ(gradient->type(), VarType::kSelectedRows) << table;
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::recommender_test

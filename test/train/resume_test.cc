@@ -14,8 +14,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::resume_test {
 
 namespace fs = std::filesystem;
 
@@ -253,6 +252,4 @@ TEST(Resume, LogsOfAnySizeGoOn) {
   EXPECT_EQ(Train(job, Resume()).result.steps, 3);
   EXPECT_GT(fs::file_size(log), uint64_t{5} << 30);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::resume_test

@@ -5,8 +5,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::row_error_test {
 
 // A line "x,id,label" each; in line 5 is what the test puts there.
 class RowError : public ::testing::Test {
@@ -107,6 +106,4 @@ TEST_F(RowError, OneOfSeveralColumns) {
                  "one of these: t.csv:5, column 'id', holds 5; t.csv:5, column 'label', "
                  "holds 5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::row_error_test

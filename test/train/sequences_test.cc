@@ -8,8 +8,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequences_test {
 
 // The same sequences with their LoD and padded: the sum of each, times a weight.
 constexpr const char* kWithLod = R"(
@@ -72,6 +71,4 @@ TEST(JobsOnSequences, LodAndPadded) {
   ExpectContains(ErrorOf([&] { RunJob(job); }),
                  "model input 'x' has room for sequences of length 2, one has 3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequences_test

@@ -18,8 +18,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::snapshot_test {
 
 namespace fs = std::filesystem;
 
@@ -379,6 +378,4 @@ TEST(JsonReader, ObjectsOfManyKeys) {
   EXPECT_EQ(ErrorOf([] { JsonReader("{\"a\":1e999}", "j"); }), "j: a number in it is out of range");
   EXPECT_EQ(ErrorOf([] { JsonReader("[1,]", "j"); }), "j: no JSON from byte 4 on");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::snapshot_test

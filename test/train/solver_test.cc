@@ -12,8 +12,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::solver_test {
 
 struct Log {
   std::vector<EvalReport> evals;
@@ -409,6 +408,4 @@ layer { mean { input: "e" output: "loss" } }
   EXPECT_FLOAT_EQ(result.loss, 1e12);
   EXPECT_TRUE(std::isinf(result.scope.Get("fc_0.w_0").Item<float>()));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::solver_test

@@ -14,8 +14,7 @@
 
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::text_test {
 
 // Words whose letters depend on letters further back.
 std::string SampleText(size_t characters) {
@@ -89,8 +88,6 @@ TrainOptions Resume() {
   options.resume = true;
   return options;
 }
-
-}  // namespace
 
 TEST(VocabularyTest, CharactersInOrder) {
   const Vocabulary v = Vocabulary::Of("b\xC3\xA9 a\xF0\x9F\x98\x80\nba", "t");
@@ -443,4 +440,4 @@ TEST_F(Text, CarryErrors) {
                  "job: states can only be carried through a text: the batches of ");
 }
 
-}  // namespace coracle
+}  // namespace coracle::text_test

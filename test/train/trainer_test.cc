@@ -12,8 +12,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::trainer_test {
 
 struct Recorded {
   std::vector<double> losses;
@@ -589,6 +588,4 @@ TEST(Run, BarsAreCutBetweenCharacters) {
     EXPECT_EQ(at, text.size()) << "width " << width;
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::trainer_test

@@ -15,8 +15,7 @@
 #include "../test_data.h"
 #include "train_test_util.h"
 
-namespace coracle {
-namespace {
+namespace coracle::transformer_test {
 
 std::string Example(const std::string& name) {
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
@@ -209,6 +208,4 @@ TEST(TransformerExample, LearnsShakespeareAndWrites) {
   options.length = 30;
   EXPECT_EQ(GenerateText(dir / "run", options).size(), 30u);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::transformer_test

@@ -9,8 +9,7 @@
 
 #include "small_job.h"
 
-namespace coracle {
-namespace {
+namespace coracle::validate_test {
 
 // The error of a job that must not come to its first step.
 std::string Refused(const JobConfig& job, const TrainOptions& options = {}) {
@@ -284,6 +283,4 @@ TEST(Validate, AnyNumberOfSnapshotsIsCounted) {
   job.snapshot_interval = 1;
   EXPECT_EQ(CheckDiskSpace(job, 1, 10, INT64_MAX), "");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::validate_test

@@ -7,7 +7,7 @@
 #include <regex>
 #include <sstream>
 
-namespace {
+namespace docs_paths_test {
 
 namespace fs = std::filesystem;
 
@@ -53,4 +53,4 @@ TEST(DocsPaths, NameFilesThatExist) {
   EXPECT_GT(mentions, 60);
 }
 
-}  // namespace
+}  // namespace docs_paths_test

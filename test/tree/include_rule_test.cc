@@ -8,7 +8,7 @@
 #include <regex>
 #include <set>
 
-namespace {
+namespace include_rule_test {
 
 namespace fs = std::filesystem;
 
@@ -215,4 +215,4 @@ TEST(IncludeRule, NamesOfTypesInHeadersAreUnique) {
   EXPECT_GT(defined.size(), 300u);
 }
 
-}  // namespace
+}  // namespace include_rule_test

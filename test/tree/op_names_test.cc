@@ -11,8 +11,7 @@
 #include <regex>
 #include <set>
 
-namespace coracle {
-namespace {
+namespace coracle::op_names_test {
 
 namespace fs = std::filesystem;
 
@@ -98,6 +97,4 @@ TEST(OpNames, InfrastructureAsksTraits) {
   }
   EXPECT_GT(files, 150);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::op_names_test

@@ -37,7 +37,7 @@ double Max(double a, double b) { return a < b ? b : a; }
 double Exp(double x) { return x; }
 double Floor(double x) { return x; }
 
-namespace {
+namespace public_names_test {
 
 template <class... T>
 constexpr size_t Count() {
@@ -114,4 +114,4 @@ TEST(PublicNames, FunctionsOfEveryPart) {
   EXPECT_EQ(Halving().At(1), 0.5);
 }
 
-}  // namespace
+}  // namespace public_names_test

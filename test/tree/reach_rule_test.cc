@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace reach_rule_test {
 
 namespace fs = std::filesystem;
 
@@ -80,4 +80,4 @@ TEST(ReachRule, OnlyInPlacesThatCheck) {
   EXPECT_GT(files, 300) << "is CORACLE_SOURCE_DIR right?";
 }
 
-}  // namespace
+}  // namespace reach_rule_test

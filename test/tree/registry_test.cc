@@ -9,8 +9,7 @@
 #include <iterator>
 #include <map>
 
-namespace coracle {
-namespace {
+namespace coracle::registry_test {
 
 namespace fs = std::filesystem;
 
@@ -83,6 +82,4 @@ TEST(Registry, DeclarationsAreComplete) {
   ops.Add(OpDef("a").Doc("text").NoGradient("none"));
   fails(OpDef("a").Doc("text").NoGradient("none"), "already registered");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::registry_test

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace size_products_test {
 
 namespace fs = std::filesystem;
 
@@ -69,4 +69,4 @@ TEST(SizeProducts, TheTestSeesThem) {
   EXPECT_EQ(WrongProduct("s = ctx.Scratch(DType::kFloat32, {CheckedMul(a, b)});"), "");
 }
 
-}  // namespace
+}  // namespace size_products_test

@@ -13,7 +13,7 @@
 #include <set>
 #include <string>
 
-namespace {
+namespace unused_names_test {
 
 namespace fs = std::filesystem;
 
@@ -131,4 +131,4 @@ TEST(UnusedNames, EveryFunctionOfAHeaderIsCalled) {
   }
 }
 
-}  // namespace
+}  // namespace unused_names_test

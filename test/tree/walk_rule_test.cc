@@ -10,7 +10,7 @@
 #include <regex>
 #include <sstream>
 
-namespace {
+namespace walk_rule_test {
 
 namespace fs = std::filesystem;
 
@@ -115,4 +115,4 @@ TEST(WalkRule, NoSearchForBlocksAmongAttrs) {
   });
 }
 
-}  // namespace
+}  // namespace walk_rule_test

@@ -7,8 +7,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::activation_test {
 
 const double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::nan("");
@@ -82,8 +81,6 @@ std::vector<Row> Rows() {
       {"thresholded_relu", [](double x) { return x > 1 ? x : 0; }, -3, 3, 1.05, false},
   };
 }
-
-}  // namespace
 
 TEST(Activation, Values) {
   for (const Row& row : Rows()) {
@@ -377,4 +374,4 @@ TEST(Activation, PowConstraints) {
   second().IntInput("DDX", {2}, {1, 2}).ExpectError("pow_grad_grad.C4");
 }
 
-}  // namespace coracle
+}  // namespace coracle::activation_test

@@ -5,16 +5,13 @@
 #include "../../op_test.h"
 #include "../gradient_of.h"
 
-namespace coracle {
-namespace {
+namespace coracle::maxout_test {
 
 OpTest Groups(int32_t groups, int32_t axis = 1) {
   OpTest test("maxout");
   test.Attr("groups", groups).Attr("axis", axis);
   return test;
 }
-
-}  // namespace
 
 TEST(Maxout, Values) {
   const std::vector<double> x = {1, -2, 3, 4, 0, -1, 5, -6};
@@ -104,4 +101,4 @@ TEST(Maxout, Constraints) {
       .ExpectError("maxout_grad.C4");
 }
 
-}  // namespace coracle
+}  // namespace coracle::maxout_test

@@ -3,16 +3,13 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::prelu_test {
 
 OpTest InMode(const std::string& mode) {
   OpTest test("prelu");
   test.Attr("mode", mode);
   return test;
 }
-
-}  // namespace
 
 TEST(Prelu, Values) {
   const std::vector<double> x = {-1, 2, -3, 4, -5, 0, 7, -8};
@@ -135,4 +132,4 @@ TEST(Prelu, Constraints) {
       .ExpectError("prelu_grad.C4");
 }
 
-}  // namespace coracle
+}  // namespace coracle::prelu_test

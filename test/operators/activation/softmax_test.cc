@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::softmax_test {
 
 const double kInf = std::numeric_limits<double>::infinity();
 
@@ -121,6 +120,4 @@ TEST(LogSoftmaxGrad, C1_GradientOfAnotherShape) {
       .RandomInput("Out@GRAD", {6})
       .ExpectError("log_softmax_grad.C1");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::softmax_test

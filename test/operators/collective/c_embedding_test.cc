@@ -3,8 +3,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::c_embedding_test {
 
 TEST(CEmbedding, RowsOfThisProcess) {
   OpTest("c_embedding")
@@ -71,6 +70,4 @@ TEST(CEmbedding, Constraints) {
       .Input("Out@GRAD", {2, 1}, {0, 0})
       .ExpectError("c_embedding_grad.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::c_embedding_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::c_softmax_with_cross_entropy_test {
 
 TEST(CSoftmaxWithCrossEntropy, Values) {
   OpTest("c_softmax_with_cross_entropy")
@@ -56,6 +55,4 @@ TEST(CSoftmaxWithCrossEntropy, GradientOp) {
   test({2, 1}).Expect("Logits@GRAD", {2, 2}, {0.5, -0.5, -1, 1});
   test({2, 2}).ExpectError("c_softmax_with_cross_entropy_grad.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::c_softmax_with_cross_entropy_test

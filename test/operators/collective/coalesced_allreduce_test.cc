@@ -4,8 +4,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::coalesced_allreduce_test {
 
 constexpr const char* kType = "c_coalesced_allreduce_sum";
 
@@ -31,6 +30,4 @@ TEST(CoalescedAllreduce, C2_OneDType) {
       .Outputs("Out", 2)
       .ExpectError(std::string(kType) + ".C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::coalesced_allreduce_test

@@ -6,8 +6,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::collective_test {
 
 struct Row {
   const char* type;
@@ -120,6 +119,4 @@ TEST(Collective, C1_RanksThatDoNotFit) {
       OpTest(type).Attr("nranks", 2).Input("X", {3}, {1, 2, 3}).ExpectError(type + ".C1");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::collective_test

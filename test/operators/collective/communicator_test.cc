@@ -4,8 +4,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::communicator_test {
 
 TEST(Communicator, WaitingPassesValuesOn) {
   for (const char* type :
@@ -50,6 +49,4 @@ TEST(Communicator, SettingUpDoesNothing) {
     EXPECT_TRUE(BitEqual(got.at(0), x)) << type;
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::communicator_test

@@ -2,7 +2,7 @@
 
 #include <coracle/test/op_test.h>
 
-namespace coracle {
+namespace coracle::flat_shard_test {
 
 TEST(FlatShard, OfOneRankIsAll) {
   OpTest("c_flat_shard")
@@ -35,4 +35,4 @@ TEST(FlatShard, Refused) {
       .ExpectError("c_flat_allgather.C1");
 }
 
-}  // namespace coracle
+}  // namespace coracle::flat_shard_test

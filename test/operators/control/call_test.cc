@@ -6,8 +6,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::call_test {
 
 using Names = std::vector<std::string>;
 
@@ -64,6 +63,4 @@ TEST_F(CallTest, C6_TypesOfArguments) {
   program.Root().FindVar("x")->SetShape({3});
   ExpectConstraint(Message({"x"}, {"p"}, {"y"}, {"r"}), "call.C6");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::call_test

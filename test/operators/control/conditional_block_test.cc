@@ -3,8 +3,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::conditional_block_test {
 
 // y = x, and then x * w if p.
 struct Branch2 {
@@ -91,6 +90,4 @@ TEST(ConditionalBlockGrad, Constraints) {
   ExpectRefused("conditional_block_grad", {{"Scope", scopes}, {"Out@GRAD", x}},
                 attrs({"g"}, {"h", "h"}, -1), "conditional_block_grad.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::conditional_block_test

@@ -3,8 +3,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::lod_rank_table_test {
 
 const VarMeta kRows{VarType::kLoDTensor, DType::kFloat32, {6, 2}, 0};
 const VarMeta kScalar{VarType::kLoDTensor, DType::kFloat32, {}, 0};
@@ -220,6 +219,4 @@ TEST(LodRankTable, Gradients) {
       {"x", "h"},
       {{"x", Sequences(DType::kFloat64)}, {"h", Tensor::Of<double>({4, 1}, {0.5, -1, 2, 3})}});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::lod_rank_table_test

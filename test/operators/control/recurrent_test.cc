@@ -6,8 +6,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::recurrent_test {
 
 // h' = h w + x; outputs h' and h'^2.
 struct Rnn {
@@ -172,6 +171,4 @@ TEST(RnnMemoryHelper, Copies) {
       .Expect("Out", {2}, {1, 2})
       .CheckGradient({"X"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::recurrent_test

@@ -3,8 +3,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::select_test {
 
 OpTest Select(int64_t mask) {
   OpTest test("select_input");
@@ -79,6 +78,4 @@ TEST(SelectOutput, Values) {
       .Input("Mask", {1}, {1})
       .ExpectError("select_output.C1");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::select_test

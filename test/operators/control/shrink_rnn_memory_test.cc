@@ -9,8 +9,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::shrink_rnn_memory_test {
 
 const VarMeta kRows{VarType::kLoDTensor, DType::kFloat32, {6, 2}, 0};
 const VarMeta kScalar{VarType::kLoDTensor, DType::kFloat32, {}, 0};
@@ -338,6 +337,4 @@ TEST(DynamicRnn, OverSentencesOfParagraphs) {
   CheckProgramGradient({"lod_tensor_to_array", "array_to_lod_tensor"}, main, loss.name(),
                        {"x", "h0"}, env);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::shrink_rnn_memory_test

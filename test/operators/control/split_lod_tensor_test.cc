@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::split_lod_tensor_test {
 
 Tensor Mask(const std::vector<bool>& values) {
   Tensor mask(DType::kBool, {static_cast<int64_t>(values.size()), 1});
@@ -139,6 +138,4 @@ TEST(MergeLodTensor, Constraints) {
     with({2, 1}, Mask({true, true}), {1, 1}, {1, 1}).ExpectError(type + ".C5");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::split_lod_tensor_test

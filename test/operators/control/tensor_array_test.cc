@@ -3,8 +3,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::tensor_array_test {
 
 const VarMeta kFloat{VarType::kLoDTensor, DType::kFloat32, {2}, 0};
 const VarMeta kIndex{VarType::kLoDTensor, DType::kInt64, {1}, 0};
@@ -124,6 +123,4 @@ TEST(TensorArray, Gradients) {
       {"write_to_array", "read_from_array", "unset_in_array"}, main, loss.name(), {"a", "b"},
       {{"a", Tensor::Of<double>({2}, {0.5, -1.5})}, {"b", Tensor::Of<double>({2}, {0.75, 2})}});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::tensor_array_test

@@ -3,8 +3,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::tensor_array_to_tensor_test {
 
 const VarMeta kRows{VarType::kLoDTensor, DType::kFloat32, {2, 2}, 0};
 
@@ -96,6 +95,4 @@ TEST(TensorArrayToTensor, Gradient) {
     }
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::tensor_array_to_tensor_test

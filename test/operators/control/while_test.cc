@@ -7,8 +7,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::while_test {
 
 struct Loop {
   ProgramDesc main, startup;
@@ -95,6 +94,4 @@ TEST(WhileGrad, Constraints) {
   ExpectRefused("while_grad", {{"StepScopes", scopes}, {"Out@GRAD", x}},
                 attrs({"g"}, {"h", "h"}, -1), "while_grad.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::while_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::affine_grid_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -10,8 +9,6 @@ OpTest Grid(bool align, const Ints& shape) {
   test.Attr("align_corners", align).Attr("output_shape", shape);
   return test;
 }
-
-}  // namespace
 
 TEST(AffineGrid, Values) {
   // The identity; then x' = 2 x + 10 y + 100, y' = 3.
@@ -49,4 +46,4 @@ TEST(AffineGrid, Constraints) {
       .ExpectError("affine_grid_grad.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::affine_grid_test

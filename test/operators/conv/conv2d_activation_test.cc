@@ -4,7 +4,7 @@
 
 #include "conv_case.h"
 
-namespace coracle {
+namespace coracle::conv2d_activation_test {
 
 // Two filters of one element on an image of 1 x 4: x and -2 x + 1.
 TEST(Conv2d, Activations) {
@@ -225,4 +225,4 @@ TEST(Conv2d, GradientsOfActivations) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::conv2d_activation_test

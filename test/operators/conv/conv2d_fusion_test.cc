@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::conv2d_fusion_test {
 
 // Two filters of one element on an image of 1 x 4: x and -2 x + 1, plus what is added.
 OpTest Fusion(const std::string& activation) {
@@ -63,6 +62,4 @@ TEST(Conv2dFusion, Constraints) {
       .Outputs("Outputs", 2)
       .ExpectError("conv2d_fusion.C11");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::conv2d_fusion_test

@@ -5,7 +5,7 @@
 
 #include "conv_case.h"
 
-namespace coracle {
+namespace coracle::conv2d_test {
 
 TEST(Conv2d, Values) {
   OpTest("conv2d")
@@ -439,4 +439,4 @@ TEST(Conv3d, Constraints) {
       .ExpectError("conv3d_grad.C11");
 }
 
-}  // namespace coracle
+}  // namespace coracle::conv2d_test

@@ -2,12 +2,9 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::conv2d_transpose_test {
 
 using Ints = std::vector<int32_t>;
-
-}  // namespace
 
 TEST(Conv2dTranspose, Values) {
   // Each element of Input times the filter, windows two apart.
@@ -229,4 +226,4 @@ TEST(Conv3dTranspose, Constraints) {
   op().Input("Bias", {2}, {1, 2}).ExpectError(type + ".C9");
 }
 
-}  // namespace coracle
+}  // namespace coracle::conv2d_transpose_test

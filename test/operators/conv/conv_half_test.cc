@@ -11,8 +11,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::conv_half_test {
 
 struct Size {
   Shape input;  // NCHW
@@ -175,6 +174,4 @@ TEST_P(ConvHalf, FrozenFilters) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Products, ConvHalf, ::testing::Bool());
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::conv_half_test

@@ -12,8 +12,7 @@
 
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::conv_implicit_test {
 
 // Sums over windows: all heights of tiles, panels that are not full, several blocks of rows and
 // several units.
@@ -204,6 +203,4 @@ TEST(ConvImplicit, FrozenFc) {
     }
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::conv_implicit_test

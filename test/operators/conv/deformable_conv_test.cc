@@ -3,14 +3,11 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::deformable_conv_test {
 
 using Ints = std::vector<int32_t>;
 
 const std::vector<double> kImage = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-
-}  // namespace
 
 TEST(DeformableConv, WithoutOffsetsAConvolution) {
   for (const std::string type : {"deformable_conv", "deformable_conv_v1"}) {
@@ -158,4 +155,4 @@ TEST(DeformableConv, Constraints) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::deformable_conv_test

@@ -6,8 +6,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fused_images_test {
 
 using Names = std::vector<std::string>;
 
@@ -245,6 +244,4 @@ TEST_F(FusedImagesErrors, C9_Images) {
   ExpectConstraint(Message({"x"}, {"a"}, {"y"}, {"c"}, {}, {1}), "fused_images.C9");
   ExpectConstraint(Message({"x"}, {"a"}, {"w"}, {"c"}, {}, {-1}), "fused_images.C9");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fused_images_test

@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::grid_sampler_test {
 
 OpTest Sample(const std::string& padding, bool align = true, const std::string& mode = "bilinear") {
   OpTest test("grid_sampler");
@@ -22,8 +21,6 @@ OpTest Row(const std::string& padding, const std::vector<double>& x,
   test.Input("Grid", {1, 1, static_cast<int64_t>(x.size()), 2}, grid);
   return test;
 }
-
-}  // namespace
 
 TEST(GridSampler, Values) {
   const std::vector<double> places = {0, 0.5, 1.75, 2, -0.5, 2.5, -3};
@@ -145,4 +142,4 @@ TEST(GridSampler, Constraints) {
       .ExpectError("grid_sampler_grad.C4");
 }
 
-}  // namespace coracle
+}  // namespace coracle::grid_sampler_test

@@ -13,8 +13,7 @@
 #include "../../error_of.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::interp_test {
 
 OpTest Interp(bool align = false) {
   OpTest test("nearest_interp_v2");
@@ -23,8 +22,6 @@ OpTest Interp(bool align = false) {
 }
 
 const std::vector<double> kImage = {1, 2, 3, 4};
-
-}  // namespace
 
 TEST(NearestInterp, Values) {
   const std::vector<double> doubled = {1, 1, 2, 2, 1, 1, 2, 2, 3, 3, 4, 4, 3, 3, 4, 4};
@@ -126,8 +123,6 @@ TEST(NearestInterp, Constraints) {
   }
 }
 
-namespace {
-
 OpTest Resize(const std::string& type, bool align, int32_t mode, const std::vector<int32_t>& size) {
   OpTest test(type);
   test.Attr("align_corners", align).Attr("align_mode", mode);
@@ -135,8 +130,6 @@ OpTest Resize(const std::string& type, bool align, int32_t mode, const std::vect
   for (size_t i = 0; i < size.size(); ++i) test.Attr(attrs[3 - size.size() + i], size[i]);
   return test;
 }
-
-}  // namespace
 
 TEST(Interp, Linear) {
   for (const std::string version : {"", "_v2"}) {
@@ -473,4 +466,4 @@ TEST(Interp, ConstraintsOfAll) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::interp_test

@@ -3,8 +3,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::max_pool_with_index_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -30,8 +29,6 @@ OpTest Unpool(const std::vector<int64_t>& indices) {
   test.Input("X", {1, 2, 1, 2}, {5, 6, 7, 8}).IntInput("Indices", {1, 2, 1, 2}, indices);
   return test;
 }
-
-}  // namespace
 
 TEST(MaxPoolWithIndex, Images) {
   // Of equal elements the first; padding is no element.
@@ -135,4 +132,4 @@ TEST(Unpool, Constraints) {
   op({1, 1, 1, 1}).RandomInput("Indices", {1, 1, 1, 1}).ExpectError("unpool.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::max_pool_with_index_test

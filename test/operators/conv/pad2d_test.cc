@@ -1,15 +1,12 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::pad2d_test {
 
 OpTest Pad(std::vector<int32_t> pads, const std::string& mode) {
   OpTest test("pad2d");
   test.Attr("paddings", std::move(pads)).Attr("mode", mode);
   return test;
 }
-
-}  // namespace
 
 TEST(Pad2d, Values) {
   Pad({1, 0, 0, 2}, "constant")
@@ -68,4 +65,4 @@ TEST(Pad2d, Constraints) {
       .ExpectError("pad2d_grad.C5");
 }
 
-}  // namespace coracle
+}  // namespace coracle::pad2d_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::pad3d_test {
 
 OpTest Pad(std::vector<int32_t> pads, const std::string& mode) {
   OpTest test("pad3d");
@@ -71,6 +70,4 @@ TEST(Pad3d, Constraints) {
       .Input("Out@GRAD", {1, 1, 1, 1, 2}, {1, 1})
       .ExpectError("pad3d_grad.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::pad3d_test

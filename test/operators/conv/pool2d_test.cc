@@ -4,8 +4,7 @@
 #include "../../op_test.h"
 #include "../inferred_shape.h"
 
-namespace coracle {
-namespace {
+namespace coracle::pool2d_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -22,8 +21,6 @@ std::vector<double> Distinct(int64_t n, uint32_t seed) {
   std::shuffle(values.begin(), values.end(), std::mt19937(seed));
   return values;
 }
-
-}  // namespace
 
 TEST(Pool2d, Max) {
   Pool("max", {2, 2})
@@ -255,15 +252,12 @@ TEST(Pool2d, C6_WindowFits) {
       .ExpectError("pool2d.C6");
 }
 
-namespace {
 OpTest Grad(const Shape& out, const Shape& dout) {
   OpTest test("pool2d_grad");
   test.Attr("pooling_type", "max").Attr("ksize", Ints{2, 2});
   test.RandomInput("X", {1, 1, 3, 3}).RandomInput("Out", out).RandomInput("Out@GRAD", dout);
   return test;
 }
-}  // namespace
-
 TEST(Pool2d, C7_OutShape) {
   Grad({1, 1, 3, 3}, {1, 1, 2, 2}).ExpectError("pool2d_grad.C7");
   Grad({1, 1, 2, 2}, {1, 1, 2, 3}).ExpectError("pool2d_grad.C7");
@@ -294,15 +288,11 @@ TEST(Pool2d, C8_DTypes) {
       .ExpectError("pool2d_grad.C8");
 }
 
-namespace {
-
 OpTest Pool3d(const std::string& type, const Ints& ksize) {
   OpTest test("pool3d");
   test.Attr("pooling_type", type).Attr("ksize", ksize);
   return test;
 }
-
-}  // namespace
 
 TEST(Pool3d, Values) {
   const std::vector<double> x = {1, 8, -3, 4, 5, 0, 7, -2};
@@ -438,4 +428,4 @@ TEST(Pool3d, Constraints) {
       .ExpectError("pool3d_grad_grad.C8");
 }
 
-}  // namespace coracle
+}  // namespace coracle::pool2d_test

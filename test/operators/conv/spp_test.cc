@@ -4,16 +4,13 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::spp_test {
 
 OpTest Spp(int32_t height, const char* type) {
   OpTest test("spp");
   test.Attr("pyramid_height", height).Attr("pooling_type", std::string(type));
   return test;
 }
-
-}  // namespace
 
 TEST(Spp, Values) {
   // Level 1 of three columns: bins of two, one place of padding before: {1}, {2, 3}.
@@ -59,4 +56,4 @@ TEST(Spp, Constraints) {
   Spp(2000000000, "max").RandomInput("X", {1, 1, 2, 2}).ExpectError("spp.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::spp_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::temporal_shift_test {
 
 // Two sequences of two frames with four channels: one shifts forwards, one backwards.
 OpTest Shift(const std::string& format, std::vector<double> x) {
@@ -52,6 +51,4 @@ TEST(TemporalShift, Constraints) {
         .ExpectError("temporal_shift.C3");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::temporal_shift_test

@@ -1,8 +1,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::tree_conv_test {
 
 using Ints = std::vector<int64_t>;
 
@@ -160,6 +159,4 @@ TEST(TreeConv, Constraints) {
       .RandomInput("Out@GRAD", {1, 1, 1})
       .ExpectError("tree_conv_grad.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::tree_conv_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::unfold_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -12,8 +11,6 @@ OpTest Unfold(const Ints& kernel, const Ints& strides, const Ints& paddings,
   test.Attr("paddings", paddings).Attr("dilations", dilations);
   return test;
 }
-
-}  // namespace
 
 TEST(Unfold, Values) {
   Unfold({2, 2}, {1, 1}, {0, 0, 0, 0})
@@ -67,4 +64,4 @@ TEST(Unfold, Constraints) {
       .ExpectError("unfold_grad.C4");
 }
 
-}  // namespace coracle
+}  // namespace coracle::unfold_test

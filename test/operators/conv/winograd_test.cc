@@ -8,8 +8,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::winograd_test {
 
 using winograd::Convolution;
 using winograd::Epilogue;
@@ -193,8 +192,6 @@ const Case kClasses[] = {{1, 56, 56, 64, 64}, {1, 28, 28, 128, 128}, {1, 14, 14,
                          {2, 16, 16, 32, 32}, {2, 8, 8, 64, 64},     {1, 40, 40, 96, 24},
                          {8, 4, 4, 512, 512}};
 
-}  // namespace
-
 // The errors that the documentation of conv2d states.
 TEST(Winograd, Error) {
   for (const Case& c : kClasses) {
@@ -336,4 +333,4 @@ TEST(Winograd, FusedActivation) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::winograd_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::bipartite_match_test {
 
 using Doubles = std::vector<double>;
 
@@ -142,6 +141,4 @@ TEST(MineHardExamples, Constraints) {
       .ExpectError("mine_hard_examples.C3");
   Mine({1, 1}, {1}, {0}, {1}).Attr("neg_pos_ratio", 0.f).ExpectError("mine_hard_examples.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::bipartite_match_test

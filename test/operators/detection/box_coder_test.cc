@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::box_coder_test {
 
 using Floats = std::vector<float>;
 
@@ -167,6 +166,4 @@ TEST(BoxDecoderAndAssign, Constraints) {
       .ExpectError("box_decoder_and_assign.C3");
   with({1, 4}, {1, 4}).RandomInput("BoxScore", {1, 2}).ExpectError("box_decoder_and_assign.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::box_coder_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::deformable_psroi_pooling_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -95,6 +94,4 @@ TEST(DeformablePsroiPooling, Constraints) {
       .RandomInput("Output@GRAD", {1, 1, 1, 2})
       .ExpectError("deformable_psroi_pooling_grad.C7");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::deformable_psroi_pooling_test

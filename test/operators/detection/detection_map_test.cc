@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::detection_map_test {
 
 using Doubles = std::vector<double>;
 
@@ -107,6 +106,4 @@ TEST(DetectionMap, Constraints) {
         .ExpectError(op + ".C7");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::detection_map_test

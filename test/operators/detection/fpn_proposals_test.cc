@@ -4,8 +4,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fpn_proposals_test {
 
 using Doubles = std::vector<double>;
 
@@ -164,6 +163,4 @@ TEST(CollectFpnProposals, Constraints) {
       .RandomInput("MultiLevelScores", {1})
       .ExpectError("collect_fpn_proposals.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fpn_proposals_test

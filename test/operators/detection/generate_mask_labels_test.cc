@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::generate_mask_labels_test {
 
 using Doubles = std::vector<double>;
 
@@ -114,6 +113,4 @@ TEST(GenerateMaskLabels, Constraints) {
   for (const double far : {1e9, -1e300, std::nan("")})
     One(4, {0, 0, far, 0, 0, 4}, {0, 0, 4, 4}).ExpectError(op + ".C7");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::generate_mask_labels_test

@@ -6,8 +6,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::generate_proposal_labels_test {
 
 using Doubles = std::vector<double>;
 using Floats = std::vector<float>;
@@ -147,6 +146,4 @@ TEST(GenerateProposalLabels, Constraints) {
   with({1, 4}, 1, 0, {1, 3}).Attr("class_nums", 1).ExpectError(op + ".C7");
   with({1, 4}, 1, 3, {1, 3}).ExpectError(op + ".C7");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::generate_proposal_labels_test

@@ -6,8 +6,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::generate_proposals_test {
 
 using Doubles = std::vector<double>;
 
@@ -164,6 +163,4 @@ TEST(GenerateProposals, Constraints) {
         .ExpectError(type + ".C4");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::generate_proposals_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::iou_similarity_test {
 
 TEST(IouSimilarity, Values) {
   OpTest("iou_similarity")
@@ -105,6 +104,4 @@ TEST(PolygonBoxTransform, Values) {
       .RandomInput("Input", {1, 3, 2, 2})
       .ExpectError("polygon_box_transform.C1");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::iou_similarity_test

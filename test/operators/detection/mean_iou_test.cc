@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::mean_iou_test {
 
 OpTest Iou(const std::vector<int64_t>& predictions, const std::vector<int64_t>& labels,
            DType dtype = DType::kInt32) {
@@ -39,6 +38,4 @@ TEST(MeanIou, Constraints) {
   Iou({4}, {0}).ExpectError("mean_iou.C4");
   Iou({0}, {-1}).ExpectError("mean_iou.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::mean_iou_test

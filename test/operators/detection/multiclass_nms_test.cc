@@ -6,8 +6,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::multiclass_nms_test {
 
 using Doubles = std::vector<double>;
 
@@ -400,6 +399,4 @@ TEST(LocalityAwareNms, Values) {
       .Expect("Out", {1, 1}, {-1})
       .ExpectLod("Out", {{0, 1}});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::multiclass_nms_test

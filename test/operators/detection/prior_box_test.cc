@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::prior_box_test {
 
 using Floats = std::vector<float>;
 using Ints = std::vector<int32_t>;
@@ -172,6 +171,4 @@ TEST(AnchorGenerator, Constraints) {
   Anchors({-1}, {16, 16}).RandomInput("Input", {1, 1, 1, 1}).ExpectError("anchor_generator.C4");
   Anchors({32}, {16}).RandomInput("Input", {1, 1, 1, 1}).ExpectError("anchor_generator.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::prior_box_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::prroi_pool_test {
 
 OpTest Pool(int32_t height, int32_t width) {
   return std::move(OpTest("prroi_pool").Attr("pooled_height", height).Attr("pooled_width", width));
@@ -54,6 +53,4 @@ TEST(PrroiPool, Constraints) {
       .RandomInput("Out@GRAD", {1, 1, 1, 2})
       .ExpectError("prroi_pool_grad.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::prroi_pool_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::psroi_pool_test {
 
 OpTest Pool(int32_t channels, int32_t height, int32_t width) {
   return std::move(OpTest("psroi_pool")
@@ -53,6 +52,4 @@ TEST(PsroiPool, Constraints) {
       .RandomInput("Out@GRAD", {1, 1, 1, 2})
       .ExpectError("psroi_pool_grad.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::psroi_pool_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::retinanet_detection_output_test {
 
 OpTest Output(int32_t top, int32_t keep, float threshold) {
   return std::move(OpTest("retinanet_detection_output")
@@ -66,6 +65,4 @@ TEST(RetinanetDetectionOutput, Constraints) {
   with({1, 1, 4}, {1, 2}).ExpectError(op + ".C3");
   with({1, 2, 4}, {1, 3}).ExpectError(op + ".C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::retinanet_detection_output_test

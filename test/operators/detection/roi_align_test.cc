@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::roi_align_test {
 
 using Doubles = std::vector<double>;
 
@@ -85,6 +84,4 @@ TEST(RoiAlign, Constraints) {
       .RandomInput("Out@GRAD", {1, 1, 1, 2})
       .ExpectError("roi_align_grad.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::roi_align_test

@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::roi_perspective_transform_test {
 
 using Doubles = std::vector<double>;
 
@@ -153,6 +152,4 @@ TEST(RoiPerspectiveTransform, Constraints) {
     gradient({1, 1, 1, 1}, index, {1, 4}).ExpectError(op + "_grad.C6");
   gradient({1, 1, 1, 1}, 0, {1, 3}).ExpectError(op + "_grad.C7");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::roi_perspective_transform_test

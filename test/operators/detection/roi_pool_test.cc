@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::roi_pool_test {
 
 using Doubles = std::vector<double>;
 
@@ -59,6 +58,4 @@ TEST(RoiPool, Constraints) {
   Grad(DType::kInt64, 4).ExpectError("roi_pool_grad.C5");
   Grad(DType::kInt64, -2).ExpectError("roi_pool_grad.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::roi_pool_test

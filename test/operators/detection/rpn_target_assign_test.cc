@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::rpn_target_assign_test {
 
 using Doubles = std::vector<double>;
 
@@ -154,6 +153,4 @@ TEST(RpnTargetAssign, Constraints) {
     with({1, 4}, 1, {2, 3}).RandomInput("GtBoxes", {1, 4}).ExpectError(type + ".C4");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::rpn_target_assign_test

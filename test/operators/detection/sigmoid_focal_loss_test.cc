@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sigmoid_focal_loss_test {
 
 OpTest Focal(const Shape& x, const std::vector<double>& values, const std::vector<int64_t>& labels,
              int64_t foreground) {
@@ -49,6 +48,4 @@ TEST(SigmoidFocalLoss, Constraints) {
       .RandomInput("Out@GRAD", {1, 3})
       .ExpectError("sigmoid_focal_loss_grad.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sigmoid_focal_loss_test

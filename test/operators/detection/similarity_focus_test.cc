@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::similarity_focus_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -36,6 +35,4 @@ TEST(SimilarityFocus, Constraints) {
   Focus(4, {0}).RandomInput("X", {1, 1, 1, 1}).ExpectError("lie in [1, 3]");
   Focus(1, {}).RandomInput("X", {1, 1, 1, 1}).ExpectError("similarity_focus.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::similarity_focus_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::yolo_box_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -86,6 +85,4 @@ TEST(YoloBox, Constraints) {
   with({1, 2}, {1, 7, 1, 1}, {1, 2}).ExpectError("yolo_box.C2");
   with({1, 2}, {1, 6, 1, 1}, {2}).ExpectError("yolo_box.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::yolo_box_test

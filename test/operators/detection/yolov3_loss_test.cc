@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::yolov3_loss_test {
 
 using Doubles = std::vector<double>;
 using Ints = std::vector<int32_t>;
@@ -109,6 +108,4 @@ TEST(Yolov3Loss, Constraints) {
   grad({2}, 0).ExpectError("yolov3_loss_grad.C8");
   grad({1}, 1).ExpectError("yolov3_loss_grad.C9");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::yolov3_loss_test

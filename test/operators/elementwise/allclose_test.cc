@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::allclose_test {
 
 OpTest Allclose(std::vector<double> x, std::vector<double> y) {
   const Shape shape{static_cast<int64_t>(x.size())};
@@ -82,6 +81,4 @@ TEST(EqualAll, Constraints) {
   OpTest("equal_all").Input("X", {1}, {1}).Input("Y", {1, 1}, {1}).ExpectError("equal_all.C1");
   OpTest("equal_all").Input("X", {1}, {1}).IntInput("Y", {1}, {1}).ExpectError("equal_all.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::allclose_test

@@ -3,7 +3,7 @@
 #include "../../op_test.h"
 #include "../gradient_of.h"
 
-namespace coracle {
+namespace coracle::atan2_test {
 
 TEST(Atan2, Values) {
   const double pi = std::acos(-1);
@@ -54,4 +54,4 @@ TEST(Atan2, Constraints) {
   OpTest("atan2").RandomInput("X1", {1}).IntInput("X2", {1}, {1}).ExpectError("atan2.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::atan2_test

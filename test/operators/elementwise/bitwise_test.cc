@@ -1,15 +1,12 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::bitwise_test {
 
 OpTest Pair(const std::string& type, DType dtype) {
   OpTest test(type);
   test.IntInput("X", {4}, {0, 5, 12, 127}, dtype).IntInput("Y", {4}, {7, 3, 10, 127}, dtype);
   return test;
 }
-
-}  // namespace
 
 TEST(Bitwise, Integers) {
   for (DType dtype : {DType::kUInt8, DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64}) {
@@ -63,4 +60,4 @@ TEST(Bitwise, Constraints) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::bitwise_test

@@ -3,7 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::clip_test {
 
 TEST(Clip, Values) {
   OpTest("clip")
@@ -101,4 +101,4 @@ TEST(Clip, FloatBoundsOfHalves) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::clip_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::compare_test {
 
 struct Row {
   const char* type;
@@ -12,8 +11,6 @@ struct Row {
 const Row kRows[] = {{"less_than", {1, 0, 0, 0}},    {"less_equal", {1, 1, 0, 0}},
                      {"greater_than", {0, 0, 1, 0}}, {"greater_equal", {0, 1, 1, 0}},
                      {"equal", {0, 1, 0, 0}},        {"not_equal", {1, 0, 1, 1}}};
-
-}  // namespace
 
 TEST(Compare, Values) {
   for (const Row& row : kRows) {
@@ -70,4 +67,4 @@ TEST(Compare, Constraints) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::compare_test

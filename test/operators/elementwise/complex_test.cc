@@ -8,8 +8,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::complex_test {
 
 using variable_functions::AddAll;
 
@@ -92,8 +91,6 @@ void CheckGradients(const std::vector<std::string>& types, bool twice,
   CheckProgramGradient(types, g.program, AddAll(squares).name(), g.wrt, g.values);
   for (const std::string& type : types) HigherGradientsAreChecked(type);
 }
-
-}  // namespace
 
 TEST(Complex, MadeOfParts) {
   OpTest("complex")
@@ -492,4 +489,4 @@ TEST(Complex, IntegersMultiply) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::complex_test

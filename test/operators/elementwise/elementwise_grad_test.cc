@@ -4,8 +4,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::elementwise_grad_test {
 
 const char* const kOps[] = {"elementwise_add", "elementwise_sub", "elementwise_mul",
                             "elementwise_div", "elementwise_max", "elementwise_min"};
@@ -18,8 +17,6 @@ const Case kCases[] = {{{2, 3}, {2, 3}, -1},    {{2, 3}, {3}, -1},        {{2, 3
                        {{2, 3, 2, 2}, {3}, 1},  {{1}, {2, 3}, -1},        {{2}, {2, 3}, 0},
                        {{2, 1}, {1, 3}, -1},    {{2, 3}, {3, 1}, 1},      {{}, {2}, -1},
                        {{4, 1, 3}, {5, 1}, -1}, {{2, 3, 2, 2}, {3, 2}, 1}};
-
-}  // namespace
 
 TEST(ElementwiseGrad, FiniteDifferences) {
   for (const Case& c : kCases) {
@@ -168,4 +165,4 @@ TEST(ElementwiseGrad, Constraints) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::elementwise_grad_test

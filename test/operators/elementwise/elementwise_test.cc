@@ -6,8 +6,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::elementwise_test {
 
 const char* const kOps[] = {"elementwise_add", "elementwise_sub", "elementwise_mul",
                             "elementwise_div", "elementwise_max", "elementwise_min"};
@@ -25,8 +24,6 @@ OpTest TwoInts(const std::string& type, const std::vector<int64_t>& x,
   test.IntInput("X", {n}, x, dtype).IntInput("Y", {n}, y, dtype);
   return test;
 }
-
-}  // namespace
 
 TEST(Elementwise, Values) {
   const std::vector<double> x = {1, -2, 3, 8}, y = {4, 5, -2, 2};
@@ -209,4 +206,4 @@ TEST(Elementwise, GradientInAProgramThatNobodyHasVerified) {
   EXPECT_THROW(AppendBackward(Variable::Of(root, "loss"), {.parameter_list = {"y"}}), Error);
 }
 
-}  // namespace coracle
+}  // namespace coracle::elementwise_test

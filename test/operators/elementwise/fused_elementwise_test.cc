@@ -7,8 +7,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fused_elementwise_test {
 
 using Names = std::vector<std::string>;
 
@@ -397,6 +396,4 @@ TEST_F(FusedElementwiseErrors, OfTheOps) {
   EXPECT_NE(Message({"x"}, {"a"}, {"y"}, {"c"}).find("relu: there is no kernel for"),
             std::string::npos);
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fused_elementwise_test

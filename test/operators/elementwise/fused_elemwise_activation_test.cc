@@ -4,8 +4,7 @@
 #include "../../op_test.h"
 #include "../gradient_of.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fused_elemwise_activation_test {
 
 using Names = std::vector<std::string>;
 
@@ -14,8 +13,6 @@ OpTest Fused(const Names& functors, const std::string& type = "fused_elemwise_ac
   test.Attr("functor_list", functors);
   return test;
 }
-
-}  // namespace
 
 TEST(FusedElemwiseActivation, Values) {
   for (const std::string type : {"fused_elemwise_activation", "fused_elemwise_add_activation"}) {
@@ -111,4 +108,4 @@ TEST(FusedElemwiseActivation, Constraints) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::fused_elemwise_activation_test

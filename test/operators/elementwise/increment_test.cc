@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::increment_test {
 
 TEST(Increment, Values) {
   OpTest("increment").Input("X", {1}, {1.5}).Expect("Out", {1}, {2.5}).CheckGradient({"X"});
@@ -17,4 +17,4 @@ TEST(Increment, C1_NotOneElement) {
   OpTest("increment").RandomInput("X", {0}).ExpectError("increment.C1");
 }
 
-}  // namespace coracle
+}  // namespace coracle::increment_test

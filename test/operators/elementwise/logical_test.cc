@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::logical_test {
 
 OpTest Four(const std::string& type) {
   OpTest test(type);
@@ -10,8 +9,6 @@ OpTest Four(const std::string& type) {
     test.TensorInput("Y", Tensor::Of<bool>({4}, {false, true, false, true}));
   return test;
 }
-
-}  // namespace
 
 TEST(Logical, Values) {
   Four("logical_and").Expect("Out", {4}, {0, 0, 0, 1}).ExpectDType("Out", DType::kBool);
@@ -39,4 +36,4 @@ TEST(Logical, Constraints) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::logical_test

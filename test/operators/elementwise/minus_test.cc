@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::minus_test {
 
 TEST(Minus, Values) {
   OpTest("minus")
@@ -22,4 +22,4 @@ TEST(Minus, C2_DTypes) {
   OpTest("minus").RandomInput("X", {1}).IntInput("Y", {1}, {1}).ExpectError("minus.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::minus_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::multiplex_test {
 
 TEST(Multiplex, Values) {
   OpTest("multiplex")
@@ -40,6 +39,4 @@ TEST(Multiplex, Constraints) {
   for (int64_t bad : {-1, 2})
     two().IntInput("Ids", {1, 1}, {bad}, DType::kInt32).ExpectError("outside [0, 2)");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::multiplex_test

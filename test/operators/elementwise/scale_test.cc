@@ -2,7 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::scale_test {
 
 TEST(Scale, Values) {
   OpTest("scale")
@@ -69,4 +69,4 @@ TEST(Scale, C2_ScaleTensorOfAnotherType) {
   OpTest("scale").Input("X", {1}, {0}).IntInput("ScaleTensor", {1}, {0}).ExpectError("scale.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::scale_test

@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::where_test {
 
 TEST(Where, Values) {
   OpTest("where")
@@ -37,4 +37,4 @@ TEST(Where, Constraints) {
       .ExpectError("where.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::where_test

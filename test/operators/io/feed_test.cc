@@ -4,7 +4,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::feed_test {
 
 // feed and fetch leave moving to whoever runs the program: here the interpreter's environment.
 TEST(Feed, InterpreterBindsByName) {
@@ -42,4 +42,4 @@ TEST(Feed, NegativeColumn) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::feed_test

@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::marker_test {
 
 TEST(Marker, AProgramRunsAsWithoutThem) {
   ProgramDesc program;
@@ -23,6 +22,4 @@ TEST(Marker, AProgramRunsAsWithoutThem) {
       executor.Run(program, scope, {{"x", Tensor::Of<float>({2}, {1, 2})}}, {"y"});
   EXPECT_TRUE(BitEqual(got.at(0), Tensor::Of<float>({2}, {2, 4})));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::marker_test

@@ -5,8 +5,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::print_test {
 
 // The log of what `run` does.
 template <class F>
@@ -76,6 +75,4 @@ TEST(Assert, TrueAndFalse) {
   OpTest("assert").Input("Cond", {1}, {1}).ExpectError("assert.C1");
   OpTest("assert").TensorInput("Cond", Tensor::Full<bool>({2}, true)).ExpectError("assert.C1");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::print_test

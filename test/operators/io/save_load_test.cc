@@ -6,8 +6,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::save_load_test {
 
 std::string Bytes(const Tensor& tensor) {
   std::string bytes;
@@ -335,6 +334,4 @@ TEST(LoadCombine, C3_DenseOnly) {
   loading.Var("w").SetType(VarType::kSelectedRows);
   ExpectConstraint(loading.Error(), "load_combine.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::save_load_test

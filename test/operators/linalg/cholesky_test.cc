@@ -4,8 +4,7 @@
 #include "../../op_test.h"
 #include "../stopped.h"
 
-namespace coracle {
-namespace {
+namespace coracle::cholesky_test {
 
 // loss = sum of weights * cholesky(B B^T + 2), a symmetric matrix whatever B is.
 struct Factored {
@@ -43,8 +42,6 @@ OpTest Upper(bool upper) {
   return test;
 }
 
-}  // namespace
-
 TEST(Cholesky, Values) {
   Upper(false).Input("X", {2, 2}, {4, 99, 2, 10}).Expect("Out", {2, 2}, {2, 0, 1, 3});
   Upper(true).Input("X", {2, 2}, {4, 2, 99, 10}).Expect("Out", {2, 2}, {2, 1, 0, 3});
@@ -79,4 +76,4 @@ TEST(Cholesky, Constraints) {
   Upper(false).Input("X", {2, 2}, {1, 2, 2, 1}).ExpectError("cholesky.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::cholesky_test

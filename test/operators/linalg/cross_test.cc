@@ -1,7 +1,7 @@
 #include "../../op_test.h"
 #include "../inferred_shape.h"
 
-namespace coracle {
+namespace coracle::cross_test {
 
 TEST(Cross, Values) {
   OpTest("cross")
@@ -41,4 +41,4 @@ TEST(Cross, Constraints) {
   OpTest("cross").RandomInput("X", {3}).RandomInput("Y", {1, 3}).ExpectError("cross.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::cross_test

@@ -3,8 +3,7 @@
 #include "../../op_test.h"
 #include "../inferred_shape.h"
 
-namespace coracle {
-namespace {
+namespace coracle::diagonal_test {
 
 OpTest Plane(const std::string& type, int32_t offset, int32_t axis1 = 0, int32_t axis2 = 1) {
   OpTest test(type);
@@ -17,8 +16,6 @@ OpTest Embed(int32_t offset, int32_t dim1 = -2, int32_t dim2 = -1) {
 
 const std::vector<double> kSix = {1, 2, 3, 4, 5, 6};
 const std::vector<double> kEight = {1, 2, 3, 4, 5, 6, 7, 8};
-
-}  // namespace
 
 TEST(Diagonal, Values) {
   Plane("diagonal", 0).Input("Input", {2, 3}, kSix).Expect("Out", {2}, {1, 5});
@@ -165,4 +162,4 @@ TEST(Diagonal, Constraints) {
   Embed(0, 1, -1).RandomInput("Input", {2}).ExpectError("diag_embed.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::diagonal_test

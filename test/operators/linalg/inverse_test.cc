@@ -1,7 +1,7 @@
 #include "../../op_test.h"
 #include "../stopped.h"
 
-namespace coracle {
+namespace coracle::inverse_test {
 
 TEST(Inverse, Values) {
   OpTest("inverse")
@@ -34,4 +34,4 @@ TEST(Inverse, Constraints) {
   OpTest("inverse").Input("Input", {2, 2}, {1, 2, 2, 4}).ExpectError("inverse.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::inverse_test

@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::kron_test {
 
 TEST(Kron, Values) {
   OpTest("kron")
@@ -43,4 +43,4 @@ TEST(Kron, Constraints) {
       .ExpectError("kron_grad.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::kron_test

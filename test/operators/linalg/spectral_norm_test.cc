@@ -2,16 +2,13 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::spectral_norm_test {
 
 OpTest Steps(int32_t steps, int32_t dim = 0) {
   OpTest test("spectral_norm");
   test.Attr("power_iters", steps).Attr("dim", dim);
   return test;
 }
-
-}  // namespace
 
 TEST(SpectralNorm, Values) {
   // Without a step sigma = u^T W v = 2.
@@ -76,4 +73,4 @@ TEST(SpectralNorm, Constraints) {
       .ExpectError("spectral_norm_grad.C4");
 }
 
-}  // namespace coracle
+}  // namespace coracle::spectral_norm_test

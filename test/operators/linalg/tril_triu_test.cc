@@ -2,16 +2,13 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::tril_triu_test {
 
 OpTest Part(bool lower, int32_t diagonal) {
   OpTest test("tril_triu");
   test.Attr("lower", lower).Attr("diagonal", diagonal);
   return test;
 }
-
-}  // namespace
 
 TEST(TrilTriu, Values) {
   const std::vector<double> x = {1, 2, 3, 4, 5, 6};
@@ -46,4 +43,4 @@ TEST(TrilTriu, Gradients) {
 
 TEST(TrilTriu, C1_Rank) { Part(true, 0).RandomInput("X", {2}).ExpectError("tril_triu.C1"); }
 
-}  // namespace coracle
+}  // namespace coracle::tril_triu_test

@@ -2,7 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::accuracy_test {
 
 TEST(Accuracy, Values) {
   for (DType dtype : {DType::kInt32, DType::kInt64}) {
@@ -55,4 +55,4 @@ TEST(Accuracy, Constraints) {
       .ExpectError("accuracy.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::accuracy_test

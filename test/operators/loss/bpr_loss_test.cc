@@ -5,8 +5,7 @@
 #include "../../error_of.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::bpr_loss_test {
 
 double Term(double other, double chosen) { return std::log(1 + std::exp(other - chosen)); }
 
@@ -58,6 +57,4 @@ TEST(BprLoss, Constraints) {
         .ExpectError("bpr_loss: Label holds " + std::to_string(label));
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::bpr_loss_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::center_loss_test {
 
 OpTest CenterLoss(bool update, const Shape& label = {3, 1}) {
   OpTest test("center_loss");
@@ -71,6 +70,4 @@ TEST(CenterLoss, Constraints) {
         .ExpectError("center_loss: Label holds " + std::to_string(label));
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::center_loss_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::cross_entropy_test {
 
 TEST(CrossEntropy, HardLabels) {
   OpTest("cross_entropy")
@@ -171,6 +170,4 @@ TEST(CrossEntropy2, Constraints) {
       .IntInput("Label", {1, 1, 1, 1, 1, 1, 1, 1, 1}, {0})
       .ExpectError("cross_entropy2.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::cross_entropy_test

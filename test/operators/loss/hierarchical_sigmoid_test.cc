@@ -3,8 +3,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::hierarchical_sigmoid_test {
 
 double Softplus(double z) { return std::log(1 + std::exp(z)); }
 
@@ -119,6 +118,4 @@ TEST(HierarchicalSigmoid, Constraints) {
   OpTest grad = Custom(type + "_grad", false);
   grad.RandomInput("Out@GRAD", {2, 2}).NoOutput("Bias@GRAD").ExpectError(type + "_grad.C6");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::hierarchical_sigmoid_test

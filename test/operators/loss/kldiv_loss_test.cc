@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::kldiv_loss_test {
 
 OpTest Kldiv(const std::string& reduction) {
   OpTest test("kldiv_loss");
@@ -48,6 +47,4 @@ TEST(KldivLoss, Constraints) {
       .RandomInput("Target", {2, 1})
       .ExpectError("kldiv_loss.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::kldiv_loss_test

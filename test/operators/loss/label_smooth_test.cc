@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::label_smooth_test {
 
 TEST(LabelSmooth, Values) {
   OpTest("label_smooth")
@@ -26,4 +26,4 @@ TEST(LabelSmooth, Constraints) {
   OpTest("label_smooth").Attr("epsilon", 1.5f).Input("X", {1}, {1}).ExpectError("label_smooth.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::label_smooth_test

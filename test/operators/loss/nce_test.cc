@@ -4,8 +4,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::nce_test {
 
 using Probability = std::function<double(int64_t)>;
 
@@ -169,6 +168,4 @@ TEST(Nce, Constraints) {
   grad({1, 2}, {2, 1}, "C7");
   grad({1, 3}, {1, 1}, "C8");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::nce_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::nll_loss_test {
 
 OpTest Nll(const std::string& reduction, bool weighted) {
   OpTest test("nll_loss");
@@ -86,6 +85,4 @@ TEST(NllLoss, Constraints) {
       .RandomInput("Out@GRAD", {2})
       .ExpectError("nll_loss_grad.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::nll_loss_test

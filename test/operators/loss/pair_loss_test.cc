@@ -6,8 +6,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::pair_loss_test {
 
 const double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::nan("");
@@ -215,6 +214,4 @@ TEST(PairLoss, Constraints) {
     made({}, Tensor::Zeros(DType::kFloat32, {})).ExpectError(id + (columns ? "1" : "2"));
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::pair_loss_test

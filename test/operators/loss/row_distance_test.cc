@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::row_distance_test {
 
 TEST(CosSim, Values) {
   OpTest("cos_sim")
@@ -127,6 +126,4 @@ TEST(RowDistance, Constraints) {
       .RandomInput("OutsideWeight", {3, 1})
       .ExpectError("smooth_l1_loss.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::row_distance_test

@@ -4,8 +4,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sample_logits_test {
 
 const std::vector<double> kLogits = {1, 2, 3, 4, 5, 6, 7, 8};
 const std::vector<double> kProbabilities = {0.5, 0.25, 1, 0.5, 0.125, 1};
@@ -101,6 +100,4 @@ TEST(SampleLogits, Constraints) {
       .IntInput("Labels", {1, 1}, {-1})
       .ExpectError("Labels holds -1");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sample_logits_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sigmoid_cross_entropy_with_logits_test {
 
 TEST(SigmoidCrossEntropyWithLogits, Values) {
   // sigmoid(ln 3) = 3/4, sigmoid(-ln 3) = 1/4.
@@ -76,6 +75,4 @@ TEST(SigmoidCrossEntropyWithLogitsGrad, C2_Gradient) {
       .RandomInput("Out@GRAD", {1})
       .ExpectError("sigmoid_cross_entropy_with_logits_grad.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sigmoid_cross_entropy_with_logits_test

@@ -5,8 +5,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::softmax_with_cross_entropy_test {
 
 TEST(SoftmaxWithCrossEntropy, HardLabels) {
   OpTest("softmax_with_cross_entropy")
@@ -324,6 +323,4 @@ TEST(SoftmaxWithCrossEntropyGrad, Constraints) {
   Grad({2, 3}, {2, 1}, {2, 3}, 0).ExpectError("softmax_with_cross_entropy_grad.C4");
   Grad({2, 3}, {2, 1}, {2, 1}, 3).ExpectError("softmax_with_cross_entropy_grad.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::softmax_with_cross_entropy_test

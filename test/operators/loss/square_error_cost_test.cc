@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::square_error_cost_test {
 
 TEST(SquareErrorCost, Values) {
   OpTest("square_error_cost")
@@ -53,6 +52,4 @@ TEST(SquareErrorCostGrad, Constraints) {
       .RandomInput("Out@GRAD", {3})
       .ExpectError("square_error_cost_grad.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::square_error_cost_test

@@ -2,16 +2,13 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::addmm_test {
 
 OpTest Factors(float alpha, float beta) {
   OpTest test("addmm");
   test.Attr("Alpha", alpha).Attr("Beta", beta);
   return test;
 }
-
-}  // namespace
 
 TEST(Addmm, Values) {
   const auto test = [](float alpha, float beta, const Shape& shape,
@@ -63,4 +60,4 @@ TEST(Addmm, Constraints) {
       .ExpectError("addmm.C4");
 }
 
-}  // namespace coracle
+}  // namespace coracle::addmm_test

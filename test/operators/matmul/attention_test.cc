@@ -5,8 +5,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::attention_test {
 
 using Values = std::vector<double>;
 
@@ -402,6 +401,4 @@ TEST(Attention, GradientConstraints) {
   error(test(q, k, v, out, stats).Attr("dropout_prob", 0.5f).IntInput("SeedOffset", {2}, {1, 2}),
         "C9");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::attention_test

@@ -1,15 +1,12 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::bilinear_tensor_product_test {
 
 OpTest Of(const Shape& x, const Shape& y, const Shape& weight) {
   OpTest test("bilinear_tensor_product");
   test.RandomInput("X", x).RandomInput("Y", y).RandomInput("Weight", weight);
   return test;
 }
-
-}  // namespace
 
 TEST(BilinearTensorProduct, Values) {
   OpTest test("bilinear_tensor_product");
@@ -55,4 +52,4 @@ TEST(BilinearTensorProduct, Constraints) {
   Of({2, 2}, {2, 3}, {1, 2, 3}).RandomInput("Bias", {1}).ExpectError(type + ".C5");
 }
 
-}  // namespace coracle
+}  // namespace coracle::bilinear_tensor_product_test

@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::bmm_test {
 
 TEST(Bmm, Values) {
   OpTest("bmm")
@@ -41,4 +41,4 @@ TEST(Bmm, Constraints) {
       .ExpectError("bmm.C4");
 }
 
-}  // namespace coracle
+}  // namespace coracle::bmm_test

@@ -1,16 +1,13 @@
 #include "../../op_test.h"
 #include "../stopped.h"
 
-namespace coracle {
-namespace {
+namespace coracle::conv_shift_test {
 
 OpTest Of(const Shape& x, const Shape& y) {
   OpTest test("conv_shift");
   test.RandomInput("X", x).RandomInput("Y", y);
   return test;
 }
-
-}  // namespace
 
 TEST(ConvShift, Values) {
   OpTest("conv_shift")
@@ -52,4 +49,4 @@ TEST(ConvShift, Constraints) {
       .ExpectError("conv_shift_grad.C5");
 }
 
-}  // namespace coracle
+}  // namespace coracle::conv_shift_test

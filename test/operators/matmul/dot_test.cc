@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::dot_test {
 
 TEST(Dot, Values) {
   OpTest("dot").Input("X", {3}, {1, 2, 3}).Input("Y", {3}, {4, 5, -6}).Expect("Out", {1}, {-4});
@@ -37,4 +37,4 @@ TEST(Dot, Constraints) {
   OpTest("dot").RandomInput("X", {1}).IntInput("Y", {1}, {1}).ExpectError("dot.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::dot_test

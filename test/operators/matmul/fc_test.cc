@@ -4,8 +4,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fc_test {
 
 OpTest Repeated(const Shape& x, const std::vector<Shape>& weights) {
   OpTest test("fusion_repeated_fc_relu");
@@ -14,8 +13,6 @@ OpTest Repeated(const Shape& x, const std::vector<Shape>& weights) {
   test.Outputs("ReluOut", static_cast<int>(weights.size()) - 1);
   return test;
 }
-
-}  // namespace
 
 TEST(Fc, Values) {
   OpTest("fc")
@@ -307,4 +304,4 @@ TEST(FusionRepeatedFcRelu, Constraints) {
       .ExpectError(type + ".C4");
 }
 
-}  // namespace coracle
+}  // namespace coracle::fc_test

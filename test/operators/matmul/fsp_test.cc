@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::fsp_test {
 
 TEST(Fsp, Values) {
   OpTest("fsp")
@@ -53,4 +53,4 @@ TEST(Fsp, Constraints) {
       .ExpectError("fsp_grad.C4");
 }
 
-}  // namespace coracle
+}  // namespace coracle::fsp_test

@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::fusion_squared_mat_sub_test {
 
 TEST(FusionSquaredMatSub, Values) {
   // X Y = {8, 14}; squares 64 and 196, less 1 4 + 9 4 = 40 and 4 + 144 = 148.
@@ -32,4 +32,4 @@ TEST(FusionSquaredMatSub, Constraints) {
       .ExpectError("fusion_squared_mat_sub.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::fusion_squared_mat_sub_test

@@ -1,8 +1,7 @@
 #include "../../op_test.h"
 #include "../inferred_shape.h"
 
-namespace coracle {
-namespace {
+namespace coracle::matmul_test {
 
 struct Case {
   Shape x, y, out;
@@ -72,8 +71,6 @@ std::vector<double> Ramp(const Shape& shape, double step) {
     values.push_back(static_cast<double>((i * 7) % 11) * step - 1);
   return values;
 }
-
-}  // namespace
 
 TEST(Matmul, HandComputed) {
   OpTest("matmul")
@@ -261,4 +258,4 @@ TEST(Matmul, Constraints) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::matmul_test

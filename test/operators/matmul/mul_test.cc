@@ -1,7 +1,7 @@
 #include "../../op_test.h"
 #include "../inferred_shape.h"
 
-namespace coracle {
+namespace coracle::mul_test {
 
 TEST(Mul, Values) {
   OpTest("mul")
@@ -72,4 +72,4 @@ TEST(Mul, C4_DTypes) {
       .ExpectError("mul.C4");
 }
 
-}  // namespace coracle
+}  // namespace coracle::mul_test

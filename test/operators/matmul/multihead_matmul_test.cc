@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::multihead_matmul_test {
 
 using Values = std::vector<double>;
 
@@ -78,6 +77,4 @@ TEST(MultiheadMatmul, Constraints) {
   with(x, w, {12}, mask).ExpectError("multihead_matmul.C5");
   with(x, w, bias, {1, 1, 1, 2}).ExpectError("multihead_matmul.C6");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::multihead_matmul_test

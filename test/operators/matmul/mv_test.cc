@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::mv_test {
 
 TEST(Mv, Values) {
   OpTest("mv")
@@ -26,4 +26,4 @@ TEST(Mv, Constraints) {
       .ExpectError("mv.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::mv_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::auc_test {
 
 using Counts = std::vector<int64_t>;
 
@@ -98,6 +97,4 @@ TEST(Auc, Constraints) {
   for (double p : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()})
     refused({2, 2}, {2, 1}, {4}, 0, p, "auc.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::auc_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::positive_negative_pair_test {
 
 // Query 7: the rows 0, 2, 3, 5; query 1: the rows 1 and 4.
 OpTest Rows(int32_t column) {
@@ -75,6 +74,4 @@ TEST(PositiveNegativePair, Constraints) {
   test.RandomInput("AccumulatePositivePair", {1}).RandomInput("AccumulateNegativePair", {2});
   test.RandomInput("AccumulateNeutralPair", {1}).ExpectError("positive_negative_pair.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::positive_negative_pair_test

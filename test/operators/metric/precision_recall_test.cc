@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::precision_recall_test {
 
 OpTest Rows(bool weighted) {
   OpTest test("precision_recall");
@@ -81,6 +80,4 @@ TEST(PrecisionRecall, Constraints) {
     }
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::precision_recall_test

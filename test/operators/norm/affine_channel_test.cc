@@ -1,15 +1,12 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::affine_channel_test {
 
 OpTest Affine(const std::string& layout) {
   OpTest test("affine_channel");
   test.Attr("data_layout", layout);
   return test;
 }
-
-}  // namespace
 
 TEST(AffineChannel, Values) {
   Affine("AnyLayout")
@@ -55,4 +52,4 @@ TEST(AffineChannel, Constraints) {
       .ExpectError("affine_channel.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::affine_channel_test

@@ -6,8 +6,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::batch_norm_half_test {
 
 class BatchNormHalf : public ::testing::TestWithParam<std::string> {
  protected:
@@ -104,6 +103,4 @@ TEST_P(BatchNormHalf, ForwardAndGradient) {
 INSTANTIATE_TEST_SUITE_P(Types, BatchNormHalf,
                          ::testing::Values("batch_norm", "fused_batch_norm_act",
                                            "fused_bn_add_activation"));
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::batch_norm_half_test

@@ -2,8 +2,7 @@
 #include "../../op_test.h"
 #include "../inferred_shape.h"
 
-namespace coracle {
-namespace {
+namespace coracle::batch_norm_test {
 
 // A batch_norm without outputs that the loss of a gradient check would see.
 OpTest Norm(const Shape& x, const std::string& layout, int64_t channels) {
@@ -18,8 +17,6 @@ OpTest Norm(const Shape& x, const std::string& layout, int64_t channels) {
 }
 
 OpTest& WithoutRunning(OpTest& test) { return test.NoOutput("MeanOut").NoOutput("VarianceOut"); }
-
-}  // namespace
 
 TEST(BatchNorm, TrainingValues) {
   // Channel {1, 3}: mean 2, biased variance 1. Epsilon 0 keeps the numbers whole.
@@ -295,4 +292,4 @@ TEST(SyncBatchNorm, ConstraintsOfTheGradient) {
       .ExpectError("sync_batch_norm.C7");
 }
 
-}  // namespace coracle
+}  // namespace coracle::batch_norm_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::data_norm_test {
 
 // Means {1, 2}, scales {2, 0.5}.
 OpTest Norm() {
@@ -20,8 +19,6 @@ OpTest Grad() {
       .Input("Scales", {2}, {2, 0.5});
   return test;
 }
-
-}  // namespace
 
 TEST(DataNorm, Values) {
   Norm()
@@ -102,4 +99,4 @@ TEST(DataNorm, Constraints) {
   Grad().RandomInput("Y@GRAD", {2, 1}).ExpectError("data_norm_grad.C5");
 }
 
-}  // namespace coracle
+}  // namespace coracle::data_norm_test

@@ -4,8 +4,7 @@
 #include "../../op_test.h"
 #include "../inferred_shape.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fused_batch_norm_act_test {
 
 const char* const kPlain = "fused_batch_norm_act";
 const char* const kWithSum = "fused_bn_add_activation";
@@ -32,8 +31,6 @@ OpTest Grad(const char* type, const Shape& x, int64_t channels) {
   test.RandomInput("X", x).RandomInput("Scale", {channels}).RandomInput("Y", x);
   return test;
 }
-
-}  // namespace
 
 // Channel {1, 3}: mean 2, biased variance 1. Epsilon 0 keeps the numbers whole.
 TEST(FusedBatchNormAct, Values) {
@@ -284,4 +281,4 @@ TEST(FusedBatchNormAct, C5_OutputGradShape) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::fused_batch_norm_act_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fused_layer_norm_test {
 
 using Values = std::vector<double>;
 
@@ -159,6 +158,4 @@ TEST(FusedEmbeddingEltwiseLayernorm, EmptyBatch) {
       .RandomInput("Embs", {2, 3})
       .Expect("Out", {0, 1, 3}, {});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fused_layer_norm_test

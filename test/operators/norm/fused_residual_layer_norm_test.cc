@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fused_residual_layer_norm_test {
 
 const std::string kType = "fused_residual_layer_norm";
 const std::string kGradients = "fused_residual_layer_norm_gradients";
@@ -302,6 +301,4 @@ TEST(FusedResidualLayerNorm, ConstraintsOfTheGradient) {
       .TensorInput("Mask", Mask({3, 3}))
       .ExpectError(id + "C7");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fused_residual_layer_norm_test

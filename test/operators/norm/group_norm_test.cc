@@ -5,16 +5,13 @@
 #include "../../op_test.h"
 #include "../inferred_shape.h"
 
-namespace coracle {
-namespace {
+namespace coracle::group_norm_test {
 
 OpTest Norm(int32_t groups, const std::string& layout = "NCHW", float epsilon = 0) {
   OpTest test("group_norm");
   test.Attr("groups", groups).Attr("epsilon", epsilon).Attr("data_layout", layout);
   return test;
 }
-
-}  // namespace
 
 TEST(GroupNorm, Values) {
   // Channels {1, 3} and {2, 2, 4, 4}: of means 2 and 3, variances 1 and 1.
@@ -158,4 +155,4 @@ TEST(GroupNorm, Constraints) {
       .ExpectError("group_norm_grad.C5");
 }
 
-}  // namespace coracle
+}  // namespace coracle::group_norm_test

@@ -8,8 +8,7 @@
 #include "../../op_test.h"
 #include "../inferred_shape.h"
 
-namespace coracle {
-namespace {
+namespace coracle::instance_norm_test {
 
 OpTest Norm(const Shape& x, bool scale = true, bool bias = true) {
   OpTest test("instance_norm");
@@ -18,8 +17,6 @@ OpTest Norm(const Shape& x, bool scale = true, bool bias = true) {
   if (bias) test.RandomInput("Bias", {x[1]});
   return test;
 }
-
-}  // namespace
 
 TEST(InstanceNorm, Values) {
   // Rows {1, 3}, {0, 8}, {5, 5.5}, {-1, -3}: means 2, 4, 5.25, -2, biased variances 1, 16, 1/16, 1.
@@ -360,4 +357,4 @@ TEST(InstanceNorm, LayerRefuses) {
             "shape [3, -1, 4]");
 }
 
-}  // namespace coracle
+}  // namespace coracle::instance_norm_test

@@ -2,8 +2,7 @@
 #include "../../op_test.h"
 #include "../inferred_shape.h"
 
-namespace coracle {
-namespace {
+namespace coracle::layer_norm_test {
 
 OpTest Norm(const Shape& x, int axis, bool scale = true, bool bias = true) {
   OpTest test("layer_norm");
@@ -14,8 +13,6 @@ OpTest Norm(const Shape& x, int axis, bool scale = true, bool bias = true) {
   if (bias) test.RandomInput("Bias", {columns});
   return test;
 }
-
-}  // namespace
 
 TEST(LayerNorm, Values) {
   // Rows {1, 3} and {0, 8}: means 2 and 4, biased variances 1 and 16.
@@ -153,4 +150,4 @@ TEST(LayerNorm, SecondOrderConstraints) {
   second({3}, {2, 3}).ExpectError("layer_norm_grad_grad.C5");
 }
 
-}  // namespace coracle
+}  // namespace coracle::layer_norm_test

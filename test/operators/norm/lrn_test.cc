@@ -5,7 +5,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::lrn_test {
 
 TEST(Lrn, Values) {
   // Squares 1, 4, 9, 16; sums of three: 5, 14, 29, 25.
@@ -134,4 +134,4 @@ TEST(Lrn, Constraints) {
       .ExpectError("lrn_grad.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::lrn_test

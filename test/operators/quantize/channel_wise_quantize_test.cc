@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::channel_wise_quantize_test {
 
 // Three bits: Q = 3.
 TEST(ChannelWiseQuantize, Values) {
@@ -51,6 +50,4 @@ TEST(ChannelWiseQuantize, Constraints) {
       .RandomInput("X", {2, 3})
       .ExpectError("fake_channel_wise_quantize_abs_max.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::channel_wise_quantize_test

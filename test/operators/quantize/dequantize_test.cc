@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::dequantize_test {
 
 TEST(FakeDequantizeMaxAbs, Values) {
   OpTest("fake_dequantize_max_abs")
@@ -136,6 +135,4 @@ TEST(LookupTableDequant, Constraints) {
         .ExpectError("lookup_table_dequant: Ids holds " + std::to_string(id));
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::dequantize_test

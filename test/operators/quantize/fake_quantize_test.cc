@@ -8,8 +8,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fake_quantize_test {
 
 // Four bits: Q = 7. Halves round away from 0: 7 * 0.5 = 3.5.
 TEST(FakeQuantizeAbsMax, Values) {
@@ -307,6 +306,4 @@ TEST(StraightThrough, Gradients) {
     HigherGradientsAreChecked(type);
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fake_quantize_test

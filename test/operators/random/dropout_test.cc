@@ -8,8 +8,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::dropout_test {
 
 OpTest Dropout(float p, const std::string& implementation, int64_t n = 1000) {
   OpTest test("dropout");
@@ -222,6 +221,4 @@ TEST(Philox, BlocksAreTheSingleOnes) {
       ASSERT_EQ(words[i], random.Block(first + i / 4)[i % 4]) << count << ' ' << i;
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::dropout_test

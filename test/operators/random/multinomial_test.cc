@@ -3,8 +3,7 @@
 #include "../../op_test.h"
 #include "../stopped.h"
 
-namespace coracle {
-namespace {
+namespace coracle::multinomial_test {
 
 OpTest Multinomial(int32_t samples, bool replacement) {
   OpTest test("multinomial");
@@ -88,6 +87,4 @@ TEST(Bernoulli, Constraints) {
   for (double bad : {-0.1, 1.1, std::nan("")})
     OpTest("bernoulli").Input("X", {1}, {bad}).ExpectError("bernoulli.C1");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::multinomial_test

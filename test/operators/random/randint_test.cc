@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::randint_test {
 
 using Longs = std::vector<int64_t>;
 
@@ -68,6 +67,4 @@ TEST(Seed, Values) {
   EXPECT_GE(draw(1).Item<int32_t>(), 0);
   EXPECT_NE(draw(1).Item<int32_t>(), draw(2).Item<int32_t>());
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::randint_test

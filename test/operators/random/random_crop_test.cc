@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::random_crop_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -18,8 +17,6 @@ std::vector<double> Counting(int64_t n) {
   for (int64_t i = 0; i < n; ++i) values.push_back(static_cast<double>(i));
   return values;
 }
-
-}  // namespace
 
 // Images of 5 by 6 whose elements are their places: every window begins somewhere inside, and all
 // beginnings occur.
@@ -70,4 +67,4 @@ TEST(RandomCrop, Constraints) {
   Crop({1}).RandomInput("X", {2}).IntInput("Seed", {2}, {1, 2}).ExpectError("random_crop.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::random_crop_test

@@ -7,8 +7,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::random_test {
 
 constexpr int64_t kCount = 40000;
 
@@ -55,8 +54,6 @@ OpTest Random(const std::string& type, DType dtype) {
     test.Attr("shape", std::vector<int64_t>{200, 200});
   return test;
 }
-
-}  // namespace
 
 TEST(UniformRandom, Distribution) {
   for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16}) {
@@ -218,4 +215,4 @@ TEST(RandomOps, Constraints) {
   like({-1}, 0, 0).Attr("dtype", integer).ExpectError(name + ".C6");
 }
 
-}  // namespace coracle
+}  // namespace coracle::random_test

@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::randperm_test {
 
 void ExpectPermutation(const Tensor& out) {
   const Tensor wide = out.Cast(DType::kInt64);
@@ -110,6 +109,4 @@ TEST(ShuffleBatch, Constraints) {
       .Input("Out@GRAD", {1, 1}, {1})
       .ExpectError("shuffle_batch_grad.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::randperm_test

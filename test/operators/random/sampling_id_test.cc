@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sampling_id_test {
 
 TEST(SamplingId, RowsThatLeaveNoChoice) {
   for (uint64_t step : {0, 1, 2}) {
@@ -69,6 +68,4 @@ TEST(SamplingId, Constraints) {
       .Input("X", {1, 1}, {1})
       .ExpectError("sampling_id.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sampling_id_test

@@ -2,16 +2,13 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::arg_max_test {
 
 OpTest Arg(const std::string& type, int64_t axis) {
   OpTest test(type);
   test.Attr("axis", axis);
   return test;
 }
-
-}  // namespace
 
 TEST(ArgMax, Values) {
   const std::vector<double> x = {1, 5, 2, 7, 7, 0};
@@ -51,4 +48,4 @@ TEST(ArgMax, Constraints) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::arg_max_test

@@ -4,8 +4,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::argsort_test {
 
 TEST(Argsort, Values) {
   OpTest("argsort")
@@ -96,6 +95,4 @@ TEST(Argsort, Constraints) {
       .Input("Out@GRAD", {1}, {1})
       .ExpectError("outside [0, 1)");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::argsort_test

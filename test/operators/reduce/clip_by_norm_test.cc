@@ -2,7 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::clip_by_norm_test {
 
 TEST(ClipByNorm, Values) {
   OpTest("clip_by_norm")
@@ -67,4 +67,4 @@ TEST(ClipByNorm, C2_MaxNormIsNoNumber) {
       .ExpectError("clip_by_norm.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::clip_by_norm_test

@@ -4,16 +4,13 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::clip_statistics_test {
 
 OpTest Statistics(const std::vector<double>& then) {
   OpTest op("clip_statistics");
   op.TensorInput("Statistics", Tensor::Of<double>({3}, then));
   return op;
 }
-
-}  // namespace
 
 TEST(ClipStatistics, CountsWhatActed) {
   Statistics({4, 1, 0.25})
@@ -102,4 +99,4 @@ TEST(ClipStatistics, Constraints) {
       .ExpectError("clip_statistics.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::clip_statistics_test

@@ -2,7 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::cumsum_test {
 
 TEST(Cumsum, Values) {
   const std::vector<double> x = {1, 2, 3, 4, 5, 6};
@@ -76,4 +76,4 @@ TEST(Cumsum, C1_Axis) {
   OpTest("cumsum").Attr("axis", 1).Input("X", {1}, {1}).ExpectError("cumsum.C1");
 }
 
-}  // namespace coracle
+}  // namespace coracle::cumsum_test

@@ -4,8 +4,7 @@
 #include "../../op_test.h"
 #include "../gradient_of.h"
 
-namespace coracle {
-namespace {
+namespace coracle::dist_test {
 
 const float kInf = std::numeric_limits<float>::infinity();
 
@@ -14,8 +13,6 @@ OpTest Order(float order) {
   test.Attr("p", order);
   return test;
 }
-
-}  // namespace
 
 TEST(Dist, Values) {
   const std::vector<double> x = {4, -3, 1, 2}, y = {1, 1, 1, 2};
@@ -77,4 +74,4 @@ TEST(Dist, C2_DTypes) {
   Order(2).RandomInput("X", {1}).IntInput("Y", {1}, {1}).ExpectError("dist.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::dist_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::histogram_test {
 
 OpTest Histogram(int64_t bins, int32_t min, int32_t max) {
   OpTest test("histogram");
@@ -42,6 +41,4 @@ TEST(Histogram, Constraints) {
   Histogram(3, 1, 0).Input("X", {1}, {1}).ExpectError("histogram.C1");
   Histogram(3, 0, 0).Input("X", {2}, {1, INFINITY}).ExpectError("histogram.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::histogram_test

@@ -2,7 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::isfinite_test {
 
 TEST(IsFinite, Values) {
   const double inf = std::numeric_limits<double>::infinity();
@@ -67,4 +67,4 @@ TEST(IsFinite, EveryPlace) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::isfinite_test

@@ -4,8 +4,7 @@
 #include "../../op_test.h"
 #include "../gradient_of.h"
 
-namespace coracle {
-namespace {
+namespace coracle::logsumexp_test {
 
 using Ints = std::vector<int32_t>;
 const double kInf = std::numeric_limits<double>::infinity();
@@ -15,8 +14,6 @@ OpTest Over(const Ints& axis) {
   test.Attr("axis", axis);
   return test;
 }
-
-}  // namespace
 
 TEST(Logsumexp, Values) {
   const std::vector<double> x = {0, std::log(3), 1, 1};
@@ -84,4 +81,4 @@ TEST(Logsumexp, GradientsOfExtremeValues) {
 TEST(Logsumexp, C1_Axis) { Over({2}).RandomInput("X", {2, 3}).ExpectError("logsumexp.C1"); }
 TEST(Logsumexp, C2_Twice) { Over({1, -1}).RandomInput("X", {2, 3}).ExpectError("logsumexp.C2"); }
 
-}  // namespace coracle
+}  // namespace coracle::logsumexp_test

@@ -2,7 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::mean_test {
 
 TEST(Mean, Values) {
   OpTest("mean")
@@ -32,4 +32,4 @@ TEST(MeanGrad, C2_DTypes) {
       .ExpectError("mean_grad.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::mean_test

@@ -2,16 +2,13 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::norm_test {
 
 OpTest Along(int32_t axis) {
   OpTest test("norm");
   test.Attr("axis", axis);
   return test;
 }
-
-}  // namespace
 
 TEST(Norm, Values) {
   const std::vector<double> x = {3, 4, 6, -8};
@@ -43,4 +40,4 @@ TEST(Norm, C1_Axis) {
   Along(0).RandomInput("X", {}).ExpectError("norm.C1");
 }
 
-}  // namespace coracle
+}  // namespace coracle::norm_test

@@ -4,8 +4,7 @@
 #include "../../op_test.h"
 #include "../gradient_of.h"
 
-namespace coracle {
-namespace {
+namespace coracle::p_norm_test {
 
 const float kInf = std::numeric_limits<float>::infinity();
 
@@ -14,8 +13,6 @@ OpTest Order(float order, int32_t axis = -1) {
   test.Attr("porder", order).Attr("axis", axis);
   return test;
 }
-
-}  // namespace
 
 TEST(PNorm, Values) {
   const std::vector<double> x = {3, -4, 0, 1, -2, 2};
@@ -92,4 +89,4 @@ TEST(L1Norm, Gradients) {
   OpTest("l1_norm").RandomInput("X", {2, 3}, -1, 1, 0.1).CheckHigherGradients();
 }
 
-}  // namespace coracle
+}  // namespace coracle::p_norm_test

@@ -6,8 +6,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::reduce_test {
 
 using Ints = std::vector<int32_t>;
 const char* const kNumeric[] = {"reduce_sum", "reduce_mean", "reduce_max", "reduce_min",
@@ -19,8 +18,6 @@ OpTest Over(const std::string& type, Ints dim, bool keep = false) {
   return test;
 }
 const std::vector<double> kSix = {1, 5, -2, 4, 3, 6};
-
-}  // namespace
 
 TEST(Reduce, Values) {
   const auto rows = [](const char* type) {
@@ -291,4 +288,4 @@ TEST(ReduceGrad, GradientWithoutDims) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::reduce_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::segment_pool_test {
 
 // Segment 1 is missing.
 OpTest Pool(const std::string& type) {
@@ -63,6 +62,4 @@ TEST(SegmentPool, Constraints) {
   pool().IntInput("SegmentIds", {2}, {1, 0}).ExpectError("segment_pool.C3");
   pool().IntInput("SegmentIds", {2}, {-1, 0}).ExpectError("segment_pool.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::segment_pool_test

@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::squared_l2_norm_test {
 
 TEST(SquaredL2Norm, Values) {
   OpTest("squared_l2_norm")
@@ -16,4 +16,4 @@ TEST(SquaredL2Norm, FastAgainstReference) {
     OpTest("squared_l2_norm").RandomInput("X", {n}).CheckFast(1e-6);
 }
 
-}  // namespace coracle
+}  // namespace coracle::squared_l2_norm_test

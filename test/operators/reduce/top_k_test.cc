@@ -8,7 +8,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::top_k_test {
 
 TEST(TopK, Values) {
   for (const char* type : {"top_k", "top_k_v2"}) {
@@ -140,4 +140,4 @@ TEST(TopK, Constraints) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::top_k_test

@@ -1,8 +1,7 @@
 #include "../../op_test.h"
 #include "naive_recurrent.h"
 
-namespace coracle {
-namespace {
+namespace coracle::attention_lstm_test {
 
 using naive::Activate;
 using naive::Draw;
@@ -105,6 +104,4 @@ TEST(AttentionLstm, Constraints) {
       .ExpectError("attention_lstm.C4");
   Small({2, 1}, {2, 1}, {1, 1}, {}).ExpectError("attention_lstm.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::attention_lstm_test

@@ -1,8 +1,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::beam_search_decode_test {
 
 struct StepOf {
   std::vector<int64_t> ids;
@@ -92,6 +91,4 @@ TEST(BeamSearchDecode, Constraints) {
   std::get<TensorArray>(env["scores"]).resize(2);
   ExpectConstraint(error(env), "beam_search_decode.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::beam_search_decode_test

@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::beam_search_test {
 
 using Ints = std::vector<int64_t>;
 
@@ -193,6 +192,4 @@ TEST(BeamSearch, Constraints) {
       .ExpectError("beam_search.C3");
   Search(1, 0, {1}, {0}, {1, 2}, {}).ExpectError("beam_search.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::beam_search_test

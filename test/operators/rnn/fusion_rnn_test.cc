@@ -1,8 +1,7 @@
 #include "../../op_test.h"
 #include "naive_recurrent.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fusion_rnn_test {
 
 using naive::Draw;
 
@@ -164,6 +163,4 @@ TEST(FusionRnn, Constraints) {
       .RandomInput("Bias", {1, 4})
       .ExpectError("Ids holds 2 at 0, outside [0, 2)");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fusion_rnn_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::gather_tree_test {
 
 OpTest Tree(const Shape& shape, const std::vector<int64_t>& ids,
             const std::vector<int64_t>& parents, DType dtype = DType::kInt64) {
@@ -32,6 +31,4 @@ TEST(GatherTree, Constraints) {
   Tree({2, 1, 1}, {1, 2}, {0, 1}).ExpectError("outside [0, 1)");
   Tree({2, 1, 1}, {1, 2}, {0, -1}).ExpectError("outside [0, 1)");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::gather_tree_test

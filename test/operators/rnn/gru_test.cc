@@ -1,8 +1,7 @@
 #include "../../op_test.h"
 #include "naive_recurrent.h"
 
-namespace coracle {
-namespace {
+namespace coracle::gru_test {
 
 using naive::Draw;
 
@@ -185,6 +184,4 @@ TEST(GruUnit, Constraints) {
       .RandomInput("Hidden@GRAD", {2, 1})
       .ExpectError("gru_unit_grad.C6");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::gru_test

@@ -2,8 +2,7 @@
 #include "../../threads.h"
 #include "naive_recurrent.h"
 
-namespace coracle {
-namespace {
+namespace coracle::lstm_test {
 
 using naive::Draw;
 
@@ -265,6 +264,4 @@ TEST(Lstm, Constraints) {
       .RandomInput("BatchHidden", {2, 1})
       .ExpectError("lstmp_grad.C6");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::lstm_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::lstm_unit_test {
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -42,6 +41,4 @@ TEST(LstmUnit, Constraints) {
       .RandomInput("H@GRAD", {1, 1})
       .ExpectError("lstm_unit_grad.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::lstm_unit_test

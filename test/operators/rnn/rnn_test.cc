@@ -6,8 +6,7 @@
 #include "../../op_test.h"
 #include "naive_recurrent.h"
 
-namespace coracle {
-namespace {
+namespace coracle::rnn_test {
 
 using Row = std::vector<double>;
 
@@ -159,8 +158,6 @@ void ExpectDefinition(const Case& c) {
 
 const char* const kModes[] = {"LSTM", "GRU", "RNN_TANH", "RNN_RELU"};
 const std::vector<std::string> kInputs = {"Input", "PreState", "WeightList"};
-
-}  // namespace
 
 // One unit, one step, by hand: a = 0.5 x + 0.25 h + b + b' with x = 1, h = 0.5 and c = 2.
 TEST(Rnn, ByHand) {
@@ -530,4 +527,4 @@ TEST(CudnnLstm, Constraints) {
   with_weights({1, 1, 2}, {1, 1, 1}).ExpectError("cudnn_lstm.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::rnn_test

@@ -5,8 +5,7 @@
 #include "../sequence/naive_viterbi.h"
 #include "../stopped.h"
 
-namespace coracle {
-namespace {
+namespace coracle::viterbi_decode_test {
 
 // Two tags, two steps, by hand: paths 00: 1+0+1 = 2, 01: 1+3+0 = 4, 10: 2+1+1 = 4, 11: 2+0+0 = 2.
 // Of the equal best ones the one whose last tag is lower is taken.
@@ -173,6 +172,4 @@ TEST(ViterbiDecode, C1_Rank) { Refused({2, 2}, {2, 2}, {2}, "viterbi_decode.C1")
 TEST(ViterbiDecode, C2_Transition) { Refused({1, 2, 2}, {2, 3}, {1}, "viterbi_decode.C2"); }
 TEST(ViterbiDecode, C3_Length) { Refused({1, 2, 2}, {2, 2}, {2}, "viterbi_decode.C3"); }
 TEST(ViterbiDecode, C4_TooFewTags) { Refused({1, 2, 1}, {1, 1}, {1}, "viterbi_decode.C4"); }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::viterbi_decode_test

@@ -2,7 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::add_position_encoding_test {
 
 TEST(AddPositionEncoding, Values) {
   // Of width 4 the divisors are 1 and 10000.
@@ -56,4 +56,4 @@ TEST(AddPositionEncoding, Constraints) {
   OpTest("add_position_encoding").RandomInput("X", {2, 2}).ExpectError("add_position_encoding.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::add_position_encoding_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::chunk_eval_test {
 
 using Ints = std::vector<int64_t>;
 
@@ -91,6 +90,4 @@ TEST(ChunkEval, Constraints) {
   Eval("IOB", 1, {3}, {0}, {{0, 1}}).ExpectError("chunk_eval.C5");
   Eval("IOB", 1, {0}, {-1}, {{0, 1}}).ExpectError("chunk_eval.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::chunk_eval_test

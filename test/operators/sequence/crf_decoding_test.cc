@@ -3,8 +3,7 @@
 #include "../stopped.h"
 #include "naive_viterbi.h"
 
-namespace coracle {
-namespace {
+namespace coracle::crf_decoding_test {
 
 using Ints = std::vector<int64_t>;
 constexpr int64_t kTags = 3;
@@ -151,6 +150,4 @@ TEST(CrfDecoding, Constraints) {
   with({1, 2, 2}, {}, {4, 2}).IntInput("Length", {1}, {3}).ExpectError("crf_decoding.C3");
   with({1, 2}, {{0, 1}}, {4, 2}).IntInput("Label", {2}, {0, 0}).ExpectError("crf_decoding.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::crf_decoding_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::ctc_align_test {
 
 using Ints = std::vector<int64_t>;
 
@@ -50,6 +49,4 @@ TEST(CtcAlign, Constraints) {
       .IntInput("InputLength", {1}, {3})
       .ExpectError("ctc_align.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::ctc_align_test

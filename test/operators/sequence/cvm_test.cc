@@ -3,8 +3,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::cvm_test {
 
 OpTest Cvm(const std::string& type, bool use) {
   OpTest test(type);
@@ -13,8 +12,6 @@ OpTest Cvm(const std::string& type, bool use) {
 }
 
 const std::vector<double> kCounts = {10, 20, 30, 40, 50, 60};
-
-}  // namespace
 
 TEST(Cvm, Values) {
   const double two = std::log(2), four = std::log(4);
@@ -52,4 +49,4 @@ TEST(Cvm, Constraints) {
   grad({3, 2}, {3, 1});
 }
 
-}  // namespace coracle
+}  // namespace coracle::cvm_test

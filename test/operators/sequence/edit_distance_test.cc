@@ -3,8 +3,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::edit_distance_test {
 
 using Ints = std::vector<int64_t>;
 
@@ -115,6 +114,4 @@ TEST(EditDistance, Constraints) {
   Rows({1}, {{0, 1}}, {1}, {{0, 1, 1}}).ExpectError("edit_distance.C3");
   Rows({1}, {{0, 1}}, {}, {{0, 0}}).Attr("normalized", true).ExpectError("edit_distance.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::edit_distance_test

@@ -3,8 +3,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::filter_by_instag_test {
 
 using Ints = std::vector<int64_t>;
 
@@ -119,6 +118,4 @@ TEST(FilterByInstag, Constraints) {
        {Ints{1, 0, 1}, Ints{0, 2, 1}, Ints{-1, 0, 1}, Ints{0, 0, 2}, Ints{0, 0, -1}})
     grad(map, {1, 1}).ExpectError("filter_by_instag_grad.C6");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::filter_by_instag_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fused_embedding_seq_pool_test {
 
 // Rows 0 to 2 of the table are [1, 2], [10, 20], [100, 200].
 OpTest Pool(int64_t padding) {
@@ -73,6 +72,4 @@ TEST(FusedEmbeddingSeqPool, Constraints) {
         .ExpectError("outside [0, 3)");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fused_embedding_seq_pool_test

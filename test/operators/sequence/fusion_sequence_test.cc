@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fusion_sequence_test {
 
 // By hand: x[t - 1] + 10 x[t] + 100 x[t + 1] inside of the sequence, minus 50.
 TEST(FusionSeqconvEltaddRelu, Values) {
@@ -155,6 +154,4 @@ TEST(FusionSeqpool, Constraints) {
       .RandomInput("CVM", {1, 2})
       .ExpectError("fusion_seqpool_cvm_concat.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fusion_sequence_test

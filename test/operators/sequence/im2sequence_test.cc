@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::im2sequence_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -64,6 +63,4 @@ TEST(Im2sequence, Constraints) {
         .ExpectError("im2sequence_grad.C5");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::im2sequence_test

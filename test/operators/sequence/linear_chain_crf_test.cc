@@ -5,8 +5,7 @@
 #include "../../threads.h"
 #include "../stopped.h"
 
-namespace coracle {
-namespace {
+namespace coracle::linear_chain_crf_test {
 
 constexpr int64_t kTags = 3;
 using Ints = std::vector<int64_t>;
@@ -362,6 +361,4 @@ TEST(LinearChainCrf, Constraints) {
       .RandomInput("LogLikelihood@GRAD", {2, 1})
       .ExpectError("linear_chain_crf_grad.C6");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::linear_chain_crf_test

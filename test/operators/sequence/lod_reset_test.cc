@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::lod_reset_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -68,6 +67,4 @@ TEST(LodReset, Constraints) {
   Reset().ExpectError("lod_reset.C2");
   Reset().Input("Y", {2}, {0, 3}).ExpectError("lod_reset.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::lod_reset_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::match_matrix_tensor_test {
 
 OpTest Match(const Shape& x, LoD x_lod, const Shape& y, LoD y_lod, const Shape& w, int32_t kinds) {
   return std::move(OpTest("match_matrix_tensor")
@@ -50,6 +49,4 @@ TEST(MatchMatrixTensor, Constraints) {
         .ExpectError(type + "_grad.C5");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::match_matrix_tensor_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::row_conv_test {
 
 TEST(RowConv, Values) {
   // Out[t] = x[t] + 10 x[t + 1] in the first column, 2 x[t] in the second.
@@ -38,6 +37,4 @@ TEST(RowConv, Constraints) {
       .RandomInput("Out@GRAD", {1, 1})
       .ExpectError("row_conv_grad.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::row_conv_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_concat_test {
 
 TEST(SequenceConcat, Values) {
   OpTest("sequence_concat")
@@ -44,6 +43,4 @@ TEST(SequenceConcat, Constraints) {
       .Outputs("X@GRAD", 2)
       .ExpectError("sequence_concat_grad.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_concat_test

@@ -1,8 +1,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_conv_test {
 
 TEST(SequenceConv, Values) {
   // Out[t] = x[t - 1] + 10 x[t] + 100 x[t + 1] inside of the sequence.
@@ -118,6 +117,4 @@ TEST(SequenceConv, Constraints) {
       .RandomInput("Out@GRAD", {1, 1})
       .ExpectError("sequence_conv_grad.C6");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_conv_test

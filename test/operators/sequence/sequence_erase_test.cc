@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_erase_test {
 
 TEST(SequenceErase, Values) {
   for (DType dtype : {DType::kInt32, DType::kInt64}) {
@@ -31,6 +30,4 @@ TEST(SequenceErase, Constraints) {
   with({2}, {{0, 2}}).ExpectError("sequence_erase.C1");
   with({2, 1}, {}).ExpectError("sequence_erase.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_erase_test

@@ -1,8 +1,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_expand_test {
 
 OpTest Expand(const Shape& shape, const std::vector<double>& values, LoD x, LoD y,
               int32_t ref_level = -1) {
@@ -148,6 +147,4 @@ TEST(SequenceExpandAs, Constraints) {
       .Input("Out@GRAD", {1}, {1})
       .ExpectError("sequence_expand_as_grad.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_expand_test

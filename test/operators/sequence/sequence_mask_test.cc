@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_mask_test {
 
 OpTest Mask(DType out, const std::vector<int64_t>& lengths) {
   return std::move(OpTest("sequence_mask")
@@ -34,6 +33,4 @@ TEST(SequenceMask, Constraints) {
       .IntInput("X", {1, 1, 1, 1, 1, 1, 1, 1, 1}, {1})
       .ExpectError("sequence_mask.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_mask_test

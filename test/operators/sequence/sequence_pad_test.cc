@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_pad_test {
 
 OpTest Pad(int32_t length) {
   return std::move(OpTest("sequence_pad")
@@ -101,6 +100,4 @@ TEST(SequenceUnpad, Constraints) {
         .ExpectError("sequence_unpad_grad.C4");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_pad_test

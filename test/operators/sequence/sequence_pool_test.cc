@@ -3,8 +3,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_pool_test {
 
 // Sequences of 2, 0, 1 and 3 rows.
 OpTest Pool(const std::string& type) {
@@ -221,6 +220,4 @@ TEST(SequencePool, WrongOffsets) {
   refused({{0, 4}}, "0 ends with 4 where there are 3 rows");
   refused({{0, 2}, {0, 3}}, "0 ends with 2 where there are 1 sequences");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_pool_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_reshape_test {
 
 OpTest Reshape(int32_t new_dim, const Shape& x, LoD lod) {
   return std::move(
@@ -32,6 +31,4 @@ TEST(SequenceReshape, Constraints) {
       .RandomInput("Out@GRAD", {1, 2})
       .ExpectError("sequence_reshape_grad.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_reshape_test

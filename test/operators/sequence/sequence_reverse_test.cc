@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_reverse_test {
 
 TEST(SequenceReverse, Values) {
   OpTest("sequence_reverse")
@@ -26,6 +25,4 @@ TEST(SequenceReverse, Constraints) {
       .Lod({{0, 1}, {0, 1}})
       .ExpectError("sequence_reverse.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_reverse_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_scatter_test {
 
 TEST(SequenceScatter, Values) {
   OpTest("sequence_scatter")
@@ -57,6 +56,4 @@ TEST(SequenceScatter, Constraints) {
       .RandomInput("Out@GRAD", {1})
       .ExpectError("sequence_scatter_grad.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_scatter_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_slice_test {
 
 OpTest Slice(const std::vector<int64_t>& offset, const std::vector<int64_t>& length) {
   return std::move(OpTest("sequence_slice")
@@ -49,6 +48,4 @@ TEST(SequenceSlice, Constraints) {
         .ExpectError("sequence_slice_grad.C5");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_slice_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_softmax_test {
 
 TEST(SequenceSoftmax, Values) {
   const double e = std::exp(1);
@@ -40,6 +39,4 @@ TEST(SequenceSoftmax, Constraints) {
       .Input("Out@GRAD", {1}, {1})
       .ExpectError("sequence_softmax_grad.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_softmax_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_topk_avg_pooling_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -76,6 +75,4 @@ TEST(SequenceTopkAvgPooling, Constraints) {
       .RandomInput("Out@GRAD", {1, 2})
       .ExpectError(type + "_grad.C5");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sequence_topk_avg_pooling_test

@@ -1,8 +1,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::var_conv_2d_test {
 
 struct Sizes {
   int32_t in = 1, out = 1, kh = 1, kw = 1, sh = 1, sw = 1;
@@ -123,6 +122,4 @@ TEST(VarConv2d, Constraints) {
         .ExpectError("var_conv_2d_grad.C5");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::var_conv_2d_test

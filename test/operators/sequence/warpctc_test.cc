@@ -4,8 +4,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::warpctc_test {
 
 using Symbols = std::vector<int64_t>;
 
@@ -327,6 +326,4 @@ TEST(Warpctc, Constraints) {
         .ExpectError("warpctc_grad.C6");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::warpctc_test

@@ -2,7 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::assign_test {
 
 TEST(Assign, Values) {
   OpTest("assign")
@@ -96,4 +96,4 @@ TEST(AssignValue, Constraints) {
   op({3}, DType::kFloat32).ExpectError("assign_value.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::assign_test

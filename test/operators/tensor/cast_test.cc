@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::cast_test {
 
 int32_t Number(DType dtype) { return static_cast<int32_t>(dtype); }
 
@@ -13,8 +12,6 @@ OpTest CastTo(DType dtype) {
   test.Attr("out_dtype", Number(dtype));
   return test;
 }
-
-}  // namespace
 
 TEST(Cast, FloatToIntegerTruncatesAndSaturates) {
   CastTo(DType::kInt32)
@@ -59,4 +56,4 @@ TEST(Cast, C1_NoSuchType) {
   OpTest("cast").Attr("out_dtype", -1).Input("X", {1}, {1}).ExpectError("cast.C1");
 }
 
-}  // namespace coracle
+}  // namespace coracle::cast_test

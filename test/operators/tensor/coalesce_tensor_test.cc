@@ -3,8 +3,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::coalesce_tensor_test {
 
 constexpr auto kFloat = static_cast<int32_t>(DType::kFloat32);
 constexpr auto kInt = static_cast<int32_t>(DType::kInt32);
@@ -106,6 +105,4 @@ TEST(DivideCoalesced, Constraints) {
   test(DType::kInt64, 3).ExpectError("divide_coalesced.C2");
   test(DType::kInt32, 4).ExpectError("divide_coalesced.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::coalesce_tensor_test

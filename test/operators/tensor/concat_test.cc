@@ -2,12 +2,9 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::concat_test {
 
 using Ints = std::vector<int32_t>;
-
-}  // namespace
 
 TEST(Concat, Values) {
   OpTest("concat")
@@ -214,4 +211,4 @@ TEST(Unstack, Constraints) {
   OpTest("unstack").Attr("num", 2).Input("X", {1}, {1}).ExpectError("unstack.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::concat_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::crop_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -77,6 +76,4 @@ TEST(CropTensor, Values) {
       .Expect("Out", {1, 1}, {6})
       .CheckGradient({"X"});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::crop_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::expand_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -128,6 +127,4 @@ TEST(BroadcastTensors, GradientOfFewerOutputs) {
   root.AppendOp("mean", {{"X", {"y"}}}, {{"Out", {"loss"}}});
   EXPECT_NO_THROW(Gradients({Variable::Of(root, "loss")}, {Variable::Of(root, "b")}));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::expand_test

@@ -2,12 +2,9 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::expand_v2_test {
 
 using Ints = std::vector<int32_t>;
-
-}  // namespace
 
 TEST(ExpandV2, Values) {
   OpTest("expand_v2")
@@ -131,4 +128,4 @@ TEST(Tile, Constraints) {
   OpTest("tile").Attr("repeat_times", Ints(10, 1)).Input("X", {1}, {1}).ExpectError("tile.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::expand_v2_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::eye_test {
 
 OpTest Eye(int64_t rows, int64_t columns) {
   OpTest test("eye");
@@ -28,6 +27,4 @@ TEST(Eye, Constraints) {
   Eye(-1, 1).ExpectError("eye.C2");
   Eye(1, -2).ExpectError("eye.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::eye_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fake_init_test {
 
 using Dims = std::vector<int64_t>;
 
@@ -26,6 +25,4 @@ TEST(FakeInit, C1) {
   OpTest("fake_init").Attr("shape", Dims{-1}).ExpectError("fake_init.C1");
   OpTest("fake_init").Attr("shape", Dims(10, 1)).ExpectError("fake_init.C1");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fake_init_test

@@ -5,13 +5,10 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fill_constant_test {
 
 int32_t Number(DType dtype) { return static_cast<int32_t>(dtype); }
 std::vector<int64_t> Dims(std::initializer_list<int64_t> dims) { return dims; }
-
-}  // namespace
 
 TEST(FillConstant, Values) {
   OpTest("fill_constant")
@@ -157,4 +154,4 @@ TEST(FillAnyLike, C1_UnknownDType) {
   OpTest("fill_any_like").Attr("dtype", 77).Input("X", {1}, {1}).ExpectError("fill_any_like.C1");
 }
 
-}  // namespace coracle
+}  // namespace coracle::fill_constant_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::fill_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -61,6 +60,4 @@ TEST(FillZerosLike2, Values) {
       .Input("X", {1}, {1})
       .ExpectError("fill_zeros_like2.C1");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::fill_test

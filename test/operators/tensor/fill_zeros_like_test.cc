@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::fill_zeros_like_test {
 
 TEST(FillZerosLike, Values) {
   OpTest("fill_zeros_like").Input("X", {2, 2}, {1, 2, 3, 4}).Expect("Out", {2, 2}, {0, 0, 0, 0});
@@ -24,4 +24,4 @@ TEST(FillZerosLike, TensorArray) {
   EXPECT_FALSE(zeros.IsWritten(0));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fill_zeros_like_test

@@ -3,8 +3,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::flip_test {
 
 using Ints = std::vector<int32_t>;
 using Longs = std::vector<int64_t>;
@@ -111,6 +110,4 @@ TEST(Roll, Constraints) {
       .Input("X", {1}, {1})
       .ExpectError("roll.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::flip_test

@@ -2,7 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::gather_test {
 
 TEST(Gather, Values) {
   for (DType dtype : {DType::kInt32, DType::kInt64}) {
@@ -174,4 +174,4 @@ TEST(GatherNd, Constraints) {
       .ExpectError("outside [0, 2)");
 }
 
-}  // namespace coracle
+}  // namespace coracle::gather_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::hash_test {
 
 OpTest Hash(DType dtype, const Shape& shape, const std::vector<int64_t>& x, int32_t hashes,
             int64_t mod) {
@@ -36,6 +35,4 @@ TEST(Hash, Constraints) {
   Hash(DType::kInt64, {1, 1}, {0}, -1, 10).ExpectError("hash.C2");
   Hash(DType::kInt64, {1, 1}, {0}, 1, 0).ExpectError("hash.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::hash_test

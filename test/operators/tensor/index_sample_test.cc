@@ -1,8 +1,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
-namespace {
+namespace coracle::index_sample_test {
 
 TEST(IndexSample, Values) {
   for (DType dtype : {DType::kInt32, DType::kInt64}) {
@@ -90,6 +89,4 @@ TEST(IndexSample, Constraints) {
       .Input("Out@GRAD", {1, 2}, {1, 1})
       .ExpectError("index_sample_grad.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::index_sample_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::linspace_test {
 
 OpTest Linspace(double start, double stop, int64_t num) {
   OpTest test("linspace");
@@ -67,6 +66,4 @@ TEST(Linspace, Constraints) {
   Linspace(0, 1, 2).Attr("dtype", 7).ExpectError("linspace.C3");
   Linspace(0, 1, 0).ExpectError("linspace.C4");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::linspace_test

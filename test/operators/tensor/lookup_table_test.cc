@@ -1,11 +1,8 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::lookup_table_test {
 
 const std::vector<double> kTable = {1, 2, 3, 4, 5, 6};
-
-}  // namespace
 
 TEST(LookupTable, Values) {
   for (DType dtype : {DType::kInt32, DType::kInt64}) {
@@ -139,4 +136,4 @@ TEST(LookupTable, C3_RankOfOut) {
       .Expect("Out", {1, 1, 1, 1, 1, 1, 1, 1, 1}, {7});
 }
 
-}  // namespace coracle
+}  // namespace coracle::lookup_table_test

@@ -4,8 +4,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::masked_select_test {
 
 TEST(MaskedSelect, Values) {
   OpTest("masked_select")
@@ -84,6 +83,4 @@ TEST(WhereIndex, Values) {
   OpTest("where_index").Input("Condition", {2, 1, 1}, {0, 0}).Expect("Out", {0, 3}, {});
   OpTest("where_index").Input("Condition", {0, 2}, {}).Expect("Out", {0, 2}, {});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::masked_select_test

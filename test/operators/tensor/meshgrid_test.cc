@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::meshgrid_test {
 
 TEST(Meshgrid, Values) {
   OpTest("meshgrid")
@@ -36,6 +35,4 @@ TEST(Meshgrid, Constraints) {
       .Input("X", {1}, {1})
       .ExpectError("meshgrid.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::meshgrid_test

@@ -1,7 +1,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 
-namespace coracle {
+namespace coracle::one_hot_test {
 
 TEST(OneHot, Values) {
   OpTest("one_hot_v2")
@@ -81,4 +81,4 @@ TEST(OneHot, C4_RankOfOut) {
       .Expect("Out", {1, 1, 1, 1, 1, 1, 1, 1, 1}, {1});
 }
 
-}  // namespace coracle
+}  // namespace coracle::one_hot_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::pad_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -53,6 +52,4 @@ TEST(PadConstantLike, Constraints) {
       .Input("Y", {2}, {1, 2})
       .ExpectError("pad_constant_like.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::pad_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::partial_concat_test {
 
 OpTest Of(const std::string& type, int32_t start, int32_t length) {
   OpTest test(type);
@@ -48,6 +47,4 @@ TEST(PartialConcat, Constraints) {
     Of(type, 4, -1).ExpectError(type + ".C3");
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::partial_concat_test

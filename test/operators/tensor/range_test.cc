@@ -5,8 +5,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::range_test {
 
 OpTest Floats(double start, double end, double step) {
   OpTest test("range");
@@ -20,8 +19,6 @@ OpTest Ints(int64_t start, int64_t end, int64_t step, DType dtype = DType::kInt6
   test.IntInput("Step", {1}, {step}, dtype);
   return test;
 }
-
-}  // namespace
 
 TEST(Range, Values) {
   Floats(0.5, 2, 0.5).Expect("Out", {3}, {0.5, 1, 1.5});
@@ -67,4 +64,4 @@ TEST(Range, Constraints) {
   Floats(0, 1e30, 1e-8).ExpectError("range.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::range_test

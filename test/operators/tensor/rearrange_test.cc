@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::rearrange_test {
 
 std::vector<double> Count(int n) {
   std::vector<double> values(static_cast<size_t>(n));
@@ -102,6 +101,4 @@ TEST(Rearrange, Constraints) {
       .ExpectError("shuffle_channel.C2");
   OpTest("space_to_depth").Input("X", {1, 4, 1, 2}, Count(8)).ExpectError("space_to_depth.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::rearrange_test

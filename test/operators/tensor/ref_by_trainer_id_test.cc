@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::ref_by_trainer_id_test {
 
 OpTest Two(int64_t id) {
   OpTest test("ref_by_trainer_id");
@@ -27,6 +26,4 @@ TEST(RefByTrainerId, Constraints) {
   for (int64_t id : {int64_t{2}, int64_t{-1}, INT64_MIN})
     Two(id).ExpectError("ref_by_trainer_id: TrainerId holds " + std::to_string(id));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::ref_by_trainer_id_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::reshape_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -29,8 +28,6 @@ std::string BuildShape(const std::string& type, const Shape& x, const AttrList& 
   InferOp(block, block.AppendOp(type, {{"X", {"x"}}}, {{"Out", {"out"}}}, attrs), DefaultOps());
   return block.FindVarRecursive("out")->shape().ToString();
 }
-
-}  // namespace
 
 TEST(Reshape, Values) {
   for (const char* type : {"reshape", "reshape2"}) {
@@ -178,4 +175,4 @@ TEST(FlattenContiguousRange, Values) {
       .ExpectError("flatten_contiguous_range.C2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::reshape_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::scatter_test {
 
 TEST(Scatter, Overwrites) {
   for (DType dtype : {DType::kInt32, DType::kInt64}) {
@@ -146,6 +145,4 @@ TEST(ScatterNdAdd, Constraints) {
       .ExpectError("scatter_nd_add.C5");
   add().IntInput("Index", {1, 1}, {2}).Input("Updates", {1}, {1}).ExpectError("outside [0, 2)");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::scatter_test

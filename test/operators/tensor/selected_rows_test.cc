@@ -5,8 +5,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::selected_rows_test {
 
 TEST(SelectedRows, Merge) {
   OpTest("merge_selected_rows")
@@ -283,6 +282,4 @@ TEST(SelectedRows, OtherOpsRefuseThemAndSayWhatHelps) {
           "relu: input X must be a dense tensor, and 'X.0' is SELECTED_ROWS float32[3, 1]; "
           "get_tensor_from_selected_rows makes a dense tensor of it");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::selected_rows_test

@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::set_value_test {
 
 using Longs = std::vector<int64_t>;
 
@@ -232,6 +231,4 @@ TEST(SetValue, C8_Shape) {
   ints({2}, {1});
   ints({-1}, {1});
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::set_value_test

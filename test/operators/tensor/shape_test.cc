@@ -1,6 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::shape_test {
 
 TEST(Shape, Values) {
   OpTest("shape")
@@ -28,4 +28,4 @@ TEST(IsEmpty, Values) {
   OpTest("is_empty").Input("X", {}, {0}).Expect("Out", {1}, {0});
 }
 
-}  // namespace coracle
+}  // namespace coracle::shape_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::shard_index_test {
 
 OpTest Shard(int32_t shards, int32_t shard) {
   OpTest test("shard_index");
@@ -26,6 +25,4 @@ TEST(ShardIndex, Constraints) {
   Shard(2, 2).IntInput("X", {1}, {1}).ExpectError("shard_index.C1");
   for (int64_t bad : {-1, 20}) Shard(2, 0).IntInput("X", {1}, {bad}).ExpectError("outside [0, 20)");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::shard_index_test

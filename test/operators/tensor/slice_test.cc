@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::slice_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -25,8 +24,6 @@ std::string BuildShape(const Shape& x, const AttrList& attrs) {
           DefaultOps());
   return block.FindVarRecursive("out")->shape().ToString();
 }
-
-}  // namespace
 
 TEST(Slice, Values) {
   Cut("slice", {0, 1}, {1, 0}, {3, 2})
@@ -146,4 +143,4 @@ TEST(StridedSlice, StridesFromTensor) {
       .CheckGradient({"Input"});
 }
 
-}  // namespace coracle
+}  // namespace coracle::slice_test

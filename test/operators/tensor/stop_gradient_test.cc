@@ -4,8 +4,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::stop_gradient_test {
 
 // y = op(x) * x; the gradient of y by x.
 std::string Differentiate(const std::string& type, AttrList attrs, ProgramDesc* program) {
@@ -51,6 +50,4 @@ TEST(PreventGradient, IsAnErrorOnThePath) {
       EXPECT_NE(e.message().find(text), std::string::npos) << e.what();
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::stop_gradient_test

@@ -1,7 +1,7 @@
 #include "../../completeness.h"
 #include "../../op_test.h"
 
-namespace coracle {
+namespace coracle::sum_test {
 
 TEST(Sum, Values) {
   OpTest("sum")
@@ -75,4 +75,4 @@ TEST(Sum, TensorArrays) {
   ExpectRefused("sum", {{"X", tensor}, {"X", array}}, {}, "sum.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::sum_test

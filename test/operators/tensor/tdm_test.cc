@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::tdm_test {
 
 // Node 1 has the children 2 and 3, node 2 the child 4. 3 and 4 are the items 10 and 11.
 OpTest Tree(const Shape& shape, const std::vector<int64_t>& x) {
@@ -132,6 +131,4 @@ TEST(TdmSampler, Constraints) {
   for (int64_t item : {int64_t{3}, int64_t{-1}})
     Sampler({0, 0}, {item}).ExpectError("tdm_sampler: X holds " + std::to_string(item));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::tdm_test

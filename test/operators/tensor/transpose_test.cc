@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::transpose_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -33,8 +32,6 @@ Tensor Count(DType dtype, const Shape& shape) {
   for (int64_t i = 0; i < x.numel(); ++i) x.data<int64_t>()[i] = i % 120;
   return x.Cast(dtype);
 }
-
-}  // namespace
 
 TEST(Transpose, Values) {
   for (const char* type : {"transpose", "transpose2"}) {
@@ -108,4 +105,4 @@ TEST(Transpose, C1_NoPermutation) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::transpose_test

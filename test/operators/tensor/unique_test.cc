@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::unique_test {
 
 using Ints = std::vector<int32_t>;
 
@@ -133,6 +132,4 @@ TEST(UniqueWithCounts, Constraints) {
       .Input("X", {1, 1}, {1})
       .ExpectError("unique_with_counts.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::unique_test

@@ -1,7 +1,6 @@
 #include "../update_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::adadelta_test {
 
 UpdateCase Case() {
   return {"adadelta",
@@ -33,6 +32,4 @@ TEST(Adadelta, Edges) {
   Case().CheckEdges();
   Case().CheckLarge();
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::adadelta_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::adagrad_test {
 
 // moment 3 + 1, 0 + 16; steps 0.5 * 1 / 2, 0.5 * -4 / 4.
 TEST(Adagrad, Values) {
@@ -94,6 +93,4 @@ TEST(Adagrad, Constraints) {
       .RandomInput("LearningRate", {2})
       .ExpectError("adagrad.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::adagrad_test

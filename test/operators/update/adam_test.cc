@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::adam_test {
 
 struct State {
   double p = 1, m = 0.5, v = 0.25, pow1 = 0.81, pow2 = 0.998;
@@ -167,6 +166,4 @@ TEST(Adam, Constraints) {
   Random({2}, {2}, {2}).ExpectError("adam.C2");
   Random({2}, {2}, {1}).IntInput("SkipUpdate", {1}, {1}).ExpectError("adam.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::adam_test

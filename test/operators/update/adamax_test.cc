@@ -1,7 +1,6 @@
 #include "../update_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::adamax_test {
 
 UpdateCase Case() {
   return {"adamax",
@@ -24,6 +23,4 @@ TEST(Adamax, Edges) {
   Case().CheckEdges();
   Case().CheckLarge();
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::adamax_test

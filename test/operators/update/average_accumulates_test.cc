@@ -2,8 +2,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::average_accumulates_test {
 
 OpTest Make(int64_t accumulated, int64_t old_accumulated, int64_t updates, float share,
             int64_t least, int64_t most, bool good_sums = true, bool good_counts = true) {
@@ -68,6 +67,4 @@ TEST(AverageAccumulates, C2_Counts) {
 TEST(AverageAccumulates, C3_Windows) {
   Make(0, 0, 0, 1, 101, 100).ExpectError("average_accumulates.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::average_accumulates_test

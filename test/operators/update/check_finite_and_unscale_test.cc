@@ -3,8 +3,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::check_finite_and_unscale_test {
 
 const double kInf = std::numeric_limits<double>::infinity();
 
@@ -14,8 +13,6 @@ OpTest Check(double scale) {
   return op;
 }
 bool Found(OpTest& op, KernelMode mode) { return op.Output("FoundInfinite", mode).Item<bool>(); }
-
-}  // namespace
 
 TEST(CheckFiniteAndUnscale, DividesAllByTheScale) {
   OpTest op = Check(4);
@@ -106,4 +103,4 @@ TEST(CheckFiniteAndUnscale, C3_Scale) {
       .ExpectError("check_finite_and_unscale.C3");
 }
 
-}  // namespace coracle
+}  // namespace coracle::check_finite_and_unscale_test

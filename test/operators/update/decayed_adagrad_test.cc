@@ -1,7 +1,6 @@
 #include "../update_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::decayed_adagrad_test {
 
 UpdateCase Case() {
   return {"decayed_adagrad",
@@ -21,6 +20,4 @@ TEST(DecayedAdagrad, Edges) {
   Case().CheckEdges();
   Case().CheckLarge();
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::decayed_adagrad_test

@@ -2,8 +2,7 @@
 
 #include "../update_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::dpsgd_test {
 
 UpdateCase Case(float clip, float sigma) {
   return {"dpsgd", {{"clip", clip}, {"batch_size", 4.0f}, {"sigma", sigma}, {"seed", 5}}, {}};
@@ -40,6 +39,4 @@ TEST(Dpsgd, C3_ClipAndBatchSize) {
   none.attrs[1].value = 0.0f;
   none.Make().ExpectError("dpsgd.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::dpsgd_test

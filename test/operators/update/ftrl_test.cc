@@ -1,7 +1,6 @@
 #include "../update_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::ftrl_test {
 
 UpdateCase Case(float lr_power, float l1, float l2) {
   return {"ftrl",
@@ -43,6 +42,4 @@ TEST(Ftrl, Edges) {
   Case(-0.5f, 0.25f, 0.5f).CheckEdges();
   Case(-0.5f, 0.25f, 0.5f).CheckLarge();
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::ftrl_test

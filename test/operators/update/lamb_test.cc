@@ -1,7 +1,6 @@
 #include "../update_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::lamb_test {
 
 UpdateCase Case() {
   return {"lamb",
@@ -40,6 +39,4 @@ TEST(Lamb, ZeroParameter) {
 }
 
 TEST(Lamb, Edges) { Case().CheckEdges(); }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::lamb_test

@@ -2,8 +2,7 @@
 
 #include "../update_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::lars_momentum_test {
 
 UpdateCase Case(float decay) {
   return {"lars_momentum",
@@ -74,6 +73,4 @@ TEST(LarsMomentum, SameBitsForAnyNumberOfThreads) {
   SetNumThreads(threads);
   EXPECT_TRUE(BitEqual(one, two));
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::lars_momentum_test

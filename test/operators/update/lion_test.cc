@@ -2,8 +2,7 @@
 
 #include "../update_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::lion_test {
 
 UpdateCase Case() {
   return {"lion",
@@ -37,6 +36,4 @@ TEST(Lion, Edges) {
   Case().CheckEdges();
   Case().CheckLarge();
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::lion_test

@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::momentum_test {
 
 OpTest Momentum(const std::vector<double>& p, const std::vector<double>& g,
                 const std::vector<double>& v, double lr, float mu) {
@@ -167,6 +166,4 @@ TEST(Momentum, Constraints) {
       .RandomInput("LearningRate", {0})
       .ExpectError("momentum.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::momentum_test

@@ -1,7 +1,6 @@
 #include "../update_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::proximal_test {
 
 UpdateCase Descent(float l1) { return {"proximal_gd", {{"l1", l1}, {"l2", 0.5f}}, {}}; }
 
@@ -32,6 +31,4 @@ TEST(Proximal, Edges) {
     op.CheckLarge();
   }
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::proximal_test

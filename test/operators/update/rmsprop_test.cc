@@ -2,8 +2,7 @@
 
 #include "../update_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::rmsprop_test {
 
 UpdateCase Case(bool centered) {
   return {"rmsprop",
@@ -62,6 +61,4 @@ TEST(Rmsprop, C3_CenteredNeedsMeanGrad) {
   centered.state.pop_back();
   centered.Make().ExpectError("rmsprop.C3");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::rmsprop_test

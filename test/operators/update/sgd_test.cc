@@ -1,7 +1,6 @@
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::sgd_test {
 
 TEST(Sgd, Values) {
   OpTest("sgd")
@@ -63,6 +62,4 @@ TEST(Sgd, C2_LearningRate) {
       .IntInput("LearningRate", {1}, {1})
       .ExpectError("sgd.C2");
 }
-
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::sgd_test

@@ -5,8 +5,7 @@
 
 #include "../../op_test.h"
 
-namespace coracle {
-namespace {
+namespace coracle::update_loss_scaling_test {
 
 struct LossTrace {
   std::vector<float> scale;
@@ -53,8 +52,6 @@ LossTrace TraceOf(float scale, const std::vector<int>& overflows, const AttrList
   }
   return trace;
 }
-
-}  // namespace
 
 TEST(UpdateLossScaling, TorchTrace) {
   const LossTrace trace = TraceOf(8, {0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1}, Rule(3));
@@ -164,4 +161,4 @@ TEST(UpdateLossScaling, Constraints) {
   counts.ExpectError("update_loss_scaling.C1");
 }
 
-}  // namespace coracle
+}  // namespace coracle::update_loss_scaling_test
