@@ -7,6 +7,8 @@
 #include <coracle/communication/comm_context.h>
 #include <coracle/communication/communicator.h>
 #include <coracle/communication/launched.h>
+#include <coracle/convert/onnx_export.h>
+#include <coracle/convert/onnx_import.h>
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/distribute/local_sgd.h>
 #include <coracle/edit/extract.h>

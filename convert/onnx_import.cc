@@ -1,6 +1,7 @@
 #include "onnx_import.h"
 
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/model_reader.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/operators/operators.h>
 #include <coracle/proto/onnx.pb.h>
@@ -290,6 +291,11 @@ ProgramDesc OnnxInputs(const std::string& path) {
 InferenceModel ParseOnnx(std::string_view bytes, const std::string& source, Scope& scope,
                          const OnnxImportOptions& options) {
   return Import(onnx::ParseOnnxModel(bytes, source), source, scope, options, nullptr);
+}
+
+void RegisterOnnxReader() {
+  RegisterModelReader(
+      ".onnx", [](const std::string& path, Scope& scope) { return ImportOnnx(path, scope); });
 }
 
 }  // namespace coracle

@@ -47,4 +47,8 @@ ProgramDesc OnnxInputs(const std::string& path);
 InferenceModel ParseOnnx(std::string_view bytes, const std::string& source, Scope& scope,
                          const OnnxImportOptions& options = {});
 
+// Lets LoadInferenceModel, and with it program layers and jobs, read .onnx files, as they do in the
+// command. No other thread may load a model meanwhile.
+void RegisterOnnxReader();
+
 }  // namespace coracle

@@ -26,7 +26,7 @@ const LayerFields<ProgramOptions>& ProgramLayer() {
       LayerFields<O>("program",
                      "A saved inference model: its ops in training form, with its parameters.")
           .Inputs("input", "what it is fed with")
-          .File("file", &O::file, "a directory, a .pdmodel file or its prefix")
+          .File("file", &O::file, "a directory, a .pdmodel file or its prefix, or an .onnx file")
           .Field("feed", &O::feeds,
                  "variables of the model that stand for the inputs; unless said those it is fed "
                  "with")

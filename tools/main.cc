@@ -1,6 +1,7 @@
 // The `coracle` command: the table of subcommands, and what they have in common.
 
 #include <coracle/communication/launched.h>
+#include <coracle/convert/onnx_import.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
@@ -204,6 +205,7 @@ void SetUp(const char* program) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(program);
   SetLogSink(LogToStandardError);
+  RegisterOnnxReader();
 }
 
 void FailAsTrouble() { failure_code = kTrouble; }

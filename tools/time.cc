@@ -69,9 +69,6 @@ int RunTime(const std::vector<std::string>& args) {
   const std::vector<int> ranks = RanksFromFlag();
   const CommandLimits limits(CommandLimits::Time::kRuns);
   const std::string file = ProgramFile(args[0]);
-  if (IsOnnx(file))
-    throw UsageError("an ONNX model is timed after coracle convert " + Shown(file) +
-                     " model.pdmodel, or by coracle bench");
   const bool job = IsJob(file);
   if (!ranks.empty() && !job)
     throw UsageError("--ranks is for a job, and " + Quote(file, 300) + " is none");

@@ -2,12 +2,14 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/model_reader.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <unordered_set>
 
 namespace coracle {
@@ -107,7 +109,16 @@ ModelFiles FindModel(const std::string& path) {
                           Quote(path, 300), prefix));
 }
 
+std::map<std::string, ModelReader>& Readers() {
+  static std::map<std::string, ModelReader> readers;
+  return readers;
+}
+
 }  // namespace
+
+void RegisterModelReader(const std::string& ending, ModelReader reader) {
+  Readers()[ending] = reader;
+}
 
 void SaveInferenceModel(const std::string& path, const std::vector<std::string>& feeds,
                         const std::vector<std::string>& fetches, const ProgramDesc& program,
@@ -129,6 +140,8 @@ void SaveInferenceModel(const std::string& path, const std::vector<std::string>&
 }
 
 InferenceModel LoadInferenceModel(const std::string& path, Scope& scope) {
+  for (const auto& [ending, reader] : Readers())
+    if (path.ends_with(ending) && !IsDirectory(path)) return reader(path, scope);
   ModelFiles files = FindModel(path);
   InferenceModel model;
   model.program = ReadProgram(files.program);
