@@ -12,6 +12,7 @@
 #include <iterator>
 
 #include "command.h"
+#include "convert_tensors.h"
 
 namespace coracle::tools {
 namespace fs = std::filesystem;
@@ -41,12 +42,26 @@ std::string ProgramFile(const std::string& path) {
                                         : "several .pdmodel files; name one of them"));
 }
 
+namespace {
+
+// A program was asked for.
+void RequireNoTensors(const std::string& path) {
+  if (!IsTensorFileName(path) || !FileExists(path)) return;
+  const std::string beside = ProgramBeside(path);
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} holds tensors, and here a program is needed{}", Quote(path, 300),
+                          beside.empty() ? "" : ": " + Shown(beside)));
+}
+
+}  // namespace
+
 ProgramDesc ReadAnyProgram(const std::string& given) {
   const std::string path = ProgramFile(given);
   if (IsOnnx(path)) {
     Scope scope;
     return ImportOnnx(path, scope).program;
   }
+  RequireNoTensors(path);
   const std::string bytes = ReadFileOrStdin(path, kMaxProgramBytes);
   const std::string source = path == "-" ? "standard input" : path;
   Scope ignored;

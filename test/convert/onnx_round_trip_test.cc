@@ -65,4 +65,53 @@ TEST(OnnxRoundTrip, RealModels) {
     fmt::print("{:.1e} {}\n", difference, model.path);
   });
 }
+
+// The program with feeds and fetches: what is exported and imported gives the very same elements.
+void ExpectSame(ProgramDesc program, const std::map<std::string, Tensor>& feeds,
+                const std::vector<std::string>& fetches) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : feeds) {
+    names.push_back(name);
+    program.Root().Var(name).SetMeta({VarType::kLoDTensor, value.dtype(), value.shape(), 0});
+  }
+  SetFeedsAndFetches(program, names, fetches);
+  EXPECT_EQ(RoundTrip(program, Scope(), feeds), 0);
+}
+
+TEST(OnnxRoundTrip, PowersOfIntegersSaturate) {
+  for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+    ProgramDesc program;
+    program.Root().Var("z").SetDType(dtype);
+    program.Root().AppendOp("elementwise_pow", {{"X", {"x"}}, {"Y", {"y"}}}, {{"Out", {"z"}}});
+    const auto x = Tensor::Of<int64_t>({9}, {3, 2, 2, -2, -2, -3, 0, 10, 7});
+    const auto y = Tensor::Of<int64_t>({9}, {35, 62, 63, 63, 64, 45, -1, 40, -2});
+    ExpectSame(program, {{"x", x.Cast(dtype)}, {"y", y.Cast(dtype)}}, {"z"});
+  }
+}
+
+TEST(OnnxRoundTrip, NllLoss) {
+  const auto x = Tensor::Of<float>({3, 2}, {-0.5f, -1, -2, -0.25f, -3, -4});
+  const std::map<std::string, Tensor> all = {{"x", x},
+                                             {"label", Tensor::Of<int64_t>({3}, {1, -100, 0})},
+                                             {"weight", Tensor::Of<float>({2}, {0.5f, 2})}};
+  for (const std::string reduction : {"none", "mean", "sum"}) {
+    for (const bool weighted : {false, true}) {
+      for (const bool ignored : {false, true}) {
+        ProgramDesc program;
+        auto feeds = all;
+        SlotList inputs = {{"X", {"x"}}, {"Label", {"label"}}, {"Weight", {"weight"}}};
+        if (!weighted) {
+          feeds.erase("weight");
+          inputs = {{"X", {"x"}}, {"Label", {"label"}}};
+        }
+        if (ignored) feeds["label"] = Tensor::Full<int64_t>({3}, -100);
+        for (const char* name : {"out", "total"}) program.Root().Var(name).SetDType(x.dtype());
+        program.Root().AppendOp("nll_loss", inputs, {{"Out", {"out"}}, {"Total_weight", {"total"}}},
+                                {{"reduction", reduction}});
+        ExpectSame(program, feeds, {"out", "total"});
+      }
+    }
+  }
+}
+
 }  // namespace coracle::onnx_round_trip_test

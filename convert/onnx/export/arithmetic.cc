@@ -55,11 +55,33 @@ Value FloorQuotient(OpContext& op, const Operands& v, DType dtype) {
   return op.Node("Div", {whole, v.y});
 }
 
+Value Long(OpContext& op, int64_t value) {
+  return op.Constant(Tensor::Of<int64_t>(Shape(), {value}));
+}
+
+// A double as an integer of this dtype, truncated and saturated: Cast says nothing of what is out
+// of range.
+Value Saturate(OpContext& op, const Value& x, DType dtype) {
+  const int bits = 8 * static_cast<int>(SizeOf(dtype));
+  const bool is_signed = dtype != DType::kUInt8;
+  const int64_t largest = is_signed ? INT64_MAX >> (64 - bits) : 255;
+  const int64_t least = is_signed ? -largest - 1 : 0;
+  const auto bound = [&](int64_t n) { return op.Scalar(static_cast<double>(n), DType::kFloat64); };
+  const Value low = op.Node("LessOrEqual", {x, bound(least)});
+  const Value high = op.Node("GreaterOrEqual", {x, bound(largest)});
+  const Value outside = op.Node("Or", {low, high});
+  const Value inside =
+      op.Cast(op.Node("Where", {outside, bound(0), x}), DType::kFloat64, DType::kInt64);
+  const Value above = op.Node("Where", {low, Long(op, least), inside});
+  return op.Cast(op.Node("Where", {high, Long(op, largest), above}), DType::kInt64, dtype);
+}
+
+// Integers compute in double, as the op says.
 Value Power(OpContext& op, const Operands& v, DType dtype) {
   if (IsFloating(dtype)) return op.Node("Pow", {v.x, v.y});
   const Value wide =
       op.Node("Pow", {op.Cast(v.x, dtype, DType::kFloat64), op.Cast(v.y, dtype, DType::kFloat64)});
-  return op.Cast(wide, DType::kFloat64, dtype);
+  return Saturate(op, wide, dtype);
 }
 
 template <const char* kType>
@@ -218,7 +240,7 @@ constexpr ExportRow kRows[] = {
     {"elementwise_min", Binary<kMin>, "Min"},
     {"elementwise_mod", BinaryFormula<Remainder>, "Mod"},
     {"elementwise_mul", Binary<kMul>, "Mul"},
-    {"elementwise_pow", BinaryFormula<Power>, "Pow"},
+    {"elementwise_pow", BinaryFormula<Power>, "Pow; Pow, Cast, Where of integers"},
     {"elementwise_sub", Binary<kSub>, "Sub"},
     {"equal", Binary<kEqual>, "Equal"},
     {"fused_elemwise_activation", FusedElementwise, "Add or Mul, and the activation"},

@@ -26,6 +26,35 @@ void ExportSoftmaxWithCrossEntropy(OpContext& op) {
   op.Out("Loss", op.Node("Where", {ignored, op.Scalar(0, dtype), op.Node("Neg", {found})}));
 }
 
+// The sum is ONNX's own; its mean is not: where all labels are ignored it divides by 0, which the
+// op does not.
+void ExportNllLoss(OpContext& op) {
+  const DType dtype = op.InType("X"), type = op.InType("Label");
+  const int64_t ignore_index = op.Attr<int64_t>("ignore_index");
+  const std::string reduction = op.Attr<std::string>("reduction");
+  const Value label = op.In("Label");
+  Values inputs = {op.In("X"), label};
+  if (op.Has("Weight")) inputs.push_back(op.In("Weight"));
+  const Value loss = op.Node(
+      "NegativeLogLikelihoodLoss", inputs,
+      {{"ignore_index", ignore_index}, {"reduction", reduction == "none" ? "none" : "sum"}});
+  if (reduction == "none") {
+    op.Out("Total_weight", op.Constant(Tensor::Zeros(dtype, {1})));
+    return op.Out("Out", loss);
+  }
+  const Value ignored =
+      op.Node("Equal", {label, op.Scalar(static_cast<double>(ignore_index), type)});
+  const Value zero = op.Scalar(0, dtype), one = op.Scalar(1, dtype);
+  const Value safe = op.Node("Where", {ignored, op.Scalar(0, type), label});
+  const Value weight = op.Has("Weight") ? op.Node("Gather", {inputs[2], safe}) : one;
+  const Value counted = op.Node("Where", {ignored, zero, weight});
+  const Value total = op.Reduce("ReduceSum", counted, {}, false);
+  op.Out("Total_weight", op.Reshape(total, {1}));
+  if (reduction == "sum") return op.Out("Out", op.Reshape(loss, {1}));
+  const Value divisor = op.Node("Where", {op.Node("Equal", {total, zero}), one, total});
+  op.Out("Out", op.Reshape(op.Node("Div", {loss, divisor}), {1}));
+}
+
 void ExportSquareErrorCost(OpContext& op) {
   const Value error = op.Node("Sub", {op.In("X"), op.In("Y")});
   op.Out("Out", op.Node("Mul", {error, error}));
@@ -58,6 +87,7 @@ void ExportSigmoidCrossEntropy(OpContext& op) {
 
 constexpr ExportRow kRows[] = {
     {"label_smooth", ExportLabelSmooth, "Mul, Add"},
+    {"nll_loss", ExportNllLoss, "NegativeLogLikelihoodLoss; Gather, ReduceSum, Div for a mean"},
     {"sigmoid_cross_entropy_with_logits", ExportSigmoidCrossEntropy, "Softplus, Mul, Sub"},
     {"softmax_with_cross_entropy", ExportSoftmaxWithCrossEntropy,
      "Softmax, LogSoftmax, GatherElements"},
