@@ -146,6 +146,7 @@ constexpr ExportRow kRows[] = {
     {"is_empty", ExportIsEmpty, "Size, Equal"},
     {"linspace", ExportLinspace, "Range, Mul, Add"},
     {"range", ExportRange, "Range"},
+    {"rnn_memory_helper", ExportAssign, "no node"},
     {"shape", ExportShape, "Shape, Cast"},
     {"size", ExportSize, "Size"},
 };

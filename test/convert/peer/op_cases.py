@@ -213,6 +213,7 @@ case('elementwise_mod', {'X': floats(4, 4, lo=-5, hi=5), 'Y': np.array([1.5, -1.
 case('elementwise_add', {'X': floats(2, 3), 'Y': floats(2, 1, 1, 1)}, {'Out': 1}, axis=0)
 case('elementwise_pow', {'X': floats(2, 3, lo=0.1, hi=2), 'Y': floats(3)}, {'Out': 1})
 case('elementwise_pow', {'X': ints(2, 3, lo=1), 'Y': ints(3)}, {'Out': 1})
+case('elementwise_pow', {'X': ints(2, 3, lo=-3), 'Y': ints(3, lo=40, hi=70)}, {'Out': 1})  # saturates
 for c in 'equal not_equal less_than less_equal greater_than greater_equal'.split():
     case(c, {'X': ints(3, 4, hi=3), 'Y': ints(3, 4, hi=3)}, {'Out': 1})
     case(c, {'X': floats(3, 4), 'Y': floats(3)}, {'Out': 1}, axis=0)
@@ -563,6 +564,9 @@ case('softmax_with_cross_entropy', {'Logits': floats(4, 5, 2), 'Label': ints(4, 
 case('softmax_with_cross_entropy', {'Logits': floats(4, 5), 'Label': floats(4, 5, lo=0, hi=1)}, {'Softmax': 1, 'Loss': 1},
      soft_label=True)
 case('square_error_cost', {'X': x, 'Y': floats(2, 3, 4)}, {'Out': 1})
+for reduction in ('none', 'mean', 'sum'):
+    case('nll_loss', {'X': floats(4, 3, 2), 'Label': ints(4, 2, hi=3), 'Weight': floats(3, lo=0.5, hi=2)},
+         {'Out': 1, 'Total_weight': 1}, reduction=reduction, ignore_index=('long', 1))
 case('label_smooth', {'X': floats(3, 4, lo=0, hi=1)}, {'Out': 1}, epsilon=0.1)
 case('sigmoid_cross_entropy_with_logits', {'X': floats(3, 4), 'Label': floats(3, 4, lo=0, hi=1)}, {'Out': 1})
 
