@@ -5,6 +5,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/activation/activation_formulas.h>
+#include <coracle/operators/kernels/lane_kernel.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
@@ -167,13 +168,13 @@ Kernel ValueFast(const PrepareContext& ctx, const RowData& row) {
   if (x.dtype != DType::kFloat32) return {};
   const simd::UnaryLoop loop = simd::FindUnary(SimdOf(ctx, row));
   const simd::Params params = SimdParams(ctx, row);
-  return [=](Workspace& ws) {
-    const float* in = ws.Data<const float>(x);
-    float* o = ws.Data<float>(out);
-    ParallelFor(x.numel, kGrain, [&](int64_t begin, int64_t end) {
-      loop(in + begin, o + begin, end - begin, params);
-    });
-  };
+  return LaneKernel{{{simd::FindLanes(SimdOf(ctx, row)), params, x, {}, out}}, [=](Workspace& ws) {
+                      const float* in = ws.Data<const float>(x);
+                      float* o = ws.Data<float>(out);
+                      ParallelFor(x.numel, kGrain, [&](int64_t begin, int64_t end) {
+                        loop(in + begin, o + begin, end - begin, params);
+                      });
+                    }};
 }
 Kernel GradFast(const PrepareContext& ctx, const RowData& row) {
   const TensorArg v = ctx.Input(row.reads), dout = ctx.Input("Out@GRAD");
@@ -181,13 +182,14 @@ Kernel GradFast(const PrepareContext& ctx, const RowData& row) {
   if (v.dtype != DType::kFloat32) return {};
   const simd::GradLoop loop = simd::FindUnaryGrad(SimdOf(ctx, row));
   const simd::Params params = SimdParams(ctx, row);
-  return [=](Workspace& ws) {
-    const float *in = ws.Data<const float>(v), *d = ws.Data<const float>(dout);
-    float* o = ws.Data<float>(dx);
-    ParallelFor(v.numel, kGrain, [&](int64_t begin, int64_t end) {
-      loop(in + begin, d + begin, o + begin, end - begin, params);
-    });
-  };
+  return LaneKernel{{{simd::FindGradLanes(SimdOf(ctx, row)), params, v, dout, dx}},
+                    [=](Workspace& ws) {
+                      const float *in = ws.Data<const float>(v), *d = ws.Data<const float>(dout);
+                      float* o = ws.Data<float>(dx);
+                      ParallelFor(v.numel, kGrain, [&](int64_t begin, int64_t end) {
+                        loop(in + begin, d + begin, o + begin, end - begin, params);
+                      });
+                    }};
 }
 
 // What FactorTensor must be (no other row of the family has that slot).

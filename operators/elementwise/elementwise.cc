@@ -6,6 +6,7 @@
 #include <coracle/operators/elementwise/elementwise_gradient.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
+#include <coracle/operators/kernels/lane_kernel.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
@@ -161,16 +162,19 @@ Kernel ElementwiseFast(const PrepareContext& ctx) {
   const simd::Form form = operands.nest.x_repeats()   ? simd::Form::kScalarVector
                           : operands.nest.y_repeats() ? simd::Form::kVectorScalar
                                                       : simd::Form::kVectorVector;
-  const simd::BinaryLoop loop = simd::FindBinary(F::kSimd, form);
-  return [o = operands, loop](Workspace& ws) {
+  const simd::BinaryLoop rows = simd::FindBinary(F::kSimd, form);
+  Kernel loop = [o = operands, rows](Workspace& ws) {
     const float *x = ws.Data<const float>(o.x), *y = ws.Data<const float>(o.y);
     float* out = ws.Data<float>(o.out);
     ParallelFor(o.nest.numel, 32768, [&](int64_t begin, int64_t end) {
       ForEachRow(o.nest, begin, end, [&](int64_t xo, int64_t yo, int64_t oo, int64_t count) {
-        loop(x + xo, y + yo, out + oo, count);
+        rows(x + xo, y + yo, out + oo, count);
       });
     });
   };
+  if (operands.nest.rank > 1) return loop;
+  return LaneKernel{{{simd::FindLanes(F::kSimd), {}, operands.x, operands.y, operands.out}},
+                    std::move(loop)};
 }
 
 // The rows whose formula has a meaning for complex numbers.

@@ -6,6 +6,7 @@
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/elementwise/elementwise_gradient.h>
 #include <coracle/operators/kernels/broadcast.h>
+#include <coracle/operators/kernels/lane_kernel.h>
 #include <coracle/operators/kernels/reduce.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/matmul/bilinear_gradient.h>
@@ -223,16 +224,26 @@ void PassOn(Workspace& ws, const Target& t, const TensorArg& dout, float sign) {
   });
 }
 
+LaneFormula PassOnFormula(const Target& t, const TensorArg& dout, float sign) {
+  const simd::Lanes lanes = sign == 1.0f ? simd::Lanes() : simd::FindLanes(simd::Unary::kScale);
+  return {lanes, {sign, 0, 0}, dout, {}, t.grad};
+}
+
 template <int kSignOfY>
 Kernel LinearFast(const PrepareContext& ctx) {
   const GradArgs a = ArgsOf(ctx);
   if (a.dout.dtype != DType::kFloat32) return {};
   const Target dx = MakeTarget(ctx, a.dx, a.aligned.x, a.dout);
   const Target dy = MakeTarget(ctx, a.dy, a.aligned.y, a.dout);
-  return [dout = a.dout, dx, dy](Workspace& ws) {
+  Kernel loop = [dout = a.dout, dx, dy](Workspace& ws) {
     if (dy.grad) PassOn(ws, dy, dout, kSignOfY);
     if (dx.grad) PassOn(ws, dx, dout, 1.0f);
   };
+  if (!dx.full || !dy.full) return loop;
+  std::vector<LaneFormula> formulas;
+  if (dy.grad) formulas.push_back(PassOnFormula(dy, a.dout, kSignOfY));
+  if (dx.grad) formulas.push_back(PassOnFormula(dx, a.dout, 1.0f));
+  return LaneKernel{std::move(formulas), std::move(loop)};
 }
 
 // grad = dout (op) other, summed where the operand was stretched.
@@ -258,6 +269,10 @@ struct Product {
       });
     });
   }
+  // Of a full target along one dim.
+  LaneFormula Formula(simd::Binary op) const {
+    return {simd::FindLanes(op), {}, dout, other, target.grad};
+  }
 };
 // False when the other operand is stretched too: the reference kernel serves that.
 bool MakeProduct(const PrepareContext& ctx, const GradArgs& a, bool for_x, simd::Binary op,
@@ -282,10 +297,16 @@ Kernel MulFast(const PrepareContext& ctx) {
   if (!MakeProduct(ctx, a, true, simd::Binary::kMul, &dx) ||
       !MakeProduct(ctx, a, false, simd::Binary::kMul, &dy))
     return {};
-  return [dx, dy](Workspace& ws) {
+  Kernel loop = [dx, dy](Workspace& ws) {
     if (dy.target.grad) dy(ws);
     if (dx.target.grad) dx(ws);
   };
+  std::vector<LaneFormula> formulas;
+  for (const Product* product : {&dy, &dx}) {
+    if (!product->target.full || product->nest.rank > 1) return loop;
+    if (product->target.grad) formulas.push_back(product->Formula(simd::Binary::kMul));
+  }
+  return LaneKernel{std::move(formulas), std::move(loop)};
 }
 
 // dY = -sum(dOut * Out) / Y: Y is one value within a sum.
@@ -301,7 +322,7 @@ Kernel DivFast(const PrepareContext& ctx) {
   dy.rows = dy.vectors = Loop(simd::Binary::kMul);
   const simd::BinaryLoop divide = Loop(simd::Binary::kDiv);
   const simd::UnaryLoop scale = simd::FindUnary(simd::Unary::kScale);
-  return [dx, dy, y = a.y, divide, scale](Workspace& ws) {
+  Kernel loop = [dx, dy, y = a.y, divide, scale](Workspace& ws) {
     if (dy.target.grad) {
       dy(ws);
       float* to = ws.Data<float>(dy.target.grad);
@@ -313,6 +334,8 @@ Kernel DivFast(const PrepareContext& ctx) {
     }
     if (dx.target.grad) dx(ws);
   };
+  if (dy.target.grad || !dx.target.full || dx.nest.rank > 1) return loop;
+  return LaneKernel{{dx.Formula(simd::Binary::kDiv)}, std::move(loop)};
 }
 
 // Below: DX and DY are the gradients that arrive for X@GRAD and Y@GRAD.

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/kernel_choice.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/elementwise/fused_pieces.h>
+#include <coracle/operators/elementwise/fused_tape.h>
 
 #include <algorithm>
 #include <array>
@@ -13,16 +14,12 @@
 namespace coracle {
 namespace {
 
-// Results of so many bytes are written past the caches: nobody will find them there.
-constexpr int64_t kPastCaches = int64_t{8} << 20;
 // What a piece of X and Out should take: it is small, so that reading the next piece, the
 // arithmetic and writing the last one overlap; much smaller, and calling the kernels would show.
 constexpr int64_t kPieceBytes = 8 << 10;
 constexpr int64_t kFewestElements = 512, kMostElements = 4096;
-// Larger tensors are read into the second-level cache one piece ahead.
-constexpr int64_t kReadAhead = int64_t{1} << 20;
-// Elements that are worth a thread.
-constexpr int64_t kGrain = 32768;
+// Runs of so many elements are worth setting up a tape for each.
+constexpr int64_t kShortestRun = 256;
 
 class GroupPlanner {
  public:
@@ -40,6 +37,7 @@ class GroupPlanner {
     PlaceVars();
     if (!cut) return Whole();
     PrepareOps();
+    if (Kernel tape = Tape()) return tape;
     return RunInParts(context_, plan_, plan_->pointers + plan_->ahead.size(), slot_bytes_,
                       scratch_bytes_, RunFusedPart);
   }
@@ -66,7 +64,7 @@ class GroupPlanner {
     FusedCut& cut = plan_->cut;
     if (most <= kMostElements || !FindCut(group_, elements, vars_.list, &cut)) return false;
     plan_->parts = std::clamp<int64_t>(std::min<int64_t>(NumThreads(), cut.pieces()), 1,
-                                       1 + cut.shape.numel() / kGrain);
+                                       1 + cut.shape.numel() / kFusedGrain);
     plan_->steps.resize(vars_.size());
     for (size_t v = 0; v < vars_.size(); ++v) {
       for (int d = 0; d <= cut.dim; ++d) {
@@ -263,6 +261,23 @@ class GroupPlanner {
           std::memcpy(ws.Data<char>(to), ws.Data<char>(from), static_cast<size_t>(to.nbytes()));
       }
     };
+  }
+
+  // Runs the ops on registers; empty where it cannot.
+  Kernel Tape() {
+    FusedCut cut = plan_->cut;
+    const bool in_runs = CutIntoRuns(group_, kShortestRun, vars_.list, &cut);
+    FusedKernels kernels;
+    if (in_runs) {
+      std::swap(plan_->cut, cut);
+      PrepareOps(1, kernels);
+      std::swap(plan_->cut, cut);
+    } else {
+      kernels.ops = plan_->kernels[0].ops;
+    }
+    const FusedRuns runs(vars_, in_runs ? &cut : nullptr);
+    std::optional<FusedTape> tape = MakeTape(vars_, runs, kernels.ops);
+    return tape ? TapeKernel(context_, vars_, runs, std::move(*tape)) : Kernel();
   }
 
   void PrepareOps() {

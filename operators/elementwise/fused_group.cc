@@ -231,6 +231,28 @@ void ChooseRows(int64_t elements, FusedCut* cut) {
   cut->outer = shape.Product(0, cut->dim);
 }
 
+// Whether the shape rules make a piece of the results from the pieces of the arguments.
+bool RulesAccept(const FusedGroup& group, const std::vector<FusedVar>& vars, const FusedCut& cut) {
+  const Trial trial(group, vars);
+  const auto piece_of = [&](int64_t rows) {
+    return [&cut, rows](const FusedVar& var) { return cut.PieceOf(var, rows); };
+  };
+  const FusedVar& out = vars.back();
+  return trial.Holds(piece_of(cut.rows), cut.PieceOf(out, cut.rows)) &&
+         trial.Holds(piece_of(cut.last_rows()), cut.PieceOf(out, cut.last_rows()));
+}
+
+// Whether each variable moves along all dims of the results from `first` on, or along none.
+bool IsOneRun(const FusedCut& cut, int first, const std::vector<FusedVar>& vars) {
+  return std::all_of(vars.begin(), vars.end(), [&](const FusedVar& var) {
+    bool moves = false, stays = false;
+    for (int d = first; d < cut.shape.rank(); ++d) {
+      if (cut.shape[d] != 1) (cut.StepOf(var, d) != 0 ? moves : stays) = true;
+    }
+    return !(moves && stays);
+  });
+}
+
 }  // namespace
 
 bool FindCut(const FusedGroup& group, int64_t elements, std::vector<FusedVar>& vars,
@@ -254,12 +276,23 @@ bool FindCut(const FusedGroup& group, int64_t elements, std::vector<FusedVar>& v
     return false;
   }
   ChooseRows(elements, cut);
-  const Trial trial(group, vars);
-  FusedVar out = *result;
-  for (int64_t rows : {cut->rows, cut->last_rows()}) {
-    const auto piece = [&](const FusedVar& var) { return cut->PieceOf(var, rows); };
-    if (!trial.Holds(piece, cut->PieceOf(out, rows))) return false;
-  }
+  return RulesAccept(group, vars, *cut);
+}
+
+bool CutIntoRuns(const FusedGroup& group, int64_t elements, const std::vector<FusedVar>& vars,
+                 FusedCut* cut) {
+  if (cut->flat) return false;
+  FusedCut runs = *cut;
+  const int rank = runs.shape.rank();
+  int first = rank;  // dim of the runs
+  while (first > 0 && IsOneRun(runs, first - 1, vars)) --first;
+  if (first == 0 || runs.shape.Product(first, rank) < elements) return false;
+  runs.dim = first - 1;
+  runs.rows = 1;
+  runs.chunks = runs.shape[runs.dim];
+  runs.outer = runs.shape.Product(0, runs.dim);
+  if (!RulesAccept(group, vars, runs)) return false;
+  *cut = runs;
   return true;
 }
 

@@ -55,6 +55,13 @@ inline int64_t LineAligned(int64_t bytes) {
   return (bytes + kFusedLine - 1) / kFusedLine * kFusedLine;
 }
 
+// Results of so many bytes are written past the caches: nobody will find them there.
+inline constexpr int64_t kPastCaches = int64_t{8} << 20;
+// Tensors of so many bytes are read into a cache before they are needed.
+inline constexpr int64_t kReadAhead = int64_t{1} << 20;
+// Elements that are worth a thread.
+inline constexpr int64_t kFusedGrain = 32768;
+
 // What an op of a group is prepared with: it asks for tensors and scratch tensors alone.
 class GroupArgs : public ArgTable {
  public:
@@ -193,6 +200,12 @@ struct FusedCut {
 // cannot be cut: a result has another shape, or the ops' shape rules do not confirm that a piece of
 // the results needs just these pieces of the arguments.
 bool FindCut(const FusedGroup& group, int64_t elements, std::vector<FusedVar>& vars, FusedCut* cut);
+
+// Changes a cut that FindCut found into one of whole runs of elements, along which each argument
+// moves with the results or stays at one element, as long as they can be: a piece is one step along
+// the dim `dim`. False where they are shorter than `elements`, or the group's one run needs no cut.
+bool CutIntoRuns(const FusedGroup& group, int64_t elements, const std::vector<FusedVar>& vars,
+                 FusedCut* cut);
 
 // The kernel of fused_elementwise, whose ops have kernels of that mode.
 Kernel PrepareFused(const PrepareContext& context, const OpRegistry& ops, KernelMode mode);

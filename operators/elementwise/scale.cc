@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/kernels/lane_kernel.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/kernels/sweep.h>
@@ -76,9 +77,10 @@ Kernel ScaleFast(const PrepareContext& ctx) {
   if (ctx.Input("X").dtype != DType::kFloat32 || IsSparse(ctx.Input("X"))) return {};
   const ScaleValue scale(ctx);
   const float bias = ctx.Attr<float>("bias");
-  const simd::UnaryLoop loop = simd::FindUnary(
-      ctx.Attr<bool>("bias_after_scale") ? simd::Unary::kScale : simd::Unary::kShiftScale);
-  return SweepItems(ctx, 65536, [=](const PrepareContext& item) -> TensorWork {
+  const simd::Unary op =
+      ctx.Attr<bool>("bias_after_scale") ? simd::Unary::kScale : simd::Unary::kShiftScale;
+  const simd::UnaryLoop loop = simd::FindUnary(op);
+  Kernel sweep = SweepItems(ctx, 65536, [=](const PrepareContext& item) -> TensorWork {
     const TensorArg x = item.Input("X"), out = item.Output("Out");
     return {x.numel,
             [=](Workspace& ws, int64_t begin, int64_t end) {
@@ -90,6 +92,10 @@ Kernel ScaleFast(const PrepareContext& ctx) {
             },
             nullptr};
   });
+  if (scale.tensor || ctx.NumItems() != 1) return sweep;
+  return LaneKernel{
+      {{simd::FindLanes(op), {scale.attr, bias, 0}, ctx.Input("X"), {}, ctx.Output("Out")}},
+      std::move(sweep)};
 }
 
 // dX = scale dOut.

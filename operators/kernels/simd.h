@@ -4,6 +4,7 @@
 // depends on its operands alone, not on its place in the array, so callers may split arrays as
 // they like (sums excepted).
 
+#include <cstddef>
 #include <cstdint>
 
 namespace coracle::simd {
@@ -44,6 +45,43 @@ UnaryLoop FindUnary(Unary op);
 // hard_sigmoid, and the forward input for the others. nullptr for kScale and kShiftScale.
 using GradLoop = void (*)(const float* v, const float* dout, float* dx, int64_t n, Params params);
 GradLoop FindUnaryGrad(Unary op);
+
+// --- formulas on registers ---
+// A tape of instructions runs on a tile of as many elements as eight vectors hold. They pass on one
+// value, the accumulator, in eight registers; other operands are in memory. So elementwise ops can
+// follow each other without a loop over memory for each. Each element's result has the bits that
+// the loops above make.
+
+using LaneRun = void (*)();  // a function of the machine's SIMD target
+
+struct LaneInstruction {
+  LaneRun run = nullptr;
+  int32_t pointer = 0;  // the operand's place among the pointers that RunLanes gets
+  bool moves = false;   // from tile to tile; otherwise it is one tile of memory
+  Params params;
+};
+
+// The instructions for a formula. Of one operand: f(accumulator). Of two: the accumulator is the
+// left one, or the right one, and the other is in memory.
+struct Lanes {
+  LaneRun one = nullptr, left = nullptr, right = nullptr;
+};
+Lanes FindLanes(Unary op);
+Lanes FindGradLanes(Unary op);  // of v and dout; none for kScale and kShiftScale
+Lanes FindLanes(Binary op);
+
+// The instructions that move the accumulator: from memory, to memory, past the caches to memory
+// that is aligned to 64 bytes. `end` is the last one of every tape.
+struct LaneMoves {
+  LaneRun load, store, stream, end;
+  int64_t tile;  // elements
+};
+LaneMoves FindLaneMoves();
+
+// Runs the tape on `tiles` tiles, from the first elements behind the pointers on. The pointers at
+// the places `ahead` are read into the caches some way ahead. Behind `stream` a fence must follow.
+void RunLanes(const LaneInstruction* tape, char* const* pointers, int64_t tiles,
+              const int32_t* ahead, size_t num_ahead);
 
 float Sum(const float* x, int64_t n);
 float Dot(const float* x, const float* y, int64_t n);

@@ -4,6 +4,7 @@
 // clang-format off
 #include <hwy/foreach_target.h>  // first: it compiles this file for each target
 #include <hwy/highway.h>
+#include <coracle/operators/kernels/simd_lanes-inl.h>
 #include <coracle/operators/kernels/simd_loops-inl.h>
 // clang-format on
 
@@ -88,6 +89,24 @@ BinaryLoop BinaryOf(Binary op, Form form) {
   return nullptr;
 }
 
+Lanes BinaryLanesOf(Binary op) {
+  switch (op) {
+    case Binary::kAdd:
+      return LanesOfTwo<OnVectors<Add>>();
+    case Binary::kSub:
+      return LanesOfTwo<OnVectors<Sub>>();
+    case Binary::kMul:
+      return LanesOfTwo<OnVectors<Mul>>();
+    case Binary::kDiv:
+      return LanesOfTwo<OnVectors<Div>>();
+    case Binary::kMax:
+      return LanesOfTwo<OnVectors<Max>>();
+    case Binary::kMin:
+      return LanesOfTwo<OnVectors<Min>>();
+  }
+  return {};
+}
+
 // Four accumulators hide the latency of the additions.
 template <class Load>
 float Accumulate(int64_t n, const Load& load) {
@@ -153,11 +172,13 @@ HWY_AFTER_NAMESPACE();
 namespace coracle::simd {
 
 HWY_EXPORT(BinaryOf);
+HWY_EXPORT(BinaryLanesOf);
 HWY_EXPORT(SumOf);
 HWY_EXPORT(DotOf);
 HWY_EXPORT(AllFiniteOf);
 
 BinaryLoop FindBinary(Binary op, Form form) { return HWY_DYNAMIC_DISPATCH(BinaryOf)(op, form); }
+Lanes FindLanes(Binary op) { return HWY_DYNAMIC_DISPATCH(BinaryLanesOf)(op); }
 float Sum(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumOf)(x, n); }
 float Dot(const float* x, const float* y, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(DotOf)(x, y, n);

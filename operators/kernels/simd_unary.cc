@@ -4,6 +4,7 @@
 // clang-format off
 #include <hwy/foreach_target.h>  // first: it compiles this file for each target
 #include <hwy/highway.h>
+#include <coracle/operators/kernels/simd_lanes-inl.h>
 #include <coracle/operators/kernels/simd_loops-inl.h>
 #include <coracle/operators/kernels/simd_math-inl.h>
 // clang-format on
@@ -176,18 +177,19 @@ struct GradOf : F {
 struct Loops {
   UnaryLoop value;
   GradLoop grad;
+  Lanes value_lanes, grad_lanes;
 };
 template <class F>
-constexpr Loops LoopsOf() {
-  return {Map<ValueOf<F>>, Map2<GradOf<F>>};
+Loops LoopsOf() {
+  return {Map<ValueOf<F>>, Map2<GradOf<F>>, LanesOfOne<ValueOf<F>>(), LanesOfTwo<GradOf<F>>()};
 }
 
 Loops Find(Unary op) {
   switch (op) {
     case Unary::kScale:
-      return {Map<Scale>, nullptr};
+      return {Map<Scale>, nullptr, LanesOfOne<Scale>(), {}};
     case Unary::kShiftScale:
-      return {Map<ShiftScale>, nullptr};
+      return {Map<ShiftScale>, nullptr, LanesOfOne<ShiftScale>(), {}};
     case Unary::kRelu:
       return LoopsOf<Relu>();
     case Unary::kLeakyRelu:
@@ -217,11 +219,13 @@ Loops Find(Unary op) {
     case Unary::kSwish:
       return LoopsOf<Swish>();
   }
-  return {nullptr, nullptr};
+  return {nullptr, nullptr, {}, {}};
 }
 
 UnaryLoop UnaryOf(Unary op) { return Find(op).value; }
 GradLoop UnaryGradOf(Unary op) { return Find(op).grad; }
+Lanes UnaryLanesOf(Unary op) { return Find(op).value_lanes; }
+Lanes UnaryGradLanesOf(Unary op) { return Find(op).grad_lanes; }
 
 }  // namespace coracle::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -231,9 +235,13 @@ namespace coracle::simd {
 
 HWY_EXPORT(UnaryOf);
 HWY_EXPORT(UnaryGradOf);
+HWY_EXPORT(UnaryLanesOf);
+HWY_EXPORT(UnaryGradLanesOf);
 
 UnaryLoop FindUnary(Unary op) { return HWY_DYNAMIC_DISPATCH(UnaryOf)(op); }
 GradLoop FindUnaryGrad(Unary op) { return HWY_DYNAMIC_DISPATCH(UnaryGradOf)(op); }
+Lanes FindLanes(Unary op) { return HWY_DYNAMIC_DISPATCH(UnaryLanesOf)(op); }
+Lanes FindGradLanes(Unary op) { return HWY_DYNAMIC_DISPATCH(UnaryGradLanesOf)(op); }
 
 }  // namespace coracle::simd
 #endif

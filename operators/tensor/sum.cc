@@ -7,6 +7,7 @@
 #include <coracle/operators/control/add_value.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/lane_kernel.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/operators.h>
@@ -172,7 +173,7 @@ Kernel SumFast(const PrepareContext& ctx) {
   if (IsHalf(out.dtype)) return SumOfHalves(xs, out);
   if (out.dtype != DType::kFloat32) return {};
   const auto add = simd::FindBinary(simd::Binary::kAdd, simd::Form::kVectorVector);
-  return [=](Workspace& ws) {
+  Kernel loop = [=](Workspace& ws) {
     float* o = ws.Data<float>(out);
     const float* first = ws.Data<const float>(xs[0]);
     if (xs.size() == 1 && o == first) return;
@@ -190,6 +191,11 @@ Kernel SumFast(const PrepareContext& ctx) {
       }
     });
   };
+  std::vector<LaneFormula> formulas;
+  if (xs.size() == 1) formulas.push_back({{}, {}, xs[0], {}, out});
+  for (size_t k = 1; k < xs.size(); ++k)
+    formulas.push_back({simd::FindLanes(simd::Binary::kAdd), {}, k == 1 ? xs[0] : out, xs[k], out});
+  return LaneKernel{std::move(formulas), std::move(loop)};
 }
 
 // Each dX[i] = dOut, by scale.

@@ -4,6 +4,9 @@
 #include <coracle/operators/elementwise/fused_group.h>
 #include <coracle/test/threads.h>
 
+#include <cmath>
+#include <limits>
+
 #include "../../completeness.h"
 #include "../../op_test.h"
 
@@ -139,7 +142,94 @@ TEST(FusedElementwise, SizesAroundThePieces) {
 }
 
 // Larger than the caches: results are written past them.
-TEST(FusedElementwise, Large) { Chain({1200001}).Check({"c", "f"}); }
+TEST(FusedElementwise, Large) {
+  Chain({2200001}).Check({"c", "f"});
+  Ops rows;  // of which some do not begin with a cache line
+  rows.In("x", {2201, 1001}).In("y", {1001}).In("z", {2201, 1});
+  rows.Do("a", "elementwise_mul", {"x", "y"}).Do("b", "elementwise_sub", {"a", "z"});
+  rows.Do("c", "relu", {"b"}).Check({"a", "c"});
+}
+
+// --- formulas that run on registers ---
+
+// Numbers of all magnitudes, and those that are special.
+Tensor Special(int64_t n, uint32_t seed) {
+  static constexpr float kInf = std::numeric_limits<float>::infinity();
+  static constexpr float kSpecial[] = {0.0f, -0.0f, kInf, -kInf, NAN, 1e-40f, 3e38f, -3e38f, 1.0f};
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 3);
+  Tensor value(DType::kFloat32, {n});
+  for (float& v : value.span<float>())
+    v = random() % 7 == 0 ? kSpecial[random() % 9] : normal(random);
+  return value;
+}
+
+// Each op of one tensor that has float32, and its gradient, in the middle of a group.
+TEST(FusedElementwise, OpsOfOneTensor) {
+  int ops_of_one = 0;
+  for (const std::string& type : DefaultOps().Types()) {
+    const OpSpec* spec = DefaultOps().Find(type);
+    const OpSpec* grad = DefaultOps().Find(type + "_grad");
+    if (!spec->elementwise || !spec->fast || !grad || !grad->fast || spec->inputs.empty() ||
+        spec->inputs[0].name != "X" || spec->FindInput("Y") || spec->inputs[0].variadic ||
+        !grad->FindOutput("X@GRAD"))
+      continue;
+    SCOPED_TRACE(type);
+    ++ops_of_one;
+    Ops ops;
+    ops.In("x", Special(5003, 1)).In("d", Special(5003, 2)).In("y", Special(5003, 3));
+    const char* reads = grad->FindInput("Out") ? "Out" : "X";
+    ops.Do("s", "elementwise_add", {"x", "y"})
+        .Do("v", type, {"s"})
+        .Do("e", "elementwise_sub", {"d", "v"})
+        .Append(OpDesc(grad->type, {{reads, {reads[0] == 'X' ? "s" : "v"}}, {"Out@GRAD", {"e"}}},
+                       {{"X@GRAD", {"dv"}}}))
+        .Do("r", "elementwise_mul", {"v", "dv"})
+        .Check({"v", "dv", "r"});
+  }
+  EXPECT_GE(ops_of_one, 12);
+}
+
+// Which operand is in a register and which in memory.
+TEST(FusedElementwise, OrderOfOperands) {
+  for (const char* type : {"elementwise_add", "elementwise_sub", "elementwise_mul",
+                           "elementwise_div", "elementwise_max", "elementwise_min"}) {
+    SCOPED_TRACE(type);
+    Ops ops;
+    ops.In("x", Special(4500, 1)).In("y", Special(4500, 2)).In("k", Special(4500, 3));
+    ops.In("one", Tensor::Of<float>({1}, {0.7f}));
+    ops.Do("a", type, {"x", "y"})
+        .Do("b", type, {"a", "x"})
+        .Do("c", type, {"k", "b"})
+        .Do("d", type, {"c", "c"})
+        .Do("e", type, {"x", "y"})
+        .Do("f", type, {"d", "b"})
+        .Do("g", type, {"f", "one"})
+        .Do("h", type, {"g", "e"});
+    ops.Check({"h"});
+    ops.Check({"a", "d", "h", "e"});
+    ops.Check({"a", "b", "c", "d", "e", "f", "g", "h"});
+  }
+}
+
+// Values under several names, arguments among them, and some that nobody wants.
+TEST(FusedElementwise, Copies) {
+  Ops ops;
+  ops.In("x", {70001}).In("y", {70001}).In("d", {70001});
+  ops.Append(OpDesc("elementwise_add_grad", {{"X", {"x"}}, {"Y", {"y"}}, {"Out@GRAD", {"d"}}},
+                    {{"X@GRAD", {"dx"}}, {"Y@GRAD", {"dy"}}}))
+      .Do("t", "tanh", {"dx"})
+      .Append(OpDesc("elementwise_sub_grad", {{"X", {"x"}}, {"Y", {"y"}}, {"Out@GRAD", {"t"}}},
+                     {{"X@GRAD", {"tx"}}, {"Y@GRAD", {"ty"}}}))
+      .Append(OpDesc("sum", {{"X", {"ty", "x", "dy", "tx"}}}, {{"Out", {"s"}}}))
+      .Append(OpDesc("sum", {{"X", {"y"}}}, {{"Out", {"same"}}}))
+      .Append(OpDesc("elementwise_div_grad",
+                     {{"X", {"x"}}, {"Y", {"y"}}, {"Out", {"s"}}, {"Out@GRAD", {"t"}}},
+                     {{"X@GRAD", {"q"}}}));
+  ops.Check({"s", "q"});
+  ops.Check({"dx", "dy", "tx", "ty", "s", "same", "q"});
+  ops.Check({"same", "dy"});
+}
 
 TEST(FusedElementwise, ElementTypes) {
   for (DType dtype : {DType::kFloat64, DType::kFloat16, DType::kBFloat16})
@@ -204,6 +294,12 @@ TEST(FusedElementwise, Broadcasts) {
       {{30, 30, 30}, {30, 30}, 1},
       {{30, 30, 30}, {30}, 1},
       {{30, 30, 30}, {1, 30, 1}, -1},
+      {{7, 300}, {300}, -1},
+      {{40, 257}, {40, 1}, -1},
+      {{5, 3, 20, 31}, {3}, 1},
+      {{5, 3, 20, 31}, {5, 1, 20, 31}, -1},
+      {{5, 3, 20, 31}, {1, 3, 20, 31}, -1},
+      {{2, 1, 3, 1, 1000}, {2, 1, 1, 1, 1000}, -1},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.x.ToString() + " " + c.y.ToString());

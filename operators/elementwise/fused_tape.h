@@ -1,0 +1,49 @@
+#pragma once
+// A fused group whose ops tell their formulas (LaneKernel) as a tape of instructions that work on
+// registers.
+
+#include <coracle/framework/op/op_spec.h>
+#include <coracle/operators/elementwise/fused_group.h>
+#include <coracle/operators/kernels/simd.h>
+
+#include <optional>
+#include <vector>
+
+namespace coracle {
+
+// The runs of elements that a tape works on: all elements, or those of a piece of the cut.
+struct FusedRuns {
+  FusedRuns(const FusedVars& vars, const FusedCut* cut);
+
+  int64_t count = 1, elements = 0;
+  std::vector<int64_t> dims;  // around the runs
+  // By variable: the elements in a run (one of them: it stays), and from one run to the next along
+  // each of the dims.
+  std::vector<int64_t> own;
+  std::vector<std::vector<int64_t>> steps;
+};
+
+// Pointers: one for each variable of the group, then one for each tile of memory.
+struct FusedTape {
+  std::vector<simd::LaneInstruction> code;
+  std::vector<size_t> stores;   // places in the code where results are stored
+  std::vector<size_t> tensors;  // arguments and results that it reads or writes by elements
+  // Arguments that have one element in a run, which must fill a tile before it.
+  struct Repeated {
+    size_t var, pointer;
+  };
+  std::vector<Repeated> repeated;
+  size_t pointers = 0;
+};
+
+// The tape of ops that have these kernels, whose args have the indices of the variables and what a
+// run has of them. None where an op does not tell its formulas, or an argument is stretched within
+// a run. Out[i] may have the memory of X[i].
+std::optional<FusedTape> MakeTape(const FusedVars& vars, const FusedRuns& runs,
+                                  const std::vector<Kernel>& ops);
+
+// The kernel of a fused_elementwise that runs the tape in threads.
+Kernel TapeKernel(const PrepareContext& context, const FusedVars& vars, const FusedRuns& runs,
+                  FusedTape tape);
+
+}  // namespace coracle
