@@ -20,7 +20,10 @@ void RegisterFusedElementwise(OpRegistry& ops) {
               "values of X, and Out those of its variables `results`. The tensors are cut into "
               "pieces that fit into the cache; all ops run on one piece before the next, so that X "
               "is read and Out is written once, and what the ops pass to each other never leaves "
-              "the cache. Operands that are stretched are cut along the dims that they have. A "
+              "the cache. Where all ops tell formulas of float32 (LaneKernel), no operand is "
+              "stretched within a run of elements and runs are long, the ops do not run one after "
+              "the other, but all of them on some vectors at a time, which they pass on in "
+              "registers. Operands that are stretched are cut along the dims that they have. A "
               "group that cannot be cut runs op by op. The pass fuse_elementwise makes these ops.")
           .Apply(DeclareGroup, "be elementwise")
           .Inplace("X", "Out")

@@ -62,6 +62,11 @@ void Run(const LaneInstruction* tape, char* const* pointers, int64_t tiles, cons
     reinterpret_cast<LaneFn>(tape->run)(tape, pointers, at, none, none, none, none, none, none,
                                         none, none);
   }
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  // Instructions leave the upper halves of registers in use, which would slow down SSE code;
+  // compilers take it that what they call does not.
+  _mm256_zeroupper();
+#endif
 }
 
 }  // namespace coracle::simd::HWY_NAMESPACE

@@ -420,6 +420,32 @@ TEST(FusedElementwise, Cuts) {
   EXPECT_EQ(CutOf({{90, 0}, {0}}, {90, 0}, -1).pieces(), 0);
 }
 
+TEST(FusedElementwise, Runs) {
+  const auto runs_of = [](const Shape& result, const Shape& argument, int32_t axis) {
+    ProgramDesc program;
+    BlockDesc& block = program.AppendBlock(0);
+    block.Var("x").SetShape(result);
+    block.Var("y").SetShape(argument);
+    block.Var("z").SetShape(result);
+    block.AppendOp("elementwise_add", {{"X", {"x"}}, {"Y", {"y"}}}, {{"Out", {"z"}}}, Axis(axis));
+    const FusedGroup group{&block, &DefaultOps(), {"x", "y"}, {}};
+    std::vector<FusedVar> vars = {{"x", block.Var("x").meta(), 0}, {"y", block.Var("y").meta(), 1}};
+    vars.push_back({"z", block.Var("z").meta()});
+    FusedCut cut;
+    EXPECT_TRUE(FindCut(group, 4096, vars, &cut));
+    return CutIntoRuns(group, 256, vars, &cut) ? cut : FusedCut();
+  };
+  FusedCut cut = runs_of({4, 6, 20, 50}, {6}, 1);
+  EXPECT_EQ(cut.dim, 1);
+  EXPECT_EQ(cut.pieces(), 24);
+  EXPECT_EQ(
+      cut.PieceOf({"x", {VarType::kLoDTensor, DType::kFloat32, {4, 6, 20, 50}, 0}, 0, -1, 0}, 1),
+      (Shape{1, 1, 20, 50}));
+  EXPECT_EQ(runs_of({90, 1, 300}, {300}, -1).pieces(), 90);
+  EXPECT_EQ(runs_of({20, 40, 30}, {20, 1, 30}, -1).shape.rank(), 0);  // of 30 elements each
+  EXPECT_EQ(runs_of({20, 400}, {1}, -1).shape.rank(), 0);             // one run
+}
+
 // --- constraints ---
 
 class FusedElementwiseErrors : public ::testing::Test {
