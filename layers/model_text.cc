@@ -77,6 +77,8 @@ BuiltModel ParseModelText(std::string_view text, const std::string& source,
 BuiltModel ReadModelText(const std::string& path, const OpRegistry& ops, const ModelState& state) {
   const std::string text = ReadFileOrStdin(path, kMaxProgramBytes);
   if (path == "-") return Parse(text, "-", ".", "", ops, state);
+  const bool binary = path.ends_with(".pb") || path.ends_with(".pdmodel");
+  if (text.empty() && binary) return FromProgram(ParseProgram(text, path));
   return Parse(text, path, DirectoryOf(path), CanonicalPath(path), ops, state);
 }
 

@@ -24,7 +24,7 @@ struct FirstError : google::protobuf::io::ErrorCollector {
     if (!message.empty()) return;
     line = at_line;
     column = at_column;
-    message = what;
+    message = what.ends_with("found \"\"") ? what.substr(0, what.size() - 2) + "the end" : what;
   }
   void AddWarning(int, int, const std::string&) override {}
   int line = -1, column = 0;

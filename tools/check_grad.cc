@@ -1,11 +1,10 @@
 #include <coracle/backward/check_gradient.h>
-#include <coracle/framework/base/file.h>
-#include <coracle/framework/io/tensor_io.h>
 
 #include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
 #include "program_input.h"
+#include "run_input.h"
 
 DECLARE_string(loss);
 DECLARE_string(wrt);
@@ -36,11 +35,7 @@ int RunCheckGrad(const std::vector<std::string>& args) {
     ReadParameters(program, FLAGS_params, scope);
     options.scope = &scope;
   }
-  if (!FLAGS_feed.empty()) {
-    const std::string source = FLAGS_feed == "-" ? "standard input" : FLAGS_feed;
-    for (auto& [name, value] : ParseNpz(ReadFileOrStdin(FLAGS_feed), source))
-      options.feeds[name] = value;
-  }
+  for (auto& [name, value] : ReadFeeds(program)) options.feeds[name] = std::move(value);
   options.allow_files = FLAGS_allow_files;
   options.loss = FLAGS_loss;
   options.wrt = ListFlag(FLAGS_wrt);

@@ -97,12 +97,15 @@ void AppendRow(const Tensor& tensor, int64_t row, std::vector<std::string>* cell
 
 // --- reading ---
 
+constexpr const char* kOpenQuotes = "a quotation mark is not closed on its line";
+
 [[noreturn]] void Fail(const std::string& source, size_t line, size_t cell,
                        const std::string& what) {
   ThrowInvalid(fmt::format("{}:{}:{}: {}", source, line, cell, what));
 }
 
 // The cells of a line, without their quotes; of more than kMaxColumns the first kMaxColumns + 1.
+// None where quotes are open at its end.
 std::vector<std::string> CellsOf(std::string_view line) {
   std::vector<std::string> cells(1);
   bool quoted = false;
@@ -118,7 +121,7 @@ std::vector<std::string> CellsOf(std::string_view line) {
       cells.back() += line[i];
     }
   }
-  return cells;
+  return quoted ? std::vector<std::string>() : cells;
 }
 
 // "y[0][2]" as y and {0, 2}.
@@ -195,6 +198,7 @@ class CsvTensors {
   void ReadNames(std::string_view words, size_t line) {
     std::unordered_map<std::string, size_t> seen;
     const std::vector<std::string> cells = CellsOf(words);
+    if (cells.empty()) Fail(source_, line, 1, kOpenQuotes);
     if (cells.size() > size_t{kMaxColumns})
       Fail(source_, line, cells.size(), fmt::format("more than {} columns", kMaxColumns));
     for (const std::string& cell : cells) {
@@ -223,6 +227,7 @@ class CsvTensors {
 
   void ReadNumbers(std::string_view words, size_t line) {
     const std::vector<std::string> cells = CellsOf(words);
+    if (cells.empty()) Fail(source_, line, 1, kOpenQuotes);
     if (cells.size() != columns_.size())
       Fail(source_, line, cells.size(),
            fmt::format("{} cells, but the first line names {} columns", cells.size(),

@@ -70,8 +70,10 @@ int RunTime(const std::vector<std::string>& args) {
   const CommandLimits limits(CommandLimits::Time::kRuns);
   const std::string file = ProgramFile(args[0]);
   const bool job = IsJob(file);
-  if (!ranks.empty() && !job)
+  if (!ranks.empty() && !job) {
+    ReadFileOrStdin(file, kMaxProgramBytes);  // it may not be there
     throw UsageError("--ranks is for a job, and " + Quote(file, 300) + " is none");
+  }
   const bool saved = FLAGS_loss.empty() && !ParametersBeside(file).empty();
   Print(!ranks.empty() ? Forecast(file, options, given, ranks)
         : job          ? TimesOfJob(file, options, given)

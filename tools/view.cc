@@ -110,6 +110,8 @@ int RunView(const std::vector<std::string>& args) {
   std::deque<Input> inputs(args.size());
   std::vector<PageProgram> programs;
   const std::string trace = FLAGS_times.empty() ? "" : ReadFile(FLAGS_times, kMaxTraceBytes);
+  if (trace.empty() && !FLAGS_times.empty())
+    throw Error(ErrorCode::kDataLoss, Quote(FLAGS_times, 300) + " is no trace of ops: it is empty");
   for (size_t i = 0; i < args.size(); ++i) {
     Input& input = inputs[i];
     ReadInput(args[i], args.size() == 1, &input);

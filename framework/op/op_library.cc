@@ -146,9 +146,10 @@ void LoadOpLibrary(const std::string& path, OpRegistry& ops) {
   }
   // dlopen looks for a bare name in the system's directories only.
   const std::string file = path.find('/') == path.npos ? "./" + path : path;
+  const std::string bytes = ReadFile(path, kMaxLibraryBytes);
   decltype(&CoracleRegisterOps) entry = nullptr;
   try {
-    Check(SharedObject(ReadFile(path, kMaxLibraryBytes)));
+    Check(SharedObject(bytes));
     void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library)
       throw Error(ErrorCode::kNotFound, fmt::format("cannot be loaded: {}", ::dlerror()));

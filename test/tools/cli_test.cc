@@ -111,6 +111,14 @@ TEST_F(Cli, FailuresAreOne) {
   Expect("coracle backward model.pbtxt --loss=lost --out=x.pb", 1, {"lost"});
   Expect("printf '\\012\\377\\377\\377\\377' | coracle dump -", 1, {"coracle: "});
   Expect("coracle --op_library=none.so ops", 1, {"cannot load the op library 'none.so'"});
+  Expect("coracle --op_library=. ops", 1, {"coracle: cannot read '.': it is a directory"});
+  Expect("coracle time none.pb --ranks=2", 1, {"cannot open 'none.pb'"});
+  for (const char* command : {"build empty.pb --out=o.pb", "bench empty.pb", "time empty.pb"})
+    Expect(": > empty.pb; coracle " + std::string(command), 1, {"empty.pb: holds no block"});
+  Expect("printf 'layer' > cut.pbtxt; coracle dump cut.pbtxt", 1,
+         {"cut.pbtxt:1:6: expected \"{\", found the end"});
+  Expect("coracle convert model.pbtxt m.pdmodel && coracle generate m.pdmodel --prompt=a", 1,
+         {"there is no vocabulary.json beside 'm.pdmodel'"});
 }
 
 TEST_F(Cli, DumpReadsFilesDirectoriesAndStandardInput) {
@@ -253,6 +261,8 @@ TEST_F(Cli, CheckGrad) {
   Expect("coracle check-grad model.pbtxt --loss=loss --feed=- < x.npz", 0, {"  ok\n"});
   Expect("coracle check-grad model.pbtxt --loss=loss --feed=- < model.pbtxt", 1,
          {"standard input"});
+  WriteFileAtomic(Path("x.csv"), "x[0],x[1],x[2]\n1,2,3\n");
+  Expect("coracle check-grad model.pbtxt --loss=loss --feed=x.csv", 0, {"  ok\n"});
   Expect("coracle check-grad model.pbtxt --loss=loss --tolerance=0", 2, {"--tolerance"});
   ProgramDesc program;
   BlockDesc& root = program.Root();

@@ -31,6 +31,11 @@ TEST_F(Formats, Csv) {
   Expect(run_ + "--fetch=a,m --out=o.csv", 0, {"a: float32[2, 2]"});
   EXPECT_EQ(ReadFile(Path("o.csv")), "a[0],a[1],m\n0.1,0.5,14\n-1,1.5,18014398509481986\n");
   Expect("coracle run net.pbtxt --feed=o2.csv --fetch=a,m --out=-", 1, {"o2.csv"});
+  for (const char* text : {"\"n", "n,x[0],x[1]\n7,\"0.2,1\n"}) {
+    WriteFileAtomic(Path("open.csv"), text);
+    Expect("coracle run net.pbtxt --feed=open.csv --fetch=a", 1,
+           {"a quotation mark is not closed on its line"});
+  }
   WriteFileAtomic(Path("in.csv"), "n,x[0],x[1]\r\n7,0.2,1\r\n9007199254740993,-2,3\r\n");
   Expect("coracle run net.pbtxt --feed=in.csv --fetch=a,m --out=p.csv && cmp o.csv p.csv", 0, {});
   Expect("coracle run net.pbtxt --feed=in.csv --fetch=a,m --check=o.csv", 0,

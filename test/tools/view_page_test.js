@@ -126,6 +126,7 @@ async function testTraining(browser) {
   await browser.open(training);
   check('the first picture comes within two seconds', Number(await browser.evaluate('document.documentElement.dataset.firstPicture')), (ms) => ms < 2000);
   check('the overview counts ops', await browser.evaluate(panel), /ops\s+\d+/);
+  check('so do the groups, without inputs and outputs', await browser.evaluate('window.coracle.tree.root.numOps - window.coracle.program.ops.length'), 0);
   await testSearch(browser);
   await testPanels(browser);
   await testPath(browser);

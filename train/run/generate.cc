@@ -185,8 +185,13 @@ GenerateProgram MakeGenerateProgram(const InferenceModel& model, bool greedy) {
 std::string GenerateText(const std::string& model, const GenerateOptions& options) {
   CheckOptions(options);
   const std::string path = ProgramPath(model);
-  const Vocabulary vocabulary =
-      Vocabulary::Read((fs::path(path).parent_path() / "vocabulary.json").string());
+  const std::string characters = (fs::path(path).parent_path() / "vocabulary.json").string();
+  if (!FileExists(characters)) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("there is no vocabulary.json beside {}: a job on text writes both",
+                            Quote(path, 300)));
+  }
+  const Vocabulary vocabulary = Vocabulary::Read(characters);
   const std::vector<int64_t> ids = vocabulary.Encode(options.prompt, "prompt");
   Scope scope;
   const InferenceModel loaded = LoadInferenceModel(path, scope);

@@ -11,7 +11,7 @@ class GraphNode {
     this.op = op;
     this.children = [];
     this.open = false;
-    this.numOps = op ? 1 : 0;
+    this.numOps = op && !op.special ? 1 : 0;
     this.multiplyAdds = op ? op.multiplyAdds : 0;
     this.seconds = op ? op.seconds : 0;
     this.bytes = op ? op.bytes : 0;

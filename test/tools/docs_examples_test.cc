@@ -1,0 +1,160 @@
+// The examples of docs/command_line.md and docs/many_machines.md print what the pages say.
+
+#include <coracle/framework/base/text.h>
+#include <coracle/test/test_data.h>
+#include <coracle/test/tools/cli.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <regex>
+#include <span>
+#include <sstream>
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Example {
+  int line = 0;
+  std::string command;
+  std::vector<std::string> printed;
+};
+
+std::vector<std::string> LinesOf(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// Commands behind "$ " in blocks of code, with what follows them up to the next one.
+std::vector<Example> ExamplesOf(const std::string& page) {
+  std::vector<Example> examples;
+  bool code = false, goes_on = false;
+  int number = 0;
+  for (const std::string& line : LinesOf(page)) {
+    ++number;
+    if (line.starts_with("```")) {
+      code = !code;
+      if (code) examples.push_back({number, "", {}});  // what stands before the first command
+    } else if (goes_on) {
+      examples.back().command += std::string(Trim(line));
+    } else if (code && line.starts_with("$ ")) {
+      examples.push_back({number, line.substr(2), {}});
+    } else if (code) {
+      examples.back().printed.push_back(line);
+      continue;
+    }
+    goes_on = !examples.empty() && examples.back().command.ends_with('\\');
+    if (goes_on) examples.back().command.pop_back();
+  }
+  std::erase_if(examples,
+                [](const Example& each) { return !each.command.starts_with("coracle "); });
+  return examples;
+}
+
+// Without what differs from machine to machine: milliseconds, the sizes of pages.
+std::string WithoutNumbers(const std::string& line) {
+  static const std::regex kMilliseconds(" +[0-9]+\\.[0-9][0-9](?= |$)");
+  static const std::regex kPage("(\\.html: .*), [0-9.]+ [KM]iB");
+  std::string text = std::regex_replace(line, kMilliseconds, " MS");
+  text = std::regex_replace(text, kPage, "$1");
+  while (text.ends_with(' ')) text.pop_back();
+  return text;
+}
+
+// Whether `got` is `line`, in which "..." stands for anything.
+bool LineMatches(const std::string& line, const std::string& got) {
+  static const std::regex kSpecial("[.^$|()\\[\\]{}*+?\\\\]");
+  std::string pattern = std::regex_replace(line, kSpecial, "\\$&");
+  pattern = std::regex_replace(pattern, std::regex("\\\\\\.\\\\\\.\\\\\\."), ".*");
+  return std::regex_match(got, std::regex(pattern));
+}
+
+// A line of dots stands for any lines.
+bool Matches(std::span<const std::string> printed, std::span<const std::string> got) {
+  if (printed.empty()) return got.empty();
+  if (Trim(printed[0]) == "...") {
+    for (size_t skipped = 0; skipped <= got.size(); ++skipped)
+      if (Matches(printed.subspan(1), got.subspan(skipped))) return true;
+    return false;
+  }
+  return !got.empty() && LineMatches(WithoutNumbers(printed[0]), WithoutNumbers(got[0])) &&
+         Matches(printed.subspan(1), got.subspan(1));
+}
+
+class DocsExamples : public Cli {
+ protected:
+  // The files that the examples name.
+  void SetUp() override {
+    Cli::SetUp();
+    const char* sources = std::getenv("CORACLE_SOURCE_DIR");
+    ASSERT_NE(sources, nullptr);
+    source_ = sources;
+    fs::copy(source_ + "/examples/digits", Path("examples/digits"), fs::copy_options::recursive);
+    fs::copy(source_ + "/examples/digits", dir_, fs::copy_options::overwrite_existing);
+    Expect("coracle build model.pbtxt --out=main.pb", 0, {});
+    std::string plain = ReadFile(Path("lenet.pbtxt"));
+    const std::string clip = " error_clip { by_value { max: 5 } }";
+    ASSERT_NE(plain.find(clip), std::string::npos);
+    plain.erase(plain.find(clip), clip.size());
+    WriteFileAtomic(Path("plain.pbtxt"), plain);
+    Expect("coracle backward plain.pbtxt --loss=loss --out=plain.pb", 0, {});
+    Expect("coracle backward lenet.pbtxt --loss=loss --out=clipped.pb && cp clipped.pb train.pb", 0,
+           {});
+    const std::string models = TestDataDirectory() + "/paddle/";
+    has_models_ = !TestDataDirectory().empty();
+    if (!has_models_) return;
+    for (const char* name : {"ch_PP-OCRv3_det", "ch_PP-OCRv3_rec"})
+      fs::copy(models + name, Path(name), fs::copy_options::recursive);
+    fs::copy(models + "ch_ppocr_mobile_v2.0_cls", dir_);
+    fs::copy(models + "ch_ppocr_mobile_v2.0_cls", Path("model"));
+    fs::create_directory(Path("optimised"));
+  }
+
+  bool NeedsModels(const Example& example) const {
+    for (const char* name : {"inference.pdmodel", "ch_PP-OCR", "head.pdmodel", "params"})
+      if (example.command.find(name) != std::string::npos) return true;
+    return false;
+  }
+
+  // Runs those that do not begin with one of `others`.
+  void Try(const std::string& page, const std::vector<std::string>& others) {
+    const std::vector<Example> examples = ExamplesOf(ReadFile(source_ + "/docs/" + page));
+    int tried = 0, without_models = 0;
+    for (const Example& example : examples) {
+      const auto is_other = [&](const std::string& other) {
+        return example.command.starts_with(other);
+      };
+      if (std::any_of(others.begin(), others.end(), is_other)) continue;
+      if (NeedsModels(example) && !has_models_) {
+        ++without_models;
+        continue;
+      }
+      const Result result = Shell("cd " + dir_ + " && " + example.command);
+      EXPECT_TRUE(Matches(example.printed, LinesOf(result.text)))
+          << page << ":" << example.line << ": $ " << example.command << "\n"
+          << result.text;
+      ++tried;
+    }
+    fmt::print("{}: {} of {} examples tried{}\n", page, tried, examples.size(),
+               without_models > 0 ? fmt::format("; {} need models that are not here (CORACLE_DATA)",
+                                                without_models)
+                                  : "");
+    EXPECT_GT(tried, 1);
+  }
+
+  std::string source_;
+  bool has_models_ = false;
+};
+
+TEST_F(DocsExamples, CommandLine) {
+  // Runs of jobs, times, and values of a machine.
+  Try("command_line.md", {"coracle diff runs/1", "coracle bench", "coracle compare"});
+}
+
+TEST_F(DocsExamples, ManyMachines) { Try("many_machines.md", {"coracle time"}); }
+
+}  // namespace
+}  // namespace coracle
