@@ -44,6 +44,18 @@ std::vector<std::string> Candidates() {
   return candidates;
 }
 
+// A launcher that Open MPI does not understand leaves each process alone: all would do the same.
+void RequireAllRanks(int size) {
+  const Launched launched = FindLaunched();
+  if (launched.size < 2 || launched.size == size) return;
+  const bool slurm = launched.by == "srun";
+  ThrowInvalid(fmt::format(
+      "{} has started {} processes, and Open MPI knows of {}; start them by {}", launched.by,
+      launched.size, size,
+      slurm ? "srun --mpi=pmix (srun --mpi=list tells whether it is there), or by mpirun"
+            : "the mpirun of Open MPI"));
+}
+
 }  // namespace
 
 Launched FindLaunched() {
@@ -81,11 +93,13 @@ std::shared_ptr<Communicator> LoadMpiCommunicator(double time_limit) {
   const auto entry = reinterpret_cast<MpiEntry>(::dlsym(library, kMpiEntry));
   const std::string version =
       fmt::format("{}.{}.{}", CORACLE_VERSION_MAJOR, CORACLE_VERSION_MINOR, CORACLE_VERSION_PATCH);
-  Communicator* communicator = entry ? entry(version.c_str(), time_limit) : nullptr;
+  const std::shared_ptr<Communicator> communicator(entry ? entry(version.c_str(), time_limit)
+                                                         : nullptr);
   if (!communicator)
     ThrowInvalid(
         fmt::format("{} is not of version {} of Coracle; install it anew", kPlugin, version));
-  return std::shared_ptr<Communicator>(communicator);
+  RequireAllRanks(communicator->size());
+  return communicator;
 }
 
 }  // namespace coracle

@@ -20,9 +20,10 @@ Launched FindLaunched();
 // and may be made once. It comes from the plugin libcoracle_mpi.so, so that only who uses it needs
 // MPI: the directory of the program, lib/coracle beside it, and the directories of the dynamic
 // loader are searched. `time_limit`: seconds that Wait waits for other ranks; 0: no limit. Throws
-// kNotFound where there is no plugin, kInvalidArgument for one of another version. The plugin takes
-// Coracle's symbols from the program: one that is linked to a static libcoracle must export them
-// (CMake's ENABLE_EXPORTS, -rdynamic).
+// kNotFound where there is no plugin, kInvalidArgument for one of another version, and where MPI
+// knows of another number of processes than FindLaunched. The plugin takes Coracle's symbols from
+// the program: one that is linked to a static libcoracle must export them (CMake's ENABLE_EXPORTS,
+// -rdynamic).
 //
 // MPI runs in a thread of its own. When an exchange has failed, its process can only end; it must
 // end with an exit code other than 0, by which the launcher ends the other ranks.

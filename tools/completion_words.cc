@@ -85,8 +85,8 @@ void AddValues(const std::string& flag, const Command* command, NextWords* next)
   if (choices.size() > 1 && std::all_of(choices.begin(), choices.end(), IsLiteral))
     return AddWords(choices, next);
   if (flag == "kernels") return AddWords({"auto", "reference"}, next);
-  if (flag == "disabled_passes") {
-    AddWords({"all"}, next);
+  if (flag == "disabled_passes" || flag == "passes") {
+    if (flag != "passes") AddWords({"all"}, next);
     return AddWords(PassesWithout({}), next);
   }
   const std::string kind = HelpOfFlag(flag).value + "|" + shown;

@@ -92,6 +92,7 @@ class DocsExamples : public Cli {
     const char* sources = std::getenv("CORACLE_SOURCE_DIR");
     ASSERT_NE(sources, nullptr);
     source_ = sources;
+    fs::create_directories(Path("examples"));
     fs::copy(source_ + "/examples/digits", Path("examples/digits"), fs::copy_options::recursive);
     fs::copy(source_ + "/examples/digits", dir_, fs::copy_options::overwrite_existing);
     Expect("coracle build model.pbtxt --out=main.pb", 0, {});

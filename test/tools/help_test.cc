@@ -280,6 +280,7 @@ TEST_F(HelpCommand, CompletionInBash) {
   EXPECT_EQ(Bash(dir_, "dump --format pb"), "pbtxt\n");
   EXPECT_EQ(Bash(dir_, "run --kernels = r"), "reference\n");
   EXPECT_EQ(Bash(dir_, "run --disabled_passes = nh"), "nhwc\n");
+  EXPECT_EQ(Bash(dir_, "opt --passes = nh"), "nhwc\n");
   EXPECT_EQ(Bash(dir_, "schema j"), "job\n");
   EXPECT_EQ(Bash(dir_, "ops linsp"), "linspace\n");
   EXPECT_EQ(Bash(dir_, "layers simple"), "simple_rnn\n");
