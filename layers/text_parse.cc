@@ -24,7 +24,7 @@ struct FirstError : google::protobuf::io::ErrorCollector {
     if (!message.empty()) return;
     line = at_line;
     column = at_column;
-    message = what.ends_with("found \"\"") ? what.substr(0, what.size() - 2) + "the end" : what;
+    message = what;
   }
   void AddWarning(int, int, const std::string&) override {}
   int line = -1, column = 0;
@@ -80,6 +80,8 @@ std::string TidyMessage(std::string message) {
   if (message.ends_with("got: "))
     message.replace(message.size() - 5, 5, "got the end of the text; is a closing brace missing?");
   if (!message.empty() && message.back() == '.') message.pop_back();
+  if (message.ends_with("found \"\""))
+    message.replace(message.size() - 2, 2, "the end of the text");
   if (!message.empty()) {
     message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
   }

@@ -94,7 +94,12 @@ class DocsExamples : public Cli {
     source_ = sources;
     fs::create_directories(Path("examples"));
     fs::copy(source_ + "/examples/digits", Path("examples/digits"), fs::copy_options::recursive);
-    fs::copy(source_ + "/examples/digits", dir_, fs::copy_options::overwrite_existing);
+    fs::copy(source_ + "/examples/digits", dir_);
+    WriteFileAtomic(Path("model.pbtxt"),
+                    "name: \"tiny\"\n"
+                    "data { name: \"x\" shape: [-1, 3] }\n"
+                    "layer { fc { input: \"x\" size: 2 output: \"h\" } }\n"
+                    "layer { mean { input: \"h\" output: \"loss\" } }\n");
     Expect("coracle build model.pbtxt --out=main.pb", 0, {});
     std::string plain = ReadFile(Path("lenet.pbtxt"));
     const std::string clip = " error_clip { by_value { max: 5 } }";
