@@ -10,8 +10,7 @@
 #include <span>
 #include <sstream>
 
-namespace coracle {
-namespace {
+namespace coracle::docs_examples_test {
 
 namespace fs = std::filesystem;
 
@@ -162,5 +161,4 @@ TEST_F(DocsExamples, CommandLine) {
 
 TEST_F(DocsExamples, ManyMachines) { Try("many_machines.md", {"coracle time"}); }
 
-}  // namespace
-}  // namespace coracle
+}  // namespace coracle::docs_examples_test
