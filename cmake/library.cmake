@@ -43,4 +43,5 @@ target_include_directories(coracle_headers INTERFACE
 target_link_libraries(coracle PUBLIC coracle_headers)
 target_link_libraries(coracle PRIVATE
   fmt::fmt glog::glog coracle_re2 nlohmann_json::nlohmann_json ZLIB::ZLIB hwy::hwy protobuf::libprotobuf
-  Threads::Threads OpenMP::OpenMP_CXX ${CMAKE_DL_LIBS} $<$<BOOL:${CORACLE_ONEDNN}>:DNNL::dnnl>)
+  Threads::Threads OpenMP::OpenMP_CXX ${CMAKE_DL_LIBS} $<$<BOOL:${CORACLE_ONEDNN}>:DNNL::dnnl>
+  $<$<BOOL:${leveldb_FOUND}>:leveldb::leveldb>)

@@ -10,6 +10,7 @@
 #include <gflags/gflags.h>
 
 #include <filesystem>
+#include <memory>
 
 #include "command.h"
 #include "flags.h"
@@ -17,8 +18,8 @@
 
 DEFINE_string(
     data, "",
-    "of Caffe's texts, in place of their databases: `train:FILE,test:FILE`, each an .npz or "
-    "MNIST's images-idx3 file");
+    "of Caffe's texts, in place of their databases: `train:FILE,test:FILE`, each an .npz, a "
+    "database's directory or MNIST's images-idx3 file");
 DECLARE_string(data_dir);
 DECLARE_string(stage);
 
@@ -26,7 +27,6 @@ namespace coracle::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using caffe::CaffeWeights;
 using caffe::ImportOptions;
 
 ImportOptions OptionsFromFlags() {
@@ -60,47 +60,43 @@ std::string WeightsBeside(const std::string& out) {
   return fs::path(out).replace_extension(".npz").string();
 }
 
+void TellMissing(const std::vector<std::string>& files, const std::vector<std::string>& missing) {
+  if (missing.empty()) return;
+  LogMessage(MessageLevel::kWarning,
+             fmt::format("{} has no weights for {}; they start as the text says",
+                         Quote(Join(files, ", "), 300), PrintableLine(Join(missing, ", "))));
+}
+
 // Writes what the weights hold for the net as an .npz that jobs and `run` read by names.
-void WriteWeights(const caffe::ImportedNet& net, CaffeWeights weights, const std::string& path) {
+void WriteWeights(const caffe::ImportedNet& net, const std::vector<std::string>& files,
+                  const std::string& path) {
   std::vector<std::string> missing, notes;
-  std::vector<caffe::ParamSource> params = net.train.params;
-  for (const caffe::ParamSource& param : net.test.params)
-    if (std::find(params.begin(), params.end(), param) == params.end()) params.push_back(param);
-  const NamedTensors values = caffe::ParameterValues(params, weights, &missing, &notes);
-  if (values.empty())
-    ThrowInvalid(fmt::format("{}: none of its layers has the name of one of the net's",
-                             Quote(weights.source, 300)));
+  const NamedTensors values = caffe::StartValues(net, files, &missing, &notes);
   WriteNpz(values, path);
   Tell(notes);
-  if (!missing.empty())
-    LogMessage(MessageLevel::kWarning,
-               fmt::format("{} has no weights for {}; they start as the text "
-                           "says",
-                           Quote(weights.source, 300), PrintableLine(Join(missing, ", "))));
+  TellMissing(files, missing);
   LogMessage(
       MessageLevel::kInfo,
       fmt::format("{}: {} arrays; weights {{ file: {} }} in a job reads them", PrintableLine(path),
                   values.size(), Quote(fs::path(path).filename().string(), 300)));
 }
 
+std::string NoDatabase(const caffe::ImportedJob& job) {
+  return fmt::format("there is no database {} here; {}", Quote(Join(job.missing, ", "), 300),
+                     caffe::kDataAdvice);
+}
+
 int ConvertSolver(const std::string& text, const std::string& weights, const std::string& out) {
   RequireEnding("OUT", out, {".pbtxt", ".txt"});
-  const std::string npz = weights.empty() ? "" : WeightsBeside(out);
-  caffe::ImportedJob job = caffe::ImportSolver(
-      text, OptionsFromFlags(), npz.empty() ? "" : fs::path(npz).filename().string());
+  const std::string npz = WeightsBeside(out);
+  ImportOptions options = OptionsFromFlags();
+  if (!weights.empty()) options.weights = {weights};
+  const caffe::ImportedJob job =
+      caffe::ImportSolver(text, options, fs::path(npz).filename().string());
   Tell(job.notes);
-  if (!job.missing.empty()) {
-    LogMessage(MessageLevel::kWarning,
-               fmt::format("databases are not read: the job names {} with .npz behind; {}",
-                           Quote(Join(job.missing, ", "), 300), caffe::kDataAdvice));
-  }
-  for (const std::string& file : job.weights) {
-    LogMessage(
-        MessageLevel::kWarning,
-        fmt::format("the solver starts from {}: give it as the second argument", Quote(file, 300)));
-  }
-  if (!npz.empty()) WriteWeights(job.net, caffe::ReadCaffeModel(weights), npz);
+  if (!job.missing.empty()) LogMessage(MessageLevel::kWarning, NoDatabase(job));
   ParseJobText(job.text, out, ".");  // what is written is a job
+  if (!job.weights.empty()) WriteWeights(job.net, job.weights, npz);
   WriteFileAtomic(out, job.text);
   return 0;
 }
@@ -134,7 +130,7 @@ int ConvertNet(const std::string& text, const std::string& weights, const std::s
     state.train = train;
     ParseModelText(net.text, out, ".", DefaultOps(), state);
   }
-  if (!weights.empty()) WriteWeights(net, caffe::ReadCaffeModel(weights), WeightsBeside(out));
+  if (!weights.empty()) WriteWeights(net, {weights}, WeightsBeside(out));
   WriteFileAtomic(out, net.text);
   return 0;
 }
@@ -159,22 +155,22 @@ JobConfig ReadSolverJob(const std::string& path) {
     throw UsageError(
         fmt::format("{} is a network's text; a solver's says how it is trained", Quote(path, 300)));
   }
-  const caffe::ImportedJob job = caffe::ImportSolver(path, OptionsFromFlags(), "");
-  Tell(job.notes);
-  if (!job.weights.empty()) {
-    throw Error(ErrorCode::kUnimplemented,
-                fmt::format("{}: it starts from {}: convert both first: coracle convert {} {} "
-                            "job.pbtxt",
-                            PrintableLine(path), Quote(job.weights.front(), 300),
-                            PrintableLine(path), PrintableLine(job.weights.front())));
+  const auto job =
+      std::make_shared<const caffe::ImportedJob>(caffe::ImportSolver(path, OptionsFromFlags(), ""));
+  Tell(job->notes);
+  if (!job->missing.empty())
+    throw Error(ErrorCode::kNotFound, PrintableLine(path) + ": " + NoDatabase(*job));
+  JobConfig config = ParseJobText(job->text, path + " (as a job)", ".");
+  if (!job->weights.empty()) {
+    config.weights.push_back({.file = Join(job->weights, ","), .read = [job] {
+                                std::vector<std::string> missing, notes;
+                                NamedTensors values =
+                                    caffe::StartValues(job->net, job->weights, &missing, &notes);
+                                Tell(notes);
+                                return values;
+                              }});
   }
-  if (!job.missing.empty()) {
-    throw Error(
-        ErrorCode::kNotFound,
-        fmt::format("{}: its data is a database, {}, which is not read; {}", PrintableLine(path),
-                    Quote(job.missing.front(), 300), caffe::kDataAdvice));
-  }
-  return ParseJobText(job.text, path + " (as a job)", ".");
+  return config;
 }
 
 }  // namespace coracle::tools

@@ -52,6 +52,10 @@ std::string Absolute(const std::string& path) {
   return error ? path : absolute.lexically_normal().string();
 }
 
+bool IsDatabase(const std::string& directory) {
+  return FileExists(directory + "/data.mdb") || FileExists(directory + "/CURRENT");
+}
+
 // "data_dir/name" where there is such a file, packed or not.
 bool HasIdx(const std::string& directory, const std::string& name) {
   const std::string path = directory.empty() ? name : directory + "/" + name;
@@ -63,50 +67,83 @@ bool FitsIdx(const TransformationParameter& p) {
   return p.crop_size() == 0 && !p.mirror() && !p.has_mean_file() && p.mean_value_size() <= 1;
 }
 
-// Jobs do not transform images: what the arrays must have gone through already.
-std::string TransformNote(const Layer& layer) {
+std::string TransformText(const Layer& layer, const DataPlaces& places, std::string* note) {
   const TransformationParameter& p = layer.def.transform_param();
+  Entry entry("");
   if (p.has_mean_file() && p.mean_value_size() > 0)
     layer.Fail({"transform_param"}, "mean_file and mean_value exclude each other");
-  std::vector<std::string> parts;
-  if (p.has_mean_file()) parts.push_back("mean_file");
-  if (p.mean_value_size() > 0) parts.push_back("mean_value");
-  if (p.crop_size() > 0) parts.push_back("crop_size");
-  if (p.mirror()) parts.push_back("mirror");
-  if (p.scale() != 1) parts.push_back("scale");
-  if (parts.empty()) return "";
-  return fmt::format(
-      "{}: {} of transform_param {} not applied: the arrays must hold what the net is "
-      "fed",
-      layer.where, Join(parts, ", "), parts.size() == 1 ? "is" : "are");
+  if (p.force_color() || p.force_gray())
+    layer.Fail({"transform_param"},
+               "force_color and force_gray belong to encoded pictures, which "
+               "are not read");
+  if (p.has_mean_file()) {
+    std::string found = FindFile(p.mean_file(), places.solver);
+    if (found.empty() && !places.data_dir.empty()) {
+      found = places.data_dir + "/" + fs::path(p.mean_file()).filename().string();
+      if (!FileExists(found)) found = "";
+    }
+    entry.Text("mean_file", found.empty() ? p.mean_file() : Absolute(found));
+    if (found.empty())
+      *note = fmt::format("there is no file {} here, the mean image", Quote(p.mean_file(), 300));
+  }
+  for (const float mean : p.mean_value()) entry.Float("mean_value", mean);
+  if (p.crop_size() > 0) entry.Int("crop_size", p.crop_size());
+  if (p.mirror()) entry.Bool("mirror", true);
+  if (p.scale() != 1) entry.Float("scale", p.scale());
+  const std::string text = entry.Body();
+  return text.empty() ? "" : " transform { " + text + " }";
 }
 
 // The images and labels of MNIST's format.
 void UseIdx(const Layer& layer, const std::string& images, const std::string& labels,
-            JobData* data) {
+            const DataPlaces& places, JobData* data) {
   const TransformationParameter& p = layer.def.transform_param();
   Entry idx("");
   idx.Text("images", images).Text("labels", labels);
-  if (!FitsIdx(p)) {
-    layer.Fail({"transform_param"},
-               "of MNIST's files only scale and one mean_value are applied; "
-               "write what the net is fed into an .npz");
+  if (FitsIdx(p)) {
+    if (p.mean_value_size() > 0) idx.Float("mean", p.mean_value(0));
+    idx.Float("scale", p.scale());
+    data->text = "idx { " + idx.Body() + " }";
+  } else {
+    idx.Float("scale", 1);
+    data->text = "idx { " + idx.Body() + " }" + TransformText(layer, places, &data->note);
   }
-  if (p.mean_value_size() > 0) idx.Float("mean", p.mean_value(0));
-  data->text = "idx { " + idx.Float("scale", p.scale()).Body() + " }";
   data->bind["image"] = layer.def.top(0);
+  if (layer.def.top_size() > 1) data->bind["label"] = layer.def.top(1);
+}
+
+// The images' dims in a source that is there, cropped.
+Dims DimsIn(const DataSource& source, const std::string& name, const Layer& layer) {
+  const int column = source.FindColumn(name);
+  if (column < 0) return {};
+  Dims dims = source.columns()[static_cast<size_t>(column)].shape.ToVector();
+  const int64_t crop = layer.def.transform_param().crop_size();
+  if (crop > 0 && dims.size() == 3) dims[1] = dims[2] = crop;
+  return dims;
+}
+
+// A directory that is there, or one that the text names and whose format it says.
+void UseDatabase(const Layer& layer, const std::string& directory, const DataPlaces& places,
+                 JobData* data) {
+  using Format = DatumOptions::Format;
+  Format format = layer.def.data_param().backend() == proto::caffe::DataParameter::LMDB
+                      ? Format::kLmdb
+                      : Format::kLevelDb;
+  if (IsDatabase(directory)) {
+    format = FileExists(directory + "/data.mdb") ? Format::kLmdb : Format::kLevelDb;
+    data->dims = DimsIn(*MakeDatumSource({format, directory}), "data", layer);
+  }
+  data->text = fmt::format("{} {{ file: {} }}{}", format == Format::kLmdb ? "lmdb" : "leveldb",
+                           Quoted(directory), TransformText(layer, places, &data->note));
+  data->bind["data"] = layer.def.top(0);
   if (layer.def.top_size() > 1) data->bind["label"] = layer.def.top(1);
 }
 
 // Arrays called as the tops; `file` is looked for from data_dir on.
 void UseNpz(const Layer& layer, const std::string& file, const DataPlaces& places, JobData* data) {
-  data->text = "npz { file: " + Quoted(file) + " }";
-  data->note = TransformNote(layer);
   const std::string path = FileExists(file) ? file : places.data_dir + "/" + file;
-  if (!FileExists(path)) return;
-  const DataSourcePtr source = MakeNpzSource({path});
-  const int column = source->FindColumn(layer.def.top(0));
-  if (column >= 0) data->dims = source->columns()[static_cast<size_t>(column)].shape.ToVector();
+  data->dims = DimsIn(*MakeNpzSource({path}), layer.def.top(0), layer);
+  data->text = "npz { file: " + Quoted(file) + " }" + TransformText(layer, places, &data->note);
 }
 
 // A file that the user names.
@@ -114,15 +151,17 @@ void UseFile(const Layer& layer, const std::string& file, const DataPlaces& plac
   if (!FileExists(file))
     throw Error(ErrorCode::kNotFound, fmt::format("--data: there is no file {}", Quote(file, 300)));
   const std::string path = Absolute(file);
+  if (IsDatabase(path)) return UseDatabase(layer, path, places, data);
   if (path.ends_with(".npz")) return UseNpz(layer, path, places, data);
   const size_t images = path.rfind("images-idx3");
   if (images != std::string::npos) {
     std::string labels = path;
     labels.replace(images, 11, "labels-idx1");
-    return UseIdx(layer, path, labels, data);
+    return UseIdx(layer, path, labels, places, data);
   }
-  ThrowInvalid(
-      fmt::format("--data: {} is neither an .npz nor MNIST's *images-idx3*", Quote(file, 300)));
+  ThrowInvalid(fmt::format(
+      "--data: {} is neither an .npz, nor a database's directory, nor MNIST's *images-idx3*",
+      Quote(file, 300)));
 }
 
 bool UseDataDir(const Layer& layer, bool train, const DataPlaces& places, JobData* data) {
@@ -131,10 +170,15 @@ bool UseDataDir(const Layer& layer, bool train, const DataPlaces& places, JobDat
   const std::string prefix = train ? "train" : "t10k";
   const std::string images = prefix + "-images-idx3-ubyte", labels = prefix + "-labels-idx1-ubyte";
   if (HasIdx(directory, images) && HasIdx(directory, labels)) {
-    UseIdx(layer, images + ".gz", labels + ".gz", data);
+    UseIdx(layer, images + ".gz", labels + ".gz", places, data);
     return true;
   }
   const std::string base = fs::path(SourceOf(layer)).filename().string();
+  for (const std::string& name : {base, std::string(train ? "train_lmdb" : "test_lmdb")}) {
+    if (name.empty() || !IsDatabase(directory + "/" + name)) continue;
+    UseDatabase(layer, Absolute(directory + "/" + name), places, data);
+    return true;
+  }
   for (const std::string& name : {base + ".npz", std::string(train ? "train.npz" : "test.npz")}) {
     if (!FileExists(directory + "/" + name)) continue;
     UseNpz(layer, name, places, data);
@@ -210,13 +254,18 @@ JobData FindData(const Layer& layer, bool train, const DataPlaces& places) {
     return data;
   }
   const std::string source = SourceOf(layer);
+  const std::string found = FindFile(source, places.solver);
+  if (!found.empty() && IsDatabase(found)) {
+    UseDatabase(layer, Absolute(found), places, &data);
+    return data;
+  }
   if (UseDataDir(layer, train, places, &data)) return data;
   if (layer.def.type() != "Data") {
     layer.Fail({"type"}, fmt::format("{} is no data source here: write what it reads as arrays "
                                      "into .npz files; {}",
                                      layer.def.type(), kDataAdvice));
   }
-  UseNpz(layer, source + ".npz", places, &data);
+  UseDatabase(layer, source, places, &data);
   data.missing = source;
   return data;
 }

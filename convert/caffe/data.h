@@ -29,16 +29,15 @@ struct JobData {
   int64_t batch_size = 0;
   bool shuffle = false;
   std::string note;     // for the user; "": none
-  std::string missing;  // the database that the text names and nothing replaces
+  std::string missing;  // the database that the text names and that is not there
 };
 
 inline constexpr char kDataAdvice[] =
-    "--data_dir=DIR names a directory with MNIST's files or train.npz and test.npz, "
+    "--data_dir=DIR names a directory with the database, MNIST's files or train.npz and test.npz, "
     "--data=train:FILE,test:FILE the files themselves";
 
-// The files of a data layer: what `files` names, or in data_dir the four files of MNIST or the
-// arrays train.npz and test.npz. Databases are not read: one that nothing replaces is named as
-// SOURCE.npz.
+// The files of a data layer: what `files` names, the database where it is, in data_dir the four
+// files of MNIST or the arrays train.npz and test.npz. A database that is nowhere stays named.
 JobData FindData(const Layer& layer, bool train, const DataPlaces& places);
 
 // A path in a text of Caffe, which is relative to the working directory of `caffe train`, mostly

@@ -6,30 +6,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 namespace coracle::caffe {
 namespace {
 
-using proto::caffe::NetState;
-
 constexpr uint64_t kMaxText = uint64_t{1} << 26;
 
-NetState StateOf(const Net& net, bool train, const ImportOptions& options) {
-  NetState state = net.state;
-  state.set_phase(train ? proto::caffe::TRAIN : proto::caffe::TEST);
-  for (const std::string& stage : options.stages) state.add_stage(stage);
+NetInState InPhase(const Net& net, bool train, const ImportOptions& options) {
+  NetInState state{&net, net.state};
+  state.state.set_phase(train ? proto::caffe::TRAIN : proto::caffe::TEST);
+  for (const std::string& stage : options.stages) state.state.add_stage(stage);
   return state;
 }
 
-WrittenNet WriteState(const Net& net, bool train, bool trained, const ImportOptions& options) {
+// `all` are the layers of every state.
+WrittenNet WriteState(const NetInState& state, const std::vector<Layer>& all, bool trained,
+                      const ImportOptions& options) {
   WriterOptions writer;
   writer.shapes = options.shapes;
-  writer.test = !train;
+  writer.test = state.state.phase() == proto::caffe::TEST;
   writer.trained = trained;
-  WrittenNet written =
-      NetWriter(LayersOf(net, StateOf(net, train, options)), net.layers, writer).Write();
-  return written;
+  return NetWriter(state.Layers(), all, writer).Write();
 }
 
 // "layer { relu { ... } }" with a rule at its end.
@@ -40,38 +39,70 @@ std::string WithRule(const std::string& entry, const std::string& rule) {
   return text + (width + rule.size() + 3 > 100 ? "\n        " : " ") + rule + " }";
 }
 
-constexpr char kTrain[] = "include_if { phase: TRAIN }", kTest[] = "include_if { phase: TEST }";
+// An entry, and the states that have it: 0 is training, the others are tests.
+struct SharedEntry {
+  std::string text;
+  std::set<size_t> states;
+};
 
-// The entries of both phases in an order that is that of each; those of one phase alone have a
-// rule. What they share is their longest common subsequence.
-std::vector<std::string> Merge(const std::vector<std::string>& train,
-                               const std::vector<std::string>& test) {
-  std::vector<std::string> merged;
-  size_t i = 0, j = 0;
-  while (i < train.size() && i < test.size() && train[i] == test[i]) merged.push_back(train[i++]);
-  j = i;
-  const size_t n = train.size() - i, m = test.size() - j;
+// Adds the entries of one more state, in an order that is that of each state. What is shared is the
+// longest common subsequence.
+void AddState(const std::vector<std::string>& entries, size_t state,
+              std::vector<SharedEntry>* shared) {
+  std::vector<SharedEntry> merged;
+  const std::vector<SharedEntry>& before = *shared;
+  size_t i = 0;
+  const auto add_both = [&](size_t a) {
+    merged.push_back(before[a]);
+    merged.back().states.insert(state);
+  };
+  while (i < before.size() && i < entries.size() && before[i].text == entries[i]) add_both(i++);
+  const size_t n = before.size() - i, m = entries.size() - i;
   constexpr size_t kMost = size_t{1} << 24;  // of a table
   const bool shares = n == 0 || m <= kMost / n;
   std::vector<uint32_t> common(shares ? (n + 1) * (m + 1) : 1, 0);
   const auto at = [&](size_t a, size_t b) -> uint32_t& { return common[a * (m + 1) + b]; };
-  for (size_t a = n; shares && a-- > 0;) {
-    for (size_t b = m; b-- > 0;) {
-      at(a, b) =
-          train[i + a] == test[j + b] ? at(a + 1, b + 1) + 1 : std::max(at(a + 1, b), at(a, b + 1));
-    }
-  }
+  const auto same = [&](size_t a, size_t b) { return before[i + a].text == entries[i + b]; };
+  for (size_t a = n; shares && a-- > 0;)
+    for (size_t b = m; b-- > 0;)
+      at(a, b) = same(a, b) ? at(a + 1, b + 1) + 1 : std::max(at(a + 1, b), at(a, b + 1));
   for (size_t a = 0, b = 0; a < n || b < m;) {
-    if (shares && a < n && b < m && train[i + a] == test[j + b]) {
-      merged.push_back(train[i + a]);
-      ++a, ++b;
+    if (shares && a < n && b < m && same(a, b)) {
+      add_both(i + a++);
+      ++b;
     } else if (b == m || (a < n && (!shares || at(a + 1, b) >= at(a, b + 1)))) {
-      merged.push_back(WithRule(train[i + a++], kTrain));
+      merged.push_back(before[i + a++]);
     } else {
-      merged.push_back(WithRule(test[j + b++], kTest));
+      merged.push_back({entries[i + b++], {state}});
     }
   }
-  return merged;
+  *shared = std::move(merged);
+}
+
+// "" for an entry of every state.
+std::string RuleFor(const std::set<size_t>& states, const std::vector<NetInState>& tests) {
+  const bool train = states.count(0) > 0, all = states.size() == tests.size() + (train ? 1 : 0);
+  if (train && all) return "";
+  std::string rule = train ? "include_if { phase: TRAIN }" : "";
+  if (all) return "include_if { phase: TEST }";
+  for (const size_t state : states) {
+    if (state == 0) continue;
+    rule += fmt::format("{}include_if {{ phase: TEST stage: {} }}", rule.empty() ? "" : " ",
+                        Quoted(tests[state - 1].stage));
+  }
+  return rule;
+}
+
+std::string Merged(const std::vector<const std::vector<std::string>*>& states,
+                   const std::vector<NetInState>& tests) {
+  std::vector<SharedEntry> shared;
+  for (size_t i = 0; i < states.size(); ++i) AddState(*states[i], i, &shared);
+  std::string text;
+  for (const SharedEntry& entry : shared) {
+    const std::string rule = RuleFor(entry.states, tests);
+    text += (rule.empty() ? entry.text : WithRule(entry.text, rule)) + "\n";
+  }
+  return text;
 }
 
 // What is minimised. A sum of several losses, or a weighted one, is made at the end of the net.
@@ -107,14 +138,14 @@ bool HasLoss(const Net& net) {
 }
 
 // Dims of images from the data itself, where it is at hand.
-void FindShapes(const Net& net, ImportOptions* options) {
-  for (const bool train : {true, false}) {
-    for (const Layer& layer : LayersOf(net, StateOf(net, train, *options))) {
-      if (layer.def.type() != "Data" || layer.def.top_size() == 0) continue;
-      if (options->shapes.count(layer.def.top(0)) > 0) continue;
-      const JobData data = FindData(layer, train, {net.source, options->data_dir, options->data});
-      if (!data.dims.empty()) options->shapes[layer.def.top(0)] = data.dims;
-    }
+void FindShapes(const NetInState& state, ImportOptions* options) {
+  const bool train = state.state.phase() == proto::caffe::TRAIN;
+  for (const Layer& layer : state.Layers()) {
+    if (layer.def.type() != "Data" || layer.def.top_size() == 0) continue;
+    if (options->shapes.count(layer.def.top(0)) > 0) continue;
+    const JobData data =
+        FindData(layer, train, {state.net->source, options->data_dir, options->data});
+    if (!data.dims.empty()) options->shapes[layer.def.top(0)] = data.dims;
   }
 }
 
@@ -125,26 +156,46 @@ void AddOnce(const std::vector<std::string>& from, std::vector<std::string>* to)
 
 }  // namespace
 
-ImportedNet ImportNet(const Net& net, const ImportOptions& given) {
+ImportedNet ImportStates(const NetInState& train, const std::vector<NetInState>& tests,
+                         const ImportOptions& given) {
   ImportedNet imported;
   ImportOptions options = given;
-  FindShapes(net, &options);
-  const bool trained = HasLoss(net);
-  imported.train = WriteState(net, true, trained, options);
+  FindShapes(train, &options);
+  for (const NetInState& test : tests) FindShapes(test, &options);
+  const Net& net = *train.net;
+  const bool trained = HasLoss(net), one = tests.size() == 1 && tests[0].net == train.net;
+  std::vector<Layer> all = net.layers;
+  for (const NetInState& test : tests)
+    if (test.net != &net) all.insert(all.end(), test.net->layers.begin(), test.net->layers.end());
+  imported.train = WriteState(train, all, trained, options);
   imported.loss = AddObjective(&imported.train);
-  imported.test =
-      HasRules(net) || trained ? WriteState(net, false, trained, options) : imported.train;
-  if (imported.train.entries.empty() && imported.test.entries.empty())
-    ThrowInvalid(net.source + ": the net has no layers that compute anything");
-  AddObjective(&imported.test);
+  std::vector<WrittenNet> written;
+  for (const NetInState& test : tests) {
+    const bool same = one && !trained && !HasRules(net);
+    written.push_back(same ? imported.train : WriteState(test, all, trained, options));
+    AddObjective(&written.back());
+  }
+  std::vector<const std::vector<std::string>*> data = {&imported.train.data},
+                                               entries = {&imported.train.entries};
   AddOnce(imported.train.notes, &imported.notes);
-  AddOnce(imported.test.notes, &imported.notes);
+  for (const WrittenNet& test : written) {
+    data.push_back(&test.data);
+    entries.push_back(&test.entries);
+    AddOnce(test.notes, &imported.notes);
+  }
+  const auto is_empty = [](const std::vector<std::string>* list) { return list->empty(); };
+  if (std::all_of(entries.begin(), entries.end(), is_empty))
+    ThrowInvalid(net.source + ": the net has no layers that compute anything");
   if (!net.name.empty()) imported.text = "name: " + Quoted(net.name) + "\n";
-  for (const std::string& entry : Merge(imported.train.data, imported.test.data))
-    imported.text += entry + "\n";
-  for (const std::string& entry : Merge(imported.train.entries, imported.test.entries))
-    imported.text += entry + "\n";
+  imported.text += Merged(data, tests) + Merged(entries, tests);
+  imported.test = std::move(written[0]);
+  imported.further_tests.assign(std::make_move_iterator(written.begin() + 1),
+                                std::make_move_iterator(written.end()));
   return imported;
+}
+
+ImportedNet ImportNet(const Net& net, const ImportOptions& options) {
+  return ImportStates(InPhase(net, true, options), {InPhase(net, false, options)}, options);
 }
 
 ImportedNet ImportNetFile(const std::string& path, const ImportOptions& options) {

@@ -20,31 +20,49 @@ struct ImportOptions {
   std::string data_dir = {};             // where data files are looked for
   // Data in place of a database: files by "train" and "test".
   std::map<std::string, std::string> data = {};
+  std::vector<std::string> weights = {};  // in place of those that a solver's text names
 };
 
 // A network as model text.
 struct ImportedNet {
   std::string text;
-  WrittenNet train, test;          // what it is in the two phases
-  std::string loss;                // the objective; "" for a net without losses
-  std::vector<std::string> notes;  // for the user
+  WrittenNet train, test;                 // what it is in the two phases
+  std::vector<WrittenNet> further_tests;  // of a solver with several test nets
+  std::string loss;                       // the objective; "" for a net without losses
+  std::vector<std::string> notes;         // for the user
 };
 
 // The layers of both phases become one text: a layer that only one of them has gets an include_if.
 ImportedNet ImportNet(const Net& net, const ImportOptions& options);
 ImportedNet ImportNetFile(const std::string& path, const ImportOptions& options);
 
+// A net in one of the states of a solver.
+struct NetInState {
+  const Net* net = nullptr;
+  proto::caffe::NetState state = {};
+  std::string stage = {};  // of one of several tests: what the rules of the text call it
+
+  std::vector<Layer> Layers() const { return LayersOf(*net, state); }
+};
+// The nets of a solver as one text. Layers of one test alone have a rule with its stage.
+ImportedNet ImportStates(const NetInState& train, const std::vector<NetInState>& tests,
+                         const ImportOptions& options);
+
 // A solver and its network as the text of a job.
 struct ImportedJob {
   std::string text;
   ImportedNet net;
   std::vector<std::string> weights;  // .caffemodel files that it starts from
-  std::vector<std::string> missing;  // databases, which the job names as .npz that nobody made yet
+  std::vector<std::string> missing;  // databases that the job names and that are not there
   std::vector<std::string> notes;
 };
-// `weights`: a file beside the job that it starts from; "": none.
+// `npz`: what a job that starts from weights calls the file of their values (StartValues); "": such
+// a job does not name it. Throws kNotFound for weights that are not there.
 ImportedJob ImportSolver(const std::string& path, const ImportOptions& options,
-                         const std::string& weights);
+                         const std::string& npz);
+// The same of a text; files that it names are looked for around `path`.
+ImportedJob ImportSolverText(std::string_view text, const std::string& path,
+                             const ImportOptions& options, const std::string& npz);
 
 // Whether a file is a solver's text.
 bool IsSolverFile(const std::string& path);
@@ -54,6 +72,12 @@ bool IsSolverFile(const std::string& path);
 // *missing has its names.
 NamedTensors ParameterValues(const std::vector<ParamSource>& params, CaffeWeights& weights,
                              std::vector<std::string>* missing, std::vector<std::string>* notes);
+
+// What a net starts from: the parameters of all its states, of .caffemodel files of which the later
+// ones win. Throws kInvalidArgument where none of their layers is the net's. *missing has the names
+// of parameters that no file has.
+NamedTensors StartValues(const ImportedNet& net, const std::vector<std::string>& files,
+                         std::vector<std::string>* missing, std::vector<std::string>* notes);
 
 // The net of the phase TEST with its weights as PREFIX.pdmodel and PREFIX.pdiparams, from the blobs
 // that are fed to those that no layer reads.

@@ -16,7 +16,6 @@ void FeedImages(const Layer& layer, NetWriter& net) {
   net.RequireBottoms(layer, 0, 0);
   if (layer.def.top_size() < 1 || layer.def.top_size() > 2)
     layer.Fail({"top"}, fmt::format("it takes 1 or 2 tops, got {}", layer.def.top_size()));
-  net.net().sources.push_back(&layer);
   const std::string& data = layer.def.top(0);
   const auto given = net.options().shapes.find(data);
   std::string note;
@@ -37,7 +36,6 @@ void FeedImages(const Layer& layer, NetWriter& net) {
 
 // HDF5Data: any tops, whose dims only the file has.
 void FeedArrays(const Layer& layer, NetWriter& net) {
-  net.net().sources.push_back(&layer);
   for (int i = 0; i < layer.def.top_size(); ++i) {
     const std::string& top = layer.def.top(i);
     const auto given = net.options().shapes.find(top);
@@ -84,7 +82,6 @@ void FeedInput(const Layer& layer, NetWriter& net) {
 
 void FeedMemory(const Layer& layer, NetWriter& net) {
   const auto& param = layer.def.memory_data_param();
-  net.net().sources.push_back(&layer);
   if (layer.def.top_size() < 1) layer.Fail({"top"}, "it needs a top");
   if (param.channels() == 0 || param.height() == 0 || param.width() == 0)
     layer.Fail({"memory_data_param"}, "channels, height and width must be positive");
@@ -140,8 +137,12 @@ void MakeDummy(const Layer& layer, NetWriter& net) {
 }  // namespace
 
 LayerTable DataLayers() {
-  return {{"Data", FeedImages}, {"ImageData", FeedImages},  {"HDF5Data", FeedArrays},
-          {"Input", FeedInput}, {"MemoryData", FeedMemory}, {"DummyData", MakeDummy}};
+  return {{"Data", FeedImages, "`data` entries; in a job a database or what replaces it"},
+          {"ImageData", FeedImages, "`data` entries; in a job arrays that replace the pictures"},
+          {"HDF5Data", FeedArrays, "`data` entries; in a job arrays that replace the files"},
+          {"Input", FeedInput, "`data` entries"},
+          {"MemoryData", FeedMemory, "`data` entries; in a job arrays"},
+          {"DummyData", MakeDummy, "`fill_constant`, `uniform_random`, `gaussian_random`"}};
 }
 
 }  // namespace coracle::caffe

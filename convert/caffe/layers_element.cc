@@ -188,21 +188,22 @@ constexpr char kAbs[] = "abs", kSigmoid[] = "sigmoid", kTanh[] = "tanh", kSoftpl
 }  // namespace
 
 LayerTable ElementLayers() {
-  return {{"AbsVal", WriteSame<kAbs>},
-          {"BNLL", WriteSame<kSoftplus>},
-          {"Clip", WriteClip},
-          {"Dropout", WriteDropout},
-          {"ELU", WriteElu},
-          {"Eltwise", WriteEltwise},
-          {"Exp", WriteExp},
-          {"Log", WriteLog},
-          {"Power", WritePower},
-          {"ReLU", WriteRelu},
-          {"Sigmoid", WriteSame<kSigmoid>},
-          {"Softmax", WriteSoftmax},
-          {"Swish", WriteSwish},
-          {"TanH", WriteSame<kTanh>},
-          {"Threshold", WriteThreshold}};
+  return {{"AbsVal", WriteSame<kAbs>, "`abs`"},
+          {"BNLL", WriteSame<kSoftplus>, "`softplus`"},
+          {"Clip", WriteClip, "`clip`"},
+          {"Dropout", WriteDropout, "`dropout` that scales while training; in tests nothing"},
+          {"ELU", WriteElu, "`elu`"},
+          {"Eltwise", WriteEltwise,
+           "`elementwise_mul`, `elementwise_add` of scaled bottoms, or `elementwise_max`"},
+          {"Exp", WriteExp, "`scale` and `exp`"},
+          {"Log", WriteLog, "`scale` and `log`"},
+          {"Power", WritePower, "`scale` and `pow`"},
+          {"ReLU", WriteRelu, "`relu`, `leaky_relu`; in place the `act` of the layer before it"},
+          {"Sigmoid", WriteSame<kSigmoid>, "`sigmoid`; in place the `act` of the layer before it"},
+          {"Softmax", WriteSoftmax, "`softmax`"},
+          {"Swish", WriteSwish, "`swish`"},
+          {"TanH", WriteSame<kTanh>, "`tanh`; in place the `act` of the layer before it"},
+          {"Threshold", WriteThreshold, "`greater_than` and `cast`"}};
 }
 
 }  // namespace coracle::caffe

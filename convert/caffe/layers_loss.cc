@@ -307,13 +307,16 @@ void WriteAccuracy(const Layer& layer, NetWriter& net) {
 }  // namespace
 
 LayerTable LossLayers() {
-  return {{"Accuracy", WriteAccuracy},
-          {"ContrastiveLoss", WriteContrastiveLoss},
-          {"EuclideanLoss", WriteEuclideanLoss},
-          {"HingeLoss", WriteHingeLoss},
-          {"MultinomialLogisticLoss", WriteMultinomialLoss},
-          {"SigmoidCrossEntropyLoss", WriteSigmoidCrossEntropy},
-          {"SoftmaxWithLoss", WriteSoftmaxWithLoss}};
+  return {{"Accuracy", WriteAccuracy,
+           "`accuracy`; of images, or with ignore_label, composed of ops. A second top is refused"},
+          {"ContrastiveLoss", WriteContrastiveLoss, "composed of ops"},
+          {"EuclideanLoss", WriteEuclideanLoss, "composed of ops"},
+          {"HingeLoss", WriteHingeLoss, "composed of ops"},
+          {"MultinomialLogisticLoss", WriteMultinomialLoss, "composed of ops"},
+          {"SigmoidCrossEntropyLoss", WriteSigmoidCrossEntropy,
+           "`sigmoid_cross_entropy_with_logits`, with ignore_label and every normalization"},
+          {"SoftmaxWithLoss", WriteSoftmaxWithLoss,
+           "`softmax_with_cross_entropy` and `mean`, with ignore_label and every normalization"}};
 }
 
 }  // namespace coracle::caffe

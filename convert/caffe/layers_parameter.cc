@@ -289,10 +289,15 @@ void WriteParameter(const Layer& layer, NetWriter& net) {
 }  // namespace
 
 LayerTable ParameterLayers() {
-  return {{"BatchNorm", WriteBatchNorm}, {"Bias", WriteBias},
-          {"Embed", WriteEmbed},         {"InnerProduct", WriteInnerProduct},
-          {"PReLU", WritePrelu},         {"Parameter", WriteParameter},
-          {"Scale", WriteScale}};
+  return {
+      {"BatchNorm", WriteBatchNorm, "`batch_norm`, with a Scale behind it as its scale and shift"},
+      {"Bias", WriteBias, "`elementwise_add` with a `parameter`"},
+      {"Embed", WriteEmbed, "`embedding`, with a bias `elementwise_add`"},
+      {"InnerProduct", WriteInnerProduct, "`fc`"},
+      {"PReLU", WritePrelu, "`prelu` with a `parameter`"},
+      {"Parameter", WriteParameter, "`parameter`"},
+      {"Scale", WriteScale,
+       "`elementwise_mul`, `elementwise_add` with `parameter`s, or of two bottoms"}};
 }
 
 }  // namespace coracle::caffe

@@ -336,19 +336,19 @@ void WriteSilence(const Layer&, NetWriter&) {}
 }  // namespace
 
 LayerTable ShapeLayers() {
-  return {{"ArgMax", WriteArgMax},
-          {"BatchReindex", WriteBatchReindex},
-          {"Concat", WriteConcat},
-          {"Crop", WriteCrop},
-          {"Flatten", WriteFlatten},
-          {"MVN", WriteMvn},
-          {"Reduction", WriteReduction},
-          {"Reshape", WriteReshape},
-          {"SPP", WriteSpp},
-          {"Silence", WriteSilence},
-          {"Slice", WriteSlice},
-          {"Split", WriteSplit},
-          {"Tile", WriteTile}};
+  return {{"ArgMax", WriteArgMax, "`arg_max` of one axis, as float32; several values are refused"},
+          {"BatchReindex", WriteBatchReindex, "`gather`"},
+          {"Concat", WriteConcat, "`concat`"},
+          {"Crop", WriteCrop, "`slice`"},
+          {"Flatten", WriteFlatten, "`flatten`"},
+          {"MVN", WriteMvn, "composed of ops"},
+          {"Reduction", WriteReduction, "composed of ops"},
+          {"Reshape", WriteReshape, "`reshape`"},
+          {"SPP", WriteSpp, "MAX: `pool2d` for each level, and `concat`"},
+          {"Silence", WriteSilence, "nothing"},
+          {"Slice", WriteSlice, "`split`"},
+          {"Split", WriteSplit, "`assign` for each top"},
+          {"Tile", WriteTile, "`tile`"}};
 }
 
 }  // namespace coracle::caffe

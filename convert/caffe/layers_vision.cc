@@ -394,11 +394,15 @@ void WriteIm2col(const Layer& layer, NetWriter& net) {
 }  // namespace
 
 LayerTable VisionLayers() {
-  return {{"Convolution", WriteConvolution},
-          {"Deconvolution", WriteDeconvolution},
-          {"Im2col", WriteIm2col},
-          {"LRN", WriteLrn},
-          {"Pooling", WritePooling}};
+  return {{"Convolution", WriteConvolution, "`conv2d` (two spatial axes)"},
+          {"Deconvolution", WriteDeconvolution, "op `conv2d_transpose` with `parameter`s"},
+          {"Im2col", WriteIm2col, "op `unfold`"},
+          {"LRN", WriteLrn, "op `lrn` with alpha / local_size; WITHIN_CHANNEL is composed of ops"},
+          {"Pooling", WritePooling,
+           "`pool2d`. Caffe rounds the number of windows up and leaves out one that begins in the "
+           "padding: `ceil_mode`, or paddings that give the same windows. Its averages count "
+           "padding, but not what sticks out of it: `exclusive: false`, or a `pad2d` before. "
+           "STOCHASTIC and a mask are refused"}};
 }
 
 }  // namespace coracle::caffe

@@ -5,46 +5,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 namespace coracle::caffe {
 namespace {
 
-// Types that Caffe has and that are refused, each with what to do instead.
-constexpr std::pair<const char*, const char*> kRefused[] = {
-    {"LSTM",
-     "recurrent layers have no counterpart with Caffe's continuation markers; write the "
-     "model text's lstm instead"},
-    {"LSTMUnit", "it is a part of LSTM, which has no counterpart here"},
-    {"RNN",
-     "recurrent layers have no counterpart with Caffe's continuation markers; write the "
-     "model text's simple_rnn instead"},
-    {"Recurrent", "it is the base of LSTM and RNN, which have no counterpart here"},
-    {"Python", "its code is Python; write the layer as model text"},
-    {"HDF5Output", "results are not written by a layer here; coracle run --out=FILE.npz does it"},
-    {"WindowData", "windows of pictures are no data source here; cut them out into an .npz"},
-    {"Filter", "the number of its rows depends on values; leave rows out of the data instead"},
-    {"InfogainLoss", "its matrix is in a file; only SoftmaxWithLoss and the like are converted"}};
-
-const std::map<std::string, LayerFunction>& AllLayers() {
-  static const auto layers = [] {
-    std::map<std::string, LayerFunction> all;
-    for (const LayerTable& table : {DataLayers(), VisionLayers(), ParameterLayers(),
-                                    ElementLayers(), ShapeLayers(), LossLayers()})
-      all.insert(table.begin(), table.end());
-    return all;
-  }();
-  return layers;
-}
-
-LayerFunction FunctionOf(const Layer& layer) {
+const LayerRow& RowOf(const Layer& layer) {
   const std::string& type = layer.def.type();
-  const auto found = AllLayers().find(type);
-  if (found != AllLayers().end()) return found->second;
-  for (const auto& [name, advice] : kRefused)
-    if (type == name) layer.Fail({"type"}, fmt::format("not converted: {}", advice));
-  std::vector<std::string> known;
-  for (const auto& entry : AllLayers()) known.push_back(entry.first);
   if (type.empty()) layer.Fail("the layer has no type");
+  std::vector<std::string> known;
+  for (const LayerRow& row : AllLayers()) {
+    if (type == row.type && row.write) return row;
+    if (type == row.type) layer.Fail({"type"}, fmt::format("not converted: {}", row.becomes));
+    if (row.write) known.push_back(row.type);
+  }
   layer.Fail({"type"}, fmt::format("no such type of layer{}", DidYouMean(type, known)));
 }
 
@@ -64,6 +38,41 @@ bool ReadsClasses(const Layer& layer, const std::string& blob) {
 }
 
 }  // namespace
+
+LayerTable RefusedLayers() {
+  return {
+      {"Filter", nullptr,
+       "the number of its rows depends on values; leave rows out of the data instead"},
+      {"HDF5Output", nullptr,
+       "results are not written by a layer here; coracle run --out=FILE.npz does it"},
+      {"InfogainLoss", nullptr,
+       "its matrix is in a file; only SoftmaxWithLoss and the like are converted"},
+      {"LSTM", nullptr,
+       "recurrent layers have no counterpart with Caffe's continuation markers; write the model "
+       "text's lstm instead"},
+      {"LSTMUnit", nullptr, "it is a part of LSTM, which has no counterpart here"},
+      {"Python", nullptr, "its code is Python; write the layer as model text"},
+      {"RNN", nullptr,
+       "recurrent layers have no counterpart with Caffe's continuation markers; write the model "
+       "text's simple_rnn instead"},
+      {"Recurrent", nullptr, "it is the base of LSTM and RNN, which have no counterpart here"},
+      {"WindowData", nullptr,
+       "windows of pictures are no data source here; cut them out into an .npz"}};
+}
+
+const LayerTable& AllLayers() {
+  static const LayerTable rows = [] {
+    LayerTable all;
+    for (const LayerTable& table : {DataLayers(), VisionLayers(), ParameterLayers(),
+                                    ElementLayers(), ShapeLayers(), LossLayers(), RefusedLayers()})
+      all.insert(all.end(), table.begin(), table.end());
+    std::sort(all.begin(), all.end(), [](const LayerRow& a, const LayerRow& b) {
+      return std::string_view(a.type) < b.type;
+    });
+    return all;
+  }();
+  return rows;
+}
 
 int64_t NumelOf(const Dims& dims, size_t begin, size_t end) {
   __int128 numel = 1;
@@ -94,7 +103,7 @@ WrittenNet NetWriter::Write() {
     if (written_[at_]) continue;
     const Layer& layer = layers_[at_];
     try {
-      FunctionOf(layer)(layer, *this);
+      RowOf(layer).write(layer, *this);
     } catch (const Error& error) {
       // Every error names the layer; most do already.
       if (error.message().find(": layer ") != std::string::npos) throw;

@@ -6,7 +6,6 @@
 #include <coracle/convert/caffe/text.h>
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -55,13 +54,12 @@ struct WrittenNet {
   std::vector<std::string> entries;  // and the layers
   std::vector<ParamSource> params;
   std::vector<LossTerm> losses;
-  std::vector<std::string> metrics;   // variables of Accuracy layers
-  std::vector<std::string> inputs;    // the names of `data`
-  std::vector<std::string> labels;    // those of them that are classes
-  std::vector<std::string> outputs;   // what no layer reads, losses and metrics apart
-  std::vector<std::string> scores;    // what the classifying losses read: logits, for use
-  std::vector<const Layer*> sources;  // the data layers
-  std::vector<std::string> notes;     // for the user: what is not quite as in Caffe
+  std::vector<std::string> metrics;  // variables of Accuracy layers
+  std::vector<std::string> inputs;   // the names of `data`
+  std::vector<std::string> labels;   // those of them that are classes
+  std::vector<std::string> outputs;  // what no layer reads, losses and metrics apart
+  std::vector<std::string> scores;   // what the classifying losses read: logits, for use
+  std::vector<std::string> notes;    // for the user: what is not quite as in Caffe
 };
 
 struct WriterOptions {
@@ -160,15 +158,24 @@ class NetWriter {
 std::string InitializerText(const Layer& layer, const proto::caffe::FillerParameter& filler,
                             const Dims& dims);
 
-using LayerFunction = void (*)(const Layer& layer, NetWriter& net);
-using LayerTable = std::vector<std::pair<const char*, LayerFunction>>;
-// The types of layers by families.
+// A type of layer: what it becomes, in words for docs/caffe.md, and the function that writes it.
+// One that is refused has no function, and advice in these words.
+struct LayerRow {
+  const char* type;
+  void (*write)(const Layer& layer, NetWriter& net);
+  const char* becomes;
+};
+using LayerTable = std::vector<LayerRow>;
+// The types by families.
 LayerTable DataLayers();
 LayerTable VisionLayers();
 LayerTable ParameterLayers();
 LayerTable ElementLayers();
 LayerTable ShapeLayers();
 LayerTable LossLayers();
+LayerTable RefusedLayers();
+// All of them, in alphabetical order.
+const LayerTable& AllLayers();
 
 // An axis of a tensor of that rank, from 0.
 int64_t AxisOf(const Layer& layer, int64_t axis, size_t rank);

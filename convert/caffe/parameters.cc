@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace coracle::caffe {
 namespace {
@@ -101,6 +102,33 @@ NamedTensors ParameterValues(const std::vector<ParamSource>& params, CaffeWeight
         unused.size() > shown ? fmt::format(" and {} more", unused.size() - shown) : ""));
   }
   return values;
+}
+
+NamedTensors StartValues(const ImportedNet& net, const std::vector<std::string>& files,
+                         std::vector<std::string>* missing, std::vector<std::string>* notes) {
+  std::vector<ParamSource> params = net.train.params;
+  std::vector<const WrittenNet*> tests = {&net.test};
+  for (const WrittenNet& test : net.further_tests) tests.push_back(&test);
+  for (const WrittenNet* test : tests) {
+    for (const ParamSource& param : test->params)
+      if (std::find(params.begin(), params.end(), param) == params.end()) params.push_back(param);
+  }
+  std::map<std::string, Tensor> found;
+  std::map<std::string, std::string> hints;  // of those that a file lacks
+  for (const std::string& file : files) {
+    CaffeWeights weights = ReadCaffeModel(file);
+    std::vector<std::string> lacking;
+    NamedTensors values = ParameterValues(params, weights, &lacking, notes);
+    if (values.empty()) {
+      ThrowInvalid(
+          fmt::format("{}: none of its layers has the name of one of the net's", Quote(file, 300)));
+    }
+    for (auto& [name, value] : values) found[name] = std::move(value);
+    for (const std::string& hint : lacking) hints[hint.substr(0, hint.find(';'))] = hint;
+  }
+  for (const auto& [name, hint] : hints)
+    if (found.count(name) == 0) missing->push_back(hint);
+  return {found.begin(), found.end()};
 }
 
 void SaveInferenceNet(const Net& net, const ImportOptions& options, CaffeWeights weights,

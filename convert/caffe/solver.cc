@@ -8,9 +8,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <deque>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 namespace coracle::caffe {
 namespace {
@@ -131,13 +134,17 @@ std::string RegularizerText(const SolverText& s) {
                      Number(p.weight_decay()));
 }
 
+bool IsWord(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+  });
+}
+
 class JobWriter {
  public:
-  JobWriter(const std::string& path, const ImportOptions& options, const std::string& weights)
-      : path_(path),
-        options_(options),
-        weights_(weights),
-        s_(ParseSolver(ReadFile(path, kMaxText), path)) {}
+  JobWriter(std::string_view text, const std::string& path, const ImportOptions& options,
+            const std::string& npz)
+      : path_(path), options_(options), npz_(npz), s_(ParseSolver(text, path)) {}
 
   ImportedJob Write() {
     const SolverParameter& p = s_.def;
@@ -153,8 +160,7 @@ class JobWriter {
     WriteOptimizer();
     WriteNumbers();
     WriteDeploy();
-    if (!weights_.empty()) Line("weights { file: " + Quoted(weights_) + " }");
-    job_.weights.assign(p.weights().begin(), p.weights().end());
+    WriteWeights();
     job_.text += "model_text: \"\"\"\n" + ModelText() + "\"\"\"\n";
     return std::move(job_);
   }
@@ -179,7 +185,7 @@ class JobWriter {
     return UpgradeNet(param, path_, s_.Where(field, index));
   }
 
-  // One train net, and a test net. Several test nets would need one program each.
+  // The states of the nets as Caffe makes them: solver.cpp, InitTrainNet and InitTestNets.
   void ReadNets() {
     const SolverParameter& p = s_.def;
     const int train_nets =
@@ -189,48 +195,66 @@ class JobWriter {
           "{}: it must name one network for training: net, net_param, train_net or train_net_param",
           path_));
     }
+    const bool generic = p.has_net() || p.has_net_param();
+    if (generic)
+      net_ = p.has_net_param() ? FromParam("net_param", p.net_param()) : ReadNet("net", p.net());
     train_ = p.has_train_net_param() ? FromParam("train_net_param", p.train_net_param())
              : p.has_train_net()     ? ReadNet("train_net", p.train_net())
-             : p.has_net_param()     ? FromParam("net_param", p.net_param())
-                                     : ReadNet("net", p.net());
-    const int test_nets = p.test_net_size() + p.test_net_param_size();
-    const int sets = p.test_iter_size();
-    if (test_nets > 1 || sets > 1) {
-      s_.Fail("test_iter",
-              "of several test nets is not converted: leave one of them, and add the "
-              "others to the job as test_set");
-    }
-    if (p.train_state().stage_size() > 0)
-      options_.stages.assign(p.train_state().stage().begin(), p.train_state().stage().end());
-    test_ = test_nets == 0                ? train_
-            : p.test_net_param_size() > 0 ? FromParam("test_net_param", p.test_net_param(0), 0)
-                                          : ReadNet("test_net", p.test_net(0), 0);
-    has_test_ = sets > 0;
-    if (has_test_ && p.test_interval() < 1)
-      s_.Fail("test_interval", fmt::format("must be positive, got {}", p.test_interval()));
-    // Two texts count as one whose layers belong to one phase each.
-    Net both = train_;
-    if (test_nets > 0) {
-      both.layers = WithPhase(train_, proto::caffe::TRAIN);
-      for (Layer& layer : WithPhase(test_, proto::caffe::TEST)) both.layers.push_back(layer);
-    }
-    if (p.train_state().has_level()) both.state.set_level(p.train_state().level());
-    job_.net = ImportNet(both, options_);
+                                     : net_;
+    ReadTestNets(generic);
+    NetInState train{&train_, StateOf(train_, proto::caffe::TRAIN)};
+    train.state.MergeFrom(p.train_state());
+    states_.insert(states_.begin(), train);
+    job_.net = ImportStates(train, {states_.begin() + 1, states_.end()}, options_);
     for (const std::string& note : job_.net.notes) Note(note);
-    both_ = std::move(both);
   }
 
-  std::vector<Layer> WithPhase(const Net& net, proto::caffe::Phase phase) const {
+  // The test nets of their own, and for further test_iter the net of both phases. Without any test
+  // that net tells what is deployed.
+  void ReadTestNets(bool generic) {
+    const SolverParameter& p = s_.def;
+    for (int i = 0; i < p.test_net_param_size(); ++i)
+      test_nets_.push_back(FromParam("test_net_param", p.test_net_param(i), i));
+    for (int i = 0; i < p.test_net_size(); ++i)
+      test_nets_.push_back(ReadNet("test_net", p.test_net(i), i));
+    const int own = p.test_net_size() + p.test_net_param_size(), sets = p.test_iter_size();
+    if (sets < own || (sets > own && !generic)) {
+      s_.Fail("test_iter",
+              fmt::format("is needed once for each test net: there are {} for {}", sets, own));
+    }
+    tests_ = static_cast<size_t>(sets);
+    if (sets > 0 && p.test_interval() < 1)
+      s_.Fail("test_interval", fmt::format("must be positive, got {}", p.test_interval()));
+    if (p.test_state_size() > 0 && p.test_state_size() != sets) {
+      s_.Fail("test_state", fmt::format("is needed for each of {} test nets or for none, got {}",
+                                        sets, p.test_state_size()));
+    }
+    for (int i = 0; i < std::max(sets, 1); ++i) {
+      const bool is_own = i < own;
+      const Net& net = is_own ? test_nets_[static_cast<size_t>(i)] : generic ? net_ : train_;
+      NetInState test{&net, StateOf(net, proto::caffe::TEST)};
+      if (p.test_state_size() > 0) test.state.MergeFrom(p.test_state(i));
+      if (sets > 1) test.stage = NameOfTest(i);
+      states_.push_back(std::move(test));
+    }
+  }
+
+  NetState StateOf(const Net& net, proto::caffe::Phase phase) const {
     NetState state = net.state;
     state.set_phase(phase);
     for (const std::string& stage : options_.stages) state.add_stage(stage);
-    std::vector<Layer> layers = LayersOf(net, state);
-    for (Layer& layer : layers) {
-      layer.def.clear_exclude();
-      layer.def.clear_include();
-      layer.def.add_include()->set_phase(phase);
-    }
-    return layers;
+    return state;
+  }
+
+  // Its stage in Caffe, where that is a name of its own.
+  std::string NameOfTest(int i) const {
+    const SolverParameter& p = s_.def;
+    const std::string stage =
+        i < p.test_state_size() && p.test_state(i).stage_size() > 0 ? p.test_state(i).stage(0) : "";
+    bool is_own = IsWord(stage) && stage != "deploy" && stage != "test";
+    for (int k = 0; k < p.test_state_size(); ++k)
+      is_own &= k == i || p.test_state(k).stage_size() == 0 || p.test_state(k).stage(0) != stage;
+    return is_own ? stage : fmt::format("test_{}", i);
   }
 
   std::string JobName() const {
@@ -242,8 +266,8 @@ class JobWriter {
     Line(fmt::format("# From {}.", PrintableLine(fs::path(path_).filename().string())));
   }
 
-  JobData DataOf(const WrittenNet& net, bool train) {
-    const std::vector<Layer>& layers = train ? train_layers_ : test_layers_;
+  JobData DataOf(const NetInState& state, bool train) {
+    const std::vector<Layer> layers = state.Layers();
     std::vector<const Layer*> sources;
     for (const Layer& layer : layers) {
       const std::string& type = layer.def.type();
@@ -255,54 +279,66 @@ class JobWriter {
       ThrowInvalid(fmt::format(
           "{}: a job reads one data source for {}, the net has {} data layers; a job text of your "
           "own can read an .npz with a column for each",
-          net.inputs.empty() ? path_ : both_.source, train ? "training" : "tests", sources.size()));
+          state.net->source, train ? "training" : "tests", sources.size()));
     }
-    return FindData(*sources.front(), train, {path_, options_.data_dir, options_.data});
+    if (sources.front()->def.top_size() == 0) sources.front()->Fail("it has no top");
+    JobData data = FindData(*sources.front(), train, {path_, options_.data_dir, options_.data});
+    const bool told =
+        std::find(job_.notes.begin(), job_.notes.end(), data.note) != job_.notes.end();
+    if (!data.note.empty() && !told) Note(data.note);
+    if (!data.missing.empty()) job_.missing.push_back(data.missing);
+    for (const auto& [column, var] : data.bind) {
+      if (column == var || !bound_.insert({column, var}).second) continue;
+      binds_ += fmt::format("bind {{ column: {} var: {} }}\n", Quoted(column), Quoted(var));
+    }
+    return data;
   }
 
+  // One test is the job's `test`, several are test sets with stages.
   void WriteData() {
-    train_layers_ = LayersOfPhase(true);
-    test_layers_ = LayersOfPhase(false);
-    JobData train = DataOf(job_.net.train, true), test;
+    const SolverParameter& p = s_.def;
+    const JobData train = DataOf(states_[0], true);
+    if (train.batch_size < 1) ThrowInvalid(train_.source + ": the training data has no batch_size");
     Line("train { " + train.text + " }");
-    if (has_test_) {
-      test = DataOf(job_.net.test, false);
-      Line("test { " + test.text + " }");
-    }
-    for (const auto& bind : {train.bind, test.bind}) {
-      for (const auto& [column, var] : bind) {
-        if (column == var || !bound_.insert(column).second) continue;
-        Line(fmt::format("bind {{ column: {} var: {} }}", Quoted(column), Quoted(var)));
+    int64_t test_batch_size = 0;
+    for (size_t i = 0; i < tests_; ++i) {
+      const NetInState& state = states_[i + 1];
+      const JobData test = DataOf(state, false);
+      const int batches = p.test_iter(static_cast<int>(i));
+      if (batches < 1)
+        s_.Fail("test_iter", fmt::format("must be positive, got {}", batches), static_cast<int>(i));
+      if (state.stage.empty()) {
+        Line("test { " + test.text + " }");
+        test_batch_size = test.batch_size;
+        continue;
       }
+      Line(fmt::format(
+          "test_set {{\n  name: {}\n  data {{ {} }}\n{}  test_iter: {}\n  stage: {}\n}}",
+          Quoted(state.stage), test.text,
+          test.batch_size > 0 ? fmt::format("  batch_size: {}\n", test.batch_size) : "", batches,
+          Quoted(state.stage)));
     }
+    job_.text += binds_;
     if (!options_.data_dir.empty()) {
       std::error_code error;
       const fs::path directory = fs::absolute(options_.data_dir, error);
       Line("data_dir: " + Quoted(directory.lexically_normal().string()));
     }
-    for (const std::string& note : {train.note, test.note}) {
-      const bool told = std::find(job_.notes.begin(), job_.notes.end(), note) != job_.notes.end();
-      if (!note.empty() && !told) Note(note);
-    }
-    for (const std::string& missing : {train.missing, test.missing})
-      if (!missing.empty()) job_.missing.push_back(missing);
-    if (train.batch_size < 1) ThrowInvalid(both_.source + ": the training data has no batch_size");
     Line(fmt::format("batch_size: {}", train.batch_size));
-    if (test.batch_size > 0) Line(fmt::format("test_batch_size: {}", test.batch_size));
+    if (test_batch_size > 0) Line(fmt::format("test_batch_size: {}", test_batch_size));
     // Caffe reads a database in its order, again and again.
     if (!train.shuffle) Line("shuffle: false");
   }
 
-  std::vector<Layer> LayersOfPhase(bool train) const {
-    NetState state = both_.state;
-    state.set_phase(train ? proto::caffe::TRAIN : proto::caffe::TEST);
-    for (const std::string& stage : options_.stages) state.add_stage(stage);
-    return LayersOf(both_, state);
+  std::vector<const WrittenNet*> AllNets() const {
+    std::vector<const WrittenNet*> nets = {&job_.net.train, &job_.net.test};
+    for (const WrittenNet& net : job_.net.further_tests) nets.push_back(&net);
+    return nets;
   }
 
   void WriteMetrics() {
     std::vector<std::string> vars = job_.net.train.metrics;
-    for (const WrittenNet* net : {&job_.net.train, &job_.net.test}) {
+    for (const WrittenNet* net : AllNets()) {
       vars.insert(vars.end(), net->metrics.begin(), net->metrics.end());
       for (const LossTerm& loss : net->losses)
         if (loss.var != job_.net.loss) vars.push_back(loss.var);
@@ -338,9 +374,8 @@ class JobWriter {
   void WriteNumbers() {
     const SolverParameter& p = s_.def;
     Line(fmt::format("max_iter: {}", p.max_iter()));
-    if (has_test_) {
-      if (p.test_iter(0) < 1) s_.Fail("test_iter", "must be positive");
-      Line(fmt::format("test_iter: {}", p.test_iter(0)));
+    if (tests_ > 0) {
+      if (tests_ == 1) Line(fmt::format("test_iter: {}", p.test_iter(0)));
       Line(fmt::format("test_interval: {}", p.test_interval()));
       if (p.test_initialization()) Line("initial_test: true");
     }
@@ -372,8 +407,10 @@ class JobWriter {
     if (inputs.size() != 1 || test.scores.empty()) return;
     const bool taken = job_.net.text.find("\"prob\"") != std::string::npos;
     const std::string prob = taken ? "deploy.prob" : "prob";
-    Line(fmt::format("deploy {{ input: {} output: {} stage: \"deploy\" }}", Quoted(inputs.front()),
-                     Quoted(prob)));
+    std::string stages = "stage: \"deploy\"";
+    if (tests_ > 1) stages += " stage: " + Quoted(states_[1].stage);
+    Line(fmt::format("deploy {{ input: {} output: {} {} }}", Quoted(inputs.front()), Quoted(prob),
+                     stages));
     Entry softmax("softmax");
     softmax.Text("input", test.scores.back()).Int("axis", 1).Text("output", prob);
     deploy_ = softmax.Layer();
@@ -381,25 +418,53 @@ class JobWriter {
     deploy_ += " include_if { phase: TEST stage: \"deploy\" } }\n";
   }
 
+  // `weights` holds names of files with commas between them.
+  void WriteWeights() {
+    std::vector<std::string>& files = job_.weights;
+    files = options_.weights;
+    const int named = files.empty() ? s_.def.weights_size() : 0;
+    for (int i = 0; i < named; ++i) {
+      for (const std::string& name : Split(s_.def.weights(i), ',')) {
+        const std::string file = FindFile(name, path_);
+        if (file.empty()) {
+          throw Error(
+              ErrorCode::kNotFound,
+              fmt::format("{}: weights: there is no file {}; `convert` takes another as its "
+                          "second argument",
+                          s_.Where("weights", i), Quote(name, 300)));
+        }
+        files.push_back(file);
+      }
+    }
+    if (!job_.weights.empty() && !npz_.empty()) Line("weights { file: " + Quoted(npz_) + " }");
+  }
+
   std::string ModelText() const { return job_.net.text + deploy_; }
 
   std::string path_;
   ImportOptions options_;
-  std::string weights_;
+  std::string npz_;
   SolverText s_;
-  Net train_, test_, both_;
-  bool has_test_ = false;
-  std::vector<Layer> train_layers_, test_layers_;
-  std::set<std::string> bound_;
+  Net net_, train_;
+  std::deque<Net> test_nets_;       // states point to them
+  std::vector<NetInState> states_;  // training, then the tests
+  size_t tests_ = 0;                // how many of them have data
+  std::string binds_;
+  std::set<std::pair<std::string, std::string>> bound_;
   std::string deploy_;
   ImportedJob job_;
 };
 
 }  // namespace
 
+ImportedJob ImportSolverText(std::string_view text, const std::string& path,
+                             const ImportOptions& options, const std::string& npz) {
+  return JobWriter(text, path, options, npz).Write();
+}
+
 ImportedJob ImportSolver(const std::string& path, const ImportOptions& options,
-                         const std::string& weights) {
-  return JobWriter(path, options, weights).Write();
+                         const std::string& npz) {
+  return ImportSolverText(ReadFile(path, kMaxText), path, options, npz);
 }
 
 }  // namespace coracle::caffe

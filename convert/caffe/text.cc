@@ -226,8 +226,8 @@ std::string SolverText::Where(const char* field, int index) const {
   return place.empty() ? places->source() : place;
 }
 
-void SolverText::Fail(const char* field, const std::string& what) const {
-  ThrowInvalid(fmt::format("{}: {} {}", Where(field), field, what));
+void SolverText::Fail(const char* field, const std::string& what, int index) const {
+  ThrowInvalid(fmt::format("{}: {} {}", Where(field, index), field, what));
 }
 
 SolverText ParseSolver(std::string_view text, const std::string& source) {

@@ -65,7 +65,7 @@ struct SolverText {
   std::shared_ptr<const TextPlaces::Tree> tree;
 
   std::string Where(const char* field, int index = -1) const;
-  [[noreturn]] void Fail(const char* field, const std::string& what) const;
+  [[noreturn]] void Fail(const char* field, const std::string& what, int index = -1) const;
 };
 
 // A solver's text; the old solver_type becomes `type`.

@@ -3,6 +3,8 @@
 #include <coracle/convert/caffe/import.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/layers/layer.h>
+#include <coracle/proto/caffe.pb.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
@@ -10,6 +12,7 @@
 #include <cmath>
 
 #include "../error_of.h"
+#include "../lmdb_file.h"
 #include "../test_data.h"
 
 namespace coracle::caffe::caffe_solver_test {
@@ -88,7 +91,7 @@ TEST(CaffeSolver, TypesAndSettings) {
   EXPECT_TRUE(Says("snapshot: 3 random_seed: 5",
                    "snapshot_interval: 3\nkeep_snapshots: 0\n"
                    "random_seed: 5\n"));
-  EXPECT_TRUE(Says("", "npz { file: \"mnist.npz\" }"));
+  EXPECT_TRUE(Says("", "leveldb { file: \"mnist\" }"));
 }
 
 TEST(CaffeSolver, MistakesAreNamedWithTheirPlace) {
@@ -115,6 +118,170 @@ TEST(CaffeSolver, MistakesAreNamedWithTheirPlace) {
             std::string::npos);
 }
 
+TEST(CaffeSolver, TestStatesBecomeTestSets) {
+  const std::string net = R"(
+    net_param {
+      layer { name: 'd' type: 'Data' top: 'x' top: 'y' include { phase: TRAIN }
+              data_param { source: 'mnist_a' batch_size: 10 backend: LMDB } }
+      layer { name: 'd' type: 'Data' top: 'x' top: 'y' include { phase: TEST stage: 'on-train' }
+              data_param { source: 'mnist_a' batch_size: 20 backend: LMDB } }
+      layer { name: 'd' type: 'Data' top: 'x' top: 'y' include { phase: TEST stage: 'on-test' }
+              data_param { source: 'mnist_b' batch_size: 30 backend: LMDB } }
+      layer { name: 'f' type: 'InnerProduct' bottom: 'x' top: 'f' inner_product_param {
+              num_output: 10 } }
+      layer { name: 'l' type: 'SoftmaxWithLoss' bottom: 'f' bottom: 'y' top: 'l' }
+      layer { name: 'a' type: 'Accuracy' bottom: 'f' bottom: 'y' top: 'a'
+              include { phase: TEST stage: 'on-test' } }
+    })";
+  const std::string solver =
+      "base_lr: 1 max_iter: 2 lr_policy: 'fixed' test_interval: 1 "
+      "test_iter: 5 test_iter: 7 test_state { stage: 'on-train' } test_state { stage: 'on-test' }";
+  const ImportedJob imported = ImportSolverText(solver + net, "s.prototxt", {}, "");
+  const JobConfig job = ParseJobText(imported.text, "job");
+  EXPECT_TRUE(job.test.empty());
+  ASSERT_EQ(job.test_sets.size(), 2u) << imported.text;
+  EXPECT_EQ(job.test_sets[0].name, "on-train");
+  EXPECT_EQ(job.test_sets[0].batch_size, 20);
+  EXPECT_EQ(job.test_sets[0].iterations, 5);
+  EXPECT_EQ(std::get<DatumOptions>(job.test_sets[1].data.source).file, "mnist_b");
+  EXPECT_EQ(job.test_sets[1].stages, std::vector<std::string>{"on-test"});
+  const auto has_accuracy = [&](bool train, const std::vector<std::string>& stages) {
+    ModelState state;
+    state.train = train;
+    state.stages = stages;
+    const BuiltModel model = ParseModelText(job.model_text, "m", ".", DefaultOps(), state);
+    EXPECT_NE(model.main.Root().FindVar("l"), nullptr);
+    return model.main.Root().FindVar("a") != nullptr;
+  };
+  EXPECT_FALSE(has_accuracy(true, {}));
+  EXPECT_FALSE(has_accuracy(false, {"on-train"}));
+  EXPECT_TRUE(has_accuracy(false, {"on-test"}));
+  const std::string one_state = solver.substr(0, solver.rfind(" test_state"));
+  EXPECT_EQ(ErrorOf([&] { ImportSolverText(one_state + net, "s.prototxt", {}, ""); }).substr(0, 85),
+            "s.prototxt:1:86: test_state is needed for each of 2 test nets or for none, got 1");
+}
+
+// Test nets of their own, each with its test_iter; what all have in common has no stage.
+TEST(CaffeSolver, SeveralTestNets) {
+  const std::string layers =
+      "layer { name: 'f' type: 'InnerProduct' bottom: 'x' top: 'f' inner_product_param { "
+      "num_output: 10 } } layer { name: 'l' type: 'SoftmaxWithLoss' bottom: 'f' bottom: 'y' top: "
+      "'l' } } ";
+  const auto net = [&](const std::string& field, const std::string& source) {
+    return field + " { layer { name: 'd' type: 'Data' top: 'x' top: 'y' data_param { source: '" +
+           source + "' batch_size: 4 } } " + layers;
+  };
+  const std::string solver = "base_lr: 1 max_iter: 2 lr_policy: 'fixed' test_interval: 1 " +
+                             net("train_net_param", "mnist_0") + net("test_net_param", "mnist_1") +
+                             net("test_net_param", "mnist_2");
+  const JobConfig job = ParseJobText(
+      ImportSolverText(solver + "test_iter: 1 test_iter: 2", "s.prototxt", {}, "").text, "job");
+  ASSERT_EQ(job.test_sets.size(), 2u);
+  EXPECT_EQ(job.test_sets[0].name, "test_0");
+  EXPECT_EQ(std::get<DatumOptions>(job.test_sets[1].data.source).file, "mnist_2");
+  EXPECT_EQ(job.model_text.find("include_if { phase: TEST stage: \"test_0\" }"), std::string::npos)
+      << job.model_text;
+  EXPECT_EQ(ErrorOf([&] {
+              ImportSolverText(solver + "test_iter: 1", "s.prototxt", {}, "");
+            }).find("test_iter is needed once for each test net: there are 1 for 2"),
+            std::string("s.prototxt:1:").size() + std::to_string(solver.size() + 1).size() +
+                std::string(": ").size());
+}
+
+TEST(CaffeSolver, TrainStateIsOfTrainingAlone) {
+  const std::string net =
+      " net_param { layer { name: 'd' type: 'Data' top: 'x' top: 'y' data_param { source: 'mnist' "
+      "batch_size: 4 } } layer { name: 'f' type: 'InnerProduct' bottom: 'x' top: 'f' "
+      "inner_product_param { num_output: 10 } } layer { name: 'n' type: 'Dropout' bottom: 'f' top: "
+      "'f' include { stage: 'noisy' } } layer { name: 'l' type: 'SoftmaxWithLoss' bottom: 'f' "
+      "bottom: 'y' top: 'l' } }";
+  const ImportedJob job = ImportSolverText(
+      "base_lr: 1 max_iter: 2 lr_policy: 'fixed' test_interval: 1 test_iter: 1 "
+      "train_state { stage: 'noisy' }" +
+          net,
+      "s.prototxt", {}, "");
+  const auto has_dropout = [&](bool train) {
+    ModelState state;
+    state.train = train;
+    const BuiltModel model = ParseModelText(job.net.text, "m", ".", DefaultOps(), state);
+    const BlockDesc& root = model.main.Root();
+    bool found = false;
+    for (size_t i = 0; i < root.NumOps(); ++i) found |= root.op(i).type() == "dropout";
+    return found;
+  };
+  EXPECT_TRUE(has_dropout(true));
+  EXPECT_FALSE(has_dropout(false));
+}
+
+// The size of images is that of the database, and weights are read by layers' names.
+TEST(CaffeSolver, TrainsOnADatabaseFromWeights) {
+  TemporaryDirectory directory;
+  std::vector<std::string> rows;
+  for (int i = 0; i < 40; ++i) {
+    proto::caffe::Datum datum;
+    datum.set_channels(2);
+    datum.set_height(3);
+    datum.set_width(3);
+    datum.set_label(i % 2);
+    datum.set_data(std::string(18, static_cast<char>(i % 2 == 0 ? 20 + i : 200 - i)));
+    rows.push_back(datum.SerializeAsString());
+  }
+  WriteFileAtomic(directory.File("data.mdb"), MakeLmdb(rows));
+  proto::caffe::NetParameter start;
+  auto* fc = start.add_layer();
+  fc->set_name("f");
+  for (const int64_t size : {36, 2}) {
+    auto* blob = fc->add_blobs();
+    if (size == 36) blob->mutable_shape()->add_dim(2);
+    blob->mutable_shape()->add_dim(size == 36 ? 18 : 2);
+    for (int64_t i = 0; i < size; ++i) blob->add_data(size == 36 ? 0.f : static_cast<float>(i) * 3);
+  }
+  WriteFileAtomic(directory.File("start.caffemodel"), start.SerializeAsString());
+  const std::string solver =
+      "base_lr: 0.5 max_iter: 30 lr_policy: 'fixed' test_iter: 4 test_interval: 30 "
+      "weights: 'start.caffemodel' "
+      "net_param { layer { name: 'd' type: 'Data' top: 'x' top: 'y' "
+      "data_param { source: '" +
+      directory.path() +
+      "' batch_size: 10 } "
+      "transform_param { scale: 0.00390625 mean_value: 110 } } "
+      "layer { name: 'f' type: 'InnerProduct' bottom: 'x' top: 'f' "
+      "inner_product_param { num_output: 2 } } "
+      "layer { name: 'l' type: 'SoftmaxWithLoss' bottom: 'f' bottom: 'y' top: 'l' } "
+      "layer { name: 'a' type: 'Accuracy' bottom: 'f' bottom: 'y' top: 'a' "
+      "include { phase: TEST } } }";
+  const ImportedJob imported =
+      ImportSolverText(solver, directory.File("s.prototxt"), {}, "start.npz");
+  EXPECT_TRUE(imported.missing.empty());
+  EXPECT_NE(imported.text.find("transform { mean_value: 110 scale: 0.00390625 }"),
+            std::string::npos)
+      << imported.text;
+  EXPECT_NE(imported.text.find("weights { file: \"start.npz\" }"), std::string::npos);
+  EXPECT_NE(imported.net.text.find("shape: [-1, 2, 3, 3]"), std::string::npos);
+  ASSERT_EQ(imported.weights, std::vector<std::string>{directory.File("start.caffemodel")});
+  std::vector<std::string> missing, notes;
+  WriteNpz(StartValues(imported.net, imported.weights, &missing, &notes),
+           directory.File("start.npz"));
+  EXPECT_TRUE(missing.empty() && notes.empty());
+  JobConfig job = ParseJobText(imported.text, directory.File("job.pbtxt"), directory.path());
+  job.output_dir = "";
+  job.snapshot_dir = "";
+  double first = 0;
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& report) {
+    if (report.step == 1) first = report.loss;
+  };
+  const TrainResult result = RunJob(job, {}, callbacks);
+  // Scores of 0 and 3: half of the rows cost log(1 + e^3), half log(1 + e^-3).
+  EXPECT_NEAR(first, (std::log1p(std::exp(3)) + std::log1p(std::exp(-3))) / 2, 1e-4);
+  EXPECT_LT(result.loss, 0.1);
+  EXPECT_NE(ErrorOf([&] {
+              ImportSolverText("weights: 'no.caffemodel' " + solver, directory.File("s.prototxt"),
+                               {}, "");
+            }).find("s.prototxt:1:1: weights: there is no file 'no.caffemodel'"),
+            std::string::npos);
+}
+
 // Images of a colour that their class decides, with noise.
 void WriteDrawnCifar(const std::string& path, int64_t rows) {
   Tensor data(DType::kFloat32, {rows, 3, 32, 32}), label(DType::kInt64, {rows, 1});
@@ -125,7 +292,7 @@ void WriteDrawnCifar(const std::string& path, int64_t rows) {
     for (int64_t j = 0; j < 3072; ++j) {
       state = state * 1664525u + 1013904223u;
       const float noise = static_cast<float>(state >> 24) / 8;
-      const float base = static_cast<float>((k * (j / 1024 + 1) * 37) % 200) - 112;
+      const float base = static_cast<float>((k * (j / 1024 + 1) * 37) % 200);
       data.data<float>()[i * 3072 + j] = base + noise;
     }
   }
@@ -138,6 +305,9 @@ TEST(CaffeSolver, CifarQuickTrainsOnDrawnImages) {
   TemporaryDirectory directory;
   WriteDrawnCifar(directory.File("train.npz"), 400);
   WriteDrawnCifar(directory.File("test.npz"), 100);
+  proto::caffe::BlobProto mean;  // the solver's mean_file, which is looked for in data_dir too
+  for (int i = 0; i < 3072; ++i) mean.add_data(112);
+  WriteFileAtomic(directory.File("mean.binaryproto"), mean.SerializeAsString());
   ImportOptions options;
   options.data_dir = directory.path();
   const ImportedJob imported =

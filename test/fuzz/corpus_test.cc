@@ -26,6 +26,7 @@ constexpr FuzzTarget kTargets[] = {{"program_binary", FuzzProgramBinary},
                                    {"caffe", FuzzCaffe},
                                    {"onnx", FuzzOnnx},
                                    {"caffe_weights", FuzzCaffeWeights},
+                                   {"image_database", FuzzImageDatabase},
                                    {"command_line", FuzzCommandLine},
                                    {"files", FuzzFiles},
                                    {"job", FuzzJob}};

@@ -7,7 +7,11 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/test/fuzz/any_program.h>
 #include <coracle/test/fuzz/targets.h>
+#include <coracle/train/data/data_source.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -41,6 +45,25 @@ std::vector<Tensor> ZerosFor(const InferenceModel& model) {
   return feeds;
 }
 
+// A file in memory, which has a path.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::string_view bytes) : file_(::memfd_create("input", MFD_CLOEXEC)) {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(file_, bytes.data(), bytes.size());
+      if (written <= 0) throw std::runtime_error("no file in memory");
+      bytes.remove_prefix(static_cast<size_t>(written));
+    }
+  }
+  ~MemoryFile() { ::close(file_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
+
+ private:
+  int file_;
+};
+
 }  // namespace
 
 void FuzzOnnx(std::string_view bytes) {
@@ -59,6 +82,19 @@ void FuzzOnnx(std::string_view bytes) {
 void FuzzCaffeWeights(std::string_view bytes) {
   const ScopedLimits limits(SmallLimits());
   Refusable([&] { caffe::ParseCaffeModel(bytes, "input"); });
+}
+
+void FuzzImageDatabase(std::string_view bytes) {
+  const MemoryFile file(bytes);
+  const ScopedLimits limits(SmallLimits());
+  Refusable([&] {
+    const DataSourcePtr source = MakeDatumSource({.file = file.path()});
+    const int64_t rows = std::min<int64_t>(source->size(), 50);
+    const Shape& image = source->columns()[0].shape;
+    std::vector<Tensor> out = {Tensor(DType::kFloat32, {1, image[0], image[1], image[2]}),
+                               Tensor(DType::kInt64, {1, 1})};
+    for (int64_t row = 0; row < rows; ++row) source->Get(std::vector<int64_t>{row}, out);
+  });
 }
 
 }  // namespace coracle

@@ -34,6 +34,7 @@ const std::map<std::string, Target>& Targets() {
   static const std::map<std::string, Target> targets = {{"caffe_weights", FuzzCaffeWeights},
                                                         {"command_line", FuzzCommandLine},
                                                         {"files", FuzzFiles},
+                                                        {"image_database", FuzzImageDatabase},
                                                         {"job", FuzzJob},
                                                         {"model_text", FuzzModelText},
                                                         {"onnx", FuzzOnnx},

@@ -4,6 +4,7 @@
 #include <coracle/layers/layer.h>
 #include <coracle/test/fuzz/any_program.h>
 #include <coracle/test/fuzz/targets.h>
+#include <coracle/train/job/job.h>
 
 #include <filesystem>
 #include <string>
@@ -93,7 +94,8 @@ void FuzzCaffe(std::string_view bytes) {
         UseProgram(ParseModelText(net.text, "net", NoDirectory(), DefaultOps(), state).main);
       }
     } else if (kind == 's') {
-      caffe::ParseSolver(bytes, "input");
+      const std::string job = caffe::ImportSolverText(bytes, "input", {}, "weights.npz").text;
+      ParseJobText(job, "job");
     } else {
       caffe::ParseCaffeModel(bytes, "input");
     }

@@ -34,5 +34,7 @@ void FuzzTensor(std::string_view bytes);
 void FuzzOnnx(std::string_view bytes);
 // Weights of Caffe: protobuf or HDF5.
 void FuzzCaffeWeights(std::string_view bytes);
+// An LMDB file of Datum messages.
+void FuzzImageDatabase(std::string_view bytes);
 
 }  // namespace coracle

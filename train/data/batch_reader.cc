@@ -104,7 +104,7 @@ struct BatchReader::Impl {
     const RankRows own = Own(count);
     const auto first = order.begin() + begin + own.begin;
     buffer.rows.assign(first, first + own.count);
-    source->Get(buffer.rows, out);
+    source->GetInEpoch(epoch, buffer.rows, out);
     return &out;
   }
 

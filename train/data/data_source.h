@@ -71,6 +71,12 @@ class DataSource {
   // column of sequences is made as large as they are. Throws
   // kOutOfRange for a row that is not there.
   virtual void Get(std::span<const int64_t> rows, std::span<Tensor> out) const = 0;
+  // The same for an epoch of training, where what a row yields may be drawn anew for each.
+  virtual void GetInEpoch(int64_t epoch, std::span<const int64_t> rows,
+                          std::span<Tensor> out) const {
+    static_cast<void>(epoch);
+    Get(rows, out);
+  }
   // One line that names the data (but not its directory), for logs and for the check that a resumed
   // job has the same data.
   virtual std::string Describe() const = 0;
@@ -242,6 +248,29 @@ struct NpzOptions {
 // One column per array; axis 0 counts the rows. An array with the offsets "x@LOD@0" beside it is a
 // column of sequences, followed by LengthsOf it.
 DataSourcePtr MakeNpzSource(const NpzOptions& options);
+
+struct DatumOptions {
+  enum class Format { kLmdb, kLevelDb };
+  Format format = Format::kLmdb;
+  std::string file = {};  // a directory; of an LMDB data.mdb in it, too
+};
+// A database of images as Caffe's tools make them, of Datum messages: columns "data" (float32
+// [C, H, W], bytes as 0 to 255) and "label" (int64 [1]). Encoded pictures are refused. Errors of
+// the files: database.h.
+DataSourcePtr MakeDatumSource(const DatumOptions& options);
+
+// What becomes of an image before it is fed: (value - mean) * scale of a part of it.
+struct TransformOptions {
+  float scale = 1;
+  std::vector<float> mean_value = {};  // one for all channels, or one for each
+  std::string mean_file = {};          // an image: Caffe's .binaryproto, or an .npy
+  int64_t crop_size = 0;               // height and width of the part; 0: all
+  bool random_crop = false;            // drawn for each epoch; else the middle
+  bool mirror = false;                 // left and right change places in half of the rows
+  uint64_t seed = 0;
+};
+// Transforms the first column of images [C, H, W].
+DataSourcePtr MakeTransformed(DataSourcePtr source, const TransformOptions& options);
 
 // Synthetic digits that look handwritten.
 struct DigitsOptions {

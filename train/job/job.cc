@@ -39,6 +39,15 @@ TextOptions WithPaths(const JobConfig& config, TextOptions text) {
   return text;
 }
 
+// In tests the middle of an image is taken.
+DataSourcePtr Transform(const JobConfig& config, TransformOptions transform, DataSourcePtr source,
+                        bool test) {
+  if (!transform.mean_file.empty()) transform.mean_file = DataPath(config, transform.mean_file);
+  transform.random_crop = !test;
+  transform.seed = config.random_seed;
+  return MakeTransformed(std::move(source), transform);
+}
+
 // `where` is the place of the data in the job.
 DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit split,
                    int64_t streams, const std::string& where, const std::string& part) {
@@ -59,6 +68,10 @@ DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit s
         npz.file = DataPath(config, npz.file);
         return MakeNpzSource(npz);
       },
+      [&config](DatumOptions database) {
+        database.file = DataPath(config, database.file);
+        return MakeDatumSource(database);
+      },
       [&](const TextOptions& text) -> DataSourcePtr {
         return MakeTextSource(WithPaths(config, text), test ? TextPart::kTest : TextPart::kTrain,
                               streams);
@@ -69,7 +82,8 @@ DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit s
     if (!source) return source;
     if (data.split)
       source = MakeRandomPart(std::move(source), data.split->holdout, data.split->seed, test);
-    return MakeSubset(std::move(source), data.first, data.limit);
+    source = MakeSubset(std::move(source), data.first, data.limit);
+    return data.transform ? Transform(config, *data.transform, std::move(source), test) : source;
   } catch (const Error& e) {
     const Error told = e.WithPrefix(fmt::format("{}: {}", where, part));
     if (e.code() != ErrorCode::kNotFound || !config.data_dir.empty()) throw told;
@@ -125,6 +139,7 @@ std::string FileOf(const DataConfig& data) {
   if (const auto* csv = std::get_if<CsvOptions>(&data.source)) return csv->file;
   if (const auto* npz = std::get_if<NpzOptions>(&data.source)) return npz->file;
   if (const auto* text = std::get_if<TextOptions>(&data.source)) return text->file;
+  if (const auto* database = std::get_if<DatumOptions>(&data.source)) return database->file;
   return "";
 }
 

@@ -3,6 +3,7 @@
 // job` prints what such a text may say).
 
 #include <coracle/backward/backward.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
@@ -93,8 +94,10 @@ struct SplitConfig {
 };
 
 struct DataConfig {
-  std::variant<std::monostate, DigitsOptions, IdxOptions, CsvOptions, NpzOptions, TextOptions>
+  std::variant<std::monostate, DigitsOptions, IdxOptions, CsvOptions, NpzOptions, TextOptions,
+               DatumOptions>
       source = {};
+  std::optional<TransformOptions> transform = {};  // its random_crop and seed are the job's
   std::optional<SplitConfig> split = {};
   int64_t first = 0;          // of what the split leaves
   int64_t limit = 0;          // 0: all
@@ -182,6 +185,7 @@ struct SignalConfig {
 struct WeightsConfig {
   std::string file = {};  // a snapshot (or a directory of them), a saved model, file of parameters
   bool skip_mismatched = false;  // what has another shape keeps its initial value; else an error
+  std::function<NamedTensors()> read = {};  // in place of reading the file, which is a name then
 };
 
 struct LogConfig {

@@ -74,6 +74,18 @@ NpzOptions ToNpz(const proto::NpzConfig& npz) {
   return options;
 }
 
+TransformOptions ToTransform(const proto::TransformConfig& transform, const Node& at) {
+  TransformOptions options;
+  options.scale = transform.scale();
+  options.mean_value.assign(transform.mean_value().begin(), transform.mean_value().end());
+  options.mean_file = transform.mean_file();
+  options.crop_size = transform.crop_size();
+  options.mirror = transform.mirror();
+  if (transform.has_mean_file() && transform.mean_value_size() > 0)
+    at.Fail("mean_file", "and mean_value do not go together");
+  return options;
+}
+
 TextOptions ToText(const proto::TextConfig& text) {
   TextOptions options;
   options.file = text.file();
@@ -122,10 +134,18 @@ DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::stri
       for (const char* field : {"first", "limit", "split"})
         if (at.Has(field)) at.Fail(field, "does not apply to a text; its holdout divides it");
       break;
+    case proto::DataConfig::kLmdb:
+      config.source = DatumOptions{DatumOptions::Format::kLmdb, data.lmdb().file()};
+      break;
+    case proto::DataConfig::kLeveldb:
+      config.source = DatumOptions{DatumOptions::Format::kLevelDb, data.leveldb().file()};
+      break;
     case proto::DataConfig::SOURCE_NOT_SET:
-      at.FailHere(parent + " has no data; give it one of digits, idx, csv, npz, text");
+      at.FailHere(parent +
+                  " has no data; give it one of digits, idx, csv, npz, text, lmdb, leveldb");
   }
   if (data.has_split()) config.split = SplitConfig{data.split().holdout(), data.split().seed()};
+  if (data.has_transform()) config.transform = ToTransform(data.transform(), at.Child("transform"));
   config.first = data.first();
   config.limit = data.limit();
   return config;

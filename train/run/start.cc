@@ -27,11 +27,10 @@ void LoadAllWeights(const JobConfig& config, const ProgramDesc& model, Scope& sc
                     std::vector<std::string>* messages) {
   const std::vector<std::string> names = PersistableNames(model);
   for (size_t i = 0; i < config.weights.size(); ++i) {
-    const WeightsConfig& weights = config.weights[i];
+    WeightsConfig weights = config.weights[i];
+    if (!weights.read) weights.file = config.FilePath(weights.file);
     try {
-      messages->push_back(
-          LoadWeights(config.FilePath(weights.file), model, names, weights.skip_mismatched, scope)
-              .ToString());
+      messages->push_back(LoadWeights(weights, model, names, scope).ToString());
     } catch (const Error& e) {
       throw e.WithPrefix(config.Place(fmt::format("weights[{}]", i)));
     }

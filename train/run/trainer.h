@@ -192,13 +192,12 @@ struct WeightsReport {
   std::string ToString() const;
 };
 
-// Copies the values of `names`, persistable variables of `program`, into `scope`. `file` is a
-// snapshot or a directory of them (its optimizer's state is ignored), a saved model (.pdmodel or
-// .pdiparams file, prefix or directory), or an archive. Throws kInvalidArgument if nothing matches,
-// and for a variable of another shape or dtype unless `skip_mismatched`.
-WeightsReport LoadWeights(const std::string& file, const ProgramDesc& program,
-                          const std::vector<std::string>& names, bool skip_mismatched,
-                          Scope& scope);
+// Copies the values of `names`, persistable variables of `program`, into `scope`. The file of
+// `weights` is a snapshot or a directory of them (its optimizer's state is ignored), a saved model
+// (.pdmodel or .pdiparams file, prefix or directory), or an archive. Throws kInvalidArgument if
+// nothing matches, and for a variable of another shape or dtype unless `skip_mismatched`.
+WeightsReport LoadWeights(const WeightsConfig& weights, const ProgramDesc& program,
+                          const std::vector<std::string>& names, Scope& scope);
 
 // New text from a saved character model.
 

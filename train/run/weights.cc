@@ -13,10 +13,12 @@ namespace coracle {
 namespace {
 
 // The variables of a file by their names.
-Scope ReadAll(const std::string& file) {
+Scope ReadAll(const WeightsConfig& weights) {
+  const std::string& file = weights.file;
   Scope scope;
-  if (IsTensorArchive(file)) {
-    for (auto& [name, tensor] : ReadTensorArchive(file)) scope.Set(name, std::move(tensor));
+  if (weights.read || IsTensorArchive(file)) {
+    for (auto& [name, tensor] : weights.read ? weights.read() : ReadTensorArchive(file))
+      scope.Set(name, std::move(tensor));
     return scope;
   }
   const std::string snapshot = FindSnapshot(file);
@@ -59,12 +61,11 @@ std::string WeightsReport::ToString() const {
                      List("not in the model", not_in_model));
 }
 
-WeightsReport LoadWeights(const std::string& file, const ProgramDesc& program,
-                          const std::vector<std::string>& names, bool skip_mismatched,
-                          Scope& scope) {
-  const Scope found = ReadAll(file);
+WeightsReport LoadWeights(const WeightsConfig& weights, const ProgramDesc& program,
+                          const std::vector<std::string>& names, Scope& scope) {
+  const Scope found = ReadAll(weights);
   WeightsReport report;
-  report.file = file;
+  report.file = weights.file;
   for (const std::string& name : names) {
     const VarValue* value = found.Find(name);
     const auto* tensor = value ? std::get_if<Tensor>(value) : nullptr;
@@ -76,11 +77,12 @@ WeightsReport LoadWeights(const std::string& file, const ProgramDesc& program,
     if (tensor->dtype() == var.dtype() && tensor->shape() == var.shape()) {
       scope.GetMutable(name).CopyFrom(*tensor);
       report.loaded.push_back(name);
-    } else if (skip_mismatched) {
+    } else if (weights.skip_mismatched) {
       report.mismatched.push_back(name);
     } else {
-      ThrowInvalid(fmt::format("weights {}: {} {}; skip_mismatched leaves it as it is", file,
-                               Quote(name), DescribeMismatch(var.meta(), MetaOfValue(*tensor))));
+      ThrowInvalid(fmt::format("weights {}: {} {}; skip_mismatched leaves it as it is",
+                               weights.file, Quote(name),
+                               DescribeMismatch(var.meta(), MetaOfValue(*tensor))));
     }
   }
   for (const std::string& name : found.LocalNames())

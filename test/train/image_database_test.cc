@@ -1,0 +1,222 @@
+// Databases of Datum messages, and what becomes of images before they are fed.
+
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/proto/caffe.pb.h>
+#include <coracle/train/data/data_source.h>
+#include <coracle/train/data/database.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#ifdef CORACLE_LEVELDB
+#include <leveldb/db.h>
+#endif
+#ifdef CORACLE_LMDB
+#include <lmdb.h>
+#endif
+
+#include "../error_of.h"
+#include "../lmdb_file.h"
+#include "../test_data.h"
+
+namespace coracle::image_database_test {
+
+std::string DatumOf(int label, int channels, int height, int width) {
+  proto::caffe::Datum datum;
+  datum.set_channels(channels);
+  datum.set_height(height);
+  datum.set_width(width);
+  datum.set_label(label);
+  std::string bytes(static_cast<size_t>(channels * height * width), '\0');
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<char>((i * 7 + static_cast<size_t>(label)) % 256);
+  datum.set_data(bytes);
+  return datum.SerializeAsString();
+}
+
+void ExpectRows(const DataSource& source) {
+  ASSERT_EQ(source.size(), 3);
+  EXPECT_EQ(source.columns()[0].shape, (Shape{2, 30, 20}));
+  std::vector<Tensor> out = {Tensor(DType::kFloat32, {2, 2, 30, 20}),
+                             Tensor(DType::kInt64, {2, 1})};
+  source.Get(std::vector<int64_t>{2, 0}, out);
+  EXPECT_EQ(out[1].data<int64_t>()[0], 9);
+  EXPECT_EQ(out[1].data<int64_t>()[1], 200);
+  EXPECT_EQ(out[0].data<float>()[40], static_cast<float>((40 * 7 + 9) % 256));
+  EXPECT_EQ(out[0].data<float>()[1200 + 1199], static_cast<float>((1199 * 7 + 200) % 256));
+}
+
+TEST(Lmdb, ReadsDatums) {
+  TemporaryDirectory directory;
+  const std::string file =
+      MakeLmdb({DatumOf(200, 2, 30, 20), DatumOf(3, 2, 30, 20), DatumOf(9, 2, 30, 20)});
+  WriteFileAtomic(directory.File("data.mdb"), file);
+  const DataSourcePtr source = MakeDatumSource({.file = directory.path() + "/"});
+  EXPECT_EQ(source->Describe(),
+            fmt::format("lmdb '{}'", std::filesystem::path(directory.path()).filename().string()));
+  ExpectRows(*source);
+}
+
+#ifdef CORACLE_LMDB
+// Files that the library itself writes, with more than one leaf.
+TEST(Lmdb, ReadsFilesOfTheLibrary) {
+  TemporaryDirectory directory;
+  MDB_env* env = nullptr;
+  ASSERT_EQ(mdb_env_create(&env), 0);
+  mdb_env_set_mapsize(env, size_t{1} << 28);
+  ASSERT_EQ(mdb_env_open(env, directory.path().c_str(), 0, 0664), 0);
+  MDB_txn* txn = nullptr;
+  MDB_dbi dbi = 0;
+  ASSERT_EQ(mdb_txn_begin(env, nullptr, 0, &txn), 0);
+  ASSERT_EQ(mdb_dbi_open(txn, nullptr, 0, &dbi), 0);
+  for (int i = 0; i < 5000; ++i) {
+    std::string key = fmt::format("{:08}", i);
+    std::string value = DatumOf(i % 251, 1, 1 + i % 9 * 40, 10);
+    MDB_val k{key.size(), key.data()}, v{value.size(), value.data()};
+    ASSERT_EQ(mdb_put(txn, dbi, &k, &v, 0), 0);
+  }
+  ASSERT_EQ(mdb_txn_commit(txn), 0);
+  mdb_env_close(env);
+  const std::unique_ptr<Database> file = OpenLmdb(directory.path());
+  ASSERT_EQ(file->size(), 5000);
+  for (int i = 0; i < 5000; ++i)
+    EXPECT_EQ(file->value(i), DatumOf(i % 251, 1, 1 + i % 9 * 40, 10)) << i;
+}
+#endif
+
+#ifdef CORACLE_LEVELDB
+TEST(LevelDb, ReadsDatums) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb");
+  {
+    leveldb::Options options;
+    options.create_if_missing = true;
+    leveldb::DB* made = nullptr;
+    ASSERT_TRUE(leveldb::DB::Open(options, path, &made).ok());
+    const std::unique_ptr<leveldb::DB> database(made);
+    int i = 0;
+    for (const int label : {200, 3, 9}) {
+      database->Put({}, fmt::format("{:08}", i++), DatumOf(label, 2, 30, 20));
+    }
+  }
+  const DatumOptions options = {DatumOptions::Format::kLevelDb, path};
+  const DataSourcePtr source = MakeDatumSource(options);
+  EXPECT_EQ(source->Describe(), "leveldb 'images_leveldb'");
+  ExpectRows(*source);
+  ExpectRows(*MakeDatumSource(options));  // two of one process
+}
+
+TEST(LevelDb, DamagedFilesAreRefused) {
+  TemporaryDirectory directory;
+  WriteFileAtomic(directory.File("CURRENT"), "MANIFEST-000001\n");
+  EXPECT_NE(ErrorOf([&] { OpenLevelDb(directory.path()); }).find(": LevelDB: "), std::string::npos);
+  WriteFileAtomic(directory.File("MANIFEST-000001"), "nonsense");
+  EXPECT_NE(ErrorOf([&] { OpenLevelDb(directory.path()); }).find(": LevelDB: "), std::string::npos);
+}
+#endif
+
+TEST(LevelDb, OneThatIsNotThereIsNotMade) {
+  TemporaryDirectory directory;
+  EXPECT_NE(ErrorOf([&] { OpenLevelDb(directory.File("none")); }).find("there is no LevelDB"),
+            std::string::npos);
+  EXPECT_FALSE(FileExists(directory.File("none")));
+}
+
+TEST(Lmdb, DamagedFilesAreRefused) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("data.mdb");
+  const std::string good = MakeLmdb({DatumOf(1, 1, 4, 4), DatumOf(2, 1, 40, 40)});
+  for (const size_t size :
+       {size_t{1}, size_t{100}, size_t{5000}, size_t{9000}, good.size() - 4096}) {
+    WriteFileAtomic(path, good.substr(0, size));
+    EXPECT_NE(ErrorOf([&] { OpenLmdb(path); }), "no error") << size;
+  }
+  uint32_t state = 1;
+  for (int round = 0; round < 300; ++round) {  // any bytes at any place
+    std::string bad = good;
+    for (int k = 0; k < 4; ++k) {
+      state = state * 1664525u + 1013904223u;
+      const size_t at = state % 3 == 0 ? 8192 + (state >> 8) % 64 : (state >> 8) % bad.size();
+      bad[at] = static_cast<char>(state >> 20);
+    }
+    WriteFileAtomic(path, bad);
+    try {
+      const DataSourcePtr source = MakeDatumSource({.file = path});
+      std::vector<Tensor> out = {Tensor(DType::kFloat32, {1, 16}), Tensor(DType::kInt64, {1, 1})};
+      if (source->columns()[0].shape.numel() == 16) source->Get(std::vector<int64_t>{0}, out);
+    } catch (const InternalError& error) {
+      ADD_FAILURE() << error.what();
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_NE(ErrorOf([&] { OpenLmdb(directory.File("none")); }).find("no LMDB file"),
+            std::string::npos);
+}
+
+// --- transforms ---
+
+DataSourcePtr Images(int64_t rows, int64_t h, int64_t w) {
+  Tensor data(DType::kFloat32, {rows, 1, h, w});
+  for (int64_t i = 0; i < data.numel(); ++i)
+    data.data<float>()[i] = static_cast<float>(i % (h * w));
+  return MakeMemorySource({{"data", data, {1, h, w}}}, "images");
+}
+
+TEST(Transform, MeanScaleAndTheMiddle) {
+  const DataSourcePtr source =
+      MakeTransformed(Images(2, 4, 5), {.scale = 0.5f, .mean_value = {3}, .crop_size = 2});
+  EXPECT_EQ(source->columns()[0].shape, (Shape{1, 2, 2}));
+  std::vector<Tensor> out = {Tensor(DType::kFloat32, {1, 1, 2, 2})};
+  source->Get(std::vector<int64_t>{1}, out);
+  // rows 1 and 2, columns 1 and 2 of 5
+  const float want[] = {(6 - 3) / 2.f, (7 - 3) / 2.f, (11 - 3) / 2.f, (12 - 3) / 2.f};
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(out[0].data<float>()[i], want[i]);
+}
+
+TEST(Transform, MeanImageOfCaffe) {
+  TemporaryDirectory directory;
+  proto::caffe::BlobProto blob;
+  for (int i = 0; i < 6; ++i) blob.add_data(static_cast<float>(i * i));
+  WriteFileAtomic(directory.File("mean.binaryproto"), blob.SerializeAsString());
+  const DataSourcePtr source =
+      MakeTransformed(Images(1, 2, 3), {.mean_file = directory.File("mean.binaryproto")});
+  std::vector<Tensor> out = {Tensor(DType::kFloat32, {1, 1, 2, 3})};
+  source->Get(std::vector<int64_t>{0}, out);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(out[0].data<float>()[i], static_cast<float>(i - i * i));
+  EXPECT_NE(ErrorOf([&] {
+              MakeTransformed(Images(1, 3, 3), {.mean_file = directory.File("mean.binaryproto")});
+            }).find("a mean of 6 values for images of 9"),
+            std::string::npos);
+}
+
+TEST(Transform, CropsAndMirrorsAreDrawnForEachEpoch) {
+  const TransformOptions options = {.crop_size = 3, .random_crop = true, .mirror = true, .seed = 5};
+  const DataSourcePtr source = MakeTransformed(Images(400, 5, 5), options);
+  std::vector<int64_t> rows(400);
+  for (int64_t i = 0; i < 400; ++i) rows[static_cast<size_t>(i)] = i;
+  const auto epoch = [&](int64_t number) {
+    std::vector<Tensor> out = {Tensor(DType::kFloat32, {400, 1, 3, 3})};
+    source->GetInEpoch(number, rows, out);
+    return out[0];
+  };
+  const Tensor one = epoch(1), again = epoch(1), two = epoch(2);
+  int differ = 0, mirrored = 0;
+  std::vector<int> corners(25, 0);
+  for (int i = 0; i < 400; ++i) {
+    const float* v = one.data<float>() + i * 9;
+    EXPECT_EQ(std::memcmp(v, again.data<float>() + i * 9, 36), 0);
+    differ += std::memcmp(v, two.data<float>() + i * 9, 36) != 0;
+    const bool mirror = v[0] > v[2];
+    mirrored += mirror;
+    ++corners[static_cast<size_t>(mirror ? v[2] : v[0])];
+  }
+  EXPECT_GT(differ, 350);
+  EXPECT_NEAR(mirrored, 200, 50);
+  int used = 0;
+  for (const int count : corners) used += count > 15;
+  EXPECT_EQ(used, 9);  // 3 by 3 places
+}
+}  // namespace coracle::image_database_test

@@ -1,0 +1,154 @@
+// Images as Caffe's data layers feed them (caffe/data_transformer.cpp): (value - mean) * scale of a
+// part of the image, perhaps mirrored.
+
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/tensor/rng.h>
+#include <coracle/proto/caffe.pb.h>
+#include <coracle/train/data/data_source.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace coracle {
+namespace {
+
+// A mean image: Caffe's .binaryproto (a BlobProto), or an .npy.
+Tensor ReadMean(const std::string& path) {
+  if (path.ends_with(".npy")) return ReadNpy(path).Cast(DType::kFloat32);
+  constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
+  proto::caffe::BlobProto blob;
+  if (!blob.ParseFromString(ReadFile(path, kMaxBytes)))
+    throw Error(ErrorCode::kDataLoss,
+                PrintableLine(path) + ": no mean image of Caffe (.binaryproto), or a damaged one");
+  const std::vector<float> values(blob.data().begin(), blob.data().end());
+  return Tensor::Of<float>({static_cast<int64_t>(values.size())}, values);
+}
+
+struct Draw {
+  bool mirror = false;
+  int64_t top = 0, left = 0;
+};
+
+class Transformed : public DataSource {
+ public:
+  Transformed(DataSourcePtr source, const TransformOptions& options)
+      : source_(std::move(source)), options_(options), columns_(source_->columns()) {
+    FindImages();
+    const Shape& in = source_->columns()[column_].shape;
+    c_ = in[0], h_ = in[1], w_ = in[2];
+    out_h_ = out_w_ = options.crop_size;
+    if (options.crop_size == 0) out_h_ = h_, out_w_ = w_;
+    if (out_h_ > h_ || out_w_ > w_) {
+      ThrowInvalid(fmt::format("crop_size {} is larger than the images {} of {}", options.crop_size,
+                               in.ToString(), source_->Describe()));
+    }
+    columns_[column_].shape = {c_, out_h_, out_w_};
+    columns_[column_].dtype = DType::kFloat32;
+    SetMean();
+  }
+
+  const std::vector<DataColumn>& columns() const override { return columns_; }
+  int64_t size() const override { return source_->size(); }
+  std::string Describe() const override { return source_->Describe(); }
+  std::string Place(int64_t row) const override { return source_->Place(row); }
+
+  void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
+    GetInEpoch(0, rows, out);
+  }
+
+  void GetInEpoch(int64_t epoch, std::span<const int64_t> rows,
+                  std::span<Tensor> out) const override {
+    std::vector<Tensor> whole(out.begin(), out.end());
+    const DataColumn& images = source_->columns()[column_];
+    whole[column_] = Tensor(images.dtype, {static_cast<int64_t>(rows.size()), c_, h_, w_});
+    source_->Get(rows, whole);
+    if (images.dtype != DType::kFloat32) whole[column_] = whole[column_].Cast(DType::kFloat32);
+    for (size_t i = 0; i < out.size(); ++i)
+      if (i != column_ && columns_[i].sequences) out[i] = whole[i];
+    const float* from = whole[column_].data<float>();
+    float* to = out[column_].data<float>();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      Write(DrawFor(epoch, rows[i]), from, to);
+      from += c_ * h_ * w_;
+      to += c_ * out_h_ * out_w_;
+    }
+  }
+
+ private:
+  // The first column of images [C, H, W].
+  void FindImages() {
+    for (column_ = 0; column_ < columns_.size(); ++column_)
+      if (columns_[column_].shape.rank() == 3 && !columns_[column_].sequences) return;
+    ThrowInvalid(
+        fmt::format("transform: {} has no column of images [C, H, W]", source_->Describe()));
+  }
+
+  void SetMean() {
+    const int64_t plane = h_ * w_;
+    mean_.assign(static_cast<size_t>(c_ * plane), 0);
+    const std::vector<float>& values = options_.mean_value;
+    if (!options_.mean_file.empty()) {
+      const Tensor mean = ReadMean(options_.mean_file);
+      if (mean.numel() != c_ * plane) {
+        ThrowInvalid(fmt::format("{}: a mean of {} values for images of {}",
+                                 PrintableLine(options_.mean_file), mean.numel(), c_ * plane));
+      }
+      std::copy_n(mean.data<float>(), mean_.size(), mean_.begin());
+    } else if (!values.empty()) {
+      if (values.size() != 1 && static_cast<int64_t>(values.size()) != c_)
+        ThrowInvalid(fmt::format("transform: {} mean_value for {} channels", values.size(), c_));
+      for (int64_t i = 0; i < c_ * plane; ++i)
+        mean_[static_cast<size_t>(i)] =
+            values[values.size() == 1 ? 0 : static_cast<size_t>(i / plane)];
+    }
+  }
+
+  // The same for a row of an epoch, whoever asks and in whatever order.
+  Draw DrawFor(int64_t epoch, int64_t row) const {
+    const bool crops = options_.crop_size > 0;
+    Draw draw{false, (h_ - out_h_) / 2, (w_ - out_w_) / 2};
+    if (!options_.mirror && !(crops && options_.random_crop)) return draw;
+    const Philox random(options_.seed, HashName("transform"), static_cast<uint64_t>(epoch));
+    const auto words = random.Block(static_cast<uint64_t>(row));
+    if (options_.mirror) draw.mirror = words[0] & 1;
+    if (crops && options_.random_crop) {
+      draw.top =
+          static_cast<int64_t>(uint64_t{words[1]} * static_cast<uint64_t>(h_ - out_h_ + 1) >> 32);
+      draw.left =
+          static_cast<int64_t>(uint64_t{words[2]} * static_cast<uint64_t>(w_ - out_w_ + 1) >> 32);
+    }
+    return draw;
+  }
+
+  void Write(const Draw& draw, const float* from, float* to) const {
+    for (int64_t c = 0; c < c_; ++c) {
+      for (int64_t y = 0; y < out_h_; ++y) {
+        const int64_t row = (c * h_ + draw.top + y) * w_ + draw.left;
+        for (int64_t x = 0; x < out_w_; ++x) {
+          const int64_t at = row + x;
+          const float value = (from[at] - mean_[static_cast<size_t>(at)]) * options_.scale;
+          to[draw.mirror ? out_w_ - 1 - x : x] = value;
+        }
+        to += out_w_;
+      }
+    }
+  }
+
+  DataSourcePtr source_;
+  TransformOptions options_;
+  std::vector<DataColumn> columns_;
+  size_t column_ = 0;
+  int64_t c_ = 0, h_ = 0, w_ = 0, out_h_ = 0, out_w_ = 0;
+  std::vector<float> mean_;
+};
+
+}  // namespace
+
+DataSourcePtr MakeTransformed(DataSourcePtr source, const TransformOptions& options) {
+  return std::make_shared<Transformed>(std::move(source), options);
+}
+
+}  // namespace coracle
