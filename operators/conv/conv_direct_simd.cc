@@ -36,6 +36,8 @@ HWY_INLINE FloatVec Relu(FloatVec x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
 }
 
+constexpr int64_t kLineFloats = 16;  // of a line of the cache
+
 // --- depthwise ---
 
 // The sums of a vector of channels at kCount neighbouring outputs of kRows rows.
@@ -73,9 +75,18 @@ HWY_INLINE void AddInputRow(const DepthwiseRows& t, int64_t y, int64_t tap, int6
   });
 }
 
+// The kind of a loop. kSquare: windows are as high as wide, so that the compiler knows the height.
+template <int kKernelWidth, int kStrideWidth, bool kIsSquare, int kNumRows>
+struct DepthwiseKind {
+  static constexpr int kWidth = kKernelWidth, kStride = kStrideWidth, kRows = kNumRows;
+  static constexpr bool kSquare = kIsSquare;
+};
+
 // kCount outputs from x on in kRows rows. Two rows have a stride and a dilation of 1 between them.
-template <int kWidth, int kStride, int kRows, int kCount, bool kInside>
+template <class Kind, int kCount, bool kInside>
 HWY_INLINE void DepthwiseBlock(const DepthwiseRows& t, int64_t x, int64_t c) {
+  constexpr int kWidth = Kind::kWidth, kStride = Kind::kStride, kRows = Kind::kRows;
+  const int64_t kernel_h = Kind::kSquare ? kWidth : t.kernel_h;
   const FloatTag d;
   const int64_t column = t.left + x * kStride;
   Sums<kRows, kCount> sum;
@@ -83,76 +94,102 @@ HWY_INLINE void DepthwiseBlock(const DepthwiseRows& t, int64_t x, int64_t c) {
   Unroll<kRows>([&](auto r) HWY_ATTR __attribute__((always_inline)) {
     Unroll<kCount>([&](auto b) HWY_ATTR __attribute__((always_inline)) { sum[r][b] = init; });
   });
-  for (int64_t i = 0; i < t.kernel_h + kRows - 1; ++i) {
+  for (int64_t i = 0; i < kernel_h + kRows - 1; ++i) {
     const int64_t y = t.top + i * t.dilation_h;
     if (y < 0 || y >= t.height) continue;
     if constexpr (kRows == 1) {
       AddInputRow<kWidth, kStride, kInside, 0, 1>(t, y, i, column, c, sum);
     } else if (i == 0) {
       AddInputRow<kWidth, kStride, kInside, 0, 1>(t, y, i, column, c, sum);
-    } else if (i == t.kernel_h) {
+    } else if (i == kernel_h) {
       AddInputRow<kWidth, kStride, kInside, 1, 2>(t, y, i, column, c, sum);
     } else {
       AddInputRow<kWidth, kStride, kInside, 0, 2>(t, y, i, column, c, sum);
     }
   }
+  if (t.relu) {
+    Unroll<kRows>([&](auto r) HWY_ATTR __attribute__((always_inline)) {
+      Unroll<kCount>([&](auto b) HWY_ATTR
+                     __attribute__((always_inline)) { sum[r][b] = Relu(sum[r][b]); });
+    });
+  }
+  // Read once: to the compiler the stores could change them.
+  const int64_t channels = t.channels, row = t.out_width * channels;
+  float* out = t.out + x * channels + c;
   Unroll<kRows>([&](auto r) HWY_ATTR __attribute__((always_inline)) {
-    float* out = t.out + (r * t.out_width + x) * t.channels + c;
     Unroll<kCount>([&](auto b) HWY_ATTR __attribute__((always_inline)) {
-      hn::StoreU(t.relu ? Relu(sum[r][b]) : sum[r][b], d, out + b * t.channels);
+      hn::StoreU(sum[r][b], d, out + r * row + b * channels);
     });
   });
 }
 
-template <int kWidth, int kStride, int kRows>
+template <class Kind>
 void DepthwiseLoop(const DepthwiseRows& t) {
   constexpr int kBlock = 7;  // leaves registers for kernel rows; widths are often multiples of it
+  constexpr int kStride = Kind::kStride;
   const auto lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
-  const int64_t reach = (kBlock - 1) * kStride + kWidth;
+  const int64_t reach = (kBlock - 1) * kStride + Kind::kWidth;
+  constexpr int kLines = (kBlock * HWY_MAX_BYTES + 63) / 64;  // of a vector for each output
+  const float* ahead = nullptr;
   // The last vector overlaps the one before it: what it writes twice is the same.
   const auto for_channels = [&](auto&& block) HWY_ATTR __attribute__((always_inline)) {
-    for (int64_t c = 0; c < t.channels; c += lanes) block(std::min(c, t.channels - lanes));
+    for (int64_t c = 0; c < t.channels; c += lanes) {
+      if (ahead) {
+        Unroll<kLines>([&](auto i) HWY_ATTR __attribute__((always_inline)) {
+          __builtin_prefetch(ahead + decltype(i)::value * kLineFloats, 0, 3);
+        });
+        ahead += kBlock * lanes;
+      }
+      block(std::min(c, t.channels - lanes));
+    }
   };
+  // With a stride of 1 the next row reads one more row of inputs. Its lines are asked for now, some
+  // for each vector of channels: they are read in an order that the machine does not foresee.
+  const int64_t next = t.top + t.kernel_h;
+  if (kStride == 1 && Kind::kRows == 1 && t.dilation_h == 1 && next >= 0 && next < t.height)
+    ahead = t.image + next * t.width * t.channels;
   int64_t x = 0;
   for (; x + kBlock <= t.out_width; x += kBlock) {
     const int64_t column = t.left + x * kStride;
     if (column >= 0 && column + reach <= t.width) {
-      for_channels([&](int64_t c) HWY_ATTR __attribute__((always_inline)) {
-        DepthwiseBlock<kWidth, kStride, kRows, kBlock, true>(t, x, c);
-      });
+      for_channels([&](int64_t c) HWY_ATTR
+                   __attribute__((always_inline)) { DepthwiseBlock<Kind, kBlock, true>(t, x, c); });
     } else {
       for_channels([&](int64_t c) HWY_ATTR __attribute__((always_inline)) {
-        DepthwiseBlock<kWidth, kStride, kRows, kBlock, false>(t, x, c);
+        DepthwiseBlock<Kind, kBlock, false>(t, x, c);
       });
     }
   }
+  ahead = nullptr;
   for (; x < t.out_width; ++x) {
-    for_channels([&](int64_t c) HWY_ATTR __attribute__((always_inline)) {
-      DepthwiseBlock<kWidth, kStride, kRows, 1, false>(t, x, c);
-    });
+    for_channels([&](int64_t c) HWY_ATTR
+                 __attribute__((always_inline)) { DepthwiseBlock<Kind, 1, false>(t, x, c); });
   }
 }
 
 // Two rows at a time need 25 registers.
 constexpr bool kHasTwoRows = HWY_MAX_BYTES >= 64;
 
-template <int kWidth>
+template <int kWidth, bool kSquare>
 void DepthwiseOfWidth(const DepthwiseRows& t, int64_t stride_w) {
-  if (stride_w == 2) return DepthwiseLoop<kWidth, 2, 1>(t);
+  if (stride_w == 2) return DepthwiseLoop<DepthwiseKind<kWidth, 2, kSquare, 1>>(t);
   if constexpr (kHasTwoRows) {
-    if (t.rows == 2) return DepthwiseLoop<kWidth, 1, 2>(t);
+    if (t.rows == 2) return DepthwiseLoop<DepthwiseKind<kWidth, 1, kSquare, 2>>(t);
   }
-  DepthwiseLoop<kWidth, 1, 1>(t);
+  DepthwiseLoop<DepthwiseKind<kWidth, 1, kSquare, 1>>(t);
 }
 
 void RunDepthwise(const DepthwiseRows& t, int64_t kernel_w, int64_t stride_w) {
-  kernel_w == 3 ? DepthwiseOfWidth<3>(t, stride_w) : DepthwiseOfWidth<5>(t, stride_w);
+  if (t.kernel_h == kernel_w)
+    kernel_w == 3 ? DepthwiseOfWidth<3, true>(t, stride_w) : DepthwiseOfWidth<5, true>(t, stride_w);
+  else
+    kernel_w == 3 ? DepthwiseOfWidth<3, false>(t, stride_w)
+                  : DepthwiseOfWidth<5, false>(t, stride_w);
 }
 
 // --- pointwise ---
 
 constexpr int kTileHeight = HWY_MAX_BYTES >= 64 ? 12 : 6;
-constexpr int64_t kLineFloats = kPointwisePanel / 2;  // of a line of the cache
 
 // kHeight pixels from p on, kVectors vectors of columns from m on. `ahead`, if given: as many lines
 // as there are input channels, which are needed soon.

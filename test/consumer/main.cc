@@ -1,5 +1,6 @@
 // Builds a net with the builder, clips its errors, trains, saves, reloads, and uses an op
 // of its own.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -9,13 +10,17 @@ using namespace coracle;
 
 namespace {
 
-bool Near(const Tensor& a, const Tensor& b) {
+// What docs/executor.md says of frozen parameters: results differ in their last bits only.
+bool DifferInLastBits(const Tensor& a, const Tensor& b) {
   if (!(a.shape() == b.shape())) return false;
+  float largest = 0, difference = 0;
   for (int64_t i = 0; i < a.numel(); ++i) {
     const float x = a.data<float>()[i], y = b.data<float>()[i];
-    if (!(x - y <= 1e-4f && y - x <= 1e-4f)) return false;
+    if (std::isnan(x - y)) return false;
+    largest = std::max(largest, std::abs(x));
+    difference = std::max(difference, std::abs(x - y));
   }
-  return true;
+  return difference <= 1e-6f * largest;
 }
 
 struct Points {
@@ -75,8 +80,8 @@ int Run() {
       exe.Run(model.program, loaded, {{model.feed_names[0], test.x}}, model.fetch_names)[0];
   if (!BitEqual(before, after)) return Fail("the reloaded model computes something else");
   PreparedProgram frozen = exe.PrepareOwning(model.program, loaded);
-  // Products of packed constants may be added up in another order.
-  if (!Near(before, frozen.Run(loaded, {test.x})[0]))
+  // Products of packed constants may be added up in another order; measured: 2.8e-7 of the largest.
+  if (!DifferInLastBits(before, frozen.Run(loaded, {test.x})[0]))
     return Fail("the model with frozen parameters computes something else");
 
   try {

@@ -1,5 +1,7 @@
 // conv2d and depthwise_conv2d with ResidualData and an activation.
 
+#include <coracle/operators/conv/conv_direct_simd.h>
+
 #include <cmath>
 
 #include "conv_case.h"
@@ -110,6 +112,33 @@ TEST(Conv2d, DepthwiseFastAgainstReference) {
     test.Attr("fuse_alpha", 0.5f);
     if (trial % 5 == 0) test.RandomInput("ResidualData", c.Test().Output("Output").shape());
     test.CheckFast(2e-5);
+  }
+}
+
+// Whole blocks of outputs, and single ones behind them.
+TEST(Conv2d, DepthwiseReluKeepsNans) {
+  constexpr int64_t kWidth = 9, kChannels = 16;
+  std::vector<float> image(3 * kWidth * kChannels, -1), filter(9 * kChannels, 1), out;
+  for (const int64_t at : {0, 4, 8}) {
+    std::vector<float> broken = image;
+    for (int64_t c = 0; c < kChannels; ++c)
+      broken[static_cast<size_t>((kWidth + at) * kChannels + c)] = std::nanf("");
+    out.assign(kWidth * kChannels, 5);
+    DepthwiseRows rows;
+    rows.image = broken.data();
+    rows.height = rows.kernel_h = 3;
+    rows.width = rows.out_width = kWidth;
+    rows.channels = kChannels;
+    rows.left = -1;
+    rows.filter = filter.data();
+    rows.out = out.data();
+    rows.relu = true;
+    RunDepthwiseRows(rows, 3, 1);
+    for (int64_t i = 0; i < kWidth * kChannels; ++i) {
+      const float value = out[static_cast<size_t>(i)];
+      const bool is_nan = std::abs(i / kChannels - at) <= 1;
+      EXPECT_TRUE(is_nan ? std::isnan(value) : value == 0) << at << " " << i;
+    }
   }
 }
 
