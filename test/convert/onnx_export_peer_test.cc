@@ -2,6 +2,7 @@
 // development: $CORACLE_ORT is a folder node_modules with onnxruntime-node, $CORACLE_ONNX_PYTHON a
 // Python that has the package onnx; without them the tests are skipped.
 #include <coracle/convert/onnx_export.h>
+#include <coracle/convert/onnx_import.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
@@ -183,8 +184,15 @@ TEST_F(OnnxExportPeer, RealModels) {
   CheckAll(cases, 1e-4);
 }
 
+// A network as it is saved.
+struct Network {
+  InferenceModel model;
+  Scope scope;
+  std::map<std::string, Tensor> feeds;
+};
+
 // Two layers of LSTM between an embedding and a classifier of words.
-Case LstmCase(const std::string& folder) {
+Network LstmNetwork(const std::string& folder) {
   ProgramDesc main, startup;
   Builder net(main, startup);
   const Variable logits = LstmLanguageModel(net, net.Data("x", {35, -1}, DType::kInt64));
@@ -194,26 +202,53 @@ Case LstmCase(const std::string& folder) {
   for (int64_t i = 0; i < ids.numel(); ++i) ids.data<int64_t>()[i] = i * 7919 % 10000;
   MakeDirectories(folder);
   SaveInferenceModel(folder + "/saved", {"x"}, {logits.name()}, main, scope);
-  Scope saved;
-  const InferenceModel model = LoadInferenceModel(folder + "/saved", saved);
-  return Export(folder, model.program, saved, {{"x", ids}}, {logits.name()});
+  Network network;
+  network.model = LoadInferenceModel(folder + "/saved", network.scope);
+  network.feeds = {{"x", ids}};
+  return network;
+}
+
+// f(name, network) for those of model_bench, and the LSTM; they are saved in `folder`.
+template <class F>
+void ForEachNetwork(const std::string& folder, const F& f) {
+  for (const std::string& name : WorkloadNames("infer")) {
+    const auto w = MakeWorkload({.kind = "infer", .name = name, .batch = 2});
+    w->Fill();
+    Network network;
+    for (size_t i = 0; i < w->feeds.size(); ++i) network.feeds[w->feeds[i]] = w->batches[0][i];
+    const std::string prefix = folder + "/" + name + "/saved";
+    MakeDirectories(folder + "/" + name);
+    SaveInferenceModel(prefix, w->feeds, w->fetches, w->main, w->scope);
+    network.model = LoadInferenceModel(prefix, network.scope);
+    f(name, network);
+  }
+  f("lstm", LstmNetwork(folder + "/lstm"));
 }
 
 TEST_F(OnnxExportPeer, Networks) {
   std::vector<Case> cases;
-  for (const std::string& name : WorkloadNames("infer")) {
-    const auto w = MakeWorkload({.kind = "infer", .name = name, .batch = 2});
-    w->Fill();
-    std::map<std::string, Tensor> feeds;
-    for (size_t i = 0; i < w->feeds.size(); ++i) feeds[w->feeds[i]] = w->batches[0][i];
-    const std::string prefix = Folder(name) + "/saved";
-    MakeDirectories(Folder(name));
-    SaveInferenceModel(prefix, w->feeds, w->fetches, w->main, w->scope);
-    Scope scope;
-    const InferenceModel model = LoadInferenceModel(prefix, scope);
-    cases.push_back(Export(Folder(name), model.program, scope, feeds, w->fetches));
-  }
-  cases.push_back(LstmCase(Folder("lstm")));
+  ForEachNetwork(Folder(""), [&](const std::string& name, const Network& network) {
+    cases.push_back(Export(Folder(name), network.model.program, network.scope, network.feeds,
+                           network.model.fetch_names));
+  });
   CheckAll(cases, 1e-4);
+}
+
+// Without peers: what is imported again computes the same.
+TEST(OnnxReimport, Networks) {
+  const TemporaryDirectory directory;
+  ForEachNetwork(directory.path(), [&](const std::string& name, const Network& network) {
+    const std::string file = directory.File(name + ".onnx");
+    ExportOnnx(file, network.model.program, network.scope);
+    Scope scope;
+    const InferenceModel again = ImportOnnx(file, scope);
+    const auto want = RunProgram(network.model.program, network.scope, network.feeds, {});
+    const auto got = RunProgram(again.program, scope, network.feeds, {});
+    ASSERT_EQ(want.size(), got.size());
+    double worst = 0;
+    for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, Difference(want[i], got[i]));
+    fmt::print("{:40} {:.1e}\n", name, worst);
+    EXPECT_LE(worst, 1e-4) << name;
+  });
 }
 }  // namespace coracle::onnx_export_peer_test
