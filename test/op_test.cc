@@ -13,6 +13,7 @@
 #include <set>
 
 #include "completeness.h"
+#include "guarded_op.h"
 #include "hostile.h"
 
 namespace coracle {
@@ -495,7 +496,12 @@ void OpTest::CompareEnvironments(const VarValues& expected, const VarValues& act
 }
 
 OpTest& OpTest::CheckFast(double tolerance, const NameList& slots) {
-  CompareEnvironments(Run(KernelMode::kReference, false), Run(KernelMode::kAuto, false), tolerance);
+  ProgramDesc forward;
+  Build(forward, false);
+  VarValues made = Inputs(false);
+  const InterpretOptions quick{.kernels = KernelMode::kAuto, .seed = seed_, .step = step_};
+  InterpretGuarded(forward.Root(), ops_, made, quick);
+  CompareEnvironments(Run(KernelMode::kReference, false), made, tolerance);
   const OpSpec& def = ops_.Get(type_);
   if (!def.HasGradient()) return *this;
   std::vector<std::string> wanted = slots;
@@ -510,8 +516,7 @@ OpTest& OpTest::CheckFast(double tolerance, const NameList& slots) {
   VarValues reference = graph.inputs, fast = graph.inputs;
   Interpret(graph.program.Root(), ops_, reference,
             {.kernels = KernelMode::kReference, .seed = seed_, .step = step_});
-  Interpret(graph.program.Root(), ops_, fast,
-            {.kernels = KernelMode::kAuto, .seed = seed_, .step = step_});
+  InterpretGuarded(graph.program.Root(), ops_, fast, quick);
   CompareEnvironments(reference, fast, tolerance);
   return *this;
 }

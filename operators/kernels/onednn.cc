@@ -50,11 +50,8 @@ dnnl::memory::desc Vector(int64_t n, DType dtype) {
 }
 
 TensorArg ScratchFor(const PrepareContext& ctx, const dnnl::memory::desc& desc) {
-  // oneDNN 2.6's AVX2 kernels for gradients of filters touch what lies behind the memory whose size
-  // they ask for (seen with valgrind), by less than this.
-  constexpr int64_t kBehind = 4096;
-  int64_t floats = static_cast<int64_t>((desc.get_size() + sizeof(float) - 1) / sizeof(float));
-  return ctx.Scratch(DType::kFloat32, {floats + kBehind});
+  const size_t floats = (desc.get_size() + sizeof(float) - 1) / sizeof(float);
+  return ctx.Scratch(DType::kFloat32, {static_cast<int64_t>(floats)});
 }
 
 namespace {
