@@ -27,6 +27,8 @@ using proto::onnx::ModelProto;
 using proto::onnx::TypeProto;
 using proto::onnx::ValueInfoProto;
 
+constexpr uint64_t kInputBytes = 1024;  // of an input's variable and op, about
+
 // The import of one model.
 class ModelImporter {
  public:
@@ -79,12 +81,13 @@ class ModelImporter {
     const auto* node = graph_.last_node();
     if (node && !writers.count(open[0]) && !IsInput(open[0]))
       open.insert(open.end(), node->input().begin(), node->input().end());
+    const std::unordered_set<std::string> inputs(input_names_.begin(), input_names_.end());
     std::set<std::string> seen, needed;
     while (!open.empty()) {
       const std::string name = open.back();
       open.pop_back();
       if (!seen.insert(name).second) continue;
-      if (IsInput(name)) needed.insert(name);
+      if (inputs.count(name)) needed.insert(name);
       const auto writer = writers.find(name);
       if (writer == writers.end()) continue;
       open.insert(open.end(), writer->second->input().begin(), writer->second->input().end());
@@ -117,6 +120,7 @@ class ModelImporter {
   void AddInput(const ValueInfoProto& input) {
     if (graph_.Has(input.name())) return;  // an initializer: a constant
     input_names_.push_back(input.name());
+    state_.memory.Add(kInputBytes, "the inputs of an ONNX model");
     if (!input.type().has_tensor_type()) {
       throw Error(ErrorCode::kUnimplemented,
                   fmt::format("the input {} is no tensor, and only tensors can be fed",
@@ -147,8 +151,10 @@ class ModelImporter {
   bool AddKnownInput(const ValueInfoProto& input, DType dtype, const Shape& shape) {
     const auto given = options_.input_values.find(input.name());
     if (given == options_.input_values.end()) return false;
-    const Tensor& tensor = given->second;
-    const Shape stored = shape.rank() == 0 ? Shape{1} : shape;
+    const bool scalar = shape.rank() == 0;
+    const Shape stored = scalar ? Shape{1} : shape;
+    Tensor tensor = given->second;
+    if (scalar && tensor.shape().rank() == 0) tensor = tensor.Reshaped(stored);
     if (tensor.dtype() != dtype || !stored.CompatibleWith(tensor.shape())) {
       ThrowInvalid(fmt::format("the input {} is {}{} in the model, and cannot be {}",
                                Quote(input.name()), ToString(dtype), shape.ToString(),
@@ -185,8 +191,9 @@ class ModelImporter {
                   fmt::format("the output {} is no tensor, and only tensors can be fetched",
                               Quote(output.name())));
     }
-    const Variable var = state_.VarOf(*value, output.name());
     const std::string wanted = onnx::UsableName(output.name());
+    // A constant's own variable leaves the name to what is fetched.
+    const Variable var = state_.VarOf(*value, value->var ? wanted : wanted + ".constant");
     if (var.name() == wanted && !var.desc().persistable()) return wanted;
     return state_.writer.Into(result_.program.FreeName(wanted), "assign", {{"X", {var.name()}}})
         .name();

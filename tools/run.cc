@@ -190,7 +190,10 @@ struct Subject {
 // An ONNX model may need values of its inputs to become a program, which then is one for these.
 Subject ReadOnnxSubject(const std::string& file) {
   Subject subject;
-  const NamedTensors given = ReadFeeds(OnnxInputs(file));
+  NamedTensors given = ReadFeeds(OnnxInputs(file));
+  for (auto& entry : given) {  // ONNX's rank 0 is one dimension of 1 in a program
+    if (entry.second.shape().rank() == 0) entry.second = entry.second.Reshaped({1});
+  }
   InferenceModel model =
       ImportOnnxFor(file, std::map<std::string, Tensor>(given.begin(), given.end()), subject.scope);
   for (const auto& entry : given) {

@@ -32,6 +32,8 @@ using proto::onnx::TensorProto;
 // Messages in messages: deeper than any exporter nests graphs, and shallow enough for the stack.
 constexpr int kMaxDepth = 300;
 
+constexpr uint64_t kInitializerBytes = 1024;  // message, tensor and value without their elements
+
 constexpr uint32_t BytesTag(int field) {
   return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 }
@@ -92,21 +94,41 @@ class ModelReader {
   template <class Message, class ReadField>
   void ReadFields(Message* message, ReadField&& read_field) {
     std::string rest;
-    while (const uint32_t tag = in_.ReadTag()) {
+    for (uint64_t count = 1; const uint32_t tag = in_.ReadTag(); ++count) {
       if (!read_field(tag)) CopyField(tag, &rest);
+      if (count % 1024 == 0) CheckTimeLimit("reading an ONNX model");
     }
     Require(in_.ConsumedEntireMessage());
     Merge(&rest, message);
   }
 
+  // A stream on `fields` itself would fill all of its spare room with zeros for each field.
   void CopyField(uint32_t tag, std::string* fields) {
-    StringOutputStream stream(fields);
-    CodedOutputStream out(&stream);
-    Require(WireFormatLite::SkipField(&in_, tag, &out));
+    if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED)
+      return AppendField(tag, ReadLength(), fields);
+    std::string field;
+    {
+      StringOutputStream stream(&field);
+      CodedOutputStream out(&stream);
+      Require(WireFormatLite::SkipField(&in_, tag, &out));
+    }
+    fields->append(field);
+  }
+
+  // The tag, the length and as many bytes, which come next.
+  void AppendField(uint32_t tag, int length, std::string* fields) {
+    uint8_t head[2 * 5];
+    uint8_t* end = CodedOutputStream::WriteVarint32ToArray(tag, head);
+    end = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(length), end);
+    fields->append(reinterpret_cast<const char*>(head), static_cast<size_t>(end - head));
+    std::string bytes;
+    Require(in_.ReadString(&bytes, length));
+    fields->append(bytes);
   }
 
   template <class Message>
   void Merge(std::string* fields, Message* message) {
+    file_.memory->Add(ParsedSize(*fields, *Message::descriptor()), "the parts of an ONNX model");
     CodedInputStream in(reinterpret_cast<const uint8_t*>(fields->data()),
                         static_cast<int>(fields->size()));
     in.SetRecursionLimit(kMaxDepth);
@@ -132,9 +154,10 @@ class ModelReader {
   void ReadGraph(GraphProto* graph) {
     ReadFields(graph, [&](uint32_t tag) {
       if (tag == BytesTag(GraphProto::kNodeFieldNumber)) {
-        Require(WireFormatLite::ReadMessage(&in_, graph->add_node()));
-        if (graph->node_size() % 1024 == 0) CheckTimeLimit("reading an ONNX model");
+        Require(in_.ReadString(&node_, ReadLength()));
+        Merge(&node_, graph->add_node());
       } else if (tag == BytesTag(GraphProto::kInitializerFieldNumber)) {
+        file_.memory->Add(kInitializerBytes, "the initializers of an ONNX model");
         ReadMessage([&] { ReadInitializer(graph->add_initializer()); });
       } else {
         return false;
@@ -176,13 +199,7 @@ class ModelReader {
     const auto size = static_cast<uint64_t>(length);
     if (IsRaw(tag, proto.data_type()) && !HasElements(proto) && RawSize(proto) == size)
       return ReadRawElements(proto, size, [&](void* to) { Require(in_.ReadRaw(to, length)); });
-    std::string bytes;
-    Require(in_.ReadString(&bytes, length));
-    StringOutputStream stream(fields);
-    CodedOutputStream out(&stream);
-    out.WriteVarint32(tag);
-    out.WriteVarint32(static_cast<uint32_t>(length));
-    out.WriteString(bytes);
+    AppendField(tag, length, fields);
     return std::nullopt;
   }
 
@@ -207,6 +224,7 @@ class ModelReader {
   CodedInputStream& in_;
   OnnxModelFile& file_;
   std::vector<ExternalRange> external_;  // of the initializers
+  std::string node_;                     // the bytes of one
 };
 
 void RequireSize(uint64_t bytes, const std::string& source) {

@@ -247,7 +247,8 @@ TEST_F(OnnxImport, FunctionsThatCallThemselves) {
   *model_.add_opset_import() = imported;
   Node("F", {"x"}, {"y"}).set_domain("mine");
   Output("y");
-  EXPECT_NE(ErrorOf(ErrorCode::kInvalidArgument).find("functions call each other in a cycle"),
+  EXPECT_NE(ErrorOf(ErrorCode::kInvalidArgument)
+                .find("functions or sub-graphs are in each other in a cycle"),
             std::string::npos);
 }
 

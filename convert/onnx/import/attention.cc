@@ -25,6 +25,7 @@ using variable_functions::Concat;
 Variable PositionsAlong(NodeContext& node, const Variable& x, int axis) {
   const int64_t dim = x.shape()[axis];
   if (dim >= 0) {
+    RequireSmall(node, {dim}, "positions");
     Ints places(static_cast<size_t>(dim));
     std::iota(places.begin(), places.end(), 0);
     return node.ConstantVar(places);
@@ -198,6 +199,40 @@ void ImportAttention(NodeContext& node) {
   if (node.Wants(3)) node.Set(3, stages[static_cast<size_t>(mode)]);
 }
 
+// com.microsoft: inputs query, key, value [batch, length, heads * size], a bias of all three, a
+// mask of keys, what is added to the products, past keys and values.
+void ImportMultiHeadAttention(NodeContext& node) {
+  for (size_t i : {size_t{4}, size_t{6}, size_t{7}, size_t{8}, size_t{9}}) {
+    if (node.HasInput(i)) node.Refuse(fmt::format("input {} of this op", i));
+  }
+  node.attributes().Ignore("mask_filter_value");
+  const int64_t heads = node.Int("num_heads");
+  node.Require(heads >= 1, "attribute num_heads must be positive");
+  std::vector<Variable> parts;
+  int64_t begin = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    if (node.rank(i) != 3) node.Refuse("query, key or value of another rank than 3");
+    Variable part = node.In(i);
+    const int64_t width = part.shape()[2];
+    if (width < 0) node.Refuse("a width that is not known");
+    if (node.HasInput(3)) part = part + SliceOf(node, node.In(3), 0, begin, begin + width);
+    begin += width;
+    parts.push_back(WithHeads(node, part, heads));
+  }
+  const Operands o = {.q = parts[0], .k = parts[1], .v = parts[2]};
+  const float given = node.Float("scale", 0.0f);
+  const Variable scaled = o.q * (given != 0 ? static_cast<double>(given)
+                                            : 1.0 / std::sqrt(static_cast<double>(o.q.shape()[3])));
+  Variable x =
+      node.Make("matmul_v2", {{"X", {scaled.name()}}, {"Y", {o.k.name()}}}, {{"trans_y", true}});
+  if (node.HasInput(5)) x = x + node.In(5);
+  if (node.Flag("unidirectional", false)) x = x + CausalBias(node, o);
+  x = node.Unary("softmax", x, {{"axis", -1}});
+  node.Set(0, WithoutHeads(node, node.Binary("matmul_v2", x, o.v)));
+  if (node.Wants(1)) node.Set(1, o.k);
+  if (node.Wants(2)) node.Set(2, o.v);
+}
+
 // --- RotaryEmbedding ---
 
 struct Rotation {
@@ -278,6 +313,14 @@ void SetRotated(NodeContext& node, size_t positions, size_t cos) {
 
 void ImportRotaryEmbedding(NodeContext& node) { SetRotated(node, 3, 1); }
 
+// com.microsoft: the positions come second.
+void ImportPositionedRotary(NodeContext& node) {
+  for (const char* name : {"is_packed_batching", "scale"}) {
+    if (node.HasAttr(name)) node.Refuse(fmt::format("attribute {}", name));
+  }
+  SetRotated(node, 1, 2);
+}
+
 // --- TensorScatter ---
 
 // Place p of the cache's axis gets element p - start of the update, where there is one; behind the
@@ -354,6 +397,16 @@ void AddAttentionImporters(NodeImporters& importers) {
   add("RotaryEmbedding", 23, ImportRotaryEmbedding, "lookup_table_v2, elementwise_mul, concat");
   add("TensorScatter", 24, ImportTensorScatter, "gather_nd, where");
   add("CausalConvWithState", 27, ImportCausalConv, "concat, conv2d, swish");
+  const auto microsoft = [&](const char* type, void (*import)(NodeContext&), const char* maps_to) {
+    importers.Add({.op_type = type,
+                   .since = 1,
+                   .import = import,
+                   .maps_to = maps_to,
+                   .domain = "com.microsoft"});
+  };
+  microsoft("MultiHeadAttention", ImportMultiHeadAttention, "matmul_v2, elementwise_add, softmax");
+  microsoft("RotaryEmbedding", ImportPositionedRotary, "lookup_table_v2, elementwise_mul, concat");
+  microsoft("CausalConvWithState", ImportCausalConv, "concat, conv2d, swish");
 }
 
 }  // namespace coracle::onnx

@@ -76,7 +76,7 @@ void AppendBranch(NodeContext& node, const GraphProto& graph, const Variable& co
     node.Require(outputs.size() == node.NumOutputs(), "a branch must give the node's outputs");
     const bool first = results->empty();
     for (size_t i = 0; i < outputs.size(); ++i) {
-      if (!outputs[i]->is_tensor()) node.Refuse("a branch that gives a sequence");
+      if (!outputs[i]->is_tensor()) node.KnownInts(0, "the condition of branches with sequences");
       const Variable from = state.VarOf(*outputs[i], graph.output(static_cast<int>(i)).name());
       if (first) {
         VarDesc& to = outer.Var(node.OutputName(i));

@@ -1,5 +1,6 @@
 // Convolutions of one, two and three spatial dims.
 
+#include <coracle/framework/base/text.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
@@ -47,24 +48,53 @@ int64_t GroupsOf(NodeContext& node) {
 }
 
 // The result with the bias, in the rank that ONNX's has.
-void SetResult(NodeContext& node, Variable out, const Operands& o) {
+Variable Result(NodeContext& node, Variable out, const Operands& o) {
   if (o.one_dim) out = WithoutHeight(node, out);
   if (node.HasInput(2)) {
     out = node.Make("elementwise_add", {{"X", {out.name()}}, {"Y", {node.In(2).name()}}},
                     {{"axis", 1}});
   }
-  node.Set(0, out);
+  return out;
 }
 
-void ImportConv(NodeContext& node) {
+Variable Convolved(NodeContext& node) {
   const Operands o = OperandsOf(node);
   const int64_t groups = GroupsOf(node);
   const bool depthwise = groups > 1 && groups == o.x.shape()[1] && o.x.shape().rank() == 4;
   const char* type = o.x.shape().rank() == 5 ? "conv3d" : depthwise ? "depthwise_conv2d" : "conv2d";
-  SetResult(node,
-            node.Make(type, {{"Input", {o.x.name()}}, {"Filter", {o.filter.name()}}},
-                      AttrsOf(o.windows, groups), "Output"),
-            o);
+  return Result(node,
+                node.Make(type, {{"Input", {o.x.name()}}, {"Filter", {o.filter.name()}}},
+                          AttrsOf(o.windows, groups), "Output"),
+                o);
+}
+
+void ImportConv(NodeContext& node) { node.Set(0, Convolved(node)); }
+
+// The activation that an attribute names, with its parameters.
+Variable Activated(NodeContext& node, const Variable& x) {
+  const std::string name = node.String("activation", "");
+  const std::vector<float> given = node.Floats("activation_params", {});
+  const auto parameter = [&](size_t i, float otherwise) {
+    return i < given.size() ? given[i] : otherwise;
+  };
+  if (name.empty()) return x;
+  if (name == "Relu") return node.Unary("relu", x);
+  if (name == "Tanh") return node.Unary("tanh", x);
+  if (name == "Sigmoid") return node.Unary("sigmoid", x);
+  if (name == "LeakyRelu") return node.Unary("leaky_relu", x, {{"alpha", parameter(0, 0.01f)}});
+  if (name == "HardSigmoid") {
+    return node.Unary("hard_sigmoid", x,
+                      {{"slope", parameter(0, 0.2f)}, {"offset", parameter(1, 0.5f)}});
+  }
+  if (name == "Clip" && given.size() == 2)
+    return node.Unary("clip", x, {{"min", given[0]}, {"max", given[1]}});
+  node.Refuse(fmt::format("attribute activation of {}", Quote(name)));
+}
+
+void ImportFusedConv(NodeContext& node) {
+  Variable y = Convolved(node);
+  if (node.HasInput(3)) y = y + node.In(3);
+  node.Set(0, Activated(node, y));
 }
 
 // --- ConvTranspose ---
@@ -120,7 +150,7 @@ void ImportConvTranspose(NodeContext& node) {
   if (o.one_dim) added.insert(added.begin(), 0);
   o.windows.same = false;
   FitOutput(node, o.x.shape(), auto_pad, &added, &o.windows);
-  SetResult(node, Transposed(node, o, GroupsOf(node), added), o);
+  node.Set(0, Result(node, Transposed(node, o, GroupsOf(node), added), o));
 }
 
 }  // namespace
@@ -130,6 +160,11 @@ void AddConvImporters(NodeImporters& importers) {
                  .since = 1,
                  .import = ImportConv,
                  .maps_to = "conv2d, depthwise_conv2d or conv3d; elementwise_add"});
+  importers.Add({.op_type = "FusedConv",
+                 .since = 1,
+                 .import = ImportFusedConv,
+                 .maps_to = "conv2d and the activation",
+                 .domain = "com.microsoft"});
   importers.Add({.op_type = "ConvTranspose",
                  .since = 1,
                  .import = ImportConvTranspose,

@@ -186,6 +186,25 @@ void ImportGelu(NodeContext& node) {
   node.Set(0, node.Unary("gelu", node.In(0), {{"approximate", tanh}}), node.IsScalar(0));
 }
 
+// Of the sum of X and a bias, which FastGelu may lack.
+void SetGeluOfSum(NodeContext& node, bool approximate) {
+  const Variable x = node.HasInput(1) ? node.In(0) + node.In(1) : node.In(0);
+  node.Set(0, node.Unary("gelu", x, {{"approximate", approximate}}));
+}
+
+void ImportBiasGelu(NodeContext& node) {
+  node.InValue(1);
+  SetGeluOfSum(node, false);
+}
+
+void ImportFastGelu(NodeContext& node) { SetGeluOfSum(node, true); }
+
+// x sigmoid(alpha x).
+void ImportQuickGelu(NodeContext& node) {
+  node.Set(0, node.Unary("swish", node.In(0), {{"beta", node.Float("alpha", 1.702f)}}),
+           node.IsScalar(0));
+}
+
 void ImportSwish(NodeContext& node) {
   node.Set(0, node.Unary("swish", node.In(0), {{"beta", node.Float("alpha", 1.0f)}}),
            node.IsScalar(0));
@@ -484,6 +503,26 @@ void AddElementwiseImporters(NodeImporters& importers) {
            .import = ImportHardSigmoid,
            .maps_to = "hard_sigmoid"},
            {.op_type = "Gelu", .since = 20, .import = ImportGelu, .maps_to = "gelu"},
+           {.op_type = "Gelu",
+           .since = 1,
+           .import = ImportGelu,
+           .maps_to = "gelu",
+           .domain = "com.microsoft"},
+           {.op_type = "BiasGelu",
+           .since = 1,
+           .import = ImportBiasGelu,
+           .maps_to = "elementwise_add, gelu",
+           .domain = "com.microsoft"},
+           {.op_type = "FastGelu",
+           .since = 1,
+           .import = ImportFastGelu,
+           .maps_to = "elementwise_add, gelu",
+           .domain = "com.microsoft"},
+           {.op_type = "QuickGelu",
+           .since = 1,
+           .import = ImportQuickGelu,
+           .maps_to = "swish",
+           .domain = "com.microsoft"},
            {.op_type = "Swish", .since = 24, .import = ImportSwish, .maps_to = "swish"},
            {.op_type = "Shrink", .since = 9, .import = ImportShrink, .maps_to = "where"},
            {.op_type = "IsNaN", .since = 9, .import = ImportTestOfOne, .maps_to = "isnan_v2"},

@@ -15,6 +15,7 @@ void AddGatherImporters(NodeImporters& importers);
 void AddImageImporters(NodeImporters& importers);
 void AddLossImporters(NodeImporters& importers);
 void AddMatmulImporters(NodeImporters& importers);
+void AddMlImporters(NodeImporters& importers);
 void AddNormImporters(NodeImporters& importers);
 void AddOptimizerImporters(NodeImporters& importers);
 void AddPadImporters(NodeImporters& importers);
@@ -35,11 +36,11 @@ void AddSortImporters(NodeImporters& importers);
 inline constexpr void (*kFamilies[])(NodeImporters&) = {
     AddAttentionImporters, AddConstantImporters,    AddControlImporters,  AddConvImporters,
     AddEinsumImporters,    AddElementwiseImporters, AddGatherImporters,   AddImageImporters,
-    AddLossImporters,      AddMatmulImporters,      AddNormImporters,     AddOptimizerImporters,
-    AddPadImporters,       AddPoolImporters,        AddQuantizeImporters, AddRandomImporters,
-    AddReduceImporters,    AddResizeImporters,      AddRnnImporters,      AddSampleImporters,
-    AddScatterImporters,   AddSequenceImporters,    AddShapeImporters,    AddSignalImporters,
-    AddSoftmaxImporters,   AddSortImporters,
+    AddLossImporters,      AddMatmulImporters,      AddMlImporters,       AddNormImporters,
+    AddOptimizerImporters, AddPadImporters,         AddPoolImporters,     AddQuantizeImporters,
+    AddRandomImporters,    AddReduceImporters,      AddResizeImporters,   AddRnnImporters,
+    AddSampleImporters,    AddScatterImporters,     AddSequenceImporters, AddShapeImporters,
+    AddSignalImporters,    AddSoftmaxImporters,     AddSortImporters,
 };
 
 }  // namespace coracle::onnx

@@ -76,6 +76,7 @@ void ImportGatherElements(NodeContext& node) {
 Variable WithBatchIndices(NodeContext& node, const Variable& index, int batch_dims) {
   const Shape& shape = index.shape();
   if (!shape.IsKnown()) node.Refuse("attribute batch_dims with indices of unknown shape");
+  RequireSmall(node, shape.ToVector(), "indices");
   std::vector<std::string> columns;
   Ints full = shape.ToVector();
   full.back() = 1;
@@ -128,6 +129,7 @@ void ImportCompress(NodeContext& node) {
 
 // Which step each step of a sequence becomes, int64 [batch, steps].
 Variable ReversedSteps(NodeContext& node, const Variable& lengths, int64_t batch, int64_t steps) {
+  RequireSmall(node, {batch, steps}, "sequences");
   Ints values;
   for (int64_t t = 0; t < steps; ++t) values.push_back(t);
   const Shape shape({batch, steps});

@@ -20,6 +20,30 @@ using proto::onnx::TensorProto;
 namespace {
 
 constexpr int kMaxDepth = 64;  // of functions and sub-graphs in each other
+// Functions that call functions twice are 2^n nodes.
+constexpr int64_t kMaxInnerNodes = 1'000'000;
+constexpr uint64_t kNodeBytes = 2048;  // of a node's ops and variables, about
+
+// A function or sub-graph is being imported while this lives.
+class Inside {
+ public:
+  Inside(ImportState& state, int nodes) : state_(state) {
+    if (state.depth >= kMaxDepth)
+      ThrowInvalid("functions or sub-graphs are in each other in a cycle, or too deeply");
+    state.inner_nodes += nodes;
+    if (state.inner_nodes > kMaxInnerNodes) {
+      throw Error(ErrorCode::kResourceExhausted,
+                  fmt::format("functions and sub-graphs are more than {} nodes", kMaxInnerNodes));
+    }
+    ++state.depth;
+  }
+  ~Inside() { --state_.depth; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  ImportState& state_;
+};
 
 // "node 'conv1' (Conv, opset 13)"; a node without a name is called after its first output.
 std::string Label(const NodeProto& node, int64_t opset) {
@@ -129,6 +153,7 @@ Values GraphImporter::ImportInner(const GraphProto& graph, const Values& inputs)
     ThrowInvalid(fmt::format("the graph {} has {} inputs, and gets {}", Quote(graph.name()),
                              graph.input_size(), inputs.size()));
   }
+  const Inside inside(state_, graph.node_size());
   GraphImporter importer(state_, opsets_, this);
   std::vector<Tensor> tensors;
   for (const auto& proto : graph.initializer())
@@ -146,6 +171,7 @@ void GraphImporter::ImportNodes(const RepeatedPtrField<NodeProto>& nodes) {
   for (const NodeProto& node : nodes) {
     CheckTimeLimit("importing an ONNX model");
     last_node_ = &node;
+    state_.memory.Add(kNodeBytes, "the program of an ONNX model");
     ImportNode(node);
   }
 }
@@ -173,7 +199,7 @@ namespace {
 // The first operator sets have attributes that change no result: which inputs may be overwritten,
 // and whether an RNN's first output will be read.
 void Run(NodeContext& node) {
-  if (node.opset() < 7 && node.node().domain().empty()) {
+  if (node.opset() < 7 && PlainDomain(node.node().domain()).empty()) {
     node.attributes().Ignore("consumed_inputs");
     node.attributes().Ignore("output_sequence");
   }
@@ -207,6 +233,9 @@ void GraphImporter::ImportNode(const NodeProto& node) {
   } catch (const OutOfMemory&) {
     throw;
   } catch (const Error& e) {
+    // Of nodes in each other the innermost ones and the outermost one are named.
+    constexpr size_t kEnough = 200;
+    if (state_.depth > 0 && e.message().size() > kEnough) throw;
     throw e.WithPrefix(Label(node, opset));
   }
   state_.name_base = base;
@@ -240,6 +269,7 @@ void GraphImporter::CallImporter(const NodeProto& node, int64_t opset) {
 void GraphImporter::FinishOutputs(NodeContext& node, size_t first_var, size_t first_op) {
   BlockDesc& block = state_.writer.block();
   for (size_t i = 0; i < node.outputs().size(); ++i) {
+    if (i % 64 == 63) CheckTimeLimit("importing an ONNX model");
     const std::string& name = node.node().output(static_cast<int>(i));
     const ValuePtr& value = node.outputs()[i];
     if (name.empty()) continue;
@@ -377,8 +407,7 @@ void ResolveAttributes(const NodeProto& caller, const FunctionProto& function, N
 }  // namespace
 
 void GraphImporter::InlineFunction(const NodeProto& node, const FunctionProto& function) {
-  if (state_.depth >= kMaxDepth)
-    ThrowInvalid("functions call each other in a cycle, or too deeply");
+  const Inside inside(state_, function.node_size());
   if (node.input_size() > function.input_size() || node.output_size() > function.output_size())
     ThrowInvalid("the function has fewer inputs or outputs than the node gives");
   for (const auto& attr : node.attribute()) {
@@ -394,11 +423,9 @@ void GraphImporter::InlineFunction(const NodeProto& node, const FunctionProto& f
     const bool given = i < node.input_size() && !node.input(i).empty();
     body.Define(function.input(i), given ? Find(node.input(i)) : nullptr);
   }
-  ++state_.depth;
   RepeatedPtrField<NodeProto> nodes = function.node();
   for (NodeProto& inner : nodes) ResolveAttributes(node, function, &inner);
   body.ImportNodes(nodes);
-  --state_.depth;
   for (int i = 0; i < node.output_size(); ++i) {
     if (!node.output(i).empty()) Define(node.output(i), body.Find(function.output(i)));
   }

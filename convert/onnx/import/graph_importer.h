@@ -2,6 +2,7 @@
 // GraphImporter: imports the nodes of one graph (of the model, of a branch or loop, of a function's
 // body) and knows the values that they can name.
 
+#include <coracle/convert/onnx/memory_use.h>
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/writer.h>
@@ -28,6 +29,8 @@ struct ImportState {
   TensorSource tensors;
   std::string name_base = {};  // new variables are called after the node's first output
   int depth = 0;               // of functions and sub-graphs
+  int64_t inner_nodes = 0;     // of functions and sub-graphs, as often as they were imported
+  MemoryUse memory = {};       // of the program
   // The value that an importer had to know and did not, when it threw.
   std::string unknown_value = {};
   std::unordered_map<std::string, const proto::onnx::FunctionProto*> functions = {};

@@ -60,6 +60,21 @@ void ImportGemm(NodeContext& node) {
   node.Set(0, node.Cast(y, own));
 }
 
+// alpha A' B' over batches; the dimensions of a batch change places with none.
+void ImportFusedMatMul(NodeContext& node) {
+  const float alpha = node.Float("alpha", 1.0f);
+  if (node.Flag("transBatchA", false) || node.Flag("transBatchB", false))
+    node.Refuse("attributes transBatchA and transBatchB of 1");
+  node.Require(node.rank(0) > 0 && node.rank(1) > 0, "A and B must have a dimension");
+  // A vector stays as it is.
+  const bool a = node.Flag("transA", false) && node.rank(0) > 1;
+  const bool b = node.Flag("transB", false) && node.rank(1) > 1;
+  const Variable y =
+      node.Make("matmul_v2", {{"X", {node.In(0).name()}}, {"Y", {node.In(1).name()}}},
+                {{"trans_x", a}, {"trans_y", b}});
+  node.Set(0, Scaled(node, y, alpha), node.rank(0) == 1 && node.rank(1) == 1);
+}
+
 // --- Det ---
 
 using Ints = std::vector<int32_t>;
@@ -129,6 +144,11 @@ void AddMatmulImporters(NodeImporters& importers) {
            .import = ImportGemm,
            .maps_to = "matmul_v2, elementwise_add (fc when compiled)",
            .unsigneds = Unsigned::kWraps},
+           {.op_type = "FusedMatMul",
+           .since = 1,
+           .import = ImportFusedMatMul,
+           .maps_to = "matmul_v2, scale",
+           .domain = "com.microsoft"},
            {.op_type = "Det",
            .since = 11,
            .import = ImportDet,

@@ -208,6 +208,7 @@ void ImportGroupNormalization(NodeContext& node) {
   const Variable x = node.In(0);
   Variable scale = ParameterFor(node, 1, x), bias = ParameterFor(node, 2, x);
   if (node.opset() < 21) {
+    RequireSmall(node, {channels}, "channels");
     std::vector<int64_t> group;
     for (int64_t i = 0; i < channels; ++i) group.push_back(i / (channels / groups));
     const Variable index = node.ConstantVar(group);
@@ -267,6 +268,55 @@ Variable RowsNormalised(NodeContext& node, Variable x, int32_t axis, float epsil
   const Variable y = node.Make("layer_norm", std::move(inputs),
                                {{"begin_norm_axis", std::max(axis, 1)}, {"epsilon", epsilon}}, "Y");
   return axis == 0 ? node.WithXShape("squeeze2", y, {{"axes", front}}) : y;
+}
+
+// --- com.microsoft: the sum of embeddings or residuals, normalised ---
+
+// Rows of the last axis with gamma in input `gamma` and beta, if given, in `beta`.
+Variable LastAxisNormalised(NodeContext& node, const Variable& x, size_t gamma, size_t beta) {
+  SlotList inputs = {{"X", {x.name()}}, {"Scale", {node.In(gamma).name()}}};
+  if (node.HasInput(beta)) inputs.push_back({"Bias", {node.In(beta).name()}});
+  return node.Make(
+      "layer_norm", std::move(inputs),
+      {{"begin_norm_axis", x.shape().rank() - 1}, {"epsilon", node.Float("epsilon", 1e-12f)}}, "Y");
+}
+
+// Inputs: the sum's parts, gamma, beta, a bias of the sum. Outputs 1 and 2, which no one computes
+// for inference, have no counterpart; the last one is the sum.
+void ImportSkipLayerNormalization(NodeContext& node) {
+  Variable sum = node.In(0) + node.In(1);
+  if (node.HasInput(4)) sum = sum + node.In(4);
+  node.Set(0, LastAxisNormalised(node, sum, 2, 3));
+  if (node.Wants(3)) node.Set(3, sum);
+}
+
+// The rows of table `i` that the ids name.
+Variable Embedded(NodeContext& node, size_t i, const Variable& ids) {
+  const Variable index = node.Cast(ids, DType::kInt64);
+  return node.Make("lookup_table_v2", {{"W", {node.In(i).name()}}, {"Ids", {index.name()}}},
+                   {{"padding_idx", int64_t{-1}}});
+}
+
+// Inputs: ids, segment ids, tables of words, positions and segments, gamma, beta, mask, positions.
+void ImportEmbedLayerNormalization(NodeContext& node) {
+  node.attributes().Ignore("mask_index_type");
+  const Variable ids = node.In(0);
+  node.Require(node.rank(0) == 2, "input_ids must be [batch, length]");
+  Variable sum = Embedded(node, 2, ids);
+  if (node.HasInput(8)) {
+    sum = sum + Embedded(node, 3, node.In(8));
+  } else {
+    const int64_t length = ids.shape()[1];
+    if (length < 0) node.Refuse("position_ids is missing for sequences of unknown length");
+    sum = sum + SliceOf(node, node.In(3), 0, 0, length);
+  }
+  if (node.HasInput(1)) sum = sum + Embedded(node, 4, node.In(1));
+  node.Set(0, LastAxisNormalised(node, sum, 5, 6));
+  if (node.Wants(1)) {
+    const Variable mask = node.HasInput(7) ? node.In(7) : ZerosLike(ids);
+    node.Set(1, node.Cast(Sum(node.Cast(mask, DType::kInt64), {1}), DType::kInt32));
+  }
+  if (node.Wants(2)) node.Set(2, sum);
 }
 
 void ImportLayerNormalization(NodeContext& node) {
@@ -358,8 +408,11 @@ void AddNormImporters(NodeImporters& importers) {
            Row{"BatchNormalization", 1, ImportBatchNormalization, "batch_norm"},
            Row{"InstanceNormalization", 1, ImportInstanceNormalization, "instance_norm"},
            Row{"GroupNormalization", 18, ImportGroupNormalization, "group_norm"},
-           Row{"LayerNormalization", 17, ImportLayerNormalization, "layer_norm"},
+           // ONNX Runtime's fused models have both in operator sets before ONNX had the first one.
+           Row{"LayerNormalization", 1, ImportLayerNormalization, "layer_norm"},
            Row{"RMSNormalization", 23, ImportRMSNormalization,
+               "square, reduce_mean, sqrt, elementwise_div, elementwise_mul"},
+           Row{"SimplifiedLayerNormalization", 1, ImportRMSNormalization,
                "square, reduce_mean, sqrt, elementwise_div, elementwise_mul"},
            Row{"LRN", 1, ImportLrn, "lrn; pool2d, pow"},
            Row{"LpNormalization", 1, ImportLpNormalization, "p_norm, elementwise_div"},
@@ -367,6 +420,16 @@ void AddNormImporters(NodeImporters& importers) {
                "reduce_mean, square, sqrt, elementwise_div"},
        })
     importers.Add({.op_type = op_type, .since = since, .import = import, .maps_to = maps_to});
+  importers.Add({.op_type = "SkipLayerNormalization",
+                 .since = 1,
+                 .import = ImportSkipLayerNormalization,
+                 .maps_to = "elementwise_add, layer_norm",
+                 .domain = "com.microsoft"});
+  importers.Add({.op_type = "EmbedLayerNormalization",
+                 .since = 1,
+                 .import = ImportEmbedLayerNormalization,
+                 .maps_to = "lookup_table_v2, elementwise_add, layer_norm",
+                 .domain = "com.microsoft"});
 }
 
 }  // namespace coracle::onnx

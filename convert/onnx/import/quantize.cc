@@ -135,6 +135,28 @@ void ImportDynamicQuantize(NodeContext& node) {
   SetQuantized(node, 2, zero_point, TensorProto::UINT8, true);
 }
 
+// Inputs A, its scale and zero point, the same of B, scale and zero point of the result.
+void SetQuantizedPair(NodeContext& node, Variable (*combine)(const Variable&, const Variable&)) {
+  const auto real = [&](size_t i) {
+    RangeOf(node, node.InValue(i).data_type);
+    Variable x = node.Cast(node.In(i), DType::kFloat64);
+    if (node.HasInput(i + 2)) x = x - node.Cast(node.In(i + 2), DType::kFloat64);
+    return x * node.Cast(node.In(i + 1), DType::kFloat64);
+  };
+  const Variable y = combine(real(0), real(3)) / node.Cast(node.In(6), DType::kFloat64);
+  const int data_type = node.InValue(0).data_type;
+  const Variable zero_point = node.HasInput(7) ? node.In(7) : Variable();
+  SetQuantized(node, 0, Saturated(node, y, zero_point, data_type), data_type, false);
+}
+
+void ImportQLinearAdd(NodeContext& node) {
+  SetQuantizedPair(node, [](const Variable& a, const Variable& b) { return a + b; });
+}
+
+void ImportQLinearMul(NodeContext& node) {
+  SetQuantizedPair(node, [](const Variable& a, const Variable& b) { return a * b; });
+}
+
 // --- products ---
 
 // A scale or zero point of the rows of A: a vector becomes a column.
@@ -235,12 +257,14 @@ void ImportQLinearConv(NodeContext& node) {
 }  // namespace
 
 void AddQuantizeImporters(NodeImporters& importers) {
-  const auto add = [&](const char* type, void (*import)(NodeContext&), const char* maps_to) {
+  const auto add = [&](const char* type, void (*import)(NodeContext&), const char* maps_to,
+                       const char* domain = "") {
     importers.Add({.op_type = type,
-                   .since = 10,
+                   .since = *domain ? 1 : 10,
                    .import = import,
                    .maps_to = maps_to,
-                   .unsigneds = Unsigned::kMoves});
+                   .unsigneds = Unsigned::kMoves,
+                   .domain = domain});
   };
   add("QuantizeLinear", ImportQuantize, "elementwise_div, round, cast");
   add("DequantizeLinear", ImportDequantize, "elementwise_sub, elementwise_mul");
@@ -249,6 +273,11 @@ void AddQuantizeImporters(NodeImporters& importers) {
   add("QLinearMatMul", ImportQLinearMatMul, "elementwise_sub, matmul_v2, round");
   add("ConvInteger", ImportConvInteger, "elementwise_sub, conv2d; conv3d");
   add("QLinearConv", ImportQLinearConv, "elementwise_sub, conv2d, round; conv3d");
+  const char* microsoft = "com.microsoft";
+  add("QuantizeLinear", ImportQuantize, "elementwise_div, round, cast", microsoft);
+  add("DequantizeLinear", ImportDequantize, "elementwise_sub, elementwise_mul", microsoft);
+  add("QLinearAdd", ImportQLinearAdd, "elementwise_sub, elementwise_add, round", microsoft);
+  add("QLinearMul", ImportQLinearMul, "elementwise_sub, elementwise_mul, round", microsoft);
 }
 
 }  // namespace coracle::onnx

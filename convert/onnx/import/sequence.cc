@@ -14,6 +14,8 @@ namespace coracle::onnx {
 namespace {
 
 void SetSequence(NodeContext& node, size_t i, Values elements) {
+  node.graph().state().memory.Add(elements.size() * sizeof(ValuePtr),
+                                  "the sequences of an ONNX model");
   node.SetValue(i, {.elements = std::make_shared<const Values>(std::move(elements))});
 }
 
