@@ -87,7 +87,8 @@ std::string Difference(const Tensor& got, const Tensor& wanted) {
   return "";
 }
 
-// Why the model of a case does not give the outputs in `values` for the inputs there; "" if it does.
+// Why the model of a case does not give the outputs in `values` for the inputs there; "" if it
+// does.
 std::string RunValues(const std::string& folder, const std::string& values) {
   try {
     Scope scope;
