@@ -310,4 +310,47 @@ TEST(RanksOfAJob, AParameterThatDiffers) {
       << ranks[0].error;
   EXPECT_NE(ranks[0].error.find(") is not that of rank 0 ("), std::string::npos) << ranks[0].error;
 }
+
+// A network that loses a bit: of the exchanges of gradients the one with the number `at`, from 0,
+// gives a first element that is not the other ranks'.
+class FaultyCommunicator : public Communicator {
+ public:
+  FaultyCommunicator(std::shared_ptr<Communicator> to, int at) : to_(std::move(to)), at_(at) {}
+  int rank() const override { return to_->rank(); }
+  int size() const override { return to_->size(); }
+  std::unique_ptr<PendingExchange> Start(const Exchange& exchange) override {
+    std::unique_ptr<PendingExchange> pending = to_->Start(exchange);
+    if (exchange.name.find("@GRAD") == std::string::npos || seen_++ != at_) return pending;
+    return std::make_unique<Fault>(std::move(pending), static_cast<float*>(exchange.out));
+  }
+
+ private:
+  struct Fault : PendingExchange {
+    Fault(std::unique_ptr<PendingExchange> of, float* first) : of(std::move(of)), first(first) {}
+    void Wait() override {
+      of->Wait();
+      *first += 1;
+    }
+    std::unique_ptr<PendingExchange> of;
+    float* first;
+  };
+  std::shared_ptr<Communicator> to_;
+  int at_, seen_ = 0;
+};
+
+// All gradients of this job are exchanged at once, so that the exchange 4 is that of step 5; the
+// comparison after step 6 finds it.
+TEST(RanksOfAJob, AParameterThatAFaultChangesInMidRun) {
+  const JobConfig job = RankJob("fault");
+  const TrainOptions every{.check_parameters = 3};
+  const auto ranks = RunOn(2, job, every, [&](int rank, JobConfig&, TrainOptions& own) {
+    if (rank == 1) own.communicator = std::make_shared<FaultyCommunicator>(own.communicator, 4);
+  });
+  EXPECT_EQ(ranks[0].steps_told, 5);
+  EXPECT_NE(ranks[0].error.find("after step 6 the parameter '"), std::string::npos)
+      << ranks[0].error;
+  EXPECT_NE(ranks[0].error.find("of rank 1 ("), std::string::npos) << ranks[0].error;
+  EXPECT_EQ(RunOn(2, RankJob("fault"), every)[0].error, "");
+}
+
 }  // namespace coracle::ranks_test
