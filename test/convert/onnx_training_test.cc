@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "../test_data.h"
 
@@ -148,6 +149,33 @@ TEST(OnnxTraining, LeNetHasItsOwnGradients) {
   fmt::print("20 steps: {:.1e} in double, {:.1e} in float32\n", in_double, in_float);
   EXPECT_LE(in_double, 1e-12);
   EXPECT_LE(in_float, 3e-6);
+}
+
+// A layer of one output has a bias of one element, which is a weight as any other; the factor of a
+// formula is not.
+TEST(OnnxTraining, BiasOfOneElementIsAParameter) {
+  TemporaryDirectory directory;
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  const Variable x = net.Data("x", {-1, 3});
+  const Variable hidden = net.Fc(x, {.size = 4, .act = "swish"});
+  net.Scale(net.Fc(hidden, {.size = 1}), {.scale = 0.5f});
+  Scope scope, imported_scope;
+  Executor().Run(startup, scope);
+  ExportOnnx(directory.File("net.onnx"), main, scope);
+  const InferenceModel imported = ImportOnnx(directory.File("net.onnx"), imported_scope);
+  const auto shapes_of = [](const ProgramDesc& program) {
+    std::multiset<std::vector<int64_t>> shapes;
+    const BlockDesc& root = program.Root();
+    for (size_t i = 0; i < root.NumVars(); ++i) {
+      const Shape& shape = root.var(i).shape();
+      if (root.var(i).is_parameter()) shapes.emplace(shape.begin(), shape.end());
+    }
+    return shapes;
+  };
+  const std::multiset<std::vector<int64_t>> want = {{1}, {3, 4}, {4}, {4, 1}};
+  EXPECT_EQ(shapes_of(main), want);
+  EXPECT_EQ(shapes_of(imported.program), want);
 }
 
 // A network of ../shared/data/onnx/models, whose weights ConstantOfShape makes, with drawn weights

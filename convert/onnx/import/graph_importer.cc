@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "layer_weights.h"
 #include "node_context.h"
 
 namespace coracle::onnx {
@@ -136,13 +137,15 @@ ValuePtr GraphImporter::Find(const std::string& name) const {
 void GraphImporter::AddInitializers(const GraphProto& graph, std::vector<Tensor> tensors) {
   if (graph.sparse_initializer_size() > 0)
     throw Error(ErrorCode::kUnimplemented, "sparse initializers have no counterpart");
+  const std::unordered_set<std::string_view> weights = LayerWeights(graph);
   for (int i = 0; i < graph.initializer_size(); ++i) {
     const TensorProto& proto = graph.initializer(i);
     Tensor& tensor = tensors.at(static_cast<size_t>(i));
     auto value = std::make_shared<Value>();
     value->scalar = tensor.shape().rank() == 0;
     value->data_type = proto.data_type();
-    value->is_parameter = IsFloating(tensor.dtype()) && tensor.numel() > 1;
+    const bool one_weight = !value->scalar && tensor.numel() == 1 && weights.count(proto.name());
+    value->is_parameter = IsFloating(tensor.dtype()) && (tensor.numel() > 1 || one_weight);
     value->constant = Stored(std::move(tensor));
     Define(proto.name(), std::move(value));
   }
