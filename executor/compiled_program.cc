@@ -80,8 +80,8 @@ CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::st
       memory_limit_(options.memory_limit ? options.memory_limit : DefaultMemoryLimit()) {
   Compile(ops, parameters, observer);
   const PlanContext context{
-      program_, uses_,         ops,          options_.kernels, FileAccess(options_.allow_files),
-      frozen_,  memory_limit_, options_.tune};
+      program_, uses_,         ops,           options_.kernels, FileAccess(options_.allow_files),
+      frozen_,  memory_limit_, options_.tune, options_.optimize};
   plans_ = std::make_unique<PlanCache>(context, feeds_, fetches_, options_.max_plans);
 }
 
@@ -109,18 +109,26 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
   uses_ = FindBlockUses(program_);
 }
 
+// Passes go by what is declared. Warns of other shapes, as the first run does for other variables.
+void CompiledProgram::DeclareHeldShapes(const FrozenValues& frozen) {
+  Scope held;
+  for (const auto& [name, value] : frozen) held.Set(name, value);
+  for (const std::string& warning : ShapeWarnings(program_).New({}, {}, held))
+    LogMessage(MessageLevel::kWarning, warning);
+  for (const auto& [name, value] : frozen) {
+    VarDesc* var = program_.Root().FindVar(name);
+    if (var && var->shape().rank() > 0 && !value.shape().CompatibleWith(var->shape()))
+      var->SetShape(value.shape());
+  }
+}
+
 FrozenValues CompiledProgram::FreezeParameters(const FrozenFrom& parameters) {
   if (!parameters.scope) return {};
   const TraceSpan span("compile", "freeze parameters");
   FrozenValues frozen = Freeze(program_, *parameters.scope, {feeds_.begin(), feeds_.end()});
   guard_ = FrozenGuard(frozen);
+  DeclareHeldShapes(frozen);
   if (!parameters.erase_from) return frozen;
-  // Shape warnings are given here, since the first plan looks for these variables in the scope,
-  // which will no longer have them.
-  Scope taken;
-  for (const auto& [name, value] : frozen) taken.Set(name, value);
-  for (const std::string& warning : ShapeWarnings(program_).New({}, {}, taken))
-    LogMessage(MessageLevel::kWarning, warning);
   for (const auto& [name, value] : frozen) parameters.erase_from->Erase(name);
   return frozen;
 }

@@ -47,6 +47,7 @@ class CompiledProgram {
 
  private:
   void Compile(const OpRegistry& ops, const FrozenFrom& parameters, const PassObserver& observer);
+  void DeclareHeldShapes(const FrozenValues& frozen);
   FrozenValues FreezeParameters(const FrozenFrom& parameters);
   void RunAllPasses(const OpRegistry& ops, FrozenValues* frozen, const PassObserver& observer);
   void AddFrozen(FrozenValues values);

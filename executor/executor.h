@@ -74,7 +74,8 @@ class PreparedProgram {
   PreparedProgram& operator=(PreparedProgram&&) noexcept;
   ~PreparedProgram();
 
-  // Runs once with `feeds` in the order of feed_names(), by reference: nothing is copied.
+  // Runs once with `feeds` in the order of feed_names(), by reference: nothing is copied but what
+  // the run itself overwrites (a result of the last run, a variable that the program writes).
   // Persistable variables are read from `scope` and written to it in place. The result, in the
   // order of fetch_names(), stays valid until the next Run (Clone what must live longer). Throws
   // kInvalidArgument for a feed of the wrong dtype, or of the wrong shape if the variable has

@@ -103,11 +103,29 @@ void Frame::Begin(Scope& scope, std::span<const Tensor> feeds, const RunNumbers&
   save_to_ = run.save_to;
 }
 
+// Whether the run writes this memory: it holds a result of the last run, or a variable of the scope
+// that the program writes.
+bool Frame::Overwrites(const void* data) const {
+  if (!data) return false;
+  const auto at = reinterpret_cast<uintptr_t>(data);
+  const auto results = reinterpret_cast<uintptr_t>(results_.get());
+  if (at - results < plan_->result_bytes) return true;
+  for (const PersistableId id : plan_->persistables.ids()) {
+    if (!plan_->persistables[id].written) continue;
+    const auto* tensor = std::get_if<Tensor>(&scope_[id]);
+    if (tensor && tensor->raw() == data) return true;
+  }
+  return false;
+}
+
 void Frame::BindFeeds(std::span<const Tensor> feeds) {
   feeds_ = feeds;
   for (FeedId feed : fed_.ids()) {
     const void* data = feeds[feed.index()].raw();
     Fed& fed = fed_[feed];
+    // Ops read the feed until the end of the run.
+    fed.copy = Overwrites(data) ? feeds[feed.index()].Clone() : Tensor();
+    if (!fed.copy.empty()) data = fed.copy.raw();
     // Training loops feed the same memory again and again, and pointing a storage anew costs a pass
     // over its values.
     if (fed.bound && data == fed.data) continue;
@@ -198,7 +216,8 @@ void Frame::Fetch(ValueId id, bool to_caller, Tensor* out) const {
     return FetchFromCell(value, InCell(cell), to_caller, out);
   // Reshaped, because an alias may be a feed or a persistable variable in another shape.
   if (const FeedId feed = storage.As<FeedId>()) {
-    *out = feeds_[feed.index()].Reshaped(value.meta.shape);
+    const Tensor& copy = fed_[feed].copy;
+    *out = (copy.empty() ? feeds_[feed.index()] : copy).Reshaped(value.meta.shape);
   } else if (const PersistableId persistable = storage.As<PersistableId>()) {
     *out = std::get<Tensor>(scope_[persistable]).Reshaped(value.meta.shape);
   } else if (storage.IsIn<ConstantId>()) {

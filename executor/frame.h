@@ -73,6 +73,7 @@ class Frame : public Workspace {
  private:
   void Allocate();
   void* FixedAddress(const Storage& storage) const;
+  bool Overwrites(const void* data) const;
   void BindFeeds(std::span<const Tensor> feeds);
   void BindCells();
   const LoD& LodAt(ValueId value) const;
@@ -89,6 +90,7 @@ class Frame : public Workspace {
   struct Fed {
     bool bound = false;
     const void* data = nullptr;
+    Tensor copy = {};  // where the run overwrites what is fed
   };
 
   std::shared_ptr<const Plan> plan_;

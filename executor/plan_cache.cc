@@ -3,12 +3,19 @@
 #include <coracle/framework/base/trace.h>
 
 #include <algorithm>
+#include <exception>
 
 namespace coracle {
 namespace {
 
 // Plans of a sub-block per plan of the root: each round of a loop may have other shapes.
 constexpr size_t kPlansOfSubBlock = 4;
+
+// Below errors of a program some of whose variables have another shape than it declares.
+constexpr const char* kDeclaredShapes =
+    "the shapes that the warnings name are not those that the program declares, which passes rely "
+    "on: declare what is there (coracle set-shape), or run without passes (--disabled_passes=all, "
+    "CompileOptions::optimize = false)";
 
 }  // namespace
 
@@ -18,16 +25,24 @@ std::shared_ptr<const Plan> PlanCache::Get(ProcedureId procedure, size_t first_o
                                            const StageInput& input) {
   std::vector<std::string> warnings;
   std::shared_ptr<const Plan> plan;
+  std::exception_ptr failure;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     plan = Find(PlansOf(procedure), first_op, input);
-    if (!plan) {
-      const bool begins = procedure == kRootProcedure && !input.before;
-      if (begins) warnings = shape_warnings_.New(feeds_, input.feeds, input.scope);
+    if (plan) return plan;
+    const bool begins = procedure == kRootProcedure && !input.before;
+    if (begins) warnings = shape_warnings_.New(feeds_, input.feeds, input.scope);
+    try {
       plan = Make(procedure, first_op, input);
+    } catch (const Error& error) {
+      const bool by_shapes = error.code() == ErrorCode::kInvalidArgument && shape_warnings_.any() &&
+                             context_.optimized;
+      failure = by_shapes ? std::make_exception_ptr(error.WithDetail(kDeclaredShapes))
+                          : std::current_exception();
     }
   }
   for (const std::string& warning : warnings) LogMessage(MessageLevel::kWarning, warning);
+  if (failure) std::rethrow_exception(failure);
   return plan;
 }
 

@@ -24,6 +24,7 @@ struct PlanContext {
   FrozenParameters& frozen;
   uint64_t memory_limit = UINT64_MAX;  // bytes of one value
   bool tune = false;                   // see CompileOptions
+  bool optimized = false;              // passes have been over the program
 
   const BlockUse& UseOf(int block) const { return uses[static_cast<size_t>(block)]; }
 };

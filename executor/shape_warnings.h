@@ -23,6 +23,8 @@ class ShapeWarnings {
   std::vector<std::string> New(const std::vector<std::string>& names, std::span<const Tensor> feeds,
                                const Scope& scope);
 
+  bool any() const { return !warned_.empty(); }  // so far
+
  private:
   void Check(const char* what, const std::string& name, const Tensor& tensor,
              std::vector<std::string>* warnings);

@@ -1,6 +1,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/passes.h>
+#include <coracle/passes/value_flow.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -47,6 +48,7 @@ class NhwcRewriter {
   void Run() {
     FindConvolutions();
     if (ranks_.empty()) return;
+    FindVectors();
     for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
       const OpSpec* def = context_.ops.Find(op->type());
       const int rank = def ? LayoutRank(*def, *op) : 0;
@@ -89,6 +91,15 @@ class NhwcRewriter {
     }
   }
 
+  // The operands Y whose rank is 1 whatever is fed and held.
+  void FindVectors() {
+    const ValueFlow flow(program_, context_);
+    block_.ForEachOp([&](const OpDesc& op) {
+      for (const std::string& name : op.Input("Y"))
+        if (flow.CertainRank(name) == 1) vectors_.insert(name);
+    });
+  }
+
   // The rank of the images that the op can have in NHWC in place of NCHW; 0 if it cannot.
   int LayoutRank(const OpSpec& def, const OpDesc& op) const {
     if (def.layout_attr.empty()) return 0;
@@ -123,20 +134,25 @@ class NhwcRewriter {
   // An elementwise op follows in NHWC if one of its inputs exists only in NHWC, so that a
   // conversion is saved, and its variables are images of one rank. Their dims of 1 (of a gate
   // [N, C, 1, 1], or of a mean [1, C, 1, 1]) stretch in one layout as in the other. Y may be a
-  // vector along one axis of the images instead.
+  // vector along one axis of the images instead: along the last or the first only where it is
+  // certain that what is held has one axis too, since more would lie along others.
   bool FollowsLayout(const OpSpec& def, const OpDesc& op) const {
+    const auto axis = op.GetAttr<int32_t>("axis", -1);
+    const bool at_an_end = axis == -1 || axis == 0;
     const Shape* shape = nullptr;
     bool one_shape = true;
     auto other = [&](const std::string& name, const std::string& slot) {
-      if (ImageRank(name) == 0) return !IsVector(def, name, slot);
+      if (ImageRank(name) == 0) {
+        return !IsVector(def, name, slot) || (at_an_end && slot == "Y" && !vectors_.count(name)) ||
+               (at_an_end && slot != "Y" && op.Input("Y").empty());
+      }
       const Shape& s = block_.FindVarRecursive(name)->shape();
       if (!shape) shape = &s;
       one_shape = one_shape && *shape == s;
       return shape->rank() != s.rank();
     };
     if (op.AnyInput(other) || op.AnyOutput(other) || !shape) return false;
-    const auto axis = op.GetAttr<int32_t>("axis", -1);
-    if (!one_shape && axis != -1 && axis != 0) return false;  // it would mean nothing, or an error
+    if (!one_shape && !at_an_end) return false;  // it would mean nothing, or an error
     return SavesConversion(op);
   }
 
@@ -289,6 +305,7 @@ class NhwcRewriter {
   const PassContext& context_;
   BlockDesc& block_;
   std::unordered_set<int> ranks_;  // of images that are converted
+  std::unordered_set<std::string> vectors_;
   std::vector<std::unique_ptr<OpDesc>> out_;
   std::unordered_map<std::string, Form> forms_;
   std::unordered_map<std::string, std::string> written_in_nhwc_;  // by the name in NCHW

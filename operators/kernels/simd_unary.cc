@@ -156,9 +156,11 @@ struct HardSwish : WithParams {
 };
 struct Swish : WithParams {
   using WithParams::WithParams;
-  Vec Value(Vec x) const { return hn::Mul(x, SafeSigmoid(hn::Mul(a, x))); }
+  // 0 where less is left than 1e-37, which a large x would make large again.
+  static Vec Gate(Vec ax) { return hn::IfThenZeroElse(hn::Lt(ax, Set(-86.5f)), SafeSigmoid(ax)); }
+  Vec Value(Vec x) const { return hn::Mul(x, Gate(hn::Mul(a, x))); }
   Vec Grad(Vec x, Vec g) const {
-    const Vec ax = hn::Mul(a, x), s = SafeSigmoid(ax);
+    const Vec ax = hn::Mul(a, x), s = Gate(ax);
     return hn::Mul(g, hn::MulAdd(hn::Mul(ax, s), hn::Sub(one, s), s));
   }
 };

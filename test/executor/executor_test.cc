@@ -265,6 +265,80 @@ TEST(Executor, PersistablesOfAnotherShapeAreWarnedOfOnce) {
                                      "[2, 2]; it is run with what is there"});
 }
 
+// Passes go by what is declared, and may join ops into one that takes only that.
+TEST(Executor, ErrorsOfOtherShapesSayWhatPassesRelyOn) {
+  Net net;
+  net.Var("x", {-1, 4});
+  net.Var("w", {4, 8}, true);
+  net.Var("b", {8}, true);
+  for (const char* name : {"m", "y"}) net.Var(name, {-1, 8});
+  BlockDesc& block = net.program.Root();
+  block.AppendOp("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"m"}}});
+  block.AppendOp("elementwise_add", {{"X", {"m"}}, {"Y", {"b"}}}, {{"Out", {"y"}}}, {{"axis", 1}});
+  Scope scope;
+  scope.Set("w", Tensor::Full<float>({4, 8}, 1));
+  scope.Set("b", Tensor::Full<float>({1}, 1));
+  const Tensor x = Tensor::Full<float>({2, 4}, 1);
+  std::vector<std::string> lines;
+  LogSink before =
+      SetLogSink([&](MessageLevel, const std::string& line) { lines.push_back(line); });
+  CompileOptions plain;
+  plain.optimize = false;
+  EXPECT_EQ(Executor(plain).Prepare(net.program, {"x"}, {"y"}).Run(scope, {x})[0].data<float>()[0],
+            5);
+  // What is frozen is known to the passes.
+  EXPECT_EQ(Executor()
+                .PrepareFrozen(net.program, scope, {"x"}, {"y"})
+                .Run(scope, {x})[0]
+                .data<float>()[0],
+            5);
+  ExpectMessage([&] { Executor().Prepare(net.program, {"x"}, {"y"}).Run(scope, {x}); },
+                "run without passes");
+  SetLogSink(before);
+  EXPECT_EQ(lines.size(), 3u);
+}
+
+// What a run would overwrite while its ops read it is copied first: the results of the last run,
+// and variables that the program writes.
+TEST(Executor, ResultsMayBeFedBack) {
+  Net net;
+  for (const char* name : {"h", "twice", "sum", "soft", "out"}) net.Var(name, {4});
+  BlockDesc& block = net.program.Root();
+  block.AppendOp("scale", {{"X", {"h"}}}, {{"Out", {"twice"}}}, {{"scale", 2.f}});
+  block.AppendOp("elementwise_add", {{"X", {"twice"}}, {"Y", {"h"}}}, {{"Out", {"sum"}}});
+  block.AppendOp("softmax", {{"X", {"sum"}}}, {{"Out", {"soft"}}});
+  block.AppendOp("elementwise_add", {{"X", {"soft"}}, {"Y", {"h"}}}, {{"Out", {"out"}}});
+  const auto run = [&](bool clone) {
+    Scope scope;
+    auto prepared = Executor().Prepare(net.program, {"h"}, {"twice", "out", "h"});
+    Tensor h = Tensor::Of<float>({4}, {1, 2, 3, 4}), out, fed;
+    for (int i = 0; i < 3; ++i) {
+      const std::vector<Tensor>& results = prepared.Run(scope, {h});
+      out = results[1].Clone();
+      fed = results[2].Clone();
+      h = clone ? results[0].Clone() : results[0];
+    }
+    EXPECT_EQ(fed.data<float>()[0], 4);
+    return out;
+  };
+  EXPECT_TRUE(BitEqual(run(false), run(true)));
+}
+
+TEST(Executor, AParameterMayBeFedToTheProgramThatUpdatesIt) {
+  Net net;
+  net.Var("x", {4});
+  net.Var("w", {4}, true);
+  net.Var("out", {4});
+  BlockDesc& block = net.program.Root();
+  block.AppendOp("scale", {{"X", {"w"}}}, {{"Out", {"w"}}}, {{"scale", 2.f}});
+  block.AppendOp("elementwise_add", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"out"}}});
+  Scope scope;
+  scope.Set("w", Tensor::Full<float>({4}, 1));
+  auto prepared = Executor().Prepare(net.program, {"x"}, {"out"});
+  for (float want : {3.f, 6.f})
+    EXPECT_EQ(prepared.Run(scope, {scope.Get("w")})[0].data<float>()[0], want);
+}
+
 // Who listens to messages may run the program that they are about.
 TEST(Executor, AListenerMayRunTheProgramThatWarns) {
   Net net;

@@ -235,6 +235,22 @@ TEST(Nhwc, ConvertsVolumes) {
   has("Out=z = pool2d(X=image) ");
 }
 
+// A vector along the last axis, or the first, may turn out to have two axes, which lie elsewhere.
+TEST(Nhwc, VectorsOfUncertainRankKeepTheLayout) {
+  for (int axis : {-1, 0, 1}) {
+    Net net;
+    const Variable c = net.b.Conv2d(net.b.Data("x", {8, 8, 8, 8}), Conv(8, "c", false));
+    const Variable r = net.b.Data("r", {8});
+    net.main.Root().FindVar("r")->SetNeedCheckFeed(false);
+    net.b.Append("elementwise_mul", {{"X", {c.name()}}, {"Y", {r.name()}}}, {{"Out", {"y"}}},
+                 {{"axis", axis}});
+    ProgramDesc after = net.main;
+    RunPasses(after, PassContext{DefaultOps(), {"x", "r"}, {"y"}}, {"nhwc"});
+    const bool follows = Listing(after).find("Out=y@NHWC = elementwise_mul") != std::string::npos;
+    EXPECT_EQ(follows, axis == 1) << axis << "\n" << Listing(after);
+  }
+}
+
 TEST(Nhwc, NothingToGainWithoutConvolution) {
   Net net;
   net.b.Pool2d(net.b.Data("x", {-1, 4, 8, 8}), {.pool_size = 2, .output = "y"});

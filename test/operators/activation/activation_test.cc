@@ -136,6 +136,9 @@ TEST(Activation, ExtremeValues) {
   OpTest("exp").Input("X", {4}, {-1e4, 1e4, -kInf, kNan}).Expect("Out", {4}, {0, kInf, 0, kNan});
   OpTest("gelu").Input("X", {3}, {-1e3, 1e3, kNan}).Expect("Out", {3}, {0, 1e3, kNan});
   OpTest("swish").Input("X", {3}, {-1e3, 1e3, kNan}).Expect("Out", {3}, {0, 1e3, kNan});
+  // A mask's -1e38 times the smallest gate would not be 0.
+  for (const char* type : {"swish", "silu"})
+    OpTest(type).Input("X", {2}, {-1e38, -200}).Expect("Out", {2}, {0, 0});
   OpTest("softplus").Input("X", {2}, {-1e3, 1e3}).Expect("Out", {2}, {0, 1e3});
   OpTest("logsigmoid").Input("X", {2}, {-1e3, 1e3}).Expect("Out", {2}, {-1e3, 0});
   OpTest("log").Input("X", {3}, {0, -1, kInf}).Expect("Out", {3}, {-kInf, kNan, kInf});
