@@ -129,7 +129,8 @@ void Frame::BindFeeds(std::span<const Tensor> feeds) {
     // Training loops feed the same memory again and again, and pointing a storage anew costs a pass
     // over its values.
     if (fed.bound && data == fed.data) continue;
-    fed = {true, data};
+    fed.bound = true;
+    fed.data = data;
     // Kernels only read feeds.
     pointers_.Point(plan_->values[plan_->feeds[feed]].storage, const_cast<void*>(data));
   }

@@ -450,6 +450,7 @@ TEST(Nhwc, SqueezeAndExciteKeepsTheChannelsLast) {
   }
 }
 
+// Fed with a check of the shape, since what a parameter holds may have more axes.
 TEST(Nhwc, VectorsBesideImages) {
   struct Vector {
     Shape shape;
@@ -463,14 +464,15 @@ TEST(Nhwc, VectorsBesideImages) {
     Net net;
     net.Data("x", {2, 3, 5, 6});
     net.Conv("x", 3, 4, "c");
-    net.Binary("elementwise_mul", "c", net.Parameter("v", shape), "m", axis);
+    net.Binary("elementwise_mul", "c", net.Data("v", shape), "m", axis);
+    net.program.Root().FindVar("v")->SetNeedCheckFeed(true);
     net.Unary("relu", "m", "r");
     net.Conv("r", 4, 4, "y");
     const std::string listing = Listing(net.After({"nhwc"}));
     EXPECT_NE(listing.find(std::string("Out=m@NHWC = elementwise_mul(X=c@NHWC, Y=v) ") + after),
               std::string::npos)
         << listing;
-    net.ExpectSame({{"x", {2, 3, 5, 6}}});
+    net.ExpectSame({{"x", {2, 3, 5, 6}}, {"v", shape}});
   }
 }
 

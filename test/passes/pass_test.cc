@@ -239,7 +239,7 @@ TEST(Nhwc, ConvertsVolumes) {
 TEST(Nhwc, VectorsOfUncertainRankKeepTheLayout) {
   for (int axis : {-1, 0, 1}) {
     Net net;
-    const Variable c = net.b.Conv2d(net.b.Data("x", {8, 8, 8, 8}), Conv(8, "c", false));
+    const Variable c = net.b.Conv2d(net.b.Data("x", {8, 8, 10, 10}), Conv(8, "c", false));
     const Variable r = net.b.Data("r", {8});
     net.main.Root().FindVar("r")->SetNeedCheckFeed(false);
     net.b.Append("elementwise_mul", {{"X", {c.name()}}, {"Y", {r.name()}}}, {{"Out", {"y"}}},
