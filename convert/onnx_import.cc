@@ -45,6 +45,8 @@ class ModelImporter {
       state_.functions[onnx::FunctionKey(function.domain(), function.name(), function.overload())] =
           &function;
     }
+    for (const ValueInfoProto& output : model_.graph().output())
+      state_.output_names.insert(onnx::UsableName(output.name()));
     graph_.AddInitializers(model_.graph(), std::move(file_.initializers));
     for (const ValueInfoProto& input : model_.graph().input()) AddInput(input);
     CheckOptions();

@@ -306,6 +306,9 @@ class ProgramCopy {
                             op.HasInput("InScale") || op.HasOutput("OutScale");
     if (statistics) {
       op.SetAttr("is_test", !options_.train_statistics);
+      // Programs that were made for inference, as those from ONNX, may say it in two attrs.
+      if (options_.train_statistics && has("use_global_stats"))
+        op.SetAttr("use_global_stats", false);
     } else if (op.type() == "dropout") {
       op.SetAttr("is_test", !options_.train_dropout);
     } else {

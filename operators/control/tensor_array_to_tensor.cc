@@ -18,11 +18,21 @@ void RequireArray(const InferContext& ctx) {
   ctx.Require("C1", x.type == VarType::kLoDTensorArray, x);
 }
 
+// The declared shape, for a run with its dim at the axis open; [-1] where that says nothing.
+Shape DeclaredShape(const InferContext& ctx) {
+  const VarMeta* declared = ctx.DeclaredOutput("Out");
+  if (!declared || declared->shape.rank() == 0) return {-1};
+  Shape shape = declared->shape;
+  if (!ctx.exact()) return shape;
+  int axis = 0;
+  if (!shape.NormalizeAxis(ctx.Attr<int32_t>("axis"), &axis)) return {-1};
+  shape[axis] = -1;
+  return shape;
+}
+
 void InferJoin(InferContext& ctx) {
   RequireArray(ctx);
-  VarMeta out{VarType::kLoDTensor, ctx.Input("X").dtype, Shape{-1}, 0};
-  const VarMeta* declared = ctx.exact() ? nullptr : ctx.DeclaredOutput("Out");
-  if (declared && declared->shape.rank() > 0) out.shape = declared->shape;
+  VarMeta out{VarType::kLoDTensor, ctx.Input("X").dtype, DeclaredShape(ctx), 0};
   ctx.SetOutput("Out", out);
   ctx.SetOutput("OutIndex", DType::kInt32, {-1});
 }
@@ -38,10 +48,20 @@ struct Layout {
 
 class Joining {
  public:
-  explicit Joining(const PrepareContext& ctx)
-      : axis_(ctx.Attr<int32_t>("axis")), stack_(ctx.Attr<bool>("use_stack")), fits_(ctx, "C2") {}
+  // `out`: the tensor that the elements make.
+  Joining(const PrepareContext& ctx, const TensorArg& out)
+      : axis_(ctx.Attr<int32_t>("axis")),
+        stack_(ctx.Attr<bool>("use_stack")),
+        fits_(ctx, "C2"),
+        none_{.out = out.shape, .dtype = out.dtype} {
+    int axis = 0;
+    if (out.shape.NormalizeAxis(axis_, &axis)) none_.out[axis] = 0;
+  }
 
   Layout operator()(const TensorArray& array) const {
+    // A shape of one dim may be declared for want of a better one.
+    if (array.empty() && none_.out.rank() > 1 && none_.out.IsKnown() && none_.out.numel() == 0)
+      return none_;
     fits_.Require(!array.empty() && array.IsWritten(0), "elements", array.size());
     const Tensor& first = array[0];
     const int rank = first.shape().rank() + (stack_ ? 1 : 0);
@@ -81,6 +101,7 @@ class Joining {
   int32_t axis_;
   bool stack_;
   RunConstraint fits_;
+  Layout none_;  // of no elements; known where the dims beside the axis are declared
 };
 
 // visit(element, byte of the tensor, byte of the element, bytes) for each slice.
@@ -105,7 +126,7 @@ const TensorArray& ArrayAt(Workspace& ws, const TensorArg& arg) {
 
 Kernel Join(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), index = ctx.Output("OutIndex");
-  const Joining joining(ctx);
+  const Joining joining(ctx, out);
   return [=](Workspace& ws) {
     const TensorArray& array = ArrayAt(ws, x);
     const Layout layout = joining(array);
@@ -124,7 +145,7 @@ Kernel Join(const PrepareContext& ctx) {
 
 Kernel JoinGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
-  const Joining joining(ctx);
+  const Joining joining(ctx, dout);
   const RunConstraint fits(ctx, "C3");
   return [=](Workspace& ws) {
     const TensorArray& array = ArrayAt(ws, x);
@@ -153,12 +174,14 @@ Kernel JoinGrad(const PrepareContext& ctx) {
 void RegisterTensorArrayToTensor(OpRegistry& ops) {
   ops.Add(OpDef("tensor_array_to_tensor")
               .Doc("Out = the elements of X one behind the other along axis, or, with use_stack, "
-                   "along a new axis; OutIndex = the dimension of each at the axis.")
+                   "along a new axis; OutIndex = the dimension of each at the axis. Of an array "
+                   "without elements Out has 0 at the axis and the dims that the program declares "
+                   "beside it.")
               .Constraint("C1", "X must be a tensor array")
               .Constraint("C2",
-                          "X must have elements, all written, of one dtype and of shapes "
-                          "that differ at most at the axis (with use_stack nowhere), which "
-                          "they must have")
+                          "X must have elements (unless Out declares dims beside the axis), "
+                          "all written, of one dtype and of shapes that differ at most at the axis "
+                          "(with use_stack nowhere), which they must have")
               .Input("X", "tensor array")
               .Output("Out", "tensor without LoD")
               .OptionalOutput("OutIndex", "int32 tensor [number of elements]")

@@ -21,6 +21,12 @@ namespace {
   ThrowInvalid(std::string(op) + ": an integer was divided by 0; keep zeros out of Y");
 }
 
+// The lowest integer divided by -1 would trap. An unsigned y is never -1: that of uint8 is 255.
+template <class T>
+bool IsMinusOne(T y) {
+  return std::is_signed_v<T> && y == static_cast<T>(-1);
+}
+
 // The family, one struct for each row: name, formula, gradient rule, SIMD loop, arithmetic.
 struct Add {
   static constexpr const char* kType = "elementwise_add";
@@ -58,8 +64,7 @@ struct Div {
   static T Apply(T x, T y) {
     if constexpr (std::is_integral_v<T>) {
       if (y == 0) ThrowDivision(kType);
-      // The lowest integer divided by -1 would trap.
-      return y == static_cast<T>(-1) ? WrapSub(T(0), x) : static_cast<T>(x / y);
+      return IsMinusOne(y) ? WrapSub(T(0), x) : static_cast<T>(x / y);
     } else {
       return static_cast<T>(static_cast<Wide<T>>(x) / static_cast<Wide<T>>(y));
     }
@@ -103,7 +108,7 @@ struct Mod {
   static T Apply(T x, T y) {
     if constexpr (std::is_integral_v<T>) {
       if (y == 0) ThrowDivision(kType);
-      if (y == static_cast<T>(-1)) return T(0);
+      if (IsMinusOne(y)) return T(0);
       const T rest = static_cast<T>(x % y);
       return rest != 0 && (rest < 0) != (y < 0) ? static_cast<T>(rest + y) : rest;
     } else {
@@ -119,7 +124,7 @@ struct FloorDiv {
   static T Apply(T x, T y) {
     if constexpr (std::is_integral_v<T>) {
       if (y == 0) ThrowDivision(kType);
-      if (y == static_cast<T>(-1)) return WrapSub(T(0), x);
+      if (IsMinusOne(y)) return WrapSub(T(0), x);
       const T quotient = static_cast<T>(x / y);
       return x % y != 0 && (x < 0) != (y < 0) ? static_cast<T>(quotient - 1) : quotient;
     } else {

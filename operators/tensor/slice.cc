@@ -212,8 +212,10 @@ void AddPair(OpRegistry& ops, bool strided) {
   OpDef def(type);
   def.Doc("Out = the part [starts, ends) of Input in each of the axes" +
           std::string(strided ? ", every strides-th element" : "") +
-          ". Negative bounds count from the end; bounds are clamped. Dimensions in decrease_axis "
-          "are dropped; when none is left Out is [1].")
+          ". Negative bounds count from the end; bounds are clamped. " +
+          std::string(strided ? "With a negative stride an end of -1 stands before element 0. "
+                              : "") +
+          "Dimensions in decrease_axis are dropped; when none is left Out is [1].")
       .Constraint("C1", "axes must be distinct axes of Input")
       .Constraint("C2", "starts, ends and strides must be as long as axes")
       .Constraint("C4",

@@ -1,5 +1,5 @@
 #pragma once
-// A model of one node, all of whose inputs are given.
+// A model of one node, all of whose inputs are given: as constants, or when it runs (Feed).
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx_import.h>
@@ -7,6 +7,7 @@
 #include <coracle/proto/onnx.pb.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,6 +62,11 @@ class OneNode {
     Add(name, proto::onnx::AttributeProto::STRING).set_s(value);
     return *this;
   }
+  OneNode& Set(const std::string& name, const std::vector<std::string>& values) {
+    auto& attr = Add(name, proto::onnx::AttributeProto::STRINGS);
+    for (const std::string& value : values) attr.add_strings(value);
+    return *this;
+  }
   OneNode& Outputs(int count) {
     node().clear_output();
     model_.mutable_graph()->clear_output();
@@ -71,13 +77,25 @@ class OneNode {
     return *this;
   }
 
+  // Input i is fed when the model runs. `open`: the model does not declare its dims.
+  OneNode& Feed(int i, bool open = false) {
+    auto& info = *model_.mutable_graph()->mutable_input(i);
+    const auto given = options_.input_values.extract(info.name());
+    const Tensor& value = given.mapped();
+    feeds_[info.name()] = value.shape().rank() == 0 ? value.Reshaped({1}) : value;
+    if (!open) return *this;
+    for (auto& dim : *info.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim())
+      dim.set_dim_param("n");
+    return *this;
+  }
+
   std::vector<Tensor> Results() {
     Scope scope;
     const InferenceModel model = ParseOnnx(model_.SerializeAsString(), "m.onnx", scope, options_);
     PreparedProgram prepared = Executor().Prepare(model.program);
-    std::vector<Tensor> results;
-    for (const Tensor& result : prepared.Run(scope, std::vector<Tensor>{}))
-      results.push_back(result.Clone());
+    std::vector<Tensor> results, feeds;
+    for (const std::string& name : prepared.feed_names()) feeds.push_back(feeds_.at(name));
+    for (const Tensor& result : prepared.Run(scope, feeds)) results.push_back(result.Clone());
     return results;
   }
   Tensor Result() { return Results().at(0); }
@@ -121,6 +139,7 @@ class OneNode {
 
   proto::onnx::ModelProto model_;
   OnnxImportOptions options_;
+  std::map<std::string, Tensor> feeds_;
 };
 
 inline void ExpectNear(const Numbers& got, const Numbers& wanted) {

@@ -310,6 +310,56 @@ TEST_F(OnnxImport, LoopCarriesValuesThatChangePlaces) {
   EXPECT_EQ(FloatsOf(results[2]), (std::vector<float>{1, 1, 2, 3, 5}));
 }
 
+// A loop without turns gives as many dims as one with some, and no element.
+TEST_F(OnnxImport, LoopThatCollectsNothing) {
+  Input("n", {}, TensorProto::INT64);
+  Input("a", {2});
+  NodeProto& loop = Node("Loop", {"n", "", "a"}, {"last", "vectors", "numbers"});
+  GraphProto& body = *AddAttr(loop, "body", AttributeProto::GRAPH).mutable_g();
+  for (const char* name : {"i", "running", "p"}) body.add_input()->set_name(name);
+  AddNode(*body.mutable_node(), "Add", {"p", "p"}, {"next"});
+  NodeProto& sum = AddNode(*body.mutable_node(), "ReduceSum", {"p"}, {"total"});
+  AddAttr(sum, "keepdims", AttributeProto::INT).set_i(0);
+  AddNode(*body.mutable_node(), "Identity", {"running"}, {"more"});
+  for (const char* name : {"more", "next", "p", "total"}) body.add_output()->set_name(name);
+  for (const char* name : {"last", "vectors", "numbers"}) Output(name);
+  const Tensor a = Tensor::Of<float>({2}, {1, 2});
+  const std::vector<Tensor> none = Run({Tensor::Full<int64_t>({1}, 0), a});
+  EXPECT_EQ(FloatsOf(none[0]), (std::vector<float>{1, 2}));
+  EXPECT_EQ(none[1].shape(), (Shape{0, 2}));
+  EXPECT_EQ(none[2].shape(), Shape{0});
+  const std::vector<Tensor> two = Run({Tensor::Full<int64_t>({1}, 2), a});
+  EXPECT_EQ(FloatsOf(two[1]), (std::vector<float>{1, 2, 2, 4}));
+  EXPECT_EQ(FloatsOf(two[2]), (std::vector<float>{3, 6}));
+}
+
+// What is fetched is called as in ONNX, also where sub-graphs have values of the same name.
+TEST_F(OnnxImport, OutputsOfNodesWithGraphsKeepTheirNames) {
+  Input("x", {2});
+  Input("c", {}, TensorProto::BOOL);
+  Input("n", {}, TensorProto::INT64);
+  NodeProto& node = Node("If", {"c"}, {"y"});
+  for (const char* branch : {"then_branch", "else_branch"}) {
+    GraphProto& graph = *AddAttr(node, branch, AttributeProto::GRAPH).mutable_g();
+    AddNode(*graph.mutable_node(), branch[0] == 't' ? "Relu" : "Neg", {"x"}, {"y"});
+    graph.add_output()->set_name("y");
+  }
+  NodeProto& loop = Node("Loop", {"n", "", "x"}, {"last", "v"});
+  GraphProto& body = *AddAttr(loop, "body", AttributeProto::GRAPH).mutable_g();
+  for (const char* name : {"i", "running", "p"}) body.add_input()->set_name(name);
+  AddNode(*body.mutable_node(), "Neg", {"p"}, {"v"});
+  AddNode(*body.mutable_node(), "Identity", {"running"}, {"more"});
+  for (const char* name : {"more", "v", "v"}) body.add_output()->set_name(name);
+  for (const char* name : {"y", "last", "v"}) Output(name);
+  EXPECT_EQ(Import().fetch_names, (Names{"y", "last", "v"}));
+  const std::vector<Tensor> results =
+      Run({Tensor::Of<float>({2}, {-1, 2}), Tensor::Full<bool>({1}, false),
+           Tensor::Full<int64_t>({1}, 2)});
+  EXPECT_EQ(FloatsOf(results[0]), (std::vector<float>{1, -2}));
+  EXPECT_EQ(FloatsOf(results[1]), (std::vector<float>{-1, 2}));
+  EXPECT_EQ(FloatsOf(results[2]), (std::vector<float>{1, -2, -1, 2}));
+}
+
 TEST_F(OnnxImport, SequencesAreListsOfTheImporter) {
   Input("x", {3});
   Ints("second", {1});

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "test/real_models.h"
@@ -66,16 +67,35 @@ TEST(OnnxRoundTrip, RealModels) {
   });
 }
 
-// The program with feeds and fetches: what is exported and imported gives the very same elements.
-void ExpectSame(ProgramDesc program, const std::map<std::string, Tensor>& feeds,
-                const std::vector<std::string>& fetches) {
+// Gives the program feeds, of the shapes that it declares or of their own, and fetches.
+void AddEnds(ProgramDesc& program, const std::map<std::string, Tensor>& feeds,
+             const std::vector<std::string>& fetches) {
   std::vector<std::string> names;
   for (const auto& [name, value] : feeds) {
     names.push_back(name);
-    program.Root().Var(name).SetMeta({VarType::kLoDTensor, value.dtype(), value.shape(), 0});
+    VarDesc& var = program.Root().Var(name);
+    const bool declared = var.shape().rank() > 0;
+    var.SetMeta({VarType::kLoDTensor, value.dtype(), declared ? var.shape() : value.shape(), 0});
   }
   SetFeedsAndFetches(program, names, fetches);
+}
+
+// What is exported and imported gives the very same elements.
+void ExpectSame(ProgramDesc program, const std::map<std::string, Tensor>& feeds,
+                const std::vector<std::string>& fetches) {
+  AddEnds(program, feeds, fetches);
   EXPECT_EQ(RoundTrip(program, Scope(), feeds), 0);
+}
+
+// What the exported and imported program computes.
+std::vector<Tensor> Imported(ProgramDesc program, const std::map<std::string, Tensor>& feeds,
+                             const std::vector<std::string>& fetches) {
+  AddEnds(program, feeds, fetches);
+  TemporaryDirectory directory;
+  ExportOnnx(directory.File("model.onnx"), program, Scope());
+  Scope scope;
+  const InferenceModel model = ImportOnnxFor(directory.File("model.onnx"), feeds, scope);
+  return RunSaved(model.program, scope, feeds);
 }
 
 TEST(OnnxRoundTrip, PowersOfIntegersSaturate) {
@@ -109,6 +129,59 @@ TEST(OnnxRoundTrip, NllLoss) {
         program.Root().AppendOp("nll_loss", inputs, {{"Out", {"out"}}, {"Total_weight", {"total"}}},
                                 {{"reduction", reduction}});
         ExpectSame(program, feeds, {"out", "total"});
+      }
+    }
+  }
+}
+
+// The factors of a formula must not leave the dtype before their product does.
+TEST(OnnxRoundTrip, Expm1OfLargeNumbers) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const auto x = Tensor::Of<float>({8}, {-kInf, -1000, -200, -178, -90, 80.5f, 200, kInf});
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    ProgramDesc program;
+    program.Root().Var("y").SetDType(dtype);
+    program.Root().AppendOp("expm1", {{"X", {"x"}}}, {{"Out", {"y"}}});
+    const std::vector<Tensor> y = Imported(program, {{"x", x.Cast(dtype)}}, {"y"});
+    const Tensor wide = y[0].Cast(DType::kFloat64);
+    for (int64_t i = 0; i < 8; ++i) {
+      const double want = std::expm1(static_cast<double>(x.data<float>()[i]));
+      const double in_dtype = dtype == DType::kFloat64 ? want : static_cast<float>(want);
+      const double got = wide.data<double>()[i];
+      EXPECT_TRUE(got == in_dtype || std::abs(got - in_dtype) <= 1e-6 * std::abs(in_dtype))
+          << ToString(dtype) << " " << x.data<float>()[i] << ": " << got;
+    }
+  }
+}
+
+// Bounds of any order and sign, of a dim that is declared, or not, and of tensors.
+TEST(OnnxRoundTrip, SetValueOfAnyBounds) {
+  using Longs = std::vector<int64_t>;
+  const auto x = Tensor::Of<float>({3, 2}, {1, 2, 3, 4, 5, 6});
+  const auto value = Tensor::Of<float>({1}, {9});
+  for (const bool open : {false, true}) {
+    for (const bool tensors : {false, true}) {
+      for (const Longs& bounds : std::vector<Longs>{
+               {2, 1}, {0, 2}, {1, -2}, {-1, 1}, {-1, 9}, {-9, 2}, {5, 2}, {-1, -2}, {1, -1}}) {
+        ProgramDesc program;
+        std::map<std::string, Tensor> feeds = {{"x", x}, {"value", value}};
+        SlotList inputs = {{"Input", {"x"}}, {"ValueTensor", {"value"}}};
+        AttrList attrs = {{"axes", Longs{0}}, {"steps", Longs{1}}};
+        if (tensors) {
+          inputs.push_back({"StartsTensorList", {"start"}});
+          inputs.push_back({"EndsTensorList", {"end"}});
+          feeds["start"] = Tensor::Of<int64_t>({1}, {bounds[0]});
+          feeds["end"] = Tensor::Of<int64_t>({1}, {bounds[1]});
+        } else {
+          attrs.push_back({"starts", Longs{bounds[0]}});
+          attrs.push_back({"ends", Longs{bounds[1]}});
+        }
+        program.Root().Var("y").SetDType(DType::kFloat32);
+        program.Root().AppendOp("set_value", inputs, {{"Out", {"y"}}}, attrs);
+        SCOPED_TRACE(testing::Message() << bounds[0] << ":" << bounds[1] << (open ? ", open" : "")
+                                        << (tensors ? ", tensors" : ""));
+        if (open) program.Root().Var("x").SetMeta({VarType::kLoDTensor, x.dtype(), {-1, 2}, 0});
+        ExpectSame(program, feeds, {"y"});
       }
     }
   }

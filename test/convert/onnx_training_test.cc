@@ -178,6 +178,46 @@ TEST(OnnxTraining, BiasOfOneElementIsAParameter) {
   EXPECT_EQ(shapes_of(imported.program), want);
 }
 
+// A batch norm from ONNX trains its statistics as its original does, with the same momentum.
+TEST(OnnxTraining, StatisticsOfABatchNorm) {
+  TemporaryDirectory directory;
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  const Variable x = net.Data("x", {-1, 3});
+  const Variable normal = net.BatchNorm(net.Fc(x, {.size = 4}), {.momentum = 0.7f});
+  net.Scale(normal, {.output = "y"});
+  Scope scope;
+  Executor().Run(startup, scope);
+  ExportOnnx(directory.File("net.onnx"), main.CloneForTest(), scope);
+  SaveInferenceModel(directory.File("net"), {"x"}, {"y"}, main, scope);
+  RegisterOnnxReader();
+  const auto statistics = [&](const std::string& file, bool train) {
+    ProgramDesc tuned, tuned_startup;
+    Builder builder(tuned, tuned_startup);
+    const Variable image = builder.Data("image", {-1, 3});
+    const Variable y =
+        builder.Program({image}, {.file = directory.File(file), .train_statistics = train})[0];
+    Scope values;
+    Executor().Run(tuned_startup, values);
+    PreparedProgram step = Executor().Prepare(tuned, {"image"}, {y.name()});
+    step.Run(values, {Draw(DType::kFloat32, {8, 3}, 5, -1, 2)});
+    std::vector<std::vector<float>> found;
+    tuned.ForEachOp([&](const OpDesc& op) {
+      if (op.type() != "batch_norm") return;
+      for (const char* slot : {"MeanOut", "VarianceOut"}) {
+        const Tensor& t = values.Get(op.Output(slot).at(0));
+        found.emplace_back(t.data<float>(), t.data<float>() + t.numel());
+      }
+    });
+    return found;
+  };
+  const auto want = statistics("net", true), start = statistics("net", false);
+  ASSERT_EQ(want.size(), 2u);
+  EXPECT_NE(want, start);
+  EXPECT_EQ(statistics("net.onnx", true), want);
+  EXPECT_EQ(statistics("net.onnx", false), start);
+}
+
 // A network of ../shared/data/onnx/models, whose weights ConstantOfShape makes, with drawn weights
 // as initializers.
 proto::onnx::ModelProto WithDrawnWeights(const std::string& path, DType dtype) {

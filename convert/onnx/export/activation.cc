@@ -68,9 +68,11 @@ Value Log1p(const Activation& a) {
   return a.Node("Where", {is_x, a.x, a.Node("Where", {small, exact, log})});
 }
 
-// e^x - 1 = 2 e^(x / 2) sinh(x / 2), without cancellation.
+// e^x - 1 = 2 e^(x / 2) sinh(x / 2), without cancellation. The product of a factor of 0 and one of
+// -inf is nan, so x stops where the result has become -1 and neither factor has left the dtype.
 Value Expm1(const Activation& a) {
-  const Value half = a.Times(a.x, 0.5);
+  const double least = a.dtype == DType::kFloat16 ? -8 : -40;
+  const Value half = a.Node("Max", {a.Times(a.x, 0.5), a.Scalar(least)});
   return a.Times(a.Node("Mul", {a.Node("Exp", {half}), a.Node("Sinh", {half})}), 2);
 }
 

@@ -27,10 +27,11 @@ void ExportBatchNorm(OpContext& op) {
   const int rank = op.Rank("X");
   const bool last = ChannelsLast(op.Attr<std::string>("data_layout")) && rank > 2;
   const Value x = ToChannelsFirst(op, op.In("X"), rank, last);
-  const Value y = op.Node("BatchNormalization",
-                          {x, Like(op, "Scale", "X"), Like(op, "Bias", "X"), Like(op, "Mean", "X"),
-                           Like(op, "Variance", "X")},
-                          {{"epsilon", op.Attr<float>("epsilon")}});
+  const Value y =
+      op.Node("BatchNormalization",
+              {x, Like(op, "Scale", "X"), Like(op, "Bias", "X"), Like(op, "Mean", "X"),
+               Like(op, "Variance", "X")},
+              {{"epsilon", op.Attr<float>("epsilon")}, {"momentum", op.Attr<float>("momentum")}});
   op.Out("MeanOut", op.In("Mean"));
   op.Out("VarianceOut", op.In("Variance"));
   op.Out("Y", FromChannelsFirst(op, y, rank, last));

@@ -1,4 +1,6 @@
 // Parts of tensors, and what is added around them.
+#include <coracle/operators/tensor/slice_range.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -114,7 +116,8 @@ void ExportCropTensor(OpContext& op) {
 
 // --- set_value ---
 
-// Input with the part [start, end) of an axis replaced.
+// Input with the part [start, end) of an axis replaced; the end is not before the start, so that
+// nothing comes twice.
 struct PartOfAxis {
   int64_t axis;
   Value start, end;
@@ -122,6 +125,35 @@ struct PartOfAxis {
 
 Value SliceOne(OpContext& op, const Value& x, int64_t axis, const Value& start, const Value& end) {
   return op.Node("Slice", {x, start, end, op.IntList({axis})});
+}
+
+// The part between bounds that the run gives, in [0, dim] or behind it. One of an axis that is
+// dropped has one element.
+PartOfAxis PartAtRunTime(OpContext& op, int64_t axis, const Value& start, const Value& end,
+                         bool single) {
+  const Value dim = op.DimsOf(op.In("Input"), axis, axis + 1), zero = op.IntList({0});
+  const auto normal = [&](const Value& bound) {
+    const Value from_end = op.Node("Less", {bound, zero});
+    const Value place = op.Node("Where", {from_end, op.Node("Add", {bound, dim}), bound});
+    return op.Node("Where", {op.Node("Less", {place, zero}), zero, place});
+  };
+  const Value first = normal(start);
+  if (single) return {axis, first, op.Node("Add", {first, op.IntList({1})})};
+  const Value last = normal(end);
+  return {axis, first, op.Node("Where", {op.Node("Less", {last, first}), first, last})};
+}
+
+// The part between bounds that attrs give.
+PartOfAxis PartOf(OpContext& op, int64_t axis, int64_t start, int64_t end, bool single) {
+  const int64_t dim = op.InShape("Input")[static_cast<int>(axis)];
+  if (dim >= 0) {
+    const AxisRange range = MakeRange(dim, start, end, 1, single);
+    return {axis, op.IntList({range.start}), op.IntList({range.start + range.count})};
+  }
+  if (single && start == -1 && end == 0) end = kEnd;
+  const bool ordered = (start < 0) == (end < 0) || end >= std::numeric_limits<int32_t>::max();
+  if (!ordered) return PartAtRunTime(op, axis, op.IntList({start}), op.IntList({end}), false);
+  return {axis, op.IntList({start}), op.IntList({std::max(start, end)})};
 }
 
 // The axes from number `i` on; what is before and behind the part of an axis stays.
@@ -174,21 +206,20 @@ void ExportSetValue(OpContext& op) {
   op.Require(!op.Has("StepsTensorList") && op.IntsAttr("none_axes").empty() &&
                  std::all_of(steps.begin(), steps.end(), [](int64_t s) { return s == 1; }),
              "steps other than 1, and none_axes, have no counterpart");
-  const auto bounds = [&](const char* list, const char* attr, const Ints& fixed) {
-    Values values;
-    for (size_t i = 0; i < axes.size(); ++i) {
-      values.push_back(
-          op.Has(list) ? op.Reshape(op.Cast(op.In(list, i), op.InType(list, i), DType::kInt64), {1})
-                       : op.IntList({fixed[i]}));
-    }
-    return values;
+  const Ints starts = op.IntsAttr("starts"), ends = op.IntsAttr("ends");
+  const auto bound = [&](const char* list, const Ints& fixed, size_t i) {
+    return op.Has(list)
+               ? op.Reshape(op.Cast(op.In(list, i), op.InType(list, i), DType::kInt64), {1})
+               : op.IntList({fixed[i]});
   };
-  Bounds b{op.IntsAttr("starts"), op.IntsAttr("ends"), Ints(axes.size(), 1)};
-  if (!op.Has("StartsTensorList") && !op.Has("EndsTensorList")) ToOnnx(axes, dropped, &b);
-  const Values starts = bounds("StartsTensorList", "starts", b.starts);
-  const Values ends = bounds("EndsTensorList", "ends", b.ends);
+  const bool lists = op.Has("StartsTensorList") || op.Has("EndsTensorList");
   std::vector<PartOfAxis> parts;
-  for (size_t i = 0; i < axes.size(); ++i) parts.push_back({axes[i], starts[i], ends[i]});
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const bool single = Contains(dropped, axes[i]);
+    parts.push_back(lists ? PartAtRunTime(op, axes[i], bound("StartsTensorList", starts, i),
+                                          bound("EndsTensorList", ends, i), single)
+                          : PartOf(op, axes[i], starts[i], ends[i], single));
+  }
   const DType dtype = op.InType("Input");
   Value value;
   if (op.Has("ValueTensor")) {

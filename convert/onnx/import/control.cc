@@ -243,15 +243,15 @@ class WhileLoop {
                          {{"sub_block", BlockRef{block.idx()}}});
   }
 
-  // The elements along a new first dimension; those of rank 0 along their only one.
+  // The elements along a new first dimension; those of rank 0 without the dim that they have here.
   ValuePtr Stacked(const Variable& array, const Value& element) {
-    const Variable out = node_.Make("tensor_array_to_tensor", {{"X", {array.name()}}},
-                                    {{"axis", int32_t{0}}, {"use_stack", !element.scalar}});
+    Variable out = node_.Make("tensor_array_to_tensor", {{"X", {array.name()}}},
+                              {{"axis", int32_t{0}}, {"use_stack", true}});
     Shape shape = {-1};
-    if (!element.scalar) {
-      for (int64_t dim : element.stored_shape()) shape.Append(dim);
-    }
-    if (out.shape().rank() != shape.rank()) out.desc().SetShape(shape);
+    for (int64_t dim : element.stored_shape()) shape.Append(dim);
+    out.desc().SetShape(shape);
+    if (element.scalar)
+      out = node_.WithXShape("squeeze2", out, {{"axes", std::vector<int32_t>{1}}});
     return std::make_shared<Value>(Value{.var = out, .data_type = element.data_type});
   }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "families.h"
+#include "indices.h"
 #include "node_context.h"
 #include "rounding.h"
 
@@ -316,19 +317,7 @@ void ImportClip(NodeContext& node) {
 // The op where takes inputs of one shape.
 void ImportWhere(NodeContext& node) {
   node.Require(node.dtype(1) == node.dtype(2), "X and Y must have one dtype");
-  Variable condition = node.In(0), x = node.In(1), y = node.In(2);
-  const bool known = condition.shape().IsKnown() && x.shape().IsKnown() && y.shape().IsKnown();
-  if (!known || condition.shape() != x.shape() || x.shape() != y.shape()) {
-    const std::string as_number = node.Cast(condition, x.dtype()).name();
-    const std::vector<std::string> names = {node.NewName("condition"), node.NewName("x"),
-                                            node.NewName("y")};
-    node.writer().Append("broadcast_tensors", {{"X", {as_number, x.name(), y.name()}}},
-                         {{"Out", names}});
-    condition = node.Cast(node.writer().Var(names[0]), DType::kBool);
-    x = node.writer().Var(names[1]);
-    y = node.writer().Var(names[2]);
-  }
-  node.Set(0, Where(condition, x, y), AllScalars(node));
+  node.Set(0, BroadcastWhere(node, node.In(0), node.In(1), node.In(2)), AllScalars(node));
 }
 
 }  // namespace

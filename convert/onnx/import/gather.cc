@@ -109,7 +109,8 @@ void ImportGatherND(NodeContext& node) {
   Variable index = IndicesOf(node, 1, bounds);
   if (batch_dims > 0) index = WithBatchIndices(node, index, static_cast<int>(batch_dims));
   const int rank = index_rank - 1 + node.rank(0) - static_cast<int>(batch_dims + depth);
-  node.Set(0, node.Make("gather_nd", {{"X", {x.name()}}, {"Index", {index.name()}}}), rank == 0);
+  const Variable out = node.Make("gather_nd", {{"X", {x.name()}}, {"Index", {index.name()}}});
+  node.Set(0, rank == 0 ? node.Reshape(out, {1}) : out, rank == 0);
 }
 
 // The slices along an axis (elements, without one) where the condition, which may be shorter,

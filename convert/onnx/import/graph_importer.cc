@@ -102,11 +102,16 @@ ImportState::ImportState(ProgramDesc& of, const OpRegistry& ops, Scope* params, 
       folded(env),
       tensors(std::move(source)) {}
 
+std::string ImportState::FreeName(const std::string& name) {
+  const bool kept = depth > 0 && output_names.count(name) > 0;
+  return kept ? program.UniqueName(name) : program.FreeName(name);
+}
+
 Variable ImportState::VarOf(Value& value, const std::string& name) {
   if (value.var) return value.var;
   BlockDesc& root = program.Root();
   const Tensor& tensor = *value.constant;
-  VarDesc& var = root.Var(program.FreeName(UsableName(name)));
+  VarDesc& var = root.Var(FreeName(UsableName(name)));
   var.SetMeta({VarType::kLoDTensor, tensor.dtype(), tensor.shape(), 0});
   if (folded) {
     (*folded)[var.name()] = tensor;
@@ -288,7 +293,7 @@ void GraphImporter::FinishOutputs(NodeContext& node, size_t first_var, size_t fi
     for (size_t k = first_op; made && k < block.NumOps(); ++k) inner |= block.op(k).HasSubBlock();
     if (made && !renamed && !inner) {
       const std::string before = var.name(), wanted = UsableName(name);
-      const std::string after = before == wanted ? before : state_.program.FreeName(wanted);
+      const std::string after = before == wanted ? before : state_.FreeName(wanted);
       if (after != before) {
         block.RenameVar(var.desc(), after);
         for (size_t k = first_op; k < block.NumOps(); ++k) {

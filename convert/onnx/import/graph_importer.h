@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "node_importers.h"
@@ -34,6 +35,11 @@ struct ImportState {
   // The value that an importer had to know and did not, when it threw.
   std::string unknown_value = {};
   std::unordered_map<std::string, const proto::onnx::FunctionProto*> functions = {};
+  std::unordered_set<std::string> output_names = {};  // of the model, as its variables have them
+
+  // `name` itself while it is free, else one like it. What functions and sub-graphs make leaves the
+  // names of the model's outputs to these.
+  std::string FreeName(const std::string& name);
 
   // The variable that holds a constant, made where it has none.
   Variable VarOf(Value& value, const std::string& name);

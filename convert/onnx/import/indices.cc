@@ -58,6 +58,20 @@ Variable Selected(NodeContext& node, const Variable& condition, const Variable& 
                node.BroadcastTo(y, shape));
 }
 
+Variable BroadcastWhere(NodeContext& node, const Variable& condition, const Variable& x,
+                        const Variable& y) {
+  const Shape& shape = condition.shape();
+  if (shape.IsKnown() && shape == x.shape() && shape == y.shape()) return Where(condition, x, y);
+  const std::string as_number = node.Cast(condition, x.dtype()).name();
+  const std::vector<std::string> names = {node.NewName("condition"), node.NewName("x"),
+                                          node.NewName("y")};
+  node.writer().Append("broadcast_tensors", {{"X", {as_number, x.name(), y.name()}}},
+                       {{"Out", names}});
+  const Writer& writer = node.writer();
+  return Where(node.Cast(writer.Var(names[0]), DType::kBool), writer.Var(names[1]),
+               writer.Var(names[2]));
+}
+
 void RequireSmall(NodeContext& node, const std::vector<int64_t>& dims, const char* what) {
   constexpr int64_t kMost = int64_t{1} << 27;
   int64_t elements = 1;

@@ -28,6 +28,11 @@ Variable IndicesOf(NodeContext& node, size_t i, const Variable& dim);
 Variable Selected(NodeContext& node, const Variable& condition, const Variable& x,
                   const Variable& y, const Shape& shape);
 
+// condition ? x : y, stretched to each other as ONNX broadcasts, in any shapes. A sum of products
+// with 0 and 1 would make nan of infinite elements that are not selected.
+Variable BroadcastWhere(NodeContext& node, const Variable& condition, const Variable& x,
+                        const Variable& y);
+
 // How many elements a helper tensor may have, such as the table of all pairs of an index and a
 // place. Throws kUnimplemented beyond it.
 void RequireSmall(NodeContext& node, const std::vector<int64_t>& dims, const char* what);

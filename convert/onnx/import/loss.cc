@@ -20,8 +20,14 @@ void SetNll(NodeContext& node, const Variable& x) {
   node.Require(node.rank(0) >= 2, "the input must have a dimension of classes after the batch");
   SlotList inputs = {{"X", {x.name()}}, {"Label", {node.In(1).name()}}};
   if (node.HasInput(2)) inputs.emplace_back("Weight", std::vector<std::string>{node.In(2).name()});
-  node.Set(0, node.Make("nll_loss", inputs, {{"reduction", reduction}, {"ignore_index", ignored}}),
-           reduction != "none");
+  // Where nothing counts ONNX's mean is 0 / 0, that of the op 0.
+  const bool may_count_nothing = node.HasInput(2) || node.HasAttr("ignore_index");
+  const bool divide = reduction == "mean" && may_count_nothing;
+  const std::string loss = node.NewName("nll_loss"), total = node.NewName("total_weight");
+  node.writer().Append("nll_loss", inputs, {{"Out", {loss}}, {"Total_weight", {total}}},
+                       {{"reduction", divide ? "sum" : reduction}, {"ignore_index", ignored}});
+  const Variable sum = node.writer().Var(loss);
+  node.Set(0, divide ? sum / node.writer().Var(total) : sum, reduction != "none");
 }
 
 void ImportNll(NodeContext& node) { SetNll(node, node.In(0)); }
@@ -103,11 +109,11 @@ void AddLossImporters(NodeImporters& importers) {
   importers.Add({.op_type = "NegativeLogLikelihoodLoss",
                  .since = 12,
                  .import = ImportNll,
-                 .maps_to = "nll_loss"});
+                 .maps_to = "nll_loss, elementwise_div"});
   importers.Add({.op_type = "SoftmaxCrossEntropyLoss",
                  .since = 12,
                  .import = ImportSoftmaxCrossEntropy,
-                 .maps_to = "log_softmax, nll_loss"});
+                 .maps_to = "log_softmax, nll_loss, elementwise_div"});
   importers.Add({.op_type = "Dropout",
                  .since = 1,
                  .import = ImportDropout,

@@ -266,7 +266,7 @@ std::string NodeContext::NewName(const std::string& hint) {
 
 std::string NodeContext::OutputName(size_t i) {
   if (!Wants(i)) return NewName("unused");
-  return graph_.state().program.FreeName(UsableName(node_.output(static_cast<int>(i))));
+  return graph_.state().FreeName(UsableName(node_.output(static_cast<int>(i))));
 }
 
 Variable NodeContext::Cast(const Variable& x, DType dtype) {

@@ -92,16 +92,31 @@ Variable PadByValue(NodeContext& node, const Variable& x, const Paddings& pads, 
   return node.Unary("pad", x, {{"paddings", around}, {"pad_value", value}});
 }
 
-// The value in the dtype's own precision, where it is known and the attr holds it exactly.
+// The value, where it is known and the attr, a float, holds it and each integer near it exactly.
 std::optional<float> ExactValue(NodeContext& node) {
   if (node.opset() < 11) return node.Float("value", 0);
   if (!node.HasInput(2)) return 0.0f;
   const Tensor* value = node.Constant(2);
   if (!value || value->numel() != 1) return std::nullopt;
-  const Tensor wide = value->Cast(DType::kFloat64);
-  const auto narrow = static_cast<float>(wide.data<double>()[0]);
-  const bool exact = static_cast<double>(narrow) == wide.data<double>()[0] || std::isnan(narrow);
+  if (!IsFloating(value->dtype())) {
+    constexpr int64_t kMost = int64_t{1} << 24;
+    const int64_t whole = value->Cast(DType::kInt64).Item<int64_t>();
+    if (whole < -kMost || whole > kMost) return std::nullopt;
+    return static_cast<float>(whole);
+  }
+  const auto wide = value->Cast(DType::kFloat64).Item<double>();
+  const auto narrow = static_cast<float>(wide);
+  const bool exact = static_cast<double>(narrow) == wide || std::isnan(narrow);
   return exact ? std::optional<float>(narrow) : std::nullopt;
+}
+
+// x with `value` [1] around it. A sum of products with 0 and 1 would make nan of an infinite value.
+Variable PadBySelection(NodeContext& node, const Variable& x, const Paddings& pads,
+                        const Variable& value) {
+  const Variable inside =
+      PadByValue(node, node.Unary("fill_any_like", x, {{"value", 1.0f}}), pads, 0);
+  const Variable padded = PadByValue(node, x, pads, 0);
+  return Where(node.Cast(inside, DType::kBool), padded, ZerosLike(padded) + value);
 }
 
 Variable PadConstant(NodeContext& node, const Variable& x, const Paddings& pads) {
@@ -111,9 +126,7 @@ Variable PadConstant(NodeContext& node, const Variable& x, const Paddings& pads)
   if (const std::optional<float> value = ExactValue(node))
     return node.Cast(PadByValue(node, cropped, pads, *value), own);
   const Variable value = node.Reshape(node.Cast(node.In(2), dtype), {1});
-  const Variable inside =
-      PadByValue(node, node.Unary("fill_any_like", cropped, {{"value", 1.0f}}), pads, 0);
-  return node.Cast(PadByValue(node, cropped, pads, 0) + (1.0 - inside) * value, own);
+  return node.Cast(PadBySelection(node, cropped, pads, value), own);
 }
 
 void ImportPad(NodeContext& node) {

@@ -63,7 +63,7 @@ Variable PoolByAnyOp(NodeContext& node, const Variable& x, const Windows& window
 // --- by gathering the elements of the windows ---
 
 // Along one dim of `in` elements: for each window where its elements are. One in the padding is
-// replaced by the nearest one inside the window, which changes no maximum, and has a weight of 0.
+// replaced by the nearest one inside the window, which changes no maximum, and counts as 0 in sums.
 struct Places {
   int64_t count = 0;
   Ints index;                 // [count, kernel]
@@ -134,9 +134,12 @@ Variable SumOfWindows(NodeContext& node, Variable x, const Windows& windows, boo
     const int axis = static_cast<int>(i) + 2;
     const int64_t in = x.shape()[axis], kernel = windows.kernel[i];
     const Places places = PlacesOf(node, windows, i, in);
-    const Variable all =
-        WindowsAlong(node, x, axis, places, kernel) *
-        WeightsAlong(node, rank + 1, axis, {places.count, kernel}, places.inside, x.dtype());
+    Variable all = WindowsAlong(node, x, axis, places, kernel);
+    if (std::count(places.inside.begin(), places.inside.end(), 0.0f) > 0) {
+      const Variable inside =
+          WeightsAlong(node, rank + 1, axis, {places.count, kernel}, places.inside, DType::kBool);
+      all = BroadcastWhere(node, inside, all, node.ScalarVar(x.dtype(), 0));
+    }
     x = node.Unary("reduce_sum", all, {{"dim", std::vector<int32_t>{axis + 1}}});
     if (!divide) continue;
     std::vector<float> factors;

@@ -148,8 +148,9 @@ void ImportCumProd(NodeContext& node) {
   const DType own = node.dtype(0), dtype = node.ComputeDType("reduce_prod", own);
   const Variable rows =
       node.Reshape(MoveAxis(node, node.Cast(node.In(0), dtype), axis, -1), {-1, 1, n});
-  const Variable mask = node.Cast(node.ConstantVar(Tensor::Of<uint8_t>({1, n, n}, counts)), dtype);
-  const Variable factors = rows * mask + (1.0 - mask);
+  const Tensor mask = Tensor::Of<uint8_t>({1, n, n}, counts).Cast(DType::kBool);
+  const Variable factors =
+      BroadcastWhere(node, node.ConstantVar(mask), rows, node.ScalarVar(dtype, 1));
   const Variable product = node.Unary("reduce_prod", factors, {{"dim", std::vector<int32_t>{2}}});
   Shape moved = node.shape(0);
   for (int i = axis; i + 1 < moved.rank(); ++i) std::swap(moved[i], moved[i + 1]);

@@ -122,6 +122,12 @@ class Stepper {
                       spec_.dtype);
   }
 
+  // The mask of a step as bools of x's shape. A product with it would make nan of the infinite or
+  // nan elements that a padded step may have.
+  Variable Longer(const Variable& mask, const Variable& x) const {
+    return node_.Cast(FillLike(x, 1.0) * mask, DType::kBool);
+  }
+
   // The slice of a step under the sequence's name.
   Variable StepInput(const Variable& sequence) {
     inputs_.push_back(sequence.name());
@@ -154,14 +160,14 @@ class Stepper {
                       : spec_.gates == 3 ? Gru(x, before)
                                          : Rnn(x, before);
     for (size_t i = 0; i < next.size(); ++i) {
-      const Variable kept = mask ? next[i] * mask + before[i] * (1.0 - mask) : next[i];
+      const Variable kept = mask ? Where(Longer(mask, next[i]), next[i], before[i]) : next[i];
       states_.push_back(node_
                             .Make("rnn_memory_helper", {{"X", {kept.name()}}},
                                   {{"dtype", static_cast<int32_t>(spec_.dtype)}})
                             .name());
       StepOutput(kept);
     }
-    if (mask) StepOutput(next[0] * mask);
+    if (mask) StepOutput(Where(Longer(mask, next[0]), next[0], ZerosLike(next[0])));
   }
 
   void Append(BlockDesc& inner) {

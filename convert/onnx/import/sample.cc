@@ -42,6 +42,13 @@ Variable RowsAt(NodeContext& node, const Variable& x, const Variable& flat) {
   return node.Make("gather", {{"X", {rows.name()}}, {"Index", {index.name()}}});
 }
 
+// What a cell of that weight adds. One of weight 0 lies outside, where a cell that is not finite
+// counts no more than another one.
+Variable Weighted(NodeContext& node, const Variable& cells, const Variable& weight) {
+  return BroadcastWhere(node, Equal(weight, ZerosLike(weight)), node.ScalarVar(cells.dtype(), 0),
+                        cells * weight);
+}
+
 // --- GridSample ---
 
 struct GridSpec {
@@ -164,7 +171,7 @@ Variable SampleByTaps(NodeContext& node, const GridSpec& spec) {
   const Variable rows = node.Reshape(RowsAt(node, node.Cast(x, wide), flat), {-1, count, in[1]});
   const Variable weights = node.Cast(node.Reshape(all.weight, {-1, count, 1}), wide);
   const Variable sums =
-      node.Unary("reduce_sum", rows * weights, {{"dim", std::vector<int32_t>{1}}});
+      node.Unary("reduce_sum", Weighted(node, rows, weights), {{"dim", std::vector<int32_t>{1}}});
   const Variable result = node.Transpose(node.Reshape(sums, {in[0], samples, in[1]}), {0, 2, 1});
   Ints out = {in[0], in[1]};
   for (int i = 1; i + 1 < places.rank(); ++i) out.push_back(places[i]);
@@ -321,7 +328,7 @@ Variable LargestOfSamples(NodeContext& node, const RoiSpec& spec) {
   const Variable image = node.Reshape(node.Cast(node.In(2), DType::kInt64), {-1, 1});
   const Variable flat =
       all.at + image * node.ScalarVar(DType::kInt64, static_cast<double>(in[2] * in[3]));
-  const Variable rows = RowsAt(node, x, flat) * node.Reshape(all.weight, {-1, 1});
+  const Variable rows = Weighted(node, RowsAt(node, x, flat), node.Reshape(all.weight, {-1, 1}));
   const int64_t taps = int64_t{2} * spec.ratio;
   const Variable bins = node.Reshape(rows, {-1, spec.height, taps, spec.width, taps, in[1]});
   const Variable largest = node.Unary("reduce_max", bins, {{"dim", std::vector<int32_t>{2, 4}}});

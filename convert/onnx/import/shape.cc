@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "families.h"
 #include "graph_importer.h"
+#include "indices.h"
 #include "node_context.h"
 
 namespace coracle::onnx {
@@ -100,7 +102,14 @@ void ImportSqueeze(NodeContext& node) {
   if (axes->empty()) return node.SetSame(0, 0);
   if (static_cast<int>(axes->size()) == shape.rank())
     return node.Set(0, node.Reshape(node.In(0), {1}), true);
-  node.Set(0, node.WithXShape("squeeze2", node.In(0), {{"axes", *axes}}));
+  const bool known = std::all_of(axes->begin(), axes->end(), [&](int a) { return shape[a] == 1; });
+  if (known) return node.Set(0, node.WithXShape("squeeze2", node.In(0), {{"axes", *axes}}));
+  // squeeze2 keeps a dim that is not 1 after all; slice refuses to drop it.
+  const std::vector<int32_t> zeros(axes->size(), 0);
+  const std::vector<int32_t> ends(axes->size(), std::numeric_limits<int32_t>::max());
+  node.Set(
+      0, node.Make("slice", {{"Input", {node.In(0).name()}}},
+                   {{"axes", *axes}, {"starts", zeros}, {"ends", ends}, {"decrease_axis", *axes}}));
 }
 
 void ImportUnsqueeze(NodeContext& node) {
@@ -154,6 +163,8 @@ Ints Sections(NodeContext& node, int64_t dim) {
     node.Require(num == parts,
                  fmt::format("attribute num_outputs is {}, and there are {} outputs", num, parts));
   }
+  if (dim < 0 && node.opset() >= 18 && parts > 1)
+    node.Refuse("parts of a dimension of unknown length");  // the last one may be smaller
   if (dim < 0) return {};
   if (node.opset() < 18) {
     node.Require(dim % parts == 0,
@@ -230,24 +241,81 @@ SliceBounds SliceInputs(NodeContext& node) {
   return bounds;
 }
 
+// With a negative step strided_slice has an end of -1 before element 0, and ONNX at the last
+// element, behind which nothing is left; what lies before all elements is -1 here. ONNX takes a
+// start before all elements as 0 (the spec of Slice), as strided_slice does not.
+void TurnBackward(NodeContext& node, SliceBounds* bounds) {
+  constexpr int64_t kLeast = std::numeric_limits<int32_t>::min();
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  for (size_t i = 0; i < bounds->axes.size(); ++i) {
+    if (bounds->steps[i] > 0) continue;
+    const int64_t dim = node.shape(0)[bounds->axes[i]];
+    if (bounds->ends) {
+      int64_t& end = bounds->ends->at(i);
+      end = end == -1 ? kMost : end < (dim < 0 ? kLeast : -dim) ? -1 : end;
+    }
+    if (bounds->starts && dim >= 0) bounds->starts->at(i) = std::max(bounds->starts->at(i), -dim);
+  }
+}
+
+// The same for bounds that are known when the program runs.
+Variable BackwardEnds(NodeContext& node, const SliceBounds& bounds) {
+  const size_t count = bounds.axes.size();
+  Ints added(count, 0);
+  for (size_t i = 0; i < count; ++i)
+    if (bounds.steps[i] < 0) added[i] = std::numeric_limits<int32_t>::max();
+  const Variable ends = node.Cast(node.In(2), DType::kInt64);
+  const Variable last = Equal(ends, node.ConstantVar(Ints(count, -1)));
+  return ends + node.Cast(last, DType::kInt64) * node.ConstantVar(added);
+}
+
+Variable BackwardStarts(NodeContext& node, const SliceBounds& bounds) {
+  std::vector<std::string> least;
+  for (size_t i = 0; i < bounds.axes.size(); ++i) {
+    const Variable none = node.ConstantVar(Ints{std::numeric_limits<int64_t>::min()});
+    const Variable dim = DimOf(node, node.In(0), bounds.axes[i]);
+    least.push_back((bounds.steps[i] > 0 ? none : -dim).name());
+  }
+  const Variable lows = node.Make("concat", {{"X", least}}, {{"axis", 0}});
+  const Variable starts =
+      bounds.starts ? node.ConstantVar(*bounds.starts) : node.Cast(node.In(1), DType::kInt64);
+  return node.Binary("elementwise_max", starts, lows);
+}
+
+// Whether a start may lie before all elements of an axis with a negative step.
+bool MayStartBefore(NodeContext& node, const SliceBounds& bounds) {
+  for (size_t i = 0; i < bounds.axes.size(); ++i) {
+    if (bounds.steps[i] > 0) continue;
+    if (!bounds.starts) return true;
+    if (bounds.starts->at(i) < -1 && node.shape(0)[bounds.axes[i]] < 0) return true;
+  }
+  return false;
+}
+
 void ImportSlice(NodeContext& node) {
-  const SliceBounds bounds = node.opset() < 10 ? SliceAttrs(node) : SliceInputs(node);
+  SliceBounds bounds = node.opset() < 10 ? SliceAttrs(node) : SliceInputs(node);
   if (bounds.axes.empty()) return node.SetSame(0, 0);
   node.Require(std::count(bounds.steps.begin(), bounds.steps.end(), 0) == 0,
                "a step must not be 0");
+  const bool backward =
+      std::any_of(bounds.steps.begin(), bounds.steps.end(), [](int32_t step) { return step < 0; });
   const bool plain =
       std::all_of(bounds.steps.begin(), bounds.steps.end(), [](int32_t step) { return step == 1; });
   AttrList attrs = {{"axes", bounds.axes}};
   SlotList inputs = {{"Input", {node.In(0).name()}}};
   const auto add = [&](const std::optional<Ints>& values, const char* attr, const char* slot,
-                       size_t input) {
-    if (!values) return inputs.push_back({slot, {node.In(input).name()}});
+                       const std::function<Variable()>& tensor) {
+    if (!values) return inputs.push_back({slot, {tensor().name()}});
     std::vector<int32_t> clamped;
     for (int64_t value : *values) clamped.push_back(Clamped(value));
     attrs.push_back({attr, clamped});
   };
-  add(bounds.starts, "starts", "StartsTensor", 1);
-  add(bounds.ends, "ends", "EndsTensor", 2);
+  if (backward) TurnBackward(node, &bounds);
+  const bool before = backward && MayStartBefore(node, bounds);
+  add(before ? std::nullopt : bounds.starts, "starts", "StartsTensor",
+      [&] { return before ? BackwardStarts(node, bounds) : node.In(1); });
+  add(bounds.ends, "ends", "EndsTensor",
+      [&] { return backward ? BackwardEnds(node, bounds) : node.In(2); });
   if (!plain) attrs.push_back({"strides", bounds.steps});
   node.Set(0, node.Make(plain ? "slice" : "strided_slice", std::move(inputs), std::move(attrs)));
 }
@@ -342,21 +410,34 @@ void ImportConstantOfShape(NodeContext& node) {
                     .scalar = rank == 0});
 }
 
+// Whether constants give no element.
+template <class T>
+bool IsEmptyRange(NodeContext& node, DType dtype) {
+  const auto number = [&](size_t i) { return node.Constant(i)->Cast(dtype).Item<T>(); };
+  const T start = number(0), limit = number(1), delta = number(2);
+  node.Require(delta != 0, "delta must not be 0");
+  return delta > 0 ? start >= limit : start <= limit;
+}
+
+// A limit that the steps lead away from gives no element; the op range takes it as a mistake.
+Variable ReachableLimit(const Variable& start, const Variable& limit, const Variable& delta) {
+  return Where(Less(delta, ZerosLike(delta)), Min(limit, start), Max(limit, start));
+}
+
 void ImportRange(NodeContext& node) {
   const DType own = node.dtype(0), dtype = node.ComputeDType("range", own);
   node.RequireOne(0, "start");
   node.RequireOne(1, "limit");
   node.RequireOne(2, "delta");
-  const auto start = node.ConstantFloats(0), limit = node.ConstantFloats(1),
-             delta = node.ConstantFloats(2);
-  if (start && limit && delta) {
-    node.Require((*delta)[0] != 0, "delta must not be 0");
-    const bool none = (*delta)[0] > 0 ? (*start)[0] >= (*limit)[0] : (*start)[0] <= (*limit)[0];
-    if (none) return node.SetConstant(0, Tensor(own, {0}));
-  }
-  const auto in = [&](size_t i) { return node.Cast(node.In(i), dtype).name(); };
-  const Variable out =
-      node.Make("range", {{"Start", {in(0)}}, {"End", {in(1)}}, {"Step", {in(2)}}});
+  const bool known = node.Constant(0) && node.Constant(1) && node.Constant(2);
+  if (known && (IsFloating(own) ? IsEmptyRange<double>(node, DType::kFloat64)
+                                : IsEmptyRange<int64_t>(node, DType::kInt64)))
+    return node.SetConstant(0, Tensor(own, {0}));
+  const auto in = [&](size_t i) { return node.Reshape(node.Cast(node.In(i), dtype), {1}); };
+  const Variable start = in(0), delta = in(2);
+  const Variable limit = known ? in(1) : ReachableLimit(start, in(1), delta);
+  const Variable out = node.Make(
+      "range", {{"Start", {start.name()}}, {"End", {limit.name()}}, {"Step", {delta.name()}}});
   node.Set(0, node.Cast(out, own));
 }
 
@@ -378,7 +459,7 @@ void AddShapeImporters(NodeImporters& importers) {
            {.op_type = "Squeeze",
            .since = 1,
            .import = ImportSqueeze,
-           .maps_to = "squeeze2",
+           .maps_to = "squeeze2; slice",
            .unsigneds = kMoves},
            {.op_type = "Unsqueeze",
            .since = 1,

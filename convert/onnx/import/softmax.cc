@@ -59,14 +59,12 @@ void ImportOneHot(NodeContext& node) {
   const Variable index = IndicesOf(node, 0, node.ConstantVar(depth));
   Variable hot = node.Make("one_hot_v2", {{"X", {index.name()}}},
                            {{"depth", static_cast<int32_t>(depth[0])},
-                            {"dtype", static_cast<int32_t>(node.dtype(2))},
+                            {"dtype", static_cast<int32_t>(DType::kFloat32)},
                             {"allow_out_of_range", true}});
   if (node.IsScalar(0)) hot = node.Reshape(hot, {depth[0]});
+  hot = node.Cast(MoveAxis(node, hot, -1, axis), DType::kBool);
   const Variable off = SliceOf(node, node.In(2), 0, 0, 1), on = SliceOf(node, node.In(2), 0, 1, 2);
-  const DType own = node.dtype(2), dtype = node.ComputeDType("elementwise_mul", own);
-  hot = node.Cast(MoveAxis(node, hot, -1, axis), dtype);
-  const Variable out = hot * node.Cast(on, dtype) + (1.0 - hot) * node.Cast(off, dtype);
-  node.Set(0, node.Cast(out, own));
+  node.Set(0, BroadcastWhere(node, hot, on, off));
 }
 
 }  // namespace
@@ -82,7 +80,7 @@ void AddSoftmaxImporters(NodeImporters& importers) {
            {.op_type = "OneHot",
            .since = 9,
            .import = ImportOneHot,
-           .maps_to = "one_hot_v2",
+           .maps_to = "one_hot_v2, where, broadcast_tensors",
            .unsigneds = Unsigned::kMoves},
        })
     importers.Add(row);

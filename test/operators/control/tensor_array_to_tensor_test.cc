@@ -7,10 +7,10 @@ namespace coracle::tensor_array_to_tensor_test {
 
 const VarMeta kRows{VarType::kLoDTensor, DType::kFloat32, {2, 2}, 0};
 
-VarValues Join(TensorArray array, int32_t axis, bool stack) {
+VarValues Join(TensorArray array, int32_t axis, bool stack, const Shape& declared = {}) {
   ProgramDesc program;
   BlockDesc& block = program.Root();
-  block.Var("out");
+  block.Var("out").SetShape(declared);
   block.Var("index");
   block.AppendOp("tensor_array_to_tensor", {{"X", {"a"}}},
                  {{"Out", {"out"}}, {"OutIndex", {"index"}}},
@@ -38,6 +38,19 @@ TEST(TensorArrayToTensor, Values) {
   ExpectJoined({b, b}, 0, true, {2, 2, 2}, {3, 4, 5, 6, 3, 4, 5, 6}, {2, 2});
   ExpectJoined({b, b}, 2, true, {2, 2, 2}, {3, 3, 4, 4, 5, 5, 6, 6}, {1, 1});
   ExpectJoined({b}, 1, true, {2, 1, 2}, {3, 4, 5, 6}, {2});
+}
+
+TEST(TensorArrayToTensor, NoElements) {
+  const auto shape = [](int32_t axis, bool stack, const Shape& declared) {
+    const VarValues env = Join({}, axis, stack, declared);
+    EXPECT_EQ(std::get<Tensor>(env.at("index")).numel(), 0);
+    return std::get<Tensor>(env.at("out")).shape();
+  };
+  EXPECT_EQ(shape(0, true, {-1, 2}), (Shape{0, 2}));
+  EXPECT_EQ(shape(1, false, {3, 7}), (Shape{3, 0}));
+  EXPECT_EQ(shape(-1, false, {3, -1}), (Shape{3, 0}));
+  EXPECT_THROW(shape(0, true, {-1, -1}), Error);
+  EXPECT_THROW(shape(0, false, {-1}), Error);
 }
 
 TEST(TensorArrayToTensor, Constraints) {

@@ -50,6 +50,16 @@ TEST(Elementwise, Integers) {
   TwoInts("elementwise_floordiv", {7, -7}, {2, 2}).Expect("Out", {2}, {3, -4});
 }
 
+// 255 is no -1, as which its bits read in a signed type.
+TEST(Elementwise, UnsignedDivisors) {
+  const auto two = [](const char* type) {
+    return TwoInts(type, {0, 1, 254, 255, 200}, {255, 255, 255, 255, 254}, DType::kUInt8);
+  };
+  two("elementwise_div").Expect("Out", {5}, {0, 0, 0, 1, 0});
+  two("elementwise_mod").Expect("Out", {5}, {0, 1, 254, 0, 200});
+  two("elementwise_floordiv").Expect("Out", {5}, {0, 0, 0, 1, 0});
+}
+
 TEST(Elementwise, IntegerExtremesDoNotTrap) {
   const int64_t low = std::numeric_limits<int32_t>::min();
   TwoInts("elementwise_div", {low}, {-1}, DType::kInt32).Expect("Out", {1}, {-2147483648.0});

@@ -1,0 +1,200 @@
+// Values at which a formula that is right elsewhere goes wrong: infinite elements that are not
+// selected, integers that a float does not hold, bounds beyond a dim, nothing to count.
+#include <cmath>
+#include <limits>
+
+#include "one_node.h"
+
+namespace coracle::onnx::onnx_values_test {
+
+const float kInf = std::numeric_limits<float>::infinity(), kNan = std::nanf("");
+
+// The same elements, nan included.
+void ExpectEqual(const Numbers& got, const Numbers& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    const bool both_nan = std::isnan(got[i]) && std::isnan(wanted[i]);
+    EXPECT_TRUE(both_nan || got[i] == wanted[i])
+        << "element " << i << ": " << got[i] << ", wanted " << wanted[i];
+  }
+}
+
+// --- bounds ---
+
+struct SliceCase {
+  int64_t start, end, step;
+  Numbers wanted;  // of 0, 1, 2, 3, 4
+};
+
+// With a negative step ONNX's end of -1 is the last element, and a start before all elements is
+// the first one.
+TEST(OnnxValues, SliceBackward) {
+  constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+  const std::vector<SliceCase> cases = {
+      {4, -1, -1, {}},
+      {100, -1, -2, {}},
+      {-1, -1, -1, {}},
+      {2, -1, -1, {}},
+      {3, -6, -1, {3, 2, 1, 0}},
+      {3, -5, -1, {3, 2, 1}},
+      {-1, kLowest, -2, {4, 2, 0}},
+      {-2, -4, -1, {3, 2}},
+      {-100, -200, -1, {0}},
+      {-100, -200, 1, {}},
+      {-100, -1, 2, {0, 2}},
+  };
+  const Tensor x = F({5}, {0, 1, 2, 3, 4});
+  for (const SliceCase& c : cases) {
+    for (const bool open : {false, true}) {
+      for (const bool fed : {false, true}) {
+        OneNode node("Slice", 13, {x, I({c.start}), I({c.end}), I({0}), I({c.step})});
+        node.Feed(0, open);
+        if (fed) node.Feed(1).Feed(2);
+        SCOPED_TRACE(testing::Message() << c.start << ":" << c.end << ":" << c.step
+                                        << (open ? ", open" : "") << (fed ? ", fed" : ""));
+        ExpectEqual(node.Run(), c.wanted);
+      }
+    }
+  }
+}
+
+TEST(OnnxValues, SqueezeOfADimThatIsNotOne) {
+  const auto node = [](const Shape& shape) {
+    Numbers values(static_cast<size_t>(shape.numel()), 7);
+    OneNode made("Squeeze", 13, {F(shape, values), I({0})});
+    return made.Feed(0, true);
+  };
+  EXPECT_EQ(node({1, 3}).Result().shape(), (Shape{3}));
+  EXPECT_EQ(node({1, 2, 3}).Result().shape(), (Shape{2, 3}));
+  EXPECT_NE(node({2, 3}).Refusal().find("each of one element"), std::string::npos)
+      << node({2, 3}).Refusal();
+}
+
+TEST(OnnxValues, RangesWithoutElements) {
+  const auto scalar = [](int64_t value) { return Tensor::Full<int64_t>({}, value); };
+  const auto run = [&](int64_t start, int64_t limit, int64_t delta, bool fed) {
+    OneNode node("Range", 11, {scalar(start), scalar(limit), scalar(delta)});
+    if (fed) node.Feed(0).Feed(1).Feed(2);
+    const Tensor result = node.Result();
+    return Integers(result.span<int64_t>().begin(), result.span<int64_t>().end());
+  };
+  constexpr int64_t kLarge = int64_t{1} << 60;
+  for (const bool fed : {false, true}) {
+    EXPECT_EQ(run(5, 3, 2, fed), Integers{});
+    EXPECT_EQ(run(3, 5, -2, fed), Integers{});
+    EXPECT_EQ(run(3, 3, 1, fed), Integers{});
+    EXPECT_EQ(run(3, 6, 2, fed), (Integers{3, 5}));
+    EXPECT_EQ(run(6, 3, -2, fed), (Integers{6, 4}));
+    EXPECT_EQ(run(kLarge, kLarge + 2, 1, fed), (Integers{kLarge, kLarge + 1}));
+  }
+}
+
+// The last part may be smaller, which a dim that is not known does not say.
+TEST(OnnxValues, SplitOfADimThatIsNotKnown) {
+  OneNode node("Split", 18, {F({5}, {0, 1, 2, 3, 4})});
+  node.Set("num_outputs", int64_t{3}).Outputs(3).Feed(0, true);
+  EXPECT_NE(node.Refusal().find("parts of a dimension of unknown length"), std::string::npos);
+}
+
+TEST(OnnxValues, GatherNDOfOneElementHasRankZero) {
+  OneNode node("GatherND", 13, {F({2, 2}, {1, 2, 3, 4}), I({-1, 0})});
+  const Tensor result = node.Feed(0).Feed(1).Result();
+  EXPECT_EQ(result.shape(), Shape{1});
+  EXPECT_EQ(result.Item<float>(), 3);
+}
+
+// --- infinite elements that are not selected ---
+
+TEST(OnnxValues, PadOfAnInfiniteValue) {
+  const Tensor x = F({1, 2}, {1, kInf}), pads = I({0, 1, 0, 2});
+  for (const bool fed : {false, true}) {
+    OneNode node("Pad", 13, {x, pads, F({}, {-kInf})});
+    if (fed) node.Feed(0).Feed(2);
+    ExpectEqual(node.Run(), {-kInf, 1, kInf, -kInf, -kInf});
+  }
+  const Tensor wide = x.Cast(DType::kFloat64);
+  OneNode node("Pad", 13, {wide, pads, Tensor::Full<double>({}, 0.1)});
+  EXPECT_EQ(node.Result().data<double>()[0], 0.1);
+}
+
+TEST(OnnxValues, PadOfLargeIntegers) {
+  constexpr int64_t kLarge = (int64_t{1} << 60) + 1;
+  const Tensor x = I({kLarge, kLarge + 1});
+  for (const int64_t value : {kLarge, int64_t{-16777217}, int64_t{7}}) {
+    for (const bool fed : {false, true}) {
+      OneNode node("Pad", 13, {x, I({1, 0}), Tensor::Full<int64_t>({}, value)});
+      if (fed) node.Feed(0).Feed(2);
+      const Tensor result = node.Result();
+      EXPECT_EQ(Integers(result.data<int64_t>(), result.data<int64_t>() + 3),
+                (Integers{value, kLarge, kLarge + 1}));
+    }
+  }
+}
+
+TEST(OnnxValues, OneHotOfInfiniteValues) {
+  for (const bool open : {false, true}) {
+    OneNode node("OneHot", 11, {I({0, 2}), I({3}), F({2}, {-kInf, 0})});
+    node.Feed(0, open).Feed(2);
+    ExpectEqual(node.Run(), {0, -kInf, -kInf, -kInf, -kInf, 0});
+  }
+  constexpr int64_t kLarge = (int64_t{1} << 60) + 1;
+  const Tensor result = OneNode("OneHot", 11, {I({1}), I({2}), I({1, kLarge})}).Result();
+  EXPECT_EQ(result.data<int64_t>()[0], 1);
+  EXPECT_EQ(result.data<int64_t>()[1], kLarge);
+}
+
+TEST(OnnxValues, CumProdOfInfiniteElements) {
+  OneNode node("CumProd", 26, {F({4}, {2, -kInf, 0.5f, kInf}), I({0})});
+  ExpectEqual(node.Feed(0).Run(), {2, -kInf, -kInf, -kInf});
+}
+
+// Cells in the padding are copies of their neighbours, and must not count.
+TEST(OnnxValues, PoolsOfInfiniteElements) {
+  const Tensor x = F({1, 1, 3}, {kInf, 1, 2});
+  OneNode lp("LpPool", 11, {x});
+  lp.Set("kernel_shape", Integers{2}).Set("pads", Integers{1, 1}).Set("p", int64_t{1});
+  ExpectEqual(lp.Feed(0).Run(), {kInf, kInf, 3, 2});
+  OneNode average("AveragePool", 19, {F({1, 1, 4}, {1, 2, 3, kInf})});
+  average.Set("kernel_shape", Integers{2}).Set("pads", Integers{2, 2});
+  average.Set("dilations", Integers{2});
+  ExpectEqual(average.Feed(0).Run(), {1, 2, 2, kInf, 3, kInf});
+}
+
+TEST(OnnxValues, GridSampleOutsideOfInfiniteElements) {
+  OneNode node("GridSample", 16, {F({1, 1, 1, 2}, {kInf, 2}), F({1, 1, 2, 2}, {-9, 0, 0.5f, 0})});
+  ExpectEqual(node.Set("mode", std::string("nearest")).Feed(0).Run(), {0, 2});
+}
+
+// Steps behind the end of a sequence may hold anything.
+TEST(OnnxValues, RecurrentStepsBehindTheEnd) {
+  const Tensor x = F({3, 1, 1}, {1, kInf, kNan}), w = F({1, 1, 1}, {1}), r = F({1, 1, 1}, {1});
+  const Tensor lengths = Tensor::Of<int32_t>({1}, {1});
+  for (const char* activation : {"Tanh", "ThresholdedRelu"}) {
+    OneNode node("RNN", 14, {x, w, r, kAbsent, lengths});
+    node.Set("hidden_size", int64_t{1}).Set("activations", std::vector<std::string>{activation});
+    const std::vector<Tensor> results = node.Feed(0).Outputs(2).Results();
+    const float wanted = activation[1] == 'a' ? std::tanh(1.0f) : 0.0f;
+    ExpectNear({results[0].data<float>(), results[0].data<float>() + 3}, {wanted, 0, 0});
+    EXPECT_NEAR(results[1].Item<float>(), wanted, 1e-6f);
+  }
+}
+
+// --- nothing to count ---
+
+TEST(OnnxValues, MeanLossOfNoLabels) {
+  const Tensor x = F({2, 3}, {0, 0, 0, 0, 0, 0}), labels = I({1, 1});
+  const auto run = [&](const char* type, int64_t ignored, const std::string& reduction) {
+    OneNode node(type, 13, {x, labels});
+    return node.Set("ignore_index", ignored).Set("reduction", reduction).Feed(0).Run();
+  };
+  const float each = std::log(3.0f);
+  ExpectEqual(run("SoftmaxCrossEntropyLoss", 1, "mean"), {kNan});
+  ExpectEqual(run("NegativeLogLikelihoodLoss", 1, "mean"), {kNan});
+  ExpectNear(run("SoftmaxCrossEntropyLoss", 2, "mean"), {each});
+  ExpectEqual(run("SoftmaxCrossEntropyLoss", 1, "sum"), {0});
+  ExpectEqual(run("SoftmaxCrossEntropyLoss", 1, "none"), {0, 0});
+  const Tensor weights = F({3}, {1, 0, 1});
+  ExpectEqual(OneNode("SoftmaxCrossEntropyLoss", 13, {x, labels, weights}).Feed(0).Run(), {kNan});
+}
+
+}  // namespace coracle::onnx::onnx_values_test
