@@ -19,7 +19,7 @@ void SetNll(NodeContext& node, const Variable& x) {
   const int64_t ignored = node.Int("ignore_index", std::numeric_limits<int64_t>::min());
   node.Require(node.rank(0) >= 2, "the input must have a dimension of classes after the batch");
   SlotList inputs = {{"X", {x.name()}}, {"Label", {node.In(1).name()}}};
-  if (node.HasInput(2)) inputs.emplace_back("Weight", std::vector<std::string>{node.In(2).name()});
+  if (node.HasInput(2)) inputs.push_back({"Weight", {node.In(2).name()}});
   // Where nothing counts ONNX's mean is 0 / 0, that of the op 0.
   const bool may_count_nothing = node.HasInput(2) || node.HasAttr("ignore_index");
   const bool divide = reduction == "mean" && may_count_nothing;

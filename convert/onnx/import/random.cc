@@ -35,14 +35,14 @@ Variable Drawn(NodeContext& node, const std::string& type, const Shape& shape, D
                AttrList attrs) {
   if (!IsFloating(dtype)) node.Refuse("random elements that are not floats");
   SlotList inputs;
-  attrs.emplace_back("dtype", static_cast<int32_t>(dtype));
-  attrs.emplace_back("seed", SeedOf(node));
+  attrs.push_back({"dtype", static_cast<int32_t>(dtype)});
+  attrs.push_back({"seed", SeedOf(node)});
   if (shape.IsKnown()) {
-    attrs.emplace_back("shape", shape.rank() == 0 ? std::vector<int64_t>{1} : shape.ToVector());
+    attrs.push_back({"shape", shape.rank() == 0 ? std::vector<int64_t>{1} : shape.ToVector()});
   } else {
     const Variable like = node.Make("shape", {{"Input", {node.In(0).name()}}});
-    inputs.emplace_back("ShapeTensor", std::vector<std::string>{like.name()});
-    attrs.emplace_back("shape", shape.ToVector());
+    inputs.push_back({"ShapeTensor", {like.name()}});
+    attrs.push_back({"shape", shape.ToVector()});
   }
   return node.Make(type, inputs, std::move(attrs));
 }

@@ -86,9 +86,9 @@ void ImportByRnn(NodeContext& node, const RnnSpec& spec, const std::string& mode
     initial.push_back(state.name());
     last.push_back(node.NewName("state"));
   }
-  inputs.emplace_back("PreState", initial);
+  inputs.push_back({"PreState", initial});
   if (spec.lengths)
-    inputs.emplace_back("SequenceLength", std::vector<std::string>{spec.lengths.name()});
+    inputs.push_back({"SequenceLength", {spec.lengths.name()}});
   const std::string out = node.NewName("rnn");
   node.writer().Append("rnn", inputs,
                        {{"Out", {out}},
