@@ -231,6 +231,8 @@ Variable ByOp(NodeContext& node, const ResizeSpec& spec) {
 
 void SetResized(NodeContext& node, const ResizeSpec& spec) {
   if (node.IsScalar(0)) return node.SetSame(0, 0);
+  for (const AxisResize& a : spec.axes)
+    node.Require(a.in != 0 || a.out == 0, "an axis without elements cannot get any");
   node.Set(0, HasOp(spec, node.In(0)) ? ByOp(node, spec) : AxisByAxis(node, spec));
 }
 
@@ -263,6 +265,14 @@ void RequireCount(NodeContext& node, size_t given, size_t wanted, const char* wh
                fmt::format("{} must have {} numbers, got {}", what, wanted, given));
 }
 
+// A number of elements that a scale gives.
+int64_t LengthOf(NodeContext& node, double length) {
+  node.Require(
+      length < 2147483648.0,
+      fmt::format("scales must give fewer than 2^31 elements along an axis, got {}", length));
+  return static_cast<int64_t>(length);
+}
+
 // A result has floor(in * scale) elements, which ONNX's shape inference computes in float32.
 void SetScales(NodeContext& node, const std::vector<float>& scales, std::vector<AxisResize>* axes) {
   RequireCount(node, scales.size(), axes->size(), "scales");
@@ -271,7 +281,7 @@ void SetScales(NodeContext& node, const std::vector<float>& scales, std::vector<
     node.Require(scales[i] > 0 && std::isfinite(scales[i]), "scales must be positive");
     a.scale = scales[i];
     if (a.in >= 0)
-      a.out = static_cast<int64_t>(std::floor(static_cast<float>(a.in) * scales[i]));
+      a.out = LengthOf(node, std::floor(static_cast<float>(a.in) * scales[i]));
     else if (a.scale != 1)
       a.out = -1;
   }
@@ -296,7 +306,7 @@ void SetSizes(NodeContext& node, const std::string& policy, const std::vector<in
   for (AxisResize& a : *axes) {
     a.by_size = false;
     a.scale = common;
-    a.out = static_cast<int64_t>(std::floor(common * static_cast<double>(a.in) + 0.5));
+    a.out = LengthOf(node, std::floor(common * static_cast<double>(a.in) + 0.5));
   }
 }
 
@@ -308,6 +318,8 @@ void SetRegion(NodeContext& node, bool by_scale, std::vector<AxisResize>* axes) 
     AxisResize& a = (*axes)[i];
     a.begin = region[i];
     a.end = region[axes->size() + i];
+    for (double edge : {a.begin, a.end})
+      node.Require(std::abs(edge) <= 1e9, "roi must hold numbers of at most 1e9");  // no nan
     if (a.in < 0) node.Refuse("a region of axes of unknown length");
     const double part = static_cast<double>(a.in) * (a.end - a.begin) * a.scale;
     // The specification has the region's part in the formula of the size, its shape inference not.
