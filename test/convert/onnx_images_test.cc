@@ -1,4 +1,5 @@
 // Importers of ops on images and of norms, on small tensors whose results are plain.
+#include "../error_of.h"
 #include "one_node.h"
 
 namespace coracle::onnx::onnx_images_test {
@@ -118,4 +119,21 @@ TEST(OnnxNorms, BatchOfOne) {
           .Run(),
       {5, 6});
 }
+// Numbers that no element's place or number can be made of.
+TEST(OnnxImages, ResizesThatAreRefused) {
+  const Tensor x = F({1, 1, 1, 2}, {1, 2});
+  const auto error = [](OneNode node) { return ErrorOf([&] { node.Run(); }); };
+  EXPECT_NE(error(OneNode("Resize", 13, {x, kAbsent, F({4}, {1, 1, 1, 1e27f})})).find("2^31"),
+            std::string::npos);
+  EXPECT_NE(error(OneNode("Resize", 13,
+                          {x, F({8}, {0, 0, 0, 0, 1, 1, 1, 1e30f}), kAbsent, I({1, 1, 1, 4})})
+                      .Set("coordinate_transformation_mode", std::string("tf_crop_and_resize")))
+                .find("roi must hold"),
+            std::string::npos);
+  EXPECT_NE(error(OneNode("Resize", 13, {F({1, 1, 1, 0}, {}), kAbsent, kAbsent, I({1, 1, 1, 4})})
+                      .Set("mode", std::string("linear")))
+                .find("without elements"),
+            std::string::npos);
+}
+
 }  // namespace coracle::onnx::onnx_images_test
