@@ -1,11 +1,11 @@
 #include <coracle/backward/backward.h>
 #include <coracle/edit/extract.h>
-#include <coracle/edit/outer_names.h>
 #include <coracle/edit/require_var.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block_order.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/op/name_attrs.h>
+#include <coracle/framework/op/outer_names.h>
 #include <fmt/format.h>
 
 #include <algorithm>

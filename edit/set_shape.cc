@@ -1,9 +1,9 @@
-#include <coracle/edit/outer_names.h>
 #include <coracle/edit/require_var.h>
 #include <coracle/edit/set_shape.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/outer_names.h>
 #include <fmt/format.h>
 
 #include <algorithm>

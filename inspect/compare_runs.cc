@@ -33,7 +33,7 @@ class RunComparer {
       : a_(a), b_(b), tolerance_(tolerance), ops_(*a.program) {}
 
   RunsDifference Run() {
-    Compare(ops_.written(), {});
+    CompareAsTheyAre();
     FindFirst();
     for (int round = 0; first_ && round < kMaxRounds; ++round) {
       Explain(compared_.at(*first_).writer.op);
@@ -44,10 +44,41 @@ class RunComparer {
   }
 
  private:
-  // Compares what runs that fetch `fetched` too write of the variables `names`. Those that both
-  // write are noted, in place of what was noted before.
+  void CompareAsTheyAre() {
+    const WrittenTensors of_a = KeepWritten(a_), of_b = KeepWritten(b_);
+    Note(ops_.written(), of_a, of_b);
+    std::set<std::string> seen;
+    for (const RunWay* way : {&a_, &b_}) {
+      for (const std::string& name : ResultsOf(*way)) {
+        if (seen.insert(name).second) NoteResult(name, of_a, of_b);
+      }
+    }
+  }
+
+  void NoteResult(const std::string& name, const WrittenTensors& of_a, const WrittenTensors& of_b) {
+    const auto in_a = of_a.find(name), in_b = of_b.find(name);
+    const bool has_a = in_a != of_a.end(), has_b = in_b != of_b.end();
+    const bool written = ops_.Writes(name);
+    if (has_a && has_b) {
+      if (!written)
+        result_.other_results.push_back(
+            CompareTensors(name, in_a->second.back(), in_b->second.back(), tolerance_));
+      return;
+    }
+    // Of a parameter or a feed no value was saved.
+    if (!written && (has_a ? b_ : a_).saved) return;
+    if (has_a) result_.other_results.push_back(OnlyInA(name, in_a->second.back()));
+    if (has_b) result_.other_results.push_back(OnlyInB(name, in_b->second.back()));
+  }
+
+  // Compares what runs that fetch `fetched` too write of the variables `names`.
   void Compare(const std::vector<std::string>& names, const std::vector<std::string>& fetched) {
-    const WrittenTensors of_a = KeepWritten(a_, fetched), of_b = KeepWritten(b_, fetched);
+    Note(names, KeepWritten(a_, fetched), KeepWritten(b_, fetched));
+  }
+
+  // Variables that both write are noted, in place of what was noted before.
+  void Note(const std::vector<std::string>& names, const WrittenTensors& of_a,
+            const WrittenTensors& of_b) {
     for (const std::string& name : names) {
       const auto in_a = of_a.find(name), in_b = of_b.find(name);
       if (in_a == of_a.end() || in_b == of_b.end()) continue;
@@ -225,6 +256,10 @@ class RunComparer {
     result_.not_compared =
         static_cast<int64_t>(ops_.written().size()) -
         static_cast<int64_t>(compared_.size() + result_.renamed.size() + result_.untried.size());
+    const RootOps of_b(*b_.program);
+    for (const std::string& name : of_b.written()) result_.not_compared += !ops_.Writes(name);
+    for (const TensorDifference& result : result_.other_results)
+      result_.not_compared -= ops_.Writes(result.name) || of_b.Writes(result.name);
     for (auto& [name, variable] : compared_) result_.compared.push_back(std::move(variable));
     std::sort(result_.compared.begin(), result_.compared.end(),
               [](const ComparedVariable& x, const ComparedVariable& y) {
@@ -246,6 +281,12 @@ class RunComparer {
 };
 
 }  // namespace
+
+bool RunsDifference::Differs() const {
+  return first >= 0 || !untried.empty() ||
+         std::any_of(other_results.begin(), other_results.end(),
+                     [](const TensorDifference& result) { return result.Differs(); });
+}
 
 RunsDifference CompareRuns(const RunWay& a, const RunWay& b, const Tolerance& tolerance) {
   return RunComparer(a, b, tolerance).Run();

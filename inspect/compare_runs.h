@@ -22,8 +22,11 @@ struct RunsDifference {
   // run as in the other is compared value by value, and the first that differs counts; with other
   // numbers, by the last one.
   std::vector<ComparedVariable> compared;
-  // Variables that ops of the root block write and that were not compared: passes or plans have
-  // removed them from a run, or they hold no dense tensor.
+  // Results (ResultsOf) that one run lacks, though the other has them (kOnlyInA, kOnlyInB), or that
+  // no op of A's root block writes (a parameter).
+  std::vector<TensorDifference> other_results;
+  // Variables that ops of a root block write and that were not compared: passes or plans have
+  // removed them from a run, one of the programs lacks them, or they hold no dense tensor.
   int64_t not_compared = 0;
   // Variables that differ, yet not in runs that fetch them: passes use the name for another value
   // (a product that is scaled later), so they are not among `compared`.
@@ -44,13 +47,13 @@ struct RunsDifference {
   // join the ops: what passes make of them is the cause.
   bool hidden = false;
 
-  bool Differs() const { return first >= 0 || !untried.empty(); }
+  bool Differs() const;
 };
 
-// Runs both ways as they are and compares what both wrote. If something differs, variables between
-// the last that agree and the first that differs are fetched in further runs, eight at a time,
-// until the op is found. The values of two runs are in memory at a time. Places are those in a's
-// program. Throws what KeepWritten throws.
+// Runs both ways as they are and compares what both wrote, and what either fetches. If something
+// differs, variables between the last that agree and the first that differs are fetched in further
+// runs, eight at a time, until the op is found. The values of two runs are in memory at a time.
+// Places are those in a's program. Throws what KeepWritten throws.
 RunsDifference CompareRuns(const RunWay& a, const RunWay& b, const Tolerance& tolerance);
 
 }  // namespace coracle

@@ -37,16 +37,41 @@ bool IsFinite(const complex128& value) {
 
 bool SamePart(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-// |a - b| of two values of which at least one is finite. Two int64 may differ by less than double
-// can tell apart, so integers are subtracted as such.
-template <class T>
-double Distance(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    const auto high = static_cast<uint64_t>(std::max(a, b));
-    return static_cast<double>(high - static_cast<uint64_t>(std::min(a, b)));
-  } else {
+double IntegerDistance(int64_t a, int64_t b) {
+  const auto high = static_cast<uint64_t>(std::max(a, b));
+  return static_cast<double>(high - static_cast<uint64_t>(std::min(a, b)));
+}
+
+// |a - b| for a finite b: of the whole numbers first, so that nothing is rounded away.
+double MixedDistance(int64_t a, double b) {
+  constexpr double kEnd = 9223372036854775808.0;  // 2^63
+  if (b < -kEnd) return IntegerDistance(a, INT64_MIN) + (-kEnd - b);
+  if (b >= kEnd) return IntegerDistance(a, INT64_MAX) + 1 + (b - kEnd);
+  const double whole = std::trunc(b);
+  const auto integer = static_cast<int64_t>(whole);
+  const double distance = IntegerDistance(a, integer);
+  return std::abs((a < integer ? -distance : distance) - (b - whole));
+}
+
+// |a - b| of two finite values.
+template <class A, class B>
+double Distance(A a, B b) {
+  if constexpr (std::is_integral_v<A> && std::is_integral_v<B>)
+    return IntegerDistance(a, b);
+  else if constexpr (std::is_integral_v<A>)
+    return MixedDistance(a, b);
+  else if constexpr (std::is_integral_v<B>)
+    return MixedDistance(b, a);
+  else
     return std::abs(Widened(a) - Widened(b));
-  }
+}
+
+template <class T>
+std::optional<int64_t> IntegerOf(T value) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<int64_t>(value);
+  else
+    return std::nullopt;
 }
 
 // How an element of A compares with that of B.
@@ -56,8 +81,8 @@ struct Element {
   bool outside = false, non_finite = false;
 };
 
-template <class T>
-Element CompareElement(T a, T b, const Tolerance& tolerance) {
+template <class A, class B>
+Element CompareElement(A a, B b, const Tolerance& tolerance) {
   const complex128 wide_a = Widened(a), wide_b = Widened(b);
   if (!IsFinite(wide_a) || !IsFinite(wide_b)) {
     if (SamePart(wide_a.real(), wide_b.real()) && SamePart(wide_a.imag(), wide_b.imag()))
@@ -65,7 +90,8 @@ Element CompareElement(T a, T b, const Tolerance& tolerance) {
     return {kInfinity, kInfinity, true, true};
   }
   const double distance = Distance(a, b);
-  const double allowed = tolerance.absolute + tolerance.relative * std::abs(wide_b);
+  const bool exact = std::is_integral_v<A> && std::is_integral_v<B> && tolerance.exact_integers;
+  const double allowed = exact ? 0 : tolerance.absolute + tolerance.relative * std::abs(wide_b);
   return {distance, distance - allowed, distance > allowed, false};
 }
 
@@ -78,12 +104,14 @@ std::vector<int64_t> IndexOf(int64_t position, const Shape& shape) {
   return index;
 }
 
-template <class T>
-WorstElement Worst(T a, T b, int64_t position, const Shape& shape) {
+template <class A, class B>
+WorstElement Worst(A a, B b, int64_t position, const Shape& shape) {
   WorstElement worst;
   worst.index = IndexOf(position, shape);
   worst.a = Widened(a);
   worst.b = Widened(b);
+  worst.integer_a = IntegerOf(a);
+  worst.integer_b = IntegerOf(b);
   const bool finite = IsFinite(worst.a) && IsFinite(worst.b);
   worst.absolute = finite ? Distance(a, b) : std::abs(worst.a - worst.b);
   const double size = std::abs(worst.b);
@@ -91,13 +119,13 @@ WorstElement Worst(T a, T b, int64_t position, const Shape& shape) {
   return worst;
 }
 
-template <class T>
-void CompareElements(std::span<const T> a, std::span<const T> b, const Shape& shape,
+template <class A, class B>
+void CompareElements(std::span<const A> a, std::span<const B> b, const Shape& shape,
                      const Tolerance& tolerance, TensorDifference* difference) {
   double worst = 0;
   size_t worst_at = a.size();
   for (size_t i = 0; i < a.size(); ++i) {
-    const Element element = CompareElement<T>(a[i], b[i], tolerance);
+    const Element element = CompareElement(a[i], b[i], tolerance);
     difference->outside += element.outside;
     difference->non_finite += element.non_finite;
     if (!element.non_finite)
@@ -108,19 +136,32 @@ void CompareElements(std::span<const T> a, std::span<const T> b, const Shape& sh
     }
   }
   if (worst_at < a.size())
-    difference->worst = Worst<T>(a[worst_at], b[worst_at], static_cast<int64_t>(worst_at), shape);
+    difference->worst = Worst(a[worst_at], b[worst_at], static_cast<int64_t>(worst_at), shape);
+}
+
+// Integers, float64 or complex128: what can hold all values of the dtype.
+DType WideOf(DType dtype) {
+  if (IsComplex(dtype)) return DType::kComplex128;
+  return IsFloating(dtype) ? DType::kFloat64 : DType::kInt64;
 }
 
 void CompareValues(const Tensor& a, const Tensor& b, const Tolerance& tolerance,
                    TensorDifference* difference) {
-  if (a.dtype() != b.dtype()) {
-    const bool complex = IsComplex(a.dtype()) || IsComplex(b.dtype());
-    const DType wide = complex ? DType::kComplex128 : DType::kFloat64;
-    return CompareValues(a.Cast(wide), b.Cast(wide), tolerance, difference);
+  const auto compare = [&]<class A, class B>(const Tensor& x, const Tensor& y) {
+    CompareElements<A, B>(x.span<A>(), y.span<B>(), x.shape(), tolerance, difference);
+  };
+  if (a.dtype() == b.dtype()) {
+    DispatchAnyDType(a.dtype(), [&]<class T>() { compare.template operator()<T, T>(a, b); });
+    return;
   }
-  DispatchAnyDType(a.dtype(), [&]<class T>() {
-    CompareElements<T>(a.span<T>(), b.span<T>(), a.shape(), tolerance, difference);
-  });
+  const bool complex = IsComplex(a.dtype()) || IsComplex(b.dtype());
+  const Tensor x = a.Cast(complex ? DType::kComplex128 : WideOf(a.dtype()));
+  const Tensor y = b.Cast(complex ? DType::kComplex128 : WideOf(b.dtype()));
+  if (x.dtype() == y.dtype()) return CompareValues(x, y, tolerance, difference);
+  if (x.dtype() == DType::kInt64)
+    compare.template operator()<int64_t, double>(x, y);
+  else
+    compare.template operator()<double, int64_t>(x, y);
 }
 
 VarMeta MetaOf(const Tensor& tensor) {
@@ -161,26 +202,48 @@ TensorDifference CompareTensors(const std::string& name, const Tensor& a, const 
   return difference;
 }
 
+std::string ElementText(const complex128& value, const std::optional<int64_t>& integer,
+                        DType dtype) {
+  if (integer) return fmt::format("{}", *integer);
+  const bool wide = dtype == DType::kFloat64 || dtype == DType::kComplex128;
+  const auto text = [wide](double part) -> std::string {
+    if (std::isnan(part)) return "nan";
+    return wide ? fmt::format("{}", part) : fmt::format("{:.9g}", part);
+  };
+  if (!IsComplex(dtype)) return text(value.real());
+  const std::string imaginary = text(value.imag());
+  return text(value.real()) + (imaginary[0] == '-' ? "" : "+") + imaginary + "i";
+}
+
+TensorDifference OnlyInA(const std::string& name, const Tensor& a) {
+  TensorDifference difference;
+  difference.name = name;
+  difference.kind = TensorDifference::Kind::kOnlyInA;
+  difference.a = MetaOf(a);
+  return difference;
+}
+
+TensorDifference OnlyInB(const std::string& name, const Tensor& b) {
+  TensorDifference difference;
+  difference.name = name;
+  difference.kind = TensorDifference::Kind::kOnlyInB;
+  difference.b = MetaOf(b);
+  return difference;
+}
+
 std::vector<TensorDifference> CompareNamed(const NamedTensors& a, const NamedTensors& b,
                                            const Tolerance& tolerance) {
-  using Kind = TensorDifference::Kind;
   const auto of_a = ByName(a), of_b = ByName(b);
   std::vector<TensorDifference> differences;
-  const auto alone = [&](const std::string& name, const Tensor& tensor, Kind kind) {
-    TensorDifference& added = differences.emplace_back();
-    added.name = name;
-    added.kind = kind;
-    (kind == Kind::kOnlyInA ? added.a : added.b) = MetaOf(tensor);
-  };
   for (const auto& [name, tensor] : a) {
     const auto found = of_b.find(name);
     if (found == of_b.end())
-      alone(name, tensor, Kind::kOnlyInA);
+      differences.push_back(OnlyInA(name, tensor));
     else
       differences.push_back(CompareTensors(name, tensor, *found->second, tolerance));
   }
   for (const auto& [name, tensor] : b) {
-    if (!of_a.count(name)) alone(name, tensor, Kind::kOnlyInB);
+    if (!of_a.count(name)) differences.push_back(OnlyInB(name, tensor));
   }
   return differences;
 }

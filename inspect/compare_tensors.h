@@ -19,16 +19,18 @@ namespace coracle {
 struct Tolerance {
   double relative = 1e-5;
   double absolute = 1e-6;
-  bool same_dtype = true;  // tensors of different dtypes differ, whatever their values
+  bool same_dtype = true;      // tensors of different dtypes differ, whatever their values
+  bool exact_integers = true;  // where both are integers or bools, they must be equal
 };
 
 // The element that is farthest out of tolerance (or, where all are within it, nearest to its edge).
 // An element with a nan or infinity on one side alone is farther than any other.
 struct WorstElement {
-  std::vector<int64_t> index;  // one number for each axis
-  complex128 a = 0, b = 0;     // imaginary part 0 for real tensors
-  double absolute = 0;         // |a - b|; nan or inf where one of them is
-  double relative = 0;         // |a - b| / |b|; 0 for equal elements, inf where only b is 0
+  std::vector<int64_t> index;                   // one number for each axis
+  complex128 a = 0, b = 0;                      // imaginary part 0 for real tensors
+  std::optional<int64_t> integer_a, integer_b;  // where that side is of integers or bools
+  double absolute = 0;                          // |a - b|; nan or inf where one of them is
+  double relative = 0;  // |a - b| / |b|; 0 for equal elements, inf where only b is 0
 };
 
 struct TensorDifference {
@@ -46,10 +48,18 @@ struct TensorDifference {
   bool Differs() const { return kind != Kind::kEqual; }
 };
 
-// Integers are compared exactly, floating-point numbers in double, whatever their dtypes. The
-// sequences (LoD) must be the same.
+// Numbers are compared as they are, whatever their dtypes: two int64, or an int64 and a float64,
+// may differ by less than doubles tell apart. The sequences (LoD) must be the same.
 TensorDifference CompareTensors(const std::string& name, const Tensor& a, const Tensor& b,
                                 const Tolerance& tolerance);
+
+// An element with as many digits as tell it from others of its dtype: "3", "0.1", "1+2i".
+std::string ElementText(const complex128& value, const std::optional<int64_t>& integer,
+                        DType dtype);
+
+// Of a tensor that the other side lacks.
+TensorDifference OnlyInA(const std::string& name, const Tensor& a);
+TensorDifference OnlyInB(const std::string& name, const Tensor& b);
 
 // By name: first those of A in A's order, then those that only B has. Throws kInvalidArgument for a
 // name that stands twice in one list.

@@ -150,10 +150,34 @@ class ProgramDiffer {
     };
     compare("parent", a.parent_idx(), b.parent_idx());
     compare("forward_block", a.forward_block_idx(), b.forward_block_idx());
+    CompareIndex(a, b, &diff);
     CompareVars(pair, &diff);
     CompareOps(pair, &diff);
     if (!diff.changes.empty() || !diff.vars.empty() || !diff.ops.empty())
       diff_.blocks.push_back(std::move(diff));
+  }
+
+  // Random ops draw by the numbers of the blocks that they stand in (InnerStep).
+  void CompareIndex(const BlockDesc& a, const BlockDesc& b, BlockDiff* diff) {
+    if (a.idx() == b.idx()) return;
+    if (draws_.empty()) draws_ = DrawingBlocks(a_, ops_);
+    if (!draws_[Index(a.idx())]) return;
+    diff->changes.push_back({"index", "", std::to_string(a.idx()), std::to_string(b.idx())});
+  }
+  // Blocks in which random numbers are drawn, those inside them included.
+  static std::vector<bool> DrawingBlocks(const ProgramDesc& program, const OpRegistry& ops) {
+    std::vector<bool> draws(Index(program.NumBlocks()), false);
+    for (int b = 0; b < program.NumBlocks(); ++b) {
+      bool random = false;
+      program.Block(b).ForEachOp([&](const OpDesc& op) {
+        const OpSpec* spec = ops.Find(op.type());
+        random |= spec && spec->random;
+      });
+      for (const BlockDesc* block = random ? &program.Block(b) : nullptr;
+           block && !draws[Index(block->idx())]; block = block->parent())
+        draws[Index(block->idx())] = true;
+    }
+    return draws;
   }
 
   // --- what is fed and fetched ---
@@ -239,8 +263,15 @@ class ProgramDiffer {
 
   // --- ops ---
 
+  std::vector<int> Moves(const BlockPair& pair) {
+    if (!HasMoves(pair.ops)) return std::vector<int>(pair.ops.after_of.size(), -1);
+    if (!outer_before_) outer_before_.emplace(a_, ops_);
+    if (!outer_after_) outer_after_.emplace(b_, ops_);
+    return FindMoves({pair.a, *outer_before_, true}, {pair.b, *outer_after_, false}, pair.ops,
+                     names_, &diff_.reordered);
+  }
   void CompareOps(const BlockPair& pair, BlockDiff* diff) {
-    const std::vector<int> moved = FindMoves(pair.a, pair.b, pair.ops, names_, &diff_.reordered);
+    const std::vector<int> moved = Moves(pair);
     const std::vector<int>&after_of = pair.ops.after_of, &before_of = pair.ops.before_of;
     int j = 0;
     const auto add_until = [&](int end) {  // what only the side after has, up to there
@@ -272,6 +303,8 @@ class ProgramDiffer {
   std::vector<int> block_after_, block_before_;
   const DiffSides sides_{names_, block_after_, ops_};
   std::vector<bool> reported_;  // by name before: it has another name after
+  std::vector<bool> draws_;     // by block before; empty until it is asked for
+  std::optional<internal::BlockOuterNames> outer_before_, outer_after_;  // once ops have moved
   ProgramDiff diff_;
 };
 

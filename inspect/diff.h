@@ -8,6 +8,7 @@
 #include <coracle/inspect/compare_tensors.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,9 +19,10 @@ namespace coracle {
 // where a name could act on a terminal; "none" stands for what one side lacks.
 struct DiffChange {
   // Of a program: "feeds", "fetches", "random_seed", "version". Of a block: "parent",
-  // "forward_block". Of a variable: "type", "dtype", "shape", "lod_level", "persistable",
-  // "parameter", "stop_gradient", "need_check_feed", "trainable", "learning_rate", "initializer",
-  // "regularizer", "gradient_clip", "error_clip". Of an op: "attr", "input", "output".
+  // "forward_block", "index" where random numbers are drawn in it. Of a variable: "type", "dtype",
+  // "shape", "lod_level", "persistable", "parameter", "stop_gradient", "need_check_feed",
+  // "trainable", "learning_rate", "initializer", "regularizer", "gradient_clip", "error_clip". Of
+  // an op: "attr", "input", "output".
   std::string what;
   std::string name = {};  // of the attr; of the slot, "X" or "X[1]"
   std::string before = {}, after = {};
@@ -70,15 +72,20 @@ ProgramDiff DiffPrograms(const ProgramDesc& before, const ProgramDesc& after,
 // A persistable variable with other elements, or with a value on one side only.
 struct ValueDiff {
   std::string before, after;  // names
-  std::string problem = {};  // "only before", "float32[2] -> float32[3]"; else the elements differ:
+  // "only before", "float32[2] -> float32[3]", "other sequences (LoD)", "other rows", "not
+  // compared"; else the elements (of selected rows those of their values) differ:
+  std::string problem = {};
   int64_t different = 0, elements = 0;
   double max_difference = 0;  // absolute, of the worst element; nan where only one side is a nan
   int64_t worst = 0;          // the element farthest out of tolerance, in row-major order
   double worst_before = 0, worst_after = 0;  // of complex numbers the absolute values
+  std::optional<int64_t> integer_before = {},
+                         integer_after = {};  // the same, of integers and bools
 };
 
 // Compares the values of the persistable variables of two programs, renamed ones included; `after`
-// is the reference of the tolerance, which is exact by default. Other dtypes are differences.
+// is the reference of the tolerance. By default, that is without any, elements are equal to the
+// bit, so that -0 is not 0. Other dtypes are differences.
 std::vector<ValueDiff> DiffValues(const ProgramDiff& diff, const ProgramDesc& before,
                                   const Scope& values_before, const ProgramDesc& after,
                                   const Scope& values_after,

@@ -47,6 +47,10 @@ Json OpsJson(const BlockDiff& block, const ProgramDesc& before, const ProgramDes
 
 Json IndexJson(int block) { return block < 0 ? Json() : Json(block); }
 
+Json NumberJson(const std::optional<int64_t>& integer, double number) {
+  return integer ? Json(*integer) : JsonNumber(number);
+}
+
 Json ValuesJson(const std::vector<ValueDiff>& values) {
   Json list = Json::array();
   for (const ValueDiff& value : values) {
@@ -58,8 +62,8 @@ Json ValuesJson(const std::vector<ValueDiff>& values) {
       one["elements"] = JsonNumber(value.elements);
       one["max_difference"] = JsonNumber(value.max_difference);
       one["worst"] = JsonNumber(value.worst);
-      one["worst_before"] = JsonNumber(value.worst_before);
-      one["worst_after"] = JsonNumber(value.worst_after);
+      one["worst_before"] = NumberJson(value.integer_before, value.worst_before);
+      one["worst_after"] = NumberJson(value.integer_after, value.worst_after);
     }
     list.push_back(std::move(one));
   }

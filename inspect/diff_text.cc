@@ -13,7 +13,8 @@ size_t Index(int i) { return static_cast<size_t>(i); }
 
 std::string ChangeText(const DiffChange& change) {
   const std::string name = change.name.empty() ? "" : " " + change.name;
-  return fmt::format("{}{}: {} -> {}", change.what, name, change.before, change.after);
+  const char* why = change.what == "index" ? " (random ops draw by it)" : "";
+  return fmt::format("{}{}: {} -> {}{}", change.what, name, change.before, change.after, why);
 }
 
 std::string ChangesText(const std::vector<DiffChange>& changes) {
@@ -182,9 +183,21 @@ class TextWriter {
     std::string name = NameText(value.before);
     if (value.before != value.after) name += " -> " + NameText(value.after);
     if (!value.problem.empty()) return Line('~', fmt::format("{}  {}", name, value.problem));
-    Line('~', fmt::format("{}  {} of {} elements differ, most by {:.6g} at [{}]: {:.6g} -> {:.6g}",
-                          name, value.different, value.elements, value.max_difference, Place(value),
-                          value.worst_before, value.worst_after));
+    const auto [x, y] = WorstTexts(value);
+    Line('~',
+         fmt::format("{}  {} of {} elements differ, most by {:.6g} at [{}]: {} -> {}", name,
+                     value.different, value.elements, value.max_difference, Place(value), x, y));
+  }
+  // With six digits, or, where these are the same, with all.
+  static std::pair<std::string, std::string> WorstTexts(const ValueDiff& value) {
+    if (value.integer_before && value.integer_after)
+      return {std::to_string(*value.integer_before), std::to_string(*value.integer_after)};
+    std::string x = fmt::format("{:.6g}", value.worst_before),
+                y = fmt::format("{:.6g}", value.worst_after);
+    if (x != y) return {x, y};
+    x = fmt::format("{}", value.worst_before);
+    y = fmt::format("{}", value.worst_after);
+    return {x, x == y ? y + " (other bits)" : y};
   }
   // "1, 0", of the worst element.
   std::string Place(const ValueDiff& value) const {
@@ -213,6 +226,8 @@ std::string DiffSummary(const ProgramDiff& diff) {
   for (const BlockDiff& block : diff.blocks) {
     if (block.before < 0 || block.after < 0)
       blocks.Add(block.before < 0 ? Counts::kAdded : Counts::kRemoved);
+    else if (!block.changes.empty())
+      blocks.Add(Counts::kChanged);
     for (const OpDiff& op : block.ops) {
       if (op.before < 0 || op.after < 0)
         ops.Add(op.before < 0 ? Counts::kAdded : Counts::kRemoved);

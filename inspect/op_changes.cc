@@ -1,9 +1,11 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/listing.h>
+#include <coracle/framework/op/name_attrs.h>
 #include <coracle/inspect/op_changes.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace coracle {
 namespace {
@@ -39,24 +41,14 @@ bool HasBlocks(const Attribute& value) {
   return TypeOf(value) == AttrType::kBlock || TypeOf(value) == AttrType::kBlocks;
 }
 
+bool ReadsVariables(const Attribute& value) {
+  return std::holds_alternative<VarRef>(value) ||
+         std::holds_alternative<std::vector<VarRef>>(value);
+}
+
 bool HoldsFloats(AttrType type) {
   return type == AttrType::kFloat || type == AttrType::kFloats || type == AttrType::kFloat64 ||
          type == AttrType::kFloat64s;
-}
-
-// Texts, which may be names of variables; false for other values.
-bool NamesIn(const Attribute& value, Names* names) {
-  const auto* text = std::get_if<std::string>(&value);
-  const auto* texts = std::get_if<Names>(&value);
-  const auto* var = std::get_if<VarRef>(&value);
-  const auto* vars = std::get_if<std::vector<VarRef>>(&value);
-  if (text) *names = {*text};
-  if (texts) *names = *texts;
-  if (var) *names = {var->name};
-  if (vars) {
-    for (const VarRef& ref : *vars) names->push_back(ref.name);
-  }
-  return text || texts || var || vars;
 }
 
 bool IsIgnored(const std::string& attr) {
@@ -162,10 +154,11 @@ class OpComparer {
 
   bool IsSame(const NamedAttr& a, const NamedAttr& b) const {
     if (HasBlocks(a.value) || HasBlocks(b.value)) return RunsSameBlocks(a, b);
-    if (a.value == b.value) return true;
-    Names before, after;
-    if (NamesIn(a.value, &before) && NamesIn(b.value, &after)) {
-      return std::equal(before.begin(), before.end(), after.begin(), after.end(),
+    if (a.value == b.value && !ReadsVariables(a.value)) return true;
+    const std::optional<Names> before = NamesIn(a, a_.HasSubBlock());
+    const std::optional<Names> after = NamesIn(b, b_.HasSubBlock());
+    if (before && after) {
+      return std::equal(before->begin(), before->end(), after->begin(), after->end(),
                         [&](const auto& x, const auto& y) { return sides_.IsSameName(x, y); });
     }
     const OpSpec* spec = sides_.ops.Find(a_.type());

@@ -14,6 +14,7 @@
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/outer_names.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -114,11 +115,21 @@ bool IsLeftOutOfMatching(const std::string& attr);
 // their terms.
 size_t MixedBits(size_t x);
 
+// Whether ops that are the same stand in another order.
+bool HasMoves(const OpMatching& matching);
+
+// A block of one side, and what all ops of the program use.
+struct UsesOfSide {
+  const OpGraph& graph;
+  const internal::BlockOuterNames& outer;
+  bool is_before;
+};
+
 // Ops whose order relative to others matters and is another one on the two sides: for each op of
 // the block before the number (after) of a variable of which other values are read or replaced
-// now, or -1. Only what the ops name themselves counts, not what their blocks use. Adds to
-// *reordered the ops that stand elsewhere without that.
-std::vector<int> FindMoves(const OpGraph& before, const OpGraph& after, const OpMatching& matching,
-                           const NamePairs& names, size_t* reordered);
+// now, or -1. What an op's sub-blocks use counts as what it uses. Adds to *reordered the ops that
+// stand elsewhere without that.
+std::vector<int> FindMoves(const UsesOfSide& before, const UsesOfSide& after,
+                           const OpMatching& matching, const NamePairs& names, size_t* reordered);
 
 }  // namespace coracle

@@ -29,12 +29,22 @@ std::vector<bool> LongestIncreasing(const Numbers& numbers) {
   return chosen;
 }
 
-// The names (after) in both lists of uses, the first of which are of names before.
-Numbers CommonNames(const std::vector<OpGraph::Use>& before, const std::vector<OpGraph::Use>& after,
+// What the op reads (may write), its sub-blocks included, as names after.
+Numbers NamesOf(const UsesOfSide& side, int op, bool reads, const NamePairs& names) {
+  Numbers numbers;
+  const auto add = [&](std::string_view text) {
+    const int name = names.Find(text);
+    if (name >= 0) numbers.push_back(side.is_before ? names.ToAfter(name) : name);
+  };
+  const OpDesc& desc = side.graph.block().op(Index(op));
+  reads ? side.outer.ForEachRead(desc, add) : side.outer.ForEachWrite(desc, add);
+  return numbers;
+}
+
+// The names that the two ops of a pair both read (may write).
+Numbers CommonNames(const UsesOfSide& before, int i, const UsesOfSide& after, int j, bool reads,
                     const NamePairs& names) {
-  Numbers a, b, common;
-  for (const OpGraph::Use& use : before) a.push_back(names.ToAfter(use.name));
-  for (const OpGraph::Use& use : after) b.push_back(use.name);
+  Numbers a = NamesOf(before, i, reads, names), b = NamesOf(after, j, reads, names), common;
   std::sort(a.begin(), a.end());
   std::sort(b.begin(), b.end());
   std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(common));
@@ -42,10 +52,19 @@ Numbers CommonNames(const std::vector<OpGraph::Use>& before, const std::vector<O
   return common;
 }
 
+// Of the ops before that have a counterpart, in their order.
+Numbers PlacesAfter(const OpMatching& matching) {
+  Numbers places;
+  for (const int j : matching.after_of) {
+    if (j >= 0) places.push_back(j);
+  }
+  return places;
+}
+
 // Two ops that are the same.
 struct OpPair {
   int before, after;
-  Numbers reads, writes;            // names that both use
+  Numbers reads, writes;            // names that both use, in their blocks too
   Numbers last_before, last_after;  // by name, reads first: the pair that wrote it last; -1: none
 };
 
@@ -67,24 +86,25 @@ void FindLastWriters(const Numbers& order, Numbers OpPair::*last_writers,
 
 }  // namespace
 
-std::vector<int> FindMoves(const OpGraph& before, const OpGraph& after, const OpMatching& matching,
-                           const NamePairs& names, size_t* reordered) {
+bool HasMoves(const OpMatching& matching) {
+  const Numbers places = PlacesAfter(matching);
+  return !std::is_sorted(places.begin(), places.end());
+}
+
+std::vector<int> FindMoves(const UsesOfSide& before, const UsesOfSide& after,
+                           const OpMatching& matching, const NamePairs& names, size_t* reordered) {
   std::vector<int> moved(matching.after_of.size(), -1);
-  Numbers places, order, order_after;
-  for (const int j : matching.after_of) {
-    if (j >= 0) places.push_back(j);
-  }
-  if (std::is_sorted(places.begin(), places.end())) return moved;
-  const std::vector<bool> in_order = LongestIncreasing(places);
+  Numbers order, order_after;
+  const std::vector<bool> in_order = LongestIncreasing(PlacesAfter(matching));
   std::vector<OpPair> pairs;
-  for (int i = 0; i < before.NumOps(); ++i) {
+  for (int i = 0; i < before.graph.NumOps(); ++i) {
     const int j = matching.after_of[Index(i)];
     if (j < 0) continue;
     order.push_back(static_cast<int>(pairs.size()));
     pairs.push_back({i,
                      j,
-                     CommonNames(before.Inputs(i), after.Inputs(j), names),
-                     CommonNames(before.Outputs(i), after.Outputs(j), names),
+                     CommonNames(before, i, after, j, true, names),
+                     CommonNames(before, i, after, j, false, names),
                      {},
                      {}});
   }

@@ -29,6 +29,7 @@ class RootOps {
 
   // Variables that ops write, in the order of their first writers.
   const std::vector<std::string>& written() const { return written_; }
+  bool Writes(const std::string& var) const { return writers_.count(var) > 0; }
   const std::vector<int>& WritersOf(const std::string& var) const { return writers_.at(var); }
   const std::vector<OpRead>& ReadsOf(int op) const { return reads_[static_cast<size_t>(op)]; }
   const OpDesc& Op(int op) const { return root_.op(static_cast<size_t>(op)); }

@@ -81,6 +81,10 @@ std::vector<std::string> FetchesOf(const RunWay& way) {
   return fetches;
 }
 
+std::vector<std::string> ResultsOf(const RunWay& way) {
+  return way.fetches_all ? FetchesOf({.program = way.program}) : FetchesOf(way);
+}
+
 std::vector<std::string> WrittenNames(const ProgramDesc& program) {
   std::vector<std::string> names;
   const RootOps ops(program);

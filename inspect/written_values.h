@@ -29,13 +29,16 @@ struct RunWay {
   // Without any: what fetch ops fetch, or else what no op reads, but for outputs that only gradient
   // ops are meant to read.
   std::vector<std::string> fetches = {};
-  int threads = 0;  // 0: as many as now
+  bool fetches_all = false;  // these are what the ops write, and not all of them results
+  int threads = 0;           // 0: as many as now
   // Values that another build saved, in place of a run; feeds, options and parameters are then not
   // used.
   std::shared_ptr<const WrittenTensors> saved = nullptr;
 };
 
 std::vector<std::string> FetchesOf(const RunWay& way);
+// The fetches, or where these are all that the ops write, what would be fetched without any.
+std::vector<std::string> ResultsOf(const RunWay& way);
 
 // The dense variables that ops of the root block write, in their order: as fetches, they make
 // passes leave every op as it is.

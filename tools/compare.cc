@@ -17,6 +17,7 @@
 #include "flags.h"
 #include "program_input.h"
 #include "run_input.h"
+#include "tensor_csv.h"
 #include "tensor_file.h"
 
 DECLARE_bool(json);
@@ -91,6 +92,8 @@ int CompareFiles(const std::vector<std::string>& args, Tolerance tolerance) {
   AdoptNames(a, &b);
   AdoptNames(b, &a);
   if (IsCsvName(args[0]) || IsCsvName(args[1])) tolerance.same_dtype = false;
+  if (IsCsvName(args[0])) AdoptDTypes(b, &a);
+  if (IsCsvName(args[1])) AdoptDTypes(a, &b);
   const std::vector<TensorDifference> differences = CompareNamed(a, b, tolerance);
   if (differences.empty())
     ThrowInvalid(fmt::format("neither {} nor {} holds a tensor", Quote(args[0]), Quote(args[1])));
@@ -128,11 +131,21 @@ void ParseWay(const std::string& flag, const std::string& text, const std::strin
   };
 }
 
+// Whether parameters are the reason for which a run found no value.
+bool LacksParameters(const RunWay& way) {
+  if (way.saved) return false;
+  const Scope scope = way.parameters();
+  const std::vector<std::string> names = PersistableNames(*way.program);
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return !scope.Find(name); });
+}
+
 RunsDifference CompareWays(const RunWay& a, const RunWay& b, const Tolerance& tolerance) {
   try {
     return CompareRuns(a, b, tolerance);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kNotFound || !FLAGS_params.empty()) throw;
+    if (!LacksParameters(a) && !LacksParameters(b)) throw;
     throw e.WithDetail("--params=DIR or --params=FILE gives the parameters");
   }
 }
@@ -152,6 +165,8 @@ std::vector<std::string> FetchesFromFlags(ProgramDesc& program) {
 
 int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& tolerance) {
   const CommandLimits limits(CommandLimits::Time::kRuns);
+  if (args.size() == 2 && IsTensorArchive(FLAGS_with))
+    throw UsageError("--with=FILE stands for a run of the other program: give one PROGRAM");
   const std::string &file_a = args.front(), &file_b = args.back();
   ProgramDesc program_a = ReadAnyProgram(file_a);
   ProgramDesc program_b = args.size() == 2 ? ReadAnyProgram(file_b) : ProgramDesc();
@@ -168,8 +183,9 @@ int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& to
   }
   a.fetches = FetchesFromFlags(program_a);
   b.fetches = args.size() == 2 ? FetchesFromFlags(program_b) : a.fetches;
+  a.fetches_all = b.fetches_all = FLAGS_fetch_all;
   const RunsDifference runs = CompareWays(a, b, tolerance);
-  if (runs.compared.empty())
+  if (runs.compared.empty() && runs.other_results.empty())
     ThrowInvalid(
         "the two runs write no variable that could be compared: see --fetch and --fetch_all");
   const auto side = [](const std::string& file, const std::string& flags) {

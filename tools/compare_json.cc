@@ -8,7 +8,8 @@ namespace {
 
 using Kind = TensorDifference::Kind;
 
-Json ComplexJson(const complex128& value, bool complex) {
+Json ElementJson(const complex128& value, const std::optional<int64_t>& integer, bool complex) {
+  if (integer && !complex) return *integer;
   if (!complex) return JsonNumber(value.real());
   return Json::array({JsonNumber(value.real()), JsonNumber(value.imag())});
 }
@@ -51,8 +52,8 @@ Json JsonOf(const TensorDifference& difference) {
   json["non_finite"] = difference.non_finite;
   json["max_absolute"] = JsonNumber(difference.max_absolute);
   json["worst"] = {{"index", worst.index},
-                   {"a", ComplexJson(worst.a, complex)},
-                   {"b", ComplexJson(worst.b, complex)},
+                   {"a", ElementJson(worst.a, worst.integer_a, complex)},
+                   {"b", ElementJson(worst.b, worst.integer_b, complex)},
                    {"absolute", JsonNumber(worst.absolute)},
                    {"relative", JsonNumber(worst.relative)}};
   return json;
@@ -71,6 +72,7 @@ Json Head(bool equal, const Tolerance& tolerance, const Sides& sides) {
   json["rtol"] = JsonNumber(tolerance.relative);
   json["atol"] = JsonNumber(tolerance.absolute);
   json["same_dtype"] = tolerance.same_dtype;
+  json["exact_integers"] = tolerance.exact_integers;
   json["equal"] = equal;
   return json;
 }
@@ -114,6 +116,8 @@ std::string RunsJson(const RunsDifference& runs, const Tolerance& tolerance, con
     entry["writer"] = PlaceJson(variable.writer);
     json["variables"].push_back(std::move(entry));
   }
+  for (const TensorDifference& result : runs.other_results)
+    json["variables"].push_back(JsonOf(result));
   return JsonText(json);
 }
 

@@ -23,24 +23,14 @@ constexpr size_t kMaxLines = 40, kMaxNames = 12;
 std::string NumberText(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{:.3g}", value);
 }
-// Of an element, with the digits that tell float32 numbers apart.
-std::string ElementText(double value) {
-  return std::isnan(value) ? "nan" : fmt::format("{:.9g}", value);
-}
-std::string ElementText(const complex128& value, bool complex) {
-  if (!complex) return ElementText(value.real());
-  const std::string imaginary = ElementText(value.imag());
-  return ElementText(value.real()) + (imaginary[0] == '-' ? "" : "+") + imaginary + "i";
-}
-
 // "2 of 6 elements out of tolerance, worst at [1, 2]: 3.5 against 3 (absolute 0.5, ...)".
 std::string ValuesText(const TensorDifference& difference) {
   const WorstElement& worst = *difference.worst;
-  const bool complex = HoldsComplex(difference);
   std::string text = fmt::format(
       "{} of {} elements out of tolerance, worst at [{}]: {} against {} (absolute {}, relative {})",
       difference.outside, difference.a->shape.numel(), fmt::join(worst.index, ", "),
-      ElementText(worst.a, complex), ElementText(worst.b, complex), NumberText(worst.absolute),
+      ElementText(worst.a, worst.integer_a, difference.a->dtype),
+      ElementText(worst.b, worst.integer_b, difference.b->dtype), NumberText(worst.absolute),
       NumberText(worst.relative));
   if (difference.non_finite > 0)
     text += fmt::format("; {} where nan or infinity is on one side", difference.non_finite);
@@ -138,12 +128,27 @@ const ComparedVariable* WorstAfter(const RunsDifference& runs) {
   return worst;
 }
 
+// Where the runs part.
+std::string FirstText(const RunsDifference& runs) {
+  const ComparedVariable& first = runs.compared[static_cast<size_t>(runs.first)];
+  std::string text =
+      fmt::format("the runs part at {}, which writes {}\n  {}\n", PlaceText(first.writer),
+                  NameOf(first.difference), DescribeDifference(first.difference, {"A", "B"}));
+  text += CauseText(runs, first.writer);
+  if (const ComparedVariable* worst = WorstAfter(runs)) {
+    text +=
+        fmt::format("worst after it: {}, {}\n  {}\n", PlaceText(worst->writer),
+                    NameOf(worst->difference), DescribeDifference(worst->difference, {"A", "B"}));
+  }
+  return text;
+}
+
 std::string NotComparedText(const RunsDifference& runs) {
   std::string text;
   if (runs.not_compared > 0)
     text += fmt::format(
-        "{} not compared: passes or plans removed them from a run, or they hold no "
-        "dense tensor\n",
+        "{} not compared: passes or plans removed them from a run, a program lacks them, or they "
+        "hold no dense tensor\n",
         Counted(static_cast<size_t>(runs.not_compared), "variable"));
   if (!runs.renamed.empty())
     text += fmt::format(
@@ -164,7 +169,10 @@ Tolerance ToleranceFromFlags() {
   for (const double value : {FLAGS_rtol, FLAGS_atol}) {
     if (!(value >= 0)) throw UsageError("--rtol and --atol must not be negative");
   }
-  return {FLAGS_rtol, FLAGS_atol, FLAGS_same_dtype};
+  return {.relative = FLAGS_rtol,
+          .absolute = FLAGS_atol,
+          .same_dtype = FLAGS_same_dtype,
+          .exact_integers = !IsGiven("rtol") && !IsGiven("atol")};
 }
 
 bool HoldsComplex(const TensorDifference& difference) {
@@ -198,30 +206,20 @@ std::string CompareText(const std::vector<TensorDifference>& differences,
 std::string RunsText(const RunsDifference& runs, const Tolerance& tolerance, const Sides& sides) {
   std::string text = fmt::format("A: {}\nB: {}\n", Shown(sides.a), Shown(sides.b));
   std::vector<const TensorDifference*> all;
-  size_t differ = 0;
-  for (const ComparedVariable& variable : runs.compared) {
-    all.push_back(&variable.difference);
-    differ += variable.difference.Differs();
+  for (const ComparedVariable& variable : runs.compared) all.push_back(&variable.difference);
+  for (const TensorDifference& result : runs.other_results) all.push_back(&result);
+  const auto differ =
+      std::count_if(all.begin(), all.end(), [](const auto* d) { return d->Differs(); });
+  if (runs.first >= 0) text += FirstText(runs);
+  for (const TensorDifference& result : runs.other_results) {
+    if (result.Differs())
+      text += fmt::format("{}: {}\n", NameOf(result), DescribeDifference(result, {"A", "B"}));
   }
-  if (runs.first < 0) {
-    return text +
-           fmt::format("{} within {}{}\n", Counted(all.size(), "variable"), Within(tolerance),
-                       LargestText(all)) +
-           NotComparedText(runs);
-  }
-  const ComparedVariable& first = runs.compared[static_cast<size_t>(runs.first)];
-  text += fmt::format("the runs part at {}, which writes {}\n  {}\n", PlaceText(first.writer),
-                      NameOf(first.difference), DescribeDifference(first.difference, {"A", "B"}));
-  text += CauseText(runs, first.writer);
-  if (const ComparedVariable* worst = WorstAfter(runs)) {
-    text +=
-        fmt::format("worst after it: {}, {}\n  {}\n", PlaceText(worst->writer),
-                    NameOf(worst->difference), DescribeDifference(worst->difference, {"A", "B"}));
-  }
-  return text +
-         fmt::format("{} of {} {} ({})\n", differ, Counted(all.size(), "variable"),
-                     differ == 1 ? "differs" : "differ", Within(tolerance)) +
-         NotComparedText(runs);
+  const std::string within = Within(tolerance), counted = Counted(all.size(), "variable");
+  text += differ == 0 ? fmt::format("{} within {}{}\n", counted, within, LargestText(all))
+                      : fmt::format("{} of {} {} ({})\n", differ, counted,
+                                    differ == 1 ? "differs" : "differ", within);
+  return text + NotComparedText(runs);
 }
 
 }  // namespace coracle::tools

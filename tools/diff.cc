@@ -58,10 +58,11 @@ DiffSide ReadSide(const std::string& path, const std::string& params) {
 std::string Report(const std::vector<std::string>& args, const DiffSide& a, const DiffSide& b,
                    const ProgramDiff& diff, const std::vector<ValueDiff>& values) {
   if (diff.empty() && values.empty()) {
-    const std::string note = diff.reordered == 0
-                                 ? ""
-                                 : fmt::format(" ({} stand elsewhere, which changes nothing)",
-                                               Counted(diff.reordered, "op"));
+    const std::string note =
+        diff.reordered == 0
+            ? ""
+            : fmt::format(" ({} {} elsewhere, which changes nothing)",
+                          Counted(diff.reordered, "op"), diff.reordered == 1 ? "stands" : "stand");
     return "no differences" + note + "\n";
   }
   return fmt::format("--- {}\n+++ {}\n", PrintableLine(args[0]), PrintableLine(args[1])) +
@@ -75,8 +76,11 @@ int Diff(const std::vector<std::string>& args) {
   const ProgramDiff diff = DiffPrograms(a.program, b.program, DefaultOps());
   std::vector<ValueDiff> values;
   if (FLAGS_values) {
+    const bool given = IsGiven("rtol") || IsGiven("atol");
     values = DiffValues(diff, a.program, a.values, b.program, b.values,
-                        {IsGiven("rtol") ? FLAGS_rtol : 0, IsGiven("atol") ? FLAGS_atol : 0});
+                        {.relative = IsGiven("rtol") ? FLAGS_rtol : 0,
+                         .absolute = IsGiven("atol") ? FLAGS_atol : 0,
+                         .exact_integers = !given});
   }
   FLAGS_json ? PrintData(DiffJson(diff, a.program, b.program, values))
              : Print(Report(args, a, b, diff, values));

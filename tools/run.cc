@@ -18,6 +18,7 @@
 #include "flags.h"
 #include "program_input.h"
 #include "run_input.h"
+#include "tensor_csv.h"
 #include "tensor_file.h"
 #include "trace_file.h"
 
@@ -83,10 +84,29 @@ std::string ComplexText(const Tensor& tensor) {
   return text + (tensor.numel() > 8 ? " ...\n" : "\n");
 }
 
+// With all digits, as ids need.
+std::string IntegersText(const Tensor& tensor) {
+  const Tensor wide = tensor.Cast(DType::kInt64);
+  const auto values = wide.span<int64_t>();
+  std::string text;
+  if (tensor.numel() > 1) {
+    const auto [min, max] = std::minmax_element(values.begin(), values.end());
+    double sum = 0;
+    for (const int64_t value : values) sum += static_cast<double>(value);
+    text = fmt::format(", min {}, mean {}, max {}", *min,
+                       NumberText(sum / static_cast<double>(tensor.numel())), *max);
+  }
+  text += ":";
+  for (size_t i = 0; i < std::min<size_t>(values.size(), 8); ++i)
+    text += fmt::format(" {}", values[i]);
+  return text + (values.size() > 8 ? " ...\n" : "\n");
+}
+
 std::string Describe(const std::string& name, const Tensor& tensor) {
   std::string text = fmt::format("{}: {}{}", name, tensor.ToString(), LodText(tensor.lod()));
   if (tensor.numel() == 0) return text + "\n";
   if (IsComplex(tensor.dtype())) return text + ComplexText(tensor);
+  if (IsInteger(tensor.dtype())) return text + IntegersText(tensor);
   const Tensor wide = tensor.Cast(DType::kFloat64);
   double min = wide.data<double>()[0], max = min, sum = 0;
   for (double v : wide.span<double>()) {
@@ -165,7 +185,10 @@ int Check(const NamedTensors& results, NamedTensors stored, bool quiet) {
   if (stored.size() == 1 && stored[0].first.empty() && results.size() == 1)
     stored[0].first = results[0].first;
   Tolerance tolerance = ToleranceFromFlags();
-  if (IsCsvName(FLAGS_check)) tolerance.same_dtype = false;
+  if (IsCsvName(FLAGS_check)) {
+    tolerance.same_dtype = false;
+    AdoptDTypes(results, &stored);
+  }
   const auto differences = CompareNamed(results, stored, tolerance);
   const std::string text = CompareText(differences, tolerance, {"this run", FLAGS_check});
   quiet ? LogMessage(MessageLevel::kInfo, text) : Print(text);

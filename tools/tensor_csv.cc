@@ -300,4 +300,17 @@ NamedTensors ParseTensorCsv(std::string_view text, const std::string& source) {
   return CsvTensors(text, source).Run();
 }
 
+void AdoptDTypes(const NamedTensors& others, NamedTensors* from_csv) {
+  std::unordered_map<std::string_view, DType> dtype_of;
+  for (const auto& [name, tensor] : others) dtype_of.emplace(name, tensor.dtype());
+  for (auto& [name, tensor] : *from_csv) {
+    const auto found = dtype_of.find(name);
+    if (found == dtype_of.end() || found->second == tensor.dtype()) continue;
+    Tensor cast = tensor.Cast(found->second);
+    // The digits of a float32 are those of no other one, but not those of the same float64.
+    const bool real = IsFloating(tensor.dtype()) && IsFloating(cast.dtype());
+    if (real || BitEqual(cast.Cast(tensor.dtype()), tensor)) tensor = std::move(cast);
+  }
+}
+
 }  // namespace coracle::tools

@@ -18,4 +18,8 @@ std::string TensorCsv(const NamedTensors& tensors);
 // Throws kInvalidArgument "file.csv:3:2: ..." (line and cell).
 NamedTensors ParseTensorCsv(std::string_view text, const std::string& source);
 
+// A csv file says nothing of dtypes: gives tensors from one those of their namesakes in `others`,
+// as far as these hold what the file says.
+void AdoptDTypes(const NamedTensors& others, NamedTensors* from_csv);
+
 }  // namespace coracle::tools

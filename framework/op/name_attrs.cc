@@ -11,6 +11,7 @@ namespace {
 using Names = std::vector<std::string>;
 using Rename = std::function<std::string(const std::string&)>;
 
+// Of an attr of the type STRINGS.
 bool HoldsNames(const NamedAttr& attr, bool runs_block) {
   constexpr std::string_view kHolders[] = {kOpRoleVarAttr, kRecomputedFromAttr, kOuterReadsAttr,
                                            kOuterInputsAttr};
@@ -55,6 +56,17 @@ void RenameInAttrs(OpDesc& op, const Rename& rename) {
       if (attr.name == kForwardOpAttr) op.SetAttr(attr.name, RenamedLink(*link, renamed));
     }
   }
+}
+
+std::optional<Names> NamesIn(const NamedAttr& attr, bool runs_block) {
+  if (const auto* one = std::get_if<VarRef>(&attr.value)) return Names{one->name};
+  if (const auto* names = std::get_if<Names>(&attr.value))
+    return HoldsNames(attr, runs_block) ? std::optional(*names) : std::nullopt;
+  const auto* refs = std::get_if<std::vector<VarRef>>(&attr.value);
+  if (!refs) return std::nullopt;
+  Names names;
+  for (const VarRef& ref : *refs) names.push_back(ref.name);
+  return names;
 }
 
 void ForEachVarAttr(const OpDesc& op, const std::function<void(const std::string&)>& f) {

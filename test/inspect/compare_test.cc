@@ -66,6 +66,28 @@ TEST(CompareTensors, IntegersAreExact) {
   const TensorDifference difference = CompareTensors("n", a, b, {0, 0.5});
   EXPECT_EQ(difference.outside, 1);
   EXPECT_EQ(difference.worst->absolute, 1);
+  // With a tolerance too, unless it is said to be for integers.
+  const Tensor many = Tensor::Of<int64_t>({1}, {200000}), more = Tensor::Of<int64_t>({1}, {200001});
+  EXPECT_EQ(CompareTensors("n", many, more, {}).outside, 1);
+  EXPECT_EQ(CompareTensors("n", many, more, {.exact_integers = false}).outside, 0);
+  EXPECT_EQ(CompareTensors("n", many.Cast(DType::kInt32), more, {.same_dtype = false}).outside, 1);
+  EXPECT_EQ(*difference.worst->integer_a, 9007199254740993);
+  EXPECT_EQ(ElementText(difference.worst->a, difference.worst->integer_a, DType::kInt64),
+            "9007199254740993");
+  // And against a float64.
+  const Tensor wide = Doubles({9007199254740992, -0.5, 1e300}),
+               whole = Tensor::Of<int64_t>({3}, {9007199254740993, -1, 5});
+  for (const bool turned : {false, true}) {
+    const TensorDifference mixed =
+        turned ? CompareTensors("n", wide, whole, {.relative = 0, .absolute = 0.75})
+               : CompareTensors("n", whole, wide, {.relative = 0, .absolute = 0.75});
+    EXPECT_EQ(mixed.outside, 2);
+    EXPECT_EQ(mixed.worst->index, std::vector<int64_t>{2});
+    EXPECT_EQ(mixed.worst->absolute, 1e300);
+  }
+  EXPECT_EQ(CompareTensors("n", Tensor::Of<int64_t>({1}, {INT64_MAX}), Doubles({0x1p63}), {})
+                .worst->absolute,
+            1);
   const Tensor low = Tensor::Of<int64_t>({1}, {INT64_MIN}),
                high = Tensor::Of<int64_t>({1}, {INT64_MAX});
   EXPECT_EQ(CompareTensors("n", low, high, {}).worst->absolute, 18446744073709551615.0);
@@ -180,7 +202,53 @@ TEST(CompareRuns, AVariableThatOneProgramLacks) {
   const RunsDifference runs = CompareRuns(WayOf(p, false), WayOf(q, false), {});
   ASSERT_EQ(runs.first, 1);
   EXPECT_EQ(runs.compared[1].difference.name, "c");
-  EXPECT_EQ(runs.not_compared, 1);
+  EXPECT_EQ(runs.not_compared, 2);  // b and t
+}
+
+// What one program fetches must be in the other run too: it is not equal because it was not
+// compared.
+TEST(CompareRuns, AResultThatOneRunLacks) {
+  using Kind = TensorDifference::Kind;
+  const ProgramDesc p = Chain(3);
+  ProgramDesc q = Chain(3);
+  BlockDesc& root = q.Root();
+  Declare(root, "d", {kMany});
+  root.op(2).SetOutput("Out", {"d"});
+  root.RemoveVar("c");
+  const RunsDifference runs = CompareRuns(WayOf(p, false), WayOf(q, false), {});
+  EXPECT_EQ(runs.first, -1);
+  EXPECT_TRUE(runs.Differs());
+  ASSERT_EQ(runs.other_results.size(), 2u);
+  EXPECT_EQ(runs.other_results[0].name, "c");
+  EXPECT_EQ(runs.other_results[0].kind, Kind::kOnlyInA);
+  EXPECT_EQ(runs.other_results[1].name, "d");
+  EXPECT_EQ(runs.other_results[1].kind, Kind::kOnlyInB);
+  EXPECT_EQ(runs.not_compared, 0);
+  // Saved values that lack it.
+  RunWay saved;
+  saved.program = &p;
+  saved.saved = std::make_shared<WrittenTensors>(KeepWritten(WayOf(q, false)));
+  EXPECT_TRUE(CompareRuns(WayOf(p, false), saved, {}).Differs());
+  // Where all that ops write is fetched, only results must be in both.
+  RunWay all = WayOf(p, false), less = WayOf(p, false);
+  all.fetches = {"a", "b", "c"};
+  less.fetches = {"c"};
+  all.fetches_all = less.fetches_all = true;
+  EXPECT_FALSE(CompareRuns(all, less, {}).Differs());
+}
+
+// A fetched variable that no op writes, a feed here.
+TEST(CompareRuns, AResultThatNoOpWrites) {
+  const ProgramDesc p = Chain(3);
+  RunWay a = WayOf(p, false), b = WayOf(p, false);
+  a.fetches = b.fetches = {"x", "b"};
+  b.feeds["x"] = Tensor::Full<float>({kMany}, -1.f);
+  b.feeds["x"].data<float>()[0] = 1;
+  EXPECT_FALSE(CompareRuns(a, b, {}).Differs());
+  b.feeds["x"].data<float>()[1] = -2;
+  const RunsDifference runs = CompareRuns(a, b, {});
+  ASSERT_EQ(runs.other_results.size(), 1u);
+  EXPECT_TRUE(runs.other_results[0].Differs());
 }
 
 // y = factor, which a pass computes in advance: no op writes it.

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -126,6 +127,31 @@ TEST(Diff, AttrsWithTheirOldValues) {
             "      attr scale: 2 -> 3\n"
             "      attr bias_after_scale: none -> false\n"
             "1 op changed\n");
+}
+
+// A text that happens to be a variable's name is still a text: pooling_type, say.
+TEST(Diff, TextsAreNoNames) {
+  const auto pool = [](const std::string& kind) {
+    ProgramDesc program = Chain({"relu"}, {kind});
+    Append(program.Root(), "my_op", kind, "y",
+           {{"kind", kind}, {"kinds", Strings{kind, "x"}}, {"of", VarRef{kind}}});
+    return program;
+  };
+  EXPECT_EQ(Text(pool("max"), pool("avg")),
+            "block 0\n"
+            "  ~ var max -> avg\n"
+            "  ~ op 1  my_op Out=y\n"
+            "      attr kind: \"max\" -> \"avg\"\n"
+            "      attr kinds: [\"max\", \"x\"] -> [\"avg\", \"x\"]\n"
+            "1 op changed; 1 variable renamed\n");
+}
+
+// An attr of the type VAR reads a variable, which may be another one under the same name.
+TEST(Diff, NamesInAttrsAreVariables) {
+  ProgramDesc a = Chain({"relu", "tanh"}, {"h", "g"}), b = Chain({"relu", "tanh"}, {"g", "h"});
+  for (ProgramDesc* program : {&a, &b})
+    Append(program->Root(), "my_op", "x", "y", {{"of", VarRef{"h"}}});
+  ExpectPart(Text(a, b), "my_op Out=y  attr of: ");
 }
 
 TEST(Diff, DefaultsAndTypesOfNumbersAreNoDifference) {
@@ -310,6 +336,53 @@ TEST(Diff, BlocksOfTheSameOpAreCompared) {
   ExpectPart(Text(Loop(1, 2), Chain({"relu"}, {"y"})), "- block 1 (2 ops)\n");
 }
 
+// What a block reads without the op that runs it naming it: the order still counts.
+TEST(Diff, OpsMoveOverWhatBlocksRead) {
+  const auto make = [](bool before) {
+    ProgramDesc program = Loop(1, 2);
+    BlockDesc& root = program.Root();
+    Append(program.Block(1), "elementwise_add", "x", "t");
+    program.Block(1).op(2).SetInput("Y", {"a"});
+    root.Var("a").SetShape({1});
+    root.InsertOp(before ? 0 : 1, OpDesc("increment", {{"X", {"a"}}}, {{"Out", {"a"}}}));
+    return program;
+  };
+  const std::string text = Text(make(true), make(false));
+  ExpectPart(text, "moved: ops see another value of a\n1 op moved\n");
+  // And what it writes.
+  const auto reader = [](bool before) {
+    ProgramDesc program = Loop(1, 2);
+    BlockDesc& root = program.Root();
+    root.Var("s").SetShape({1});
+    program.Block(1).AppendOp("increment", {{"X", {"s"}}}, {{"Out", {"s"}}});
+    root.Var("r").SetShape({1});
+    root.InsertOp(before ? 0 : 1, OpDesc("relu", {{"X", {"s"}}}, {{"Out", {"r"}}}));
+    return program;
+  };
+  ExpectPart(Text(reader(true), reader(false)), "moved: ops see another value of s\n");
+}
+
+// Two branches whose blocks have changed places.
+TEST(Diff, NumbersOfBlocksThatDraw) {
+  const auto make = [](int first, int second, const char* random) {
+    ProgramDesc program;
+    BlockDesc& root = program.Root();
+    for (const char* name : {"c", "d"}) root.Var(name).SetDType(DType::kBool);
+    for (const char* name : {"y", "z", "s"}) root.Var(name);
+    program.AppendBlock(root);
+    program.AppendBlock(root);
+    Append(program.Block(first), random, "x", "t");
+    Append(program.Block(second), "tanh", "x", "u");
+    for (const auto& [name, block] : {std::pair("c", first), std::pair("d", second)})
+      root.AppendOp("conditional_block", {{"Cond", {name}}}, {{"Scope", {"s"}}},
+                    {{"sub_block", BlockRef{block}}});
+    return program;
+  };
+  EXPECT_EQ(Text(make(1, 2, "relu"), make(2, 1, "relu")), "");
+  EXPECT_EQ(Text(make(1, 2, "dropout"), make(2, 1, "dropout")),
+            "block 1 -> 2\n  ~ index: 1 -> 2 (random ops draw by it)\n1 block changed\n");
+}
+
 // LeNet's way: the clip of a gradient is one op and one setting.
 TEST(Diff, AnErrorClipIsOneOpAndOneSetting) {
   const auto make = [](bool clip) {
@@ -385,6 +458,46 @@ TEST(Diff, OneNanIsTheLargestDifference) {
   EXPECT_EQ(values[0].different, 1);
 }
 
+// Without a tolerance bits count; so do sequences and selected rows.
+TEST(Diff, ValuesAreComparedToTheBit) {
+  ProgramDesc a;
+  for (const char* name : {"w", "n", "s", "r", "o"}) {
+    a.Root().Var(name).SetShape({2});
+    a.Root().Var(name).SetPersistable(true);
+  }
+  for (const char* name : {"r", "o"}) a.Root().FindVar(name)->SetType(VarType::kSelectedRows);
+  const auto nan = [](uint32_t bits) { return std::bit_cast<float>(bits); };
+  const auto rows = [](std::vector<int64_t> rows, float last) {
+    return SelectedRows{std::move(rows), 9, Tensor::Of<float>({2, 1}, {1, last})};
+  };
+  Tensor sequences = Tensor::Of<float>({2}, {1, 2});
+  Scope before, after;
+  before.Set("s", sequences);
+  sequences.lod() = {{0, 1, 2}};
+  after.Set("s", sequences);
+  before.Set("w", Tensor::Of<float>({2}, {1, 0.f}));
+  after.Set("w", Tensor::Of<float>({2}, {1, -0.f}));
+  before.Set("n", Tensor::Of<float>({2}, {nan(0x7fc00000), nan(0x7fc00001)}));
+  after.Set("n", Tensor::Of<float>({2}, {nan(0x7fc00000), nan(0x7fc00002)}));
+  before.Var("r") = rows({1, 2}, 5);
+  after.Var("r") = rows({1, 3}, 5);
+  before.Var("o") = rows({1, 2}, 5);
+  after.Var("o") = rows({1, 2}, 6);
+  EXPECT_TRUE(DiffValues({}, a, before, a, before).empty());
+  EXPECT_EQ(DiffText({}, a, a, DefaultOps(), DiffValues({}, a, before, a, after)),
+            "values\n"
+            "  ~ n  1 of 2 elements differ, most by 0 at [1]: nan -> nan (other bits)\n"
+            "  ~ o  1 of 2 elements differ, most by 1 at [1]: 5 -> 6\n"
+            "  ~ r  other rows: 2 of 9 -> 2 of 9\n"
+            "  ~ s  other sequences (LoD)\n"
+            "  ~ w  1 of 2 elements differ, most by 0 at [1]: 0 -> -0\n"
+            "values of 5 variables differ\n");
+  const auto loose = DiffValues({}, a, before, a, after, {.relative = 0, .absolute = 2});
+  ASSERT_EQ(loose.size(), 2u);
+  EXPECT_EQ(loose[0].before, "r");
+  EXPECT_EQ(loose[1].before, "s");
+}
+
 TEST(Diff, InfinitiesAndLargeIntegersAreNoSmallDifferences) {
   ProgramDesc a;
   for (const char* name : {"i", "w"}) {
@@ -407,8 +520,8 @@ TEST(Diff, InfinitiesAndLargeIntegersAreNoSmallDifferences) {
   before.Set("w", number(3));
   after.Set("w", number(std::numeric_limits<float>::infinity()));
   EXPECT_EQ(DiffValues({}, a, before, a, after).size(), 2u);
-  const std::vector<ValueDiff> loose =
-      DiffValues({}, a, before, a, after, {.relative = 1e-3, .absolute = 0});
+  const std::vector<ValueDiff> loose = DiffValues(
+      {}, a, before, a, after, {.relative = 1e-3, .absolute = 0, .exact_integers = false});
   ASSERT_EQ(loose.size(), 1u);
   EXPECT_EQ(loose[0].before, "w");
 }

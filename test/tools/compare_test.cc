@@ -54,6 +54,49 @@ TEST_F(Compare, Files) {
   Expect("coracle compare f64.npz f32.npz --nosame_dtype", 0, {"1 variable within"});
 }
 
+// Integers have all their digits, and no tolerance unless one is given.
+TEST_F(Compare, Integers) {
+  WriteNpz({{"id", Tensor::Of<int64_t>({2}, {1234567890123, 200000})}}, Path("i.npz"));
+  WriteNpz({{"id", Tensor::Of<int64_t>({2}, {1234567890123, 200001})}}, Path("j.npz"));
+  WriteNpz({{"id", Tensor::Of<int64_t>({2}, {1234567890124, 200000})}}, Path("k.npz"));
+  Expect("coracle compare i.npz j.npz", 1, {"worst at [1]: 200000 against 200001 "});
+  Expect("coracle compare i.npz j.npz --rtol=1e-5", 0, {"1 variable within"});
+  Expect("coracle compare i.npz j.npz --atol=1", 0, {"1 variable within"});
+  Expect("coracle compare i.npz k.npz", 1,
+         {"1 of 2 elements out of tolerance, worst at [0]: 1234567890123 against 1234567890124 "});
+  const Json json = JsonOf("coracle compare i.npz k.npz --json", 1);
+  EXPECT_EQ(json["exact_integers"], true);
+  EXPECT_EQ(json["variables"][0]["worst"]["a"].dump(), "1234567890123");
+  WriteNpz({{"id", Tensor::Of<int64_t>({1}, {9007199254740993})}}, Path("l.npz"));
+  WriteNpz({{"id", Tensor::Of<double>({1}, {9007199254740992})}}, Path("m.npz"));
+  Expect("coracle compare l.npz m.npz --nosame_dtype", 0,
+         {"the largest absolute difference is 1, of id\n"});
+  Expect("coracle compare l.npz m.npz --nosame_dtype --rtol=0 --atol=0", 1,
+         {"9007199254740993 against 9007199254740992 "});
+  // Two float64 that differ in the last digit.
+  WriteNpz({{"y", Tensor::Of<double>({1}, {0.1})}}, Path("n.npz"));
+  WriteNpz({{"y", Tensor::Of<double>({1}, {0.1 + 1e-16})}}, Path("o.npz"));
+  Expect("coracle compare n.npz o.npz --rtol=0 --atol=0", 1, {"0.1 against 0.1000000000000001 "});
+}
+
+// A table of a run has the same elements as its arrays.
+TEST_F(Compare, TablesAndArrays) {
+  const NamedTensors all = {{"y", Tensor::Of<float>({2}, {0.1f, 1e-30f})},
+                            {"whole", Tensor::Of<float>({2}, {3, 16777216})},
+                            {"n", Tensor::Of<int64_t>({2}, {9007199254740993, -1})},
+                            {"small", Tensor::Of<int32_t>({2}, {1, 2})}};
+  WriteNpz(all, Path("all.npz"));
+  WriteFileAtomic(Path("all.csv"),
+                  "y,whole,n,small\n0.1,3,9007199254740993,1\n1e-30,16777216,-1,2\n");
+  WriteFileAtomic(Path("bad.csv"),
+                  "y,whole,n,small\n0.1,3,9007199254740993,1\n1e-30,16777217,-1,2.5\n");
+  for (const char* sides : {"all.npz all.csv", "all.csv all.npz"})
+    Expect(fmt::format("coracle compare {} --rtol=0 --atol=0", sides), 0,
+           {"4 variables within rtol 0 and atol 0; all elements are equal"});
+  Expect("coracle compare all.npz bad.csv --rtol=0 --atol=0", 1,
+         {"whole: ", "16777216 against 16777217", "small: ", "2 against 2.5"});
+}
+
 TEST_F(Compare, Json) {
   const Json json = JsonOf("coracle compare a.npz b.npz --json", 1);
   EXPECT_EQ(json["format"], "coracle.compare");
@@ -99,6 +142,12 @@ TEST_F(Compare, WrongInput) {
   Expect("coracle compare model.pbtxt --feed=in.npz --with=--kernel=x", 2,
          {"unknown flag --kernel of --with; did you mean --kernels?"});
   Expect("coracle compare model.pbtxt --feed=in.npz", 2, {"--params=DIR or --params=FILE"});
+  // It is not the parameters that are missing.
+  Expect("coracle build model.pbtxt --startup_out=s.pb && coracle run s.pb --save_params=p", 0, {});
+  const Result other =
+      Shell("cd " + dir_ + " && coracle compare model.pbtxt --feed=in.npz --fetch=g --params=p");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_EQ(other.text, "coracle: cannot fetch 'g': the program has no such var\n");
   Expect("coracle compare a.npz --feed=in.npz", 2, {"a.npz"});
   Expect("coracle compare a.npz b.npz --fetch=y", 2, {"--fetch goes with runs of a PROGRAM"});
   Expect("coracle compare a.npz b.npz --fetch_all", 2, {"--fetch_all goes with runs"});
@@ -147,6 +196,32 @@ TEST_F(Compare, Runs) {
   EXPECT_EQ(json["first"]["variable"], "b");
   EXPECT_EQ(json["first"]["inputs"], Json::parse(R"(["a"])"));
   EXPECT_EQ(json["variables"][2]["writer"]["type"], "mean");
+}
+
+// Two programs that fetch other variables.
+TEST_F(Compare, ResultsThatOneRunLacks) {
+  const auto write = [&](const std::string& name, const std::string& out) {
+    WriteFileAtomic(Path(name),
+                    "data { name: 'x' shape: [-1, 3] }\n"
+                    "layer { op { scale { X: ['x'] Out: ['a'] scale: 2 } } }\n"
+                    "layer { op { relu { X: ['a'] Out: ['" +
+                        out + "'] } } }\n");
+  };
+  write("p.pbtxt", "y");
+  write("q.pbtxt", "z");
+  WriteNpz({{"x", Tensor::Of<float>({1, 3}, {1, -2, 3})}}, Path("in.npz"));
+  const std::vector<std::string> both = {"y: float32[1, 3] only in A\n",
+                                         "z: float32[1, 3] only in B\n", "2 of 3 variables differ"};
+  Expect("coracle compare p.pbtxt q.pbtxt --feed=in.npz --run=--disabled_passes=all", 1, both);
+  Expect("coracle compare p.pbtxt q.pbtxt --feed=in.npz --fetch_all", 1, both);
+  const Json json = JsonOf("coracle compare p.pbtxt q.pbtxt --feed=in.npz --fetch_all --json", 1);
+  EXPECT_EQ(json["equal"], false);
+  EXPECT_EQ(json["variables"][1]["status"], "only_in_a");
+  EXPECT_EQ(json["variables"][2]["status"], "only_in_b");
+  Expect("coracle run p.pbtxt --feed=in.npz --save_all=p.npz --disabled_passes=all", 0, {});
+  Expect("coracle compare q.pbtxt --feed=in.npz --with=p.npz --run=--disabled_passes=all", 1,
+         {"z: float32[1, 3] only in A\n"});
+  Expect("coracle compare p.pbtxt q.pbtxt --feed=in.npz --with=p.npz", 2, {"give one PROGRAM"});
 }
 
 TEST_F(Compare, SelectedRowsAreFetchedAsDenseCopies) {

@@ -12,8 +12,11 @@
 namespace coracle {
 namespace {
 
+// Of selected rows their values.
 const Tensor* Find(const Scope& scope, const std::string& name) {
   const VarValue* value = scope.Find(name);
+  const auto* rows = value ? std::get_if<SelectedRows>(value) : nullptr;
+  if (rows) return &rows->value;
   return value ? std::get_if<Tensor>(value) : nullptr;
 }
 

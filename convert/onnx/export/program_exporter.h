@@ -1,9 +1,9 @@
 #pragma once
 // ProgramExporter: walks an inference program and writes its ops to a Graph.
 
-#include <coracle/edit/outer_names.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/outer_names.h>
 
 #include <optional>
 #include <string>

@@ -1,5 +1,5 @@
-#include <coracle/edit/outer_names.h>
 #include <coracle/framework/op/name_attrs.h>
+#include <coracle/framework/op/outer_names.h>
 
 #include <algorithm>
 #include <unordered_set>
