@@ -63,16 +63,30 @@ double Fc(const Forward& f) {
   return x && w && w->shape().rank() == 2 ? Elements(x->shape()) * Elements(w->shape(), 1, 2) : 0;
 }
 
+// The number of products of two matrices in one of two tensors: that of their first dims, which are
+// broadcast.
+double Batch(const Shape& x, const Shape& y) {
+  double batch = 1;
+  for (int back = 3; back <= std::max(x.rank(), y.rank()); ++back) {
+    const auto dim = [back](const Shape& shape) {
+      const int axis = shape.rank() - back;
+      return axis < 0 ? 1 : Elements(shape, axis, axis + 1);
+    };
+    batch *= dim(x) == 1 ? dim(y) : dim(x);
+  }
+  return batch;
+}
+
 double Matmul(const Forward& f) {
   const VarDesc *x = f.In("X"), *y = f.In("Y");
   if (!x || !y || x->shape().rank() < 1 || y->shape().rank() < 1) return 0;
   const bool transposed = BoolAttr(f.op, "transpose_Y") || BoolAttr(f.op, "trans_y");
   const int rank = y->shape().rank();
-  const int64_t n = rank < 2 ? 1 : y->shape()[transposed ? rank - 2 : rank - 1];
-  // X has batch, m and k; with a shared X (rank 2) the batch is Y's.
-  double batch = 1;
-  if (x->shape().rank() <= 2 && rank > 2) batch = Elements(y->shape(), 0, rank - 2);
-  return batch * Elements(x->shape()) * static_cast<double>(std::max<int64_t>(n, 1));
+  const int n = transposed ? rank - 2 : rank - 1;
+  const double columns = rank < 2 ? 1 : Elements(y->shape(), n, n + 1);
+  const int rank_x = x->shape().rank();
+  return Batch(x->shape(), y->shape()) * Elements(x->shape(), std::max(0, rank_x - 2), rank_x) *
+         columns;
 }
 
 // Two products for each batch, head, query and key, as far as Q has them; with a causal mask half
@@ -150,7 +164,7 @@ double Gradients(const OpDesc& op) {
 
 double Elements(const Shape& shape, int begin, int end) {
   double product = 1;
-  for (int i = begin; i < end; ++i) product *= static_cast<double>(std::max<int64_t>(shape[i], 1));
+  for (int i = begin; i < end; ++i) product *= static_cast<double>(shape[i] < 0 ? 1 : shape[i]);
   return product;
 }
 

@@ -205,9 +205,10 @@ bool AddTimes(const PageProgram& page, Json* json, Json* notes) {
   if (times.ops.empty()) {
     notes->push_back("The trace has no op of this program.");
   } else if (times.without_op > 0) {
-    notes->push_back(
-        fmt::format("{:.1f}% of the measured time is of ops that only the compiled program has.",
-                    100 * times.without_op / times.seconds));
+    notes->push_back(fmt::format(
+        "{:.1f}% of the measured time is of ops that only the compiled program has, or that "
+        "cannot be told from others.",
+        100 * times.without_op / times.seconds));
   }
   return !times.ops.empty();
 }

@@ -19,12 +19,14 @@ struct TracedOp {
 struct TraceTimes {
   std::vector<TracedOp> ops;  // in the order of the program
   double seconds = 0;         // of all ops of the trace
-  double without_op = 0;      // of those whose result no op of the program writes
+  // Of those whose result no op of the program writes, or several of which none is certain.
+  double without_op = 0;
 };
 
-// `text`: Chrome's trace event format. A span of an op belongs to the program's last op that writes
-// the span's output, of the same type where there is one: a trace has the ops of the compiled
-// program, where passes have fused some. Throws kDataLoss for what is no such trace; `source` names
+// `text`: Chrome's trace event format. A span of an op belongs to the program's op that writes the
+// span's output, of the same type where there is one: a trace has the ops of the compiled program,
+// where passes have fused some. Where several such ops write it, the span's place says which.
+// Throws kDataLoss for what is no such trace; `source` names
 // it in errors.
 TraceTimes ReadTraceTimes(const std::string& text, const std::string& source,
                           const ProgramDesc& program);

@@ -4,7 +4,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_archive.h>
 #include <coracle/inspect/page.h>
 #include <coracle/operators/operators.h>
 #include <coracle/train/job/job.h>
@@ -19,10 +18,14 @@
 #include "commands.h"
 #include "flags.h"
 #include "program_input.h"
+#include "tensor_file.h"
 
 DECLARE_string(params);
 DECLARE_string(of);
-DEFINE_string(arrays, "", "`FILE`.npz with values of variables, whose statistics are shown too");
+DEFINE_string(
+    arrays, "",
+    "`FILE` with values of variables (npz, safetensors, csv or json), whose statistics are "
+    "shown too");
 DEFINE_string(times, "",
               "`FILE` that --trace of run, bench or train wrote: the measured times of ops");
 DEFINE_bool(memory, true, "plan the memory of each program");
@@ -95,7 +98,8 @@ void ReadInput(const std::string& path, bool only_one, Input* input) {
 
 // Adds the arrays of a file that are named like variables of the program.
 void AddValues(const std::string& file, Input* input) {
-  for (auto& [name, tensor] : ReadTensorArchive(file)) input->values.Set(name, std::move(tensor));
+  if (file.ends_with(".npy")) throw UsageError("--arrays: an npy file names no variable; npz does");
+  for (auto& [name, tensor] : ReadTensorFile(file)) input->values.Set(name, std::move(tensor));
   input->has_values = true;
 }
 

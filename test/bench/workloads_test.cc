@@ -126,6 +126,26 @@ TEST(MultiplyAdds, OfSingleOps) {
   EXPECT_EQ(b.Count("relu", {{"X", {x}}}, {{"Out", {out}}}), 0);
 }
 
+// A product for each pair of broadcast matrices; no elements take no arithmetic.
+TEST(MultiplyAdds, OfBroadcastProducts) {
+  Block b;
+  const std::string x = b.Var("x", {1, 2, 3}), many = b.Var("many", {8, 3, 4}),
+                    turned = b.Var("turned", {8, 4, 3}), both = b.Var("both", {5, 1, 2, 3}),
+                    vector = b.Var("vector", {3}), none = b.Var("none", {0, 3});
+  const auto count = [&](const std::string& left, const std::string& right, AttrList attrs = {}) {
+    return b.Count("matmul_v2", {{"X", {left}}, {"Y", {right}}}, {{"Out", {"out"}}}, attrs);
+  };
+  EXPECT_EQ(count(x, many), 8 * 2 * 3 * 4);
+  EXPECT_EQ(count(x, turned, {{"trans_y", true}}), 8 * 2 * 3 * 4);
+  EXPECT_EQ(count(both, many), 5 * 8 * 2 * 3 * 4);
+  EXPECT_EQ(count(vector, many), 8 * 3 * 4);
+  EXPECT_EQ(count(x, vector), 2 * 3);
+  EXPECT_EQ(count(none, many), 0);
+  EXPECT_EQ(b.Count("matmul_v2_grad", {{"X", {x}}, {"Y", {many}}, {"Out@GRAD", {"out"}}},
+                    {{"X@GRAD", {x}}, {"Y@GRAD", {many}}}),
+            2 * 8 * 2 * 3 * 4);
+}
+
 TEST(MultiplyAdds, OfAttentions) {
   Block b;
   const std::string q = b.Var("q", {2, 3, 4, 5}), k = b.Var("k", {2, 3, 6, 5}),

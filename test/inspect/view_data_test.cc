@@ -63,6 +63,52 @@ TEST(TraceTimes, GoToTheOpThatWritesTheOutput) {
   EXPECT_DOUBLE_EQ(times.seconds, 60e-6);
 }
 
+// Ops of one type that write one variable, in one block and in two branches: the places tell them
+// apart, though passes may have changed the numbers.
+TEST(TraceTimes, SeveralWritersOfAVariable) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"x", "y", "z"}) root.Var(name).SetShape({2});
+  const auto append = [](BlockDesc& block, const char* type, const char* in, const char* out) {
+    block.AppendOp(type, {{"X", {in}}}, {{"Out", {out}}});
+  };
+  append(root, "relu", "x", "y");
+  append(root, "assign", "x", "y");
+  append(root, "assign", "x", "y");
+  for (int b = 1; b < 3; ++b) append(program.AppendBlock(root), "tanh", "x", "z");
+  const auto times = [&](const std::vector<std::array<std::string, 3>>& spans) {
+    std::string events;
+    double begin = 0;
+    for (const auto& [type, output, place] : spans) {
+      begin += 100;
+      events += std::string(events.empty() ? "" : ",") + R"({"ph":"X","cat":"op","tid":0,"ts":)" +
+                std::to_string(begin) + R"(,"dur":)" + std::to_string(begin / 100) +
+                R"(,"name":")" + type + R"(","args":{"output":")" + output + R"(","place":")" +
+                place + R"("}})";
+    }
+    std::vector<std::array<double, 3>> found;
+    const TraceTimes read = ReadTraceTimes("[" + events + "]", "t.json", program);
+    for (const TracedOp& op : read.ops)
+      found.push_back({double(op.block), double(op.op), std::round(1e6 * op.seconds)});
+    found.push_back({-1, 0, std::round(1e6 * read.without_op)});
+    return found;
+  };
+  using Found = std::vector<std::array<double, 3>>;
+  // Both of them, with other numbers in the compiled program.
+  EXPECT_EQ(times({{"assign", "y", "op 4 of block 0, from m.pbtxt:1:1"},
+                   {"assign", "y", "op 2 of block 0"},
+                   {"assign", "y", "op 4 of block 0"}}),
+            (Found{{0, 1, 2}, {0, 2, 4}, {-1, 0, 0}}));
+  // One branch of two.
+  EXPECT_EQ(times({{"tanh", "z", "op 0 of block 1"}}), (Found{{1, 0, 1}, {-1, 0, 0}}));
+  EXPECT_EQ(times({{"tanh", "z", "op 0 of block 2"}}), (Found{{2, 0, 1}, {-1, 0, 0}}));
+  // Nothing is certain.
+  EXPECT_EQ(times({{"tanh", "z", "op 7 of block 1"}, {"tanh", "z", ""}, {"fused", "y", "op 9"}}),
+            (Found{{-1, 0, 6}}));
+  // One writer of that type.
+  EXPECT_EQ(times({{"relu", "y", ""}}), (Found{{0, 0, 1}, {-1, 0, 0}}));
+}
+
 TEST(TraceTimes, RefusesWhatIsNone) {
   for (const char* text : {"", "{", "[]", "{}", "{\"traceEvents\": 1}", "[{\"ph\": \"X\"}]"})
     EXPECT_THROW(ReadTraceTimes(text, "t.json", TwoOps()), Error) << text;

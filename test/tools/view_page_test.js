@@ -1,6 +1,6 @@
 // Clicks and reads in pages of `coracle view`:
 //   node view_page_test.js CHROMIUM training.html difference.html removed.html hostile.html \
-//     loop.html longer.html flat.html times.html
+//     loop.html longer.html flat.html times.html vars.html same.html
 // The pages are those that view_test.cc makes. Prints a line for each check; exit code 1 when one
 // fails.
 'use strict';
@@ -8,7 +8,7 @@ const {Browser} = require('./browser.js');
 const {pathToFileURL} = require('url');
 
 const [, , chromium, ...files] = process.argv;
-const [training, difference, removed, hostile, loop, longer, flat, times] = files.map((file) => pathToFileURL(file).href);
+const [training, difference, removed, hostile, loop, longer, flat, times, vars, same] = files.map((file) => pathToFileURL(file).href);
 let failures = 0;
 
 function check(what, got, wanted) {
@@ -177,6 +177,10 @@ async function testHostile(browser) {
   await browser.evaluate(`window.coracle.selectVar(0, 'constructor', {reveal: true})`);
   await browser.settle();
   check('and such a variable', await browser.evaluate(panel), /constructor[\s\S]*variable · block 0/);
+  check('which is not fed', await browser.evaluate(panel), /none: no op writes it/);
+  await browser.evaluate(`window.coracle.selectVar(0, window.coracle.program.feeds[0], {reveal: true})`);
+  await browser.settle();
+  check('as an input is', await browser.evaluate(panel), /none: it is fed/);
   check('and does nothing', await browser.evaluate(`[document.images.length, document.scripts.length, typeof window.harmed].join()`), '0,2,undefined');
 }
 
@@ -208,11 +212,28 @@ async function testRemovedLoop(browser) {
   await browser.open(flat);
   check('a removed loop is drawn with its body', await browser.evaluate(`window.coracle.program.ops.filter((op) => op.state === 'removed').map((op) => op.block + ' ' + op.type).join()`), '0 while,1 increment,1 less_than');
   check('the overview counts them', await browser.evaluate(panel), /3 ops removed/);
+  check('and tells the block', await browser.evaluate(panel), /block 1 with 2 ops only in the first program/);
   await browser.key('e');
   check('the loop opens', await browser.evaluate(`window.coracle.scene.frames.filter((n) => n.op && n.op.type === 'while').flatMap((n) => n.children.map((c) => c.title)).join()`), 'increment,less_than');
   await browser.evaluate(`window.coracle.selectOp(window.coracle.program.ops.find((op) => op.type === 'increment'), {reveal: true})`);
   await browser.settle();
   check('an op of its body tells its place', await browser.evaluate(panel), /block 1 op 0 of the first program/);
+}
+
+// Variables that only one program has; no op differs.
+async function testOneSidedVariables(browser) {
+  await browser.open(vars);
+  const text = await browser.evaluate(panel);
+  check('one-sided variables are told', text, /extra0 only in the second program/);
+  check('a long list says how many more there are', text, /extra49[\s\S]*\n10 more/);
+  check('they are no equal programs', text, (t) => !/The programs are the same/.test(t));
+  await browser.clickOn('#panel button', '10 more');
+  check('and shows them', await browser.evaluate(panel), /extra59 only in the second program/);
+  await browser.evaluate(`window.coracle.selectVar(0, 'extra0', {reveal: true})`);
+  await browser.settle();
+  check('no elements take no bytes', await browser.evaluate(panel), (t) => /0 × 4/.test(t) && !/bytes/.test(t));
+  await browser.open(same);
+  check('equal programs are told', await browser.evaluate(panel), /The programs are the same\./);
 }
 
 async function testTimes(browser) {
@@ -246,7 +267,7 @@ async function main() {
   const browser = new Browser(chromium);
   try {
     for (const test of [testTraining, testDifference, testRemoved, testHostile, testLoop, testLongerLoop,
-      testRemovedLoop, testTimes, testFailingLayout]) {
+      testRemovedLoop, testOneSidedVariables, testTimes, testFailingLayout]) {
       await test(browser);
       check(`${test.name}: no errors`, browser.problems.join('; '), '');
     }

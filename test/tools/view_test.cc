@@ -111,6 +111,11 @@ TEST_F(View, PageHoldsWhatIsKnown) {
   EXPECT_TRUE(program["gradient"]["starts"].contains("fc_0.w_0"));
   EXPECT_GT(program["memory"]["arena_bytes"], 0);
   EXPECT_NE(data["op_types"]["mul"]["doc"], "");
+  // The same values from another kind of file.
+  WriteFileAtomic(Path("h.json"), R"({"format": "coracle.tensors", "version": 1, "tensors": [
+      {"name": "h", "dtype": "float32", "shape": [2], "lod": [], "data": [3, 4]}]})");
+  Expect("coracle view train.pb -o h.html --arrays=h.json", 0, {});
+  EXPECT_EQ(DataOf("h.html")["programs"][0]["values"]["h"]["norm"], 5);
 }
 
 TEST_F(View, PageLoadsNothing) {
@@ -187,6 +192,7 @@ TEST_F(View, RefusesWithAReason) {
   Expect("coracle view train.pb -o a.html --times=other.json", 1,
          {"'other.json' is the trace of another program: no op of 'train.pb' writes"});
   Expect("coracle view train.pb -o a.html --arrays=absent.npz", 1, {"absent.npz"});
+  Expect("coracle view train.pb -o a.html --arrays=w.npy", 2, {"an npy file names no variable"});
   EXPECT_FALSE(FileExists(Path("a.html")));
 }
 
@@ -209,12 +215,17 @@ TEST_F(View, WorksInABrowser) {
   Expect("coracle view loop.pb -o loop.html", 0, {});
   Expect("coracle view loop.pb longer.pb -o longer.html", 0, {});
   Expect("coracle view loop.pb flat.pb -o flat.html", 0, {});
+  ProgramDesc more = ReadProgram(Path("train.pb"));
+  for (int i = 0; i < 60; ++i) more.Root().Var("extra" + std::to_string(i)).SetShape({0, 4});
+  WriteProgram(more, Path("more.pb"));
+  Expect("coracle view train.pb more.pb -o vars.html", 0, {});
+  Expect("coracle view train.pb train.pb -o same.html", 0, {});
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
   const std::string script = std::string(source ? source : ".") + "/test/tools/view_page_test.js";
   const std::string command = "cd " + dir_ + " && timeout -k 5 120 node " + script + " " +
                               chromium.substr(0, chromium.find('\n')) +
                               " train.html difference.html removed.html hostile.html loop.html "
-                              "longer.html flat.html times.html";
+                              "longer.html flat.html times.html vars.html same.html";
   // A browser that cannot start (no sandbox, no memory) checks nothing.
   Result result = Shell(command);
   const auto started = [&] { return result.text.find("ok     ") != result.text.npos; };

@@ -175,7 +175,7 @@ class Program {
 
 const sizes = {bool: 1, int8: 1, uint8: 1, int16: 2, float16: 2, bfloat16: 2, int32: 4, float32: 4,
   int64: 8, float64: 8, complex64: 8, complex128: 16};
-const elementsOf = (shape) => (shape || []).reduce((n, d) => n * Math.max(d, 1), 1);
+const elementsOf = (shape) => (shape || []).reduce((n, d) => n * (d < 0 ? 1 : d), 1);
 function bytesOf(desc) {
   if (!desc.shape || (desc.type && !/LOD_TENSOR$|^tensor$/i.test(desc.type))) return 0;
   return elementsOf(desc.shape) * (sizes[desc.dtype] || 0);

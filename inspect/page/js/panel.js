@@ -105,13 +105,13 @@ function typesTable(view, ops) {
   });
   const all = ops.reduce((sum, op) => sum + op.multiplyAdds, 0);
   const sorted = [...counts].sort((a, b) => b[1].n - a[1].n);
-  return element('div.types', {}, sorted.slice(0, 40).map(([type, entry]) =>
+  return element('div.types', {}, cutList(sorted, ([type, entry]) =>
     element('button.type-row', {type: 'button', title: `Search type:${type}`, onclick: () => {
       byId('search').value = `type:${type}`;
       byId('search').dispatchEvent(new Event('input'));
       byId('search').focus();
     }}, dot(type), element('b', {}, type), element('span', {}, String(entry.n)),
-    element('span.soft', {}, entry.multiplyAdds > 0 ? percentText(entry.multiplyAdds, all) : ''))));
+    element('span.soft', {}, entry.multiplyAdds > 0 ? percentText(entry.multiplyAdds, all) : '')), 40));
 }
 
 // --- the whole program ---
@@ -144,14 +144,16 @@ function overviewPanel(view) {
     (program.data.notes || []).length > 0 && section('Notes', program.data.notes.map((note) => element('p.note', {}, note))),
   ];
 }
-// Links to variables of the root block, a few at first, then a few hundred at a time.
-function shortList(vars, view, most = 8) {
-  const show = (list) => list.map((v) => varLink(view, 0, v.name));
-  const rest = vars.slice(most);
-  return [show(vars.slice(0, most)), rest.length > 0 && element('button.more', {type: 'button',
-    onclick: (event) => event.target.replaceWith(...shortList(rest, view, 300).flat().filter(Boolean))},
+// What `show` makes of the first of a list; the others come a few hundred at a time.
+function cutList(list, show, most = 50) {
+  const rest = list.slice(most);
+  return [list.slice(0, most).map(show), rest.length > 0 && element('button.more', {type: 'button',
+    onclick: (event) => event.target.replaceWith(...cutList(rest, show, 300).flat(Infinity).filter(Boolean))},
     `${rest.length} more`)];
 }
+// Links to variables of the root block.
+const shortList = (vars, view) => cutList(vars, (v) => varLink(view, 0, v.name), 8);
+
 function differenceSection(view) {
   const {counts, data} = view.difference;
   const lines = ['added', 'removed', 'changed'].filter((state) => counts[state] > 0).map((state) =>
@@ -159,14 +161,24 @@ function differenceSection(view) {
       const op = view.program.ops.find((o) => o.state === state);
       if (op) view.selectOp(op, {reveal: true});
     }}, element(`i.dot.${state}`), `${plural(counts[state], 'op')} ${state}`));
-  const renamed = data.renamed.length > 0 && element('p', {}, plural(data.renamed.length, 'variable') + ' renamed');
-  const values = data.values || [];
-  const changes = [...data.changes, ...data.blocks.flatMap((b) => b.changes)];
-  return section('Difference', lines.length + changes.length + values.length > 0 || renamed ? lines
-    : element('p', {}, 'The programs are the same.'), renamed, changes.map(changeLine),
-    data.blocks.flatMap((b) => b.vars).filter((v) => v.changes.length > 0).slice(0, 50).map((v) =>
-      element('div', {}, element('code', {}, v.after || v.before), v.changes.map(changeLine))),
-    values.slice(0, 50).map((v) => element('p', {}, element('code', {}, v.after || v.before), ` ${valueDifference(v)}`)));
+  const blocks = data.blocks.map((b) => blockDifference(view, b)).filter(Boolean);
+  const vars = data.blocks.flatMap((b) => b.vars);
+  const changed = vars.filter((v) => v.before && v.after && v.changes.length > 0);
+  const alone = vars.filter((v) => !v.before || !v.after);
+  return section('Difference', data.equal && element('p', {}, 'The programs are the same.'), lines, blocks,
+    data.renamed.length > 0 && element('p', {}, plural(data.renamed.length, 'variable') + ' renamed'),
+    [...data.changes, ...data.blocks.flatMap((b) => b.changes)].map(changeLine),
+    cutList(changed, (v) => element('div', {}, element('code', {}, v.after), v.changes.map(changeLine))),
+    cutList(alone, (v) => element('p', {}, element('code', {}, v.after || v.before),
+      ` only in the ${v.after ? 'second' : 'first'} program`)),
+    cutList(data.values || [], (v) => element('p', {}, element('code', {}, v.after || v.before), ` ${valueDifference(v)}`)));
+}
+// Of a block that one program lacks.
+function blockDifference(view, {before, after}) {
+  if (before >= 0 && after >= 0) return null;
+  const {blocks} = view.programs[before < 0 ? 1 : 0].data.program;
+  const index = Math.max(before, after);
+  return element('p', {}, `block ${index} with ${plural(blocks[index].ops.length, 'op')} only in the ${before < 0 ? 'second' : 'first'} program`);
 }
 function valueDifference({problem, different, elements, max_difference: most}) {
   return problem || `${different} of ${elements} elements differ, by ${numberText(most)} at most`;

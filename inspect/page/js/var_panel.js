@@ -18,7 +18,8 @@ function varPanel(view, {block, name}) {
       desc.stop_gradient && row('gradient', 'stopped'),
       plannedAt(program, name))),
     section('Producer', writers.length > 0 ? opList(view, writers)
-      : element('p.soft', {}, desc && desc.persistable ? 'none: it is held from run to run' : 'none: it is fed')),
+      : element('p.soft', {}, desc && desc.persistable ? 'none: it is held from run to run'
+        : program.feeds.includes(name) ? 'none: it is fed' : 'none: no op writes it')),
     section(`Consumers${readers.length > 1 ? `, ${readers.length}` : ''}`, readers.length > 0 ? opList(view, readers)
       : element('p.soft', {}, 'none')),
     gradientSection(view, block, name),
