@@ -89,27 +89,6 @@ int64_t SamplesOf(const BenchSubject& subject, const VarDesc& var, const Tensor&
   return var.lod_level() > 0 ? subject.batch_size : value.shape()[0];
 }
 
-// "x:1x3xNxN" of float32[-1, 3, -1, -1], for a batch of 1.
-std::string ShapeHint(const std::string& name, const Shape& shape) {
-  std::vector<std::string> dims;
-  for (int i = 0; i < shape.rank(); ++i)
-    dims.push_back(shape[i] < 0 ? "N" : fmt::format("{}", shape[i]));
-  return name + ":" + Join(dims, "x");
-}
-
-void RequireKnown(const BlockDesc& root, const std::vector<std::string>& names,
-                  const std::vector<Shape>& shapes) {
-  std::vector<std::string> unknown, hints;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (shapes[i].IsKnown()) continue;
-    unknown.push_back(Quote(names[i]) + " " + root.FindVar(names[i])->meta().ToString());
-    hints.push_back(ShapeHint(names[i], shapes[i]));
-  }
-  if (unknown.empty()) return;
-  ThrowInvalid(fmt::format("not all dims are known of the feed{} {}; give them with --shape={}",
-                           unknown.size() == 1 ? "" : "s", Join(unknown, ", "), Join(hints, ",")));
-}
-
 }  // namespace
 
 BenchSubject LoadSubject(const std::string& path, int64_t batch_size, double* seconds) {
@@ -131,25 +110,14 @@ BenchSubject LoadSubject(const std::string& path, int64_t batch_size, double* se
 
 BenchFeeds DrawFeeds(const BenchSubject& subject, const std::vector<std::string>& names) {
   const BlockDesc& root = subject.program.Root();
-  std::vector<Shape> shapes;
-  for (const std::string& name : names)
-    shapes.push_back(DrawnShape(*root.FindVar(name), subject.batch_size));
-  for (const auto& entry : ShapesFromFlag()) {
-    const auto found = std::find(names.begin(), names.end(), entry.first);
-    if (found == names.end()) {
-      throw Error(ErrorCode::kNotFound,
-                  fmt::format("--shape: the program is not fed {}; it is fed {}{}",
-                              Quote(entry.first), names.empty() ? "nothing" : Join(names, ", "),
-                              DidYouMean(entry.first, names)));
-    }
-    shapes[static_cast<size_t>(found - names.begin())] = entry.second;
-  }
-  RequireKnown(root, names, shapes);
+  const NamedShapes shapes =
+      FeedShapes(subject.program, names, subject.batch_size, ShapesFromFlag());
   BenchFeeds feeds{names, {}, 0};
   for (size_t i = 0; i < names.size(); ++i) {
     const VarDesc& var = *root.FindVar(names[i]);
-    feeds.values.push_back(DrawFeed(subject.program, names[i], shapes[i], subject.batch_size));
-    const bool batch = var.shape().rank() > 0 && var.shape()[0] < 0 && shapes[i].rank() > 0;
+    feeds.values.push_back(
+        DrawFeed(subject.program, names[i], shapes[i].second, subject.batch_size));
+    const bool batch = var.shape().rank() > 0 && var.shape()[0] < 0 && shapes[i].second.rank() > 0;
     if (feeds.samples == 0 && batch) feeds.samples = SamplesOf(subject, var, feeds.values.back());
   }
   feeds.samples = std::max<int64_t>(feeds.samples, 1);

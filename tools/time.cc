@@ -2,8 +2,13 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/inspect/program_ends.h>
+#include <coracle/operators/operators.h>
+#include <coracle/train/data/feeder.h>
 #include <coracle/train/run/forecast.h>
+#include <coracle/train/run/timed_step.h>
 #include <coracle/train/run/trainer.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
@@ -44,6 +49,22 @@ std::string Forecast(const std::string& file, const TimeOptions& options, bool b
             .network = {FLAGS_latency_us * 1e-6, FLAGS_gbps * 1e9 / 8}});
 }
 
+NamedShapes ShapesOf(const ProgramDesc& program, const std::vector<std::string>& inputs,
+                     const TimeOptions& options) {
+  return FeedShapes(program, inputs, options.batch_size, ShapesFromFlag());
+}
+
+// The table, and in front of it what was drawn.
+std::string WithInputs(const ProgramDesc& program, const ModelTimes& times,
+                       const NamedShapes& shapes) {
+  std::string text;
+  for (const auto& [name, shape] : shapes) {
+    const DType dtype = program.Root().FindVar(name)->dtype();
+    text += fmt::format("input {} {}{}\n", Shown(name), ToString(dtype), shape.ToString());
+  }
+  return text + times.ToString();
+}
+
 std::string TimesOfModel(const std::string& file, TimeOptions options) {
   const BuiltModel model = ReadModelText(file);
   if (!FLAGS_loss.empty()) options.loss = FLAGS_loss;
@@ -53,7 +74,15 @@ std::string TimesOfModel(const std::string& file, TimeOptions options) {
     throw Error(ErrorCode::kInvalidArgument, "nothing initialises the parameters of " +
                                                  Quote(file, 300) + ": give a model text");
   }
-  return TimeModel(model, options).ToString();
+  const NamedShapes shapes =
+      ShapesOf(model.main, model.inputs.empty() ? FindInputs(model.main) : model.inputs, options);
+  return WithInputs(model.main, TimeModel(model, options, shapes), shapes);
+}
+
+std::string TimesOfSavedModel(const std::string& file, const TimeOptions& options) {
+  const ProgramDesc program = ReadAnyProgram(file);
+  const NamedShapes shapes = ShapesOf(program, InputNames(program, DefaultOps()), options);
+  return WithInputs(program, TimeSavedModel(file, options, shapes), shapes);
 }
 
 int RunTime(const std::vector<std::string>& args) {
@@ -74,10 +103,12 @@ int RunTime(const std::vector<std::string>& args) {
     ReadFileOrStdin(file, kMaxProgramBytes);  // it may not be there
     throw UsageError("--ranks is for a job, and " + Quote(file, 300) + " is none");
   }
+  if (job && IsGiven("shape"))
+    throw UsageError("--shape is for a model: the shapes of a job are those of its data");
   const bool saved = FLAGS_loss.empty() && !ParametersBeside(file).empty();
   Print(!ranks.empty() ? Forecast(file, options, given, ranks)
         : job          ? TimesOfJob(file, options, given)
-        : saved        ? TimeSavedModel(file, options).ToString()
+        : saved        ? TimesOfSavedModel(file, options)
                        : TimesOfModel(file, options));
   return 0;
 }
@@ -88,13 +119,14 @@ Command TimeCommand() {
   return {"time",
           "times a model, saved or as text, or a job's step: forward, backward and update of each "
           "layer",
-          "time MODEL|JOB.pbtxt [--batch_size=64] [--iterations=50] [--loss=loss] [--ranks=8,64]",
+          "time MODEL|JOB.pbtxt [--batch_size=64] [--shape=VAR:1x3x640x640,...] [--iterations=50] "
+          "[--loss=loss] [--ranks=8,64]",
           "  coracle time examples/digits/lenet.pbtxt --batch_size=64\n"
           "  coracle time examples/mnist/lenet_bfloat16.pbtxt\n"
-          "  coracle time inference.pdmodel --batch_size=1\n"
+          "  coracle time inference.pdmodel --shape=x:1x3x640x640\n"
           "  coracle time job.pbtxt --ranks=8,64,1024 --latency_us=5 --gbps=25\n",
-          WithCompileFlags(
-              {"batch_size", "iterations", "loss", "ranks", "bucket_mb", "latency_us", "gbps"}),
+          WithCompileFlags({"batch_size", "shape", "iterations", "loss", "ranks", "bucket_mb",
+                            "latency_us", "gbps"}),
           RunTime};
 }
 

@@ -334,6 +334,12 @@ TEST_F(Cli, FromTextToGradients) {
   Expect("coracle run main.pb --feed=in.npz --fetch=loss", 1,
          {"fc_0.w_0", "--params=DIR or --params=FILE"});
   Expect("coracle run main.pb --params=params --feed=in.npz", 0, {"nothing was fetched"});
+  Expect("coracle run main.pb --params=params --feed=in.npz --out=none.npz", 2,
+         {"--out: the program fetches nothing; --fetch=NAMES says what to write"});
+  EXPECT_FALSE(FileExists(Path("none.npz")));
+  WriteFileAtomic(Path("in.json"), "{}");
+  Expect("coracle run main.pb --params=in.json --feed=in.npz", 1,
+         {"coracle: 'in.json' is no file of parameters by its ending: --params takes "});
   Expect("coracle run main.pb --params=params --feed=model.pbtxt", 1,
          {"model.pbtxt: no npz, npy or safetensors file"});
   Expect("coracle run main.pb --params=params --feed=- --fetch=loss < in.npz", 0,
@@ -438,6 +444,16 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("coracle time job.pbtxt --batch_size=3 --iterations=2", 0, {"batch of 3, 2 runs"});
   Expect("coracle time job.pbtxt --loss=loss", 2, {"--loss is for a model: a job names its loss"});
   Expect("coracle time softmax.pbtxt --loss=los", 1, {"--loss: the model has no variable 'los'"});
+  WriteFileAtomic(
+      Path("open.pbtxt"),
+      "data { name: 'x' shape: [-1, 3, -1] } layer { relu { input: 'x' output: 'y' } }");
+  Expect("coracle time open.pbtxt", 1,
+         {"not all dims are known of the feed 'x' float32[-1, 3, -1]; give them with "
+          "--shape=x:64x3xN\n"});
+  Expect("coracle time open.pbtxt --shape=x:5x3x7 --iterations=2", 0,
+         {"input x float32[5, 3, 7]\nbatch of 5, 2 runs, milliseconds\n"});
+  Expect("coracle time open.pbtxt --shape=z:5x3x7", 1, {"--shape: the program is not fed 'z'"});
+  Expect("coracle time job.pbtxt --shape=x:5x3x7", 2, {"--shape is for a model"});
   Expect("coracle dump whole/main.pb", 0, {"training step: forward", "update 2 (sgd)"});
   Expect("coracle train nowhere.pbtxt", 1, {"nowhere.pbtxt"});
   Expect("coracle train job.pbtxt --max_iter=0", 2, {"--max_iter must be at least 1, got 0"});

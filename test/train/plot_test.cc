@@ -256,6 +256,44 @@ layer { conv2d { input: "x3" num_filters: 4 filter_size: 3 padding: 1 output: "c
   ExpectContains(times.ToString(), "An op that several layers were fused into counts for each");
 }
 
+// What a loop does is the loop's, though ops before it set the variables that it changes. No op
+// says where it was made, as in models of Paddle.
+TEST(TimeModel, LoopsHaveTheirBodies) {
+  const BuiltModel model = ParseModelText(R"(
+data { name: "x" shape: [-1, 128] }
+layer { scale { input: "x" scale: 1 output: "h" } }
+layer { fill_constant { shape: [1] dtype: INT64 value: 0 output: "i" } }
+layer { fill_constant { shape: [1] dtype: INT64 value: 20 output: "n" } }
+layer { less_than { x: "i" y: "n" output: "more" } }
+layer { while { condition: "more"
+  layer { fc { input: "h" size: 128 act: "relu" output: "next" } }
+  layer { assign_to { x: "next" var: "h" } }
+  layer { increment_by { var: "i" } }
+  layer { less_than { x: "i" y: "n" output: "again" } }
+  layer { assign_to { x: "again" var: "more" } } } }
+layer { scale { input: "h" scale: 2 output: "out" } })");
+  Scope scope;
+  Executor().Run(model.startup, scope);
+  ProgramDesc plain = model.main;
+  plain.ForEachOp([](OpDesc& op) { op.RemoveAttr(kOpCallstackAttr); });
+  TempDir dir;
+  SaveInferenceModel(dir / "m", {"x"}, {"out"}, plain, scope);
+  TimeOptions options;
+  options.iterations = 5;
+  options.batch_size = 16;
+  const ModelTimes times = TimeSavedModel(dir / "m.pdmodel", options);
+  double loop = 0, rest = 0;
+  for (const LayerTime& layer : times.layers) {
+    const double seconds = Percentile(layer.seconds[0], 50);
+    (layer.ops == "while" ? loop : rest) += seconds;
+    if (layer.ops == "while") {
+      EXPECT_EQ(layer.run_by, "");
+    }
+  }
+  EXPECT_GT(loop, 4 * rest) << times.ToString();
+  EXPECT_FALSE(times.fused);
+}
+
 TEST(TimeModel, OneLayerSharesNothing) {
   TimeOptions options;
   options.iterations = 1;

@@ -32,6 +32,9 @@ double TakenByElement(const OpDesc& op) {
                   static_cast<double>(var->shape().numel()) / static_cast<double>(var->shape()[0]));
 }
 
+// One variable may be set by one op and changed by another, as those of loops are.
+std::string KeyOf(const OpDesc& op) { return op.type() + "\n" + FirstOutput(op); }
+
 std::string LinkOf(const OpDesc& op) { return op.GetAttr<std::string>(kForwardOpAttr, ""); }
 
 }  // namespace
@@ -53,6 +56,9 @@ LayerMap::LayerMap(const ProgramDesc& program) {
     const Shape& shape = root.var(i).shape();
     if (shape.IsKnown()) elements_[root.var(i).name()] = static_cast<double>(shape.numel());
   }
+  program.ForEachOp([&](const OpDesc& op) {
+    if (op.HasSubBlock()) runs_blocks_.insert(op.type());
+  });
   const OpLayers found(program);
   // Of a model text each layer is an entry; what else there is, as the scaled loss, is no layer.
   const bool has_text = std::any_of(found.layers().begin(), found.layers().end(),
@@ -81,11 +87,15 @@ LayerMap::Place LayerMap::Find(const OpDesc& op) const {
     Place place{part, SharesOf(op)};
     if (!place.shares.empty()) return place;
   }
-  if (op.HasSubBlock()) {
+  if (op.HasSubBlock() && !RunsBlockOfModel(op)) {
     Place place{part, SharesOfBlocks(op)};
     if (!place.shares.empty()) return place;
   }
   return {part, {{LayerOf(op, part), 1.0}}};
+}
+
+bool LayerMap::RunsBlockOfModel(const OpDesc& op) const {
+  return op.HasSubBlock() && runs_blocks_.count(op.type()) > 0;
 }
 
 // A forward op tells its entry, a gradient op its forward op.
@@ -93,6 +103,7 @@ size_t LayerMap::LayerOf(const OpDesc& op, StepPart part) const {
   const std::string site = SiteOf(op);
   if (!LinkOf(op).empty()) return At(by_link_, LinkOf(op));
   if (part == StepPart::kForward && !site.empty()) return At(by_site_, site);
+  if (const size_t same = At(by_op_, KeyOf(op)); same != kOther) return same;
   // Of a sum or clip of gradients: the layer that made, or first reads, what they are of.
   const std::string output = FirstOutput(op), var = output.substr(0, output.find(kGradSuffix));
   const size_t maker = MakerOf(var);
@@ -150,6 +161,7 @@ void LayerMap::AddForward(const OpDesc& op, size_t index) {
   layer.ops += (layer.ops.empty() ? "" : "+") + op.type();
   if (const std::string site = SiteOf(op); !site.empty()) by_site_[site] = index;
   by_output_[FirstOutput(op)] = index;
+  by_op_[KeyOf(op)] = index;
   op.ForEachInput([&](const std::string& name) { reader_.try_emplace(name, index); });
 }
 

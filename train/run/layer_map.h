@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,9 @@ class LayerMap {
 
   // Of an op of the compiled program, whose variables passes may have renamed.
   Place Find(const OpDesc& op) const;
+  // Whether the op is a loop or branch of the model, whose block belongs to the op's layer; or else
+  // passes made it of ops that belong to layers.
+  bool RunsBlockOfModel(const OpDesc& op) const;
   const std::vector<LayerTime>& layers() const { return layers_; }  // without times
 
  private:
@@ -42,7 +46,8 @@ class LayerMap {
   static size_t At(const Index& index, const std::string& key);
 
   std::vector<LayerTime> layers_;
-  Index by_output_, by_site_, by_link_, reader_;
+  Index by_output_, by_op_, by_site_, by_link_, reader_;
+  std::set<std::string> runs_blocks_;         // types of ops
   std::map<std::string, double> parameters_;  // and how many elements they have
   std::map<std::string, double> elements_;    // of all variables of known shape
 };

@@ -32,7 +32,11 @@ size_t FindIn(const BlockDesc& block, size_t first, const OpTime& time) {
 std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMap& map) {
   const ProgramDesc& program = step.program();
   std::vector<LayerMap::Place> places;
-  std::map<int, LayerMap::Place> owners;  // of the op that runs the block
+  struct Owner {  // the op that runs a block
+    LayerMap::Place place;
+    bool of_model;
+  };
+  std::map<int, Owner> owners;
   size_t at = 0;
   for (const OpTime& time : step.Profile()) {
     int block = 0;
@@ -44,9 +48,14 @@ std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMa
     if (block < program.NumBlocks()) {
       const OpDesc& op = program.Block(block).op(found);
       place = map.Find(op);
+      const auto owner = owners.find(block);
       const bool of_no_layer = place.shares[0].first == LayerMap::kOther;
-      if (of_no_layer && owners.contains(block)) place = owners.at(block);
-      for (int inner : op.SubBlocks()) owners.insert_or_assign(inner, place);
+      // An update in a block is of the layers whose parameters it updates.
+      const bool of_owner = owner != owners.end() && owner->second.of_model &&
+                            owner->second.place.part != StepPart::kUpdate;
+      if (owner != owners.end() && (of_no_layer || of_owner)) place = owner->second.place;
+      for (int inner : op.SubBlocks())
+        owners.insert_or_assign(inner, Owner{place, map.RunsBlockOfModel(op)});
     } else if (!places.empty()) {
       place.part = places.back().part;
     }
@@ -135,6 +144,7 @@ void NoteKernels(const PreparedProgram& step, const LayerMap& map, ModelTimes* t
   const ProgramDesc& program = step.program();
   program.Root().ForEachOp([&](const OpDesc& op) {
     note(op);
+    if (map.RunsBlockOfModel(op)) return;
     for (const BlockDesc* block : program.BlocksRunBy(op)) block->ForEachOp(note);
   });
 }
@@ -161,6 +171,38 @@ ModelTimes TimeRuns(const TimedStep& step, const TimeOptions& options, PreparedP
   return times;
 }
 
+// The batch is the first dim of the first input that declares none.
+void SetFeedShapes(const NamedShapes& shapes, TimedStep* step) {
+  step->shapes.insert(shapes.begin(), shapes.end());
+  for (const auto& [name, shape] : shapes) {
+    const VarDesc& var = *step->main.Root().FindVar(name);
+    if (var.lod_level() > 0 || shape.rank() == 0) continue;
+    if (var.shape().rank() == 0 || var.shape()[0] >= 0) continue;
+    step->batch_size = shape[0];
+    break;
+  }
+}
+
+// "x:1x3xNxN" of float32[-1, 3, -1, -1], for a batch of 1.
+std::string ShapeHint(const std::string& name, const Shape& shape) {
+  std::vector<std::string> dims;
+  for (int i = 0; i < shape.rank(); ++i)
+    dims.push_back(shape[i] < 0 ? "N" : fmt::format("{}", shape[i]));
+  return name + ":" + Join(dims, "x");
+}
+
+void RequireKnown(const BlockDesc& root, const NamedShapes& shapes) {
+  std::vector<std::string> unknown, hints;
+  for (const auto& [name, shape] : shapes) {
+    if (shape.IsKnown()) continue;
+    unknown.push_back(Quote(name) + " " + root.FindVar(name)->meta().ToString());
+    hints.push_back(ShapeHint(name, shape));
+  }
+  if (unknown.empty()) return;
+  ThrowInvalid(fmt::format("not all dims are known of the feed{} {}; give them with --shape={}",
+                           unknown.size() == 1 ? "" : "s", Join(unknown, ", "), Join(hints, ",")));
+}
+
 ModelTimes TimeSteps(const TimedStep& step, const TimeOptions& options) {
   Scope scope;
   ExecutorFor(options, false).Run(step.startup, scope);
@@ -172,7 +214,13 @@ ModelTimes TimeSteps(const TimedStep& step, const TimeOptions& options) {
 }  // namespace
 
 ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options) {
+  return TimeModel(model, options, {});
+}
+
+ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options,
+                     const NamedShapes& shapes) {
   TimedStep step{model.main, model.startup, model.inputs, {}, options.batch_size};
+  SetFeedShapes(shapes, &step);
   if (step.inputs.empty()) step.inputs = FindInputs(step.main);
   BlockDesc& root = step.main.Root();
   if (root.FindVar(options.loss)) {
@@ -184,12 +232,35 @@ ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options) {
   return TimeSteps(step, options);
 }
 
+NamedShapes FeedShapes(const ProgramDesc& program, const std::vector<std::string>& names,
+                       int64_t batch_size, const NamedShapes& given) {
+  const BlockDesc& root = program.Root();
+  NamedShapes shapes;
+  for (const std::string& name : names)
+    shapes.emplace_back(name, DrawnShape(*root.FindVar(name), batch_size));
+  for (const auto& [name, shape] : given) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) {
+      throw Error(
+          ErrorCode::kNotFound,
+          fmt::format("--shape: the program is not fed {}; it is fed {}{}", Quote(name),
+                      names.empty() ? "nothing" : Join(names, ", "), DidYouMean(name, names)));
+    }
+    shapes[static_cast<size_t>(found - names.begin())].second = shape;
+  }
+  RequireKnown(root, shapes);
+  return shapes;
+}
+
 std::vector<Tensor> DrawFeeds(const TimedStep& step) {
   std::vector<Tensor> feeds;
   for (size_t input = 0; input < step.inputs.size(); ++input) {
     const std::string& name = step.inputs[input];
     const int64_t length = input < step.columns ? step.length : 0;
-    Shape shape = DrawnShape(*step.main.Root().FindVar(name), step.batch_size);
+    const auto given = step.shapes.find(name);
+    Shape shape = given == step.shapes.end()
+                      ? DrawnShape(*step.main.Root().FindVar(name), step.batch_size)
+                      : given->second;
     for (int i = 0; i < shape.rank(); ++i)
       if (shape[i] < 0) shape[i] = length > 0 ? length : step.batch_size;
     feeds.push_back(DrawFeed(step.main, name, shape, step.batch_size));
@@ -219,10 +290,16 @@ ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options) {
 }
 
 ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options) {
+  return TimeSavedModel(path, options, {});
+}
+
+ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options,
+                          const NamedShapes& shapes) {
   Scope scope;
   InferenceModel model = LoadInferenceModel(path, scope);
   TimedStep step{
       std::move(model.program), {}, model.feed_names, model.fetch_names, options.batch_size};
+  SetFeedShapes(shapes, &step);
   const Executor executor = ExecutorFor(options, true);
   step.main.Root().RemoveOpsIf([&](const OpDesc& op) {  // they belong to no layer
     const OpSpec* def = executor.ops().Find(op.type());

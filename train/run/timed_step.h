@@ -6,10 +6,16 @@
 #include <coracle/train/job/job.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coracle {
+
+struct BuiltModel;
+struct ModelTimes;
+struct TimeOptions;
 
 struct TimedStep {
   ProgramDesc main, startup;
@@ -20,6 +26,8 @@ struct TimedStep {
   size_t columns = 0;
   int64_t length = 0;
   int64_t batches = 1;  // runs of the program in one step
+  // Of inputs; of others as their variables are declared, with the above for unknown dims.
+  std::map<std::string, Shape> shapes = {};
 };
 
 // The whole training step of a job: optimizers, clips, precision, accumulation. nullptr:
@@ -28,5 +36,18 @@ TimedStep StepOfJob(const JobConfig& job, const OpRegistry* ops = nullptr);
 
 // Drawn values for all inputs.
 std::vector<Tensor> DrawFeeds(const TimedStep& step);
+
+using NamedShapes = std::vector<std::pair<std::string, Shape>>;
+
+// The shapes of the feeds `names`: those that are given, for the others DrawnShape. Throws
+// kInvalidArgument for a dim that is not known then, kNotFound for a given name that is not fed.
+NamedShapes FeedShapes(const ProgramDesc& program, const std::vector<std::string>& names,
+                       int64_t batch_size, const NamedShapes& given);
+
+// TimeModel and TimeSavedModel (trainer.h) with inputs of these shapes.
+ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options,
+                     const NamedShapes& shapes);
+ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options,
+                          const NamedShapes& shapes);
 
 }  // namespace coracle
