@@ -97,6 +97,14 @@ std::string ParametersBeside(const std::string& program_file, const ProgramDesc&
 }
 
 void ReadParameters(const ProgramDesc& program, const std::string& path, Scope& scope) {
+  const std::string ending = fs::path(path).extension();
+  for (const char* other : {".json", ".csv", ".npy", ".pb", ".pbtxt", ".pdmodel", ".txt"}) {
+    if (ending != other || IsDirectory(path)) continue;
+    ThrowInvalid(
+        fmt::format("{} is no file of parameters by its ending: --params takes a directory, "
+                    ".pdiparams, .params, .npz, .safetensors or .onnx",
+                    Quote(path, 300)));
+  }
   if (!IsOnnx(path)) return LoadParameters(program, path, scope);
   Scope values;
   ImportOnnx(path, values);

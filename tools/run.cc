@@ -157,6 +157,8 @@ std::vector<std::string> ResultNames(const PreparedProgram& prepared) {
 // What a file of that ending cannot hold is refused before the run.
 void CheckOutputs(const PreparedProgram& prepared) {
   const std::vector<std::string> names = ResultNames(prepared);
+  if (names.empty() && !FLAGS_out.empty())
+    throw UsageError("--out: the program fetches nothing; --fetch=NAMES says what to write");
   RequireTensorCount("--out", FLAGS_out,
                      std::unordered_set<std::string>(names.begin(), names.end()).size());
 }

@@ -51,6 +51,7 @@ struct Totals {
     vars += block.NumVars();
     for (size_t i = 0; i < block.NumVars(); ++i) {
       const VarDesc& var = block.var(i);
+      if (var.type() == VarType::kFeedMinibatch || var.type() == VarType::kFetchList) continue;
       if (var.persistable()) ++persistables;
       (var.persistable() ? persistable_bytes : other_bytes) += Bytes(var);
       unknown_dims |= !var.shape().IsKnown();

@@ -165,7 +165,8 @@ std::string Quote(std::string_view text, size_t max_length) {
 
 std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
   if (name.size() > 200) return "";
-  size_t limit = std::max<size_t>(1, name.size() / 3);
+  // Any letter is one change away from any other.
+  size_t limit = name.size() < 2 ? 0 : std::max<size_t>(1, name.size() / 3);
   std::string best;
   for (const std::string& candidate : candidates) {
     size_t distance = EditDistance(name, candidate, limit);

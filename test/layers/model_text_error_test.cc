@@ -90,11 +90,11 @@ const Case kCases[] = {
     {"unknown_var", "data { name: \"image\" }\nlayer { fc { input: \"imagee\" size: 3 } }",
      "m:3:14: no variable 'imagee' so far; did you mean image?"},
     {"unknown_var_of_op", "layer { op { clip {\n  X: \"w\" Out: \"o\" min: 0 max: 1 } } }",
-     "m:3:3: no variable 'w' so far; did you mean v?"},
+     "m:3:3: no variable 'w' so far"},
     // Values in brackets have one place; without it the second would get that of the third.
     {"unknown_var_in_brackets",
      "layer { op { concat {\n  X: [\"v\", \"w\"] X: \"v\" Out: \"o\" axis: 0 } } }",
-     "m:3:3: no variable 'w' so far; did you mean v?"},
+     "m:3:3: no variable 'w' so far"},
     {"output_taken", "layer { fc { input: \"v\" size: 3 output: \"v\" } }",
      "m:2:9: fc: its output 'v' is the name of another variable; choose one that is free"},
     {"shape",

@@ -83,10 +83,18 @@ TEST_F(Edit, RenameMovesParametersInTheirFile) {
   Expect("coracle rename net.pdmodel '--regex=^fc_(\\d)=layer\\1' -o layers.pdmodel", 0,
          {"fc_0.w_0 -> layer0.w_0\n"});
   ExpectWhole("layers.pdmodel");
+  // Of names of one letter none is near another.
+  Expect("coracle rename net.pdmodel q=z2 -o no.pdmodel", 1,
+         {"coracle: rename: the program has no var 'q'\n"});
   Expect("coracle backward main.pb --loss=loss --out=t.pb", 1, {"loss"});
   Expect("coracle backward model.pbtxt --loss=loss --out=t.pb", 0, {});
   Expect("coracle rename t.pb h=hidden --gradients -o t.pbtxt", 0, {"h@GRAD -> hidden@GRAD\n"});
   Expect("coracle check t.pbtxt", 0, {});
+}
+
+// What feed and fetch ops fill and take is no state of the program.
+TEST_F(Edit, SummaryCountsWhatIsKept) {
+  Expect("coracle summary net.pdmodel", 0, {"parameters     4 with", "persistable    4, "});
 }
 
 TEST_F(Edit, SetShape) {
@@ -98,7 +106,7 @@ TEST_F(Edit, SetShape) {
   Expect("coracle set-shape net.pdmodel x:5x4 -o no.pdmodel", 1,
          {"coracle: block 0 op 1 (mul): mul: "});
   Expect("coracle set-shape net.pdmodel z:5x4 -o no.pdmodel", 1, {"'z' is no input"});
-  Expect("coracle set-shape net.pdmodel y:5x4 -o no.pdmodel", 1, {"has no var 'y'"});
+  Expect("coracle set-shape net.pdmodel y:5x4 -o no.pdmodel", 1, {"has no var 'y'\n"});
   for (const char* shape : {"x", "x:", ":3", "x:3xx4", "x:-2", "x:1e3"})
     Expect(fmt::format("coracle set-shape net.pdmodel {} -o no.pdmodel", shape), 2,
            {"takes shapes as VAR:8x3x32x32"});
