@@ -103,6 +103,21 @@ TEST(OnnxValues, GatherNDOfOneElementHasRankZero) {
   EXPECT_EQ(result.Item<float>(), 3);
 }
 
+// Numbers whose lowest 32 bits say something else.
+TEST(OnnxValues, NumbersBeyond32Bits) {
+  constexpr int64_t kLarge = (int64_t{1} << 32) + 1;
+  const Tensor x = F({2}, {1, 2});
+  const auto refused = [](OneNode node, const char* why) {
+    EXPECT_NE(node.Refusal().find(why), std::string::npos) << node.Refusal();
+  };
+  refused(OneNode("Pad", 13, {x, I({kLarge, 0})}), "a padding of 4294967297");
+  refused(OneNode("Pad", 13, {x, I({-kLarge, 0})}), "a padding of -4294967297");
+  refused(OneNode("OneHot", 11, {I({0}), I({kLarge}), x}), "at most 2^30");
+  refused(OneNode("TopK", 11, {x, I({kLarge})}).Outputs(2), "k = 4294967297");
+  refused(OneNode("Expand", 13, {F({1}, {1}), I({kLarge})}), "a dimension of 4294967297");
+  refused(OneNode("Tile", 13, {x, I({kLarge})}), "repeats of 4294967297");
+}
+
 // --- infinite elements that are not selected ---
 
 TEST(OnnxValues, PadOfAnInfiniteValue) {
@@ -177,6 +192,29 @@ TEST(OnnxValues, RecurrentStepsBehindTheEnd) {
     ExpectNear({results[0].data<float>(), results[0].data<float>() + 3}, {wanted, 0, 0});
     EXPECT_NEAR(results[1].Item<float>(), wanted, 1e-6f);
   }
+}
+
+// The squares in the formulas overflow long before the results do.
+TEST(OnnxValues, InverseHyperbolicsOfLargeNumbers) {
+  const std::vector<double> numbers = {1,   1.001, 5,    90,   1e3,  9.9e7,
+                                       1e8, 1.1e8, 1e15, 1e19, 1e30, HUGE_VAL};
+  Tensor x(DType::kFloat64, {static_cast<int64_t>(numbers.size())});
+  std::copy(numbers.begin(), numbers.end(), x.data<double>());
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32}) {
+    const double tolerance = dtype == DType::kFloat64 ? 1e-14 : 2e-6;
+    const Tensor in = x.Cast(dtype), wide = in.Cast(DType::kFloat64);
+    for (const char* type : {"Asinh", "Acosh"}) {
+      const Tensor y = OneNode(type, 9, {in}).Feed(0).Result().Cast(DType::kFloat64);
+      for (int64_t i = 0; i < x.numel(); ++i) {
+        const double at = wide.data<double>()[i], got = y.data<double>()[i];
+        const double want = type[1] == 's' ? std::asinh(at) : std::acosh(at);
+        EXPECT_TRUE(got == want || std::abs(got - want) <= tolerance * want)
+            << type << " " << ToString(dtype) << " " << at << ": " << got << ", wanted " << want;
+      }
+    }
+  }
+  ExpectEqual(OneNode("Asinh", 9, {F({1}, {-kInf})}).Feed(0).Run(), {-kInf});
+  ExpectNear(OneNode("Asinh", 9, {F({1}, {-1e30f})}).Feed(0).Run(), {-std::asinh(1e30f)});
 }
 
 // --- nothing to count ---

@@ -36,6 +36,9 @@ Paddings PaddingsOf(NodeContext& node) {
   }
   node.Require(given.size() == 2 * axes.size(),
                fmt::format("pads must have {} numbers, got {}", 2 * axes.size(), given.size()));
+  constexpr int64_t kMost = 1 << 30;
+  for (int64_t pad : given)
+    node.Require(pad >= -kMost && pad <= kMost, fmt::format("a padding of {}", pad));
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<size_t>(node.Axis(axes[i], node.rank(0)));
     pads.before[axis] = given[i];

@@ -341,7 +341,8 @@ void ImportExpand(NodeContext& node) {
   for (int i = 0; i < rank; ++i) {
     const int at_x = i - rank + x.shape().rank(), at = i - rank + static_cast<int>(wanted->size());
     const int64_t dim = at < 0 ? 1 : (*wanted)[static_cast<size_t>(at)];
-    node.Require(dim >= 0, "a dimension must not be negative");
+    node.Require(dim >= 0 && dim <= std::numeric_limits<int32_t>::max(),
+                 fmt::format("a dimension of {}", dim));
     if (dim != 1 || at_x < 0) shape[static_cast<size_t>(i)] = Clamped(dim);
   }
   node.Set(0, node.Unary("expand_v2", x, {{"shape", shape}}));
@@ -372,7 +373,8 @@ void ImportTile(NodeContext& node) {
   std::vector<int32_t> times;
   for (int i = 0; i < shape.rank(); ++i) {
     const int64_t n = (*repeats)[static_cast<size_t>(i)];
-    node.Require(n >= 0, "repeats must not be negative");
+    node.Require(n >= 0 && n <= std::numeric_limits<int32_t>::max(),
+                 fmt::format("repeats of {}", n));
     times.push_back(Clamped(n));
     if (shape[i] >= 0) shape[i] = MulDims(shape[i], n);
   }

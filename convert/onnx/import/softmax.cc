@@ -53,7 +53,8 @@ void ImportOneHot(NodeContext& node) {
     depth = node.KnownInts(1, "depth");
   else
     for (float number : node.KnownFloats(1, "depth")) depth.push_back(static_cast<int64_t>(number));
-  node.Require(depth.size() == 1 && depth[0] >= 1, "depth must be one positive number");
+  node.Require(depth.size() == 1 && depth[0] >= 1 && depth[0] <= (1 << 30),
+               "depth must be one positive number, at most 2^30");
   const int rank = node.rank(0) + 1;
   const int32_t axis = node.Axis(node.Int("axis", -1), rank);
   const Variable index = IndicesOf(node, 0, node.ConstantVar(depth));

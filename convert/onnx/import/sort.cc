@@ -1,6 +1,7 @@
 // TopK, Unique, NonZero, NonMaxSuppression: what is found by comparing.
 
 #include <coracle/operators/operators.h>
+#include <fmt/format.h>
 
 #include <limits>
 
@@ -25,6 +26,7 @@ void ImportTopK(NodeContext& node) {
   if (known) {
     node.Require(known->size() == 1 && (*known)[0] >= 0, "k must be one number, not negative");
     if ((*known)[0] == 0) node.Refuse("k = 0");
+    node.Require((*known)[0] <= (1 << 30), fmt::format("k = {}", (*known)[0]));
     attrs.push_back({"k", static_cast<int32_t>((*known)[0])});
   } else {
     inputs.push_back({"K", {node.In(1).name()}});
