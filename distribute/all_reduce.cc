@@ -2,10 +2,12 @@
 #include <coracle/distribute/exchange_ops.h>
 #include <coracle/distribute/rank_values.h>
 #include <coracle/distribute/shard_state.h>
+#include <coracle/distribute/whole_writer.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/operators/operators.h>
+#include <coracle/passes/freeze.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,13 +44,16 @@ class Inserter {
     FindSums();
     if (options_.shard_state) FindShards();
     ScaleLoss();
+    ClipByNormOfAll();
     ExchangeGradients();
     AgreeOnFlags();
+    DrawTheSameInUpdates();
     BroadcastParameters(main_, startup_, options_.ring_id, &startup_inserter_);
     if (options_.sync_batch_norm) SyncBatchNorms();
     report_.local = LocalVariables(main_);
     report_.states = sharder_.Rewrite(inserter_);
     Insert(inserter_, main_, ops_);
+    sharder_.NameUses();
     Insert(startup_inserter_, startup_, ops_);
     return std::move(report_);
   }
@@ -130,26 +135,78 @@ class Inserter {
   // --- the loss ---
 
   void ScaleLoss() {
+    const PartValues parts(main_);
+    const WholeValueOptions options{options_.nranks, options_.share, options_.ring_id, &ops_};
+    WholeWriter writer(main_, parts, options, &inserter_);
     for (const OpDesc* op : LossGradients(main_)) {
       const std::string& grad = op->Output("Out").at(0);
       const DType dtype = root_.FindVarRecursive(grad)->dtype();
-      std::string factor = options_.share;
-      if (factor.empty())
-        factor = ConstantBehind(*op, dtype);
-      else
-        DeclareShare(root_, factor, dtype);
+      if (!options_.share.empty()) DeclareShare(root_, options_.share, dtype);
+      const std::string loss = grad.substr(0, grad.rfind(kGradSuffix));
+      if (const std::string line = writer.Complaint(loss); !line.empty())
+        report_.unknown.push_back(line);
+      writer.RewriteReads(loss);
+      const std::string factor = writer.Factor(parts.Of(loss), dtype, *op, kBackward | kLoss);
+      if (factor.empty()) continue;
       inserter_.Behind(*op, MakeOp("scale", {{"X", {grad}}, {"ScaleTensor", {factor}}},
                                    {{"Out", {grad}}}, {}, kBackward | kLoss));
     }
   }
-  std::string ConstantBehind(const OpDesc& op, DType dtype) {
-    const std::string name = main_.UniqueName("rank_share");
-    VarDesc& var = root_.Var(name);
-    var.SetMeta({VarType::kLoDTensor, dtype, {1}, 0});
-    var.SetStopGradient(true);
-    inserter_.Behind(op, MakeOp("fill_constant", {}, {{"Out", {name}}},
-                                FillAttrs({1}, dtype, 1.0 / options_.nranks), kBackward | kLoss));
-    return name;
+
+  // --- error clips by norm ---
+
+  // In backward the gradient of what has rows is there in parts: its squares are added up over the
+  // ranks. Behind it, gradients are those of the whole batch.
+  void ClipByNormOfAll() {
+    main_.ForEachOp([&](OpDesc& op) {
+      if (op.type() != "clip_by_norm" || !HasRole(op, kBackward)) return;
+      const VarDesc* var = op.block()->FindVarRecursive(op.Input("X").at(0));
+      if (op.block() == &root_ && var && var->type() == VarType::kLoDTensor) {
+        ClipByNormOfAll(op, *var);
+        return;
+      }
+      report_.unknown.push_back(fmt::format(
+          "the error clip of {}, {}, goes by the norm of the rank's part", Quote(op.Input("X")[0]),
+          op.block() == &root_ ? "of selected rows" : "within a block"));
+    });
+  }
+  // scale by max_norm / max(norm, max_norm), where norm is that of all ranks; 16-bit floats, whose
+  // squares overflow, as float32.
+  void ClipByNormOfAll(OpDesc& op, const VarDesc& var) {
+    const int role = RoleOf(op);
+    const bool half = var.dtype() == DType::kFloat16 || var.dtype() == DType::kBFloat16;
+    const DType dtype = half ? DType::kFloat32 : var.dtype();
+    const auto make = [&](const std::string& type, SlotList inputs, AttrList attrs, DType made) {
+      const std::string name = main_.UniqueName("error_clip_" + type);
+      VarDesc& out = root_.Var(name);
+      out.SetMeta({VarType::kLoDTensor, made, {1}, 0});
+      out.SetStopGradient(true);
+      inserter_.Before(op,
+                       MakeOp(type, std::move(inputs), {{"Out", {name}}}, std::move(attrs), role));
+      return name;
+    };
+    std::string x = var.name();
+    if (half) x = make("cast", {{"X", {x}}}, CastAttrs(var.dtype(), dtype), dtype);
+    const std::string squares = make("squared_l2_norm", {{"X", {x}}}, {}, dtype);
+    const std::string all = make("c_allreduce_sum", {{"X", {squares}}},
+                                 {{"ring_id", int32_t{options_.ring_id}}}, dtype);
+    const std::string norm = make("sqrt", {{"X", {all}}}, {}, dtype);
+    std::string limit;
+    if (op.HasInput("MaxNorm")) {
+      limit = op.Input("MaxNorm")[0];
+      const DType from = root_.FindVarRecursive(limit)->dtype();
+      if (from != dtype) limit = make("cast", {{"X", {limit}}}, CastAttrs(from, dtype), dtype);
+    } else {
+      const auto max_norm = static_cast<double>(op.GetAttr<float>("max_norm", 0));
+      limit = make("fill_constant", {}, FillAttrs({1}, dtype, max_norm), dtype);
+    }
+    const std::string larger = make("elementwise_max", {{"X", {norm}}, {"Y", {limit}}}, {}, dtype);
+    std::string factor = make("elementwise_div", {{"X", {limit}}, {"Y", {larger}}}, {}, dtype);
+    if (half) factor = make("cast", {{"X", {factor}}}, CastAttrs(dtype, var.dtype()), var.dtype());
+    op.SetType("scale");
+    op.RemoveAttr("max_norm");
+    op.SetInput("MaxNorm", {});
+    op.SetInput("ScaleTensor", {factor});
   }
 
   // --- exchanges ---
@@ -257,15 +314,22 @@ class Inserter {
     }
   }
 
+  // The noise of dpsgd: ranks draw by seeds of their own, but for ops with a seed.
+  void DrawTheSameInUpdates() {
+    main_.ForEachOp([&](OpDesc& op) {
+      if (op.type() == "dpsgd" && op.GetAttr<int32_t>("seed", 0) == 0)
+        op.SetAttr("seed", int32_t{kSeedOfUpdates});
+    });
+  }
+  static constexpr int32_t kSeedOfUpdates = 20261128;
+
   // Those whose statistics are the batch's; a pass that fuses batch_norm has not run yet.
   void SyncBatchNorms() {
     main_.ForEachOp([&](OpDesc& op) {
-      if (!op.type().starts_with("batch_norm")) return;
-      const bool fixed =
-          op.GetAttr<bool>("use_global_stats", false) ||
-          (op.GetAttr<bool>("is_test", false) && !op.GetAttr<bool>("trainable_statistics", false));
-      if (fixed) return;
-      if (op.block() != &root_ || op.type() == "batch_norm_grad_grad") {
+      const bool fused = op.type().starts_with("fused_batch_norm_act") ||
+                         op.type().starts_with("fused_bn_add_activation");
+      if ((!op.type().starts_with("batch_norm") && !fused) || HasFixedStatistics(op)) return;
+      if (fused || op.block() != &root_ || op.type() == "batch_norm_grad_grad") {
         ThrowInvalid(fmt::format("distribute: {}{} cannot take the statistics of all ranks; leave "
                                  "out sync_batch_norm",
                                  op.type(), op.block() == &root_ ? "" : " within a block"),
@@ -289,6 +353,39 @@ class Inserter {
 };
 
 }  // namespace
+
+void SumOverRanks(const Ranks& ranks, Tensor* tensor) {
+  if (!ranks.several()) return;
+  ranks.communicator()->Run({Exchange::Kind::kAllReduce,
+                             tensor->dtype(),
+                             {tensor->numel()},
+                             tensor->raw(),
+                             tensor->raw()});
+}
+
+// The updates of running statistics are linear: their mean now, or later, is the same.
+void AverageLocals(const Ranks& ranks, const std::vector<std::string>& names, Scope& scope) {
+  if (!ranks.several()) return;
+  for (const std::string& name : names) {
+    if (!scope.Has(name)) continue;
+    Tensor value = scope.Get(name).Clone();
+    const auto divide = [&]<class T>() {
+      for (T& element : value.span<T>()) element /= static_cast<T>(ranks.size());
+    };
+    if (value.dtype() == DType::kFloat32 || value.dtype() == DType::kFloat64) {
+      SumOverRanks(ranks, &value);
+      value.dtype() == DType::kFloat32 ? divide.template operator()<float>()
+                                       : divide.template operator()<double>();
+    } else {
+      ranks.communicator()->Run({.kind = Exchange::Kind::kBroadcast,
+                                 .dtype = value.dtype(),
+                                 .counts = {value.numel()},
+                                 .in = value.raw(),
+                                 .out = value.raw()});
+    }
+    scope.Set(name, std::move(value));
+  }
+}
 
 AllReduceReport InsertAllReduce(ProgramDesc& main, ProgramDesc& startup,
                                 const AllReduceOptions& options) {

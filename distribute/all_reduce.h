@@ -50,21 +50,30 @@ struct AllReduceReport {
   std::vector<GradientBucket> scattered;  // those of which each rank gets a part
   std::vector<ShardedState> states;
   // Persistable variables that forward ops change (running statistics of batch_norm): they are
-  // not exchanged, so that each rank has those of its own rows.
+  // not exchanged, so that each rank has those of its own rows; see AverageLocals.
   std::vector<std::string> local;
+  // Lines, see WholeValues::unknown: losses whose parts weigh by rows for want of a rule.
+  std::vector<std::string> unknown;
 };
 
 // Between steps: the whole states on rank 0, beside the shards; and each rank's shards of the whole
 // states that the scope has, which are erased. All ranks must call JoinShards; it throws what
 // exchanges throw.
 void JoinShards(const Ranks& ranks, const std::vector<ShardedState>& states, Scope& scope);
+// A tensor of the same dtype and shape on all ranks becomes their sum. All ranks must call it.
+void SumOverRanks(const Ranks& ranks, Tensor* tensor);
+// Between steps: variables of which each rank has its own become their mean over the ranks; those
+// that are no float32 or float64, rank 0's. All ranks must call it.
+void AverageLocals(const Ranks& ranks, const std::vector<std::string>& names, Scope& scope);
 void DivideStates(const Ranks& ranks, const std::vector<ShardedState>& states, Scope& scope);
 
 // Rewrites a program with backward and update ops, and its startup program.
 //
-// The gradient of the loss, which must be a mean over the rows of a batch, is multiplied by 1 /
-// nranks or `share` where it begins; so all gradients are the rank's share of that of the whole
-// batch, and an error clip does to them what it does in one large batch but for this factor. The
+// The gradient of the loss is multiplied by the weight of the rank's part where it begins: 1 /
+// nranks or `share` for a mean over the rows of a batch, the rank's share of the elements for one
+// over sequences, nothing for a sum. Counts that such a formula divides by become those of all
+// ranks (see InsertWholeValues). So all gradients are the rank's part of that of the whole batch.
+// The
 // gradients of parameters (op_role_var of backward ops) are summed over the ranks, in buckets, each
 // exchange behind the op that completes its last member; a c_sync_comm_stream waits for it before
 // the first op that uses one of them. Where gradients are accumulated over several runs

@@ -1,7 +1,9 @@
 #include <coracle/distribute/exchange_ops.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/training_stage.h>
+#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/passes/freeze.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -117,13 +119,26 @@ void BroadcastParameters(const ProgramDesc& main, const ProgramDesc& startup, in
 std::vector<std::string> LocalVariables(const ProgramDesc& main) {
   std::set<std::string> local;
   main.Root().ForEachOp([&](const OpDesc& op) {
-    if (HasRole(op, kOptimize | kLRSched | kBackward) || op.type() == "sync_batch_norm") return;
+    if (HasRole(op, kOptimize | kLRSched | kBackward) || op.type() == "sync_batch_norm" ||
+        HasFixedStatistics(op))
+      return;
     op.ForEachOutput([&](const std::string& name) {
       const VarDesc* var = main.Root().FindVarRecursive(name);
       if (var && var->persistable()) local.insert(name);
     });
   });
   return {local.begin(), local.end()};
+}
+
+void NameUsesOf(BlockDesc& block) {
+  if (!block.parent()) return;
+  block.program().ForEachOp([&](OpDesc& op) {
+    const std::vector<int> blocks = op.SubBlocks();
+    if (std::find(blocks.begin(), blocks.end(), block.idx()) == blocks.end()) return;
+    op.SetInput("Input", OuterReads(block));
+    op.SetOutput("Out", OuterWrites(block));
+  });
+  NameUsesOf(*block.parent());
 }
 
 void Insert(OpInserter& inserter, ProgramDesc& program, const OpRegistry& ops) {

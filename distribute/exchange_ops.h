@@ -41,6 +41,9 @@ void BroadcastParameters(const ProgramDesc& main, const ProgramDesc& startup, in
 // Persistable variables that forward ops change, but for those that all ranks have the same of.
 std::vector<std::string> LocalVariables(const ProgramDesc& main);
 
+// The ops that run the block, and those around it, name what it uses now.
+void NameUsesOf(BlockDesc& block);
+
 // Inserts the ops and infers what they make.
 void Insert(OpInserter& inserter, ProgramDesc& program, const OpRegistry& ops);
 

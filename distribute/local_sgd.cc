@@ -2,7 +2,6 @@
 #include <coracle/distribute/local_sgd.h>
 #include <coracle/distribute/rank_values.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/operators/control/conditional_block.h>
 #include <coracle/operators/operators.h>
@@ -187,17 +186,6 @@ class LocalSgd {
     run.SetAttr(kOpRoleAttr, int32_t{kOptimize});
     outer.AppendOp(run);
     NameUsesOf(outer);
-  }
-  // The ops that run the block name what it uses now.
-  void NameUsesOf(const BlockDesc& block) {
-    if (!block.parent()) return;
-    main_.ForEachOp([&](OpDesc& op) {
-      const std::vector<int> blocks = op.SubBlocks();
-      if (std::find(blocks.begin(), blocks.end(), block.idx()) == blocks.end()) return;
-      op.SetInput("Input", OuterReads(block));
-      op.SetOutput("Out", OuterWrites(block));
-    });
-    NameUsesOf(*block.parent());
   }
 
   // The root block of a program that has the variables which are averaged.

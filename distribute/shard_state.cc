@@ -32,7 +32,9 @@ void Rename(OpDesc& op, const std::string& from, const std::string& to) {
 }  // namespace
 
 void StateSharder::FindUpdates() {
+  // Ops that run a block list what its ops use.
   main_.ForEachOp([&](const OpDesc& op) {
+    if (op.HasSubBlock()) return;
     std::set<std::string> names;
     const auto note = [&](const std::string& name) { names.insert(name); };
     op.ForEachInput(note);
@@ -100,6 +102,7 @@ bool StateSharder::ReadsPartOnly(const std::string& gradient, size_t from) {
   int before = 0;
   for (size_t i = 0; i < from; ++i) {
     const OpDesc& op = main_.Root().op(i);
+    if (op.HasSubBlock()) continue;
     before += op.AnyInput(is) || op.AnyOutput(is) ? 1 : 0;
   }
   return uses_.at(gradient) == before + 1;
@@ -109,16 +112,17 @@ int64_t StateSharder::ShardSize(const Shape& shape) const {
   return (shape.numel() + options_.nranks - 1) / options_.nranks;
 }
 
-std::string StateSharder::Declare(const std::string& prefix, DType dtype, int64_t size) {
+std::string StateSharder::Declare(BlockDesc& block, const std::string& prefix, DType dtype,
+                                  int64_t size) {
   const std::string name = main_.UniqueName(prefix);
-  VarDesc& var = main_.Root().Var(name);
+  VarDesc& var = block.Var(name);
   var.SetMeta({VarType::kLoDTensor, dtype, {size}, 0});
   var.SetStopGradient(true);
   return name;
 }
 
-std::string StateSharder::MakeShard(const VarDesc& whole) {
-  return Declare(whole.name() + "@SHARD", whole.dtype(), ShardSize(whole.shape()));
+std::string StateSharder::MakeShard(BlockDesc& block, const VarDesc& whole) {
+  return Declare(block, whole.name() + "@SHARD", whole.dtype(), ShardSize(whole.shape()));
 }
 
 OpDesc StateSharder::ShardOp(const std::string& type, const std::vector<std::string>& x,
@@ -144,8 +148,9 @@ void StateSharder::Scatter(const std::vector<std::string>& gradients, const OpDe
     update_of.at(gradient)->begin = size;
     size += ShardSize(main_.Root().FindVarRecursive(gradient)->shape());
   }
-  const std::string part = Declare("gradients@SHARD", dtype, size);
-  const std::string packed = Declare("gradients@PACKED", dtype, size * options_.nranks);
+  const std::string part = Declare(main_.Root(), "gradients@SHARD", dtype, size);
+  const std::string packed =
+      Declare(main_.Root(), "gradients@PACKED", dtype, size * options_.nranks);
   for (auto& [gradient, update] : update_of) update->scattered = part;
   OpDesc scatter = ShardOp("c_flat_reducescatter", gradients, part);
   scatter.SetOutput("Packed", {packed});
@@ -160,8 +165,9 @@ std::vector<ShardedState> StateSharder::Rewrite(OpInserter& main) {
   for (Update& update : updates_) {
     OpDesc& op = *update.op;
     const VarDesc& param = *op.block()->FindVarRecursive(update.param);
-    const std::string param_part = MakeShard(param);
-    const std::string gradient_part = MakeShard(*op.block()->FindVarRecursive(update.gradient));
+    const std::string param_part = MakeShard(*op.block(), param);
+    const std::string gradient_part =
+        MakeShard(*op.block(), *op.block()->FindVarRecursive(update.gradient));
     if (update.scattered.empty()) {
       main.Before(op, ShardOp("c_flat_shard", {update.gradient}, gradient_part));
     } else {
@@ -181,7 +187,7 @@ std::vector<ShardedState> StateSharder::Rewrite(OpInserter& main) {
     Rename(op, update.gradient, gradient_part);
     for (const std::string& state : update.states) {
       const VarDesc& whole = *main_.Root().FindVarRecursive(state);
-      const std::string part = MakeShard(whole);
+      const std::string part = MakeShard(main_.Root(), whole);
       sharded.push_back({state, part, whole.shape()});
       main_.Root().FindVar(part)->SetPersistable(true);
       Rename(op, state, part);
@@ -196,6 +202,12 @@ std::vector<ShardedState> StateSharder::Rewrite(OpInserter& main) {
     }
   }
   return sharded;
+}
+
+void StateSharder::NameUses() {
+  std::set<BlockDesc*> blocks;
+  for (Update& update : updates_) blocks.insert(update.op->block());
+  for (BlockDesc* block : blocks) NameUsesOf(*block);
 }
 
 void JoinShards(const Ranks& ranks, const std::vector<ShardedState>& states, Scope& scope) {

@@ -30,6 +30,8 @@ class StateSharder {
   void Scatter(const std::vector<std::string>& gradients, const OpDesc& complete, OpInserter* main);
   // Rewrites the updates and the states; the new ops are to be inserted. Returns the states.
   std::vector<ShardedState> Rewrite(OpInserter& main);
+  // Once the ops are inserted: the ops that run blocks with such updates name what these use now.
+  void NameUses();
 
  private:
   struct Update {
@@ -43,9 +45,9 @@ class StateSharder {
   bool MayShard(const OpDesc& op, Update* update) const;
   bool IsFilled(const std::string& state) const;
   int64_t ShardSize(const Shape& shape) const;
-  // Declares a variable of rank 1 in the root block. Returns its name.
-  std::string Declare(const std::string& prefix, DType dtype, int64_t size);
-  std::string MakeShard(const VarDesc& whole);
+  // Declares a variable of rank 1 in the block. Returns its name.
+  std::string Declare(BlockDesc& block, const std::string& prefix, DType dtype, int64_t size);
+  std::string MakeShard(BlockDesc& block, const VarDesc& whole);
   OpDesc ShardOp(const std::string& type, const std::vector<std::string>& x,
                  const std::string& out) const;
 

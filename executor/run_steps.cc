@@ -35,8 +35,10 @@ void PerformTraced(Frame& frame, StepId id, ExecutionState& state) {
   Perform(frame, id, state);
 }
 
-// For selected rows, the index in the message counts stored elements.
-void CheckFinite(Frame& frame, const PlanStep& step) {
+// For selected rows, the index in the message counts stored elements. An exchange may be under way,
+// whose result is to be seen.
+void CheckFinite(Frame& frame, const PlanStep& step, ExecutionState& state) {
+  if (state.comm && step.Name().starts_with("c_")) state.comm->WaitForAll();
   for (ValueId output : step.outputs) {
     const VarValue& held = frame.Held(output);
     const auto* rows = std::get_if<SelectedRows>(&held);
@@ -70,7 +72,7 @@ void RunStep(Frame& frame, StepId id, ExecutionState& state) {
     PerformTraced(frame, id, state);
   else
     Perform(frame, id, state);
-  if (state.check_nan_inf) CheckFinite(frame, step);
+  if (state.check_nan_inf) CheckFinite(frame, step, state);
 }
 
 }  // namespace

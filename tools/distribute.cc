@@ -81,6 +81,7 @@ std::string DistributeGradients(Programs& programs) {
     text += fmt::format("{} of {} elements in parts\n", Counted(report.states.size(), "state"),
                         elements);
   }
+  for (const std::string& line : report.unknown) text += "warning: " + line + "\n";
   return text + DescribeLocal(report.local);
 }
 

@@ -16,6 +16,7 @@
 #include "commands.h"
 #include "compare_text.h"
 #include "flags.h"
+#include "process_ranks.h"
 #include "program_input.h"
 #include "run_input.h"
 #include "tensor_csv.h"
@@ -240,11 +241,21 @@ Subject ReadSubject(const std::string& file) {
   return subject;
 }
 
+bool ExchangesWithRanks(const ProgramDesc& program) {
+  bool exchanges = false;
+  program.ForEachOp([&](const OpDesc& op) {
+    exchanges |=
+        op.type().starts_with("c_") || op.type() == "allreduce" || op.type() == "broadcast";
+  });
+  return exchanges;
+}
+
 int RunRun(const std::vector<std::string>& args) {
   if (!FLAGS_check.empty()) FailAsTrouble();
   CheckFlags(args);
   CompileOptionsFromFlags();  // wrong ones are noticed before files are read
   ToleranceFromFlags();
+  ExchangeTimeout();
   TraceFile trace;
   const CommandLimits limits(CommandLimits::Time::kRuns);
   Subject subject = ReadSubject(args[0]);
@@ -255,10 +266,13 @@ int RunRun(const std::vector<std::string>& args) {
   if (!FLAGS_check.empty()) stored = ReadTensorFile(FLAGS_check);
   PreparedProgram prepared = Prepare(program, given, scope);
   CheckOutputs(prepared);
+  const auto communicator = ExchangesWithRanks(program) ? CommunicatorOfProcess() : nullptr;
+  prepared.SetCommunicator(communicator);
   WrittenTensors written;
   const NamedTensors results =
       Distinct(Run(prepared, InOrder(given, prepared.feed_names()), scope, &written));
   trace.Write();
+  if (communicator && communicator->rank() > 0) return 0;
   if (!FLAGS_out.empty()) WriteTensorFile(results, FLAGS_out);
   if (!FLAGS_save_all.empty()) WriteTensorArchive(ToArrays(written, program), FLAGS_save_all);
   if (!FLAGS_save_params.empty())
@@ -271,19 +285,19 @@ int RunRun(const std::vector<std::string>& args) {
 }  // namespace
 
 Command RunCommand() {
-  return {
-      "run",
-      "runs a program",
-      "run PROGRAM [--feed=in.npz] [--fetch=a,b] [--out=out.npz] [--check=golden.npz]\n"
-      "           [--params=DIR|FILE] [FLAGS]",
-      "  coracle run inference.pdmodel --feed=in.npz --out=out.npz\n"
-      "  coracle run startup.pb --save_params=params\n"
-      "  coracle run inference.pdmodel --feed=in.npy --check=golden.npy --rtol=1e-3\n"
-      "  coracle run model.onnx --feed=in.npz\n"
-      "  coracle run train.pb --params=params --feed=in.npz --fetch=loss,fc_0.w_0@GRAD\n",
-      WithTraceFlags(WithCompileFlags({"feed", "fetch", "out", "params", "save_params", "save_all",
-                                       "check", "rtol", "atol", "same_dtype", "repeat"})),
-      RunRun};
+  return {"run",
+          "runs a program",
+          "run PROGRAM [--feed=in.npz] [--fetch=a,b] [--out=out.npz] [--check=golden.npz]\n"
+          "           [--params=DIR|FILE] [FLAGS]",
+          "  coracle run inference.pdmodel --feed=in.npz --out=out.npz\n"
+          "  coracle run startup.pb --save_params=params\n"
+          "  coracle run inference.pdmodel --feed=in.npy --check=golden.npy --rtol=1e-3\n"
+          "  coracle run model.onnx --feed=in.npz\n"
+          "  coracle run train.pb --params=params --feed=in.npz --fetch=loss,fc_0.w_0@GRAD\n",
+          WithTraceFlags(WithCompileFlags({"feed", "fetch", "out", "params", "save_params",
+                                           "save_all", "check", "rtol", "atol", "same_dtype",
+                                           "repeat", "exchange_timeout"})),
+          RunRun};
 }
 
 }  // namespace coracle::tools

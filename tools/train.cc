@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "convert_caffe.h"
 #include "flags.h"
+#include "process_ranks.h"
 #include "program_input.h"
 #include "trace_file.h"
 
@@ -28,8 +29,6 @@ DEFINE_int64(epochs, -1, "epochs in all, instead of the job's");
 
 DEFINE_int64(check_parameters, 100,
              "of several ranks: steps between comparisons of their parameters; 0: none");
-DEFINE_double(exchange_timeout, 120,
-              "of several ranks: seconds to wait for a rank that does not come; 0: for ever");
 
 namespace coracle::tools {
 namespace {
@@ -58,7 +57,7 @@ void ApplyFlags(JobConfig& job) {
 int TrainAsProcess(const JobConfig& job, TrainOptions options) {
   if (!FLAGS_ranks.empty())
     throw UsageError("--ranks is for one process, and several were launched");
-  options.communicator = LoadMpiCommunicator(FLAGS_exchange_timeout);
+  options.communicator = CommunicatorOfProcess();
   // mpirun reads what looks like a terminal.
   return TrainAndReport(job, options, std::cout, false);
 }
@@ -79,8 +78,7 @@ int RunTrain(const std::vector<std::string>& args) {
   RequireAtLeast("snapshot_interval", FLAGS_snapshot_interval, 0);
   if (FLAGS_max_seconds < 0 || !std::isfinite(FLAGS_max_seconds))
     throw UsageError(fmt::format("--max_seconds must be positive, got {:g}", FLAGS_max_seconds));
-  if (!(FLAGS_exchange_timeout >= 0) || std::isinf(FLAGS_exchange_timeout))
-    throw UsageError("--exchange_timeout takes seconds, or 0 for no limit");
+  const double exchange_timeout = ExchangeTimeout();
   TrainOptions options;
   options.compile = CompileOptionsFromFlags();
   options.resume = !FLAGS_resume.empty();
@@ -97,10 +95,11 @@ int RunTrain(const std::vector<std::string>& args) {
   ApplyFlags(job);
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
   const int width = TerminalWidth();
-  const int code = FindLaunched().size > 1 ? TrainAsProcess(job, options)
-                   : !ranks.empty() && ranks[0] > 1
-                       ? TrainOnThreads(ranks[0], job, options, std::cout, terminal, width)
-                       : TrainAndReport(job, options, std::cout, terminal, width);
+  const int code =
+      FindLaunched().size > 1 ? TrainAsProcess(job, options)
+      : !ranks.empty() && ranks[0] > 1
+          ? TrainOnThreads(ranks[0], job, options, std::cout, terminal, width, exchange_timeout)
+          : TrainAndReport(job, options, std::cout, terminal, width);
   std::cout.flush();
   trace.Write();
   return code;

@@ -2,10 +2,12 @@
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/tensor/dtype.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 
 namespace coracle {
@@ -23,6 +25,7 @@ constexpr double kForEver = 1e9;
 constexpr double kAnswerSeconds = 2;  // a rank that has not answered by then does not run
 constexpr int64_t kMostElements = int64_t{1} << 30;  // of one message
 constexpr int kQuestion = 1, kAnswer = 2;            // tags
+constexpr int64_t kSilent = -1, kLeft = -2;          // answers, beside numbers of exchanges
 
 double SecondsBetween(Clock::time_point start, Clock::time_point end) {
   return std::chrono::duration<double>(end - start).count();
@@ -182,7 +185,10 @@ void MpiThread::Wait(const MpiJob& job) {
                                "the middle of it",
                                job.exchange.Describe(), limit.count(), who));
   }
-  if (!job.done) throw Error(*error_);
+  if (!job.done) {
+    AwaitBuffers(lock, job, kAnswerSeconds);
+    throw Error(*error_);
+  }
   times_.waited += SecondsSince(start);
   times_.exposed += std::max(0.0, SecondsBetween(std::max(start, job.met), job.ended));
 }
@@ -193,14 +199,34 @@ ExchangeTimes MpiThread::times() {
 }
 
 void MpiThread::GiveUp(MpiJob& job) {
-  const std::lock_guard lock(mutex_);
+  Lock lock(mutex_);
   if (job.done) return;
-  // The buffers may go at once.
   if (!error_) {
     error_.emplace(ErrorCode::kCancelled, fmt::format("communicator: {} gave up the {}",
                                                       Name(rank_), job.exchange.Describe()));
   }
   changed_.notify_all();
+  AwaitBuffers(lock, job, WaitLimit());
+}
+
+void MpiThread::AwaitBuffers(Lock& lock, const MpiJob& job, double seconds) {
+  const std::chrono::duration<double> limit(seconds);
+  if (changed_.wait_for(lock, limit, [&] { return job.done || !job.running; })) return;
+  fmt::print(stderr, "{}: {}\n", Name(rank_), error_->message());
+  std::fflush(nullptr);
+  ::_exit(1);
+}
+
+// All ranks leave MPI together: until they do, this one answers their questions.
+void MpiThread::Leave() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  Check(MPI_Ibarrier(questions_, &request), "leaving");
+  for (int here = 0; !here;) {
+    Check(MPI_Test(&request, &here, MPI_STATUS_IGNORE), "leaving");
+    if (here) break;
+    AnswerQuestions();
+    std::this_thread::sleep_for(kLongNap);
+  }
 }
 
 void MpiThread::Main() {
@@ -214,6 +240,7 @@ void MpiThread::Main() {
     changed_.notify_all();
     Serve(lock);
     lock.unlock();
+    Leave();
     MPI_Finalize();
     lock.lock();
     finished_ = true;
@@ -259,8 +286,16 @@ void MpiThread::Serve(Lock& lock) {
     }
     const std::shared_ptr<MpiJob> job = jobs_.front();
     lock.unlock();
-    Perform(*job);
+    try {
+      Perform(*job);
+    } catch (...) {
+      lock.lock();
+      job->running = false;
+      changed_.notify_all();
+      throw;
+    }
     lock.lock();
+    job->running = false;
     if (error_) throw Error(*error_);
     jobs_.pop_front();
     times_.transfers += SecondsBetween(job->met, job->ended);
@@ -274,6 +309,11 @@ void MpiThread::Perform(MpiJob& job) {
   job.met = Clock::now();
   TraceSpan span("exchange", ToString(job.exchange.kind));
   span.Set("what", job.exchange.Describe());
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_) throw Error(*error_);  // given up
+    job.running = true;
+  }
   Run(job.exchange);
   job.ended = Clock::now();
 }
@@ -335,7 +375,9 @@ void MpiThread::ThrowAbsent(const MpiJob& job) {
     const int64_t number = numbers[static_cast<size_t>(r)];
     if (r == rank_ || number >= job.number) continue;
     absent += fmt::format("{}{} {}", absent.empty() ? "" : ", ", Name(r),
-                          number < 0 ? "does not answer" : "has not begun it");
+                          number == kSilent ? "does not answer"
+                          : number == kLeft ? "has left"
+                                            : "has not begun it");
   }
   throw Error(ErrorCode::kDeadlineExceeded,
               fmt::format("communicator: the {} did not come about within {} s: {}",
@@ -358,7 +400,7 @@ void MpiThread::AnswerQuestions() {
     int64_t number = 0;
     {
       const std::lock_guard lock(mutex_);
-      number = last_number_;
+      number = stop_ && jobs_.empty() ? kLeft : last_number_;
     }
     MPI_Send(&number, 1, MPI_INT64_T, status.MPI_SOURCE, kAnswer, questions_);
   }
@@ -366,7 +408,7 @@ void MpiThread::AnswerQuestions() {
 
 std::vector<int64_t> MpiThread::AskAll() {
   const char nothing = 0;
-  std::vector<int64_t> numbers(static_cast<size_t>(size_), -1);
+  std::vector<int64_t> numbers(static_cast<size_t>(size_), kSilent);
   std::vector<MPI_Request> sent, received;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;

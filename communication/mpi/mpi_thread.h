@@ -25,6 +25,7 @@ struct MpiJob {
   std::chrono::steady_clock::time_point met = {}, ended = {};  // MpiThread's, until `done`
   // Guarded by MpiThread's mutex.
   bool done = false;
+  bool running = false;  // its buffers are in use
 };
 
 class MpiThread {
@@ -35,8 +36,8 @@ class MpiThread {
   ~MpiThread();
   // Waits for the initialisation, that of all ranks.
   void AwaitStart();
-  // Finalises MPI, as all ranks must. Returns false when an exchange has failed, or when the
-  // others do not come in time.
+  // Finalises MPI, as all ranks must. Others that wait for this one meanwhile are told that it has
+  // left. Returns false when an exchange has failed, or when the others do not come in time.
   bool Finish();
 
   int rank() const { return rank_; }
@@ -50,7 +51,11 @@ class MpiThread {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
+  // Waits until the buffers are not in use. Ends the process where that does not come: they cannot
+  // be freed beneath MPI.
+  void AwaitBuffers(Lock& lock, const MpiJob& job, double seconds);
   void Main();
+  void Leave();
   double WaitLimit() const;
   void Start();
   void Serve(Lock& lock);
@@ -64,7 +69,8 @@ class MpiThread {
 
   // Where a rank is, for others that wait for it.
   void AnswerQuestions();
-  std::vector<int64_t> AskAll();     // -1 for a rank that does not answer
+  // kSilent for a rank that does not answer, kLeft for one that will begin no exchange any more.
+  std::vector<int64_t> AskAll();
   std::string Name(int rank) const;  // "rank 1 (host)"
 
   void Run(const Exchange& exchange);

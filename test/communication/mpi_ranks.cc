@@ -1,6 +1,6 @@
 // One rank of mpi_test: the checks of communicators, and faults of ranks.
 //
-//   mpi_ranks checks | unlike | late | leaves
+//   mpi_ranks checks | unlike | late | leaves | gives_up | outlives
 
 #include <coracle/communication/launched.h>
 #include <coracle/framework/base/error.h>
@@ -14,6 +14,22 @@
 
 namespace coracle {
 namespace {
+
+// The buffers go while MPI reads them, unless the rank that gives up waits for it.
+void GiveUp(Communicator& c) {
+  std::vector<float> large(64 << 20, 1.0f);
+  c.Barrier();
+  const auto pending = c.Start({Kind::kAllReduce,
+                                DType::kFloat32,
+                                {static_cast<int64_t>(large.size())},
+                                large.data(),
+                                large.data()});
+  if (c.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(45));
+    ThrowInvalid("an op fails beside the exchange");
+  }
+  pending->Wait();
+}
 
 void Act(Communicator& c, const std::string& what) {
   if (what == "checks") return CheckExchanges(c);
@@ -31,6 +47,16 @@ void Act(Communicator& c, const std::string& what) {
   if (what == "leaves") {
     if (c.rank() == 1) ThrowInvalid("a fault of its own");
     c.Barrier();
+  }
+  if (what == "gives_up") GiveUp(c);
+  if (what == "outlives") {
+    // Its communicator is still there when the others ask for this rank.
+    try {
+      if (c.rank() == 1) ThrowInvalid("a fault of its own");
+      c.Barrier();
+    } catch (const Error& error) {
+      std::fprintf(stderr, "error: %s\n", error.message().c_str());
+    }
   }
 }
 

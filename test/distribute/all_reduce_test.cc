@@ -4,6 +4,7 @@
 #include <coracle/communication/comm_context.h>
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/layers/builder.h>
+#include <coracle/operators/operators.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizers.h>
 #include <coracle/passes/pass.h>
@@ -143,6 +144,29 @@ Variable LoopNet(Builder& net) {
   return CrossEntropyLoss(net, net.Fc(h, {.size = 4}));
 }
 
+// A sum over the rows that a mask leaves, divided by their number.
+Variable MaskedNet(Builder& net) {
+  const Variable x = net.Data("x", {-1, 6}, kF64), m = net.Data("m", {-1, 1}, kF64);
+  const Variable label = net.Data("label", {-1, 1}, DType::kInt64);
+  const Variable h = net.Fc(x, {.size = 9, .act = "tanh"});
+  const Variable ce = net.SoftmaxWithCrossEntropy(net.Fc(h, {.size = 4}), label);
+  const Variable inside = Cast(Greater(m, 0.5), kF64);
+  return Sum(ce * inside) / Max(Sum(inside), 1.0);
+}
+
+Variable SumNet(Builder& net) {
+  const Variable x = net.Data("x", {-1, 6}, kF64);
+  const Variable label = net.Data("label", {-1, 1}, DType::kInt64);
+  return Sum(net.SoftmaxWithCrossEntropy(net.Fc(x, {.size = 4}), label)) * 0.05;
+}
+
+Variable NormClipNet(Builder& net) {
+  const Variable x = net.Data("x", {-1, 6}, kF64);
+  FcOptions hidden{.size = 9, .act = "tanh"};
+  hidden.error_clip = ErrorClipByNorm(0.02);
+  return CrossEntropyLoss(net, net.Fc(net.Fc(x, hidden), {.size = 4}));
+}
+
 template <class Optimizer, class Options>
 std::function<void(const Variable&, ProgramDesc&)> With(
     const Options& options, const std::function<void(coracle::Optimizer&)>& change = {}) {
@@ -195,6 +219,9 @@ std::vector<Case> Cases() {
       {"mlp", kMlpFeeds, Mlp, sgd},
       {"mlp_small_buckets", kMlpFeeds, Mlp, sgd, {12}, -1, 1e-4},
       {"mlp_uneven", kMlpFeeds, Mlp, sgd, {13, 11, 9}},
+      {"masked_loss", {{"label", {1}, 4}, {"m", {1}}, {"x", {6}}}, MaskedNet, sgd, {12, 9, 3}},
+      {"sum_loss", kMlpFeeds, SumNet, sgd, {13, 9, 3}},
+      {"error_clip_by_norm", kMlpFeeds, NormClipNet, sgd, {12, 9}},
       {"adam_small_buckets",
        kMlpFeeds,
        Mlp,
@@ -318,6 +345,10 @@ TEST_P(AllReduce, EqualsOneRank) {
       EXPECT_EQ(report.states.empty(), !of_elements);
       EXPECT_EQ(report.scattered.empty(), !of_elements);
     }
+    EXPECT_TRUE(report.unknown.empty()) << report.unknown[0];
+    if (c.name == "all_stages_sharded" || c.name == "skipped_loss_sharded") {
+      EXPECT_FALSE(report.states.empty()) << "updates are within a block";
+    }
     for (const ShardedState& state : report.states) {
       const Tensor& all = expected.Get(state.name);
       for (int r = 0; r < ranks; ++r) {
@@ -365,6 +396,60 @@ TEST(AllReduceOfPrograms, SyncBatchNormWithinABlockIsRefused) {
             "distribute: batch_norm within a block cannot take the statistics of all ranks; leave "
             "out sync_batch_norm");
   EXPECT_EQ(programs.main.Root().NumOps(), ops);
+}
+
+TEST(AllReduceOfPrograms, FusedBatchNormIsNotSynchronised) {
+  const Case c{
+      .name = "norm", .feeds = {}, .net = NormNet, .train = With<Momentum>(MomentumOptions{})};
+  StepPrograms programs = Make(c);
+  programs.main.ForEachOp([](OpDesc& op) {
+    if (op.type() == "batch_norm") op.SetType("fused_batch_norm_act");
+  });
+  EXPECT_EQ(ErrorOf([&] {
+              InsertAllReduce(programs.main, programs.startup,
+                              {.nranks = 2, .sync_batch_norm = true});
+            }),
+            "distribute: fused_batch_norm_act cannot take the statistics of all ranks; leave out "
+            "sync_batch_norm");
+}
+
+TEST(AllReduceOfPrograms, FixedStatisticsAreNotOfTheRank) {
+  const auto local = [](bool fixed) {
+    const Case c{
+        .name = "norm", .feeds = {}, .net = NormNet, .train = With<Momentum>(MomentumOptions{})};
+    StepPrograms programs = Make(c);
+    programs.main.ForEachOp([&](OpDesc& op) {
+      if (op.type() == "batch_norm") op.SetAttr("use_global_stats", fixed);
+    });
+    return InsertAllReduce(programs.main, programs.startup, {.nranks = 2}).local.size();
+  };
+  EXPECT_EQ(local(false), 4u);
+  EXPECT_EQ(local(true), 0u);
+}
+
+// Of parts of a batch no rule tells the loss: it weighs by rows, which is told.
+TEST(AllReduceOfPrograms, LossesOfWhichNoRuleTells) {
+  const auto unknown = [](const std::function<Variable(Builder&, const Variable& h)>& loss) {
+    const Case c{.name = "",
+                 .feeds = {},
+                 .net =
+                     [&](Builder& net) {
+                       return loss(net, net.Fc(net.Data("x", {-1, 6}, kF64), {.size = 4}));
+                     },
+                 .train = With<Sgd>(SgdOptions{})};
+    StepPrograms programs = Make(c);
+    const auto lines = InsertAllReduce(programs.main, programs.startup, {.nranks = 2}).unknown;
+    return lines.empty() ? "" : lines[0].substr(lines[0].find(": ") + 2);
+  };
+  EXPECT_EQ(unknown([](Builder&, const Variable& h) { return Mean(Square(h)); }), "");
+  EXPECT_EQ(unknown([](Builder&, const Variable& h) { return Mean(Square(h)) * 3.0 + 1.0; }), "");
+  EXPECT_TRUE(unknown([](Builder&, const Variable& h) {
+                return Sqrt(Mean(Square(h)));
+              }).starts_with("sqrt reads 'mean_"));
+  EXPECT_EQ(unknown([](Builder& net, const Variable& h) {
+              return Mean(net.Matmul(h, h, {.transpose_y = true}));
+            }).substr(0, 25),
+            "matmul lets the rows of '");
 }
 
 TEST(AllReduceOfPrograms, StatesWithAnotherStartStayWhole) {
@@ -431,6 +516,24 @@ TEST(AllReduceOfPrograms, ParametersOfRankZero) {
     for (const Scope& scope : scopes)
       EXPECT_TRUE(BitEqual(scope.Get(name), zero.Get(name))) << name;
   }
+}
+
+// The noise of its updates is the same on all ranks, whose other draws differ.
+TEST(AllReduceOfPrograms, NoiseOfUpdates) {
+  const Case c{.name = "",
+               .feeds = kMlpFeeds,
+               .net = Mlp,
+               .train = With<Dpsgd>(DpsgdOptions{.learning_rate = 0.1, .sigma = 1})};
+  StepPrograms programs = Make(c);
+  InsertAllReduce(programs.main, programs.startup, {.nranks = 2, .share = "share"});
+  std::vector<Scope> scopes(2);
+  OnRanks(2, [&](const std::shared_ptr<Communicator>& communicator) {
+    TrainOn(programs, Draw(c, 3), "share", {.seed = 3}, communicator,
+            &scopes[static_cast<size_t>(communicator->rank())]);
+  });
+  ShareScopes(&scopes);
+  for (const std::string& name : programs.main.Parameters())
+    EXPECT_TRUE(BitEqual(scopes[0].Get(name), scopes[1].Get(name))) << name;
 }
 
 // With gradients accumulated over 3 runs the ranks exchange in every third.

@@ -43,6 +43,7 @@ struct RankResult {
   std::string error;
   int steps_told = 0;
   std::vector<double> losses;  // of all steps
+  std::vector<std::string> messages;
 };
 
 using Change = std::function<void(int rank, JobConfig& job, TrainOptions& options)>;
@@ -66,6 +67,7 @@ std::vector<RankResult> RunOn(int size, const JobConfig& job, const TrainOptions
         ++own.steps_told;
         own.losses.push_back(report.loss);
       };
+      callbacks.on_message = [&](const std::string& line) { own.messages.push_back(line); };
       try {
         own.result = RunJob(own_job, own_options, callbacks);
       } catch (const Error& error) {
@@ -113,6 +115,184 @@ TEST(RanksOfAJob, LearnAndShowWhatOneRankDoes) {
     for (size_t i = 0; i < one.losses.size(); ++i)
       EXPECT_NEAR(ranks[0].losses[i], one.losses[i], 1e-5) << "step " << i + 1;
   }
+}
+
+// 30 sequences of up to 6 digits and the same digits plus one.
+std::string SequencesFile() {
+  std::vector<uint64_t> offsets{0};
+  std::vector<int64_t> x, y;
+  for (int i = 0; i < 30; ++i) {
+    for (int k = 0; k < 1 + (i * 5) % 6; ++k) {
+      x.push_back((3 * i + 7 * k) % 10);
+      y.push_back((x.back() + 1) % 10);
+    }
+    offsets.push_back(x.size());
+  }
+  const auto count = static_cast<int64_t>(x.size());
+  const Tensor at = Tensor::Of<int64_t>({31}, {offsets.begin(), offsets.end()});
+  const std::string file = testing::TempDir() + "/ranks_sequences.npz";
+  WriteNpz({{"x", Tensor::Of<int64_t>({count, 1}, x)},
+            {"x@LOD@0", at},
+            {"y", Tensor::Of<int64_t>({count, 1}, y)},
+            {"y@LOD@0", at}},
+           file);
+  return file;
+}
+
+constexpr const char* kWithLod = R"(
+data { name: "x" shape: [-1, 1] dtype: INT64 lod_level: 1 }
+data { name: "y" shape: [-1, 1] dtype: INT64 lod_level: 1 }
+layer { parameter { shape: [10, 8] output: "vectors" } }
+layer { op { lookup_table { W: "vectors" Ids: "x" Out: "h" } } }
+layer { fc { input: "h" size: 10 output: "logits" } }
+layer { softmax_with_cross_entropy { logits: "logits" label: "y" output: "ce" } }
+layer { mean { input: "ce" output: "loss" } }
+layer { accuracy { input: "logits" label: "y" output: "acc" } }
+)";
+// REDUCE of the costs: at all positions, or at those of sequences.
+constexpr const char* kPadded = R"(
+data { name: "x" shape: [-1, -1] dtype: INT64 }
+data { name: "n" shape: [-1, 1] dtype: INT64 }
+data { name: "y" shape: [-1, -1, 1] dtype: INT64 }
+layer { embedding { input: "x" num_embeddings: 10 embedding_dim: 8 output: "h" } }
+layer { fc { input: "h" size: 10 num_flatten_dims: 2 output: "logits" } }
+layer { softmax_with_cross_entropy { logits: "logits" label: "y" output: "ce" } }
+layer { op { fill_any_like { X: "x" Out: "ones" value: 1 } } }
+layer { cumsum { input: "ones" axis: 1 output: "position" } }
+layer { less_equal { x: "position" y: "n" output: "is_inside" } }
+layer { cast { input: "is_inside" dtype: FP32 output: "inside" } }
+layer { unsqueeze { input: "inside" axes: 2 output: "counted" } }
+layer { elementwise_mul { x: "ce" y: "counted" output: "ce_inside" } }
+layer { reduce_sum { input: "ce_inside" output: "ce_sum" } }
+layer { reduce_sum { input: "counted" output: "count" } }
+layer { elementwise_div { x: "ce_sum" y: "count" output: "of_sequences" } }
+layer { mean { input: "ce" output: "of_positions" } }
+)";
+
+// What weighs is the number of elements, or of what a mask counts, not that of rows.
+TEST(RanksOfAJob, LossesThatAreNoMeansOfRows) {
+  const std::string file = SequencesFile();
+  const auto run = [&](int size, const std::string& model, const std::string& loss) {
+    JobConfig job;
+    job.model_text = model;
+    job.train.source = job.test.source = NpzOptions{.file = file};
+    if (model == kPadded) job.bind = {{"x@LENGTH", "n"}};
+    if (model == kWithLod) job.metrics = {{"acc", "acc"}};
+    job.loss = loss;
+    job.training.optimizers = {SgdOptions{.learning_rate = 0.5}};
+    job.batch_size = 7;
+    job.epochs = 4;
+    return RunOn(size, job);
+  };
+  for (const auto& [model, loss] :
+       std::vector<std::pair<std::string, std::string>>{{kWithLod, "loss"},
+                                                        {kPadded, "of_sequences"},
+                                                        {kPadded, "of_positions"},
+                                                        {kPadded, "ce_sum"}}) {
+    SCOPED_TRACE(loss);
+    const auto one = run(1, model, loss);
+    ASSERT_EQ(one[0].error, "");
+    for (const int size : {2, 3}) {
+      const auto ranks = run(size, model, loss);
+      ASSERT_EQ(ranks[0].error, "");
+      const double close = 1e-5 * std::max(1.0, one[0].losses[0]);
+      for (size_t i = 0; i < one[0].losses.size(); ++i)
+        EXPECT_NEAR(ranks[0].losses[i], one[0].losses[i], close) << "step " << i + 1;
+      EXPECT_NEAR(ranks[0].result.loss, one[0].result.loss, close);
+      for (size_t i = 0; i < one[0].result.metrics.size(); ++i)
+        EXPECT_NEAR(ranks[0].result.metrics[i].value, one[0].result.metrics[i].value, 1e-6);
+      EXPECT_LT(Difference(ranks[1].result.scope, one[0].result.scope, one[0].result.main), 2e-5);
+      EXPECT_TRUE(ranks[0].messages.empty()) << ranks[0].messages[0];
+    }
+  }
+}
+
+// Statistics of each rank's own rows: evaluations and snapshots have their mean. In a program of
+// Paddle they are parameters, and no fault where they differ.
+TEST(RanksOfAJob, RunningStatistics) {
+  JobConfig job = RankJob("statistics");
+  job.model_text = R"(
+data { name: "image" shape: [-1, 784] }
+data { name: "label" shape: [-1, 1] dtype: INT64 }
+layer { fc { input: "image" size: 16 output: "h0" } }
+layer { parameter { shape: [16] output: "s" } }
+layer { parameter { shape: [16] output: "b" } }
+layer { parameter { shape: [16] output: "m" } }
+layer { parameter { shape: [16] output: "v" } }
+layer { op { batch_norm { X: "h0" Scale: "s" Bias: "b" Mean: "m" Variance: "v" Y: "h"
+                          MeanOut: "m" VarianceOut: "v" } } }
+layer { fc { input: "h" size: 10 output: "logits" } }
+layer { softmax_with_cross_entropy { logits: "logits" label: "label" output: "ce" } }
+layer { mean { input: "ce" output: "loss" } }
+layer { softmax { input: "logits" output: "prob" } }
+)";
+  const auto ranks = RunOn(2, job, {.check_parameters = 1});
+  ASSERT_EQ(ranks[0].error, "");
+  ExpectSameBits(ranks[0].result.scope, ranks[1].result.scope, ranks[0].result.main);
+  ASSERT_FALSE(ranks[0].messages.empty());
+  EXPECT_NE(ranks[0].messages[0].find("have their mean over the ranks"), std::string::npos);
+}
+
+// debug_info tells the sizes of the whole batch's gradients, however ranks share them.
+TEST(RanksOfAJob, SizesOfGradientsAreThoseOfAllRows) {
+  const auto gradients = [](int size, const std::function<void(JobConfig&)>& change) {
+    JobConfig job = RankJob("sizes");
+    job.debug_info = true;
+    job.max_iter = 2;
+    job.display = 1;
+    job.training.optimizers = {AdamOptions{.learning_rate = 0.01}};
+    change(job);
+    const auto ranks = RunOn(size, job);
+    EXPECT_EQ(ranks[0].error, "");
+    std::vector<double> found;
+    for (const std::string& line : ranks[0].messages) {
+      if (const size_t at = line.find("their gradients: L1 "); at != std::string::npos)
+        found.push_back(std::stod(line.substr(at + 20)));
+      if (const size_t at = line.find("fc_0.w_0@GRAD: mean |x| "); at != std::string::npos)
+        found.push_back(std::stod(line.substr(at + 24)));
+    }
+    return found;
+  };
+  for (const auto& change : std::vector<std::function<void(JobConfig&)>>{
+           [](JobConfig&) {}, [](JobConfig& job) { job.distribute.shard_state = true; },
+           [](JobConfig& job) { job.training.iter_size = 2; }}) {
+    const std::vector<double> one = gradients(1, change), two = gradients(2, change);
+    ASSERT_EQ(one.size(), 4u);
+    ASSERT_EQ(two.size(), 4u);
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(two[i] / one[i], 1, 1e-4) << i;
+  }
+}
+
+TEST(RanksOfAJob, RestoresTheBestOfRankZero) {
+  JobConfig job = RankJob("best");
+  job.best = BestConfig{.restore = true};
+  job.training.optimizers = {SgdOptions{.learning_rate = 3}};
+  job.test_interval = 4;
+  const auto ranks = RunOn(2, job, {}, [](int rank, JobConfig& own, TrainOptions&) {
+    if (rank == 1) own.output_dir += "_elsewhere";
+  });
+  EXPECT_EQ(ranks[0].error, "");
+  EXPECT_EQ(ranks[1].error, "");
+  ExpectSameBits(ranks[0].result.scope, ranks[1].result.scope, ranks[0].result.main);
+}
+
+TEST(RanksOfAJob, OpsWithASeedOfTheirOwnAreNamed) {
+  JobConfig job = RankJob("seeds");
+  job.model_text += R"(layer { op { uniform_random { Out: "u" shape: [1] seed: 7 } } })";
+  const auto ranks = RunOn(2, job);
+  ASSERT_FALSE(ranks[0].messages.empty());
+  EXPECT_NE(ranks[0].messages[0].find("uniform_random (0 more) has a seed of its own"),
+            std::string::npos)
+      << ranks[0].messages[0];
+}
+
+// A job that is over and has no test data shows what its snapshot has not shown.
+TEST(RanksOfAJob, LossOfAJobThatWasOver) {
+  JobConfig job = RankJob("over");
+  job.test = {};
+  job.max_iter = 8;
+  const double loss = RunOn(1, job)[0].result.loss;
+  EXPECT_EQ(RunOn(1, job, {.resume = true})[0].result.loss, loss);
 }
 
 // Of an evaluation whose parts are uneven, and of steps.

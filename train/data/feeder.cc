@@ -72,13 +72,16 @@ Shape FeedShape(const VarDesc& var, const DataColumn& column, const std::string&
   return feed;
 }
 
-// The sequences of `column`, with zeros behind each that is shorter than the others.
-Tensor Padded(const Tensor& column, Shape shape, const std::string& input) {
+// The sequences of `column`, with zeros behind each that is shorter than the others of all ranks.
+Tensor Padded(const Tensor& column, Shape shape, const std::string& input, const Ranks& ranks) {
   const std::vector<uint64_t>& offsets = column.lod().at(0);
   const size_t count = offsets.size() - 1;
   uint64_t longest = 0;
   for (size_t i = 0; i < count; ++i) longest = std::max(longest, offsets[i + 1] - offsets[i]);
-  if (shape[1] < 0) shape[1] = static_cast<int64_t>(longest);
+  if (shape[1] < 0) {
+    shape[1] = static_cast<int64_t>(longest);
+    if (ranks.several()) ranks.communicator()->AllReduce(&shape[1], 1, Reduction::kMax);
+  }
   if (longest > static_cast<uint64_t>(shape[1])) {
     ThrowInvalid(fmt::format("model input {} has room for sequences of length {}, one has {}",
                              Quote(input), shape[1], longest));
@@ -101,8 +104,8 @@ Tensor Padded(const Tensor& column, Shape shape, const std::string& input) {
 
 Feeder::Feeder(const ProgramDesc& program, const std::vector<std::string>& inputs,
                const DataSource& data, const std::vector<BindConfig>& bind,
-               const std::string& source)
-    : inputs_(inputs), feeds_(inputs.size()) {
+               const std::string& source, const Ranks& ranks)
+    : inputs_(inputs), feeds_(inputs.size()), ranks_(ranks) {
   for (const std::string& input : inputs) {
     const VarDesc* var = program.Root().FindVar(input);
     if (var == nullptr)
@@ -119,7 +122,7 @@ const std::vector<Tensor>& Feeder::Bind(const std::vector<Tensor>& batch) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const Tensor& column = batch[column_[i]];
     if (padded_[i]) {
-      feeds_[i] = Padded(column, shape_[i], inputs_[i]);
+      feeds_[i] = Padded(column, shape_[i], inputs_[i], ranks_);
       continue;
     }
     shape_[i][0] = column.shape()[0];

@@ -16,9 +16,11 @@ class Feeder {
   // Finds a column for each input: the one bound to it, else the one of its name. A row may have
   // another shape than the input when it has as many elements ([1, 28, 28] and [784]). Throws
   // kNotFound for an input without column, kInvalidArgument for one that does not fit; `source`
-  // is the place in errors about what is not bound.
+  // is the place in errors about what is not bound. Of several ranks all pad sequences to the
+  // longest of the whole batch; they call Bind together.
   Feeder(const ProgramDesc& program, const std::vector<std::string>& inputs, const DataSource& data,
-         const std::vector<BindConfig>& bind, const std::string& source);
+         const std::vector<BindConfig>& bind, const std::string& source,
+         const Ranks& ranks = Ranks());
 
   const std::vector<std::string>& inputs() const { return inputs_; }
   // The feeds in the order of inputs(): views of the batch's tensors. Valid until the next call.
@@ -30,6 +32,7 @@ class Feeder {
   std::vector<Shape> shape_;  // of the feed; [0] is set to the batch's rows
   std::vector<bool> padded_;  // sequences, in the feed's dimension 1
   std::vector<Tensor> feeds_;
+  Ranks ranks_;
 };
 
 // The variables that the program's ops read and nobody writes or keeps: what must be fed.

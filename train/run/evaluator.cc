@@ -1,5 +1,6 @@
 #include <coracle/train/data/row_error.h>
 #include <coracle/train/run/evaluator.h>
+#include <coracle/train/run/programs.h>
 
 #include <utility>
 
@@ -7,14 +8,15 @@ namespace coracle {
 
 Evaluator::Evaluator(PreparedProgram program, Feeder feeder, StateCarry carry, MetricSums sums,
                      DataSourcePtr data, const BatchOptions& batch, int64_t iterations,
-                     const Ranks& ranks)
+                     const Ranks& ranks, std::optional<DType> share)
     : program_(std::move(program)),
       feeder_(std::move(feeder)),
       carry_(std::move(carry)),
       sums_(std::move(sums)),
       reader_(std::move(data), batch),
       batches_(reader_.batches_per_epoch()),
-      ranks_(ranks) {
+      ranks_(ranks),
+      share_(share) {
   if (iterations > 0) batches_ = std::min(batches_, iterations);
 }
 
@@ -40,11 +42,19 @@ void Evaluator::Begin() {
   rows_ = 0;
 }
 
+const std::vector<Tensor>& Evaluator::Feeds(const std::vector<Tensor>& batch) {
+  const std::vector<Tensor>& feeds = carry_.Append(feeder_.Bind(batch));
+  if (!share_) return feeds;
+  feeds_with_share_.assign(feeds.begin(), feeds.end());
+  feeds_with_share_.push_back(ShareOfRows(reader_, *share_));
+  return feeds_with_share_;
+}
+
 void Evaluator::RunBatch(Scope& scope) {
   const std::vector<Tensor>& batch = reader_.Next();
   const int64_t rows = reader_.own_rows();
   NamingRows(reader_, batch, [&] {
-    const std::vector<Tensor>& out = program_.Run(scope, carry_.Append(feeder_.Bind(batch)));
+    const std::vector<Tensor>& out = program_.Run(scope, Feeds(batch));
     if (rows > 0) sums_.Add(out, rows);
     carry_.Receive(std::span(out).subspan(sums_.fetches().size()));
   });

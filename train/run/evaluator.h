@@ -8,6 +8,7 @@
 #include <coracle/train/run/metric.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,11 @@ namespace coracle {
 class Evaluator {
  public:
   // The program's feeds are those of `feeder`, then those of `carry`; its fetches are those of
-  // `sums`, then the states to carry. `iterations`: batches, from the first on; 0: all.
+  // `sums`, then the states to carry. `iterations`: batches, from the first on; 0: all. `share`:
+  // kRankShare of that dtype is the last feed.
   Evaluator(PreparedProgram program, Feeder feeder, StateCarry carry, MetricSums sums,
             DataSourcePtr data, const BatchOptions& batch, int64_t iterations = 0,
-            const Ranks& ranks = Ranks());
+            const Ranks& ranks = Ranks(), std::optional<DType> share = std::nullopt);
 
   // Of several ranks each runs its rows of every batch, and all have the values of all rows. Exact
   // means over all rows: every batch weighs as many rows as it has. States begin with
@@ -35,6 +37,7 @@ class Evaluator {
 
  private:
   void Begin();
+  const std::vector<Tensor>& Feeds(const std::vector<Tensor>& batch);
   void RunBatch(Scope& scope);
   bool RunBatches(Scope& scope, const std::function<bool()>& stop);
 
@@ -45,6 +48,8 @@ class Evaluator {
   BatchReader reader_;
   int64_t batches_;
   Ranks ranks_;
+  std::optional<DType> share_;
+  std::vector<Tensor> feeds_with_share_;
   int64_t rows_ = 0;
 };
 

@@ -1,3 +1,4 @@
+#include <coracle/distribute/all_reduce.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/tensor/complex.h>
@@ -47,9 +48,20 @@ struct Sums {
   }
 };
 
+// Exchanges of several ranks do not count, which write what they read.
+const OpDesc* LastWriter(const BlockDesc& block, const std::string& name) {
+  const OpDesc* last = nullptr;
+  for (const OpDesc* writer : block.Uses(name).writers) {
+    if (!writer->type().starts_with("c_")) last = writer;
+  }
+  return last;
+}
+
 }  // namespace
 
-Probe::Probe(const ProgramDesc& program, bool all, bool gradients) {
+Probe::Probe(const ProgramDesc& program, bool all, bool gradients,
+             const std::vector<std::string>& parts, const Ranks& ranks)
+    : parts_(parts), ranks_(ranks) {
   FindLearningRates(program);
   for (int b = 0; b < program.NumBlocks(); ++b) {
     FindClips(program.Block(b));
@@ -137,7 +149,7 @@ void Probe::FindSizes(const ProgramDesc& program) {
       const VarDesc* var = root.FindVar(name);
       if (!var || var->persistable() || !IsFloatTensor(*var)) return;
       const bool gradient = name.ends_with(kGradSuffix);
-      if (backward != gradient || root.Uses(name).writers.back() != &root.op(i)) return;
+      if (backward != gradient || LastWriter(root, name) != &root.op(i)) return;
       (backward ? gradients : sizes_)
           .push_back({backward ? "gradient" : "activation", name, Fetch(name)});
     });
@@ -215,15 +227,24 @@ void Probe::Restart(Scope& scope) {
 std::vector<std::pair<std::string, Tensor>> Probe::Gradients() const {
   std::vector<std::pair<std::string, Tensor>> found;
   found.reserve(gradients_.size());
-  for (const auto& [param, fetch] : gradients_) found.emplace_back(param, fetched_[fetch]);
+  for (const auto& [param, fetch] : gradients_)
+    found.emplace_back(param, Whole(GradName(param), fetch));
   return found;
+}
+
+Tensor Probe::Whole(const std::string& gradient, size_t fetch) const {
+  if (std::find(parts_.begin(), parts_.end(), gradient) == parts_.end()) return fetched_[fetch];
+  Tensor whole = fetched_[fetch].Clone();
+  SumOverRanks(ranks_, &whole);
+  return whole;
 }
 
 void Probe::DescribeSizes(const Scope& scope) {
   if (sizes_.empty()) return;
   Sums parameters, gradients;
   for (const Size& size : sizes_) {
-    const Tensor& value = size.fetch == kPersistable ? scope.Get(size.name) : fetched_[size.fetch];
+    const Tensor value =
+        size.fetch == kPersistable ? scope.Get(size.name) : Whole(size.name, size.fetch);
     Sums sums;
     sums.Add(value);
     lines_.push_back(fmt::format("debug: {:<10} {}: mean |x| {:.6g}", size.kind,

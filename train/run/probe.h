@@ -2,6 +2,7 @@
 // Probe: what a training step tells beside its loss: learning rates, what clips did, and, for
 // debug_info, the size of every value.
 
+#include <coracle/distribute/ranks.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/log/clip_report.h>
@@ -17,8 +18,10 @@ namespace coracle {
 
 class Probe {
  public:
-  // `program`: with its optimizer's ops. `all`: debug_info. `gradients`: see Gradients.
-  Probe(const ProgramDesc& program, bool all, bool gradients);
+  // `program`: with its optimizer's ops. `all`: debug_info. `gradients`: see Gradients. `parts`:
+  // see Net::gradient_parts, of these ranks.
+  Probe(const ProgramDesc& program, bool all, bool gradients,
+        const std::vector<std::string>& parts = {}, const Ranks& ranks = Ranks());
 
   // What a step must fetch for the probe.
   const std::vector<std::string>& fetches() const { return fetches_; }
@@ -27,7 +30,9 @@ class Probe {
   // What a run of the program fetched. Valid until the next run.
   void Receive(std::span<const Tensor> fetched);
 
-  // At a step to report: learning rates, clips since the last Restart, and sizes.
+  // At a step to report: learning rates, clips since the last Restart, and sizes. Of several ranks
+  // all must call it, and Gradients; what they tell of gradients of parameters is of the whole
+  // batch, and the rest of the rank's rows.
   void Update(const Scope& scope);
   // What clips do is counted anew.
   void Restart(Scope& scope);
@@ -60,6 +65,7 @@ class Probe {
   };
 
   size_t Fetch(const std::string& name);
+  Tensor Whole(const std::string& gradient, size_t fetch) const;
   void FindLearningRates(const ProgramDesc& program);
   void FindClips(const BlockDesc& block);
   void FindCounted(const BlockDesc& block);
@@ -76,6 +82,8 @@ class Probe {
   std::vector<std::pair<std::string, size_t>> gradients_;  // parameter, its gradient's fetch
   std::vector<Size> sizes_;
   std::vector<std::string> lines_;
+  std::vector<std::string> parts_;
+  Ranks ranks_;
 };
 
 }  // namespace coracle

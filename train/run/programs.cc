@@ -238,6 +238,12 @@ class ProgramBuilder {
 
 }  // namespace
 
+Tensor ShareOfRows(const BatchReader& reader, DType dtype) {
+  const double share =
+      static_cast<double>(reader.own_rows()) / static_cast<double>(reader.rows_of_all());
+  return Tensor::Of<double>({1}, {share}).Cast(dtype);
+}
+
 std::vector<std::string> Net::Feeds(const JobConfig& config) const {
   std::vector<std::string> feeds = columns;
   for (const CarryConfig& carry : config.carry) feeds.push_back(carry.to);

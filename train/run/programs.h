@@ -3,6 +3,7 @@
 
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/distribute/local_sgd.h>
+#include <coracle/train/data/data_source.h>
 #include <coracle/train/job/appended_training.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/trainer.h>
@@ -20,19 +21,31 @@ struct Net {
   std::vector<std::string> columns;   // inputs that the data feeds; carried ones are not among them
   std::vector<MetricConfig> metrics;  // those of the job whose variables it has
   bool has_loss = true;
+  // Of one rank of several: fetched in place of the job's loss, see InsertWholeValues; "": itself.
+  std::string whole_loss = {};
+  // Gradients of parameters of which a step has the rank's part: the ranks' parts add up to them.
+  std::vector<std::string> gradient_parts = {};
 
   std::vector<std::string> Feeds(const JobConfig& config) const;  // columns, then what is carried
+  const std::string& Loss(const JobConfig& config) const {
+    return whole_loss.empty() ? config.loss : whole_loss;
+  }
 };
 
 // What a rank of several feeds beside the batch: see AllReduceOptions::share.
 inline constexpr const char* kRankShare = "rank_share";
 
+// The share of the rank's rows in the batch that was read last, [1].
+Tensor ShareOfRows(const BatchReader& reader, DType dtype);
+
 // As InsertAllReduce made them, or InsertLocalSgd.
 struct RankPrograms {
   Net train;
   ProgramDesc startup;
+  std::vector<Net> tests;
   std::vector<ShardedState> states;
   std::optional<LocalSgdReport> local_sgd;
+  std::vector<std::string> local;  // see AllReduceReport
 };
 
 struct Programs {
@@ -41,6 +54,7 @@ struct Programs {
   std::optional<RankPrograms> of_rank;  // run in their place by one rank of several
 
   const Net& RunTrain() const { return of_rank ? of_rank->train : train; }
+  const std::vector<Net>& RunTests() const { return of_rank ? of_rank->tests : tests; }
   const ProgramDesc& RunStartup() const { return of_rank ? of_rank->startup : startup; }
 
   AppendedTraining training;  // what is to be done between steps

@@ -1,16 +1,60 @@
+#include <coracle/distribute/whole_values.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/train/job/names.h>
 #include <coracle/train/run/rank_programs.h>
 #include <fmt/format.h>
 
 namespace coracle {
 namespace {
 
-// Both return the variables of which each rank has its own.
+void WarnOnce(const std::string& line, std::vector<std::string>* warnings) {
+  if (!Contains(*warnings, line)) warnings->push_back(line);
+}
 
-std::vector<std::string> DistributeGradients(const JobConfig& config, int nranks,
-                                             const OpRegistry& ops, RankPrograms* own,
-                                             std::vector<std::string>* warnings) {
+// Ranks draw by seeds of their own, unless an op has one.
+void WarnOfOwnSeeds(const ProgramDesc& program, std::vector<std::string>* warnings) {
+  const OpDesc* seeded = nullptr;
+  int more = -1;
+  program.ForEachOp([&](const OpDesc& op) {
+    if ((op.role() & (kBackward | kOptimize)) != 0) return;
+    const bool fixed = op.HasAttr("fix_seed") ? op.GetAttr<bool>("fix_seed", false)
+                                              : op.GetAttr<int32_t>("seed", 0) != 0 ||
+                                                    op.GetAttr<int32_t>("startup_seed", 0) != 0;
+    if (!fixed && !(op.type() == "dropout" && op.HasInput("Seed"))) return;
+    if (!seeded) seeded = &op;
+    ++more;
+  });
+  if (!seeded) return;
+  warnings->push_back(
+      fmt::format("warning: {} ({} more) has a seed of its own and draws the same on every rank; "
+                  "leave the seed out",
+                  seeded->type(), more));
+}
+
+// The loss and the metrics of the net become those of the whole batch.
+void MakeWhole(const JobConfig& config, int nranks, const OpRegistry& ops, Net* net,
+               std::vector<std::string>* warnings) {
+  std::vector<std::string> wanted;
+  if (net->has_loss) wanted.push_back(config.loss);
+  for (const MetricConfig& metric : net->metrics) {
+    if (metric.label.empty()) wanted.push_back(metric.var);
+  }
+  const WholeValues whole =
+      InsertWholeValues(net->program, wanted, {.nranks = nranks, .share = kRankShare, .ops = &ops});
+  for (const std::string& line : whole.unknown) WarnOnce("warning: " + line, warnings);
+  const auto rename = [&](std::string* name) {
+    if (auto it = whole.of.find(*name); it != whole.of.end()) *name = it->second;
+  };
+  if (net->has_loss && whole.of.count(config.loss)) net->whole_loss = whole.of.at(config.loss);
+  for (MetricConfig& metric : net->metrics) {
+    if (metric.label.empty()) rename(&metric.var);
+  }
+}
+
+void DistributeGradients(const JobConfig& config, const Programs& programs, int nranks,
+                         const OpRegistry& ops, RankPrograms* own,
+                         std::vector<std::string>* warnings) {
   const DistributeConfig& how = config.distribute;
   AllReduceReport report = InsertAllReduce(own->train.program, own->startup,
                                            {.nranks = nranks,
@@ -23,12 +67,20 @@ std::vector<std::string> DistributeGradients(const JobConfig& config, int nranks
     warnings->push_back("warning: " + config.Place("distribute.shard_state") +
                         ": no state of the optimizer can be divided; each rank keeps all of it");
   }
+  for (const std::string& line : report.unknown) WarnOnce("warning: " + line, warnings);
   own->states = std::move(report.states);
-  return report.local;
+  own->local = std::move(report.local);
+  std::vector<std::string> exchanged;
+  for (const GradientBucket& bucket : report.buckets)
+    exchanged.insert(exchanged.end(), bucket.gradients.begin(), bucket.gradients.end());
+  for (const std::string& param : programs.train.program.Parameters()) {
+    if (!Contains(exchanged, GradName(param))) own->train.gradient_parts.push_back(GradName(param));
+  }
+  MakeWhole(config, nranks, ops, &own->train, warnings);
 }
 
-std::vector<std::string> DistributeParameters(const JobConfig& config, int nranks,
-                                              const OpRegistry& ops, RankPrograms* own) {
+void DistributeParameters(const JobConfig& config, int nranks, const OpRegistry& ops,
+                          RankPrograms* own, std::vector<std::string>* warnings) {
   const DistributeConfig& how = config.distribute;
   const std::string place = config.Place("distribute.local_sgd_steps");
   if (how.shard_state || how.sync_batch_norm) {
@@ -46,22 +98,33 @@ std::vector<std::string> DistributeParameters(const JobConfig& config, int nrank
   } catch (const Error& e) {
     throw e.WithPrefix(place);
   }
-  return own->local_sgd->local;
+  own->local = own->local_sgd->local;
+  // Each rank has a loss of its own, with parameters of its own.
+  const WholeValueOptions options{.nranks = nranks, .share = kRankShare, .ops = &ops};
+  ProgramDesc copy = own->train.program;
+  for (const auto& [name, whole] : InsertWholeValues(copy, {config.loss}, options).of) {
+    WarnOnce(fmt::format("warning: {}: {} is no mean over the rows of a batch: each rank learns by "
+                         "that of its own rows, and what they learn weighs by rows",
+                         place, Quote(name)),
+             warnings);
+  }
 }
 
 }  // namespace
 
 RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs, int nranks,
                               const OpRegistry& ops, std::vector<std::string>* warnings) {
-  RankPrograms own{programs.train, programs.startup, {}, {}};
-  const std::vector<std::string> local =
-      config.distribute.local_sgd_steps > 0
-          ? DistributeParameters(config, nranks, ops, &own)
-          : DistributeGradients(config, nranks, ops, &own, warnings);
-  if (local.empty()) return own;
-  warnings->push_back(
-      fmt::format("warning: {} and {} more are of each rank's own rows; those of rank 0 are saved",
-                  Quote(local[0]), local.size() - 1));
+  RankPrograms own{programs.train, programs.startup, programs.tests, {}, {}, {}};
+  for (Net& net : own.tests) MakeWhole(config, nranks, ops, &net, warnings);
+  WarnOfOwnSeeds(own.train.program, warnings);
+  config.distribute.local_sgd_steps > 0
+      ? DistributeParameters(config, nranks, ops, &own, warnings)
+      : DistributeGradients(config, programs, nranks, ops, &own, warnings);
+  if (own.local.empty()) return own;
+  warnings->push_back(fmt::format(
+      "warning: {} and {} more are of each rank's own rows; evaluations and snapshots have their "
+      "mean over the ranks",
+      Quote(own.local[0]), own.local.size() - 1));
   return own;
 }
 

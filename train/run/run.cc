@@ -84,7 +84,14 @@ int TrainSilently(const JobConfig& job, const TrainOptions& options) {
 }
 
 // Returns whether all final values are finite.
-bool PrintFinal(const JobConfig& job, const TrainResult& result, Progress& progress) {
+bool PrintFinal(const JobConfig& job, const TrainResult& result, int64_t first_step,
+                Progress& progress) {
+  // A job that was over before it was resumed, just when the last means had been shown, and that
+  // has no test data.
+  if (first_step == result.steps && result.evaluations.empty() && std::isnan(result.loss)) {
+    progress.Line("final: nothing was left to train, and there is no test data to evaluate");
+    return true;
+  }
   bool finite = std::isfinite(result.loss) && AllFinite(result.metrics);
   for (size_t i = 1; i < result.evaluations.size(); ++i) {  // of the other test sets
     const EvaluationRecord& evaluation = result.evaluations[i];
@@ -109,6 +116,11 @@ int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostre
   const QuietControlKeys quiet(terminal);
   StopSignal signal(job.signals);
   TrainCallbacks callbacks = progress.Callbacks();
+  int64_t first_step = 0;
+  callbacks.on_start = [&first_step, show = callbacks.on_start](const TrainPlan& plan) {
+    first_step = plan.first_step;
+    if (show) show(plan);
+  };
   callbacks.stop = [&signal] { return signal.requested(); };
   callbacks.save = [&signal] { return signal.ConsumeSnapshotRequest(); };
   TrainResult result;
@@ -121,7 +133,8 @@ int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostre
   if (!result.profile.empty()) progress.Table(result.profile);
   PrintFiles(result, progress);
   if (!result.stopped) {
-    const bool finite = PrintFinal(job, result, progress) && result.non_finite_steps == 0;
+    const bool finite =
+        PrintFinal(job, result, first_step, progress) && result.non_finite_steps == 0;
     return finite ? kRunDone : kRunNotFinite;
   }
   const std::string why = result.time_up
@@ -133,8 +146,8 @@ int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostre
 }
 
 int TrainOnThreads(int ranks, const JobConfig& job, const TrainOptions& options, std::ostream& out,
-                   bool terminal, int width) {
-  auto communicators = ThreadCommunicators(ranks);
+                   bool terminal, int width, double exchange_timeout) {
+  auto communicators = ThreadCommunicators(ranks, exchange_timeout);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   int code = kRunDone;

@@ -23,10 +23,10 @@ inline constexpr int kRunSignalled = 128;  // plus the number of the signal that
 int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostream& out,
                    bool terminal, int width = 80);
 
-// The same with threads of this process as the ranks 1 to ranks - 1. Throws the error of the rank
-// that was the first to fail.
+// The same with threads of this process as the ranks 1 to ranks - 1, which wait for each other for
+// so many seconds; 0: for ever. Throws the error of the rank that was the first to fail.
 int TrainOnThreads(int ranks, const JobConfig& job, const TrainOptions& options, std::ostream& out,
-                   bool terminal, int width = 80);
+                   bool terminal, int width = 80, double exchange_timeout = 0);
 
 // Evaluates a saved model on the test sets of a job, or on that of options.test_set alone. Prints
 // "test SET: NAME=..." for each set but the first, and last "test: NAME=..." for that (or for the

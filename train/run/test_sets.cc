@@ -23,7 +23,7 @@ std::unique_ptr<Evaluator> MakeEvaluator(const JobConfig& config, const TestSetC
   DataSourcePtr data = OpenTestData(config, set);
   RequireSameData(ranks, data, "test data " + Quote(set.name));
   CheckStreams(config, *data, set.batch_size);
-  MetricSums sums(net.has_loss ? config.loss : "", net.metrics);
+  MetricSums sums(net.has_loss ? net.Loss(config) : "", net.metrics);
   if (sums.size() == 0) {
     ThrowInvalid(fmt::format("{}: there is neither loss nor metric to evaluate on {}", place,
                              Quote(set.name)));
@@ -31,14 +31,19 @@ std::unique_ptr<Evaluator> MakeEvaluator(const JobConfig& config, const TestSetC
   StateCarry carry(net.program, config.carry, set.batch_size, config.source, ranks);
   std::vector<std::string> fetches = sums.fetches();
   fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
-  Feeder feeder(net.program, net.columns, *data, config.bind, place);
-  return std::make_unique<Evaluator>(executor.Prepare(net.program, net.Feeds(config), fetches),
-                                     std::move(feeder), std::move(carry), std::move(sums), data,
-                                     BatchOptions{.batch_size = set.batch_size,
-                                                  .prefetch = config.prefetch,
-                                                  .rank = ranks.rank(),
-                                                  .ranks = ranks.size()},
-                                     set.iterations, ranks);
+  Feeder feeder(net.program, net.columns, *data, config.bind, place, ranks);
+  std::vector<std::string> feeds = net.Feeds(config);
+  const VarDesc* share = net.program.Root().FindVar(kRankShare);
+  if (share) feeds.emplace_back(kRankShare);
+  PreparedProgram program = executor.Prepare(net.program, feeds, fetches);
+  program.SetCommunicator(ranks.communicator());
+  return std::make_unique<Evaluator>(
+      std::move(program), std::move(feeder), std::move(carry), std::move(sums), data,
+      BatchOptions{.batch_size = set.batch_size,
+                   .prefetch = config.prefetch,
+                   .rank = ranks.rank(),
+                   .ranks = ranks.size()},
+      set.iterations, ranks, share ? std::optional(share->dtype()) : std::nullopt);
 }
 
 }  // namespace

@@ -53,9 +53,10 @@ TrainStep::TrainStep(const JobConfig& config, const Net& net, DataSourcePtr data
       reader_(OpenReader(config, data_, ranks)),
       batches_per_epoch_(reader_.batches_per_epoch()),
       carry_(net.program, config.carry, config.batch_size, config.source, ranks),
-      feeder_(net.program, net.columns, *data_, config.bind, config.Place("train")),
-      window_(config.loss, net.metrics, config.average_loss * IterSize()),
-      probe_(net.program, config.debug_info, config.log.histogram_interval > 0),
+      feeder_(net.program, net.columns, *data_, config.bind, config.Place("train"), ranks),
+      window_(net.Loss(config), net.metrics, config.average_loss * IterSize()),
+      probe_(net.program, config.debug_info, config.log.histogram_interval > 0, net.gradient_parts,
+             ranks),
       program_(Prepare(config, net, window_, carry_, probe_, executor, ranks)),
       share_dtype_(ShareType(net, ranks)) {}
 
@@ -70,10 +71,8 @@ TrainStep::Result TrainStep::Run(Scope& scope) {
 const std::vector<Tensor>& TrainStep::Feeds(const std::vector<Tensor>& batch) {
   const std::vector<Tensor>& feeds = carry_.Append(feeder_.Bind(batch));
   if (!ranks_.several()) return feeds;
-  const double share =
-      static_cast<double>(reader_.own_rows()) / static_cast<double>(reader_.rows_of_all());
   feeds_of_ranks_.assign(feeds.begin(), feeds.end());
-  feeds_of_ranks_.push_back(Tensor::Of<double>({1}, {share}).Cast(share_dtype_));
+  feeds_of_ranks_.push_back(ShareOfRows(reader_, share_dtype_));
   return feeds_of_ranks_;
 }
 

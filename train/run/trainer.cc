@@ -5,6 +5,7 @@
 #include <coracle/framework/base/version.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/tensor/fingerprint.h>
+#include <coracle/train/job/names.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/run_log.h>
 #include <coracle/train/run/non_finite.h>
@@ -131,13 +132,18 @@ class Job {
   }
   void MakeRanksTheSame() {
     if (!RanksAreTheSame()) average_->Run(result_.scope);
+    if (programs_.of_rank) AverageLocals(ranks_, programs_.of_rank->local, result_.scope);
   }
 
   // Throws kInvalidArgument that names the first parameter in which a rank differs from rank 0.
   void CompareParameters() const {
     if (!ranks_.several() || options_.check_parameters <= 0) return;
     std::vector<uint64_t> prints;
-    const std::vector<std::string> names = programs_.train.program.Parameters();
+    std::vector<std::string> names = programs_.train.program.Parameters();
+    // Running statistics may be parameters, as Paddle's programs have them.
+    std::erase_if(names, [&](const std::string& name) {
+      return programs_.of_rank && Contains(programs_.of_rank->local, name);
+    });
     for (const std::string& name : names) {
       const Tensor& value = result_.scope.Get(name);
       prints.push_back(Fingerprint(value.raw(), static_cast<size_t>(value.nbytes())));
@@ -172,7 +178,7 @@ class Job {
     compile.profile = false;
     // One rank of several must not leave the others in the middle of a program.
     if (!ranks_.several()) compile.stop = callbacks_.stop;
-    tests_.emplace(config_, programs_.tests, Executor(compile, ops_), ranks_);
+    tests_.emplace(config_, programs_.RunTests(), Executor(compile, ops_), ranks_);
     watch_.emplace(config_, tests_->names(), tests_->value_names());
     for (const auto& [metric, place] : programs_.training.Watched()) CheckWatched(metric, place);
   }
@@ -224,6 +230,8 @@ class Job {
       plan_.note = fmt::format(
           "the snapshot is of step {} and the job ends at {}: it is only evaluated and saved",
           steps_, plan_.total_steps);
+      result_.loss = step_->window().MeanLoss();
+      SetMetrics(step_->window().MeanMetrics());
     }
     step_->probe().Begin(result_.scope);
     tests_->Try(result_.scope);
@@ -335,10 +343,14 @@ class Job {
   }
 
   void Report(const StepReport& report) {
+    const int64_t interval = config_.log.histogram_interval;
+    const bool histograms = interval > 0 && steps_ % interval == 0;
+    std::vector<std::pair<std::string, Tensor>> gradients;
+    if (histograms) gradients = step_->probe().Gradients();  // of all ranks
     if (!ranks_.first()) return;
     if (callbacks_.on_step) callbacks_.on_step(report);
     log_->Step(report);
-    if (log_->WantsHistograms(steps_)) LogHistograms();
+    if (histograms && log_->WantsHistograms(steps_)) LogHistograms(gradients);
     if (!report.show) return;
     for (const std::string& line : step_->probe().Lines()) ReportLine(line);
   }
@@ -349,10 +361,10 @@ class Job {
       result_.metrics[i] = {plan_.metric_names[i], values[i]};
   }
 
-  void LogHistograms() {
+  void LogHistograms(const std::vector<std::pair<std::string, Tensor>>& gradients) {
     for (const std::string& name : programs_.train.program.Parameters())
       log_->Histogram(steps_, "parameters/" + name, result_.scope.Get(name));
-    for (const auto& [name, gradient] : step_->probe().Gradients())
+    for (const auto& [name, gradient] : gradients)
       log_->Histogram(steps_, "gradients/" + name, gradient);
   }
 
@@ -516,8 +528,8 @@ class Job {
   void RestoreBest() {
     const BestRecord& best = watch_->best();
     if (best.metric.empty() || best.step == steps_) return;
-    const std::string path = BestSnapshot(config_.SnapshotDirectory());
-    SavedSnapshot saved = path.empty() ? SavedSnapshot() : ReadSnapshot(path);
+    const std::string path = ranks_.FromFirst(BestSnapshot(config_.SnapshotDirectory()));
+    SavedSnapshot saved = ReadOnAll(path);
     if (path.empty() || saved.state.step != best.step) {
       ReportLine(
           fmt::format("warning: {}: there is no snapshot of the best evaluation, at step {}: the "
@@ -528,10 +540,30 @@ class Job {
     for (const std::string& name : PersistableNames(programs_.train.program))
       result_.scope.Var(name) = std::move(saved.variables.Var(name));
     if (programs_.of_rank) DivideStates(ranks_, programs_.of_rank->states, result_.scope);
+    CompareParameters();
     ReportLine(fmt::format("restored {}: {}={} at step {}", path, best.metric,
                            FormatNumber(best.value), best.step));
     restored_ = true;
     RunTests();
+  }
+
+  // The snapshot that rank 0 has found, or none for "". Throws where a rank does not find the same.
+  SavedSnapshot ReadOnAll(const std::string& path) const {
+    if (path.empty()) return {};
+    SavedSnapshot saved;
+    std::string state, error;
+    try {
+      saved = ReadSnapshot(path);
+      state = fmt::format("step {}", saved.state.step);
+    } catch (const Error& e) {
+      error = e.message();
+    }
+    // Alone, its own error says more.
+    if (!ranks_.several() && !error.empty()) ThrowInvalid(error);
+    ranks_.RequireSame("snapshot " + path, error.empty() ? state : "not to be read",
+                       "all ranks must see the directory " + DirectoryOf(path));
+    if (!error.empty()) ThrowInvalid(error);
+    return saved;
   }
 
   void RecordLastEvaluation() {

@@ -1,0 +1,269 @@
+#include <coracle/distribute/part_values.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/training_stage.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+namespace coracle {
+namespace {
+
+const PartValue kSameValue = {};
+
+bool IsForward(const OpDesc& op) { return (RoleOf(op) & ~kLoss) == kForward; }
+
+bool IsAnyOf(std::string_view type, std::initializer_list<std::string_view> types) {
+  return std::find(types.begin(), types.end(), type) != types.end();
+}
+
+// Moves elements, and nothing else.
+bool MovesOnly(const OpDesc& op) {
+  return IsAnyOf(op.type(), {"assign", "cast", "reshape", "reshape2", "squeeze", "squeeze2",
+                             "unsqueeze", "unsqueeze2", "flatten", "flatten2"});
+}
+bool Reduces(const OpDesc& op) { return IsAnyOf(op.type(), {"mean", "reduce_mean", "reduce_sum"}); }
+
+PartValue Unknown(const OpDesc& op, const std::string& why) {
+  return {.kind = PartKind::kUnknown, .reason = fmt::format("{} {}", op.type(), why)};
+}
+
+std::string OneInput(const OpDesc& op, const char* slot) {
+  const std::vector<std::string>& args = op.Input(slot);
+  return args.size() == 1 ? args[0] : std::string();
+}
+
+// Whether a matrix product adds up over rows, or makes columns of them: then rows meet.
+bool RowsMeet(const OpDesc& op, const std::string& slot, int rank) {
+  if (op.type() == "mul") return slot == "Y";
+  const bool old = op.type() == "matmul";
+  if (!old && op.type() != "matmul_v2") return false;
+  const bool transposed = op.GetAttr<bool>(
+      slot == "X" ? (old ? "transpose_X" : "trans_x") : (old ? "transpose_Y" : "trans_y"), false);
+  return rank == 2 && (slot == "Y" || transposed);
+}
+
+}  // namespace
+
+PartValues::PartValues(const ProgramDesc& program) : root_(program.Root()) {
+  for (size_t i = 0; i < root_.NumVars(); ++i) {
+    const VarDesc& var = root_.var(i);
+    if (!var.persistable() && root_.Uses(var.name()).writers.empty()) VisitInput(var);
+  }
+  root_.ForEachOp([&](const OpDesc& op) {
+    if (IsForward(op)) Visit(op);
+  });
+}
+
+const PartValue& PartValues::Of(const std::string& name) const {
+  auto it = values_.find(name);
+  return it == values_.end() ? kSameValue : it->second;
+}
+
+bool PartValues::IsOpen(const std::string& name) const {
+  const VarDesc* var = root_.FindVar(name);
+  return var && (var->shape().rank() == 0 || !var->shape().IsKnown());
+}
+
+std::vector<WholeRead> PartValues::ReadsOf(const std::string& name) const {
+  std::vector<WholeRead> reads;
+  std::set<std::string> seen = {name};
+  std::vector<std::string> open = {name};
+  std::set<const OpDesc*> visited;
+  while (!open.empty()) {
+    const std::string next = std::move(open.back());
+    open.pop_back();
+    const auto writers = forward_.find(next);
+    if (writers == forward_.end()) continue;
+    for (const OpDesc* op : writers->second) {
+      if (!visited.insert(op).second) continue;
+      op->ForEachInput([&](const std::string& input) {
+        const std::pair key(op, input);
+        if (whole_reads_.count(key)) reads.push_back({op, input});
+        if (seen.insert(input).second) open.push_back(input);
+      });
+    }
+  }
+  return reads;
+}
+
+void PartValues::VisitInput(const VarDesc& var) {
+  if (!IsOpen(var.name())) return;
+  const Shape& shape = var.shape();
+  bool ragged = var.lod_level() > 0;
+  for (int d = 1; d < shape.rank(); ++d) ragged |= shape[d] < 0;
+  values_[var.name()] = {.kind = PartKind::kRows, .ragged = ragged};
+}
+
+void PartValues::Visit(const OpDesc& op) {
+  if (op.type() == "feed") {
+    op.ForEachOutput([&](const std::string& name) {
+      if (const VarDesc* var = root_.FindVar(name)) VisitInput(*var);
+    });
+    return;
+  }
+  std::vector<std::pair<std::string, PartValue>> made;
+  op.ForEachOutput([&](const std::string& name, const std::string& slot) {
+    made.emplace_back(name, Apply(op, name, slot));
+  });
+  for (auto& [name, value] : made) {
+    forward_[name].push_back(&op);
+    values_[name] = std::move(value);
+  }
+}
+
+PartValue PartValues::Apply(const OpDesc& op, const std::string& out, const std::string& slot) {
+  if (op.type().starts_with("c_allreduce") || op.type() == "c_broadcast") return {};
+  const PartValue* unknown = nullptr;
+  bool rows = false, numbers = false, ragged = false;
+  const std::string* meeting = nullptr;
+  op.ForEachInput([&](const std::string& name, const std::string& from) {
+    const PartValue& value = Of(name);
+    const VarDesc* var = root_.FindVar(name);
+    // How often a loop runs is another thing than what it computes.
+    const bool counts = op.HasSubBlock() && var && !IsFloating(var->dtype()) && !IsOpen(name);
+    if (value.kind == PartKind::kUnknown && !unknown && !counts) unknown = &value;
+    rows |= value.kind == PartKind::kRows;
+    ragged |= value.ragged;
+    numbers |= value.IsNumber() && !counts;
+    if (value.kind == PartKind::kRows && var && RowsMeet(op, from, var->shape().rank()))
+      meeting = &name;
+  });
+  if (unknown) return *unknown;
+  if (meeting) return Unknown(op, "lets the rows of " + Quote(*meeting) + " meet each other");
+  if (!rows && !numbers) return {};
+  if (op.HasSubBlock() && numbers) return Unknown(op, "runs a block");
+  if (!rows) return OfNumbers(op);
+  PartValue failed;
+  if (numbers) {
+    op.ForEachInput([&](const std::string& name) {
+      if (!Of(name).IsNumber()) return;
+      if (MayReadWhole(op, name))
+        whole_reads_.insert({&op, name});
+      else
+        failed = Unknown(op, fmt::format("reads {} of the rank's part", Quote(name)));
+    });
+    if (failed.kind == PartKind::kUnknown) return failed;
+  }
+  if (op.type() == "accuracy") {
+    if (slot == "Accuracy") return MeanOf(OneInput(op, "Label"));
+    return {.kind = PartKind::kSum};
+  }
+  if (op.type() == "nll_loss" && slot == "Total_weight") return {.kind = PartKind::kSum};
+  return Reduces(op) ? OfReduced(op, out) : OfRows(op, out, ragged);
+}
+
+PartValue PartValues::MeanOf(const std::string& x) const {
+  return {.kind = PartKind::kMean, .weight = Of(x).ragged ? x : ""};
+}
+
+PartValue PartValues::OfReduced(const OpDesc& op, const std::string& out) const {
+  const std::string x = OneInput(op, "X");
+  const VarDesc* in = root_.FindVar(x);
+  if (in && in->shape().rank() > 0 && IsOpen(out)) {
+    // Some of the open dimensions are left; the rows, where they come first, must be among them.
+    for (const int32_t dim : op.GetAttr<std::vector<int32_t>>("dim", {0})) {
+      if ((dim == 0 || dim == -in->shape().rank()) && in->shape()[0] < 0)
+        return Unknown(op, fmt::format("reduces the rows of {} and leaves others", Quote(x)));
+    }
+    return {.kind = PartKind::kRows, .ragged = Of(x).ragged};
+  }
+  return op.type() == "reduce_sum" ? PartValue{.kind = PartKind::kSum} : MeanOf(x);
+}
+
+// An op takes each row by itself, unless it is known to reduce them.
+PartValue PartValues::OfRows(const OpDesc& op, const std::string& out, bool ragged) const {
+  const std::string& type = op.type();
+  if (IsAnyOf(type, {"size", "squared_l2_norm", "l1_norm"})) return {.kind = PartKind::kSum};
+  if (type == "sigmoid_cross_entropy_with_logits" && op.GetAttr<bool>("normalize", false))
+    return Unknown(op, "divides by the number of the rank's labels");
+  if (IsAnyOf(type, {"kldiv_loss", "nll_loss"})) {
+    const auto how = op.GetAttr<std::string>("reduction", "mean");
+    if (how == "sum") return {.kind = PartKind::kSum};
+    if (how == "batchmean") return MeanOf(OneInput(op, "X"));
+    if (how == "mean" && type == "kldiv_loss") return MeanOf(OneInput(op, "X"));
+    const std::vector<std::string>& weight = op.Output("Total_weight");
+    if (how == "mean" && weight.size() == 1)
+      return {.kind = PartKind::kMean, .weight = weight[0], .counted = true};
+    if (how == "mean") return Unknown(op, "divides by the weight of the rank's labels");
+  }
+  // Rows that are picked by their values, or by the places that others name.
+  ragged |= IsAnyOf(type, {"masked_select", "where_index", "gather", "gather_nd", "unique"});
+  if (IsOpen(out)) return {.kind = PartKind::kRows, .ragged = ragged};
+  return Unknown(op, fmt::format("makes {} of the rank's rows", Quote(out)));
+}
+
+bool PartValues::AreSame(const OpDesc& op, const char* slot) const {
+  const std::vector<std::string>& args = op.Input(slot);
+  return std::all_of(args.begin(), args.end(),
+                     [&](const std::string& name) { return Of(name).kind == PartKind::kSame; });
+}
+
+// Whether the op may read `name` of the rank's part.
+bool PartValues::IsLinear(const OpDesc& op, const std::string& name) const {
+  if (MovesOnly(op) || Reduces(op)) return true;
+  if (op.type() == "scale") {
+    return AreSame(op, "ScaleTensor") &&
+           (Of(name).kind == PartKind::kMean || op.GetAttr<float>("bias", 0) == 0);
+  }
+  if (IsAnyOf(op.type(), {"elementwise_add", "elementwise_sub", "sum"})) return true;
+  if (op.type() == "elementwise_mul") return AreSame(op, "X") || AreSame(op, "Y");
+  return op.type() == "elementwise_div" && OneInput(op, "X") == name && OneInput(op, "Y") != name;
+}
+
+// No gradient flows through it, and gradient ops that read it read what this op does: all ops that
+// they can belong to read the value of the whole batch.
+bool PartValues::MayReadWhole(const OpDesc& op, const std::string& name) const {
+  if (!root_.Uses(GradName(name)).writers.empty() || op.HasSubBlock()) return false;
+  bool backward = false, alike = true;
+  int writers = 0;
+  for (const OpDesc* reader : root_.Uses(name).readers) {
+    if (!IsForward(*reader))
+      backward = true;
+    else
+      alike &= reader == &op || !IsLinear(*reader, name);
+  }
+  for (const OpDesc* writer : root_.Uses(name).writers) writers += IsForward(*writer) ? 1 : 0;
+  return writers == 1 && (alike || !backward);
+}
+
+// Of means and sums, and what is the same on all ranks.
+PartValue PartValues::OfNumbers(const OpDesc& op) {
+  PartValue failed;
+  std::string linear;
+  op.ForEachInput([&](const std::string& name) {
+    if (!Of(name).IsNumber()) return;
+    if (IsLinear(op, name)) {
+      linear = name;
+      return;
+    }
+    if (MayReadWhole(op, name))
+      whole_reads_.insert({&op, name});
+    else
+      failed = Unknown(op, fmt::format("reads {} of the rank's part", Quote(name)));
+  });
+  if (failed.kind == PartKind::kUnknown) return failed;
+  if (linear.empty()) return {};
+  if (IsAnyOf(op.type(), {"elementwise_add", "elementwise_sub", "sum"})) return OfSum(op);
+  return Of(linear);
+}
+
+// Parts of one kind stay what they are; a mean may have something added that all ranks have.
+PartValue PartValues::OfSum(const OpDesc& op) const {
+  const PartValue* kind = nullptr;
+  bool same = false, mixed = false;
+  op.ForEachInput([&](const std::string& name) {
+    const PartValue& value = Of(name);
+    same |= value.kind == PartKind::kSame;
+    if (!value.IsNumber()) return;
+    mixed |= kind && !(*kind == value);
+    kind = &value;
+  });
+  if (mixed) return Unknown(op, "adds parts that weigh differently");
+  if (same && kind->kind == PartKind::kSum)
+    return Unknown(op, "adds to a sum over rows what all ranks have");
+  return *kind;
+}
+
+}  // namespace coracle

@@ -1,0 +1,165 @@
+#include <coracle/distribute/exchange_ops.h>
+#include <coracle/distribute/whole_writer.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/training_stage.h>
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle {
+
+namespace {
+
+void RenameInput(OpDesc& op, const std::string& from, const std::string& to) {
+  for (auto [slot, args] : SlotList(op.inputs())) {
+    std::replace(args.begin(), args.end(), from, to);
+    op.SetInput(slot, args);
+  }
+}
+
+}  // namespace
+
+std::string WholeWriter::Make(const Place& place, const std::string& type, SlotList inputs,
+                              AttrList attrs, DType dtype, const std::string& hint) {
+  const std::string name = program_.UniqueName(hint);
+  VarDesc& var = root_.Var(name);
+  var.SetMeta({VarType::kLoDTensor, dtype, {1}, 0});
+  var.SetStopGradient(true);
+  inserter_.Behind(
+      place.op, MakeOp(type, std::move(inputs), {{"Out", {name}}}, std::move(attrs), place.role));
+  return name;
+}
+
+std::string WholeWriter::CastTo(const Place& place, const std::string& name, DType from, DType to) {
+  return from == to ? name : Make(place, "cast", {{"X", {name}}}, CastAttrs(from, to), to, name);
+}
+
+std::string WholeWriter::SumOverRanks(const Place& place, const std::string& name, DType dtype) {
+  return Make(place, "c_allreduce_sum", {{"X", {name}}}, {{"ring_id", int32_t{options_.ring_id}}},
+              dtype, name + "@WHOLE");
+}
+
+std::string WholeWriter::Constant(const Place& place, double value, DType dtype) {
+  return Make(place, "fill_constant", {}, FillAttrs({1}, dtype, value), dtype, "rank_share");
+}
+
+// The rank's share of the rows.
+std::string WholeWriter::Share(const Place& place, DType dtype) {
+  if (options_.share.empty()) return Constant(place, 1.0 / options_.nranks, dtype);
+  if (!root_.FindVar(options_.share)) DeclareShare(root_, options_.share, dtype);
+  return CastTo(place, options_.share, root_.FindVar(options_.share)->dtype(), dtype);
+}
+
+// 1, or 0 for a rank whose rows do not count; "" where all count.
+std::string WholeWriter::Counts(const Place& place, DType dtype) {
+  if (options_.share.empty()) return "";
+  if (!root_.FindVar(options_.share))
+    DeclareShare(root_, options_.share, IsFloating(dtype) ? dtype : DType::kFloat32);
+  const DType of_share = root_.FindVar(options_.share)->dtype();
+  const std::string sign =
+      Make(place, "sign", {{"X", {options_.share}}}, {}, of_share, "rank_has_rows");
+  return CastTo(place, sign, of_share, dtype);
+}
+
+// The part's weight in those of all ranks: of none the share is 0, not that of nothing in nothing.
+std::string WholeWriter::ShareOf(const PartValue& part, const Place& place, DType dtype) {
+  std::string own;
+  if (part.counted) {
+    own = CastTo(place, part.weight, root_.FindVar(part.weight)->dtype(), DType::kFloat64);
+  } else {
+    own = Make(place, "size", {{"Input", {part.weight}}}, {}, DType::kInt64, "rank_elements");
+    own = CastTo(place, own, DType::kInt64, DType::kFloat64);
+  }
+  if (const std::string counts = Counts(place, DType::kFloat64); !counts.empty()) {
+    own = Make(place, "elementwise_mul", {{"X", {own}}, {"Y", {counts}}}, {}, DType::kFloat64,
+               "rank_weight");
+  }
+  const std::string all = SumOverRanks(place, own, DType::kFloat64);
+  const std::string least = Constant(place, 1e-300, DType::kFloat64);
+  const std::string divisor = Make(place, "elementwise_max", {{"X", {all}}, {"Y", {least}}}, {},
+                                   DType::kFloat64, "rank_weights");
+  const std::string share = Make(place, "elementwise_div", {{"X", {own}}, {"Y", {divisor}}}, {},
+                                 DType::kFloat64, "rank_share");
+  return CastTo(place, share, DType::kFloat64, dtype);
+}
+
+std::string WholeWriter::Factor(const PartValue& part, DType dtype, const OpDesc& behind,
+                                int role) {
+  const Place place{behind, role};
+  if (part.kind == PartKind::kSum) return Counts(place, dtype);
+  if (part.kind == PartKind::kMean && !part.weight.empty()) return ShareOf(part, place, dtype);
+  return Share(place, dtype);
+}
+
+const OpDesc& WholeWriter::LastForwardWriter(const std::string& name) const {
+  const OpDesc* last = nullptr;
+  for (const OpDesc* writer : std::as_const(root_).Uses(name).writers)
+    if ((RoleOf(*writer) & ~kLoss) == kForward) last = writer;
+  if (!last) throw InternalError("no forward op writes " + name);
+  return *last;
+}
+
+// A part without elements may be a nan, which counts as nothing.
+std::string WholeWriter::WholeOf(const std::string& name) {
+  if (auto it = whole_.find(name); it != whole_.end()) return it->second;
+  const OpDesc& writer = LastForwardWriter(name);
+  const Place place{writer, kForward};
+  const DType dtype = root_.FindVar(name)->dtype();
+  const PartValue& part = parts_.Of(name);
+  std::string own = name;
+  if (const std::string factor = Factor(part, dtype, writer, kForward); !factor.empty()) {
+    own = Make(place, "elementwise_mul", {{"X", {name}}, {"Y", {factor}}}, {}, dtype, name);
+    if (part.kind == PartKind::kMean && IsFloating(dtype) &&
+        root_.FindVar(name)->shape() == Shape{1}) {
+      const std::string zero = Constant(place, 0, dtype);
+      const std::string counts = Make(place, "not_equal", {{"X", {factor}}, {"Y", {zero}}}, {},
+                                      DType::kBool, "rank_counts");
+      own = Make(place, "where", {{"Condition", {counts}}, {"X", {own}}, {"Y", {zero}}}, {}, dtype,
+                 name);
+    }
+  }
+  return whole_[name] = SumOverRanks(place, own, dtype);
+}
+
+void WholeWriter::RewriteReads(const std::string& name) {
+  for (const WholeRead& read : parts_.ReadsOf(name)) {
+    const std::string whole = WholeOf(read.name);
+    // Gradient ops, and copies of the op that compute it again, read the same.
+    for (const std::string& old : {read.name, read.name + "@RECOMPUTED"}) {
+      const auto readers = root_.Uses(old).readers;
+      for (OpDesc* reader : std::vector<OpDesc*>(readers.begin(), readers.end())) {
+        if (reader == read.op || HasRole(*reader, kBackward)) RenameInput(*reader, old, whole);
+      }
+    }
+  }
+}
+
+std::string WholeWriter::Complaint(const std::string& name) const {
+  const PartValue& part = parts_.Of(name);
+  if (part.kind != PartKind::kUnknown) return "";
+  return fmt::format(
+      "{} of the ranks' parts weighs by their rows, which may not be that of the whole batch: {}",
+      Quote(name), part.reason);
+}
+
+WholeValues InsertWholeValues(ProgramDesc& program, const std::vector<std::string>& wanted,
+                              const WholeValueOptions& options) {
+  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  const PartValues parts(program);
+  OpInserter inserter;
+  WholeWriter writer(program, parts, options, &inserter);
+  WholeValues values;
+  for (const std::string& name : wanted) {
+    const PartValue& part = parts.Of(name);
+    if (const std::string complaint = writer.Complaint(name); !complaint.empty())
+      values.unknown.push_back(complaint);
+    writer.RewriteReads(name);
+    if (part.IsNumber() && !part.MeanOfRows() && !values.of.count(name))
+      values.of[name] = writer.WholeOf(name);
+  }
+  Insert(inserter, program, ops);
+  return values;
+}
+
+}  // namespace coracle

@@ -1,0 +1,59 @@
+#pragma once
+// WholeWriter: the ops that weigh a rank's part of a batch. Internal to distribute/.
+
+#include <coracle/distribute/op_inserter.h>
+#include <coracle/distribute/part_values.h>
+#include <coracle/distribute/whole_values.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+class WholeWriter {
+ public:
+  // All are used until the ops have been inserted.
+  WholeWriter(ProgramDesc& program, const PartValues& parts, const WholeValueOptions& options,
+              OpInserter* inserter)
+      : program_(program),
+        root_(program.Root()),
+        parts_(parts),
+        options_(options),
+        inserter_(*inserter) {}
+
+  // The ops behind which `name` is what `parts` tells read values of the whole batch.
+  void RewriteReads(const std::string& name);
+  // Behind the op: the factor [1] of the dtype by which parts of that kind are added up to the
+  // whole; "" for 1. What is not known weighs by rows.
+  std::string Factor(const PartValue& part, DType dtype, const OpDesc& behind, int role);
+  // The whole's value of a mean or sum, in a variable of its own.
+  std::string WholeOf(const std::string& name);
+  // "" unless no rule tells how the variable weighs.
+  std::string Complaint(const std::string& name) const;
+
+ private:
+  struct Place {
+    const OpDesc& op;
+    int role;
+  };
+  // An op with one output, a new variable [1].
+  std::string Make(const Place& place, const std::string& type, SlotList inputs, AttrList attrs,
+                   DType dtype, const std::string& hint);
+  std::string CastTo(const Place& place, const std::string& name, DType from, DType to);
+  std::string SumOverRanks(const Place& place, const std::string& name, DType dtype);
+  std::string Constant(const Place& place, double value, DType dtype);
+  std::string Share(const Place& place, DType dtype);
+  std::string Counts(const Place& place, DType dtype);
+  std::string ShareOf(const PartValue& part, const Place& place, DType dtype);
+  const OpDesc& LastForwardWriter(const std::string& name) const;
+
+  ProgramDesc& program_;
+  BlockDesc& root_;
+  const PartValues& parts_;
+  const WholeValueOptions& options_;
+  OpInserter& inserter_;
+  std::map<std::string, std::string> whole_;
+};
+
+}  // namespace coracle
