@@ -212,6 +212,7 @@ void MpiThread::GiveUp(MpiJob& job) {
 void MpiThread::AwaitBuffers(Lock& lock, const MpiJob& job, double seconds) {
   const std::chrono::duration<double> limit(seconds);
   if (changed_.wait_for(lock, limit, [&] { return job.done || !job.running; })) return;
+  // The command's log is rank 0's.
   fmt::print(stderr, "{}: {}\n", Name(rank_), error_->message());
   std::fflush(nullptr);
   ::_exit(1);
