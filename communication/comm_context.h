@@ -28,7 +28,7 @@ class CommContext {
   // Waits for the exchanges of the ring that have one of these variables; of all if there are none.
   void WaitFor(int ring, const std::vector<std::string>& names);
   void WaitForAll();
-  // Gives up all exchanges: the communicator is of no use afterwards.
+  // Gives up the exchanges under way; if there was one, the communicator is of no use afterwards.
   void Abandon() { pending_.clear(); }
 
   // Since the beginning: the seconds that ops have waited, for exchanges and for other ranks; the
