@@ -201,7 +201,9 @@ std::string LayerScope::Temp() { return net_.FreshName(name_ + ".tmp", temps_++)
 
 std::string LayerScope::Out(bool bias_follows) {
   bool last = !bias_follows && options_.act.empty();
-  return last && !options_.output.empty() ? options_.output : Temp();
+  if (!last || options_.output.empty()) return Temp();
+  RequireFreeOutput(net_, type_, options_.output);  // of the layer's own parameters, too
+  return options_.output;
 }
 
 std::string LayerScope::AddBias(const std::string& x, const std::optional<ParamAttr>& attr,
@@ -220,6 +222,7 @@ Variable LayerScope::Finish(const std::string& result) {
   std::string last = result;
   if (!options_.act.empty()) {
     last = options_.output.empty() ? Temp() : options_.output;
+    RequireFreeOutput(net_, type_, last);
     net_.Append(options_.act, {{"X", {result}}}, {{"Out", {last}}});
   }
   Variable var = net_.Var(last);

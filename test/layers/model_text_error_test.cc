@@ -97,6 +97,12 @@ const Case kCases[] = {
      "m:3:3: no variable 'w' so far"},
     {"output_taken", "layer { fc { input: \"v\" size: 3 output: \"v\" } }",
      "m:2:9: fc: its output 'v' is the name of another variable; choose one that is free"},
+    {"output_is_its_parameter",
+     "layer { fc { input: \"v\" size: 3 param { name: \"w\" } output: \"w\" } }",
+     "m:2:9: fc: its output 'w' is the name of another variable; choose one that is free"},
+    {"output_of_act_is_its_parameter",
+     "layer { fc { input: \"v\" size: 3 bias { name: \"w\" } act: \"relu\" output: \"w\" } }",
+     "m:2:9: fc: its output 'w' is the name of another variable; choose one that is free"},
     {"shape",
      "data { name: \"w\" shape: [5, 2] }\nlayer { op { mul { X: \"v\" Y: \"w\" Out: \"o\" } } }",
      "m:3:14: mul: the trailing dims of X and the leading dims of Y must have equal products "
