@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace coracle {
@@ -46,6 +47,37 @@ bool IsPadded(const VarDesc& var, const DataColumn& column) {
   return column.sequences && var.lod_level() == 0;
 }
 
+// Labels are classes for one model and targets for another: int64 and float32 stand for each other.
+bool IsConverted(const VarDesc& var, const DataColumn& column) {
+  const auto pair = [&](DType a, DType b) { return var.dtype() == a && column.dtype == b; };
+  return !column.sequences &&
+         (pair(DType::kFloat32, DType::kInt64) || pair(DType::kInt64, DType::kFloat32));
+}
+
+// Whether the number is one of To's, too. Beyond 2^24 and 2^63 it may not be.
+bool IsExact(int64_t value) { return value >= -(int64_t{1} << 24) && value <= int64_t{1} << 24; }
+bool IsExact(float value) {
+  return std::abs(value) < 0x1p63f && std::trunc(value) == value;  // false for a nan
+}
+
+template <class From, class To>
+Tensor Converted(const Tensor& column, DType dtype, const std::string& input) {
+  Tensor converted(dtype, column.shape());
+  const auto from = column.span<From>();
+  To* to = converted.data<To>();
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (!IsExact(from[i])) {
+      const size_t rows = static_cast<size_t>(column.shape()[0]);
+      ThrowInvalid(
+          fmt::format("model input {} is {}, and its column holds {} in row {} of the "
+                      "batch",
+                      Quote(input), ToString(dtype), from[i], i / (from.size() / rows)));
+    }
+    to[i] = static_cast<To>(from[i]);
+  }
+  return converted;
+}
+
 // The shape of the feed: the input's, with what it leaves open taken from the column. The length of
 // padded sequences may stay open: -1.
 Shape FeedShape(const VarDesc& var, const DataColumn& column, const std::string& source) {
@@ -63,7 +95,7 @@ Shape FeedShape(const VarDesc& var, const DataColumn& column, const std::string&
   if (padded && one.rank() > 1) one[1] = 1;
   const bool fits =
       feed.rank() >= (padded ? 2 : 0) && one.IsKnown() && one.numel() == column.shape.numel();
-  if (!fits || var.dtype() != column.dtype) {
+  if (!fits || (var.dtype() != column.dtype && !IsConverted(var, column))) {
     ThrowInvalid(fmt::format("{}: model input {} is {}, but the rows of column {} are {}{}{}",
                              source, Quote(var.name()), var.meta().ToString(), Quote(column.name),
                              column.sequences ? "sequences of " : "", ToString(column.dtype),
@@ -115,12 +147,18 @@ Feeder::Feeder(const ProgramDesc& program, const std::vector<std::string>& input
     const DataColumn& column = data.columns()[column_.back()];
     shape_.push_back(FeedShape(*var, column, PlaceOf(BoundTo(input, bind), source)));
     padded_.push_back(IsPadded(*var, column));
+    dtype_.push_back(var->dtype());
   }
 }
 
 const std::vector<Tensor>& Feeder::Bind(const std::vector<Tensor>& batch) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    const Tensor& column = batch[column_[i]];
+    Tensor column = batch[column_[i]];
+    if (column.dtype() != dtype_[i]) {
+      column = dtype_[i] == DType::kInt64
+                   ? Converted<float, int64_t>(column, dtype_[i], inputs_[i])
+                   : Converted<int64_t, float>(column, dtype_[i], inputs_[i]);
+    }
     if (padded_[i]) {
       feeds_[i] = Padded(column, shape_[i], inputs_[i], ranks_);
       continue;

@@ -14,7 +14,8 @@ namespace coracle {
 class Feeder {
  public:
   // Finds a column for each input: the one bound to it, else the one of its name. A row may have
-  // another shape than the input when it has as many elements ([1, 28, 28] and [784]). Throws
+  // another shape than the input when it has as many elements ([1, 28, 28] and [784]), and float32
+  // numbers may be fed to an int64 input and int64 ones to a float32 input. Throws
   // kNotFound for an input without column, kInvalidArgument for one that does not fit; `source`
   // is the place in errors about what is not bound. Of several ranks all pad sequences to the
   // longest of the whole batch; they call Bind together.
@@ -23,7 +24,9 @@ class Feeder {
          const Ranks& ranks = Ranks());
 
   const std::vector<std::string>& inputs() const { return inputs_; }
-  // The feeds in the order of inputs(): views of the batch's tensors. Valid until the next call.
+  // The feeds in the order of inputs(): views of the batch's tensors, or their numbers as the input
+  // has them. Valid until the next call. Throws kInvalidArgument for a number that the input's type
+  // does not have.
   const std::vector<Tensor>& Bind(const std::vector<Tensor>& batch);
 
  private:
@@ -31,6 +34,7 @@ class Feeder {
   std::vector<size_t> column_;
   std::vector<Shape> shape_;  // of the feed; [0] is set to the batch's rows
   std::vector<bool> padded_;  // sequences, in the feed's dimension 1
+  std::vector<DType> dtype_;  // of the feed
   std::vector<Tensor> feeds_;
   Ranks ranks_;
 };
