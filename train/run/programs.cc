@@ -40,7 +40,9 @@ class ProgramBuilder {
     std::vector<std::vector<std::string>> stages;
     for (const TestSetConfig& set : config_.TestSets()) stages.push_back(set.stages);
     for (const auto& names : stages) programs_.tests.push_back(TestNet(names, model.has_rules));
-    programs_.deploy = TestNet(config_.deploy_stages, model.has_rules);
+    // What is not deployed is built as the first test has it.
+    const bool deploys = !config_.deploy_outputs.empty() || stages.empty();
+    programs_.deploy = TestNet(deploys ? config_.deploy_stages : stages[0], model.has_rules);
     CheckNames();
     Freeze();
     programs_.startup.random_seed = config_.random_seed;
