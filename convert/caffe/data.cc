@@ -131,7 +131,9 @@ void UseDatabase(const Layer& layer, const std::string& directory, const DataPla
                       : Format::kLevelDb;
   if (IsDatabase(directory)) {
     format = FileExists(directory + "/data.mdb") ? Format::kLmdb : Format::kLevelDb;
-    data->dims = DimsIn(*MakeDatumSource({format, directory}), "data", layer);
+    const DataSourcePtr source = MakeDatumSource({format, directory});
+    data->rows = source->size();
+    data->dims = DimsIn(*source, "data", layer);
   }
   data->text = fmt::format("{} {{ file: {} }}{}", format == Format::kLmdb ? "lmdb" : "leveldb",
                            Quoted(directory), TransformText(layer, places, &data->note));
@@ -142,7 +144,9 @@ void UseDatabase(const Layer& layer, const std::string& directory, const DataPla
 // Arrays called as the tops; `file` is looked for from data_dir on.
 void UseNpz(const Layer& layer, const std::string& file, const DataPlaces& places, JobData* data) {
   const std::string path = FileExists(file) ? file : places.data_dir + "/" + file;
-  data->dims = DimsIn(*MakeNpzSource({path}), layer.def.top(0), layer);
+  const DataSourcePtr source = MakeNpzSource({path});
+  data->rows = source->size();
+  data->dims = DimsIn(*source, layer.def.top(0), layer);
   data->text = "npz { file: " + Quoted(file) + " }" + TransformText(layer, places, &data->note);
 }
 

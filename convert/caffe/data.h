@@ -26,6 +26,7 @@ struct JobData {
   std::string text;                         // "idx { ... } transform { ... }"
   std::map<std::string, std::string> bind;  // the variables of columns of another name
   Dims dims;                                // of an image as the net sees it; empty: not known
+  int64_t rows = 0;                         // 0: not known
   int64_t batch_size = 0;
   bool shuffle = false;
   std::string note;     // for the user; "": none

@@ -105,35 +105,9 @@ std::string Merged(const std::vector<const std::vector<std::string>*>& states,
   return text;
 }
 
-// What is minimised. A sum of several losses, or a weighted one, is made at the end of the net.
-std::string AddObjective(WrittenNet* net) {
-  if (net->losses.empty()) return "";
-  if (net->losses.size() == 1 && net->losses[0].weight == 1) return net->losses[0].var;
-  std::vector<std::string> terms;
-  for (const LossTerm& loss : net->losses) {
-    if (loss.weight == 1) {
-      terms.push_back(loss.var);
-      continue;
-    }
-    terms.push_back(loss.var + ".weighted");
-    net->entries.push_back(Entry("scale")
-                               .Text("input", loss.var)
-                               .Float("scale", loss.weight)
-                               .Text("output", terms.back())
-                               .Layer());
-  }
-  if (terms.size() == 1) return terms.front();
-  Entry sum("sum");
-  net->entries.push_back(sum.Texts("X", terms).Text("Out", "total_loss").Layer("layer { op", "}"));
-  return "total_loss";
-}
-
 bool HasLoss(const Net& net) {
   return std::any_of(net.layers.begin(), net.layers.end(), [](const Layer& layer) {
-    const bool weighted =
-        std::any_of(layer.def.loss_weight().begin(), layer.def.loss_weight().end(),
-                    [](float weight) { return weight != 0; });
-    return weighted || layer.def.type().ends_with("Loss");
+    return HasLossWeight(layer) || layer.def.type().ends_with("Loss");
   });
 }
 
@@ -163,18 +137,14 @@ ImportedNet ImportStates(const NetInState& train, const std::vector<NetInState>&
   FindShapes(train, &options);
   for (const NetInState& test : tests) FindShapes(test, &options);
   const Net& net = *train.net;
-  const bool trained = HasLoss(net), one = tests.size() == 1 && tests[0].net == train.net;
+  const bool trained = HasLoss(net);
   std::vector<Layer> all = net.layers;
   for (const NetInState& test : tests)
     if (test.net != &net) all.insert(all.end(), test.net->layers.begin(), test.net->layers.end());
   imported.train = WriteState(train, all, trained, options);
-  imported.loss = AddObjective(&imported.train);
+  imported.loss = imported.train.objective;
   std::vector<WrittenNet> written;
-  for (const NetInState& test : tests) {
-    const bool same = one && !trained && !HasRules(net);
-    written.push_back(same ? imported.train : WriteState(test, all, trained, options));
-    AddObjective(&written.back());
-  }
+  for (const NetInState& test : tests) written.push_back(WriteState(test, all, trained, options));
   std::vector<const std::vector<std::string>*> data = {&imported.train.data},
                                                entries = {&imported.train.entries};
   AddOnce(imported.train.notes, &imported.notes);

@@ -79,8 +79,19 @@ NamedTensors ParameterValues(const std::vector<ParamSource>& params, CaffeWeight
 NamedTensors StartValues(const ImportedNet& net, const std::vector<std::string>& files,
                          std::vector<std::string>* missing, std::vector<std::string>* notes);
 
+// What a net gives in use, beside the blobs that no layer reads: of its losses what they compare
+// with their targets, of classes as `prob`.
+struct NetInUse {
+  std::vector<std::string> entries;  // of model text, to add to that of the net
+  std::vector<std::string> outputs;
+};
+NetInUse ResultsInUse(const WrittenNet& net, const std::string& text);
+// Those of `inputs` that the outputs need.
+std::vector<std::string> NeededInputs(const ProgramDesc& program, std::vector<std::string> inputs,
+                                      const std::vector<std::string>& outputs);
+
 // The net of the phase TEST with its weights as PREFIX.pdmodel and PREFIX.pdiparams, from the blobs
-// that are fed to those that no layer reads.
+// that are fed to those that no layer reads and the results of its losses.
 void SaveInferenceNet(const Net& net, const ImportOptions& options, CaffeWeights weights,
                       const std::string& prefix, std::vector<std::string>* notes);
 

@@ -11,11 +11,26 @@ namespace {
 
 using proto::caffe::FillerParameter;
 
+// What a layer says of reading and nothing here does.
+void NoteReading(const Layer& layer, NetWriter& net) {
+  const auto note = [&](const char* param, const char* field, const char* what) {
+    net.net().notes.push_back(fmt::format("{}: {}: {}", layer.Where({param, field}), field, what));
+  };
+  const auto& images = layer.def.image_data_param();
+  if (layer.def.data_param().rand_skip() > 0)
+    note("data_param", "rand_skip", "data is read from its first row on");
+  if (images.rand_skip() > 0)
+    note("image_data_param", "rand_skip", "data is read from its first row on");
+  if (!images.root_folder().empty())
+    note("image_data_param", "root_folder", "pictures are not read; arrays replace them");
+}
+
 // Tops of a layer that reads images and a label for each.
 void FeedImages(const Layer& layer, NetWriter& net) {
   net.RequireBottoms(layer, 0, 0);
   if (layer.def.top_size() < 1 || layer.def.top_size() > 2)
     layer.Fail({"top"}, fmt::format("it takes 1 or 2 tops, got {}", layer.def.top_size()));
+  NoteReading(layer, net);
   const std::string& data = layer.def.top(0);
   const auto given = net.options().shapes.find(data);
   std::string note;
@@ -36,6 +51,8 @@ void FeedImages(const Layer& layer, NetWriter& net) {
 
 // HDF5Data: any tops, whose dims only the file has.
 void FeedArrays(const Layer& layer, NetWriter& net) {
+  if (layer.def.transform_param().ByteSizeLong() > 0)
+    layer.Fail({"transform_param"}, "HDF5Data does not transform its arrays");
   for (int i = 0; i < layer.def.top_size(); ++i) {
     const std::string& top = layer.def.top(i);
     const auto given = net.options().shapes.find(top);

@@ -5,6 +5,7 @@
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace coracle::caffe {
@@ -12,11 +13,13 @@ namespace {
 
 using proto::caffe::LossParameter;
 
+using Kind = LossResult::Kind;
+
 // Adds the entry that makes the top of a loss, and the loss to the objective.
-void AddLossResult(const Layer& layer, NetWriter& net, Entry entry, const Dims& dims = {1}) {
-  const std::string out = net.Out(layer, 0, dims);
+void AddLossResult(const Layer& layer, NetWriter& net, Entry entry) {
+  const std::string out = net.Out(layer, 0, {1});
   net.Add(entry.Text("output", out));
-  net.AddLoss(layer, 0, out, 1);
+  net.AddLoss(layer, out);
 }
 
 LossParameter::NormalizationMode ModeOf(const LossParameter& p,
@@ -108,11 +111,11 @@ void WriteSoftmaxWithLoss(const Layer& layer, NetWriter& net) {
   if (axis + 1 != static_cast<int64_t>(scores.dims.size())) entry.Int("axis", axis);
   if (layer.def.top_size() > 1) entry.Text("softmax_output", net.Out(layer, 1, scores.dims));
   const std::string each = net.Step(layer, entry, "each");
-  Dims rest = scores.dims;
-  rest[static_cast<size_t>(axis)] = 1;
   const auto mode = ModeOf(p, LossParameter::VALID);
-  AddLossResult(layer, net, Normalized(layer, net, each, NumelOf(rest, 1), mode, classes, "INT64"));
-  net.net().scores.push_back(scores.var);
+  // Caffe divides by the number of what lies before the axis.
+  const int64_t per_sample = NumelOf(scores.dims, static_cast<size_t>(axis) + 1);
+  AddLossResult(layer, net, Normalized(layer, net, each, per_sample, mode, classes, "INT64"));
+  net.net().results.push_back({scores.var, Kind::kSoftmax, axis});
 }
 
 void WriteSigmoidCrossEntropy(const Layer& layer, NetWriter& net) {
@@ -137,6 +140,7 @@ void WriteSigmoidCrossEntropy(const Layer& layer, NetWriter& net) {
   const auto mode = ModeOf(p, LossParameter::BATCH_SIZE);
   AddLossResult(layer, net,
                 Normalized(layer, net, each, NumelOf(scores.dims, 1), mode, target, "FP32"));
+  net.net().results.push_back({scores.var, Kind::kSigmoid});
 }
 
 // sum of (a - b)^2 / (2 N)
@@ -161,6 +165,9 @@ void WriteEuclideanLoss(const Layer& layer, NetWriter& net) {
   const std::string mean = net.Step(layer, Entry("mean").Text("input", each), "mean");
   Entry scale("scale");
   AddLossResult(layer, net, scale.Text("input", mean).Float("scale", static_cast<float>(size) / 2));
+  const std::vector<std::string>& fed = net.net().inputs;
+  const bool is_fed = std::find(fed.begin(), fed.end(), a.var) != fed.end();
+  net.net().results.push_back({is_fed ? b.var : a.var});
 }
 
 // sum over classes of max(0, 1 - t x) (or of its square) / N, t being 1 at the label and -1
@@ -195,6 +202,7 @@ void WriteHingeLoss(const Layer& layer, NetWriter& net) {
   const std::string mean = net.Step(layer, Entry("mean").Text("input", each), "mean");
   AddLossResult(layer, net,
                 Entry("scale").Text("input", mean).Float("scale", static_cast<float>(classes)));
+  net.net().results.push_back({scores.var});
 }
 
 // -log(max(p, 1e-20)) of the label's probability, the mean over the batch
@@ -211,6 +219,7 @@ void WriteMultinomialLoss(const Layer& layer, NetWriter& net) {
   const std::string each =
       net.Step(layer, entry.Text("input", safe).Text("label", classes), "each");
   AddLossResult(layer, net, Entry("mean").Text("input", each));
+  net.net().results.push_back({p.var});
 }
 
 // The mean of y d^2 + (1 - y) max(margin - d, 0)^2 over 2, d being the distance of two rows; the
@@ -256,6 +265,7 @@ void WriteContrastiveLoss(const Layer& layer, NetWriter& net) {
   const std::string each = step(Entry("elementwise_add").Text("x", near).Text("y", far), "each");
   const std::string mean = step(Entry("mean").Text("input", each), "mean");
   AddLossResult(layer, net, Entry("scale").Text("input", mean).Float("scale", 0.5f));
+  net.net().results.push_back({a.var});
 }
 
 // The share of places whose label is the largest score, those with ignore_label left out.

@@ -24,6 +24,34 @@ const FillerParameter* BiasFiller(const P& param) {
   return param.has_bias_filler() ? &param.bias_filler() : nullptr;
 }
 
+// A product with a weight that another layer has transposed, as tied autoencoders have it.
+void WriteTransposedProduct(const Layer& layer, NetWriter& net, const Blob& in,
+                            const std::string& weight, int64_t inputs, const Dims& out) {
+  const auto& p = layer.def.inner_product_param();
+  std::string x = in.var;
+  if (in.dims.size() != 2) {
+    Entry flat("reshape");
+    x = net.Step(layer, flat.Text("input", x).Field("shape", ListText({-1, inputs})), "flat");
+  }
+  Entry last = Entry("matmul").Text("x", x).Text("y", weight).Bool("transpose_y", true);
+  if (p.bias_term()) {
+    const std::string product = net.Step(layer, last, "product");
+    const std::string bias = net.Parameter(layer, {.blob = 1,
+                                                   .dims = {out.back()},
+                                                   .var = layer.def.name() + ".b_0",
+                                                   .filler = BiasFiller(p),
+                                                   .constant = 0});
+    last = Entry("elementwise_add").Text("x", product).Text("y", bias);
+  }
+  if (out.size() != 2) {
+    Dims shape = out;
+    shape[0] = -1;
+    const std::string rows = net.Step(layer, last, "rows");
+    last = Entry("reshape").Text("input", rows).Field("shape", ListText(shape));
+  }
+  net.AddResult(layer, last, out);
+}
+
 void WriteInnerProduct(const Layer& layer, NetWriter& net) {
   const auto& p = layer.def.inner_product_param();
   net.RequireBottoms(layer, 1, 1);
@@ -44,13 +72,15 @@ void WriteInnerProduct(const Layer& layer, NetWriter& net) {
   entry.Text("input", in.var).Int("size", outputs);
   if (axis != 1) entry.Int("num_flatten_dims", axis);
   entry.Text("name", name);
-  Wish weight{
+  const Wish weight{
       .blob = 0,
       .dims = p.transpose() ? Dims{inputs, outputs} : Dims{outputs, inputs},
       .var = name + ".w_0",
       .layout = p.transpose() ? ParamSource::Layout::kSame : ParamSource::Layout::kTransposed,
       .filler = WeightFiller(p),
       .model_default = kRandom};
+  const std::string shared = net.ClaimTransposed(layer, weight);
+  if (!shared.empty()) return WriteTransposedProduct(layer, net, in, shared, inputs, out);
   entry.Message("param", net.Param(layer, weight));
   if (p.bias_term()) {
     entry.Message(
@@ -102,23 +132,21 @@ void WriteEmbed(const Layer& layer, NetWriter& net) {
 const Layer* ScaleBehind(const Layer& layer, NetWriter& net) {
   const Layer* next = net.OnlyReader(layer.def.top(0));
   if (!next || next->def.type() != "Scale" || next->def.bottom_size() != 1 ||
-      next->def.top_size() != 1)
+      next->def.top_size() != 1 || !MayFuse(layer, *next))
     return nullptr;
   const auto& scale = next->def.scale_param();
   return scale.axis() == 1 && scale.num_axes() == 1 ? next : nullptr;
 }
 
-// Statistics are sums that fade, divided by a third blob, the sum of their weights.
-void AddStatistics(const Layer& layer, NetWriter& net, int64_t channels) {
-  const std::string& name = layer.def.name();
-  for (int i = 0; i < 2; ++i) {
-    net.AddParam({name + (i == 0 ? ".mean" : ".variance"),
-                  name,
-                  i,
-                  {channels},
-                  ParamSource::Layout::kScaledSum,
-                  layer.where});
-  }
+// Statistics are sums that fade, divided by a third blob, the sum of their weights. Layers may
+// share them; they are never trained.
+std::string Statistic(const Layer& layer, NetWriter& net, int blob, int64_t channels) {
+  return net
+      .Claim(layer, {.blob = blob,
+                     .dims = {channels},
+                     .var = layer.def.name() + (blob == 0 ? ".mean" : ".variance"),
+                     .layout = ParamSource::Layout::kScaledSum})
+      .var;
 }
 
 void WriteBatchNorm(const Layer& layer, NetWriter& net) {
@@ -140,10 +168,9 @@ void WriteBatchNorm(const Layer& layer, NetWriter& net) {
   entry.Text("input", in.var);
   if (p.moving_average_fraction() != 0.9f) entry.Float("momentum", p.moving_average_fraction());
   if (p.eps() != 1e-5f) entry.Float("epsilon", p.eps());
-  if (p.use_global_stats() && !net.options().test) entry.Bool("use_global_stats", true);
-  entry.Text("name", name).Text("moving_mean_name", name + ".mean");
-  entry.Text("moving_variance_name", name + ".variance");
-  AddStatistics(layer, net, channels);
+  if (p.use_global_stats()) entry.Bool("use_global_stats", true);
+  entry.Text("name", name).Text("moving_mean_name", Statistic(layer, net, 0, channels));
+  entry.Text("moving_variance_name", Statistic(layer, net, 1, channels));
   if (net.options().trained && !net.options().test && !p.use_global_stats()) {
     net.net().notes.push_back(layer.where +
                               ": BatchNorm's running statistics: Caffe divides them by the weights "

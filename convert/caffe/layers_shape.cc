@@ -89,16 +89,15 @@ void WriteSplit(const Layer& layer, NetWriter& net) {
   }
 }
 
-// Reshapes to dims of which all but the first and one other must be known.
-void AddReshape(const Layer& layer, NetWriter& net, const Blob& in, const Dims& dims) {
+// Reshapes to dims of which all but the first and one other must be known. `keeps_batch`: the first
+// is that of the bottom.
+void AddReshape(const Layer& layer, NetWriter& net, const Blob& in, const Dims& dims,
+                bool keeps_batch) {
   if (dims.size() > 8) layer.Fail("a blob of more than 8 dims");
   Dims shape = dims;
   size_t open = 0;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] >= 0) continue;
-    if (i < in.dims.size() && in.dims[i] < 0 && i == 0) shape[i] = 0;  // stays as it is
-    if (shape[i] < 0) ++open;
-  }
+  if (keeps_batch) shape[0] = 0;
+  for (const int64_t dim : shape) open += dim < 0;
   if (open > 1) layer.Fail(fmt::format("two dims of its result are not known: {}", ToText(dims)));
   Entry entry("reshape");
   net.AddResult(layer, entry.Text("input", in.var).Field("shape", ListText(shape)), dims);
@@ -161,7 +160,7 @@ void WriteReshape(const Layer& layer, NetWriter& net) {
       dims[static_cast<size_t>(inferred)] = all / known;
     }
   }
-  AddReshape(layer, net, in, dims);
+  AddReshape(layer, net, in, dims, keeps_batch);
 }
 
 void WriteCrop(const Layer& layer, NetWriter& net) {
@@ -233,7 +232,6 @@ void WriteReduction(const Layer& layer, NetWriter& net) {
     const std::string sum = net.Step(layer, reduce, "reduced");
     net.AddResult(layer, Entry("scale").Text("input", sum).Float("scale", p.coeff()), dims);
   }
-  if (layer.def.loss_weight_size() > 0) net.AddLoss(layer, 0, net.Top(layer, 0).var, 0);
 }
 
 // The place of the largest value along an axis, as a number of Caffe: a float.

@@ -94,13 +94,6 @@ void RequireGroups(const Layer& layer, const Convolution& c, int64_t channels) {
                          c.group, channels, c.outputs));
 }
 
-// Each top is the same convolution of the bottom at its place.
-template <class F>
-void ForBottoms(const Layer& layer, NetWriter& net, F&& f) {
-  net.RequireBottoms(layer, 1, 1);
-  f();
-}
-
 Entry ConvolutionFields(const Convolution& c, const char* kind, const std::string& in) {
   Entry entry(kind);
   entry.Text("input", in).Int("num_filters", c.outputs);
@@ -117,36 +110,35 @@ constexpr float kRandom = std::numeric_limits<float>::quiet_NaN();
 void WriteConvolution(const Layer& layer, NetWriter& net) {
   const Convolution c = ReadConvolution(layer);
   const ConvolutionParameter& p = layer.def.convolution_param();
-  ForBottoms(layer, net, [&] {
-    const Blob in = ImagesIn(layer, net);
-    RequireGroups(layer, c, in.dims[1]);
-    Dims out = {in.dims[0], c.outputs, 0, 0};
-    for (size_t i = 0; i < 2; ++i) {
-      const int64_t span = in.dims[2 + i] + 2 * c.pad[i] - (c.dilation[i] * (c.kernel[i] - 1) + 1);
-      if (span < 0)
-        layer.Fail(fmt::format("its kernel is larger than the images, {}", ToText(in.dims)));
-      out[2 + i] = span / c.stride[i] + 1;
-    }
-    const Dims filter = {c.outputs, in.dims[1] / c.group, c.kernel[0], c.kernel[1]};
-    Entry entry = ConvolutionFields(c, "conv2d", in.var);
-    entry.Text("name", layer.def.name());
-    entry.Message("param",
-                  net.Param(layer, {.blob = 0,
-                                    .dims = filter,
-                                    .var = layer.def.name() + ".w_0",
-                                    .filler = p.has_weight_filler() ? &p.weight_filler() : nullptr,
-                                    .model_default = kRandom}));
-    if (p.bias_term()) {
-      entry.Message("bias",
-                    net.Param(layer, {.blob = 1,
-                                      .dims = {c.outputs},
-                                      .var = layer.def.name() + ".b_0",
-                                      .filler = p.has_bias_filler() ? &p.bias_filler() : nullptr}));
-    } else {
-      entry.Bool("bias_term", false);
-    }
-    net.AddResult(layer, entry, out);
-  });
+  net.RequireBottoms(layer, 1, 1);
+  const Blob in = ImagesIn(layer, net);
+  RequireGroups(layer, c, in.dims[1]);
+  Dims out = {in.dims[0], c.outputs, 0, 0};
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t span = in.dims[2 + i] + 2 * c.pad[i] - (c.dilation[i] * (c.kernel[i] - 1) + 1);
+    if (span < 0)
+      layer.Fail(fmt::format("its kernel is larger than the images, {}", ToText(in.dims)));
+    out[2 + i] = span / c.stride[i] + 1;
+  }
+  const Dims filter = {c.outputs, in.dims[1] / c.group, c.kernel[0], c.kernel[1]};
+  Entry entry = ConvolutionFields(c, "conv2d", in.var);
+  entry.Text("name", layer.def.name());
+  entry.Message("param",
+                net.Param(layer, {.blob = 0,
+                                  .dims = filter,
+                                  .var = layer.def.name() + ".w_0",
+                                  .filler = p.has_weight_filler() ? &p.weight_filler() : nullptr,
+                                  .model_default = kRandom}));
+  if (p.bias_term()) {
+    entry.Message("bias",
+                  net.Param(layer, {.blob = 1,
+                                    .dims = {c.outputs},
+                                    .var = layer.def.name() + ".b_0",
+                                    .filler = p.has_bias_filler() ? &p.bias_filler() : nullptr}));
+  } else {
+    entry.Bool("bias_term", false);
+  }
+  net.AddResult(layer, entry, out);
 }
 
 // The model text has no layer for it: its filters are a parameter, its bias is added.
@@ -200,8 +192,9 @@ struct PoolAxis {
   int64_t padded() const { return in + 2 * pad; }
 };
 
+// `padded`: one of the two axes has padding.
 PoolAxis MakeAxis(const Layer& layer, int64_t in, int64_t kernel, int64_t stride, int64_t pad,
-                  bool round_up) {
+                  bool padded, bool round_up) {
   PoolAxis a{in, kernel, stride, pad};
   if (pad >= kernel)
     layer.Fail({"pooling_param"},
@@ -215,7 +208,7 @@ PoolAxis MakeAxis(const Layer& layer, int64_t in, int64_t kernel, int64_t stride
   const bool rest = span < 0 || span % stride != 0;
   a.out = down + 1 + (rest && round_up && span >= 0 ? 1 : 0);
   a.rounded_up = a.out > down + 1 || span < 0;
-  if (pad > 0 && (a.out - 1) * stride >= in + pad) {
+  if (padded && (a.out - 1) * stride >= in + pad) {
     --a.out;
     a.rounded_up = false;
   }
@@ -300,19 +293,22 @@ void WritePooling(const Layer& layer, NetWriter& net) {
       layer.Fail({"pooling_param"}, "global_pooling has no kernel");
     return WriteGlobalPool(layer, net, in, max ? "max" : "avg");
   }
-  std::array<PoolAxis, 2> axes{};
+  Two kernel, stride, pad;
   for (size_t i = 0; i < 2; ++i) {
     const bool h = i == 0;
-    const int64_t kernel = PickSize(layer, p.has_kernel_size(), p.kernel_size(),
-                                    h ? p.has_kernel_h() : p.has_kernel_w(),
-                                    h ? p.kernel_h() : p.kernel_w(), 0, "kernel_size");
-    const int64_t stride =
-        PickSize(layer, p.has_stride(), p.stride(), h ? p.has_stride_h() : p.has_stride_w(),
-                 h ? p.stride_h() : p.stride_w(), 1, "stride");
-    const int64_t pad = PickSize(layer, p.has_pad(), p.pad(), h ? p.has_pad_h() : p.has_pad_w(),
-                                 h ? p.pad_h() : p.pad_w(), 0, "pad");
-    RequirePositive(layer, {kernel, stride}, "pooling_param", "kernel_size and stride");
-    axes[i] = MakeAxis(layer, in.dims[2 + i], kernel, stride, pad,
+    kernel[i] = PickSize(layer, p.has_kernel_size(), p.kernel_size(),
+                         h ? p.has_kernel_h() : p.has_kernel_w(), h ? p.kernel_h() : p.kernel_w(),
+                         0, "kernel_size");
+    stride[i] = PickSize(layer, p.has_stride(), p.stride(), h ? p.has_stride_h() : p.has_stride_w(),
+                         h ? p.stride_h() : p.stride_w(), 1, "stride");
+    pad[i] = PickSize(layer, p.has_pad(), p.pad(), h ? p.has_pad_h() : p.has_pad_w(),
+                      h ? p.pad_h() : p.pad_w(), 0, "pad");
+  }
+  RequirePositive(layer, kernel, "pooling_param", "kernel_size and stride");
+  RequirePositive(layer, stride, "pooling_param", "kernel_size and stride");
+  std::array<PoolAxis, 2> axes{};
+  for (size_t i = 0; i < 2; ++i) {
+    axes[i] = MakeAxis(layer, in.dims[2 + i], kernel[i], stride[i], pad[i], pad != Two{0, 0},
                        p.round_mode() == PoolingParameter::CEIL);
   }
   WritePool(layer, net, in, axes, max);

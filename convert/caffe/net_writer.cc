@@ -37,6 +37,28 @@ bool ReadsClasses(const Layer& layer, const std::string& blob) {
          layer.def.bottom(0) != blob;
 }
 
+bool IsLoss(const Layer& layer) { return layer.def.type().ends_with("Loss"); }
+
+// Layers that do something else in the other phase.
+bool DependsOnPhase(const std::string& type) {
+  return type == "Dropout" || type == "BatchNorm" || type == "Data" || type == "ImageData" ||
+         type == "MemoryData";
+}
+
+// What a further layer says of a shared parameter: it may add to what is said, not contradict.
+void Merge(const Layer& layer, const proto::caffe::ParamSpec& spec, proto::caffe::ParamSpec* all) {
+  const auto contradict = [&](const char* field, float here, float before) {
+    layer.Fail({"param"}, fmt::format("the shared parameter {} has the {} {}, and an earlier layer "
+                                      "says {}",
+                                      Quote(spec.name()), field, here, before));
+  };
+  if (spec.has_lr_mult() && all->has_lr_mult() && spec.lr_mult() != all->lr_mult())
+    contradict("lr_mult", spec.lr_mult(), all->lr_mult());
+  if (spec.has_decay_mult() && all->has_decay_mult() && spec.decay_mult() != all->decay_mult())
+    contradict("decay_mult", spec.decay_mult(), all->decay_mult());
+  all->MergeFrom(spec);
+}
+
 }  // namespace
 
 LayerTable RefusedLayers() {
@@ -94,16 +116,31 @@ int64_t AxisOf(const Layer& layer, int64_t axis, size_t rank) {
 NetWriter::NetWriter(const std::vector<Layer>& layers, const std::vector<Layer>& all,
                      WriterOptions options)
     : layers_(layers), all_(all), options_(std::move(options)), written_(layers.size(), false) {
-  for (const Layer& layer : layers_)
-    for (const std::string& top : layer.def.top()) taken_.insert(top);
+  // Those of all states: a parameter is called the same in each.
+  for (const std::vector<Layer>* some : {&layers_, &all_})
+    for (const Layer& layer : *some)
+      for (const std::string& top : layer.def.top()) taken_.insert(top);
+}
+
+bool HasLossWeight(const Layer& layer) {
+  const auto& weights = layer.def.loss_weight();
+  return std::any_of(weights.begin(), weights.end(), [](float weight) { return weight != 0; });
+}
+
+bool MayFuse(const Layer& first, const Layer& second) {
+  const auto& down = second.def.propagate_down();
+  return !HasLossWeight(first) && !HasLossWeight(second) &&
+         std::find(down.begin(), down.end(), false) == down.end();
 }
 
 WrittenNet NetWriter::Write() {
+  for (const Layer& layer : layers_) CheckLayer(layer);
+  CollectShared();
   for (at_ = 0; at_ < layers_.size(); ++at_) {
     if (written_[at_]) continue;
     const Layer& layer = layers_[at_];
     try {
-      RowOf(layer).write(layer, *this);
+      WriteLayer(layer);
     } catch (const Error& error) {
       // Every error names the layer; most do already.
       if (error.message().find(": layer ") != std::string::npos) throw;
@@ -111,7 +148,80 @@ WrittenNet NetWriter::Write() {
     }
   }
   WriteOutputs();
+  WriteObjective();
   return std::move(net_);
+}
+
+// Fields that every type of layer has.
+void NetWriter::CheckLayer(const Layer& layer) const {
+  const auto& def = layer.def;
+  const auto once_for_each = [&](const char* field, int count, int blobs, const char* what) {
+    if (count == 0 || count == blobs) return;
+    layer.Fail({field}, fmt::format("{} is given once for each {} or not at all, got {} for {}",
+                                    field, what, count, blobs));
+  };
+  once_for_each("loss_weight", def.loss_weight_size(), def.top_size(), "top");
+  once_for_each("propagate_down", def.propagate_down_size(), def.bottom_size(), "bottom");
+  if (def.blobs_size() > 0)
+    layer.Fail({"blobs"}, "values of parameters are read from a .caffemodel, not from the text");
+  const bool test = def.phase() == proto::caffe::TEST;
+  if (def.has_phase() && test != options_.test && DependsOnPhase(def.type())) {
+    layer.Fail({"phase"},
+               fmt::format("a layer that behaves as in {} in a net of the phase {} is not "
+                           "converted; include {{ phase: {} }} has it in that phase alone",
+                           test ? "TEST" : "TRAIN", options_.test ? "TEST" : "TRAIN",
+                           test ? "TEST" : "TRAIN"));
+  }
+}
+
+// Net::AppendParam of Caffe: rates that any of its layers gives are those of a shared parameter.
+void NetWriter::CollectShared() {
+  for (const Layer& layer : layers_) {
+    for (const auto& spec : layer.def.param())
+      if (!spec.name().empty()) Merge(layer, spec, &shared_[spec.name()].spec);
+  }
+}
+
+void NetWriter::WriteLayer(const Layer& layer) {
+  const LayerRow& row = RowOf(layer);
+  StopGradients(layer);
+  row.write(layer, *this);
+  stopped_.clear();
+  AddWeightedTops(layer);
+}
+
+// No gradient goes on to a bottom with propagate_down: false.
+void NetWriter::StopGradients(const Layer& layer) {
+  for (int i = 0; i < layer.def.propagate_down_size(); ++i) {
+    if (layer.def.propagate_down(i)) continue;
+    Blob blob = In(layer, i);
+    if (Has(net_.inputs, blob.var)) continue;  // there is none
+    const std::string var = Temp(layer, "stopped");
+    Add(Entry("assign").Text("input", blob.var).Bool("stop_gradient", true).Text("output", var));
+    blob.var = var;
+    stopped_[i] = blob;
+  }
+}
+
+// The objective has loss_weight * sum(top) of every top that says so, as Layer::SetLossWeights of
+// Caffe has it.
+void NetWriter::AddWeightedTops(const Layer& layer) {
+  const int first = IsLoss(layer) ? 1 : 0;  // AddLoss has the top of a loss
+  for (int i = first; i < layer.def.loss_weight_size(); ++i) {
+    const float weight = layer.def.loss_weight(i);
+    if (weight == 0) continue;
+    const auto blob = blobs_.find(layer.def.top(i));
+    if (blob == blobs_.end() || blob->second.is_label || layer.def.type() == "Accuracy")
+      layer.Fail({"loss_weight"}, "its top has no gradient and cannot be a loss");
+    LossTerm term{blob->second.var, weight};
+    if (NumelOf(blob->second.dims) != 1) {
+      term.var = Free(blob->second.var + ".sum");
+      Add(Entry("reduce_sum").Text("input", blob->second.var).Text("output", term.var));
+    } else if (layer.def.bottom_size() > 0) {
+      net_.results.push_back({In(layer).var});
+    }
+    net_.losses.push_back(term);
+  }
 }
 
 void NetWriter::WriteOutputs() {
@@ -131,13 +241,34 @@ void NetWriter::WriteOutputs() {
       bool later = false;
       for (size_t i = layers_.size(); i-- > 0 && !Has(layers_[i].def.top(), top);)
         later = later || Has(layers_[i].def.bottom(), top);
-      if (!later) net_.outputs.push_back(var);
+      if (later) continue;
+      net_.outputs.push_back(var);
+      if (NumelOf(blob->second.dims) == 1) net_.numbers.push_back(var);
     }
   }
 }
 
+// What is minimised. A sum of several losses, or a weighted one, is made at the end of the net.
+void NetWriter::WriteObjective() {
+  std::vector<std::string> terms;
+  for (const LossTerm& loss : net_.losses) {
+    terms.push_back(loss.var);
+    if (loss.weight == 1) continue;
+    terms.back() = Free(loss.var + ".weighted");
+    Add(Entry("scale")
+            .Text("input", loss.var)
+            .Float("scale", loss.weight)
+            .Text("output", terms.back()));
+  }
+  if (terms.empty()) return;
+  net_.objective = terms.size() == 1 ? terms.front() : Free("total_loss");
+  if (terms.size() > 1) AddOp(Entry("sum").Texts("X", terms).Text("Out", net_.objective));
+}
+
 const Blob& NetWriter::In(const Layer& layer, int bottom) const {
   if (bottom >= layer.def.bottom_size()) layer.Fail(fmt::format("it needs a bottom {}", bottom));
+  const auto stopped = stopped_.find(bottom);
+  if (stopped != stopped_.end()) return stopped->second;
   const std::string& name = layer.def.bottom(bottom);
   const auto found = blobs_.find(name);
   if (found != blobs_.end()) return found->second;
@@ -201,19 +332,20 @@ std::string NetWriter::Out(const Layer& layer, int top, const Dims& dims, bool i
     layer.Fail({"top"}, fmt::format("the blob {} is there already", Quote(name)));
   CheckDims(layer, dims);
   std::string var = name;
-  if (!IsFinal(static_cast<size_t>(&layer - layers_.data()), name)) {
-    var = name + "." + layer.def.name();
-    while (!taken_.insert(var).second) var += "_";
-  }
+  if (!IsFinal(static_cast<size_t>(&layer - layers_.data()), name))
+    var = Free(name + "." + layer.def.name());
   blobs_[name] = {var, dims, is_label};
   return var;
 }
 
 std::string NetWriter::Temp(const Layer& layer, const std::string& suffix) {
   const std::string base = layer.def.name().empty() ? layer.def.type() : layer.def.name();
-  std::string var = base + "." + suffix;
-  while (!taken_.insert(var).second) var += "_";
-  return var;
+  return Free(base + "." + suffix);
+}
+
+std::string NetWriter::Free(std::string name) {
+  while (!taken_.insert(name).second) name += "_";
+  return name;
 }
 
 std::string NetWriter::Step(const Layer& layer, Entry entry, const std::string& suffix) {
@@ -247,7 +379,7 @@ std::string NetWriter::FusedActivation(const Layer& layer, const std::string& bl
   *end = &layer;
   const Layer* next = OnlyReader(blob);
   if (!next || next->def.bottom_size() != 1 || next->def.top_size() != 1 ||
-      next->def.top(0) != blob)
+      next->def.top(0) != blob || !MayFuse(layer, *next))
     return "";
   const std::string& type = next->def.type();
   const bool relu = type == "ReLU" && next->def.relu_param().negative_slope() == 0;
@@ -277,20 +409,55 @@ void NetWriter::AddResultOf(const Layer& layer, const Layer& last, Entry entry, 
   Add(entry);
 }
 
-std::string NetWriter::Param(const Layer& layer, const ParamWish& wish) {
-  ParamSource source{wish.var, layer.def.name(), wish.blob, wish.dims, wish.layout, layer.where};
+NetWriter::SharedParam* NetWriter::Shared(const Layer& layer, int blob) {
+  if (blob >= layer.def.param_size()) return nullptr;
+  const std::string& name = layer.def.param(blob).name();
+  return name.empty() ? nullptr : &shared_.at(name);
+}
+
+NetWriter::Claimed NetWriter::Claim(const Layer& layer, const ParamWish& wish) {
+  SharedParam* shared = Shared(layer, wish.blob);
+  if (shared && shared->index >= 0) {
+    ParamSource& owner = net_.params[static_cast<size_t>(shared->index)];
+    const auto fail = [&](const std::string& what) {
+      layer.Fail({"param"}, fmt::format("it shares {} with layer {}, {}",
+                                        Quote(shared->spec.name()), Quote(owner.layer), what));
+    };
+    if (owner.dims != wish.dims) {
+      fail(fmt::format("where it has the dims {}, and here {}", ToText(owner.dims),
+                       ToText(wish.dims)));
+    }
+    if (owner.layout != wish.layout)
+      fail("which has it transposed; only an InnerProduct can share that");
+    owner.sharers.push_back(layer.def.name());
+    return {owner.var, false};
+  }
+  if (!shared && !own_.insert(wish.var).second)
+    layer.Fail("a second layer of this name has parameters");
+  if (shared) shared->index = static_cast<int>(net_.params.size());
+  const std::string var = Free(shared ? shared->spec.name() : wish.var);
+  net_.params.push_back({var, layer.def.name(), wish.blob, wish.dims, wish.layout, layer.where});
+  return {var, true};
+}
+
+std::string NetWriter::ClaimTransposed(const Layer& layer, const ParamWish& wish) {
+  const SharedParam* shared = Shared(layer, wish.blob);
+  if (!shared || shared->index < 0) return "";
+  const auto& layout = net_.params[static_cast<size_t>(shared->index)].layout;
+  if (layout == wish.layout || layout == ParamSource::Layout::kScaledSum) return "";
+  ParamWish as_it_is = wish;
+  as_it_is.layout = layout;
+  return Claim(layer, as_it_is).var;
+}
+
+std::string NetWriter::ParamText(const Layer& layer, const ParamWish& wish,
+                                 const Claimed& claimed) {
   Entry text("");
   proto::caffe::ParamSpec spec;
   if (wish.blob < layer.def.param_size()) spec = layer.def.param(wish.blob);
-  if (spec.has_name() && !spec.name().empty()) {
-    source.var = spec.name();
-    text.Text("name", spec.name());
-  }
-  const bool known = Has(net_.params, source);
-  if (known && !spec.has_name())
-    layer.Fail(fmt::format("a second layer of this name has parameters"));
-  if (!known) net_.params.push_back(source);
-  if (known) return text.Body();
+  if (const SharedParam* shared = Shared(layer, wish.blob)) spec = shared->spec;
+  if (claimed.var != wish.var) text.Text("name", claimed.var);
+  if (!claimed.first) return text.Body();
   if (wish.filler) {
     const bool is_default =
         wish.filler->type() == "constant" && wish.filler->value() == wish.model_default;
@@ -312,24 +479,23 @@ std::string NetWriter::Param(const Layer& layer, const ParamWish& wish) {
 }
 
 std::string NetWriter::Parameter(const Layer& layer, const ParamWish& wish) {
-  const size_t before = net_.params.size();
   ParamWish random = wish;
   random.model_default = std::nanf("");
-  const std::string text = Param(layer, random);
-  std::string var = wish.var;
-  if (wish.blob < layer.def.param_size() && !layer.def.param(wish.blob).name().empty())
-    var = layer.def.param(wish.blob).name();
-  if (net_.params.size() == before) return var;
+  const Claimed claimed = Claim(layer, random);
+  if (!claimed.first) return claimed.var;
   Entry entry("parameter");
-  entry.Field("shape", ListText(wish.dims.empty() ? Dims{1} : wish.dims)).Message("param", text);
-  Add(entry.Text("output", var));
-  return var;
+  entry.Field("shape", ListText(wish.dims.empty() ? Dims{1} : wish.dims));
+  entry.Message("param", ParamText(layer, random, claimed)).Text("output", claimed.var);
+  Add(entry);
+  return claimed.var;
 }
 
-void NetWriter::AddLoss(const Layer& layer, int top, const std::string& var, float default_weight) {
-  const float weight =
-      top < layer.def.loss_weight_size() ? layer.def.loss_weight(top) : default_weight;
-  if (weight != 0) net_.losses.push_back({var, weight});
+void NetWriter::AddLoss(const Layer& layer, const std::string& var) {
+  const float weight = layer.def.loss_weight_size() > 0 ? layer.def.loss_weight(0) : 1;
+  if (weight != 0)
+    net_.losses.push_back({var, weight});
+  else
+    net_.metrics.push_back(var);  // it is shown all the same
 }
 
 bool NetWriter::IsClassLabel(const std::string& blob) const {

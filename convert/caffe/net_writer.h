@@ -40,6 +40,7 @@ struct ParamSource {
   Dims dims;  // Caffe's
   Layout layout = Layout::kSame;
   std::string where;
+  std::vector<std::string> sharers = {};  // further layers that use it
   bool operator==(const ParamSource& other) const { return var == other.var; }
 };
 
@@ -48,17 +49,27 @@ struct LossTerm {
   float weight = 1;
 };
 
+// What a loss compares with its target: what a net with this loss gives in use.
+struct LossResult {
+  enum class Kind { kSame, kSoftmax, kSigmoid };
+  std::string var;
+  Kind kind = Kind::kSame;
+  int64_t axis = 1;  // of the classes, for kSoftmax
+};
+
 // What one state of a net becomes.
 struct WrittenNet {
   std::vector<std::string> data;     // entries of what is fed
   std::vector<std::string> entries;  // and the layers
   std::vector<ParamSource> params;
   std::vector<LossTerm> losses;
-  std::vector<std::string> metrics;  // variables of Accuracy layers
+  std::string objective;             // the variable to minimise; "" for a net without losses
+  std::vector<std::string> metrics;  // variables of Accuracy layers, and losses without weight
   std::vector<std::string> inputs;   // the names of `data`
   std::vector<std::string> labels;   // those of them that are classes
   std::vector<std::string> outputs;  // what no layer reads, losses and metrics apart
-  std::vector<std::string> scores;   // what the classifying losses read: logits, for use
+  std::vector<std::string> numbers;  // those of them that hold one
+  std::vector<LossResult> results;   // of the losses, for use
   std::vector<std::string> notes;    // for the user: what is not quite as in Caffe
 };
 
@@ -95,6 +106,8 @@ class NetWriter {
   const Blob& Top(const Layer& layer, int top) const { return blobs_.at(layer.def.top(top)); }
   // A variable that Caffe does not have.
   std::string Temp(const Layer& layer, const std::string& suffix);
+  // A name of a variable that nothing else has: `name`, or that with underscores behind it.
+  std::string Free(std::string name);
 
   // Adds an entry whose result is that top. An activation that the next layers apply to it in place
   // is made its `act`.
@@ -124,31 +137,58 @@ class NetWriter {
                               // for random values
   };
   // The text of `param { ... }` for it, and the parameter on the list.
-  std::string Param(const Layer& layer, const ParamWish& wish);
+  std::string Param(const Layer& layer, const ParamWish& wish) {
+    return ParamText(layer, wish, Claim(layer, wish));
+  }
   // The same as an entry `parameter`; returns its name.
   std::string Parameter(const Layer& layer, const ParamWish& wish);
-  void AddParam(ParamSource source) { net_.params.push_back(std::move(source)); }
+  // The parameter that the layer has: one of its own, or that of an earlier layer with which it
+  // shares a name. Throws where that one has other dims or another layout.
+  struct Claimed {
+    std::string var;
+    bool first = true;  // no earlier layer has it
+  };
+  Claimed Claim(const Layer& layer, const ParamWish& wish);
+  // The variable of a shared parameter that an earlier layer has in the other layout, transposed;
+  // "" where there is none.
+  std::string ClaimTransposed(const Layer& layer, const ParamWish& wish);
 
-  // A top's part of the objective.
-  void AddLoss(const Layer& layer, int top, const std::string& var, float default_weight);
+  // The top of a layer that is a loss of Caffe's as a part of the objective.
+  void AddLoss(const Layer& layer, const std::string& var);
   WrittenNet& net() { return net_; }
 
   bool IsClassLabel(const std::string& blob) const;
   bool IsRead(const std::string& blob) const;  // by any layer of the state
 
  private:
+  struct SharedParam {
+    proto::caffe::ParamSpec spec;  // of all the layers that share it
+    int index = -1;                // in net_.params; -1: no layer has it yet
+  };
+
+  void CheckLayer(const Layer& layer) const;
+  void CollectShared();
+  void WriteLayer(const Layer& layer);
+  void StopGradients(const Layer& layer);
+  void AddWeightedTops(const Layer& layer);
+  SharedParam* Shared(const Layer& layer, int blob);
+  std::string ParamText(const Layer& layer, const ParamWish& wish, const Claimed& claimed);
   bool IsFinal(size_t layer, const std::string& blob) const;
   std::string FusedActivation(const Layer& layer, const std::string& blob, const Layer** end);
   void CheckDims(const Layer& layer, const Dims& dims) const;
   void WriteOutputs();
+  void WriteObjective();
 
   std::vector<Layer> layers_;
   std::vector<Layer> all_;
   WriterOptions options_;
   WrittenNet net_;
   std::map<std::string, Blob> blobs_;
-  std::set<std::string> taken_;  // names of variables
-  std::set<std::string> fed_;    // blobs of data layers
+  std::set<std::string> taken_;                // names of variables
+  std::set<std::string> fed_;                  // blobs of data layers
+  std::map<std::string, SharedParam> shared_;  // by their names in Caffe
+  std::set<std::string> own_;                  // names of parameters that are not shared
+  std::map<int, Blob> stopped_;  // bottoms of the layer that is being written without gradient
   std::vector<bool> written_;
   size_t at_ = 0;
 };
@@ -176,6 +216,12 @@ LayerTable LossLayers();
 LayerTable RefusedLayers();
 // All of them, in alphabetical order.
 const LayerTable& AllLayers();
+
+// Whether a layer gives any of its tops a weight in the objective.
+bool HasLossWeight(const Layer& layer);
+// Whether an entry may stand for both: the objective does not have the first one's result, and
+// gradients go through the second.
+bool MayFuse(const Layer& first, const Layer& second);
 
 // An axis of a tensor of that rank, from 0.
 int64_t AxisOf(const Layer& layer, int64_t axis, size_t rank);

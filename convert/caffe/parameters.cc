@@ -86,6 +86,7 @@ NamedTensors ParameterValues(const std::vector<ParamSource>& params, CaffeWeight
                                layer->second.size(), param.where, param.blob));
     }
     used.push_back(param.layer);
+    used.insert(used.end(), param.sharers.begin(), param.sharers.end());
     values.push_back({param.var, ValueOf(param, weights.source, layer->second)});
   }
   std::vector<std::string> unused;
@@ -131,21 +132,46 @@ NamedTensors StartValues(const ImportedNet& net, const std::vector<std::string>&
   return {found.begin(), found.end()};
 }
 
+NetInUse ResultsInUse(const WrittenNet& net, const std::string& text) {
+  NetInUse use;
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (const LossResult& result : net.results) {
+    std::string name = result.var;
+    if (result.kind != LossResult::Kind::kSame) {
+      name = use.entries.empty() ? "prob" : fmt::format("prob_{}", use.entries.size());
+      while (text.find(Quoted(name)) != std::string::npos) name += "_";
+      const bool softmax = result.kind == LossResult::Kind::kSoftmax;
+      Entry entry(softmax ? "softmax" : "sigmoid");
+      entry.Text("input", result.var);
+      if (softmax) entry.Int("axis", result.axis);
+      use.entries.push_back(entry.Text("output", name).Layer());
+    }
+    if (!has(net.inputs, name) && !has(net.outputs, name) && !has(use.outputs, name))
+      use.outputs.push_back(name);
+  }
+  return use;
+}
+
+std::vector<std::string> NeededInputs(const ProgramDesc& program, std::vector<std::string> inputs,
+                                      const std::vector<std::string>& outputs) {
+  ProgramDesc pruned = program;
+  pruned.Prune(outputs, inputs);
+  std::erase_if(
+      inputs, [&](const std::string& input) { return pruned.Root().Uses(input).readers.empty(); });
+  return inputs;
+}
+
 void SaveInferenceNet(const Net& net, const ImportOptions& options, CaffeWeights weights,
                       const std::string& prefix, std::vector<std::string>* notes) {
-  ImportedNet imported = ImportNet(net, options);
-  WrittenNet& test = imported.test;
-  // A net with a loss is used for its scores.
+  const ImportedNet imported = ImportNet(net, options);
+  const WrittenNet& test = imported.test;
+  const NetInUse use = ResultsInUse(test, imported.text);
   std::vector<std::string> fetches = test.outputs;
-  std::string more;
-  for (size_t i = 0; i < test.scores.size(); ++i) {
-    std::string name = i == 0 ? "prob" : fmt::format("prob_{}", i);
-    while (imported.text.find(Quoted(name)) != std::string::npos) name += "_";
-    more +=
-        Entry("softmax").Text("input", test.scores[i]).Text("output", name).Int("axis", 1).Layer() +
-        "\n";
-    fetches.push_back(name);
-  }
+  fetches.insert(fetches.end(), use.outputs.begin(), use.outputs.end());
+  if (fetches.empty()) ThrowInvalid(net.source + ": the net has no result to fetch");
+  const std::string more = Join(use.entries, "\n");
   ModelState state;
   state.train = false;
   const BuiltModel model =
@@ -172,7 +198,7 @@ void SaveInferenceNet(const Net& net, const ImportOptions& options, CaffeWeights
   for (const std::string& input : test.inputs)
     if (std::find(test.labels.begin(), test.labels.end(), input) == test.labels.end())
       feeds.push_back(input);
-  if (fetches.empty()) ThrowInvalid(net.source + ": the net has no result to fetch");
+  feeds = NeededInputs(model.main, std::move(feeds), fetches);
   SaveInferenceModel(prefix, feeds, fetches, model.main, scope);
 }
 

@@ -5,6 +5,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/layers/layer.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -294,11 +295,30 @@ class JobWriter {
     return data;
   }
 
+  // Caffe reads on from the first row; a job's batch ends with the data, and its tests begin anew.
+  void NoteEnd(const JobData& data, const char* what, int64_t batches) {
+    if (data.rows == 0 || data.batch_size < 1) return;
+    const int64_t rest = data.rows % data.batch_size, read = batches * data.batch_size;
+    const std::string of =
+        fmt::format("{}: {} rows in batches of {}", what, data.rows, data.batch_size);
+    if (batches == 0 && rest != 0) {
+      Note(fmt::format("{}: the last batch of an epoch has {}; Caffe fills it with the first rows",
+                       of, rest));
+    }
+    if (read > data.rows)
+      Note(fmt::format("{}: a test ends with them; Caffe's test_iter reads on to {}", of, read));
+    if (batches > 0 && read < data.rows) {
+      Note(fmt::format(
+          "{}: every test has the first {}; Caffe's goes on where the last one stopped", of, read));
+    }
+  }
+
   // One test is the job's `test`, several are test sets with stages.
   void WriteData() {
     const SolverParameter& p = s_.def;
     const JobData train = DataOf(states_[0], true);
     if (train.batch_size < 1) ThrowInvalid(train_.source + ": the training data has no batch_size");
+    NoteEnd(train, "training data", 0);
     Line("train { " + train.text + " }");
     int64_t test_batch_size = 0;
     for (size_t i = 0; i < tests_; ++i) {
@@ -307,6 +327,7 @@ class JobWriter {
       const int batches = p.test_iter(static_cast<int>(i));
       if (batches < 1)
         s_.Fail("test_iter", fmt::format("must be positive, got {}", batches), static_cast<int>(i));
+      NoteEnd(test, "test data", batches);
       if (state.stage.empty()) {
         Line("test { " + test.text + " }");
         test_batch_size = test.batch_size;
@@ -340,10 +361,13 @@ class JobWriter {
     std::vector<std::string> vars = job_.net.train.metrics;
     for (const WrittenNet* net : AllNets()) {
       vars.insert(vars.end(), net->metrics.begin(), net->metrics.end());
+      vars.insert(vars.end(), net->numbers.begin(), net->numbers.end());
       for (const LossTerm& loss : net->losses)
         if (loss.var != job_.net.loss) vars.push_back(loss.var);
     }
     std::set<std::string> seen;
+    const bool taken = std::find(vars.begin(), vars.end(), "loss") != vars.end();
+    if (taken) Line("loss_name: " + Quoted(job_.net.loss));  // a part of it is called "loss"
     for (const std::string& var : vars) {
       if (!seen.insert(var).second) continue;
       Line(fmt::format("metric {{ var: {0} name: {0} }}", Quoted(var)));
@@ -359,6 +383,7 @@ class JobWriter {
     if (!regularizer.empty()) Line("  regularizer { " + regularizer + " }");
     if (p.clip_gradients() == 0) s_.Fail("clip_gradients", "of 0 makes every gradient 0");
     if (p.clip_gradients() > 0) {
+      CheckForcedGradients();
       Line(fmt::format("  gradient_clip {{ by_global_norm {{ clip_norm: {} }} }}",
                        Number(p.clip_gradients())));
     }
@@ -368,6 +393,19 @@ class JobWriter {
     if (p.iter_size() > 1) {
       Line(fmt::format("iter_size: {}", p.iter_size()));
       if (p.clip_gradients() > 0) Line("clip_before_average: true");
+    }
+  }
+
+  // With force_backward Caffe computes gradients of fixed parameters too, and its norm has them.
+  void CheckForcedGradients() const {
+    if (!train_.force_backward) return;
+    for (const Layer& layer : states_[0].Layers()) {
+      for (const auto& param : layer.def.param()) {
+        if (param.lr_mult() != 0 || layer.def.type() == "BatchNorm") continue;
+        layer.Fail({"param"},
+                   "lr_mult 0 with force_backward and clip_gradients: a gradient that Caffe counts "
+                   "in the norm and that is not computed here; leave force_backward out");
+      }
     }
   }
 
@@ -389,33 +427,51 @@ class JobWriter {
     Line("keep_snapshots: 0");
     if (!p.snapshot_after_train()) Line("snapshot_after_train: false");
     if (p.random_seed() >= 0) Line(fmt::format("random_seed: {}", p.random_seed()));
-    if (p.debug_info()) Line("debug_info: true");
+    if (p.debug_info() || train_.debug_info) Line("debug_info: true");
     if (p.has_solver_mode() && p.solver_mode() == SolverParameter::GPU)
       Note(s_.Where("solver_mode") + ": solver_mode: GPU: it trains on the CPU");
     if (p.snapshot_diff())
       Note(s_.Where("snapshot_diff") + ": gradients are not in snapshots here");
   }
 
-  // What the trained net gives for its inputs: the shares of the classes, or what nothing reads.
+  // What the trained net gives for its inputs: the shares of the last loss's classes, else the
+  // results of all losses.
   void WriteDeploy() {
-    const WrittenNet& test = job_.net.test;
-    std::vector<std::string> inputs, outputs;
-    for (const std::string& input : test.inputs) {
-      if (std::find(test.labels.begin(), test.labels.end(), input) == test.labels.end())
-        inputs.push_back(input);
+    WrittenNet test = job_.net.test;
+    const auto softmax = std::find_if(
+        test.results.rbegin(), test.results.rend(),
+        [](const LossResult& result) { return result.kind == LossResult::Kind::kSoftmax; });
+    if (softmax != test.results.rend()) test.results = {LossResult(*softmax)};
+    test.outputs.clear();
+    const NetInUse use = ResultsInUse(test, job_.net.text);
+    std::vector<std::string> stages = {"deploy"};
+    if (tests_ > 1) stages.push_back(states_[1].stage);
+    for (std::string entry : use.entries) {
+      entry.resize(entry.size() - 2);
+      deploy_ += entry + " include_if { phase: TEST stage: \"deploy\" } }\n";
     }
-    if (inputs.size() != 1 || test.scores.empty()) return;
-    const bool taken = job_.net.text.find("\"prob\"") != std::string::npos;
-    const std::string prob = taken ? "deploy.prob" : "prob";
-    std::string stages = "stage: \"deploy\"";
-    if (tests_ > 1) stages += " stage: " + Quoted(states_[1].stage);
-    Line(fmt::format("deploy {{ input: {} output: {} {} }}", Quoted(inputs.front()), Quoted(prob),
-                     stages));
-    Entry softmax("softmax");
-    softmax.Text("input", test.scores.back()).Int("axis", 1).Text("output", prob);
-    deploy_ = softmax.Layer();
-    deploy_.resize(deploy_.size() - 2);
-    deploy_ += " include_if { phase: TEST stage: \"deploy\" } }\n";
+    const std::vector<std::string> inputs = DeployedInputs(test, use.outputs, stages);
+    if (inputs.empty() || use.outputs.empty()) return deploy_.clear();
+    Entry deploy("deploy");
+    for (const std::string& input : inputs) deploy.Text("input", input);
+    for (const std::string& output : use.outputs) deploy.Text("output", output);
+    for (const std::string& stage : stages) deploy.Text("stage", stage);
+    Line("deploy { " + deploy.Body() + " }");
+  }
+
+  std::vector<std::string> DeployedInputs(const WrittenNet& test,
+                                          const std::vector<std::string>& outputs,
+                                          const std::vector<std::string>& stages) const {
+    std::vector<std::string> inputs = test.inputs;
+    std::erase_if(inputs, [&](const std::string& input) {
+      return std::find(test.labels.begin(), test.labels.end(), input) != test.labels.end();
+    });
+    if (inputs.size() < 2) return inputs;
+    ModelState state;
+    state.train = false;
+    state.stages = stages;
+    const BuiltModel model = ParseModelText(ModelText(), path_, ".", DefaultOps(), state);
+    return NeededInputs(model.main, std::move(inputs), outputs);
   }
 
   // `weights` holds names of files with commas between them.
@@ -424,7 +480,8 @@ class JobWriter {
     files = options_.weights;
     const int named = files.empty() ? s_.def.weights_size() : 0;
     for (int i = 0; i < named; ++i) {
-      for (const std::string& name : Split(s_.def.weights(i), ',')) {
+      for (const std::string& part : Split(s_.def.weights(i), ',')) {
+        const std::string name(Trim(part));
         const std::string file = FindFile(name, path_);
         if (file.empty()) {
           throw Error(

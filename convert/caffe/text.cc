@@ -274,10 +274,4 @@ std::vector<Layer> LayersOf(const Net& net, const proto::caffe::NetState& state)
   return layers;
 }
 
-bool HasRules(const Net& net) {
-  return std::any_of(net.layers.begin(), net.layers.end(), [](const Layer& layer) {
-    return layer.def.include_size() > 0 || layer.def.exclude_size() > 0;
-  });
-}
-
 }  // namespace coracle::caffe

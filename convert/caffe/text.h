@@ -47,7 +47,7 @@ struct Net {
   std::string name, source;
   std::vector<Layer> layers;
   proto::caffe::NetState state;  // what the text says of its own state
-  bool force_backward = false;
+  bool force_backward = false, debug_info = false;
   std::shared_ptr<const TextPlaces::Tree> tree;  // keeps what layers point to
 };
 
@@ -76,7 +76,5 @@ bool LooksLikeSolver(std::string_view text);
 
 // The layers that a net has in a state, by their include and exclude rules.
 std::vector<Layer> LayersOf(const Net& net, const proto::caffe::NetState& state);
-// Whether any layer has rules, or a phase.
-bool HasRules(const Net& net);
 
 }  // namespace coracle::caffe

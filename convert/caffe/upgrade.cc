@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace coracle::caffe {
@@ -159,13 +160,17 @@ void CopyOldest(const V0LayerParameter& from, const Layer& at, LayerParameter* t
       param->set_source(from.source());
       param->set_batch_size(from.batchsize());
     };
-    if (type == "Data") source(to->mutable_data_param());
+    if (type == "Data") {
+      source(to->mutable_data_param());
+      to->mutable_data_param()->set_rand_skip(from.rand_skip());
+    }
     if (type == "HDF5Data") source(to->mutable_hdf5_data_param());
     if (type == "WindowData") source(to->mutable_window_data_param());
     if (type == "ImageData") {
       auto* param = to->mutable_image_data_param();
       source(param);
       param->set_shuffle(from.shuffle_images());
+      param->set_rand_skip(from.rand_skip());
       if (from.has_new_height()) param->set_new_height(static_cast<uint32_t>(from.new_height()));
       if (from.has_new_width()) param->set_new_width(static_cast<uint32_t>(from.new_width()));
     }
@@ -199,6 +204,7 @@ void UpgradeOld(const V1LayerParameter& from, Layer* layer) {
   *to->mutable_include() = from.include();
   *to->mutable_exclude() = from.exclude();
   *to->mutable_loss_weight() = from.loss_weight();
+  *to->mutable_blobs() = from.has_layer() ? from.layer().blobs() : from.blobs();
   if (from.has_layer()) return UpgradeOldest(from.layer(), layer);
   to->set_name(from.name());
   const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),
@@ -206,9 +212,6 @@ void UpgradeOld(const V1LayerParameter& from, Layer* layer) {
   if (!from.has_type() || type == std::end(kTypes)) layer->Fail("the layer has no type");
   to->set_type(type->second);
   for (int i = 0; i < from.param_size(); ++i) ParamAt(to, i)->set_name(from.param(i));
-  for (int i = 0; i < from.blob_share_mode_size(); ++i) {
-    ParamAt(to, i)->set_share_mode(static_cast<ParamSpec::DimCheckMode>(from.blob_share_mode(i)));
-  }
   SetRates(from.blobs_lr(), from.weight_decay(), to);
   CopyParams(from, to);
 }
@@ -223,6 +226,14 @@ void MoveTransform(Param* param, LayerParameter* layer) {
   if (param->has_mirror()) to->set_mirror(param->mirror());
 }
 
+// Caffe makes the top of a loss that names none (Layer::AutoTopBlobs).
+void AddLossTop(const std::set<std::string>& taken, LayerParameter* def) {
+  if (!def->type().ends_with("Loss") || def->top_size() > 0) return;
+  std::string top = def->name().empty() ? "loss" : def->name();
+  while (taken.count(top) > 0) top += "_";
+  def->add_top(top);
+}
+
 void UpgradeFields(Layer* layer) {
   LayerParameter* def = &layer->def;
   if (def->type() == "Data") MoveTransform(def->mutable_data_param(), def);
@@ -233,9 +244,6 @@ void UpgradeFields(Layer* layer) {
   }
   if (def->slice_param().has_slice_dim() && !def->slice_param().has_axis())
     def->mutable_slice_param()->set_axis(static_cast<int32_t>(def->slice_param().slice_dim()));
-  // A BatchNorm of early texts has three ParamSpecs that keep its statistics from being trained;
-  // they never are.
-  if (def->type() == "BatchNorm") def->clear_param();
 }
 
 // `input`, with input_shape or four input_dim, as a layer of the type Input.
@@ -303,13 +311,19 @@ Net UpgradeLayers(NetParameter message, std::vector<Layer> at, const std::string
   net.source = source;
   net.state = message.state();
   net.force_backward = message.force_backward();
+  net.debug_info = message.debug_info();
   for (int i = 0; i < message.layers_size(); ++i)
     UpgradeOld(message.layers(i), &at[static_cast<size_t>(i)]);
   for (int i = 0; i < message.layer_size(); ++i)
     at[static_cast<size_t>(i)].def = std::move(*message.mutable_layer(i));
   MovePaddings(message, &at);
   net.layers = std::move(at);
-  for (Layer& layer : net.layers) UpgradeFields(&layer);
+  std::set<std::string> tops;
+  for (const Layer& layer : net.layers) tops.insert(layer.def.top().begin(), layer.def.top().end());
+  for (Layer& layer : net.layers) {
+    UpgradeFields(&layer);
+    AddLossTop(tops, &layer.def);
+  }
   AddInputLayer(message, source, &net);
   return net;
 }

@@ -79,6 +79,28 @@ TEST(CaffeLayers, PoolingIsCaffes) {
   EXPECT_LT(refused, run / 8);
 }
 
+// Padding along one axis alone: Caffe leaves out a window past the image along either.
+TEST(CaffeLayers, PoolingWithPaddingOfOneAxis) {
+  const std::string text = OneLayer("dim: 1 dim: 1 dim: 4 dim: 4",
+                                    "name: 'p' type: 'Pooling' bottom: 'data' top: 'p' "
+                                    "pooling_param { kernel_h: 1 kernel_w: 4 stride_h: 4 stride_w: "
+                                    "3 pad_h: 0 pad_w: 3 }");
+  Tensor x(DType::kFloat32, {1, 1, 4, 4});
+  for (int i = 0; i < 16; ++i) x.data<float>()[i] = static_cast<float>(i);
+  const Tensor got = TestNet(text).Run({{"data", x}}, "p");
+  EXPECT_EQ(got.shape(), (Shape{1, 1, 1, 3}));  // rows 0, and 4, which is past the image
+  ExpectNear(got, {0, 3, 3});
+}
+
+// rows x time: the inferred first dim is not that of the bottom.
+TEST(CaffeLayers, ReshapeInfersTheFirstDim) {
+  const std::string text =
+      OneLayer("dim: 2 dim: 5 dim: 3",
+               "name: 'r' type: 'Reshape' bottom: 'data' top: 'r' reshape_param { shape { dim: -1 "
+               "dim: 3 } }");
+  EXPECT_EQ(TestNet(text).Run({{"data", Drawn({2, 5, 3})}}, "r").shape(), (Shape{10, 3}));
+}
+
 TEST(CaffeLayers, LocalResponseAcrossChannels) {
   const std::string text =
       OneLayer("dim: 1 dim: 4 dim: 2 dim: 1",

@@ -1,0 +1,179 @@
+// Solvers of Caffe as jobs that run, against what Caffe computes of the same few rows.
+
+#include <coracle/convert/caffe/import.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/job/job.h>
+#include <coracle/train/run/trainer.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "../error_of.h"
+#include "../test_data.h"
+
+namespace coracle::caffe::caffe_job_test {
+
+Tensor Numbers(const Shape& shape, const std::vector<float>& values) {
+  Tensor tensor(DType::kFloat32, shape);
+  std::copy(values.begin(), values.end(), tensor.data<float>());
+  return tensor;
+}
+
+std::string Data(const std::string& top, int batch, const std::string& rule = "") {
+  return fmt::format(
+      "layer {{ name: 'd' type: 'HDF5Data' top: 'x' top: '{}' hdf5_data_param {{ source: 'l' "
+      "batch_size: {} }} {} }} ",
+      top, batch, rule);
+}
+
+std::string Fc(const std::string& name, const std::string& bottom, int size, double start,
+               const std::string& more = "") {
+  return fmt::format(
+      "layer {{ name: '{0}' type: 'InnerProduct' bottom: '{1}' top: '{0}' inner_product_param {{ "
+      "num_output: {2} bias_term: false weight_filler {{ value: {3} }} }} {4} }} ",
+      name, bottom, size, start, more);
+}
+
+constexpr char kLoss[] =
+    "layer { name: 'l' type: 'EuclideanLoss' bottom: 'y' bottom: 't' top: 'loss' } ";
+
+struct Ran {
+  std::vector<double> losses;
+  std::map<std::string, std::vector<NamedValue>> tests;  // the last of each set
+  TrainResult result;
+};
+
+// Rows x = 1, 2, 3, t = 2, 2, -1.
+class SmallJob {
+ public:
+  SmallJob() { rows_ = {{"x", Numbers({3, 1}, {1, 2, 3})}, {"t", Numbers({3, 1}, {2, 2, -1})}}; }
+
+  ImportedJob Import(const std::string& solver, const std::string& net) {
+    WriteNpz(rows_, directory_.File("rows.npz"));
+    ImportOptions options;
+    options.shapes = {{"x", {1}}, {"t", {1}}};
+    for (const char* part : {"train", "test"}) options.data[part] = directory_.File("rows.npz");
+    const std::string rate = solver.find("base_lr") == std::string::npos ? "base_lr: 0 " : "";
+    return ImportSolverText(
+        rate + "lr_policy: 'fixed' max_iter: 1 display: 1 " + solver + " net_param { " + net + " }",
+        directory_.File("s.prototxt"), options, "");
+  }
+
+  Ran Run(const std::string& solver, const std::string& net) {
+    JobConfig job = ParseJobText(Import(solver, net).text, "job");
+    job.output_dir = directory_.File("out");
+    job.snapshot_dir = "";
+    Ran ran;
+    TrainCallbacks callbacks;
+    callbacks.on_step = [&](const StepReport& report) { ran.losses.push_back(report.loss); };
+    callbacks.on_eval = [&](const EvalReport& report) { ran.tests[report.set] = report.values; };
+    ran.result = RunJob(job, {}, callbacks);
+    return ran;
+  }
+
+  const std::string& directory() const { return directory_.path(); }
+
+ private:
+  TemporaryDirectory directory_;
+  NamedTensors rows_;
+};
+
+// A part of the objective may be called `loss`.
+TEST(CaffeJob, APartOfTheObjectiveIsCalledLoss) {
+  const Ran ran = SmallJob().Run(
+      "", Data("t", 3) + Fc("y", "x", 1, 1) + kLoss +
+              "layer { name: 's' type: 'Power' bottom: 'y' top: 's' power_param { power: 2 } "
+              "loss_weight: 0.5 }");
+  // ((1 - 2)^2 + 0 + (3 + 1)^2) / 6 and 0.5 (1 + 4 + 9)
+  ASSERT_EQ(ran.losses.size(), 1u);
+  EXPECT_NEAR(ran.losses[0], 17. / 6 + 7, 1e-5);
+}
+
+// The first layer is not trained, and a layer behind it is.
+TEST(CaffeJob, PropagateDownStopsTheGradient) {
+  Ran ran = SmallJob().Run("base_lr: 0.1", Data("t", 3) + Fc("h", "x", 1, 1) +
+                                               Fc("y", "h", 1, 1, "propagate_down: false") + kLoss);
+  EXPECT_EQ(ran.result.scope.Get("h.w_0").data<float>()[0], 1.f);
+  // 1 - 0.1 ((1 - 2) + 0 + 4 * 3) / 3
+  EXPECT_NEAR(ran.result.scope.Get("y.w_0").data<float>()[0], 1 - 1.1 / 3, 1e-6);
+}
+
+// Tests whose nets differ; what is one number is shown.
+TEST(CaffeJob, TestsWithNetsOfTheirOwn) {
+  SmallJob small;
+  const Ran ran = small.Run(
+      "test_iter: 3 test_iter: 1 test_interval: 1 test_state { stage: 'A' } test_state {}",
+      Data("t", 3, "include { phase: TRAIN }") +
+          Data("t", 1, "include { phase: TEST stage: 'A' }") +
+          Data("t", 3, "include { phase: TEST not_stage: 'A' }") + Fc("y", "x", 1, 1) +
+          "layer { name: 'p' type: 'Power' bottom: 'y' top: 'y' power_param { scale: 2 } include { "
+          "phase: TEST stage: 'A' } } " +
+          kLoss +
+          "layer { name: 'm' type: 'Reduction' bottom: 'y' top: 'm' reduction_param { operation: "
+          "MEAN } include { phase: TEST not_stage: 'A' } }");
+  ASSERT_EQ(ran.tests.size(), 2u);
+  const std::vector<NamedValue>&a = ran.tests.at("A"), &b = ran.tests.at("test_1");
+  ASSERT_EQ(a.size(), 1u);
+  EXPECT_NEAR(a[0].value, (0. + 4 + 49) / 6, 1e-5);
+  ASSERT_EQ(b.size(), 2u);
+  EXPECT_NEAR(b[0].value, 17. / 6, 1e-5);
+  EXPECT_EQ(b[1].name, "m");
+  EXPECT_NEAR(b[1].value, 2, 1e-5);
+  // A net for regression is deployed: from what its result needs.
+  Scope scope;
+  const InferenceModel model = LoadInferenceModel(small.directory() + "/out/model", scope);
+  EXPECT_EQ(model.feed_names, std::vector<std::string>{"x"});
+  EXPECT_EQ(model.fetch_names, std::vector<std::string>{"y"});
+}
+
+TEST(CaffeJob, ALossWithoutWeightIsShown) {
+  const ImportedJob job = SmallJob().Import(
+      "", Data("t", 3) + Fc("y", "x", 1, 1) + kLoss +
+              "layer { name: 'k' type: 'EuclideanLoss' bottom: 'y' bottom: 't' top: 'k' "
+              "loss_weight: 0 }");
+  EXPECT_NE(job.text.find("metric { var: \"k\" name: \"k\" }"), std::string::npos) << job.text;
+}
+
+// What differs from Caffe at the end of the data is told.
+TEST(CaffeJob, TheEndOfTheDataIsNoted) {
+  const auto notes = [](int batch, const std::string& solver) {
+    return SmallJob().Import(solver, Data("t", batch) + Fc("y", "x", 1, 1) + kLoss).notes;
+  };
+  using Notes = std::vector<std::string>;
+  EXPECT_EQ(notes(3, "test_iter: 1 test_interval: 1"), Notes{});
+  EXPECT_EQ(notes(2, "test_iter: 2 test_interval: 1"),
+            (Notes{"training data: 3 rows in batches of 2: the last batch of an epoch has 1; Caffe "
+                   "fills it with the first rows",
+                   "test data: 3 rows in batches of 2: a test ends with them; Caffe's test_iter "
+                   "reads on to 4"}));
+  EXPECT_EQ(notes(1, "test_iter: 2 test_interval: 1"),
+            Notes{"test data: 3 rows in batches of 1: every test has the first 2; Caffe's goes on "
+                  "where the last one stopped"});
+}
+
+TEST(CaffeJob, WeightsAreFilesBetweenCommasAndBlanks) {
+  SmallJob small;
+  for (const char* name : {"a.caffemodel", "b.caffemodel"})
+    WriteFileAtomic(small.directory() + "/" + name, "x");
+  const std::vector<std::string> files = small
+                                             .Import("weights: 'a.caffemodel, b.caffemodel '",
+                                                     Data("t", 3) + Fc("y", "x", 1, 1) + kLoss)
+                                             .weights;
+  EXPECT_EQ(files, (std::vector<std::string>{small.directory() + "/a.caffemodel",
+                                             small.directory() + "/b.caffemodel"}));
+}
+
+TEST(CaffeJob, GradientsThatCaffeForcesAreRefused) {
+  const std::string net =
+      "force_backward: true " + Data("t", 3) + Fc("y", "x", 1, 1, "param { lr_mult: 0 }") + kLoss;
+  EXPECT_NE(ErrorOf([&] {
+              SmallJob().Import("clip_gradients: 1", net);
+            }).find("layer 'y' (InnerProduct): lr_mult 0 with force_backward and clip_gradients"),
+            std::string::npos);
+  EXPECT_NO_THROW(SmallJob().Import("", net));
+}
+
+}  // namespace coracle::caffe::caffe_job_test
