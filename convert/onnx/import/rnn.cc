@@ -87,8 +87,7 @@ void ImportByRnn(NodeContext& node, const RnnSpec& spec, const std::string& mode
     last.push_back(node.NewName("state"));
   }
   inputs.push_back({"PreState", initial});
-  if (spec.lengths)
-    inputs.push_back({"SequenceLength", {spec.lengths.name()}});
+  if (spec.lengths) inputs.push_back({"SequenceLength", {spec.lengths.name()}});
   const std::string out = node.NewName("rnn");
   node.writer().Append("rnn", inputs,
                        {{"Out", {out}},
