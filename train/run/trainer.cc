@@ -549,7 +549,7 @@ class Job {
 
   // The snapshot that rank 0 has found, or none for "". Throws where a rank does not find the same.
   SavedSnapshot ReadOnAll(const std::string& path) const {
-    if (path.empty()) return {};
+    if (path.empty()) return SavedSnapshot();
     SavedSnapshot saved;
     std::string state, error;
     try {
