@@ -222,10 +222,11 @@ TEST(CollectiveGradients, AreThoseOfAllRanksTogether) {
     const bool same = loss == Loss::kSameX;
     std::vector<Tensor> xs = {XOf(0, 2, 4), XOf(same ? 0 : 1, 2, 4)};
     std::vector<Values> gradients(kSize);
-    OnRanks(kSize, [&](const std::shared_ptr<Communicator>& communicator) {
-      const auto rank = static_cast<size_t>(communicator->rank());
-      gradients[rank] = GradientOf(loss, type, attrs, xs[rank], communicator);
-    });
+    OnRanks(kSize,
+            [&, type = type, loss = loss](const std::shared_ptr<Communicator>& communicator) {
+              const auto rank = static_cast<size_t>(communicator->rank());
+              gradients[rank] = GradientOf(loss, type, attrs, xs[rank], communicator);
+            });
     for (size_t rank = 0; rank < kSize; ++rank) {
       for (int64_t i = 0; i < 8; ++i) {
         const auto shift = [&](double by) {
