@@ -89,12 +89,13 @@ TEST_F(Distribute, WhatAStepTakesOnManyRanks) {
     optimizer { sgd { learning_rate: 0.1 } }
     batch_size: 4
   )");
-  // The length of texts is that of the data.
+  // The length of texts is that of the data; parts weigh by their words, which the ranks count.
   Expect("coracle time text_job.pbtxt --ranks=8", 1, {"a.npz"});
   const Tensor words = Tensor::Full<int64_t>({8, 6}, 7);
   WriteNpz({{"text", words}, {"next", words}}, Path("a.npz"));
   Expect("coracle time text_job.pbtxt --iterations=2 --ranks=8", 0,
-         {"a rank's step of 4 rows, measured: ", "; 3 gradients, 0.00 MB; latency"});
+         {"a rank's step of 4 rows, measured: ",
+          "; 3 gradients, 0.00 MB and 1 other exchange; latency"});
   Expect("coracle time net.pbtxt --ranks=8", 2, {"--ranks is for a job"});
   Expect("coracle time job.pbtxt --ranks=0", 2, {"--ranks takes numbers in [1, 1000000], got '0'"});
   Expect("coracle time job.pbtxt --ranks=8 --gbps=0", 2, {"--gbps one above 0"});

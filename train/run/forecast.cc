@@ -113,7 +113,9 @@ std::string Head(const JobConfig& job, const Measured& step, double seconds,
       "us, {:g} Gbit/s\n",
       batches > 1 ? fmt::format("{} x ", batches) : "", job.batch_size, seconds * 1e3,
       step.gradients, static_cast<double>(step.bytes) / 1e6,
-      step.others > 0 ? fmt::format(" and {} other exchanges", step.others) : "",
+      step.others > 0
+          ? fmt::format(" and {} other exchange{}", step.others, step.others == 1 ? "" : "s")
+          : "",
       network.latency * 1e6, network.bandwidth * 8e-9);
   return text + fmt::format("{:>6} {:>10} {:>8} {:>11} {:>10} {:>12} {:>10} {:>10}\n", "ranks",
                             "step ms", "of one", "exchange ms", "exposed ms", "samples/s",
