@@ -10,7 +10,12 @@ else()
 endif()
 add_library(coracle::coracle ALIAS coracle)
 if(CORACLE_OBJECTS_FROM)
-  file(GLOB_RECURSE all_objects ${CORACLE_OBJECTS_FROM}/*.o)
+  # As the build there lists them: objects of sources that are gone may lie beside them.
+  execute_process(COMMAND ${CMAKE_MAKE_PROGRAM} -t inputs libcoracle.a WORKING_DIRECTORY ${CORACLE_OBJECTS_FROM}
+    OUTPUT_VARIABLE all_objects COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]+\\.o\n" all_objects "${all_objects}")
+  list(TRANSFORM all_objects STRIP)
+  list(TRANSFORM all_objects PREPEND ${CORACLE_OBJECTS_FROM}/)
 endif()
 foreach(part IN LISTS CORACLE_PARTS)
   if(CORACLE_OBJECTS_FROM)
