@@ -103,31 +103,41 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
   RequireVars(program_, fetches_, "fetch");
   ShareCoalesced(program_, fetches_);
   BindKeptOutputs(program_, ops, feeds_);
-  FrozenValues frozen = FreezeParameters(parameters);
+  FrozenValues frozen = FreezeParameters(parameters, ops);
   if (options_.optimize) RunAllPasses(ops, parameters.scope ? &frozen : nullptr, observer);
   AddFrozen(std::move(frozen));
   uses_ = FindBlockUses(program_);
 }
 
 // Passes go by what is declared. Warns of other shapes, as the first run does for other variables.
-void CompiledProgram::DeclareHeldShapes(const FrozenValues& frozen) {
+void CompiledProgram::DeclareHeldShapes(const FrozenValues& frozen, const OpRegistry& ops) {
   Scope held;
   for (const auto& [name, value] : frozen) held.Set(name, value);
-  for (const std::string& warning : ShapeWarnings(program_).New({}, {}, held))
-    LogMessage(MessageLevel::kWarning, warning);
+  const std::vector<std::string> warnings = ShapeWarnings(program_).New({}, {}, held);
+  for (const std::string& warning : warnings) LogMessage(MessageLevel::kWarning, warning);
+  if (warnings.empty()) return;
+  std::vector<std::pair<VarDesc*, Shape>> declared;
   for (const auto& [name, value] : frozen) {
     VarDesc* var = program_.Root().FindVar(name);
-    if (var && var->shape().rank() > 0 && !value.shape().CompatibleWith(var->shape()))
-      var->SetShape(value.shape());
+    if (!var || var->shape().rank() == 0 || value.shape().CompatibleWith(var->shape())) continue;
+    declared.emplace_back(var, var->shape());
+    var->SetShape(value.shape());
+  }
+  try {
+    VerifyOrThrow(program_, ops);
+  } catch (const Error&) {
+    // An op does not take what is there: the run will say so, unless it needs no such op.
+    for (const auto& [var, shape] : declared) var->SetShape(shape);
   }
 }
 
-FrozenValues CompiledProgram::FreezeParameters(const FrozenFrom& parameters) {
+FrozenValues CompiledProgram::FreezeParameters(const FrozenFrom& parameters,
+                                               const OpRegistry& ops) {
   if (!parameters.scope) return {};
   const TraceSpan span("compile", "freeze parameters");
   FrozenValues frozen = Freeze(program_, *parameters.scope, {feeds_.begin(), feeds_.end()});
   guard_ = FrozenGuard(frozen);
-  DeclareHeldShapes(frozen);
+  DeclareHeldShapes(frozen, ops);
   if (!parameters.erase_from) return frozen;
   for (const auto& [name, value] : frozen) parameters.erase_from->Erase(name);
   return frozen;

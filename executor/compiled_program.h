@@ -47,8 +47,8 @@ class CompiledProgram {
 
  private:
   void Compile(const OpRegistry& ops, const FrozenFrom& parameters, const PassObserver& observer);
-  void DeclareHeldShapes(const FrozenValues& frozen);
-  FrozenValues FreezeParameters(const FrozenFrom& parameters);
+  void DeclareHeldShapes(const FrozenValues& frozen, const OpRegistry& ops);
+  FrozenValues FreezeParameters(const FrozenFrom& parameters, const OpRegistry& ops);
   void RunAllPasses(const OpRegistry& ops, FrozenValues* frozen, const PassObserver& observer);
   void AddFrozen(FrozenValues values);
 
