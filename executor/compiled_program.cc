@@ -11,6 +11,7 @@
 #include <coracle/passes/share_coalesced.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 namespace coracle {
@@ -116,6 +117,13 @@ void CompiledProgram::DeclareHeldShapes(const FrozenValues& frozen, const OpRegi
   const std::vector<std::string> warnings = ShapeWarnings(program_).New({}, {}, held);
   for (const std::string& warning : warnings) LogMessage(MessageLevel::kWarning, warning);
   if (warnings.empty()) return;
+  const auto problems = [&] {
+    const std::vector<VerifyProblem> found = Verify(program_, ops);
+    return std::count_if(found.begin(), found.end(), [](const VerifyProblem& problem) {
+      return problem.severity != VerifyProblem::Severity::kNote;
+    });
+  };
+  const auto before = problems();
   std::vector<std::pair<VarDesc*, Shape>> declared;
   for (const auto& [name, value] : frozen) {
     VarDesc* var = program_.Root().FindVar(name);
@@ -123,12 +131,9 @@ void CompiledProgram::DeclareHeldShapes(const FrozenValues& frozen, const OpRegi
     declared.emplace_back(var, var->shape());
     var->SetShape(value.shape());
   }
-  try {
-    VerifyOrThrow(program_, ops);
-  } catch (const Error&) {
-    // An op does not take what is there: the run will say so, unless it needs no such op.
-    for (const auto& [var, shape] : declared) var->SetShape(shape);
-  }
+  if (problems() <= before) return;
+  // An op does not take what is there: the run will say so, unless it needs no such op.
+  for (const auto& [var, shape] : declared) var->SetShape(shape);
 }
 
 FrozenValues CompiledProgram::FreezeParameters(const FrozenFrom& parameters,
