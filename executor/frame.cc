@@ -50,6 +50,8 @@ Frame::Frame(std::shared_ptr<const Plan> plan, const Cells& cells, BlockCaller& 
       lods_[value] = plan_->constants[constant].lod();
   }
   fed_.resize(plan_->feeds.size());
+  for (const PersistableId id : plan_->persistables.ids())
+    if (plan_->persistables[id].written) written_.push_back(id);
   cell_data_.resize(plan_->dense_cells.size());
   times_.resize(plan_->steps.size());
   data_ = pointers_.data();
@@ -110,8 +112,7 @@ bool Frame::Overwrites(const void* data) const {
   const auto at = reinterpret_cast<uintptr_t>(data);
   const auto results = reinterpret_cast<uintptr_t>(results_.get());
   if (at - results < plan_->result_bytes) return true;
-  for (const PersistableId id : plan_->persistables.ids()) {
-    if (!plan_->persistables[id].written) continue;
+  for (const PersistableId id : written_) {
     const auto* tensor = std::get_if<Tensor>(&scope_[id]);
     if (tensor && tensor->raw() == data) return true;
   }

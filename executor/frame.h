@@ -99,6 +99,7 @@ class Frame : public Workspace {
   std::shared_ptr<void> arena_, results_;
   ValuePointers pointers_;
   ScopeBinding scope_;
+  std::vector<PersistableId> written_;      // by the plan
   IdVector<ValueId, VarValue> own_values_;  // those InFrame, and views made by Held
   // Of values whose LoD ops make, of constants, and of those found in cells as they were when the
   // run began: at its end a cell gets another value, while others still have its LoD.
