@@ -316,12 +316,12 @@ class Inserter {
 
   // The noise of dpsgd: ranks draw by seeds of their own, but for ops with a seed.
   void DrawTheSameInUpdates() {
+    const auto seed = static_cast<int32_t>(main_.random_seed % INT32_MAX);
     main_.ForEachOp([&](OpDesc& op) {
       if (op.type() == "dpsgd" && op.GetAttr<int32_t>("seed", 0) == 0)
-        op.SetAttr("seed", int32_t{kSeedOfUpdates});
+        op.SetAttr("seed", seed != 0 ? seed : int32_t{1});
     });
   }
-  static constexpr int32_t kSeedOfUpdates = 20261128;
 
   // Those whose statistics are the batch's; a pass that fuses batch_norm has not run yet.
   void SyncBatchNorms() {

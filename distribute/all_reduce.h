@@ -60,27 +60,27 @@ struct AllReduceReport {
 // states that the scope has, which are erased. All ranks must call JoinShards; it throws what
 // exchanges throw.
 void JoinShards(const Ranks& ranks, const std::vector<ShardedState>& states, Scope& scope);
+void DivideStates(const Ranks& ranks, const std::vector<ShardedState>& states, Scope& scope);
 // A tensor of the same dtype and shape on all ranks becomes their sum. All ranks must call it.
 void SumOverRanks(const Ranks& ranks, Tensor* tensor);
 // Between steps: variables of which each rank has its own become their mean over the ranks; those
 // that are no float32 or float64, rank 0's. All ranks must call it.
 void AverageLocals(const Ranks& ranks, const std::vector<std::string>& names, Scope& scope);
-void DivideStates(const Ranks& ranks, const std::vector<ShardedState>& states, Scope& scope);
 
 // Rewrites a program with backward and update ops, and its startup program.
 //
 // The gradient of the loss is multiplied by the weight of the rank's part where it begins: 1 /
 // nranks or `share` for a mean over the rows of a batch, the rank's share of the elements for one
 // over sequences, nothing for a sum. Counts that such a formula divides by become those of all
-// ranks (see InsertWholeValues). So all gradients are the rank's part of that of the whole batch.
-// The
-// gradients of parameters (op_role_var of backward ops) are summed over the ranks, in buckets, each
-// exchange behind the op that completes its last member; a c_sync_comm_stream waits for it before
-// the first op that uses one of them. Where gradients are accumulated over several runs
-// (TrainingStep::accumulate), the sums are exchanged instead, in the block that runs once for
-// an update. Flags that decide whether an update is made (a loss or the gradients of error clips
-// that are not finite) become those of all ranks. The startup program broadcasts the parameters of
-// rank 0.
+// ranks (see InsertWholeValues). So all gradients are the rank's part of that of the whole batch;
+// an error clip by norm goes by the norm of all parts. The gradients of parameters (op_role_var of
+// backward ops) are summed over the ranks, in buckets, each exchange behind the op that completes
+// its last member; a c_sync_comm_stream waits for it before the first op that uses one of them.
+// Where gradients are accumulated over several runs (TrainingStep::accumulate), the sums are
+// exchanged instead, in the block that runs once for an update. Flags that decide whether an update
+// is made (a loss or the gradients of error clips that are not finite) become those of all ranks.
+// Updates that draw (dpsgd) draw the same on all ranks, by main.random_seed. The startup program
+// broadcasts the parameters of rank 0.
 //
 // Throws kInvalidArgument for a program without gradients of parameters, one that has exchanges
 // already, and one whose update depends on values of the rank alone in another way: it would make
