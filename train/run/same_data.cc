@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 
 namespace coracle {
 
@@ -20,6 +22,22 @@ void RequireSameData(const Ranks& ranks, const DataSourcePtr& data, const std::s
   ranks.RequireSame(what, shown, "all ranks must read the same files");
   ranks.RequireSame("rows of the " + what, shown + ", fingerprint " + sample,
                     "all ranks must read the same files");
+}
+
+SavedSnapshot ReadSameSnapshot(const Ranks& ranks, const std::string& path) {
+  if (!ranks.several()) return ReadSnapshot(path);
+  std::optional<SavedSnapshot> saved;
+  std::optional<Error> error;
+  try {
+    saved = ReadSnapshot(path);
+  } catch (const Error& e) {
+    error = e;
+  }
+  ranks.RequireSame(
+      "snapshot " + path, saved ? fmt::format("step {}", saved->state.step) : "not to be read",
+      "all ranks must see the directory " + std::filesystem::path(path).parent_path().string());
+  if (error) throw *error;
+  return std::move(*saved);
 }
 
 }  // namespace coracle

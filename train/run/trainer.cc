@@ -529,7 +529,7 @@ class Job {
     const BestRecord& best = watch_->best();
     if (best.metric.empty() || best.step == steps_) return;
     const std::string path = ranks_.FromFirst(BestSnapshot(config_.SnapshotDirectory()));
-    SavedSnapshot saved = ReadOnAll(path);
+    SavedSnapshot saved = path.empty() ? SavedSnapshot() : ReadSameSnapshot(ranks_, path);
     if (path.empty() || saved.state.step != best.step) {
       ReportLine(
           fmt::format("warning: {}: there is no snapshot of the best evaluation, at step {}: the "
@@ -545,25 +545,6 @@ class Job {
                            FormatNumber(best.value), best.step));
     restored_ = true;
     RunTests();
-  }
-
-  // The snapshot that rank 0 has found, or none for "". Throws where a rank does not find the same.
-  SavedSnapshot ReadOnAll(const std::string& path) const {
-    if (path.empty()) return SavedSnapshot();
-    SavedSnapshot saved;
-    std::string state, error;
-    try {
-      saved = ReadSnapshot(path);
-      state = fmt::format("step {}", saved.state.step);
-    } catch (const Error& e) {
-      error = e.message();
-    }
-    // Alone, its own error says more.
-    if (!ranks_.several() && !error.empty()) ThrowInvalid(error);
-    ranks_.RequireSame("snapshot " + path, error.empty() ? state : "not to be read",
-                       "all ranks must see the directory " + DirectoryOf(path));
-    if (!error.empty()) ThrowInvalid(error);
-    return saved;
   }
 
   void RecordLastEvaluation() {
