@@ -74,15 +74,15 @@ std::string TimesOfModel(const std::string& file, TimeOptions options) {
     throw Error(ErrorCode::kInvalidArgument, "nothing initialises the parameters of " +
                                                  Quote(file, 300) + ": give a model text");
   }
-  const NamedShapes shapes =
+  options.shapes =
       ShapesOf(model.main, model.inputs.empty() ? FindInputs(model.main) : model.inputs, options);
-  return WithInputs(model.main, TimeModel(model, options, shapes), shapes);
+  return WithInputs(model.main, TimeModel(model, options), options.shapes);
 }
 
-std::string TimesOfSavedModel(const std::string& file, const TimeOptions& options) {
+std::string TimesOfSavedModel(const std::string& file, TimeOptions options) {
   const ProgramDesc program = ReadAnyProgram(file);
-  const NamedShapes shapes = ShapesOf(program, InputNames(program, DefaultOps()), options);
-  return WithInputs(program, TimeSavedModel(file, options, shapes), shapes);
+  options.shapes = ShapesOf(program, InputNames(program, DefaultOps()), options);
+  return WithInputs(program, TimeSavedModel(file, options), options.shapes);
 }
 
 int RunTime(const std::vector<std::string>& args) {

@@ -214,13 +214,8 @@ ModelTimes TimeSteps(const TimedStep& step, const TimeOptions& options) {
 }  // namespace
 
 ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options) {
-  return TimeModel(model, options, {});
-}
-
-ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options,
-                     const NamedShapes& shapes) {
   TimedStep step{model.main, model.startup, model.inputs, {}, options.batch_size};
-  SetFeedShapes(shapes, &step);
+  SetFeedShapes(options.shapes, &step);
   if (step.inputs.empty()) step.inputs = FindInputs(step.main);
   BlockDesc& root = step.main.Root();
   if (root.FindVar(options.loss)) {
@@ -290,16 +285,11 @@ ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options) {
 }
 
 ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options) {
-  return TimeSavedModel(path, options, {});
-}
-
-ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options,
-                          const NamedShapes& shapes) {
   Scope scope;
   InferenceModel model = LoadInferenceModel(path, scope);
   TimedStep step{
       std::move(model.program), {}, model.feed_names, model.fetch_names, options.batch_size};
-  SetFeedShapes(shapes, &step);
+  SetFeedShapes(options.shapes, &step);
   const Executor executor = ExecutorFor(options, true);
   step.main.Root().RemoveOpsIf([&](const OpDesc& op) {  // they belong to no layer
     const OpSpec* def = executor.ops().Find(op.type());

@@ -13,10 +13,6 @@
 
 namespace coracle {
 
-struct BuiltModel;
-struct ModelTimes;
-struct TimeOptions;
-
 struct TimedStep {
   ProgramDesc main, startup;
   std::vector<std::string> inputs, fetches;
@@ -43,11 +39,5 @@ using NamedShapes = std::vector<std::pair<std::string, Shape>>;
 // kInvalidArgument for a dim that is not known then, kNotFound for a given name that is not fed.
 NamedShapes FeedShapes(const ProgramDesc& program, const std::vector<std::string>& names,
                        int64_t batch_size, const NamedShapes& given);
-
-// TimeModel and TimeSavedModel (trainer.h) with inputs of these shapes.
-ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options,
-                     const NamedShapes& shapes);
-ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options,
-                          const NamedShapes& shapes);
 
 }  // namespace coracle

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -241,6 +242,9 @@ struct TimeOptions {
   int64_t iterations = 50;
   int64_t warm_up = 3;              // untimed steps before
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+  // Of inputs by name, all dims known; TimeJob ignores them. Others are as their variables are
+  // declared.
+  std::vector<std::pair<std::string, Shape>> shapes = {};
 };
 
 enum class StepPart { kForward, kBackward, kUpdate };
