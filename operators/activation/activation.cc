@@ -16,8 +16,7 @@
 #include <tuple>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::activation_op {
 
 using activation::AttrRow;
 using activation::P;
@@ -412,8 +411,6 @@ void AddRows(OpRegistry& ops, activation::Rows<Fs...>) {
   (AddRow<Fs>(ops), ...);
 }
 
-}  // namespace
+void Register(OpRegistry& ops) { AddRows(ops, activation::AllRows()); }
 
-void RegisterActivation(OpRegistry& ops) { AddRows(ops, activation::AllRows()); }
-
-}  // namespace coracle
+}  // namespace coracle::activation_op

@@ -10,8 +10,7 @@
 #include <algorithm>
 #include <type_traits>
 
-namespace coracle {
-namespace {
+namespace coracle::maxout_op {
 
 VarMeta MaxoutOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
@@ -143,9 +142,7 @@ void DeclareMaxout(OpDef& def) {
       .Attr<int32_t>("axis", 1, "the dim of the channels: 1, or 3 (-1)");
 }
 
-}  // namespace
-
-void RegisterMaxout(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("maxout")
           .Doc("Channel c of Out = the largest of the channels c groups to (c + 1) groups - 1 "
@@ -175,4 +172,4 @@ void RegisterMaxout(OpRegistry& ops) {
               .Reference(MaxoutGradReference<float>, MaxoutGradReference<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::maxout_op

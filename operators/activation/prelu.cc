@@ -12,8 +12,7 @@
 #include <algorithm>
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::prelu_op {
 
 // The dims from `first` on, without leading ones.
 Shape Core(const Shape& shape, int first) {
@@ -272,9 +271,7 @@ void DeclarePrelu(OpDef& def) {
       .OneOf({"all", "channel", "element"});
 }
 
-}  // namespace
-
-void RegisterPrelu(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("prelu")
           .Doc("Out = X where X > 0, else Alpha X.")
@@ -306,4 +303,4 @@ void RegisterPrelu(OpRegistry& ops) {
               .Fast(PreluGradFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::prelu_op

@@ -6,8 +6,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::softmax_op {
 
 void InferAxis(InferContext& ctx) {
   const int rank = std::max(1, ctx.InputShape("X").rank());
@@ -150,9 +149,7 @@ void RegisterLogSoftmax(OpRegistry& ops) {
               .Fast([](const PrepareContext& c) { return GradFast(c, LogSoftmaxGradRow); }));
 }
 
-}  // namespace
-
-void RegisterSoftmax(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(ForwardDef("softmax", "exp(X - max) / sum(exp(X - max))")
               .Apply(DeclareSoftmaxAttrs)
               .Reference<float, double>([]<class T>(const PrepareContext& c) {
@@ -169,4 +166,4 @@ void RegisterSoftmax(OpRegistry& ops) {
   RegisterLogSoftmax(ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::softmax_op

@@ -9,8 +9,7 @@
 
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::c_embedding_op {
 
 // W holds the rows [start_index, start_index + rows) of a table that is divided among processes.
 void RequireTable(InferContext& ctx) {
@@ -91,9 +90,7 @@ void EmbeddingGradGradient(GradientContext& g) {
                g.ForwardAttrs({"start_index"})));
 }
 
-}  // namespace
-
-void RegisterCEmbedding(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("c_embedding")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = for every id the row id - start_index of W; zeros where W has no such "
@@ -128,4 +125,4 @@ void RegisterCEmbedding(OpRegistry& ops) {
               .Reference(EmbeddingGrad<float>, EmbeddingGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::c_embedding_op

@@ -11,8 +11,7 @@
 #include <coracle/operators/loss/class_loss.h>
 #include <coracle/operators/operators.h>
 
-namespace coracle {
-namespace {
+namespace coracle::c_softmax_with_cross_entropy_op {
 
 void Infer(InferContext& ctx) {
   const VarMeta& logits = ctx.Input("Logits");
@@ -186,9 +185,7 @@ void DeclareAttrs(OpDef& def) {
       .Attr<int32_t>("nranks", 0, "number of ranks that run the program; 0 and 1 are one");
 }
 
-}  // namespace
-
-void RegisterCSoftmaxWithCrossEntropy(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("c_softmax_with_cross_entropy")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Softmax = softmax along the last axis of all ranks' Logits side by side, of "
@@ -226,4 +223,4 @@ void RegisterCSoftmaxWithCrossEntropy(OpRegistry& ops) {
               .Reference(Backward<float>, Backward<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::c_softmax_with_cross_entropy_op

@@ -6,8 +6,7 @@
 #include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/copy.h>
 
-namespace coracle {
-namespace {
+namespace coracle::coalesced_allreduce_op {
 
 void Infer(InferContext& ctx) {
   const size_t count = ctx.NumInputs("X");
@@ -42,9 +41,7 @@ Kernel Sum(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterCoalescedAllreduce(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("c_coalesced_allreduce_sum")
               .Doc("Out[i] = the sum of all ranks' X[i], exchanged as one message. Where one rank "
                    "runs the program, Out[i] = X[i].")
@@ -64,4 +61,4 @@ void RegisterCoalescedAllreduce(OpRegistry& ops) {
               .Reference(Sum));
 }
 
-}  // namespace coracle
+}  // namespace coracle::coalesced_allreduce_op

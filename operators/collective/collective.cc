@@ -15,8 +15,7 @@
 #include <cstring>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::collective_op {
 
 // The attrs of a row besides those that every op of its kind has.
 enum Attrs : unsigned {
@@ -522,10 +521,8 @@ OpDef Define(const Collective& row) {
   return def;
 }
 
-}  // namespace
-
-void RegisterCollective(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   for (const Collective& row : Collectives()) ops.Add(Define(row));
 }
 
-}  // namespace coracle
+}  // namespace coracle::collective_op

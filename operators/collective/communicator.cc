@@ -8,8 +8,7 @@
 #include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/copy.h>
 
-namespace coracle {
-namespace {
+namespace coracle::communicator_op {
 
 // --- waiting: Out = X, and in programs Out names X's variables ---
 
@@ -86,9 +85,7 @@ OpDef MakeId(const char* type) {
       .Reference(Nothing);
 }
 
-}  // namespace
-
-void RegisterCommunicator(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   for (const char* type : {"c_sync_comm_stream", "c_wait_comm"}) {
     ops.Add(WaitOp(type,
                    "Waits until the exchanges that X's variables are in have ended; without "
@@ -126,4 +123,4 @@ void RegisterCommunicator(OpRegistry& ops) {
               .Reference(Nothing));
 }
 
-}  // namespace coracle
+}  // namespace coracle::communicator_op

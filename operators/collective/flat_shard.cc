@@ -11,8 +11,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::flat_shard_op {
 
 int64_t ShardSize(int64_t numel, int64_t nranks) { return (numel + nranks - 1) / nranks; }
 
@@ -150,9 +149,7 @@ OpDef Def(const std::string& type, const std::string& doc) {
       .NoGradient("it is a part of the update of parameters");
 }
 
-}  // namespace
-
-void RegisterFlatShard(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(Def("c_flat_shard", "Out = this rank's part of X's elements, with zeros behind them.")
               .Input("X", "tensor, the same on all ranks")
               .Output("Out", "[ceil(elements of X / nranks)]")
@@ -182,4 +179,4 @@ void RegisterFlatShard(OpRegistry& ops) {
           .Reference(Gather));
 }
 
-}  // namespace coracle
+}  // namespace coracle::flat_shard_op

@@ -7,8 +7,7 @@
 
 #include <unordered_set>
 
-namespace coracle {
-namespace {
+namespace coracle::call_op {
 
 using Names = std::vector<std::string>;
 
@@ -113,9 +112,7 @@ void InferCallGrad(InferContext& ctx) {
   }
 }
 
-}  // namespace
-
-void RegisterCall(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("call")
           .Doc("Runs a block as a function: its variables `parameters` get the values of X, and "
@@ -167,4 +164,4 @@ void RegisterCall(OpRegistry& ops) {
                           "InlineCalls"));
 }
 
-}  // namespace coracle
+}  // namespace coracle::call_op

@@ -12,7 +12,17 @@
 #include <algorithm>
 
 namespace coracle {
-namespace {
+
+OpDesc ConditionalBlockOp(BlockDesc& block, const std::string& condition) {
+  BlockDesc& outer = *block.parent();
+  VarDesc& scope = outer.Var(outer.program().UniqueName("conditional_block.scope"));
+  scope.SetType(VarType::kStepScopes);
+  return OpDesc("conditional_block", {{"Cond", {condition}}, {"Input", OuterReads(block)}},
+                {{"Out", OuterWrites(block)}, {"Scope", {scope.name()}}},
+                {{"sub_block", BlockRef{block.idx()}}, {"is_scalar_condition", true}});
+}
+
+namespace conditional_block_op {
 
 constexpr BlockOpSlots kSlots = {"Cond", "Input", "Scope", false};
 
@@ -47,18 +57,7 @@ Kernel ConditionalBlock(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-OpDesc ConditionalBlockOp(BlockDesc& block, const std::string& condition) {
-  BlockDesc& outer = *block.parent();
-  VarDesc& scope = outer.Var(outer.program().UniqueName("conditional_block.scope"));
-  scope.SetType(VarType::kStepScopes);
-  return OpDesc("conditional_block", {{"Cond", {condition}}, {"Input", OuterReads(block)}},
-                {{"Out", OuterWrites(block)}, {"Scope", {scope.name()}}},
-                {{"sub_block", BlockRef{block.idx()}}, {"is_scalar_condition", true}});
-}
-
-void RegisterConditionalBlock(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("conditional_block")
               .Doc("Runs sub_block once if Cond is true (is_scalar_condition), or if every "
                    "variable of Cond has elements; else leaves Out as it was. Its gradient is zero "
@@ -81,4 +80,5 @@ void RegisterConditionalBlock(OpRegistry& ops) {
   ops.Add(BlockGradientOp("conditional_block", kSlots));
 }
 
+}  // namespace conditional_block_op
 }  // namespace coracle

@@ -15,8 +15,7 @@
 #include <limits>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::lod_rank_table_op {
 
 // Of a table from outside it may be anything: no sum is larger than the largest number.
 int64_t SumOfLengths(const RankTable& table) {
@@ -305,9 +304,7 @@ void FromArrayGradient(GradientContext& g) {
            {{"Out", {g.InputGrad("X")}}});
 }
 
-}  // namespace
-
-void RegisterLodRankTable(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("lod_rank_table")
               .Doc("Out = the sequences of X's LoD level, longest first; of equal ones the earlier "
                    "first. An X without that level is an error of the run.")
@@ -367,4 +364,4 @@ void RegisterLodRankTable(OpRegistry& ops) {
           .Reference(FromArray));
 }
 
-}  // namespace coracle
+}  // namespace coracle::lod_rank_table_op

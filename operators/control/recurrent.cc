@@ -19,8 +19,7 @@
 #include <cstring>
 #include <span>
 
-namespace coracle {
-namespace {
+namespace coracle::recurrent_op {
 
 using Names = std::vector<std::string>;
 
@@ -398,9 +397,7 @@ Kernel CopyInput(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterRecurrent(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("recurrent")
           .Doc("Runs sub_block once per step, a step being a slice of inputs along their first "
@@ -479,4 +476,4 @@ void RegisterRecurrent(OpRegistry& ops) {
               .Reference(CopyInput));
 }
 
-}  // namespace coracle
+}  // namespace coracle::recurrent_op

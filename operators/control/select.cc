@@ -12,8 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::select_op {
 
 void RequireMask(const InferContext& ctx) {
   const VarMeta& mask = ctx.Input("Mask");
@@ -130,9 +129,7 @@ void SelectOutputGradient(GradientContext& g) {
            {{"Out", {g.InputGrad("X")}}});
 }
 
-}  // namespace
-
-void RegisterSelect(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("select_input")
               .Doc("Out = X[Mask]. A Mask outside of X is an error of the run.")
               .Constraint("C1", "Mask must hold one int32 or int64")
@@ -173,4 +170,4 @@ void RegisterSelect(OpRegistry& ops) {
               .Reference(SelectOutput));
 }
 
-}  // namespace coracle
+}  // namespace coracle::select_op

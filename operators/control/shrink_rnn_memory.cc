@@ -12,8 +12,7 @@
 
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::shrink_rnn_memory_op {
 
 // --- reorder_lod_tensor_by_rank ---
 
@@ -129,9 +128,7 @@ void ShrinkGradient(GradientContext& g) {
            {{"X@GRAD", {g.InputGrad("X")}}});
 }
 
-}  // namespace
-
-void RegisterShrinkRnnMemory(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("reorder_lod_tensor_by_rank")
               .Doc("Out = the sequences of level 0 of X (rows, without LoD) in the order of "
                    "RankTable.")
@@ -173,4 +170,4 @@ void RegisterShrinkRnnMemory(OpRegistry& ops) {
               .Reference(ShrinkGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::shrink_rnn_memory_op

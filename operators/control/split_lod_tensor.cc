@@ -9,8 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::split_lod_tensor_op {
 
 void RequireMask(const InferContext& ctx) {
   const VarMeta& mask = ctx.Input("Mask");
@@ -230,9 +229,7 @@ void DeclareMerge(OpDef& def) {
       .Infer(InferMerge);
 }
 
-}  // namespace
-
-void RegisterSplitLodTensor(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("split_lod_tensor")
               .Doc("OutTrue = the sequences of the level of X (rows, where X has no such level) "
                    "whose element of Mask is true, OutFalse = the others, with their LoD from that "
@@ -254,4 +251,4 @@ void RegisterSplitLodTensor(OpRegistry& ops) {
               .Reference(Merge));
 }
 
-}  // namespace coracle
+}  // namespace coracle::split_lod_tensor_op

@@ -11,8 +11,7 @@
 
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::tensor_array_op {
 
 // An index far beyond the end is a slip (or a file from a stranger), not a list.
 constexpr size_t kMaxGap = 1 << 16;
@@ -197,9 +196,7 @@ Kernel Length(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterTensorArray(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("write_to_array")
               .Doc("Element I of the array Out becomes a copy of X; Out grows to hold it, and its "
                    "other elements stay. An I that is negative, or more than 65,536 beyond the "
@@ -267,4 +264,4 @@ void RegisterTensorArray(OpRegistry& ops) {
               .Reference(Length));
 }
 
-}  // namespace coracle
+}  // namespace coracle::tensor_array_op

@@ -10,8 +10,7 @@
 #include <cstring>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::tensor_array_to_tensor_op {
 
 void RequireArray(const InferContext& ctx) {
   const VarMeta& x = ctx.Input("X");
@@ -42,8 +41,8 @@ struct Layout {
   Shape out;
   int64_t outer = 1;
   DType dtype = DType::kFloat32;
-  size_t bytes = 1;            // of one step along the axis
-  std::vector<int64_t> sizes;  // of each element along the axis
+  size_t bytes = 1;                 // of one step along the axis
+  std::vector<int64_t> sizes = {};  // of each element along the axis
 };
 
 class Joining {
@@ -169,9 +168,7 @@ Kernel JoinGrad(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterTensorArrayToTensor(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("tensor_array_to_tensor")
               .Doc("Out = the elements of X one behind the other along axis, or, with use_stack, "
                    "along a new axis; OutIndex = the dimension of each at the axis. Of an array "
@@ -211,4 +208,4 @@ void RegisterTensorArrayToTensor(OpRegistry& ops) {
               .Reference(JoinGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::tensor_array_to_tensor_op

@@ -9,8 +9,7 @@
 
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::while_op {
 
 constexpr BlockOpSlots kSlots = {"Condition", "X", "StepScopes", true};
 
@@ -32,9 +31,7 @@ Kernel While(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterWhile(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("while")
               .Doc("Runs sub_block again and again while Condition is true; it is read before each "
                    "run. The block reads the variables of the blocks around it and writes them; X "
@@ -59,4 +56,4 @@ void RegisterWhile(OpRegistry& ops) {
   ops.Add(BlockGradientOp("while", kSlots));
 }
 
-}  // namespace coracle
+}  // namespace coracle::while_op

@@ -5,8 +5,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/dims.h>
 
-namespace coracle {
-namespace {
+namespace coracle::affine_grid_op {
 
 // Height and width of the grid, of attr output_shape or else OutputShape.
 void CheckSize(const InferContext& ctx, int64_t (&size)[2]) {
@@ -103,9 +102,7 @@ void AffineGridGradGradient(GradientContext& g) {
         g.Make("affine_grid", std::move(inputs), g.ForwardAttrs("affine_grid"), "Output"));
 }
 
-}  // namespace
-
-void RegisterAffineGrid(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("affine_grid")
               .Doc("Output[n, i, j] = Theta[n] (x_j, y_i, 1): the places of grid_sampler for an "
                    "affine map. Along an axis of n elements number i is at -1 + 2 i / (n - 1) (-1 "
@@ -143,4 +140,4 @@ void RegisterAffineGrid(OpRegistry& ops) {
               .Reference(AffineGridGrad<float>, AffineGridGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::affine_grid_op

@@ -13,8 +13,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::conv2d_op {
 
 // --- shape rule ---
 
@@ -463,9 +462,7 @@ OpDef GradDef(const std::string& type) {
       .Fast(ConvGradFast);
 }
 
-}  // namespace
-
-void RegisterConv2d(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(ForwardDef("conv2d",
                      "Two-dimensional convolution. In float32, 3 x 3 kernels of stride 1 may be "
                      "computed with fewer products (F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3)), to about "
@@ -480,4 +477,4 @@ void RegisterConv2d(OpRegistry& ops) {
   ops.Add(GradDef("conv3d"));
 }
 
-}  // namespace coracle
+}  // namespace coracle::conv2d_op

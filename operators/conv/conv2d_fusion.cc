@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::conv2d_fusion_op {
 
 std::vector<int64_t> PartsOf(const InferContext& ctx, int64_t channels) {
   std::vector<int64_t> parts;
@@ -83,9 +82,7 @@ Kernel Finish(const PrepareContext& ctx, Kernel conv) {
   };
 }
 
-}  // namespace
-
-void RegisterConv2dFusion(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   // The rule and the kernels of conv2d serve this type: its slots and attrs are the same.
   const OpSpec& conv = ops.Get("conv2d");
   ops.Add(
@@ -120,4 +117,4 @@ void RegisterConv2dFusion(OpRegistry& ops) {
           }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::conv2d_fusion_op

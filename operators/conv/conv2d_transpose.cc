@@ -11,8 +11,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::conv2d_transpose_op {
 
 // The transposed convolution of X is the gradient of conv2d (or conv3d) with respect to its input,
 // with X as the output's gradient: "conv" below is that convolution, from our Output to our Input.
@@ -324,12 +323,10 @@ void Add(OpRegistry& ops, const std::string& type) {
   ops.Add(std::move(def));
 }
 
-}  // namespace
-
-void RegisterConv2dTranspose(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   Add(ops, "conv2d_transpose");
   Add(ops, "depthwise_conv2d_transpose");
   Add(ops, "conv3d_transpose");
 }
 
-}  // namespace coracle
+}  // namespace coracle::conv2d_transpose_op

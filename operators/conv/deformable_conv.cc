@@ -14,8 +14,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::deformable_conv_op {
 
 using Ints = std::vector<int32_t>;
 
@@ -423,11 +422,9 @@ void Add(OpRegistry& ops, const std::string& type) {
   ops.Add(std::move(grad));
 }
 
-}  // namespace
-
-void RegisterDeformableConv(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   Add(ops, "deformable_conv");
   Add(ops, "deformable_conv_v1");
 }
 
-}  // namespace coracle
+}  // namespace coracle::deformable_conv_op

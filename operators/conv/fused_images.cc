@@ -11,8 +11,7 @@
 #include <memory>
 #include <set>
 
-namespace coracle {
-namespace {
+namespace coracle::fused_images_op {
 
 // What the largest op should read and write of the images of a chunk, which the second-level cache
 // holds beside its filter.
@@ -320,9 +319,7 @@ void InferImages(InferContext& ctx, const OpRegistry& ops) {
   InferGroup(ctx, ops, TakesImages);
 }
 
-}  // namespace
-
-void RegisterFusedImages(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   const OpRegistry* all = &ops;
   ops.Add(OpDef("fused_images")
               .Doc("Runs ops of a block on some images at a time: its variables `arguments` get "
@@ -345,4 +342,4 @@ void RegisterFusedImages(OpRegistry& ops) {
               }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fused_images_op

@@ -10,8 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::grid_sampler_op {
 
 VarMeta SamplerOut(const InferContext& ctx) {
   VarMeta x = ctx.Input("X");
@@ -228,9 +227,7 @@ void DeclareSampler(OpDef& def) {
       .OneOf({"zeros", "border", "reflection"});
 }
 
-}  // namespace
-
-void RegisterGridSampler(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("grid_sampler")
               .Doc("Output[n, :, i, j] = X[n] interpolated at the place Grid[n, i, j]. A neighbour "
                    "outside of X counts 0.")
@@ -266,4 +263,4 @@ void RegisterGridSampler(OpRegistry& ops) {
           .Fast(GridSamplerGradFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::grid_sampler_op

@@ -22,8 +22,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::interp_op {
 
 constexpr int64_t kMaxSize = int64_t{1} << 31;
 
@@ -535,9 +534,7 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& what, 
               .Fast(InterpGradFast));
 }
 
-}  // namespace
-
-void RegisterInterp(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   const std::string linear = "the two nearest elements along each axis, by their distance";
   const std::string nearest = "the element int(x) (rounded with align_corners)";
   for (const std::string version : {"", "_v2"}) {
@@ -553,4 +550,4 @@ void RegisterInterp(OpRegistry& ops) {
   AddPair(ops, "interpolate", "interp_method: nearest_interp or bilinear_interp", 2);
 }
 
-}  // namespace coracle
+}  // namespace coracle::interp_op

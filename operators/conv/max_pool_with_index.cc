@@ -12,8 +12,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::max_pool_with_index_op {
 
 using Ints = std::vector<int32_t>;
 
@@ -199,9 +198,7 @@ void UnpoolGradient(GradientContext& g) {
         g.Make("flatten_grad", {{"X", {g.Input("X")}}, {"Out@GRAD", {dx.name()}}}, {}, "X@GRAD"));
 }
 
-}  // namespace
-
-void RegisterMaxPoolWithIndex(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddPool(ops, "max_pool2d_with_index");
   AddPool(ops, "max_pool3d_with_index");
   ops.Add(OpDef("unpool")
@@ -230,4 +227,4 @@ void RegisterMaxPoolWithIndex(OpRegistry& ops) {
               .Reference(Unpool<float>, Unpool<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::max_pool_with_index_op

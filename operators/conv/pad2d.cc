@@ -12,8 +12,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::pad2d_op {
 
 // One axis: padded size, and C3 and C4.
 int64_t Padded(const InferContext& ctx, int64_t size, int64_t before, int64_t after) {
@@ -171,9 +170,7 @@ void DeclarePads(OpDef& def) {
       .NoGradientTo({"Paddings"});
 }
 
-}  // namespace
-
-void RegisterPad2d(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("pad2d")
               .Doc("Out = X with rows and columns added around each image.")
               .Constraint("C1", "X must have rank 4")
@@ -206,4 +203,4 @@ void RegisterPad2d(OpRegistry& ops) {
           .Reference(PadGrad<float>, PadGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::pad2d_op

@@ -12,8 +12,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::pad3d_op {
 
 // Paddings come for width, height and depth: axis i of {D, H, W} has those at 2 * (2 - i).
 constexpr size_t PadsOf(int i) { return 2 * static_cast<size_t>(2 - i); }
@@ -163,9 +162,7 @@ void DeclarePads(OpDef& def) {
       .NoGradientTo({"Paddings"});
 }
 
-}  // namespace
-
-void RegisterPad3d(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("pad3d")
               .Doc("Out = X with places added around each volume along width, height and depth.")
               .Constraint("C1", "X must have rank 5")
@@ -196,4 +193,4 @@ void RegisterPad3d(OpRegistry& ops) {
           .Reference(PadGrad<float>, PadGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::pad3d_op

@@ -11,8 +11,7 @@
 #include <initializer_list>
 #include <memory>
 
-namespace coracle {
-namespace {
+namespace coracle::pool2d_op {
 
 // --- shape rule ---
 
@@ -443,9 +442,7 @@ OpDef GradGradDef(const std::string& type) {
       .Reference(PoolGradGradReference<float>, PoolGradGradReference<double>);
 }
 
-}  // namespace
-
-void RegisterPool2d(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   for (const char* type : {"pool2d", "pool3d"}) {
     ops.Add(ForwardDef(type));
     ops.Add(GradDef(type));
@@ -453,4 +450,4 @@ void RegisterPool2d(OpRegistry& ops) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::pool2d_op

@@ -9,8 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::spp_op {
 
 constexpr int kHighest = 15;
 
@@ -114,9 +113,7 @@ void SppGradient(GradientContext& g) {
   g.Set("X", terms.size() > 1 ? AddAll(terms) : terms.front());
 }
 
-}  // namespace
-
-void RegisterSpp(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("spp")
           .Doc("Spatial pyramid pooling (He et al.): level p cuts each channel of X into 2^p by "
@@ -137,4 +134,4 @@ void RegisterSpp(OpRegistry& ops) {
           .Reference(Spp<float>, Spp<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::spp_op

@@ -7,8 +7,7 @@
 
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::temporal_shift_op {
 
 void CheckShift(InferContext& ctx, const char* slot) {
   const Shape& x = ctx.InputShape(slot);
@@ -88,9 +87,7 @@ void GradGradient(GradientContext& g) {
                            g.ForwardAttrs("temporal_shift")));
 }
 
-}  // namespace
-
-void RegisterTemporalShift(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("temporal_shift")
               .Doc("The images of X are sequences of seg_num frames. Out = X with the first C "
                    "shift_ratio channels (rounded down) of each frame taken from the frame before, "
@@ -127,4 +124,4 @@ void RegisterTemporalShift(OpRegistry& ops) {
               .Reference(TemporalShiftGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::temporal_shift_op

@@ -11,8 +11,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::tree_conv_op {
 
 // The type of Out.
 VarMeta TreeOut(const InferContext& ctx) {
@@ -230,9 +229,7 @@ void DeclareTrees(OpDef& def) {
       .NoGradientTo({"EdgeSet"});
 }
 
-}  // namespace
-
-void RegisterTreeConv(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("tree_conv")
               .Doc("Out[u] = the sum over u and its descendants v at depths d < max_depth below it "
                    "of NodesVector[v] (l Filter[:, 0] + r Filter[:, 1] + t Filter[:, 2]), where t "
@@ -287,4 +284,4 @@ void RegisterTreeConv(OpRegistry& ops) {
               }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::tree_conv_op

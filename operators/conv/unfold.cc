@@ -10,8 +10,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::unfold_op {
 
 using Ints = std::vector<int32_t>;
 
@@ -145,9 +144,7 @@ void DeclareUnfold(OpDef& def) {
       .Attr<Ints>("dilations", "{height, width}: distance of the elements of a patch");
 }
 
-}  // namespace
-
-void RegisterUnfold(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("unfold")
               .Doc("Y[n] = the patches of X[n] as columns, from left to right and from top to "
                    "bottom; a column holds channel after channel, zero in the padding.")
@@ -184,4 +181,4 @@ void RegisterUnfold(OpRegistry& ops) {
               .Reference(UnfoldGrad<float>, UnfoldGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::unfold_op

@@ -10,8 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::bipartite_match_op {
 
 constexpr double kLeastDistance = 1e-6;
 
@@ -270,9 +269,7 @@ Kernel MineHardExamples(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterBipartiteMatch(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("bipartite_match")
               .Doc("For each image: matches the row and the column with the largest distance "
                    "among those not matched yet, again and again, while it is at least 1e-6 (of "
@@ -337,4 +334,4 @@ void RegisterBipartiteMatch(OpRegistry& ops) {
               .Reference<float, double>(ForReals{MineHardExamples}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::bipartite_match_op

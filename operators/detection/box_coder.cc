@@ -11,8 +11,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::box_coder_op {
 
 using Floats = std::vector<float>;
 
@@ -195,9 +194,7 @@ Kernel DecodeAndAssign(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterBoxCoder(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("box_coder")
               .Doc("Encode: OutputBox[i, j] = ((tx - px) / pw, (ty - py) / ph, log|tw / pw|, "
                    "log|th / ph|) / variance, of target i with centre (tx, ty) and prior j with "
@@ -248,4 +245,4 @@ void RegisterBoxCoder(OpRegistry& ops) {
               .Reference<float, double>(ForReals{DecodeAndAssign}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::box_coder_op

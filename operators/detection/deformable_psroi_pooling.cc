@@ -8,8 +8,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::deformable_psroi_pooling_op {
 
 using Ints = std::vector<int32_t>;
 
@@ -216,9 +215,7 @@ void DeclareDeformed(OpDef& def) {
       .NoGradientTo({"ROIs"});
 }
 
-}  // namespace
-
-void RegisterDeformablePsroiPooling(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("deformable_psroi_pooling")
           .Doc("Output[r, c, p, q] = the mean of sample_per_part x sample_per_part samples "
@@ -269,4 +266,4 @@ void RegisterDeformablePsroiPooling(OpRegistry& ops) {
               .Reference<float, double>(ForReals{PoolGrad}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::deformable_psroi_pooling_op

@@ -9,8 +9,7 @@
 #include <cmath>
 #include <map>
 
-namespace coracle {
-namespace {
+namespace coracle::detection_map_op {
 
 void InferMap(InferContext& ctx) {
   const VarMeta &found = ctx.Input("DetectRes"), &label = ctx.Input("Label");
@@ -244,9 +243,7 @@ class DetectionMap {
   RunConstraint is_class_, state_;
 };
 
-}  // namespace
-
-void RegisterDetectionMap(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("detection_map")
           .Doc("Mean average precision. In each image and class, from the best score on, a "
@@ -293,4 +290,4 @@ void RegisterDetectionMap(OpRegistry& ops) {
               ForReals{[](const PrepareContext& ctx) -> Kernel { return DetectionMap(ctx); }}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::detection_map_op

@@ -12,8 +12,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::fpn_proposals_op {
 
 bool IsCounts(const VarMeta& m) { return IsIndexType(m.dtype) && m.shape.rank() == 1; }
 
@@ -174,9 +173,7 @@ Kernel Collect(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterFpnProposals(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("distribute_fpn_proposals")
               .Doc("MultiFpnRois[l - min_level] = the boxes of level l = floor(log2(sqrt(area) / "
                    "refer_scale + 1e-6) + refer_level), limited to [min_level, max_level], in "
@@ -232,4 +229,4 @@ void RegisterFpnProposals(OpRegistry& ops) {
           .Reference<float, double>(ForReals{Collect}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fpn_proposals_op

@@ -8,8 +8,7 @@
 #include <coracle/operators/detection/polygon_mask.h>
 #include <coracle/operators/detection/reals.h>
 
-namespace coracle {
-namespace {
+namespace coracle::generate_mask_labels_op {
 
 void InferMasks(InferContext& ctx) {
   const VarMeta &info = ctx.Input("ImInfo"), &gt = ctx.Input("GtClasses");
@@ -184,9 +183,7 @@ Kernel MaskLabels(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterGenerateMaskLabels(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("generate_mask_labels")
           .Doc(
@@ -231,4 +228,4 @@ void RegisterGenerateMaskLabels(OpRegistry& ops) {
           .Reference<float, double>(ForReals{MaskLabels}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::generate_mask_labels_op

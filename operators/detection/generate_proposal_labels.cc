@@ -8,8 +8,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::generate_proposal_labels_op {
 
 using Floats = std::vector<float>;
 
@@ -199,9 +198,7 @@ Kernel ProposalLabels(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterGenerateProposalLabels(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("generate_proposal_labels")
           .Doc("Of each image, the true boxes and the RoIs (divided by the image's scale): "
@@ -253,4 +250,4 @@ void RegisterGenerateProposalLabels(OpRegistry& ops) {
           .Reference<float, double>(ForReals{ProposalLabels}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::generate_proposal_labels_op

@@ -11,8 +11,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::generate_proposals_op {
 
 bool IsFirst(const std::string& type) { return type == "generate_proposals"; }
 
@@ -215,9 +214,7 @@ constexpr const char* kDoc =
     "large enough, the post_nms_topN best that overlap with no better kept one by more than "
     "nms_thresh. An image without any has one box of zeros with score 0. ";
 
-}  // namespace
-
-void RegisterGenerateProposals(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(ProposalsOp("generate_proposals")
               .Doc(std::string(kDoc) +
                    "Boxes are in whole pixels, sizes are divided by the image's scale, and a "
@@ -229,4 +226,4 @@ void RegisterGenerateProposals(OpRegistry& ops) {
                    "image."));
 }
 
-}  // namespace coracle
+}  // namespace coracle::generate_proposals_op

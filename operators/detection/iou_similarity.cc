@@ -10,8 +10,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::iou_similarity_op {
 
 // ---- iou_similarity ----
 
@@ -100,9 +99,7 @@ Kernel PolygonTransform(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterIouSimilarity(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("iou_similarity")
               .Doc("Out[i, j] = intersection over union (plus 1e-10) of box i of X and box j of Y. "
                    "Boxes that are not normalized, and what they have in common, are one pixel "
@@ -142,4 +139,4 @@ void RegisterIouSimilarity(OpRegistry& ops) {
               .Reference<float, double>(ForReals{PolygonTransform}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::iou_similarity_op

@@ -6,8 +6,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::mean_iou_op {
 
 void InferMeanIou(InferContext& ctx) {
   const VarMeta &p = ctx.Input("Predictions"), &labels = ctx.Input("Labels");
@@ -79,9 +78,7 @@ KernelOf<T> MeanIou(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterMeanIou(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("mean_iou")
               .Doc("OutCorrect[c] = how often Predictions and Labels both are c; OutWrong[c] = how "
                    "often only one of them is; both plus what the In slots hold. OutMeanIou = the "
@@ -107,4 +104,4 @@ void RegisterMeanIou(OpRegistry& ops) {
               .Reference(MeanIou<int32_t>, MeanIou<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::mean_iou_op

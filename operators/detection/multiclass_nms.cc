@@ -14,8 +14,7 @@
 #include <iterator>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::multiclass_nms_op {
 
 // ---- what they share ----
 
@@ -418,9 +417,7 @@ constexpr const char* kMulticlassDoc =
     "The keep_top_k best of an image remain, ordered by label and score (by index if Scores has "
     "rank 2). ";
 
-}  // namespace
-
-void RegisterMulticlassNms(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(MulticlassOp("multiclass_nms")
               .Doc(std::string(kMulticlassDoc) + "If there are none at all, Out is [[-1]]."));
   for (const char* type : {"multiclass_nms2", "multiclass_nms3"}) {
@@ -462,4 +459,4 @@ void RegisterMulticlassNms(OpRegistry& ops) {
               .Reference<float, double>(ForReals{LocalityAwareNms}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::multiclass_nms_op

@@ -12,8 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::prior_box_op {
 
 using Floats = std::vector<float>;
 using Ints = std::vector<int32_t>;
@@ -244,9 +243,7 @@ void DeclareImage(OpDef& def) {
       .Attr<float>("offset", 0.5f, "place of a centre in its cell");
 }
 
-}  // namespace
-
-void RegisterPriorBox(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(GridOp("prior_box", "Boxes")
               .Apply(DeclareImage)
               .Doc("Boxes = around the centre of each cell (offset + index) step, for each min "
@@ -292,4 +289,4 @@ void RegisterPriorBox(OpRegistry& ops) {
               .Reference<float, double>(ForReals{AnchorGenerator}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::prior_box_op

@@ -7,8 +7,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::prroi_pool_op {
 
 constexpr const char* kCounts = "BatchRoINums";
 
@@ -167,9 +166,7 @@ void DeclareMovingRois(OpDef& def) {
       .NoGradientTo({kCounts});
 }
 
-}  // namespace
-
-void RegisterPrroiPool(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("prroi_pool")
               .Doc("Out[r, c, p, q] = the mean of X over bin (p, q) of RoI r: the integral of X, "
                    "interpolated bilinearly and 0 outside, over the bin's area; 0 for an empty "
@@ -197,4 +194,4 @@ void RegisterPrroiPool(OpRegistry& ops) {
               .Reference<float, double>(ForReals{PoolGrad}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::prroi_pool_op

@@ -8,8 +8,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::psroi_pool_op {
 
 Shape OutShape(InferContext& ctx) {
   const int64_t channels = ctx.Attr<int32_t>("output_channels");
@@ -98,9 +97,7 @@ void InferPool(InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), Ou
 
 void InferPoolGrad(InferContext& ctx) { InferRoiGrad(ctx, "C5", OutShape(ctx)); }
 
-}  // namespace
-
-void RegisterPsroiPool(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("psroi_pool")
               .Doc("Out[r, c, p, q] = the mean of channel (c pooled_height + p) pooled_width + q "
                    "of X over bin (p, q) of RoI r, from round(corner) spatial_scale to "
@@ -130,4 +127,4 @@ void RegisterPsroiPool(OpRegistry& ops) {
               .Reference<float, double>(ForReals{PoolGrad}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::psroi_pool_op

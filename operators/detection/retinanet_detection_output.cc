@@ -8,8 +8,7 @@
 #include <cmath>
 #include <map>
 
-namespace coracle {
-namespace {
+namespace coracle::retinanet_detection_output_op {
 
 void InferOutput(InferContext& ctx) {
   const size_t levels = ctx.NumInputs("BBoxes");
@@ -118,9 +117,7 @@ Kernel DetectionOutput(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterRetinanetDetectionOutput(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("retinanet_detection_output")
               .Doc("For each image and level: of all anchors and classes, the nms_top_k largest "
                    "scores over score_threshold (over 0 in the last level) give the boxes with the "
@@ -153,4 +150,4 @@ void RegisterRetinanetDetectionOutput(OpRegistry& ops) {
               .Reference<float, double>(ForReals{DetectionOutput}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::retinanet_detection_output_op

@@ -6,8 +6,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::roi_align_op {
 
 // Where the samples of a bin lie along one axis.
 struct Axis {
@@ -171,9 +170,7 @@ void InferAlign(InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), O
 
 void InferAlignGrad(InferContext& ctx) { InferRoiGrad(ctx, "C5", OutShape(ctx)); }
 
-}  // namespace
-
-void RegisterRoiAlign(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("roi_align")
               .Doc("Out[r, c, p, q] = the mean of samples of X (bilinear) on a grid over bin (p, "
                    "q) of RoI r. A RoI begins at corner * spatial_scale, less 0.5 if aligned, and "
@@ -207,4 +204,4 @@ void RegisterRoiAlign(OpRegistry& ops) {
               .Reference(AlignGrad<float>, AlignGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::roi_align_op

@@ -7,8 +7,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::roi_perspective_transform_op {
 
 constexpr double kNear = 1e-4;  // places this close are the same
 constexpr int64_t kCorners = 4;
@@ -205,9 +204,7 @@ KernelOf<T> TransformGrad(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterRoiPerspectiveTransform(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("roi_perspective_transform")
           .Doc("Out = X (bilinear) where a perspective map takes the rectangle of Out, so that "
@@ -265,4 +262,4 @@ void RegisterRoiPerspectiveTransform(OpRegistry& ops) {
               .Reference(TransformGrad<float>, TransformGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::roi_perspective_transform_op

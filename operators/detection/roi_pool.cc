@@ -6,8 +6,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::roi_pool_op {
 
 // Part [begin, end) of an axis of X.
 struct Range {
@@ -95,9 +94,7 @@ KernelOf<T> PoolGrad(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterRoiPool(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("roi_pool")
               .Doc("Out[r, c, p, q] = the largest element of X in bin (p, q) of RoI r, whose "
                    "corners are rounded to whole cells; 0 for an empty bin.")
@@ -128,4 +125,4 @@ void RegisterRoiPool(OpRegistry& ops) {
               .Reference(PoolGrad<float>, PoolGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::roi_pool_op

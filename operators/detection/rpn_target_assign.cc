@@ -10,8 +10,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::rpn_target_assign_op {
 
 constexpr double kNearlyBest = 1e-5;
 
@@ -218,9 +217,7 @@ OpDef AssignOp(const std::string& type) {
   return def;
 }
 
-}  // namespace
-
-void RegisterRpnTargetAssign(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       AssignOp("rpn_target_assign")
           .Doc("For each image, of the anchors that leave it by at most rpn_straddle_thresh "
@@ -251,4 +248,4 @@ void RegisterRpnTargetAssign(OpRegistry& ops) {
               .Attr<float>("negative_overlap", 0.4f, "overlaps of background are below"));
 }
 
-}  // namespace coracle
+}  // namespace coracle::rpn_target_assign_op

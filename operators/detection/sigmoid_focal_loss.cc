@@ -9,8 +9,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::sigmoid_focal_loss_op {
 
 void RequireLabels(InferContext& ctx) {
   const VarMeta &x = ctx.Input("X"), &label = ctx.Input("Label"), &fg = ctx.Input("FgNum");
@@ -105,9 +104,7 @@ void DeclareLabels(OpDef& def) {
       .NoGradientTo({"Label", "FgNum"});
 }
 
-}  // namespace
-
-void RegisterSigmoidFocalLoss(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("sigmoid_focal_loss")
           .Apply(DeclareLabels)
@@ -143,4 +140,4 @@ void RegisterSigmoidFocalLoss(OpRegistry& ops) {
               .Reference(LossGrad<float>, LossGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sigmoid_focal_loss_op

@@ -7,8 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::similarity_focus_op {
 
 using Ints = std::vector<int32_t>;
 
@@ -74,9 +73,7 @@ Kernel Focus(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterSimilarityFocus(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("similarity_focus")
               .Doc("For each image and each of indexes: in the slice of X at this index of axis, "
                    "the largest element is chosen, then the largest in rows and columns not used "
@@ -94,4 +91,4 @@ void RegisterSimilarityFocus(OpRegistry& ops) {
               .Reference<float, double>(ForReals{Focus}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::similarity_focus_op

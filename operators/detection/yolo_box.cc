@@ -10,8 +10,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::yolo_box_op {
 
 using Ints = std::vector<int32_t>;
 
@@ -140,9 +139,7 @@ Kernel YoloBox(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterYoloBox(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("yolo_box")
               .Doc("The boxes of a map of predictions. With s the logistic function and r = "
                    "scale_x_y: centre = (column + s(x) r - (r - 1) / 2) / W of the image's width, "
@@ -172,4 +169,4 @@ void RegisterYoloBox(OpRegistry& ops) {
               .Reference<float, double>(ForReals{YoloBox}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::yolo_box_op

@@ -11,8 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::yolov3_loss_op {
 
 using Ints = std::vector<int32_t>;
 
@@ -293,9 +292,7 @@ void DeclareTargets(OpDef& def) {
       .NoGradientTo({"GTBox", "GTLabel", "GTScore"});
 }
 
-}  // namespace
-
-void RegisterYolov3Loss(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("yolov3_loss")
               .Apply(DeclareTargets)
               .ComputesIn(OpPrecision::kFloat32)
@@ -350,4 +347,4 @@ void RegisterYolov3Loss(OpRegistry& ops) {
               .Reference<float, double>(ForReals{LossGrad}));
 }
 
-}  // namespace coracle
+}  // namespace coracle::yolov3_loss_op

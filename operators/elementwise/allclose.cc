@@ -9,8 +9,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::allclose_op {
 
 // ---- allclose ----
 
@@ -103,9 +102,7 @@ KernelOf<T> EqualAll(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterAllclose(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("allclose")
               .Doc("Out = whether all elements a of Input and b of Other are equal or have "
                    "|a - b| <= atol + rtol |b|, which no infinity has. A nan is close to nothing, "
@@ -139,4 +136,4 @@ void RegisterAllclose(OpRegistry& ops) {
                          EqualAll<bool>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::allclose_op

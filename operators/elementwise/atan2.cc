@@ -8,8 +8,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::atan2_op {
 
 void InferAtan2(InferContext& ctx) {
   VarMeta out = ctx.Input("X1");
@@ -45,9 +44,7 @@ void Atan2Gradient(GradientContext& g) {
   g.Set("X2", -(a * s));
 }
 
-}  // namespace
-
-void RegisterAtan2(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("atan2")
               .Doc("Out = the angle of the point (X2, X1), in [-pi, pi], element by element; of "
                    "integers in float64.")
@@ -63,4 +60,4 @@ void RegisterAtan2(OpRegistry& ops) {
                          Atan2Reference<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::atan2_op

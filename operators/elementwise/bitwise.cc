@@ -7,8 +7,7 @@
 
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::bitwise_op {
 
 void InferBitwise(InferContext& ctx) {
   VarMeta out = ctx.Input(ctx.InputShape("X").rank() >= ctx.InputShape("Y").rank() ? "X" : "Y");
@@ -79,9 +78,7 @@ void AddRow(OpRegistry& ops) {
   ops.Add(std::move(def));
 }
 
-}  // namespace
-
-void RegisterBitwise(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddRow<And>(ops);
   AddRow<Or>(ops);
   AddRow<Xor>(ops);
@@ -98,4 +95,4 @@ void RegisterBitwise(OpRegistry& ops) {
                          NotKernel<int32_t>, NotKernel<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::bitwise_op

@@ -8,8 +8,7 @@
 #include <coracle/operators/rules/output_grad.h>
 #include <fmt/format.h>
 
-namespace coracle {
-namespace {
+namespace coracle::clip_op {
 
 void InferClip(InferContext& ctx) {
   for (const char* slot : {"Min", "Max"}) {
@@ -105,9 +104,7 @@ void DeclareBounds(OpDef& def) {
       .Attr<float>("max", "upper bound");
 }
 
-}  // namespace
-
-void RegisterClip(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("clip")
           .Doc("Out = min(max(X, min), max), element by element; for integers the attrs are "
@@ -149,4 +146,4 @@ void RegisterClip(OpRegistry& ops) {
               .Reference(ClipGradReference<float>, ClipGradReference<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::clip_op

@@ -8,8 +8,7 @@
 
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::compare_op {
 
 void InferCompare(InferContext& ctx) {
   const Shape out =
@@ -97,9 +96,7 @@ void AddRow(OpRegistry& ops) {
   ops.Add(std::move(def));
 }
 
-}  // namespace
-
-void RegisterCompare(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddRow<Less>(ops);
   AddRow<LessEqual>(ops);
   AddRow<Greater>(ops);
@@ -108,4 +105,4 @@ void RegisterCompare(OpRegistry& ops) {
   AddRow<NotEqual>(ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::compare_op

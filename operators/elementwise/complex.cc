@@ -13,8 +13,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::complex_op {
 
 constexpr int64_t kGrain = 32768;
 
@@ -113,9 +112,7 @@ OpDef PartDef(const char* type, const char* what, bool imaginary) {
   return def;
 }
 
-}  // namespace
-
-void RegisterComplex(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("complex")
               .Doc("Out = X + i Y, element by element. The operand of lower rank aligns with the "
                    "last dims of the other one, and dims of 1 stretch.")
@@ -146,4 +143,4 @@ void RegisterComplex(OpRegistry& ops) {
                          Conjugate<int64_t>, Conjugate<complex64>, Conjugate<complex128>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::complex_op

@@ -14,8 +14,7 @@
 #include <string>
 #include <type_traits>
 
-namespace coracle {
-namespace {
+namespace coracle::elementwise_op {
 
 [[noreturn]] void ThrowDivision(const char* op) {
   ThrowInvalid(std::string(op) + ": an integer was divided by 0; keep zeros out of Y");
@@ -243,9 +242,7 @@ void PowGradient(GradientContext& g) {
   summed("Y", op("elementwise_mul", power, log, axes.OfX()), y, axes.OfY());
 }
 
-}  // namespace
-
-void RegisterElementwise(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddRow<Add>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {false, false, false}); });
   AddRow<Sub>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {false, false, false}); });
   AddRow<Mul>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {true, true, false}); });
@@ -257,4 +254,4 @@ void RegisterElementwise(OpRegistry& ops) {
   ops.Add(Declare<FloorDiv>().NotDifferentiable("a rounded quotient is piecewise constant"));
 }
 
-}  // namespace coracle
+}  // namespace coracle::elementwise_op

@@ -15,8 +15,7 @@
 #include <string>
 #include <type_traits>
 
-namespace coracle {
-namespace {
+namespace coracle::elementwise_grad_op {
 
 // The family, one struct for each row: the terms that are summed to the operands' shapes, and which
 // forward values they read.
@@ -455,9 +454,7 @@ void AddChoice(OpRegistry& ops) {
   }));
 }
 
-}  // namespace
-
-void RegisterElementwiseGrad(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(Declare<AddGrad>().Fast(LinearFast<1>).Gradient([](GradientContext& g) {
     LinearGradient(g, "elementwise_add");
   }));
@@ -470,4 +467,4 @@ void RegisterElementwiseGrad(OpRegistry& ops) {
   AddChoice<MinGrad>(ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::elementwise_grad_op

@@ -2,15 +2,11 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/elementwise/fused_group.h>
 
-namespace coracle {
-
-namespace {
+namespace coracle::fused_elementwise_op {
 
 bool TakesElementwise(const OpSpec& spec, const OpDesc&) { return spec.elementwise; }
 
-}  // namespace
-
-void RegisterFusedElementwise(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   // A registry's declarations live as long as it does.
   const OpRegistry* all = &ops;
   ops.Add(
@@ -36,4 +32,4 @@ void RegisterFusedElementwise(OpRegistry& ops) {
           }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fused_elementwise_op

@@ -12,8 +12,7 @@
 #include <cmath>
 #include <optional>
 
-namespace coracle {
-namespace {
+namespace coracle::fused_elemwise_activation_op {
 
 enum class Unary { kScale, kRelu, kTanh, kSigmoid, kGelu };
 
@@ -181,11 +180,9 @@ OpDef Def(const std::string& type) {
       .Reference(Fused<float>, Fused<double>);
 }
 
-}  // namespace
-
-void RegisterFusedElemwiseActivation(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(Def("fused_elemwise_activation"));
   ops.Add(Def("fused_elemwise_add_activation"));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fused_elemwise_activation_op

@@ -5,8 +5,7 @@
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/operators.h>
 
-namespace coracle {
-namespace {
+namespace coracle::increment_op {
 
 void InferIncrement(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
@@ -21,9 +20,7 @@ Kernel IncrementReference(const PrepareContext& ctx) {
   return [=](Workspace& ws) { ws.Data<T>(out)[0] = WrapAdd(ws.Data<const T>(x)[0], step); };
 }
 
-}  // namespace
-
-void RegisterIncrement(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("increment")
               .Doc("Out = X + step, of one element; step is first converted to X's dtype.")
               .Constraint("C1", "X must hold one element")
@@ -37,4 +34,4 @@ void RegisterIncrement(OpRegistry& ops) {
                   []<class T>(const PrepareContext& c) { return IncrementReference<T>(c); }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::increment_op

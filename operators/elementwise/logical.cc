@@ -8,8 +8,7 @@
 
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::logical_op {
 
 void InferLogical(InferContext& ctx) {
   RequireReal(ctx, "X");
@@ -76,9 +75,7 @@ void AddRow(OpRegistry& ops) {
               .Reference(LogicalKernel<F>));
 }
 
-}  // namespace
-
-void RegisterLogical(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddRow<And>(ops);
   AddRow<Or>(ops);
   AddRow<Xor>(ops);
@@ -97,4 +94,4 @@ void RegisterLogical(OpRegistry& ops) {
               .Reference(NotKernel));
 }
 
-}  // namespace coracle
+}  // namespace coracle::logical_op

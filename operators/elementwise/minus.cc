@@ -6,8 +6,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::minus_op {
 
 void InferMinus(InferContext& ctx) {
   const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
@@ -31,9 +30,7 @@ void MinusGradient(GradientContext& g) {
   g.Set("Y", -g.Grad("Out"));
 }
 
-}  // namespace
-
-void RegisterMinus(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("minus")
               .Doc("Out = X - Y, without broadcasting.")
               .Constraint("C1", "X and Y must have one shape")
@@ -49,4 +46,4 @@ void RegisterMinus(OpRegistry& ops) {
                          MinusReference<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::minus_op

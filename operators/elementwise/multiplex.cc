@@ -8,8 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::multiplex_op {
 
 void InferMultiplex(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -54,9 +53,7 @@ void MultiplexGradient(GradientContext& g) {
   }
 }
 
-}  // namespace
-
-void RegisterMultiplex(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("multiplex")
               .Doc("Row i of Out = row i of X[Ids[i]]. An id without an input is an error.")
               .Constraint("C1", "there must be two inputs or more")
@@ -72,4 +69,4 @@ void RegisterMultiplex(OpRegistry& ops) {
               .Reference(Multiplex));
 }
 
-}  // namespace coracle
+}  // namespace coracle::multiplex_op

@@ -9,8 +9,7 @@
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/kernels/sweep.h>
 
-namespace coracle {
-namespace {
+namespace coracle::scale_op {
 
 void InferScale(InferContext& ctx) {
   if (ctx.HasInput("ScaleTensor")) {
@@ -106,9 +105,7 @@ void ScaleGradient(GradientContext& g) {
            {{"scale", g.Attr<float>("scale")}, {"bias", 0.0f}, {"bias_after_scale", true}});
 }
 
-}  // namespace
-
-void RegisterScale(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("scale")
           .Doc("Out = scale X + bias, or scale (X + bias) when bias_after_scale is false. Scale "
@@ -136,4 +133,4 @@ void RegisterScale(OpRegistry& ops) {
           .Fast(ScaleFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::scale_op

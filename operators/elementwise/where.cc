@@ -8,8 +8,7 @@
 #include <algorithm>
 #include <type_traits>
 
-namespace coracle {
-namespace {
+namespace coracle::where_op {
 
 void InferWhere(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -68,9 +67,7 @@ void WhereGradient(GradientContext& g) {
   g.Set("Y", variable_functions::Where(condition, zero, dout));
 }
 
-}  // namespace
-
-void RegisterWhere(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("where")
               .Doc("Out = X where Condition holds, else Y, element by element.")
               .Constraint("C1", "Condition must be bool")
@@ -90,4 +87,4 @@ void RegisterWhere(OpRegistry& ops) {
               .Reference(Where));
 }
 
-}  // namespace coracle
+}  // namespace coracle::where_op

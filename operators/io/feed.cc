@@ -2,8 +2,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 
-namespace coracle {
-namespace {
+namespace coracle::feed_op {
 
 // The fed tensor has the type that the program declares of its variable.
 void InferFeed(InferContext& ctx) {
@@ -15,9 +14,7 @@ Kernel Nothing(const PrepareContext&) {
   return [](Workspace&) {};
 }
 
-}  // namespace
-
-void RegisterFeed(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("feed")
               .Doc("Out = the tensor that the caller feeds as number col.")
               .Input("X", "the list of fed tensors, a variable of type FEED_MINIBATCH")
@@ -40,4 +37,4 @@ void RegisterFeed(OpRegistry& ops) {
               .Reference(Nothing));
 }
 
-}  // namespace coracle
+}  // namespace coracle::feed_op

@@ -4,16 +4,13 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 
-namespace coracle {
-namespace {
+namespace coracle::marker_op {
 
 Kernel Nothing(const PrepareContext&) {
   return [](Workspace&) {};
 }
 
-}  // namespace
-
-void RegisterMarker(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("marker")
               .Doc("Does nothing. Marks where a part of a program begins or ends.")
               .Attr<std::string>("marker_role", "forward", "ignored: which part")
@@ -41,4 +38,4 @@ void RegisterMarker(OpRegistry& ops) {
               .Reference(Nothing));
 }
 
-}  // namespace coracle
+}  // namespace coracle::marker_op

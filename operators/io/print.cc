@@ -12,8 +12,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::print_op {
 
 // What a program writes is bounded, whatever it asks for.
 constexpr int64_t kMostElements = 1000;
@@ -151,9 +150,7 @@ Kernel Assert(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterPrint(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("print")
           .Doc("Logs a line about In: message, name, dtype, shape, LoD and elements, 16,384 "
@@ -194,4 +191,4 @@ void RegisterPrint(OpRegistry& ops) {
           .Reference(Assert));
 }
 
-}  // namespace coracle
+}  // namespace coracle::print_op

@@ -8,8 +8,7 @@
 
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::save_load_op {
 
 constexpr uint64_t kFileSlack = uint64_t{16} << 20;     // for descriptions and LoD
 constexpr uint64_t kMaxSparseFile = uint64_t{1} << 34;  // selected rows do not say their size
@@ -192,9 +191,7 @@ Kernel LoadCombine(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterSaveLoad(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("save")
           .Doc("Writes X to the file file_path as a tensor stream (a selected-rows stream when X "
@@ -266,4 +263,4 @@ void RegisterSaveLoad(OpRegistry& ops) {
           .Reference(LoadCombine));
 }
 
-}  // namespace coracle
+}  // namespace coracle::save_load_op

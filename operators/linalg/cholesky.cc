@@ -12,8 +12,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::cholesky_op {
 
 // Row by row, element (i, j) of the lower factor is at i * row + j * column, and so is that of A,
 // of which only this triangle is read: an upper factor is the transpose. False where A is not
@@ -84,9 +83,7 @@ void CholeskyGradient(GradientContext& g) {
   g.Set("X", 0.5 * (s + transposed(s)));
 }
 
-}  // namespace
-
-void RegisterCholesky(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("cholesky")
           .ComputesIn(OpPrecision::kFloat32)
@@ -103,4 +100,4 @@ void RegisterCholesky(OpRegistry& ops) {
           .Reference(Cholesky<float>, Cholesky<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::cholesky_op

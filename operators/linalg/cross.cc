@@ -7,8 +7,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::cross_op {
 
 constexpr int32_t kUnset = 9;  // the value of attr dim for "the first dim of size 3"
 
@@ -56,9 +55,7 @@ void CrossGradient(GradientContext& g) {
   g.Set("Y", g.Make("cross", {{"X", {dout}}, {"Y", {g.Input("X")}}}, dim));
 }
 
-}  // namespace
-
-void RegisterCross(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("cross")
           .Doc("Out = the cross products of the vectors of three elements along dim. Integers "
@@ -75,4 +72,4 @@ void RegisterCross(OpRegistry& ops) {
           .Reference(Cross<float>, Cross<double>, Cross<int32_t>, Cross<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::cross_op

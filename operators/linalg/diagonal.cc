@@ -16,8 +16,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::diagonal_op {
 
 // The diagonals of the planes of two axes: elements whose index along the second axis is the one
 // along the first plus offset.
@@ -304,9 +303,7 @@ void DeclarePlane(OpDef& def) {
       .Attr<int32_t>("axis2", 1, "the dim of the columns");
 }
 
-}  // namespace
-
-void RegisterDiagonal(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("diagonal")
           .Doc("Out = the diagonals of the planes of axis1 and axis2, as its last dim: elements "
@@ -386,4 +383,4 @@ void RegisterDiagonal(OpRegistry& ops) {
           .Reference(DiagEmbed<float>, DiagEmbed<double>, DiagEmbed<int32_t>, DiagEmbed<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::diagonal_op

@@ -12,8 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::inverse_op {
 
 // Gauss-Jordan elimination on [A | B], B = the identity at first, with the largest element of the
 // column as pivot. `a` and `b` have n rows of n elements; false where A is singular.
@@ -78,9 +77,7 @@ void InverseGradient(GradientContext& g) {
   g.Set("Input", -product);
 }
 
-}  // namespace
-
-void RegisterInverse(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("inverse")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Output = the inverse of each matrix of the last two dims of Input.")
@@ -93,4 +90,4 @@ void RegisterInverse(OpRegistry& ops) {
               .Reference(Inverse<float>, Inverse<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inverse_op

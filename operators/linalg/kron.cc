@@ -13,8 +13,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::kron_op {
 
 VarMeta KronOut(InferContext& ctx) {
   const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
@@ -104,9 +103,7 @@ void InferKronGrad(InferContext& ctx) {
   ctx.SetOutput("Y@GRAD", ctx.Input("Y"));
 }
 
-}  // namespace
-
-void RegisterKron(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("kron")
               .Doc("Out = the Kronecker product of X and Y: the product of each element of X with "
                    "all of Y, as a block. The operand of lower rank gets leading dims of 1; each "
@@ -135,4 +132,4 @@ void RegisterKron(OpRegistry& ops) {
           .Reference(KronGrad<float>, KronGrad<double>, KronGrad<complex64>, KronGrad<complex128>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::kron_op

@@ -10,8 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::spectral_norm_op {
 
 void CheckSpectralNorm(InferContext& ctx) {
   const Shape& w = ctx.InputShape("Weight");
@@ -141,9 +140,7 @@ void DeclareSpectralNorm(OpDef& def) {
       .NoGradientTo({"U", "V"});
 }
 
-}  // namespace
-
-void RegisterSpectralNorm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("spectral_norm")
           .ComputesIn(OpPrecision::kFloat32)
@@ -180,4 +177,4 @@ void RegisterSpectralNorm(OpRegistry& ops) {
           .Reference(SpectralNormGrad<float>, SpectralNormGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::spectral_norm_op

@@ -7,8 +7,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::tril_triu_op {
 
 void InferTrilTriu(InferContext& ctx) {
   ctx.Require("C1", ctx.InputShape("X").rank() >= 2, ctx.InputShape("X"));
@@ -47,9 +46,7 @@ void TrilTriuGradient(GradientContext& g) {
         g.Make("tril_triu", {{"X", {g.OutputGrad("Out")}}}, g.ForwardAttrs({"diagonal", "lower"})));
 }
 
-}  // namespace
-
-void RegisterTrilTriu(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("tril_triu")
           .Doc("Out = X in a triangle of each matrix of the last two dims, else 0: where column "
@@ -66,4 +63,4 @@ void RegisterTrilTriu(OpRegistry& ops) {
                      TrilTriu<bool>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::tril_triu_op

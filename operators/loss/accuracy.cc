@@ -8,8 +8,7 @@
 
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::accuracy_op {
 
 void InferAccuracy(InferContext& ctx) {
   const Shape &indices = ctx.InputShape("Indices"), &label = ctx.InputShape("Label");
@@ -61,9 +60,7 @@ Kernel Accuracy(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterAccuracy(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("accuracy")
               .Doc("Accuracy = Correct / Total: the share of rows whose label is among the found "
                    "indices (0 when there are no rows). What was found with a nan for its score is "
@@ -82,4 +79,4 @@ void RegisterAccuracy(OpRegistry& ops) {
               .Reference(Accuracy));
 }
 
-}  // namespace coracle
+}  // namespace coracle::accuracy_op

@@ -8,8 +8,7 @@
 #include <coracle/operators/loss/class_loss.h>
 #include <coracle/operators/operators.h>
 
-namespace coracle {
-namespace {
+namespace coracle::bpr_loss_op {
 
 void InferBprLoss(InferContext& ctx) {
   VarMeta y = ctx.Input("X");
@@ -64,9 +63,7 @@ void BprLossGradient(GradientContext& g) {
   g.Set("X", g.Grad("Y") * (s - unit * total));
 }
 
-}  // namespace
-
-void RegisterBprLoss(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("bpr_loss")
           .ComputesIn(OpPrecision::kFloat32)
@@ -87,4 +84,4 @@ void RegisterBprLoss(OpRegistry& ops) {
           .Reference(BprLoss<float>, BprLoss<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::bpr_loss_op

@@ -8,8 +8,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::center_loss_op {
 
 void InferCenterLoss(InferContext& ctx) {
   const VarMeta x = ctx.Input("X"), centers = ctx.Input("Centers");
@@ -109,9 +108,7 @@ void CenterLossGradient(GradientContext& g) {
   g.Set("X", g.HasOutputGrad("SampleCenterDiff") ? dx + g.Grad("SampleCenterDiff") : dx);
 }
 
-}  // namespace
-
-void RegisterCenterLoss(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("center_loss")
           .ComputesIn(OpPrecision::kFloat32)
@@ -140,4 +137,4 @@ void RegisterCenterLoss(OpRegistry& ops) {
           .Reference(CenterLoss<float>, CenterLoss<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::center_loss_op

@@ -8,8 +8,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 
-namespace coracle {
-namespace {
+namespace coracle::cross_entropy_op {
 
 // The loss's shape. Hard labels may lack the last dim, and then the loss does too.
 Shape InferLoss(InferContext& ctx, bool soft_label) {
@@ -165,9 +164,7 @@ void DeclareAttrs(OpDef& def) {
       .Attr<int32_t>("ignore_index", -100, "a hard label that makes no loss and no gradient");
 }
 
-}  // namespace
-
-void RegisterCrossEntropy(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("cross_entropy")
           .ComputesIn(OpPrecision::kFloat32)
@@ -221,4 +218,4 @@ void RegisterCrossEntropy(OpRegistry& ops) {
               .Reference(CrossEntropy2<float>, CrossEntropy2<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::cross_entropy_op

@@ -14,8 +14,7 @@
 #include <bit>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::hierarchical_sigmoid_op {
 
 constexpr double kLargestLogit = 40;
 
@@ -228,9 +227,7 @@ void DeclareTree(OpDef& def) {
       .NoGradientTo({"Label", "PathTable", "PathCode"});
 }
 
-}  // namespace
-
-void RegisterHierarchicalSigmoid(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("hierarchical_sigmoid")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = for each sample the sum over the nodes of its path of log(1 + e^z) - bit "
@@ -288,4 +285,4 @@ void RegisterHierarchicalSigmoid(OpRegistry& ops) {
               }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::hierarchical_sigmoid_op

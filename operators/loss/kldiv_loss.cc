@@ -8,8 +8,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::kldiv_loss_op {
 
 void InferKldiv(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -63,9 +62,7 @@ void KldivGradient(GradientContext& g) {
   g.Set("X", -(Max(g.In("Target"), 0.0) * dloss));
 }
 
-}  // namespace
-
-void RegisterKldivLoss(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("kldiv_loss")
           .ComputesIn(OpPrecision::kFloat32)
@@ -86,4 +83,4 @@ void RegisterKldivLoss(OpRegistry& ops) {
           .Reference(Kldiv<float>, Kldiv<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::kldiv_loss_op

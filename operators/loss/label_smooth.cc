@@ -6,8 +6,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 
-namespace coracle {
-namespace {
+namespace coracle::label_smooth_op {
 
 void InferLabelSmooth(InferContext& ctx) {
   const VarMeta x = ctx.Input("X");
@@ -46,9 +45,7 @@ void LabelSmoothGradient(GradientContext& g) {
   g.Set("X", (1.f - g.Attr<float>("epsilon")) * g.Grad("Out"));
 }
 
-}  // namespace
-
-void RegisterLabelSmooth(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("label_smooth")
               .Doc("Out = (1 - epsilon) X + epsilon PriorDist, which is 1 / K for each of K "
                    "classes unless it is given.")
@@ -67,4 +64,4 @@ void RegisterLabelSmooth(OpRegistry& ops) {
               .Reference(LabelSmooth<float>, LabelSmooth<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::label_smooth_op

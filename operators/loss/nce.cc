@@ -14,8 +14,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::nce_op {
 
 enum Sampling { kUniform, kLogUniform, kCustom };
 
@@ -244,9 +243,7 @@ void DeclareInputs(OpDef& def) {
           {"Label", "SampleWeight", "CustomDistProbs", "CustomDistAlias", "CustomDistAliasProbs"});
 }
 
-}  // namespace
-
-void RegisterNce(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("nce")
           .ComputesIn(OpPrecision::kFloat32)
@@ -313,4 +310,4 @@ void RegisterNce(OpRegistry& ops) {
               .Reference(Backward<float>, Backward<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::nce_op

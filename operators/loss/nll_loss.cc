@@ -9,8 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::nll_loss_op {
 
 // The shape of Out.
 Shape InferNll(InferContext& ctx) {
@@ -138,9 +137,7 @@ void DeclareInputs(OpDef& def) {
       .NoGradientTo({"Label", "Weight"});
 }
 
-}  // namespace
-
-void RegisterNllLoss(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("nll_loss")
           .ComputesIn(OpPrecision::kFloat32)
@@ -178,4 +175,4 @@ void RegisterNllLoss(OpRegistry& ops) {
               .Reference(Backward<float>, Backward<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::nll_loss_op

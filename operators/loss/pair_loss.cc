@@ -16,8 +16,7 @@
 #include <span>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::pair_loss_op {
 
 struct SlotRow {
   const char *name = nullptr, *doc = nullptr;
@@ -380,9 +379,7 @@ void AddRow(OpRegistry& ops) {
   ops.Add(PairDef(row).Reference(PairReference<F, float>, PairReference<F, double>));
 }
 
-}  // namespace
-
-void RegisterPairLoss(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddRow<BceLoss>(ops);
   AddRow<HingeLoss>(ops);
   AddRow<HuberLoss>(ops);
@@ -393,4 +390,4 @@ void RegisterPairLoss(OpRegistry& ops) {
   AddRow<TeacherStudentSigmoidLoss>(ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::pair_loss_op

@@ -13,8 +13,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::row_distance_op {
 
 constexpr double kLeastSquare = 1e-8;  // of a norm of cos_sim
 
@@ -234,9 +233,7 @@ void DeclareRows(OpDef& def) {
       .Input("Y", one ? "tensor of X's dtype: N rows, or one" : "tensor of X's shape and dtype");
 }
 
-}  // namespace
-
-void RegisterRowDistance(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("cos_sim")
           .Doc("Out[i] = the dot product of the rows i of X and Y (or its only row), divided by "
@@ -274,4 +271,4 @@ void RegisterRowDistance(OpRegistry& ops) {
               .Reference(SquaredL2<float>, SquaredL2<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::row_distance_op

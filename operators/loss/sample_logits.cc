@@ -11,8 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::sample_logits_op {
 
 constexpr double kFar = 1e20;
 
@@ -140,9 +139,7 @@ void SampleLogitsGradient(GradientContext& g) {
                          {}, "X@GRAD"));
 }
 
-}  // namespace
-
-void RegisterSampleLogits(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("sample_logits")
           .ComputesIn(OpPrecision::kFloat32)
@@ -180,4 +177,4 @@ void RegisterSampleLogits(OpRegistry& ops) {
           .Reference(SampleLogits<float>, SampleLogits<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sample_logits_op

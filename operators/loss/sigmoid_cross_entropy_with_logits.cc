@@ -11,8 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::sigmoid_cross_entropy_with_logits_op {
 
 void InferForward(InferContext& ctx) {
   RequireSameType(ctx, "C1", "Label", "X");
@@ -107,9 +106,7 @@ void DeclareAttrs(OpDef& def) {
       .Attr<int32_t>("ignore_index", -100, "a label that makes no loss and no gradient");
 }
 
-}  // namespace
-
-void RegisterSigmoidCrossEntropyWithLogits(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sigmoid_cross_entropy_with_logits")
               .Apply(DeclareAttrs)
               .ComputesIn(OpPrecision::kFloat32)
@@ -141,4 +138,4 @@ void RegisterSigmoidCrossEntropyWithLogits(OpRegistry& ops) {
               .Reference(Backward<float>, Backward<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sigmoid_cross_entropy_with_logits_op

@@ -11,8 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
-namespace {
+namespace coracle::softmax_with_cross_entropy_op {
 
 Shape InferLoss(InferContext& ctx, const char* scores) {
   const Shape& shape = ctx.InputShape(scores);
@@ -366,9 +365,7 @@ OpDef ForwardDef() {
       .Inplace("Logits", "Softmax");
 }
 
-}  // namespace
-
-void RegisterSoftmaxWithCrossEntropy(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(ForwardDef()
               .Infer(InferForward)
               .Gradient(ForwardGradient)
@@ -413,4 +410,4 @@ void RegisterSoftmaxWithCrossEntropy(OpRegistry& ops) {
               .Fast(FusedFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::softmax_with_cross_entropy_op

@@ -6,8 +6,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::square_error_cost_op {
 
 constexpr int64_t kGrain = 32768;
 
@@ -66,9 +65,7 @@ void BackwardGradient(GradientContext& g) {
   g.Set("Y", -dx);
 }
 
-}  // namespace
-
-void RegisterSquareErrorCost(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("square_error_cost")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = (X - Y)^2, element by element.")
@@ -96,4 +93,4 @@ void RegisterSquareErrorCost(OpRegistry& ops) {
               .Reference(Backward<float>, Backward<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::square_error_cost_op

@@ -7,8 +7,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::addmm_op {
 
 void InferAddmm(InferContext& ctx) {
   const Shape &input = ctx.InputShape("Input"), &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
@@ -60,9 +59,7 @@ void AddmmGradient(GradientContext& g) {
                         {{"Y", {g.Input("Input")}}, {"Out@GRAD", {scaled.name()}}}, {}, "Y@GRAD"));
 }
 
-}  // namespace
-
-void RegisterAddmm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("addmm")
               .Doc("Out = Beta Input + Alpha X Y, with the product of the matrices X and Y.")
               .Constraint("C1", "Input, X and Y must have rank 2")
@@ -82,4 +79,4 @@ void RegisterAddmm(OpRegistry& ops) {
               .Fast(AddmmFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::addmm_op

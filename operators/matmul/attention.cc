@@ -14,8 +14,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::attention_op {
 
 constexpr const char* kType = "scaled_dot_product_attention";
 
@@ -412,9 +411,7 @@ void DeclareAttrs(OpDef& def) {
                   "whether Out has Q's LoD: where the op stands for products, which pass it");
 }
 
-}  // namespace
-
-void RegisterAttention(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef(kType)
           .Apply(DeclareAttrs)
@@ -498,4 +495,4 @@ void RegisterAttention(OpRegistry& ops) {
           }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::attention_op

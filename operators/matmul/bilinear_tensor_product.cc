@@ -9,8 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::bilinear_tensor_product_op {
 
 void InferBilinear(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -80,9 +79,7 @@ void BilinearGradient(GradientContext& g) {
   if (g.HasInput("Bias")) g.Set("Bias", Sum(dout, {0}, true));
 }
 
-}  // namespace
-
-void RegisterBilinearTensorProduct(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("bilinear_tensor_product")
               .Doc("Out[n, m] = X[n] Weight[m] Y[n]^T + Bias[m]: a bilinear form of the rows of X "
                    "and Y for each m.")
@@ -104,4 +101,4 @@ void RegisterBilinearTensorProduct(OpRegistry& ops) {
               .Fast(BilinearFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::bilinear_tensor_product_op

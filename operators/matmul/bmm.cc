@@ -8,8 +8,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::bmm_op {
 
 void InferBmm(InferContext& ctx) {
   const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
@@ -47,9 +46,7 @@ void BmmGradient(GradientContext& g) {
   g.Set("Y", g.Make("matmul_v2", {{"X", {g.Input("X")}}, {"Y", {dout}}}, {{"trans_x", true}}));
 }
 
-}  // namespace
-
-void RegisterBmm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("bmm")
               .Doc("Out[i] = X[i] Y[i], a product of matrices for each i of the batch.")
               .Constraint("C1", "X and Y must have rank 3")
@@ -65,4 +62,4 @@ void RegisterBmm(OpRegistry& ops) {
               .Fast(BmmFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::bmm_op

@@ -9,8 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::conv_shift_op {
 
 void CheckConvShift(InferContext& ctx) {
   const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
@@ -84,9 +83,7 @@ KernelOf<T> ConvShiftGrad(const PrepareContext& ctx) {
 
 void DeclareConvShift(OpDef& def) { def.Input("X", "[N, M]").Input("Y", "[N, K]"); }
 
-}  // namespace
-
-void RegisterConvShift(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("conv_shift")
               .Doc("Out[n, i] = the sum over j of X[n, (i + j - (K - 1) / 2) mod M] Y[n, j]: the "
                    "circular correlation of rows.")
@@ -122,4 +119,4 @@ void RegisterConvShift(OpRegistry& ops) {
           .Reference(ConvShiftGrad<float>, ConvShiftGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::conv_shift_op

@@ -9,8 +9,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::dot_op {
 
 void InferDot(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
@@ -65,9 +64,7 @@ void DotGradient(GradientContext& g) {
   g.Set("Y", x * dout);
 }
 
-}  // namespace
-
-void RegisterDot(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("dot")
           .ComputesIn(OpPrecision::kFloat32)
@@ -85,4 +82,4 @@ void RegisterDot(OpRegistry& ops) {
           .Fast(DotFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::dot_op

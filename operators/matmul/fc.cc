@@ -19,8 +19,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::fc_op {
 
 constexpr int64_t kPadding = 4;  // rows and columns that padding_weights puts after W
 
@@ -262,10 +261,11 @@ void FcGradient(GradientContext& g) {
                   {{"x_num_col_dims", rows}}, slot);
   };
   g.Set("Input", grad("X@GRAD"));
-  const Variable dw = grad("Y@GRAD");
-  g.Set("W", padded ? g.Make("pad", {{"X", {dw.name()}}},
-                             {{"paddings", std::vector<int32_t>{0, kEnd, 0, kEnd}}})
-                    : dw);
+  Variable dw = grad("Y@GRAD");
+  if (padded)
+    dw =
+        g.Make("pad", {{"X", {dw.name()}}}, {{"paddings", std::vector<int32_t>{0, kEnd, 0, kEnd}}});
+  g.Set("W", dw);
   if (!g.NeedsInputGrad("Bias")) return;
   std::vector<int32_t> dims;
   for (int32_t i = 0; i < rows; ++i) dims.push_back(i);
@@ -461,9 +461,7 @@ Kernel RepeatedFast(const PrepareContext& ctx) {
   return Repeated<float, KernelMode::kAuto>(ctx);
 }
 
-}  // namespace
-
-void RegisterFc(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("fc")
               .Doc("Out = act(Input W + Bias), with the dims of Input before in_num_col_dims as "
                    "rows.")
@@ -542,4 +540,4 @@ void RegisterFc(OpRegistry& ops) {
               .Fast(RepeatedFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fc_op

@@ -9,8 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::fsp_op {
 
 VarMeta FspOut(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -79,9 +78,7 @@ Kernel FspGradFast(const PrepareContext& ctx) {
 
 void DeclareFsp(OpDef& def) { def.Input("X", "[N, C, H, W]").Input("Y", "[N, D, H, W]"); }
 
-}  // namespace
-
-void RegisterFsp(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("fsp")
               .Doc("Out[n, c, d] = the mean of X[n, c] Y[n, d] over all pixels: the flow of the "
                    "solution procedure between two feature maps.")
@@ -113,4 +110,4 @@ void RegisterFsp(OpRegistry& ops) {
               .Fast(FspGradFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fsp_op

@@ -4,8 +4,7 @@
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::fusion_squared_mat_sub_op {
 
 void InferSquaredMatSub(InferContext& ctx) {
   const VarMeta &x = ctx.Input("X"), &y = ctx.Input("Y");
@@ -53,9 +52,7 @@ Kernel SquaredMatSubFast(const PrepareContext& ctx) {
   return SquaredMatSub<float, KernelMode::kAuto>(ctx);
 }
 
-}  // namespace
-
-void RegisterFusionSquaredMatSub(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("fusion_squared_mat_sub")
               .Doc("Out = scalar ((X Y)^2 - X^2 Y^2), with squares of elements and products of "
                    "matrices.")
@@ -75,4 +72,4 @@ void RegisterFusionSquaredMatSub(OpRegistry& ops) {
               .Fast(SquaredMatSubFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fusion_squared_mat_sub_op

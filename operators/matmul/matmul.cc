@@ -21,7 +21,7 @@ namespace coracle {
 extern template Gemm<complex64> MakeBatchGemm(const GemmSpec&, const GemmBatch&, KernelMode);
 extern template Gemm<complex128> MakeBatchGemm(const GemmSpec&, const GemmBatch&, KernelMode);
 
-namespace {
+namespace matmul_op {
 
 // The two ops differ in the names of their attrs, in alpha, and in what they do with vectors.
 struct Version {
@@ -401,11 +401,10 @@ void AddVersion(OpRegistry& ops, const Version& v) {
   ops.Add(std::move(grad));
 }
 
-}  // namespace
-
-void RegisterMatmul(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddVersion(ops, kMatmul);
   AddVersion(ops, kMatmulV2);
 }
 
+}  // namespace matmul_op
 }  // namespace coracle

@@ -8,8 +8,7 @@
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::mul_op {
 
 struct Columns {
   int x, y;
@@ -99,9 +98,7 @@ void DeclareColumns(OpDef& def) {
       .Attr<int32_t>("y_num_col_dims", 1, "number of leading dims of Y that become the rows");
 }
 
-}  // namespace
-
-void RegisterMul(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("mul")
               .Apply(DeclareColumns)
               .ComputesIn(OpPrecision::kLow)
@@ -140,4 +137,4 @@ void RegisterMul(OpRegistry& ops) {
               .Fast(MulGradFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::mul_op

@@ -10,8 +10,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::multihead_matmul_op {
 
 void InferAttention(InferContext& ctx) {
   VarMeta x = ctx.Input("Input");
@@ -98,9 +97,7 @@ Kernel Attention(const PrepareContext& ctx, KernelMode mode) {
   };
 }
 
-}  // namespace
-
-void RegisterMultiheadMatmul(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("multihead_matmul")
               .Doc("Attention of several heads: q, k, v = Input W + Bias, cut into heads of H / "
                    "head_number columns; Out = softmax(alpha q k^T + BiasQK) v, the heads side by "
@@ -133,4 +130,4 @@ void RegisterMultiheadMatmul(OpRegistry& ops) {
               }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::multihead_matmul_op

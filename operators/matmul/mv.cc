@@ -6,8 +6,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::mv_op {
 
 void InferMv(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -41,9 +40,7 @@ void MvGradient(GradientContext& g) {
   g.Set("Vec", g.Make("matmul_v2", {{"X", {g.Input("X")}}, {"Y", {dout}}}, {{"trans_x", true}}));
 }
 
-}  // namespace
-
-void RegisterMv(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("mv")
               .Doc("Out = X Vec, the product of a matrix and a vector.")
               .Constraint("C1", "X must be a matrix and Vec a vector")
@@ -58,4 +55,4 @@ void RegisterMv(OpRegistry& ops) {
               .Fast(MvFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::mv_op

@@ -9,8 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::auc_op {
 
 // How a statistic holds the counts of the K buckets.
 enum class Layout {
@@ -144,9 +143,7 @@ KernelOf<T> Auc(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterAuc(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("auc")
           .Doc("AUC = the area under the ROC curve of the rows of all batches (slide_steps = 0) or "
@@ -180,4 +177,4 @@ void RegisterAuc(OpRegistry& ops) {
           .Reference(Auc<float>, Auc<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::auc_op

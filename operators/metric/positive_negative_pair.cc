@@ -9,8 +9,7 @@
 #include <array>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::positive_negative_pair_op {
 
 constexpr const char* kBefore[] = {"AccumulatePositivePair", "AccumulateNegativePair",
                                    "AccumulateNeutralPair"};
@@ -86,9 +85,7 @@ KernelOf<T> Pairs(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterPositiveNegativePair(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("positive_negative_pair")
           .Doc("Adds up the pairs of rows of one query with different labels, each with the "
@@ -121,4 +118,4 @@ void RegisterPositiveNegativePair(OpRegistry& ops) {
           .Reference(Pairs<float>, Pairs<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::positive_negative_pair_op

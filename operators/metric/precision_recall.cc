@@ -6,8 +6,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::precision_recall_op {
 
 constexpr int64_t kStates = 4, kMetrics = 6;
 
@@ -101,9 +100,7 @@ KernelOf<T> PrecisionRecall(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterPrecisionRecall(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("precision_recall")
           .Doc("Counts for each class the weights of true positives, false positives, true "
@@ -132,4 +129,4 @@ void RegisterPrecisionRecall(OpRegistry& ops) {
           .Reference(PrecisionRecall<float>, PrecisionRecall<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::precision_recall_op

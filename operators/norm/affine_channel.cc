@@ -7,8 +7,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::affine_channel_op {
 
 template <class Context>
 int ChannelAxis(const Context& ctx, int rank) {
@@ -73,9 +72,7 @@ void AffineChannelGradient(GradientContext& g) {
   g.Set("Bias", Sum(dout, others));
 }
 
-}  // namespace
-
-void RegisterAffineChannel(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("affine_channel")
               .Doc("Out = X Scale[c] + Bias[c] for each channel c.")
               .Constraint("C1", "X must have rank 2 or 4")
@@ -95,4 +92,4 @@ void RegisterAffineChannel(OpRegistry& ops) {
               .Fast(AffineChannelFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::affine_channel_op

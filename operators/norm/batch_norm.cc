@@ -31,7 +31,7 @@ NormView BatchNormView(const PrepareContext& ctx, const Shape& x) {
                      axis != 1);
 }
 
-namespace {
+namespace batch_norm_op {
 
 // The statistics are Mean and Variance, not those of the batch.
 template <class Context>
@@ -326,9 +326,7 @@ OpDef GradGradDef(const std::string& type, const std::string& doc = {}) {
       .Reference(BatchNormGradGradReference<float>, BatchNormGradGradReference<double>);
 }
 
-}  // namespace
-
-void RegisterBatchNorm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(ForwardDef("batch_norm"));
   ops.Add(GradDef("batch_norm"));
   ops.Add(GradGradDef("batch_norm"));
@@ -350,4 +348,5 @@ void RegisterBatchNorm(OpRegistry& ops) {
   ops.Add(GradGradDef("sync_batch_norm", " It runs on one rank alone."));
 }
 
+}  // namespace batch_norm_op
 }  // namespace coracle

@@ -7,8 +7,7 @@
 #include <cmath>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::data_norm_op {
 
 // Returns the number of columns; -1 when unknown.
 int64_t CheckInputs(const InferContext& ctx, std::initializer_list<const char*> vectors) {
@@ -163,9 +162,7 @@ void DeclareDataNorm(OpDef& def) {
       .Attr<bool>("sync_stats", false, "accepted: there is one device");
 }
 
-}  // namespace
-
-void RegisterDataNorm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("data_norm")
           .Doc("Y = (X - Means) Scales, with Means = BatchSum / BatchSize and Scales = "
@@ -212,4 +209,4 @@ void RegisterDataNorm(OpRegistry& ops) {
           .Reference(DataNormGrad<float>, DataNormGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::data_norm_op

@@ -11,8 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::fused_batch_norm_act_op {
 
 // --- shape rules ---
 
@@ -217,9 +216,7 @@ OpDef GradDef(const std::string& type, bool add) {
   return def;
 }
 
-}  // namespace
-
-void RegisterFusedBatchNormAct(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   for (const bool add : {false, true}) {
     const std::string type = add ? "fused_bn_add_activation" : "fused_batch_norm_act";
     ops.Add(ForwardDef(type, add));
@@ -227,4 +224,4 @@ void RegisterFusedBatchNormAct(OpRegistry& ops) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::fused_batch_norm_act_op

@@ -14,8 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::fused_layer_norm_op {
 
 constexpr const char* kNoGradient = "it is made for inference; train with the ops that it joins";
 
@@ -303,12 +302,10 @@ void AddFc(OpRegistry& ops) {
   AddTo(ops, def, "X", []<class T>(const PrepareContext& c, KernelMode m) { return Fc<T>(c, m); });
 }
 
-}  // namespace
-
-void RegisterFusedLayerNorm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddSkip(ops);
   AddEmbedding(ops);
   AddFc(ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::fused_layer_norm_op

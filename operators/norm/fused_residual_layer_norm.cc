@@ -13,8 +13,7 @@
 #include <string>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::fused_residual_layer_norm_op {
 
 constexpr const char* kType = "fused_residual_layer_norm";
 
@@ -422,11 +421,9 @@ OpDef GradDef() {
       .Fast(GradFast);
 }
 
-}  // namespace
-
-void RegisterFusedResidualLayerNorm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(ForwardDef());
   ops.Add(GradDef());
 }
 
-}  // namespace coracle
+}  // namespace coracle::fused_residual_layer_norm_op

@@ -15,8 +15,7 @@
 #include <limits>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::group_norm_op {
 
 template <class Context>
 int ChannelAxis(const Context& ctx, int rank) {
@@ -474,9 +473,7 @@ void DeclareGroupNorm(OpDef& def) {
       .OneOf({"NCHW", "NHWC", "AnyLayout"});
 }
 
-}  // namespace
-
-void RegisterGroupNorm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("group_norm")
               .Doc("Y = Scale (X - mean) / sqrt(variance + epsilon) + Bias, mean and biased "
                    "variance over each group of ceil(C / groups) channels of each sample; the last "
@@ -517,4 +514,4 @@ void RegisterGroupNorm(OpRegistry& ops) {
               .Fast(GroupNormGradFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::group_norm_op

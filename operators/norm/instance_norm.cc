@@ -12,8 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::instance_norm_op {
 
 // --- shape rules ---
 
@@ -406,11 +405,9 @@ OpDef GradDef() {
       .Fast(InstanceNormGradFast);
 }
 
-}  // namespace
-
-void RegisterInstanceNorm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(ForwardDef());
   ops.Add(GradDef());
 }
 
-}  // namespace coracle
+}  // namespace coracle::instance_norm_op

@@ -8,8 +8,7 @@
 #include <cmath>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::layer_norm_op {
 
 // --- shape rules ---
 
@@ -301,12 +300,10 @@ OpDef GradGradDef() {
       .Reference(LayerNormGradGradReference<float>, LayerNormGradGradReference<double>);
 }
 
-}  // namespace
-
-void RegisterLayerNorm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(ForwardDef());
   ops.Add(GradDef());
   ops.Add(GradGradDef());
 }
 
-}  // namespace coracle
+}  // namespace coracle::layer_norm_op

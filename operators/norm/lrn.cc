@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::lrn_op {
 
 void CheckLrn(const InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
@@ -127,9 +126,7 @@ void InferLrnGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
-}  // namespace
-
-void RegisterLrn(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("lrn")
               .Doc("Local response normalisation across channels: MidOut = k + alpha times the sum "
                    "of X^2 over the n channels around each (alpha is not divided by n), Out = X "
@@ -173,4 +170,4 @@ void RegisterLrn(OpRegistry& ops) {
           .Reference(LrnGrad<float>, LrnGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::lrn_op

@@ -8,8 +8,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::channel_wise_quantize_op {
 
 void InferChannelWise(InferContext& ctx) {
   const VarMeta x = ctx.Input("X");
@@ -69,9 +68,7 @@ OpDef ChannelDef(const std::string& type, const std::string& out) {
   return def.Inplace("X", "Out").Infer(InferChannelWise);
 }
 
-}  // namespace
-
-void RegisterChannelWiseQuantize(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(ChannelDef("fake_channel_wise_quantize_abs_max",
                      "Out = that integer. Under is_test the scales are InScale.")
               .Constraint("C2",
@@ -94,4 +91,4 @@ void RegisterChannelWiseQuantize(OpRegistry& ops) {
               .Reference(ChannelWise<true, float>, ChannelWise<true, double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::channel_wise_quantize_op

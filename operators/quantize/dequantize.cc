@@ -9,8 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::dequantize_op {
 
 constexpr const char* kNoGradient = "it takes back what an inference program has quantised";
 
@@ -168,9 +167,7 @@ KernelOf<T> LookupDequant(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterDequantize(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddMaxAbs(ops, "fake_dequantize_max_abs", false);
   AddMaxAbs(ops, "dequantize_abs_max", true);
   ops.Add(
@@ -219,4 +216,4 @@ void RegisterDequantize(OpRegistry& ops) {
               .Reference(LookupDequant<float>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::dequantize_op

@@ -13,8 +13,7 @@
 #include <algorithm>
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::fake_quantize_op {
 
 void RequireOne(const InferContext& ctx, const char* slot) {
   if (!ctx.HasInput(slot)) return;
@@ -311,13 +310,11 @@ void AddStraightThrough(OpRegistry& ops) {
               }));
 }
 
-}  // namespace
-
-void RegisterFakeQuantize(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddAbsMax(ops);
   AddMovingAverage(ops);
   AddRange(ops);
   AddStraightThrough(ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::fake_quantize_op

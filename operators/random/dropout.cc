@@ -7,8 +7,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::dropout_op {
 
 // X's dtype where the program declares Mask so, as Paddle's first files do; a variable that was
 // just made is declared a float of rank 0.
@@ -171,9 +170,7 @@ void DeclareAttrs(OpDef& def) {
       .OneOf({"downgrade_in_infer", "upscale_in_train"});
 }
 
-}  // namespace
-
-void RegisterDropout(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("dropout")
           .Apply(DeclareAttrs)
@@ -213,4 +210,4 @@ void RegisterDropout(OpRegistry& ops) {
               .Reference(Backward<float>, Backward<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::dropout_op

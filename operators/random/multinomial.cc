@@ -12,8 +12,7 @@
 #include <limits>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::multinomial_op {
 
 void InferMultinomial(InferContext& ctx) {
   Shape x = ctx.InputShape("X");
@@ -126,9 +125,7 @@ KernelOf<T> Bernoulli(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterMultinomial(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("multinomial")
           .Doc("Out = num_samples columns of each row of X, drawn with probabilities in "
@@ -160,4 +157,4 @@ void RegisterMultinomial(OpRegistry& ops) {
               .Reference(Bernoulli<float>, Bernoulli<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::multinomial_op

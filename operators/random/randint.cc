@@ -8,8 +8,7 @@
 
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::randint_op {
 
 void InferRandint(InferContext& ctx) {
   const char* list = ctx.HasInput("ShapeTensor") ? "" : "ShapeTensorList";
@@ -45,9 +44,7 @@ Kernel Seed(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterRandint(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("randint")
               .Doc("Out = independent integers, uniform in [low, high). The shape comes from "
                    "ShapeTensor, else ShapeTensorList, else attr shape.")
@@ -78,4 +75,4 @@ void RegisterRandint(OpRegistry& ops) {
               .Reference(Seed));
 }
 
-}  // namespace coracle
+}  // namespace coracle::randint_op

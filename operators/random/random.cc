@@ -12,8 +12,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::random_op {
 
 constexpr int64_t kGrain = 1 << 13;
 
@@ -223,9 +222,7 @@ void DeclareNewTensor(OpDef& def) {
       .Constraint("C3", "dtype must be a floating-point one");
 }
 
-}  // namespace
-
-void RegisterRandom(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("uniform_random")
               .Doc("Out = independent draws, uniform in [min, max).")
               .Apply(DeclareNewTensor)
@@ -275,4 +272,4 @@ void RegisterRandom(OpRegistry& ops) {
                      TruncatedGaussian<float16>, TruncatedGaussian<bfloat16>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::random_op

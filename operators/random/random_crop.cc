@@ -8,8 +8,7 @@
 
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::random_crop_op {
 
 void InferRandomCrop(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
@@ -71,9 +70,7 @@ Kernel RandomCrop(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterRandomCrop(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("random_crop")
               .Doc("Out = windows of X of the given shape in its last dims, one at a random place "
                    "for each index of the dims before them.")
@@ -92,4 +89,4 @@ void RegisterRandomCrop(OpRegistry& ops) {
               .Reference(RandomCrop));
 }
 
-}  // namespace coracle
+}  // namespace coracle::random_crop_op

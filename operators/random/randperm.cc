@@ -12,8 +12,7 @@
 #include <cstring>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::randperm_op {
 
 // ---- randperm ----
 
@@ -105,9 +104,7 @@ void ShuffleBatchGradGradient(GradientContext& g) {
                "X@GRAD"));
 }
 
-}  // namespace
-
-void RegisterRandperm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("randperm")
               .Doc("Out = 0 .. n - 1 in a random order.")
               .Constraint("C1", "dtype must be the number of a dtype")
@@ -153,4 +150,4 @@ void RegisterRandperm(OpRegistry& ops) {
               .Reference(ShuffleBatchGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::randperm_op

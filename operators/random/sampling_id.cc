@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::sampling_id_op {
 
 void InferSamplingId(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
@@ -60,9 +59,7 @@ KernelOf<T> SamplingId(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterSamplingId(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sampling_id")
               .Doc("Out[i] = the first column j with X[i][0] + ... + X[i][j] > r, r uniform in "
                    "[min, max); the last column when there is none; a nan before it, or inf and "
@@ -82,4 +79,4 @@ void RegisterSamplingId(OpRegistry& ops) {
               .Reference(SamplingId<float>, SamplingId<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sampling_id_op

@@ -4,8 +4,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/dims.h>
 
-namespace coracle {
-namespace {
+namespace coracle::arg_max_op {
 
 void InferArg(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
@@ -94,11 +93,9 @@ OpDef ArgDef(const char* type, const std::string& what) {
   return def;
 }
 
-}  // namespace
-
-void RegisterArgMax(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(ArgDef<true>("arg_max", "largest"));
   ops.Add(ArgDef<false>("arg_min", "smallest"));
 }
 
-}  // namespace coracle
+}  // namespace coracle::arg_max_op

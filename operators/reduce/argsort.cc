@@ -12,8 +12,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::argsort_op {
 
 void InferArgsort(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
@@ -149,9 +148,7 @@ void ArgsortGradGradient(GradientContext& g) {
                            axis, "X@GRAD"));
 }
 
-}  // namespace
-
-void RegisterArgsort(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("argsort")
               .Doc("Out = X sorted along axis, and Indices = where its elements stood in X. Equal "
                    "elements keep their order; a nan counts as the largest.")
@@ -181,4 +178,4 @@ void RegisterArgsort(OpRegistry& ops) {
                          ArgsortGrad<bfloat16>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::argsort_op

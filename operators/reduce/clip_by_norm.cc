@@ -9,8 +9,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::clip_by_norm_op {
 
 void InferClipByNorm(InferContext& ctx) {
   if (ctx.HasInput("MaxNorm"))
@@ -80,9 +79,7 @@ Kernel ClipByNormFast(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterClipByNorm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("clip_by_norm")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = X when the Euclidean norm of X is at most max_norm, else X max_norm / "
@@ -102,4 +99,4 @@ void RegisterClipByNorm(OpRegistry& ops) {
               .Fast(ClipByNormFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::clip_by_norm_op

@@ -10,8 +10,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::clip_statistics_op {
 
 void InferClipStatistics(InferContext& ctx) {
   const size_t count = ctx.NumInputs("Before");
@@ -113,9 +112,7 @@ Kernel ClipStatisticsFast(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterClipStatistics(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("clip_statistics")
               .Doc("Counts what clips do: StatisticsOut[0] = Statistics[0] + 1; [1] is one more "
                    "where an element of After is not that of Before; [2] is the largest part of "
@@ -136,4 +133,4 @@ void RegisterClipStatistics(OpRegistry& ops) {
               .Fast(ClipStatisticsFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::clip_statistics_op

@@ -8,8 +8,7 @@
 #include <algorithm>
 #include <type_traits>
 
-namespace coracle {
-namespace {
+namespace coracle::cumsum_op {
 
 void InferCumsum(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
@@ -119,9 +118,7 @@ void CumsumGradient(GradientContext& g) {
         g.Make("reshape2_grad", {{"X", {g.Input("X")}}, {"Out@GRAD", {sum.name()}}}, {}, "X@GRAD"));
 }
 
-}  // namespace
-
-void RegisterCumsum(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("cumsum")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out[i] = X[0] + ... + X[i] along axis; without X[i] itself under exclusive, "
@@ -140,4 +137,4 @@ void RegisterCumsum(OpRegistry& ops) {
               .Reference(Cumsum<float>, Cumsum<double>, Cumsum<int32_t>, Cumsum<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::cumsum_op

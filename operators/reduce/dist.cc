@@ -13,8 +13,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::dist_op {
 
 bool OneRepeats(int64_t a, int64_t b) {
   if (a == 1 || b == 1 || InferContext::Matches(a, b)) return true;
@@ -124,9 +123,7 @@ void DistGradient(GradientContext& g) {
   set("Y", y, times_y);
 }
 
-}  // namespace
-
-void RegisterDist(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("dist")
           .ComputesIn(OpPrecision::kFloat32)
@@ -145,4 +142,4 @@ void RegisterDist(OpRegistry& ops) {
           .Reference(DistReference<float>, DistReference<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::dist_op

@@ -7,8 +7,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace coracle {
-namespace {
+namespace coracle::histogram_op {
 
 constexpr int64_t kMaxBins = int64_t{1} << 40;
 
@@ -71,9 +70,7 @@ KernelOf<T> Histogram(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterHistogram(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("histogram")
           .Doc("Out = how many elements of X lie in each of bins equal parts of [min, max], "
@@ -93,4 +90,4 @@ void RegisterHistogram(OpRegistry& ops) {
           .Reference(Histogram<float>, Histogram<double>, Histogram<int32_t>, Histogram<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::histogram_op

@@ -11,8 +11,7 @@
 #include <cmath>
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::isfinite_op {
 
 // The family, one struct for each pair of rows: the test of one element, and whether the op on a
 // whole tensor asks for all elements (else for any). Integers count as finite.
@@ -136,9 +135,7 @@ OpDef ElementDef() {
   return def;
 }
 
-}  // namespace
-
-void RegisterIsfinite(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(WholeDef<IsFinite>().Fast(IsFiniteFast));
   ops.Add(WholeDef<IsInf>());
   ops.Add(WholeDef<IsNan>());
@@ -147,4 +144,4 @@ void RegisterIsfinite(OpRegistry& ops) {
   ops.Add(ElementDef<IsNan>());
 }
 
-}  // namespace coracle
+}  // namespace coracle::isfinite_op

@@ -10,8 +10,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::logsumexp_op {
 
 constexpr AxisAttrs kAttrs = {"axis", "keepdim"};
 
@@ -76,9 +75,7 @@ void LogsumexpGradient(GradientContext& g) {
   g.Set("X", OfRankLike(x, weights * Spread(g, g.Grad("Out"), axes)));
 }
 
-}  // namespace
-
-void RegisterLogsumexp(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("logsumexp")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = log(sum of e^X) over the dims in axis, computed as m + log(sum of e^(X - "
@@ -98,4 +95,4 @@ void RegisterLogsumexp(OpRegistry& ops) {
               .Reference(LogsumexpReference<float>, LogsumexpReference<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::logsumexp_op

@@ -10,8 +10,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::mean_op {
 
 template <class T>
 KernelOf<T> MeanReference(const PrepareContext& ctx) {
@@ -57,9 +56,7 @@ KernelOf<T> MeanGradReference(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterMean(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("mean")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = the mean of all elements of X (nan when there are none).")
@@ -85,4 +82,4 @@ void RegisterMean(OpRegistry& ops) {
                          MeanGradReference<complex64>, MeanGradReference<complex128>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::mean_op

@@ -8,8 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::norm_op {
 
 void InferNorm(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
@@ -55,9 +54,7 @@ void NormGradient(GradientContext& g) {
   g.Set("X", g.HasOutputGrad("Norm") ? dx + y * g.Grad("Norm") : dx);
 }
 
-}  // namespace
-
-void RegisterNorm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("norm")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = X / Norm, with Norm = sqrt(sum of X^2 along axis + epsilon).")
@@ -73,4 +70,4 @@ void RegisterNorm(OpRegistry& ops) {
               .Reference(NormReference<float>, NormReference<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::norm_op

@@ -27,7 +27,7 @@ Variable NormGradient(const Variable& d, const Variable& out, const Variable& do
   return sign * Pow(ratio, p - 1) * spread(dout);
 }
 
-namespace {
+namespace p_norm_op {
 
 template <class Context>
 ReducedAxes NormAxes(const Context& ctx, const Shape& x) {
@@ -87,9 +87,7 @@ void L1NormGradient(GradientContext& g) {
   g.Set("X", OfRankLike(x, Sign(x) * g.Grad("Out")));
 }
 
-}  // namespace
-
-void RegisterPNorm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("p_norm")
           .ComputesIn(OpPrecision::kFloat32)
@@ -121,4 +119,5 @@ void RegisterPNorm(OpRegistry& ops) {
               .Reference(L1NormReference<float>, L1NormReference<double>));
 }
 
+}  // namespace p_norm_op
 }  // namespace coracle

@@ -16,8 +16,7 @@
 #include <limits>
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::reduce_op {
 
 void InferReduce(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
@@ -509,9 +508,7 @@ void AddLogical(OpRegistry& ops) {
               .Reference(ReduceReference<F, bool>));
 }
 
-}  // namespace
-
-void RegisterReduce(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddSum<Sum>(ops, "X@GRAD = Out@GRAD, repeated along the reduced dims.");
   AddSum<Mean>(ops,
                "X@GRAD = Out@GRAD / the number of elements reduced to one, repeated along the "
@@ -527,4 +524,4 @@ void RegisterReduce(OpRegistry& ops) {
                          ReduceReference<FrobeniusNorm, double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::reduce_op

@@ -10,8 +10,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::segment_pool_op {
 
 void InferSegmentPool(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
@@ -119,9 +118,7 @@ void SegmentPoolGradient(GradientContext& g) {
   g.Set("X", variable_functions::Where(chosen, dx, ZerosLike(dx)));
 }
 
-}  // namespace
-
-void RegisterSegmentPool(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("segment_pool")
               .Doc("Row s of Out = the sum, mean, minimum or maximum of the rows i of X with "
                    "SegmentIds[i] = s, 0 where there is none; Out has one row more than the last "
@@ -143,4 +140,4 @@ void RegisterSegmentPool(OpRegistry& ops) {
               .Reference(SegmentPool<float>, SegmentPool<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::segment_pool_op

@@ -7,8 +7,7 @@
 #include <coracle/operators/kernels/sweep.h>
 #include <coracle/operators/operators.h>
 
-namespace coracle {
-namespace {
+namespace coracle::squared_l2_norm_op {
 
 // Of the rows that the stored ones add up to, in ascending order.
 template <class T>
@@ -62,9 +61,7 @@ void SquaredNormGradient(GradientContext& g) {
   g.Set("X", 2.0 * (x.shape().rank() == 0 ? Reshape(product, {}) : product));
 }
 
-}  // namespace
-
-void RegisterSquaredL2Norm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("squared_l2_norm")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = the sum of the squares of all elements of X. Duplicates in selected "
@@ -79,4 +76,4 @@ void RegisterSquaredL2Norm(OpRegistry& ops) {
               .Fast(SquaredNormFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::squared_l2_norm_op

@@ -11,8 +11,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::top_k_op {
 
 // top_k works on the last dimension, top_k_v2 on attr axis.
 template <class Context>
@@ -243,11 +242,9 @@ void AddPair(OpRegistry& ops, bool v2) {
               .Reference(TopKGrad<float>, TopKGrad<double>, TopKGrad<float16>, TopKGrad<bfloat16>));
 }
 
-}  // namespace
-
-void RegisterTopK(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddPair(ops, false);
   AddPair(ops, true);
 }
 
-}  // namespace coracle
+}  // namespace coracle::top_k_op

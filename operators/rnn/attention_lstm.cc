@@ -15,8 +15,7 @@
 #include <algorithm>
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::attention_lstm_op {
 
 void InferAttention(InferContext& ctx) {
   const VarMeta& x = ctx.Input("X");
@@ -146,9 +145,7 @@ Kernel RunAttention(const PrepareContext& ctx, KernelMode mode) {
   return [=](Workspace& ws) { attention(ws, sequences(ws)); };
 }
 
-}  // namespace
-
-void RegisterAttentionLstm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("attention_lstm")
           .Doc(
@@ -194,4 +191,4 @@ void RegisterAttentionLstm(OpRegistry& ops) {
           }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::attention_lstm_op

@@ -12,8 +12,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::beam_search_op {
 
 void InferBeams(InferContext& ctx) {
   const VarMeta& scores = ctx.Input("scores");
@@ -177,9 +176,7 @@ KernelOf<T> BeamSearch(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterBeamSearch(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("beam_search")
           .Doc("One step of a beam search. Each row of scores is a prefix; those of one sequence "
@@ -216,4 +213,4 @@ void RegisterBeamSearch(OpRegistry& ops) {
           .Reference(BeamSearch<float>, BeamSearch<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::beam_search_op

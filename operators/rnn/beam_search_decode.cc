@@ -10,8 +10,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::beam_search_decode_op {
 
 void InferDecode(InferContext& ctx) {
   const VarMeta &ids = ctx.Input("Ids"), &scores = ctx.Input("Scores");
@@ -157,9 +156,7 @@ Kernel Decode(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterBeamSearchDecode(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("beam_search_decode")
               .Doc("The sentences that beam_search has found, step by step: each candidate of the "
                    "last step at which its source has any ends one, and the prefix of a candidate "
@@ -186,4 +183,4 @@ void RegisterBeamSearchDecode(OpRegistry& ops) {
               .Reference(Decode));
 }
 
-}  // namespace coracle
+}  // namespace coracle::beam_search_decode_op

@@ -14,8 +14,7 @@
 #include <algorithm>
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::fusion_rnn_op {
 
 constexpr const char* kNoGradient = "it is made for inference; train with lstm or gru";
 
@@ -243,12 +242,10 @@ void AddGru(OpRegistry& ops) {
   ops.Add(std::move(def));
 }
 
-}  // namespace
-
-void RegisterFusionRnn(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddLstm(ops, false);
   AddLstm(ops, true);
   AddGru(ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::fusion_rnn_op

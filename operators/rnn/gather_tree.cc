@@ -6,8 +6,7 @@
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/same_type.h>
 
-namespace coracle {
-namespace {
+namespace coracle::gather_tree_op {
 
 void InferGather(InferContext& ctx) {
   const VarMeta& ids = ctx.Input("Ids");
@@ -37,9 +36,7 @@ KernelOf<T> GatherTree(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterGatherTree(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("gather_tree")
               .Doc("Out[t][b][k] = Ids[t][b][p], where p is k at the last step, and before it the "
                    "parent, Parents[t + 1][b][p], of the p of the step behind.")
@@ -54,4 +51,4 @@ void RegisterGatherTree(OpRegistry& ops) {
               .Reference(GatherTree<int32_t>, GatherTree<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::gather_tree_op

@@ -14,8 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::gru_op {
 
 // --- shape rules ---
 
@@ -330,11 +329,9 @@ void AddGruUnit(OpRegistry& ops) {
   ops.Add(std::move(backward));
 }
 
-}  // namespace
-
-void RegisterGru(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddGru(ops);
   AddGruUnit(ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::gru_op

@@ -11,8 +11,7 @@
 
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::lstm_op {
 
 bool Projects(const std::string& type) { return type.starts_with("lstmp"); }
 const char* OutSlot(const std::string& type) { return Projects(type) ? "Projection" : "Hidden"; }
@@ -225,13 +224,11 @@ OpDef GradDef(const std::string& type) {
   return def;
 }
 
-}  // namespace
-
-void RegisterLstm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   for (const char* type : {"lstm", "lstmp"}) {
     ops.Add(ForwardDef(type));
     ops.Add(GradDef(type));
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::lstm_op

@@ -10,8 +10,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::lstm_unit_op {
 
 using activation::SigmoidOf;
 
@@ -113,9 +112,7 @@ void DeclareInputs(OpDef& def) {
       .Input("C_prev", "the cell before [B, D]");
 }
 
-}  // namespace
-
-void RegisterLstmUnit(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("lstm_unit")
               .Doc("The cell of an LSTM for gates i, f, o, g = X and s the sigmoid: C = s(f + "
                    "forget_bias) C_prev + s(i) tanh(g), H = s(o) tanh(C).")
@@ -145,4 +142,4 @@ void RegisterLstmUnit(OpRegistry& ops) {
               .Reference(UnitGrad<float>, UnitGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::lstm_unit_op

@@ -7,8 +7,7 @@
 
 #include <memory>
 
-namespace coracle {
-namespace {
+namespace coracle::rnn_op {
 
 // --- shape rules ---
 
@@ -257,9 +256,7 @@ void AddCudnnLstm(OpRegistry& ops) {
           }));
 }
 
-}  // namespace
-
-void RegisterRnn(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("rnn")
           .Doc("Recurrent layers over padded sequences. With a = W x + b and u = U h + b': "
@@ -327,4 +324,4 @@ void RegisterRnn(OpRegistry& ops) {
   AddCudnnLstm(ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::rnn_op

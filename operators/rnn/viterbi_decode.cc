@@ -12,8 +12,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::viterbi_decode_op {
 
 void InferViterbi(InferContext& ctx) {
   const VarMeta &x = ctx.Input("Input"), &transition = ctx.Input("Transition");
@@ -89,9 +88,7 @@ KernelOf<T> ViterbiDecode(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterViterbiDecode(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("viterbi_decode")
           .Doc(
@@ -116,4 +113,4 @@ void RegisterViterbiDecode(OpRegistry& ops) {
           .Reference(ViterbiDecode<float>, ViterbiDecode<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::viterbi_decode_op

@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::add_position_encoding_op {
 
 void InferEncoding(InferContext& ctx) {
   const VarMeta& x = ctx.Input("X");
@@ -75,9 +74,7 @@ KernelOf<T> Encoding(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterAddPositionEncoding(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("add_position_encoding")
               .Doc("Out = alpha X + beta times the encoding of the position j of each row in its "
                    "sequence: with h half of the width and v = j / 10000^(k / (h - 1)) (j / 10000 "
@@ -96,4 +93,4 @@ void RegisterAddPositionEncoding(OpRegistry& ops) {
               .Reference(Encoding<float>, Encoding<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::add_position_encoding_op

@@ -8,8 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::chunk_eval_op {
 
 // The tags of a scheme; -1: it has no such tag.
 struct Scheme {
@@ -184,9 +183,7 @@ Kernel Eval(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterChunkEval(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("chunk_eval")
           .Doc(
@@ -222,4 +219,4 @@ void RegisterChunkEval(OpRegistry& ops) {
           .Reference(Eval));
 }
 
-}  // namespace coracle
+}  // namespace coracle::chunk_eval_op

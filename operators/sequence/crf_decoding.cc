@@ -11,8 +11,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::crf_decoding_op {
 
 void InferDecoding(InferContext& ctx) {
   const Shape steps = RequireCrf(ctx);
@@ -79,9 +78,7 @@ KernelOf<T> Decode(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterCrfDecoding(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("crf_decoding")
               .Doc("ViterbiPath = the tags with the highest score (see linear_chain_crf) of each "
                    "sequence, the lower tag where several score the same; 0 in padding. With "
@@ -102,4 +99,4 @@ void RegisterCrfDecoding(OpRegistry& ops) {
               .Reference(Decode<float>, Decode<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::crf_decoding_op

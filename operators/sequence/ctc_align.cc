@@ -7,8 +7,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::ctc_align_op {
 
 void InferAlign(InferContext& ctx) {
   const VarMeta& x = ctx.Input("Input");
@@ -76,9 +75,7 @@ KernelOf<T> Align(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterCtcAlign(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("ctc_align")
               .Doc("Output = each sequence of Input without blanks and, with merge_repeated, "
                    "without elements that equal the one before them. Without InputLength, if "
@@ -104,4 +101,4 @@ void RegisterCtcAlign(OpRegistry& ops) {
               .Reference(Align<int32_t>, Align<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::ctc_align_op

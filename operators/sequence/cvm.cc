@@ -7,8 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::cvm_op {
 
 constexpr int64_t kCounts = 2;  // the columns for show and click
 
@@ -83,9 +82,7 @@ void DeclareCvm(OpDef& def) {
       .NoGradientTo({"CVM"});
 }
 
-}  // namespace
-
-void RegisterCvm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("cvm")
           .Doc("Y = X with log(show + 1) and log(click + 1) - log(show + 1) for the counts show "
@@ -111,4 +108,4 @@ void RegisterCvm(OpRegistry& ops) {
               .Reference(CvmGrad<float>, CvmGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::cvm_op

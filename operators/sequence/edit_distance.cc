@@ -11,8 +11,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::edit_distance_op {
 
 int64_t InferSide(const InferContext& ctx, const char* slot, const char* length_slot) {
   const VarMeta& x = ctx.Input(slot);
@@ -87,9 +86,7 @@ Kernel EditDistance(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterEditDistance(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("edit_distance")
               .Doc("Out[i] = the fewest insertions, deletions and replacements that turn sequence "
                    "i of Hyps into sequence i of Refs; normalized: divided by the length of the "
@@ -113,4 +110,4 @@ void RegisterEditDistance(OpRegistry& ops) {
               .Reference(EditDistance));
 }
 
-}  // namespace coracle
+}  // namespace coracle::edit_distance_op

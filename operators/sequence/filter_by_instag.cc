@@ -10,8 +10,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::filter_by_instag_op {
 
 void InferFilter(InferContext& ctx) {
   VarMeta out = ctx.Input("Ins");
@@ -155,9 +154,7 @@ Kernel FilterGrad(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterFilterByInstag(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("filter_by_instag")
               .Doc("Out = the instances of Ins (sequences with is_lod, else rows) of which a tag "
                    "is in Filter_tag. IndexMap has (row in Out, row in Ins, rows) and LossWeight 1 "
@@ -199,4 +196,4 @@ void RegisterFilterByInstag(OpRegistry& ops) {
               .Reference(FilterGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::filter_by_instag_op

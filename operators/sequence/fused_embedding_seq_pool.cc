@@ -13,8 +13,7 @@
 #include <algorithm>
 #include <string>
 
-namespace coracle {
-namespace {
+namespace coracle::fused_embedding_seq_pool_op {
 
 constexpr int64_t kNoPadding = -1;
 
@@ -146,9 +145,7 @@ void DeclareAttrs(OpDef& def) {
       .Attr<int64_t>("padding_idx", kNoPadding, "the id that is left out; -1: none");
 }
 
-}  // namespace
-
-void RegisterFusedEmbeddingSeqPool(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("fused_embedding_seq_pool")
               .Doc("Out = for each sequence and each k the sum of the rows of W whose numbers are "
                    "the k-th ids of the sequence's rows, side by side. An id outside of [0, V) is "
@@ -181,4 +178,4 @@ void RegisterFusedEmbeddingSeqPool(OpRegistry& ops) {
               .Reference(PoolGrad<float>, PoolGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fused_embedding_seq_pool_op

@@ -15,8 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
-namespace {
+namespace coracle::fusion_sequence_op {
 
 constexpr const char* kNoGradient = "it is made for inference; train with the ops that it joins";
 
@@ -301,13 +300,11 @@ void AddExpand(OpRegistry& ops) {
   ops.Add(std::move(def));
 }
 
-}  // namespace
-
-void RegisterFusionSequence(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddConv(ops);
   AddExpand(ops);
   AddPool(ops, "fusion_seqpool_concat");
   AddPool(ops, "fusion_seqpool_cvm_concat");
 }
 
-}  // namespace coracle
+}  // namespace coracle::fusion_sequence_op

@@ -12,8 +12,7 @@
 #include <array>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::im2sequence_op {
 
 using Ints = std::vector<int32_t>;
 
@@ -189,9 +188,7 @@ void DeclareImages(OpDef& def) {
       .NoGradientTo({"Y"});
 }
 
-}  // namespace
-
-void RegisterIm2sequence(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("im2sequence")
               .Doc("Out = the patches of kernels of each image of X, from left to right and from "
                    "top to bottom, as the rows of a sequence; a row holds channel after channel, "
@@ -232,4 +229,4 @@ void RegisterIm2sequence(OpRegistry& ops) {
               .Reference(ToSequenceGrad<float>, ToSequenceGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::im2sequence_op

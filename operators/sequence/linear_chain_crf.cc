@@ -16,8 +16,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::linear_chain_crf_op {
 
 // Requires the inputs to fit, and returns the number of sequences.
 int64_t InferTagging(const InferContext& ctx) {
@@ -423,9 +422,7 @@ void DeclareTagging(OpDef& def) {
       .NoGradientTo({"Label", "Length"});
 }
 
-}  // namespace
-
-void RegisterLinearChainCrf(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("linear_chain_crf")
           .Doc("LogLikelihood = the negative log-likelihood of the tags (a cost): log Z - score, "
@@ -469,4 +466,4 @@ void RegisterLinearChainCrf(OpRegistry& ops) {
               .Reference(CostGrad<float>, CostGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::linear_chain_crf_op

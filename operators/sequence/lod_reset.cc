@@ -11,8 +11,7 @@
 
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::lod_reset_op {
 
 void InferReset(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -70,9 +69,7 @@ void ResetGradGradient(GradientContext& g) {
            {{"X@GRAD", {g.InputGrad("Out@GRAD")}}});
 }
 
-}  // namespace
-
-void RegisterLodReset(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("lod_reset")
               .Doc("Out = X with another LoD: that of Y, or one level of the offsets that a Y "
                    "without LoD holds, or of target_lod. With append, that level comes behind "
@@ -107,4 +104,4 @@ void RegisterLodReset(OpRegistry& ops) {
               .Reference(ResetGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::lod_reset_op

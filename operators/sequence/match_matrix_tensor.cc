@@ -12,8 +12,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::match_matrix_tensor_op {
 
 void RequireMatch(const InferContext& ctx) {
   const VarMeta &x = ctx.Input("X"), &y = ctx.Input("Y"), &w = ctx.Input("W");
@@ -159,9 +158,7 @@ void DeclareMatch(OpDef& def) {
       .Input("W", "tensor [D, dim_t, D] of X's dtype");
 }
 
-}  // namespace
-
-void RegisterMatchMatrixTensor(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("match_matrix_tensor")
               .Doc("Sample i of Out, flattened, is [dim_t, rows p of sequence i of X, rows q of "
                    "sequence i of Y], with the element X[p] W[:, t, :] Y[q].")
@@ -195,4 +192,4 @@ void RegisterMatchMatrixTensor(OpRegistry& ops) {
               .Reference(MatchGrad<float>, MatchGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::match_matrix_tensor_op

@@ -9,8 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::row_conv_op {
 
 void RequireRowConv(const InferContext& ctx) {
   const VarMeta &x = ctx.Input("X"), &filter = ctx.Input("Filter");
@@ -94,9 +93,7 @@ void DeclareRowConv(OpDef& def) {
       .Input("Filter", "tensor [future rows, D] of X's dtype");
 }
 
-}  // namespace
-
-void RegisterRowConv(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("row_conv")
               .Doc("Out[t] = the sum over w of Filter[w] * X[t + w], as far as row t + w is in the "
                    "sequence of row t.")
@@ -129,4 +126,4 @@ void RegisterRowConv(OpRegistry& ops) {
               .Reference(RowConvGrad<float>, RowConvGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::row_conv_op

@@ -8,8 +8,7 @@
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/sequence/sequences.h>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_concat_op {
 
 VarMeta ConcatOut(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -92,9 +91,7 @@ Kernel ConcatGrad(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterSequenceConcat(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_concat")
               .Doc("Out = the batch of sequences of which each is the sequences of that number of "
                    "all inputs, one behind the other.")
@@ -120,4 +117,4 @@ void RegisterSequenceConcat(OpRegistry& ops) {
               .Reference(ConcatGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_concat_op

@@ -13,8 +13,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_conv_op {
 
 // The context of row t: rows t + start to t + start + length - 1. Rows of PaddingData stand for the
 // `up` rows before a sequence, then for the `down` rows behind it.
@@ -309,9 +308,7 @@ void DeclareConv(OpDef& def) {
       .OptionalInput("PaddingData", "tensor [up + down, D] of X's dtype, with paddingTrainable");
 }
 
-}  // namespace
-
-void RegisterSequenceConv(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("sequence_conv")
           .Doc("Out[t] = the rows t + contextStart to t + contextStart + contextLength - 1 of the "
@@ -350,4 +347,4 @@ void RegisterSequenceConv(OpRegistry& ops) {
               .Fast(FastConvGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_conv_op

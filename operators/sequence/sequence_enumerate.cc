@@ -7,8 +7,7 @@
 
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_enumerate_op {
 
 void InferEnumerate(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -35,9 +34,7 @@ KernelOf<T> Enumerate(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterSequenceEnumerate(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_enumerate")
               .Doc("Out[t][k] = X[t + k] where that is in the sequence of row t, else pad_value.")
               .Constraint("C1", "X must be [rows, 1]")
@@ -52,4 +49,4 @@ void RegisterSequenceEnumerate(OpRegistry& ops) {
               .Reference(Enumerate<int32_t>, Enumerate<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_enumerate_op

@@ -8,8 +8,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_erase_op {
 
 void InferErase(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -43,9 +42,7 @@ KernelOf<T> Erase(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterSequenceErase(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_erase")
               .Doc("Out = the rows of X whose number is not in tokens; its sequences are those of "
                    "X, without the rows that were left out.")
@@ -60,4 +57,4 @@ void RegisterSequenceErase(OpRegistry& ops) {
               .Reference(Erase<int32_t>, Erase<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_erase_op

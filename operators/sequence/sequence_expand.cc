@@ -11,8 +11,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_expand_op {
 
 // --- sequence_expand ---
 
@@ -215,9 +214,7 @@ OpDef Expanding(const std::string& type, bool gradient) {
   return def;
 }
 
-}  // namespace
-
-void RegisterSequenceExpand(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(Expanding("sequence_expand", false)
               .Doc("Out = each row of X, or each sequence of X as a whole where X has LoD, as "
                    "often as the sequence of Y's level ref_level is long. Repeats of sequences "
@@ -252,4 +249,4 @@ void RegisterSequenceExpand(OpRegistry& ops) {
               .Reference(ExpandAsGrad<float>, ExpandAsGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_expand_op

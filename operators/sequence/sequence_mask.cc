@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_mask_op {
 
 void InferMask(InferContext& ctx) {
   int64_t columns = ctx.Attr<int32_t>("maxlen");
@@ -56,9 +55,7 @@ KernelOf<T> Mask(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterSequenceMask(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_mask")
               .Doc("Y[..., j] = 1 if j < X[...], else 0, for j in [0, maxlen).")
               .Constraint("C1", "out_dtype must name a dtype")
@@ -76,4 +73,4 @@ void RegisterSequenceMask(OpRegistry& ops) {
               .Reference(Mask<float>, Mask<double>, Mask<int32_t>, Mask<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_mask_op

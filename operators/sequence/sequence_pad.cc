@@ -13,8 +13,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_pad_op {
 
 // --- sequence_pad ---
 
@@ -208,9 +207,7 @@ Kernel UnpadGrad(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterSequencePad(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_pad")
               .Doc("Out[i] = the rows of sequence i of X, then rows of PadValue; Length[i] = the "
                    "number of its rows.")
@@ -269,4 +266,4 @@ void RegisterSequencePad(OpRegistry& ops) {
               .Reference(UnpadGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_pad_op

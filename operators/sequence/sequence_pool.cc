@@ -12,8 +12,7 @@
 #include <cmath>
 #include <type_traits>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_pool_op {
 
 VarMeta PoolOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
@@ -155,9 +154,7 @@ KernelOf<T> PoolGrad(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterSequencePool(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_pool")
               .Doc("Out = one row for each sequence of X: the sum, the average, the sum divided by "
                    "the square root of the length, the last, the first, or the largest elements "
@@ -192,4 +189,4 @@ void RegisterSequencePool(OpRegistry& ops) {
               .Reference(PoolGrad<float>, PoolGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_pool_op

@@ -10,8 +10,7 @@
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/sequence/sequences.h>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_reshape_op {
 
 VarMeta ReshapeOut(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -48,9 +47,7 @@ Kernel ReshapeGrad(const PrepareContext& ctx) {
   return [=](Workspace& ws) { CopyBytes(ws.Data<const void>(dout), ws.Data<void>(dx), bytes); };
 }
 
-}  // namespace
-
-void RegisterSequenceReshape(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_reshape")
               .Doc("Out = the elements of X in rows of new_dim; a sequence of n rows of D elements "
                    "gets n D / new_dim rows.")
@@ -82,4 +79,4 @@ void RegisterSequenceReshape(OpRegistry& ops) {
               .Reference(ReshapeGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_reshape_op

@@ -7,8 +7,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/sequence/sequences.h>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_reverse_op {
 
 Kernel Reverse(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), y = ctx.Output("Y");
@@ -29,9 +28,7 @@ void ReverseGradient(GradientContext& g) {
   g.Set("X", g.Make("sequence_reverse", {{"X", {dy.name()}}}, {}, "Y"));
 }
 
-}  // namespace
-
-void RegisterSequenceReverse(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_reverse")
               .Doc("Y = X with the rows of each sequence in reverse order.")
               .Constraint("C1", "X must have rows")
@@ -46,4 +43,4 @@ void RegisterSequenceReverse(OpRegistry& ops) {
               .Reference(Reverse));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_reverse_op

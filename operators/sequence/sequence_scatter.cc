@@ -9,8 +9,7 @@
 #include <coracle/operators/rules/same_type.h>
 #include <coracle/operators/sequence/sequences.h>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_scatter_op {
 
 // `rows`: X, or a tensor of its type.
 void RequireScatter(const InferContext& ctx, const VarMeta& rows) {
@@ -97,9 +96,7 @@ void DeclareScatter(OpDef& def) {
       .NoGradientTo({"Ids"});
 }
 
-}  // namespace
-
-void RegisterSequenceScatter(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_scatter")
               .Doc("Out = X, where Updates[k] is added to element Ids[k] of row i for every k in "
                    "sequence i of Ids.")
@@ -130,4 +127,4 @@ void RegisterSequenceScatter(OpRegistry& ops) {
               .Reference(ScatterGrad<float>, ScatterGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_scatter_op

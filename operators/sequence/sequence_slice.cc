@@ -10,8 +10,7 @@
 #include <coracle/operators/rules/same_type.h>
 #include <coracle/operators/sequence/sequences.h>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_slice_op {
 
 void RequireSlice(const InferContext& ctx) {
   ctx.Require("C1", ctx.InputShape("X").rank() >= 1, ctx.Input("X"));
@@ -117,9 +116,7 @@ void DeclareSlice(OpDef& def) {
       .NoGradientTo({"Offset", "Length"});
 }
 
-}  // namespace
-
-void RegisterSequenceSlice(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_slice")
               .Doc("Out = Length[i] rows of each sequence i of X, from row Offset[i] of it on.")
               .Constraint("C1", "X must have rows")
@@ -144,4 +141,4 @@ void RegisterSequenceSlice(OpRegistry& ops) {
               .Reference(SliceGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_slice_op

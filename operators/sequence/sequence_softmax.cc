@@ -13,8 +13,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_softmax_op {
 
 constexpr size_t kAnyLevels = std::numeric_limits<size_t>::max();
 
@@ -91,9 +90,7 @@ KernelOf<T> SoftmaxGrad(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterSequenceSoftmax(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_softmax")
               .Doc("Out = exp(X - m) / the sum of these, over each sequence of the last level, "
                    "where m is the sequence's largest element.")
@@ -129,4 +126,4 @@ void RegisterSequenceSoftmax(OpRegistry& ops) {
               .Fast(FastSoftmaxGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_softmax_op

@@ -12,8 +12,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::sequence_topk_avg_pooling_op {
 
 template <class Context>
 std::vector<int32_t> TopKs(const Context& ctx) {
@@ -155,9 +154,7 @@ void DeclareImages(OpDef& def) {
       .NoGradientTo({"ROW", "COLUMN"});
 }
 
-}  // namespace
-
-void RegisterSequenceTopkAvgPooling(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_topk_avg_pooling")
               .Doc("Sample i of X has channel_num images of as many rows and columns as the "
                    "sequences i of ROW and COLUMN are long. Out[row][c K + k] = the sum of the "
@@ -198,4 +195,4 @@ void RegisterSequenceTopkAvgPooling(OpRegistry& ops) {
               .Reference(TopKPoolGrad<float>, TopKPoolGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sequence_topk_avg_pooling_op

@@ -12,8 +12,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::var_conv_2d_op {
 
 void RequireVarConv(const InferContext& ctx) {
   const VarMeta &x = ctx.Input("X"), &w = ctx.Input("W");
@@ -217,9 +216,7 @@ void DeclareSizes(OpDef& def) {
     def.Attr<int32_t>(name, 1, "a size of the convolution").Range(1, 1 << 20);
 }
 
-}  // namespace
-
-void RegisterVarConv2d(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("var_conv_2d")
               .Doc("Sample i of X is an image [InputChannel, rows, columns] with as many rows and "
                    "columns as the sequences i of ROW and COLUMN are long. Sample i of Out, "
@@ -273,4 +270,4 @@ void RegisterVarConv2d(OpRegistry& ops) {
               }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::var_conv_2d_op

@@ -17,8 +17,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::warpctc_op {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
@@ -343,9 +342,7 @@ KernelOf<T> CtcGrad(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterWarpctc(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("warpctc")
           .Doc("Loss = -log of the sum, over all paths that spell the label, of the product of "
@@ -407,4 +404,4 @@ void RegisterWarpctc(OpRegistry& ops) {
               .Reference(CtcGrad<float>, CtcGrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::warpctc_op

@@ -6,8 +6,7 @@
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/tensor/assigned_values.h>
 
-namespace coracle {
-namespace {
+namespace coracle::assign_op {
 
 Kernel Assign(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
@@ -43,9 +42,7 @@ Kernel AssignValue(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterAssign(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("assign")
               .Doc("Out = X. Out may be X itself.")
               .Input("X", "tensor, tensor array or selected rows of any dtype")
@@ -91,4 +88,4 @@ void RegisterAssign(OpRegistry& ops) {
   ops.Add(std::move(values));
 }
 
-}  // namespace coracle
+}  // namespace coracle::assign_op

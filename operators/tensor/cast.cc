@@ -10,8 +10,7 @@
 
 #include <cstddef>
 
-namespace coracle {
-namespace {
+namespace coracle::cast_op {
 
 void InferCast(InferContext& ctx) {
   const DType dtype = static_cast<DType>(ctx.Attr<int32_t>("out_dtype"));
@@ -99,9 +98,7 @@ void CastGradient(GradientContext& g) {
             {"out_dtype", static_cast<int32_t>(g.MetaOf(g.Input("X")).dtype)}});
 }
 
-}  // namespace
-
-void RegisterCast(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("cast")
               .Doc("Out = X in another element type. To bool: X != 0. Float to integer: truncated "
                    "and saturated, a nan gives 0. Complex to real: the real part; real to complex: "
@@ -118,4 +115,4 @@ void RegisterCast(OpRegistry& ops) {
               .Reference(CastReference));
 }
 
-}  // namespace coracle
+}  // namespace coracle::cast_op

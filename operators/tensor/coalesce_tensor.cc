@@ -11,8 +11,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::coalesce_tensor_op {
 
 constexpr int64_t kPageBytes = 4096;
 
@@ -135,9 +134,7 @@ void DeclareAlignment(OpDef& def) {
       .Attr<int32_t>("align_size", -1, "in bytes; -1 or 0: 4096, a page of memory");
 }
 
-}  // namespace
-
-void RegisterCoalesceTensor(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("coalesce_tensor")
           .Doc("Output = Input, or constant in all elements with set_constant; FusedOutput = "
@@ -181,4 +178,4 @@ void RegisterCoalesceTensor(OpRegistry& ops) {
           .Reference(Divide));
 }
 
-}  // namespace coracle
+}  // namespace coracle::coalesce_tensor_op

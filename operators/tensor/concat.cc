@@ -12,8 +12,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::concat_op {
 
 // The axis from AxisTensor, else the attr; nullopt when it is not known yet.
 std::optional<int> ReadAxis(const InferContext& ctx, int rank) {
@@ -349,9 +348,7 @@ void RegisterStack(OpRegistry& ops) {
               .Reference(Unstack));
 }
 
-}  // namespace
-
-void RegisterConcat(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("concat")
           .Doc("Out = the inputs one behind the other along axis. On axis 0 Out has the sequences "
@@ -404,4 +401,4 @@ void RegisterConcat(OpRegistry& ops) {
   RegisterStack(ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::concat_op

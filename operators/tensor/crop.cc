@@ -7,8 +7,7 @@
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>
 
-namespace coracle {
-namespace {
+namespace coracle::crop_op {
 
 // What is known of the offsets when shapes are inferred: those of attrs, and those of tensors where
 // `need_values`. Without any they are 0.
@@ -184,9 +183,7 @@ void DeclareOffsetList(OpDef& def) {
       .NoGradientTo({"OffsetsTensor"});
 }
 
-}  // namespace
-
-void RegisterCrop(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("crop")
               .Doc("Out = the window of X that begins at the offsets and has the shape of Y, else "
                    "of attr shape.")
@@ -231,4 +228,4 @@ void RegisterCrop(OpRegistry& ops) {
               .Reference(CropGrad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::crop_op

@@ -10,8 +10,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::expand_op {
 
 Kernel Tiled(const PrepareContext& ctx) { return TileKernel(ctx.Input("X"), ctx.Output("Out")); }
 
@@ -156,9 +155,7 @@ void BroadcastTensorsGradient(GradientContext& g) {
   }
 }
 
-}  // namespace
-
-void RegisterExpand(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("expand")
               .Doc("Out = X repeated along each dimension. The numbers come from ExpandTimes, else "
                    "expand_times_tensor, else attr expand_times.")
@@ -224,4 +221,4 @@ void RegisterExpand(OpRegistry& ops) {
               .Reference(BroadcastTensors));
 }
 
-}  // namespace coracle
+}  // namespace coracle::expand_op

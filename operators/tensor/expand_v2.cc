@@ -8,8 +8,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::expand_v2_op {
 
 size_t DeclaredRank(const InferContext& ctx) {
   const VarMeta* declared = ctx.DeclaredOutput("Out");
@@ -121,9 +120,7 @@ OpDef GradDef(const std::string& type, const Spelling& names,
   return def;
 }
 
-}  // namespace
-
-void RegisterExpandV2(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("expand_v2")
               .Doc("Out = X broadcast to a shape: from expand_shapes_tensor, else Shape, else attr "
                    "shape; -1 keeps X's dimension.")
@@ -159,4 +156,4 @@ void RegisterExpandV2(OpRegistry& ops) {
                          TileGrad<complex64>, TileGrad<complex128>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::expand_v2_op

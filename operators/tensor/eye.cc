@@ -5,8 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::eye_op {
 
 void InferEye(InferContext& ctx) {
   const DType dtype = DTypeFromAttr(ctx, "C1", "dtype");
@@ -26,9 +25,7 @@ KernelOf<T> Eye(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterEye(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("eye")
               .Doc("Out[i, i] = 1, other elements 0.")
               .Constraint("C1", "dtype must be the number of a dtype")
@@ -44,4 +41,4 @@ void RegisterEye(OpRegistry& ops) {
                          Eye<uint8_t>, Eye<int16_t>, Eye<int32_t>, Eye<int64_t>, Eye<bool>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::eye_op

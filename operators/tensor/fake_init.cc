@@ -4,8 +4,7 @@
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>
 
-namespace coracle {
-namespace {
+namespace coracle::fake_init_op {
 
 void InferFakeInit(InferContext& ctx) {
   const Shape shape = ToShape(ctx, "C1", ctx.Attr<std::vector<int64_t>>("shape"));
@@ -20,9 +19,7 @@ Kernel Zeros(const PrepareContext& ctx) {
   return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(out), bytes); };
 }
 
-}  // namespace
-
-void RegisterFakeInit(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("fake_init")
               .Doc("Out = zeros. Startup programs have it for parameters whose elements a "
                    "parameter server keeps.")
@@ -34,4 +31,4 @@ void RegisterFakeInit(OpRegistry& ops) {
               .Reference(Zeros));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fake_init_op

@@ -7,8 +7,7 @@
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>
 
-namespace coracle {
-namespace {
+namespace coracle::fill_op {
 
 void InferFill(InferContext& ctx) {
   const Shape shape = ToShape(ctx, "C1", ctx.Attr<std::vector<int64_t>>("shape"));
@@ -45,9 +44,7 @@ void DeclareNew(OpDef& def) {
       .NotDifferentiable("the output is a constant");
 }
 
-}  // namespace
-
-void RegisterFill(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("fill")
               .Doc("Out = the numbers of attr value, converted to dtype, in the given shape.")
               .Constraint("C1", "shape must have no negative dimension and at most 9 of them")
@@ -91,4 +88,4 @@ void RegisterFill(OpRegistry& ops) {
               .Reference(FillZeros));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fill_op

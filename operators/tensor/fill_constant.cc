@@ -8,8 +8,7 @@
 #include <array>
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::fill_constant_op {
 
 // One element of any dtype.
 using Element = std::array<char, 16>;
@@ -135,9 +134,7 @@ OpDef FillConstantDef() {
   return def;
 }
 
-}  // namespace
-
-void RegisterFillConstant(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(FillConstantDef());
   ops.Add(
       OpDef("fill_constant_batch_size_like")
@@ -176,4 +173,4 @@ void RegisterFillConstant(OpRegistry& ops) {
               .Reference(FillAnyLike));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fill_constant_op

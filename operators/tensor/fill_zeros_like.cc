@@ -5,8 +5,7 @@
 
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::fill_zeros_like_op {
 
 Kernel FillZeros(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
@@ -18,9 +17,7 @@ Kernel FillZeros(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterFillZerosLike(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("fill_zeros_like")
           .Doc("Out = zeros of X's shape and dtype; for a tensor array, one as long as X none of "
@@ -34,4 +31,4 @@ void RegisterFillZerosLike(OpRegistry& ops) {
           .Reference(FillZeros));
 }
 
-}  // namespace coracle
+}  // namespace coracle::fill_zeros_like_op

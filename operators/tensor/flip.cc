@@ -10,8 +10,7 @@
 #include <limits>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::flip_op {
 
 // The axes of flip and roll, which old files call dims.
 template <class List, class Context>
@@ -162,9 +161,7 @@ void RollGradient(GradientContext& g) {
   g.Set("X", g.Make("roll", {{"X", {g.OutputGrad("Out")}}}, std::move(attrs)));
 }
 
-}  // namespace
-
-void RegisterFlip(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("flip")
               .Doc("Out = X in reverse order along each of the axes.")
               .Constraint("C1", "axis must be distinct axes of X")
@@ -203,4 +200,4 @@ void RegisterFlip(OpRegistry& ops) {
               .Reference(Roll));
 }
 
-}  // namespace coracle
+}  // namespace coracle::flip_op

@@ -14,8 +14,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace coracle {
-namespace {
+namespace coracle::gather_op {
 
 template <class Context>
 int64_t AxisAttr(const Context& ctx) {
@@ -234,9 +233,7 @@ void DeclareAxis(OpDef& def) {
       .NoGradientTo({"Axis"});
 }
 
-}  // namespace
-
-void RegisterGather(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("gather")
               .Doc("Out[.., i, ..] = X[.., Index[i], ..] along axis. An index outside of the "
                    "dimension is an error.")
@@ -291,4 +288,4 @@ void RegisterGather(OpRegistry& ops) {
                          GatherNdGrad<complex128>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::gather_op

@@ -5,8 +5,7 @@
 #include <bit>
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::hash_op {
 
 void InferHash(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -72,9 +71,7 @@ KernelOf<T> Hash(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterHash(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("hash")
               .Doc("Out[i][k] = XXH64 of the bytes of row i of X with seed k, modulo mod_by.")
               .Constraint("C1", "X must be a matrix")
@@ -88,4 +85,4 @@ void RegisterHash(OpRegistry& ops) {
               .Reference(Hash<int32_t>, Hash<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::hash_op

@@ -11,8 +11,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::index_sample_op {
 
 VarMeta IndexSampleOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
@@ -90,9 +89,7 @@ void IndexSampleGradGradient(GradientContext& g) {
         g.Make("index_sample", {{"X", {g.OutputGrad("X@GRAD")}}, {"Index", {g.Input("Index")}}}));
 }
 
-}  // namespace
-
-void RegisterIndexSample(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("index_sample")
               .Doc("Out[b, k] = X[b, Index[b, k]]. An index outside of the columns is an error.")
               .Constraint("C1", "Index must be int32 or int64")
@@ -122,4 +119,4 @@ void RegisterIndexSample(OpRegistry& ops) {
                          IndexSampleGrad<complex128>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::index_sample_op

@@ -10,8 +10,7 @@
 #include <cmath>
 #include <type_traits>
 
-namespace coracle {
-namespace {
+namespace coracle::linspace_op {
 
 void InferLinspace(InferContext& ctx) {
   for (const char* slot : {"Start", "Stop", "Num"}) {
@@ -72,9 +71,7 @@ KernelOf<T> Linspace(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterLinspace(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("linspace")
               .Doc("Out = Num numbers from Start to Stop, both included, at equal distances; Start "
                    "alone when Num is 1. Integers are truncated.")
@@ -93,4 +90,4 @@ void RegisterLinspace(OpRegistry& ops) {
               .Reference(Linspace<float>, Linspace<double>, Linspace<int32_t>, Linspace<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::linspace_op

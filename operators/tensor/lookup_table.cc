@@ -11,8 +11,7 @@
 
 #include <cstring>
 
-namespace coracle {
-namespace {
+namespace coracle::lookup_table_op {
 
 constexpr int64_t kNoPadding = -1;
 
@@ -190,11 +189,9 @@ void AddPair(OpRegistry& ops, const std::string& type, const char* id, const cha
                          LookupGrad<bfloat16>));
 }
 
-}  // namespace
-
-void RegisterLookupTable(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddPair(ops, "lookup_table", "C4", "the last dimension of Ids must be 1");
   AddPair(ops, "lookup_table_v2", "C3", "the rank of Out must be at most 9");
 }
 
-}  // namespace coracle
+}  // namespace coracle::lookup_table_op

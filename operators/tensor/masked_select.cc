@@ -10,8 +10,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::masked_select_op {
 
 void CheckMask(const InferContext& ctx) {
   const VarMeta &x = ctx.Input("X"), &mask = ctx.Input("Mask");
@@ -174,9 +173,7 @@ KernelOf<T> WhereIndex(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterMaskedSelect(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("masked_select")
               .Doc("Y = the elements of X where Mask holds, row by row.")
               .Constraint("C1", "Mask must be bool")
@@ -219,4 +216,4 @@ void RegisterMaskedSelect(OpRegistry& ops) {
                          WhereIndex<int32_t>, WhereIndex<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::masked_select_op

@@ -6,8 +6,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 
-namespace coracle {
-namespace {
+namespace coracle::meshgrid_op {
 
 void InferMeshgrid(InferContext& ctx) {
   const size_t count = ctx.NumInputs("X");
@@ -60,9 +59,7 @@ void MeshgridGradient(GradientContext& g) {
   }
 }
 
-}  // namespace
-
-void RegisterMeshgrid(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("meshgrid")
               .Doc("Out[k] = a tensor with one axis for each input, X[k] along axis k and repeated "
                    "along all others.")
@@ -76,4 +73,4 @@ void RegisterMeshgrid(OpRegistry& ops) {
               .Reference(Meshgrid));
 }
 
-}  // namespace coracle
+}  // namespace coracle::meshgrid_op

@@ -8,8 +8,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::one_hot_op {
 
 // one_hot replaces a trailing dimension of 1, one_hot_v2 appends one.
 void InferOneHot(InferContext& ctx) {
@@ -82,12 +81,10 @@ void Add(OpRegistry& ops, const std::string& type, const std::string& shape, con
                      bool>([]<class T>(const PrepareContext& c) { return OneHot<T>(c); }));
 }
 
-}  // namespace
-
-void RegisterOneHot(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   Add(ops, "one_hot", " Out has depth in place of X's last dimension.", "C5",
       "the last dimension of X must be 1");
   Add(ops, "one_hot_v2", "", "C4", "the rank of Out must be at most 9");
 }
 
-}  // namespace coracle
+}  // namespace coracle::one_hot_op

@@ -9,8 +9,7 @@
 
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::pad_op {
 
 using Ints = std::vector<int32_t>;
 
@@ -91,9 +90,7 @@ void PadConstantLikeGradient(GradientContext& g) {
 
 void DeclareValue(OpDef& def) { def.Attr<float>("pad_value", 0.f, "the value around the input"); }
 
-}  // namespace
-
-void RegisterPad(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("pad")
               .Doc("Out = X with pad_value before and after it along each dimension.")
               .Constraint("C1", "there must be two paddings for each dimension")
@@ -120,4 +117,4 @@ void RegisterPad(OpRegistry& ops) {
                          PadConstantLike<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::pad_op

@@ -10,8 +10,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::partial_concat_op {
 
 bool Joins(const OpDesc& op) { return op.type() == "partial_concat"; }
 
@@ -106,11 +105,9 @@ void AddPartial(OpRegistry& ops, const std::string& type, const std::string& doc
           .Reference(Partial<float>, Partial<double>, Partial<int32_t>, Partial<int64_t>));
 }
 
-}  // namespace
-
-void RegisterPartialConcat(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddPartial(ops, "partial_concat", "side by side.");
   AddPartial(ops, "partial_sum", "added up.");
 }
 
-}  // namespace coracle
+}  // namespace coracle::partial_concat_op

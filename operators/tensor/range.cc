@@ -6,8 +6,7 @@
 #include <cmath>
 #include <type_traits>
 
-namespace coracle {
-namespace {
+namespace coracle::range_op {
 
 // Number of elements; -1 when step is 0 or leads away from end, or the range has no length.
 template <class T>
@@ -77,9 +76,7 @@ KernelOf<T> Range(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterRange(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("range")
           .Doc("Out = Start, Start + Step, ... up to End, which is not included.")
@@ -96,4 +93,4 @@ void RegisterRange(OpRegistry& ops) {
           .Reference(Range<float>, Range<double>, Range<int32_t>, Range<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::range_op

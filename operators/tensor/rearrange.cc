@@ -11,8 +11,7 @@
 
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::rearrange_op {
 
 // Index i of dims stands for element i . x_strides of X and element i of a contiguous Out.
 struct View {
@@ -184,12 +183,10 @@ void Add(OpRegistry& ops) {
               .Reference(RearrangeBack<Row>));
 }
 
-}  // namespace
-
-void RegisterRearrange(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   Add<PixelShuffle>(ops);
   Add<ShuffleChannel>(ops);
   Add<SpaceToDepth>(ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::rearrange_op

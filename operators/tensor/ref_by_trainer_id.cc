@@ -7,8 +7,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::ref_by_trainer_id_op {
 
 void InferRefByTrainerId(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
@@ -34,9 +33,7 @@ Kernel RefByTrainerId(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterRefByTrainerId(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("ref_by_trainer_id")
               .Doc("Out = X[TrainerId]. A number without an input is an error.")
               .Constraint("C1", "the inputs must have one shape and dtype")
@@ -50,4 +47,4 @@ void RegisterRefByTrainerId(OpRegistry& ops) {
               .Reference(RefByTrainerId));
 }
 
-}  // namespace coracle
+}  // namespace coracle::ref_by_trainer_id_op

@@ -10,8 +10,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::reshape_op {
 
 void SetShapes(InferContext& ctx, const Shape& out) {
   const VarMeta x = ctx.Input("X");
@@ -265,9 +264,7 @@ void DeclareXShape(OpDef& def) {
       .Apply(DeclareOut);
 }
 
-}  // namespace
-
-void RegisterReshape(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddFamily(ops, ReshapeDef("reshape").Apply(DeclareOut));
   AddFamily(ops, ReshapeDef("reshape2").Apply(DeclareXShape));
   AddFamily(ops, SqueezeDef("squeeze").Apply(DeclareOut));
@@ -279,4 +276,4 @@ void RegisterReshape(OpRegistry& ops) {
   AddFamily(ops, FlattenRangeDef("flatten_contiguous_range").Apply(DeclareXShape));
 }
 
-}  // namespace coracle
+}  // namespace coracle::reshape_op

@@ -12,8 +12,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coracle {
-namespace {
+namespace coracle::scatter_op {
 
 template <class T>
 void AddRow(const T* from, T* to, int64_t width) {
@@ -145,9 +144,7 @@ void ScatterNdAddGradient(GradientContext& g) {
   g.Set("Updates", g.Make("gather_nd", {{"X", {dout.name()}}, {"Index", {g.Input("Index")}}}));
 }
 
-}  // namespace
-
-void RegisterScatter(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("scatter")
               .Doc("Out = X with row Ids[i] replaced by row i of Updates. With overwrite, the last "
                    "of several updates of a row wins; else they add up. An id outside of the rows "
@@ -189,4 +186,4 @@ void RegisterScatter(OpRegistry& ops) {
                          ScatterNdAdd<int64_t>, ScatterNdAdd<uint8_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::scatter_op

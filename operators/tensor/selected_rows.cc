@@ -5,8 +5,7 @@
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/selected_rows.h>
 
-namespace coracle {
-namespace {
+namespace coracle::selected_rows_op {
 
 void InferMerge(InferContext& ctx) {
   const VarMeta& x = ctx.Input("X");
@@ -43,9 +42,7 @@ Kernel GetTensor(const PrepareContext& ctx) {
 // Both mean the tensor that X stands for.
 void PassOn(GradientContext& g) { g.Set("X", g.Grad("Out")); }
 
-}  // namespace
-
-void RegisterSelectedRows(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("merge_selected_rows")
               .Doc("Out = X with its duplicate rows added up and its rows in ascending order.")
               .Constraint("C1", "X must be selected rows")
@@ -69,4 +66,4 @@ void RegisterSelectedRows(OpRegistry& ops) {
                   []<class T>(const PrepareContext& c) { return GetTensor<T>(c); }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::selected_rows_op

@@ -16,8 +16,7 @@
 #include <array>
 #include <optional>
 
-namespace coracle {
-namespace {
+namespace coracle::set_value_op {
 
 using Longs = std::vector<int64_t>;
 
@@ -332,9 +331,7 @@ void DeclarePart(OpDef& def) {
                   "negative, and as many elements as that says");
 }
 
-}  // namespace
-
-void RegisterSetValue(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   OpDef def("set_value");
   def.Doc(std::string("Out = Input with the part [starts, ends) of the axes, every steps-th "
                       "element, replaced by the value, which is stretched to the part as "
@@ -372,4 +369,4 @@ void RegisterSetValue(OpRegistry& ops) {
   ops.Add(std::move(grad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::set_value_op

@@ -4,8 +4,7 @@
 
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::shape_op {
 
 Kernel ShapeOf(const PrepareContext& ctx) {
   const TensorArg in = ctx.Input("Input"), out = ctx.Output("Out");
@@ -29,9 +28,7 @@ Kernel IsEmpty(const PrepareContext& ctx) {
   return [=](Workspace& ws) { ws.Data<bool>(out)[0] = x.numel == 0; };
 }
 
-}  // namespace
-
-void RegisterShape(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("shape")
               .Doc("Out = the dimensions of Input.")
               .Input("Input", "tensor of any dtype")
@@ -62,4 +59,4 @@ void RegisterShape(OpRegistry& ops) {
               .Reference(IsEmpty));
 }
 
-}  // namespace coracle
+}  // namespace coracle::shape_op

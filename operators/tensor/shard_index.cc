@@ -3,8 +3,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/index.h>
 
-namespace coracle {
-namespace {
+namespace coracle::shard_index_op {
 
 void InferShardIndex(InferContext& ctx) {
   const int32_t shards = ctx.Attr<int32_t>("nshards"), shard = ctx.Attr<int32_t>("shard_id");
@@ -29,9 +28,7 @@ KernelOf<T> ShardIndex(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterShardIndex(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("shard_index")
           .Doc("Indices in [0, index_num) are dealt out to nshards shards, size = index_num / "
@@ -52,4 +49,4 @@ void RegisterShardIndex(OpRegistry& ops) {
           .Reference(ShardIndex<int32_t>, ShardIndex<int64_t>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::shard_index_op

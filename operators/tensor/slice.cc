@@ -10,8 +10,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::slice_op {
 
 bool IsStrided(const OpDesc& op) { return op.type().rfind("strided_slice", 0) == 0; }
 
@@ -247,11 +246,9 @@ void AddPair(OpRegistry& ops, bool strided) {
   ops.Add(std::move(grad.Apply(DeclareBounds, strided)));
 }
 
-}  // namespace
-
-void RegisterSlice(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddPair(ops, false);
   AddPair(ops, true);
 }
 
-}  // namespace coracle
+}  // namespace coracle::slice_op

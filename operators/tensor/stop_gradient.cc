@@ -3,8 +3,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 
-namespace coracle {
-namespace {
+namespace coracle::stop_gradient_op {
 
 void InferIdentity(InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); }
 
@@ -25,9 +24,7 @@ OpDef Declare(const char* type, const char* doc) {
       .Reference(Identity);
 }
 
-}  // namespace
-
-void RegisterStopGradient(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(Declare("stop_gradient", "Out = X, a constant for backward: no gradient flows into X.")
               .NotDifferentiable("it is there to stop gradients"));
   ops.Add(Declare("prevent_gradient",
@@ -36,4 +33,4 @@ void RegisterStopGradient(OpRegistry& ops) {
               .ForbidGradient("it is there to prevent gradients"));
 }
 
-}  // namespace coracle
+}  // namespace coracle::stop_gradient_op

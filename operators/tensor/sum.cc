@@ -14,8 +14,7 @@
 
 #include <algorithm>
 
-namespace coracle {
-namespace {
+namespace coracle::sum_op {
 
 bool IsArray(const VarMeta& meta) { return meta.type == VarType::kLoDTensorArray; }
 
@@ -205,9 +204,7 @@ void SumGradient(GradientContext& g) {
   }
 }
 
-}  // namespace
-
-void RegisterSum(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("sum")
           .ComputesIn(OpPrecision::kFloat32)
@@ -231,4 +228,4 @@ void RegisterSum(OpRegistry& ops) {
           .Fast(SumFast));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sum_op

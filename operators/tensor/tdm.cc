@@ -10,8 +10,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::tdm_op {
 
 constexpr int64_t kFixedColumns = 3;  // item, layer, parent
 
@@ -178,9 +177,7 @@ Kernel TdmSampler(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterTdm(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("tdm_sampler")
           .Doc("Training samples of a tree whose leaves are items. Out has a row for each item of "
@@ -237,4 +234,4 @@ void RegisterTdm(OpRegistry& ops) {
           .Reference(TdmChild));
 }
 
-}  // namespace coracle
+}  // namespace coracle::tdm_op

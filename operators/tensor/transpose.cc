@@ -4,8 +4,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 
-namespace coracle {
-namespace {
+namespace coracle::transpose_op {
 
 using Axes = std::vector<int32_t>;
 
@@ -111,11 +110,9 @@ void AddPair(OpRegistry& ops, const std::string& type) {
   ops.Add(std::move(grad.Apply(DeclareAxis)));
 }
 
-}  // namespace
-
-void RegisterTranspose(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   AddPair(ops, "transpose");
   AddPair(ops, "transpose2");
 }
 
-}  // namespace coracle
+}  // namespace coracle::transpose_op

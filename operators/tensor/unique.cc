@@ -10,8 +10,7 @@
 #include <cstring>
 #include <numeric>
 
-namespace coracle {
-namespace {
+namespace coracle::unique_op {
 
 using Ints = std::vector<int32_t>;
 
@@ -221,9 +220,7 @@ void DeclareUnique(OpDef& def) {
       .Reference(Unique<float>, Unique<double>, Unique<int32_t>, Unique<int64_t>);
 }
 
-}  // namespace
-
-void RegisterUnique(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("unique")
               .Doc("Out = the different elements of X in the order in which they occur first, or "
                    "sorted under is_sorted; then axis may name the dimension whose slices are "
@@ -247,4 +244,4 @@ void RegisterUnique(OpRegistry& ops) {
               .OptionalOutput("Count", "how often each of Out occurs in X"));
 }
 
-}  // namespace coracle
+}  // namespace coracle::unique_op

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::adadelta_op {
 
 template <class T>
 KernelOf<T> Adadelta(const PrepareContext& ctx) {
@@ -26,9 +25,7 @@ KernelOf<T> Adadelta(const PrepareContext& ctx) {
   });
 }
 
-}  // namespace
-
-void RegisterAdadelta(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("adadelta")
               .Doc("G = AvgSquaredGradOut = rho AvgSquaredGrad + (1 - rho) Grad^2; u = "
                    "-sqrt((AvgSquaredUpdate + epsilon) / (G + epsilon)) Grad; AvgSquaredUpdateOut "
@@ -63,4 +60,4 @@ void RegisterAdadelta(OpRegistry& ops) {
               .Reference(Adadelta<float>, Adadelta<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::adadelta_op

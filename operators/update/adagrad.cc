@@ -5,8 +5,7 @@
 #include <coracle/operators/update/hyper_parameter.h>
 #include <coracle/operators/update/update.h>
 
-namespace coracle {
-namespace {
+namespace coracle::adagrad_op {
 
 template <class T>
 struct Args {
@@ -63,9 +62,7 @@ Kernel Adagrad(const PrepareContext& ctx, decltype(&AdagradUpdate<T>) update) {
   });
 }
 
-}  // namespace
-
-void RegisterAdagrad(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("adagrad")
               .Doc("MomentOut = Moment + Grad^2; ParamOut = Param - LearningRate Grad / "
                    "(sqrt(MomentOut) + epsilon). Of selected rows, duplicates are added up first; "
@@ -96,4 +93,4 @@ void RegisterAdagrad(OpRegistry& ops) {
               }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::adagrad_op

@@ -6,8 +6,7 @@
 
 #include <optional>
 
-namespace coracle {
-namespace {
+namespace coracle::adam_op {
 
 void InferAdam(InferContext& ctx) {
   InferUpdate(
@@ -194,9 +193,7 @@ OpDef AdamDef() {
       .Attr<bool>("use_epsilon_hat", false, "epsilon is not corrected for the bias of Moment2");
 }
 
-}  // namespace
-
-void RegisterAdam(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(AdamDef()
               .Takes(VarType::kSelectedRows, {"Grad"})
               .MultiTensor(
@@ -217,4 +214,4 @@ void RegisterAdam(OpRegistry& ops) {
               }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::adam_op

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::adamax_op {
 
 template <class T>
 KernelOf<T> Adamax(const PrepareContext& ctx) {
@@ -26,9 +25,7 @@ KernelOf<T> Adamax(const PrepareContext& ctx) {
   });
 }
 
-}  // namespace
-
-void RegisterAdamax(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("adamax")
               .Doc("MomentOut = beta1 Moment + (1 - beta1) Grad; InfNormOut = max(|Grad|, beta2 "
                    "InfNorm + epsilon); ParamOut = Param - LearningRate / (1 - Beta1Pow) MomentOut "
@@ -60,4 +57,4 @@ void RegisterAdamax(OpRegistry& ops) {
               .Reference(Adamax<float>, Adamax<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::adamax_op

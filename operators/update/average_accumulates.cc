@@ -10,8 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::average_accumulates_op {
 
 // A sum of so many parameters at most, for the sake of accuracy: Paddle's number.
 constexpr int64_t kMaxInOneSum = 16384;
@@ -129,13 +128,11 @@ OpDef AverageAccumulatesDef() {
   return def;
 }
 
-}  // namespace
-
-void RegisterAverageAccumulates(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(AverageAccumulatesDef()
               .Infer(InferAverageAccumulates)
               .NoGradient("a statistic of a parameter is not part of the loss")
               .Reference(AverageAccumulates<float>, AverageAccumulates<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::average_accumulates_op

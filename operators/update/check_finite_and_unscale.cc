@@ -11,8 +11,7 @@
 #include <atomic>
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::check_finite_and_unscale_op {
 
 void InferCheckFinite(InferContext& ctx) {
   ctx.Require("C1", ctx.NumInputs("X") == ctx.NumOutputs("Out"), ctx.NumInputs("X"),
@@ -139,9 +138,7 @@ Kernel CheckFinite(const PrepareContext& ctx, bool fast) {
   };
 }
 
-}  // namespace
-
-void RegisterCheckFiniteAndUnscale(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("check_finite_and_unscale")
               .Doc("Out = X (1 / Scale) for every X, and FoundInfinite = whether some Out is "
                    "infinite or a nan (of an X that is, or of a Scale too small). Behind the first "
@@ -161,4 +158,4 @@ void RegisterCheckFiniteAndUnscale(OpRegistry& ops) {
               .Fast([](const PrepareContext& c) { return CheckFinite(c, true); }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::check_finite_and_unscale_op

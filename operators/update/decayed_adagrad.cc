@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::decayed_adagrad_op {
 
 template <class T>
 KernelOf<T> DecayedAdagrad(const PrepareContext& ctx) {
@@ -22,9 +21,7 @@ KernelOf<T> DecayedAdagrad(const PrepareContext& ctx) {
   });
 }
 
-}  // namespace
-
-void RegisterDecayedAdagrad(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("decayed_adagrad")
               .Doc("MomentOut = decay Moment + (1 - decay) Grad^2; ParamOut = Param - LearningRate "
                    "Grad / (sqrt(MomentOut) + epsilon).")
@@ -49,4 +46,4 @@ void RegisterDecayedAdagrad(OpRegistry& ops) {
               .Reference(DecayedAdagrad<float>, DecayedAdagrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::decayed_adagrad_op

@@ -5,8 +5,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::dpsgd_op {
 
 template <class T>
 KernelOf<T> Dpsgd(const PrepareContext& ctx) {
@@ -27,9 +26,7 @@ KernelOf<T> Dpsgd(const PrepareContext& ctx) {
   });
 }
 
-}  // namespace
-
-void RegisterDpsgd(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("dpsgd")
               .Doc("Differentially private descent: ParamOut = Param - LearningRate (Grad / max(1, "
                    "|Grad| / clip) + n / batch_size), n one normal draw of standard deviation "
@@ -58,4 +55,4 @@ void RegisterDpsgd(OpRegistry& ops) {
               .Reference(Dpsgd<float>, Dpsgd<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::dpsgd_op

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::ftrl_op {
 
 // x to the power -k; k = -1/2 is the usual case.
 template <class T>
@@ -37,9 +36,7 @@ KernelOf<T> Ftrl(const PrepareContext& ctx) {
   });
 }
 
-}  // namespace
-
-void RegisterFtrl(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("ftrl")
           .Doc("Follow the regularized leader (McMahan et al.: \"Ad Click Prediction\", 2013). n = "
@@ -79,4 +76,4 @@ void RegisterFtrl(OpRegistry& ops) {
           .Reference(Ftrl<float>, Ftrl<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::ftrl_op

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::lamb_op {
 
 // The moments in float or double, and the direction that they give.
 template <class T>
@@ -93,9 +92,7 @@ void InferLamb(InferContext& ctx) {
   ctx.SetOutput("Beta2PowOut", ctx.Input("Beta2Pow"));
 }
 
-}  // namespace
-
-void RegisterLamb(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("lamb")
           .Doc("Moments as in adam, m and v their values divided by 1 - Beta1Pow and 1 - Beta2Pow; "
@@ -132,4 +129,4 @@ void RegisterLamb(OpRegistry& ops) {
               []<class T>(const PrepareContext& c) -> Kernel { return Lamb<T>(c); }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::lamb_op

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::lars_momentum_op {
 
 struct Norms {
   TensorArg param, grad;
@@ -47,9 +46,7 @@ void InferLars(InferContext& ctx) {
   InferMasterParam(ctx, "C3");
 }
 
-}  // namespace
-
-void RegisterLarsMomentum(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("lars_momentum")
           .Doc("Layer-wise adaptive rate (You, Gitman, Ginsburg: \"Large Batch Training of "
@@ -83,4 +80,4 @@ void RegisterLarsMomentum(OpRegistry& ops) {
           .Reference(LarsMomentum<float>, LarsMomentum<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::lars_momentum_op

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::lion_op {
 
 template <class T>
 KernelOf<T> Lion(const PrepareContext& ctx) {
@@ -26,9 +25,7 @@ KernelOf<T> Lion(const PrepareContext& ctx) {
   });
 }
 
-}  // namespace
-
-void RegisterLion(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("lion")
               .Doc("c = beta1 Moment + (1 - beta1) Grad; ParamOut = Param - LearningRate (sign(c) "
                    "+ weight_decay Param); MomentOut = beta2 Moment + (1 - beta2) Grad (Chen et "
@@ -56,4 +53,4 @@ void RegisterLion(OpRegistry& ops) {
               .Reference(Lion<float>, Lion<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::lion_op

@@ -4,8 +4,7 @@
 #include <coracle/operators/update/hyper_parameter.h>
 #include <coracle/operators/update/update.h>
 
-namespace coracle {
-namespace {
+namespace coracle::momentum_op {
 
 void InferMomentum(InferContext& ctx) {
   InferUpdate(ctx, {{"Velocity", "VelocityOut"}}, {"LearningRate"});
@@ -73,9 +72,7 @@ Kernel Momentum(const PrepareContext& ctx, decltype(&MomentumUpdate<T>) update) 
   });
 }
 
-}  // namespace
-
-void RegisterMomentum(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("momentum")
           .Doc("g = rescale_grad Grad (+ regularization_coeff Param with l2_decay); VelocityOut = "
@@ -120,4 +117,4 @@ void RegisterMomentum(OpRegistry& ops) {
           }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::momentum_op

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::proximal_op {
 
 // The point nearest to q under the penalties: l1 pulls towards zero, l2 shrinks.
 template <class T>
@@ -63,9 +62,7 @@ OpDef Def(const char* type, const std::string& doc) {
       .NoGradient("an update of a parameter is not part of the loss");
 }
 
-}  // namespace
-
-void RegisterProximal(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   const std::string tail =
       "ParamOut = sign(q) max(|q| - LearningRate l1, 0) / (1 + LearningRate l2).";
   ops.Add(Def("proximal_gd", "q = Param - LearningRate Grad; " + tail)
@@ -86,4 +83,4 @@ void RegisterProximal(OpRegistry& ops) {
               .Reference(ProximalAdagrad<float>, ProximalAdagrad<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::proximal_op

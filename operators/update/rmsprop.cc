@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-namespace coracle {
-namespace {
+namespace coracle::rmsprop_op {
 
 template <class T>
 Kernel Uncentered(const PrepareContext& ctx) {
@@ -75,9 +74,7 @@ KernelOf<T> Rmsprop(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterRmsprop(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("rmsprop")
               .Doc("MeanSquareOut = decay MeanSquare + (1 - decay) Grad^2; with centered also "
                    "MeanGradOut = decay MeanGrad + (1 - decay) Grad and d = MeanSquareOut - "
@@ -113,4 +110,4 @@ void RegisterRmsprop(OpRegistry& ops) {
               .Reference(Rmsprop<float>, Rmsprop<double>));
 }
 
-}  // namespace coracle
+}  // namespace coracle::rmsprop_op

@@ -4,8 +4,7 @@
 #include <coracle/operators/kernels/sweep.h>
 #include <coracle/operators/update/update.h>
 
-namespace coracle {
-namespace {
+namespace coracle::sgd_op {
 
 // Row by row as they are stored: duplicates need no merging.
 template <class T>
@@ -40,9 +39,7 @@ Kernel Sgd(const PrepareContext& ctx, decltype(&SgdUpdate<T>) update,
   });
 }
 
-}  // namespace
-
-void RegisterSgd(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(OpDef("sgd")
               .Doc("ParamOut = Param - LearningRate Grad. Of selected rows, each stored row is "
                    "subtracted, in their order.")
@@ -67,4 +64,4 @@ void RegisterSgd(OpRegistry& ops) {
               }));
 }
 
-}  // namespace coracle
+}  // namespace coracle::sgd_op

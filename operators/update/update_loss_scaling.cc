@@ -8,8 +8,7 @@
 
 #include <limits>
 
-namespace coracle {
-namespace {
+namespace coracle::update_loss_scaling_op {
 
 constexpr float kNoCap = std::numeric_limits<float>::max();
 
@@ -90,9 +89,7 @@ Kernel UpdateLossScaling(const PrepareContext& ctx) {
   };
 }
 
-}  // namespace
-
-void RegisterUpdateLossScaling(OpRegistry& ops) {
+void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("update_loss_scaling")
           .Doc("Moves a dynamic loss scale. With FoundInfinite: good steps = 0, bad steps + 1, and "
@@ -146,4 +143,4 @@ void RegisterUpdateLossScaling(OpRegistry& ops) {
           .Reference(UpdateLossScaling));
 }
 
-}  // namespace coracle
+}  // namespace coracle::update_loss_scaling_op

@@ -12,9 +12,15 @@
 
 namespace coracle {
 
-void RegisterClip(OpRegistry& ops);
-void RegisterFillZerosLike(OpRegistry& ops);
-void RegisterMul(OpRegistry& ops);
+namespace clip_op {
+void Register(OpRegistry& ops);
+}
+namespace fill_zeros_like_op {
+void Register(OpRegistry& ops);
+}
+namespace mul_op {
+void Register(OpRegistry& ops);
+}
 
 namespace {
 
@@ -251,9 +257,9 @@ void RegisterTestOps(OpRegistry& ops) {
   RegisterShapes(ops);
   RegisterWithoutGradient(ops);
   RegisterEmitted(ops);
-  RegisterClip(ops);
-  RegisterFillZerosLike(ops);
-  RegisterMul(ops);
+  clip_op::Register(ops);
+  fill_zeros_like_op::Register(ops);
+  mul_op::Register(ops);
 }
 
 const OpRegistry& TestOps() {

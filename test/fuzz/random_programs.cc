@@ -69,7 +69,7 @@ class Runner {
     if (FLAGS_hostile) return RunHostilePrograms();
     CheckCounts counts;
     for (uint64_t k = next_++; k < FLAGS_count && findings_ < FLAGS_max_findings; k = next_++) {
-      current_seed = FLAGS_seed + k;
+      StartOf(k);
       const RandomCase made = MakeCase(current_seed, types_);
       if (FLAGS_show) fmt::print("{}\n", PrintProgram(made.program.program));
       if (const auto finding = CheckProgram(made.program, made.plan, &counts))
@@ -79,10 +79,17 @@ class Runner {
     counts_.Add(counts);
   }
 
+  // Remembers the seed of program `k`, and tells now and then how far a long run is.
+  void StartOf(uint64_t k) {
+    current_seed = FLAGS_seed + k;
+    if (k > 0 && k % 5000 == 0)
+      fmt::print(stderr, "{} of {} programs, {} findings\n", k, FLAGS_count, findings_.load());
+  }
+
   void RunHostilePrograms() {
     HostileCounts counts;
     for (uint64_t k = next_++; k < FLAGS_count && findings_ < FLAGS_max_findings; k = next_++) {
-      current_seed = FLAGS_seed + k;
+      StartOf(k);
       Choices choose(current_seed);
       const HostileCase made = MakeHostileCase(choose, types_);
       if (FLAGS_show) fmt::print("{}\n", PrintProgram(made.program));

@@ -1,5 +1,5 @@
-// Test files are compiled several at a time, so that what one defines must not meet what another
-// does: each has a namespace that is called like the file.
+// Test files, and those of ops, are compiled several at a time, so that what one defines must not
+// meet what another does: each has a namespace that is called like the file.
 
 #include <gtest/gtest.h>
 
@@ -28,6 +28,21 @@ TEST(TestNamespace, IsCalledLikeTheFile) {
         << entry.path() << ": an anonymous namespace is that of all files compiled with it";
   }
   EXPECT_GT(files, 300);
+}
+
+// Without its namespace an op does not link: its Register is looked for there.
+TEST(TestNamespace, OpsHaveNoAnonymousOne) {
+  const char* directory = std::getenv("CORACLE_SOURCE_DIR");
+  const fs::path operators = fs::path(directory ? directory : ".") / "operators";
+  std::ifstream list(operators / "ops.list");
+  int files = 0;
+  for (std::string op; std::getline(list, op); ++files) {
+    std::ifstream in(operators / (op + ".cc"));
+    const std::string text = {std::istreambuf_iterator<char>(in), {}};
+    EXPECT_EQ(text.find("\nnamespace {\n"), text.npos)
+        << op << ": an anonymous namespace is that of all files compiled with it";
+  }
+  EXPECT_GT(files, 200);
 }
 
 }  // namespace test_namespace_test
