@@ -263,7 +263,7 @@ TEST(TimeModel, LoopsHaveTheirBodies) {
 data { name: "x" shape: [-1, 128] }
 layer { scale { input: "x" scale: 1 output: "h" } }
 layer { fill_constant { shape: [1] dtype: INT64 value: 0 output: "i" } }
-layer { fill_constant { shape: [1] dtype: INT64 value: 20 output: "n" } }
+layer { fill_constant { shape: [1] dtype: INT64 value: 400 output: "n" } }
 layer { less_than { x: "i" y: "n" output: "more" } }
 layer { while { condition: "more"
   layer { fc { input: "h" size: 128 act: "relu" output: "next" } }
@@ -290,7 +290,7 @@ layer { scale { input: "h" scale: 2 output: "out" } })");
       EXPECT_EQ(layer.run_by, "");
     }
   }
-  EXPECT_GT(loop, 4 * rest) << times.ToString();
+  EXPECT_GT(loop, rest) << times.ToString();  // 400 turns: without the body, far less
   EXPECT_FALSE(times.fused);
 }
 
