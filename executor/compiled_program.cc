@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 
 namespace coracle {
@@ -67,13 +68,19 @@ void RequireVars(const ProgramDesc& program, const std::vector<std::string>& nam
   }
 }
 
+int64_t NextNumber() {
+  static std::atomic<int64_t> last = 0;
+  return ++last;
+}
+
 }  // namespace
 
 CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::string> feeds,
                                  std::vector<std::string> fetches, const CompileOptions& options,
                                  const OpRegistry& ops, const FrozenFrom& parameters,
                                  const PassObserver& observer)
-    : program_(program),
+    : number_(NextNumber()),
+      program_(program),
       feeds_(std::move(feeds)),
       fetches_(std::move(fetches)),
       options_(options),

@@ -33,6 +33,7 @@ class CompiledProgram {
   const std::vector<std::string>& feeds() const { return feeds_; }
   const std::vector<std::string>& fetches() const { return fetches_; }
   const CompileOptions& options() const { return options_; }
+  int64_t number() const { return number_; }  // no other program that this process compiled has it
   uint64_t seed() const { return seed_; }
   const FrozenGuard& frozen() const { return guard_; }
   // The values of the frozen parameters that its ops read or that are fetched, by name.
@@ -52,6 +53,7 @@ class CompiledProgram {
   void RunAllPasses(const OpRegistry& ops, FrozenValues* frozen, const PassObserver& observer);
   void AddFrozen(FrozenValues values);
 
+  const int64_t number_;
   ProgramDesc program_;
   std::vector<std::string> feeds_, fetches_;
   CompileOptions options_;

@@ -48,6 +48,7 @@ struct PreparedProgram::Impl {
     const bool with_ops = ++traced_runs <= trace->options().runs;
     trace->CountRun(with_ops);
     if (with_ops) state.trace = trace;
+    span.Set("program", compiled->number());
     span.Set("step", static_cast<int64_t>(step));
     if (!with_ops) span.Set("ops", std::string("not recorded"));
   }

@@ -24,10 +24,11 @@ struct TraceTimes {
 };
 
 // `text`: Chrome's trace event format. A span of an op belongs to the program's op that writes the
-// span's output, of the same type where there is one: a trace has the ops of the compiled program,
-// where passes have fused some. Where several such ops write it, the span's place says which.
-// Throws kDataLoss for what is no such trace; `source` names
-// it in errors.
+// span's output, of the same type where there is one: a trace has the ops of compiled programs,
+// where passes have fused some. Where several such ops write it, the span's place says which: the
+// place in the text ("from net.pbtxt:3:9"), or else the order of all of them in the same compiled
+// program. Spans of a startup program belong to none of another program's ops.
+// Throws kDataLoss for what is no such trace; `source` names it in errors.
 TraceTimes ReadTraceTimes(const std::string& text, const std::string& source,
                           const ProgramDesc& program);
 

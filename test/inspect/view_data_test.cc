@@ -5,8 +5,11 @@
 #include <coracle/inspect/planned_memory.h>
 #include <coracle/inspect/trace_times.h>
 #include <coracle/inspect/value_statistics.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace coracle::view_data_test {
@@ -63,50 +66,172 @@ TEST(TraceTimes, GoToTheOpThatWritesTheOutput) {
   EXPECT_DOUBLE_EQ(times.seconds, 60e-6);
 }
 
-// Ops of one type that write one variable, in one block and in two branches: the places tell them
-// apart, though passes may have changed the numbers.
+// A trace with a span for each {type, output, place}: the first takes 1 us, the second 2, ...; a
+// type "run" begins a run of the compiled program with the number in `output`.
+std::string TraceOf(const std::vector<std::array<std::string, 3>>& spans) {
+  std::string events;
+  const auto add = [&](const std::string& begin, double microseconds, const std::string& rest) {
+    events += fmt::format(R"({}{{"ph":"X","tid":0,"ts":{},"dur":{},{}}})",
+                          events.empty() ? "" : ",", begin, microseconds, rest);
+  };
+  int at = 0;
+  double microseconds = 0;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const auto& [type, output, place] = spans[i];
+    const std::string begin = std::to_string(100 * ++at);
+    if (type == "run") {
+      const auto next = std::find_if(spans.begin() + static_cast<ptrdiff_t>(i) + 1, spans.end(),
+                                     [](const auto& span) { return span[0] == "run"; });
+      const auto ops = static_cast<double>(next - spans.begin()) - static_cast<double>(i);
+      add(begin, 100 * ops - 1,
+          R"("cat":"run","name":"run","args":{"step":0)" +
+              (output.empty() ? "" : ",\"program\":" + output) + "}");
+    } else {
+      add(begin, ++microseconds,
+          fmt::format(R"("cat":"op","name":"{}","args":{{"output":"{}","place":"{}"}})", type,
+                      output, place));
+    }
+  }
+  return "[" + events + "]";
+}
+
+// {block, op, us} of each op that the trace has times of, and {-1, 0, us} of none.
+using Found = std::vector<std::array<double, 3>>;
+
+Found TimesIn(const ProgramDesc& program, const std::vector<std::array<std::string, 3>>& spans) {
+  const TraceTimes read = ReadTraceTimes(TraceOf(spans), "t.json", program);
+  Found found;
+  for (const TracedOp& op : read.ops)
+    found.push_back({double(op.block), double(op.op), std::round(1e6 * op.seconds)});
+  found.push_back({-1, 0, std::round(1e6 * read.without_op)});
+  return found;
+}
+
+void AppendUnary(BlockDesc& block, const char* type, const char* in, const char* out,
+                 const std::string& site = "") {
+  block.AppendOp(type, {{"X", {in}}}, {{"Out", {out}}});
+  if (site.empty()) return;
+  block.op(block.NumOps() - 1).SetAttr(kOpCallstackAttr, std::vector<std::string>{site});
+}
+
+// Ops of one type that write one variable, in one block and in two branches.
 TEST(TraceTimes, SeveralWritersOfAVariable) {
   ProgramDesc program;
   BlockDesc& root = program.Root();
   for (const char* name : {"x", "y", "z"}) root.Var(name).SetShape({2});
-  const auto append = [](BlockDesc& block, const char* type, const char* in, const char* out) {
-    block.AppendOp(type, {{"X", {in}}}, {{"Out", {out}}});
-  };
-  append(root, "relu", "x", "y");
-  append(root, "assign", "x", "y");
-  append(root, "assign", "x", "y");
-  for (int b = 1; b < 3; ++b) append(program.AppendBlock(root), "tanh", "x", "z");
-  const auto times = [&](const std::vector<std::array<std::string, 3>>& spans) {
-    std::string events;
-    double begin = 0;
-    for (const auto& [type, output, place] : spans) {
-      begin += 100;
-      events += std::string(events.empty() ? "" : ",") + R"({"ph":"X","cat":"op","tid":0,"ts":)" +
-                std::to_string(begin) + R"(,"dur":)" + std::to_string(begin / 100) +
-                R"(,"name":")" + type + R"(","args":{"output":")" + output + R"(","place":")" +
-                place + R"("}})";
-    }
-    std::vector<std::array<double, 3>> found;
-    const TraceTimes read = ReadTraceTimes("[" + events + "]", "t.json", program);
-    for (const TracedOp& op : read.ops)
-      found.push_back({double(op.block), double(op.op), std::round(1e6 * op.seconds)});
-    found.push_back({-1, 0, std::round(1e6 * read.without_op)});
-    return found;
-  };
-  using Found = std::vector<std::array<double, 3>>;
+  AppendUnary(root, "relu", "x", "y");
+  AppendUnary(root, "assign", "x", "y");
+  AppendUnary(root, "assign", "x", "y");
+  for (int b = 1; b < 3; ++b) AppendUnary(program.AppendBlock(root), "tanh", "x", "z");
   // Both of them, with other numbers in the compiled program.
-  EXPECT_EQ(times({{"assign", "y", "op 4 of block 0, from m.pbtxt:1:1"},
-                   {"assign", "y", "op 2 of block 0"},
-                   {"assign", "y", "op 4 of block 0"}}),
+  EXPECT_EQ(TimesIn(program, {{"assign", "y", "op 4 of block 0, from m.pbtxt:1:1"},
+                              {"assign", "y", "op 2 of block 0"},
+                              {"assign", "y", "op 4 of block 0"}}),
             (Found{{0, 1, 2}, {0, 2, 4}, {-1, 0, 0}}));
-  // One branch of two.
-  EXPECT_EQ(times({{"tanh", "z", "op 0 of block 1"}}), (Found{{1, 0, 1}, {-1, 0, 0}}));
-  EXPECT_EQ(times({{"tanh", "z", "op 0 of block 2"}}), (Found{{2, 0, 1}, {-1, 0, 0}}));
+  EXPECT_EQ(TimesIn(program, {{"tanh", "z", "op 0 of block 1"}, {"tanh", "z", "op 1 of block 2"}}),
+            (Found{{1, 0, 1}, {2, 0, 2}, {-1, 0, 0}}));
+  // One of two: numbers of a compiled program are not the program's.
+  EXPECT_EQ(TimesIn(program, {{"tanh", "z", "op 0 of block 2"}}), (Found{{-1, 0, 1}}));
+  EXPECT_EQ(TimesIn(program, {{"assign", "y", "op 2 of block 0"}}), (Found{{-1, 0, 1}}));
   // Nothing is certain.
-  EXPECT_EQ(times({{"tanh", "z", "op 7 of block 1"}, {"tanh", "z", ""}, {"fused", "y", "op 9"}}),
+  EXPECT_EQ(TimesIn(program,
+                    {{"tanh", "z", "op 7 of block 1"}, {"tanh", "z", ""}, {"fused", "y", "op 9"}}),
             (Found{{-1, 0, 6}}));
   // One writer of that type.
-  EXPECT_EQ(times({{"relu", "y", ""}}), (Found{{0, 0, 1}, {-1, 0, 0}}));
+  EXPECT_EQ(TimesIn(program, {{"relu", "y", ""}}), (Found{{0, 0, 1}, {-1, 0, 0}}));
+}
+
+// relu and tanh have names of sites in two files, sigmoid has none.
+TEST(TraceTimes, PlacesInTheTextTellWriters) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"x", "y", "z"}) root.Var(name).SetShape({2});
+  AppendUnary(root, "relu", "x", "z", "dir/m.pbtxt:2:1");
+  for (const char* site : {"dir/m.pbtxt:3:1", "dir/m.pbtxt:5:1", "dir/m.pbtxt:7:1"})
+    AppendUnary(root, "tanh", "x", "y", site);
+  const auto tanh = [](int op, const std::string& site) {
+    return std::array<std::string, 3>{
+        "tanh", "y", fmt::format("op {} of block 0{}", op, site.empty() ? "" : ", from " + site)};
+  };
+  // One of three, in a program where passes removed another.
+  EXPECT_EQ(TimesIn(program, {tanh(2, "m.pbtxt:7:1"), tanh(1, "other/m.pbtxt:5:1")}),
+            (Found{{0, 2, 2}, {0, 3, 1}, {-1, 0, 0}}));
+  // A fused op that was made where another op of the program was stands for the one that is left.
+  EXPECT_EQ(
+      TimesIn(program, {tanh(0, "m.pbtxt:2:1"), tanh(1, "m.pbtxt:5:1"), tanh(2, "m.pbtxt:7:1")}),
+      (Found{{0, 1, 1}, {0, 2, 2}, {0, 3, 3}, {-1, 0, 0}}));
+  // What was made where the program has nothing is another program's.
+  EXPECT_EQ(
+      TimesIn(program, {tanh(0, "m.pbtxt:9:1"), tanh(1, "m.pbtxt:5:1"), tanh(2, "m.pbtxt:7:1")}),
+      (Found{{0, 2, 2}, {0, 3, 3}, {-1, 0, 1}}));
+}
+
+// A trace of `train` has several compiled programs, in which the same op has different numbers.
+TEST(TraceTimes, EachCompiledProgramByItself) {
+  for (const bool sites : {false, true}) {
+    ProgramDesc program;
+    BlockDesc& root = program.Root();
+    for (const char* name : {"x", "y", "z"}) root.Var(name).SetShape({2});
+    for (int i = 0; i < 5; ++i) AppendUnary(root, "relu", "x", "z");
+    const std::string first = sites ? "m.pbtxt:7:1" : "", second = sites ? "m.pbtxt:9:1" : "";
+    AppendUnary(root, "tanh", "x", "y", first);
+    AppendUnary(root, "relu", "x", "z");
+    AppendUnary(root, "tanh", "x", "y", second);
+    const auto tanh = [](int op, const std::string& site) {
+      return std::array<std::string, 3>{
+          "tanh", "y", fmt::format("op {} of block 0{}", op, site.empty() ? "" : ", from " + site)};
+    };
+    for (const bool numbered : {true, false}) {
+      const std::string train = numbered ? "2" : "", evaluation = numbered ? "3" : "";
+      EXPECT_EQ(TimesIn(program, {{"run", evaluation, ""},
+                                  tanh(3, first),
+                                  tanh(5, second),
+                                  {"run", train, ""},
+                                  tanh(1, first),
+                                  tanh(3, second)}),
+                (Found{{0, 5, 1 + 3}, {0, 7, 2 + 4}, {-1, 0, 0}}))
+          << sites << numbered;
+    }
+    // Each run of the same program took another branch, say.
+    EXPECT_EQ(
+        TimesIn(program, {{"run", "2", ""}, tanh(3, first), {"run", "2", ""}, tanh(5, second)}),
+        (Found{{0, 5, 1}, {0, 7, 2}, {-1, 0, 0}}));
+  }
+}
+
+// w is a parameter that relu reads and sgd updates.
+TEST(TraceTimes, InitialisersAreNotUpdates) {
+  ProgramDesc main, startup;
+  for (ProgramDesc* program : {&main, &startup}) {
+    program->Root().Var("w").SetShape({2});
+    program->Root().Var("w").SetPersistable(true);
+  }
+  main.Root().Var("y").SetShape({2});
+  AppendUnary(main.Root(), "relu", "w", "y");
+  AppendUnary(main.Root(), "sgd", "w", "w");
+  AppendUnary(main.Root(), "assign", "w", "w");
+  AppendUnary(startup.Root(), "fill_constant", "", "w");
+  const std::vector<std::array<std::string, 3>> spans = {{"run", "1", ""},
+                                                         {"fill_constant", "w", "op 0 of block 0"},
+                                                         {"assign", "w", "op 1 of block 0"},
+                                                         {"run", "2", ""},
+                                                         {"relu", "y", "op 0 of block 0"},
+                                                         {"sgd", "w", "op 1 of block 0"},
+                                                         {"fused_elementwise", "y", ""}};
+  EXPECT_EQ(TimesIn(main, spans), (Found{{0, 0, 3 + 5}, {0, 1, 4}, {-1, 0, 1 + 2}}));
+  EXPECT_EQ(TimesIn(startup, spans), (Found{{0, 0, 1}, {-1, 0, 2 + 3 + 4 + 5}}));
+  // A program whose passes leave nothing else to write.
+  EXPECT_EQ(TimesIn(main, {{"sgd", "w", "op 0 of block 0"}}), (Found{{0, 1, 1}, {-1, 0, 0}}));
+}
+
+// In floats 20.1 + 0.2 is more than 20.3: the second op is not inside of the first.
+TEST(TraceTimes, AnOpMayBeginWhereAnotherEnds) {
+  const TraceTimes times = ReadTraceTimes(R"([
+    {"ph": "X", "cat": "op", "name": "relu", "ts": 20.1, "dur": 0.2, "args": {"output": "a"}},
+    {"ph": "X", "cat": "op", "name": "tanh", "ts": 20.3, "dur": 5, "args": {"output": "b"}}])",
+                                          "t.json", TwoOps());
+  ASSERT_EQ(times.ops.size(), 2u);
+  EXPECT_DOUBLE_EQ(times.ops[0].seconds, 0.2e-6);
 }
 
 TEST(TraceTimes, RefusesWhatIsNone) {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli.h"
 
@@ -136,11 +137,14 @@ TEST_F(TraceFile, OfATrainingHasStepsDataAndEvaluations) {
   for (const auto& entry : threads) read += Count(entry.second, "data", "read batch");
   EXPECT_GE(read, 4u);
   int64_t step = 0;
+  std::set<int64_t> programs;
   for (const Span& span : spans) {
     if (span.name == "step") {
       EXPECT_EQ(span.args["step"], ++step);
     }
+    if (span.category == "run") programs.insert(span.args["program"].get<int64_t>());
   }
+  EXPECT_EQ(programs.size(), 3u);  // start-up, training, evaluation
 }
 
 // The body of a loop is inside of the span of its op.
