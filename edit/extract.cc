@@ -6,6 +6,7 @@
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/op/name_attrs.h>
 #include <coracle/framework/op/outer_names.h>
+#include <coracle/framework/op/random_draws.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -247,22 +248,29 @@ std::vector<bool> UsedBlocks(const ProgramDesc& program, const std::vector<bool>
   return used;
 }
 
-bool DrawsNumbers(const BlockDesc& block, const OpRegistry& ops) {
-  bool draws = false;
-  block.ForEachOp([&](const OpDesc& op) {
+// Up to the last used block that draws random numbers the indices of blocks count (InnerStep).
+// Calls draw in copies of their functions' blocks, which stand behind all blocks.
+size_t NumberedBlocks(const ProgramDesc& program, const std::vector<bool>& used,
+                      const OpRegistry& ops) {
+  size_t last = 0;
+  bool calls = false;
+  program.ForEachOp([&](const OpDesc& op) {
+    const auto block = static_cast<size_t>(op.block()->idx());
     const OpSpec* spec = ops.Find(op.type());
-    draws |= !spec || spec->random;
+    calls |= spec && spec->block.replaced;
+    if (used[block] && (!spec || DrawsNumbers(op, ops))) last = std::max(last, block);
   });
-  return draws;
+  return last > 0 && calls ? used.size() : last;
 }
 
 void RemoveBlocks(ProgramDesc& program, const std::vector<bool>& used, const OpRegistry& ops) {
+  const size_t numbered = NumberedBlocks(program, used, ops);
   std::vector<int> order;
-  bool draws = false;
-  for (size_t b = 1; b < used.size(); ++b)
-    draws |= used[b] && DrawsNumbers(program.Block(static_cast<int>(b)), ops);
   for (size_t b = 0; b < used.size(); ++b) {
-    if (used[b] || draws) order.push_back(used[b] ? static_cast<int>(b) : kEmptyBlock);
+    if (used[b])
+      order.push_back(static_cast<int>(b));
+    else if (b < numbered)
+      order.push_back(kEmptyBlock);
   }
   if (std::find(used.begin(), used.end(), false) != used.end()) ReorderBlocks(program, order);
 }

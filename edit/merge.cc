@@ -3,6 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block_order.h>
 #include <coracle/framework/ir/feed_fetch.h>
+#include <coracle/framework/op/random_draws.h>
 #include <coracle/inspect/program_ends.h>
 #include <fmt/format.h>
 
@@ -172,9 +173,9 @@ class Merger {
   void JoinSettings() {
     bool draws = false, inner = false;
     b_.ForEachOp([&](const OpDesc& op) {
-      const OpSpec* spec = ops_.Find(op.type());
-      draws |= spec && spec->random;
-      inner |= spec && spec->random && op.block()->idx() > 0;
+      if (!DrawsNumbers(op, ops_)) return;
+      draws = true;
+      inner |= op.block()->idx() > 0;
     });
     if (draws && a_.random_seed != b_.random_seed) {
       merged_.notes.push_back(fmt::format(

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/name_attrs.h>
+#include <coracle/framework/op/random_draws.h>
 #include <coracle/framework/op/recomputed.h>
 #include <fmt/format.h>
 
@@ -152,8 +153,7 @@ Renamed RenameVariables(ProgramDesc& program, const NamePairs& names, const OpRe
   }
   for (int b = 0; b < program.NumBlocks(); ++b) RenameDeclarations(program.Block(b), map);
   program.ForEachOp([&](OpDesc& op) {
-    const OpSpec* spec = ops.Find(op.type());
-    const bool draws = spec && spec->random && !op.HasAttr(kRecomputedFromAttr);
+    const bool draws = DrawsNumbers(op, ops) && !op.HasAttr(kRecomputedFromAttr);
     op.ForEachOutput([&](const std::string& name) {
       if (draws && map.count(name)) result.drawn.push_back(renamed(name));
     });

@@ -1,4 +1,5 @@
 #include <coracle/framework/ir/listing.h>
+#include <coracle/framework/op/random_draws.h>
 #include <coracle/inspect/diff.h>
 #include <coracle/inspect/op_changes.h>
 #include <coracle/inspect/program_ends.h>
@@ -164,18 +165,27 @@ class ProgramDiffer {
     if (!draws_[Index(a.idx())]) return;
     diff->changes.push_back({"index", "", std::to_string(a.idx()), std::to_string(b.idx())});
   }
-  // Blocks in which random numbers are drawn, those inside them included.
+  // Blocks in which random numbers are drawn, or in blocks that their ops run.
   static std::vector<bool> DrawingBlocks(const ProgramDesc& program, const OpRegistry& ops) {
     std::vector<bool> draws(Index(program.NumBlocks()), false);
-    for (int b = 0; b < program.NumBlocks(); ++b) {
-      bool random = false;
-      program.Block(b).ForEachOp([&](const OpDesc& op) {
-        const OpSpec* spec = ops.Find(op.type());
-        random |= spec && spec->random;
-      });
-      for (const BlockDesc* block = random ? &program.Block(b) : nullptr;
-           block && !draws[Index(block->idx())]; block = block->parent())
-        draws[Index(block->idx())] = true;
+    std::vector<std::vector<int>> run_by(draws.size());
+    std::vector<int> queue;
+    const auto mark = [&](int block) {
+      if (draws[Index(block)]) return;
+      draws[Index(block)] = true;
+      queue.push_back(block);
+    };
+    program.ForEachOp([&](const OpDesc& op) {
+      if (DrawsNumbers(op, ops)) mark(op.block()->idx());
+      for (const int block : op.SubBlocks()) {
+        if (block > 0 && block < program.NumBlocks())
+          run_by[Index(block)].push_back(op.block()->idx());
+      }
+    });
+    while (!queue.empty()) {
+      const int block = queue.back();
+      queue.pop_back();
+      for (const int runner : run_by[Index(block)]) mark(runner);
     }
     return draws;
   }

@@ -25,6 +25,7 @@ Json VarsJson(const BlockDiff& block) {
   for (const VarDiff& var : block.vars) {
     list.push_back({{"before", NameJson(var.before)},
                     {"after", NameJson(var.after)},
+                    {"told_by_ops", var.told_by_ops},
                     {"changes", ChangesJson(var.changes)}});
   }
   return list;

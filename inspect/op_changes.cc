@@ -119,7 +119,14 @@ class OpComparer {
     if (before == after && names.AfterOf(names.Number(before)) < 0) return true;
     if (!sides_.IsSameName(before, after)) return false;
     return what == "input" || before == after ||
-           names.IsRenaming(names.Number(before), names.Number(after));
+           names.IsRenaming(names.Number(before), names.Number(after)) ||
+           (HoldsScopes(a_, before) && HoldsScopes(b_, after));
+  }
+  // What an op keeps of its block's runs: the builder numbers these names, and only gradient ops of
+  // the same op read them.
+  static bool HoldsScopes(const OpDesc& op, const std::string& name) {
+    const VarDesc* var = op.block() ? op.block()->FindVarRecursive(name) : nullptr;
+    return var && var->type() == VarType::kStepScopes;
   }
 
   void CompareAttrs() {

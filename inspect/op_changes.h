@@ -24,7 +24,7 @@ struct DiffSides {
 std::string NamesText(const std::vector<std::string>& names);
 
 // A variable that has another name now is no change where it is read; nor where it is written, if
-// neither side has both names.
+// neither side has both names, or if it holds step scopes.
 std::vector<DiffChange> ChangesOfOp(const OpDesc& before, const OpDesc& after,
                                     const DiffSides& sides);
 

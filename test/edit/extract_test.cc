@@ -2,6 +2,7 @@
 #include <coracle/edit/extract.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/op/op_registry.h>
+#include <fmt/format.h>
 
 #include "edit_programs.h"
 
@@ -244,6 +245,64 @@ TEST(Extract, RandomOpsInBlocksDrawWhatTheyDrew) {
   Scope scope;
   EXPECT_EQ(Floats(Executor().Run(part.program, scope, LoopFeeds(), {"g"})[0]),
             Floats(Executor().Run(loops, scope, LoopFeeds(), {"g"})[0]));
+}
+
+// Blocks behind the last one that draws have no reason to stay.
+TEST(Extract, OnlyBlocksBeforeRandomOpsAreLeftEmpty) {
+  const std::string drawn = R"(op { uniform_random { Out: ["drawn"] shape: [2] } })";
+  const std::string scaled = R"(scale { input: "x" scale: 1 output: "drawn" })";
+  const std::string added = R"(elementwise_add { x: "h" y: "x" output: "next" })";
+  std::string first = kLoops;  // the first loop draws, the second does not
+  first.replace(first.find(drawn), drawn.size(), scaled);
+  first.replace(first.find(added), added.size(),
+                drawn + " } layer { elementwise_add { x: \"h\" y: \"drawn\" output: \"next\" }");
+  const ProgramDesc loops = ProgramOf(first);
+  const ExtractedProgram part = Extract(loops, {}, {"h"});
+  EXPECT_EQ(part.program.NumBlocks(), 2);
+  Scope scope;
+  EXPECT_EQ(Floats(Executor().Run(part.program, scope, LoopFeeds(), {"h"})[0]),
+            Floats(Executor().Run(loops, scope, LoopFeeds(), {"h"})[0]));
+  // With is_test, dropout draws nothing.
+  for (const bool is_test : {false, true}) {
+    std::string text = kLoops;
+    text.replace(text.find(drawn), drawn.size(),
+                 fmt::format(R"(op {{ dropout {{ X: ["x"] Out: ["drawn"] Mask: ["m"] {} }} }})",
+                             is_test ? "is_test: true" : ""));
+    EXPECT_EQ(Extract(ProgramOf(text), {}, {"g"}).program.NumBlocks(), is_test ? 2 : 3);
+  }
+}
+
+// A call draws in a copy of its function's inner blocks, which comes behind all blocks: they keep
+// their number.
+TEST(Extract, BlocksStayWhereFunctionsDraw) {
+  ProgramDesc program = ProgramOf(kLoops);
+  BlockDesc& root = program.Root();
+  BlockDesc& function = program.AppendBlock(0);
+  function.Var("p").SetShape({2});
+  function.Var("r").SetShape({2});
+  function.Var("yes").SetDType(DType::kBool);
+  function.Var("yes").SetShape({1});
+  function.AppendOp("scale", {{"X", {"p"}}}, {{"Out", {"r"}}});
+  function.AppendOp("fill_constant", {}, {{"Out", {"yes"}}},
+                    {{"shape", std::vector<int64_t>{1}}, {"dtype", int32_t{0}}, {"value", 1.0f}});
+  BlockDesc& branch = program.AppendBlock(function);
+  branch.AppendOp("uniform_random", {}, {{"Out", {"r"}}}, {{"shape", std::vector<int64_t>{2}}});
+  function.Var("scopes").SetType(VarType::kStepScopes);
+  function.AppendOp("conditional_block", {{"Cond", {"yes"}}},
+                    {{"Out", {"r"}}, {"Scope", {"scopes"}}},
+                    {{"sub_block", BlockRef{branch.idx()}}, {"is_scalar_condition", true}});
+  program.AppendBlock(0);  // nobody runs it
+  root.Var("q").SetShape({2});
+  root.AppendOp("call", {{"X", {"x"}}}, {{"Out", {"q"}}},
+                {{"sub_block", BlockRef{function.idx()}},
+                 {"parameters", Names{"p"}},
+                 {"results", Names{"r"}}});
+  const ExtractedProgram part = Extract(program, {}, {"q"});
+  EXPECT_EQ(part.program.NumBlocks(), program.NumBlocks());
+  Scope scope;
+  EXPECT_EQ(Floats(Executor().Run(part.program, scope, {{"x", Tensor::Of<float>({2}, {1, 2})}},
+                                  {"q"})[0]),
+            Floats(Executor().Run(program, scope, LoopFeeds(), {"q"})[0]));
 }
 
 TEST(Extract, BlocksAreRenumbered) {

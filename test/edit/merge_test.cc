@@ -171,6 +171,8 @@ TEST(Merge, RandomOpsThatDrawOtherNumbersAreTold) {
   ASSERT_EQ(merged.notes.size(), 2u);
   EXPECT_NE(merged.notes[0].find("draw by the names of their outputs"), std::string::npos);
   EXPECT_NE(merged.notes[1].find("the random seeds 0 and 7"), std::string::npos);
+  b.Root().op(b.Root().NumOps() - 1).SetAttr("is_test", true);
+  EXPECT_EQ(Merge(a, b, {.connections = {{"r", "x"}}}).notes, std::vector<std::string>());
 }
 
 TEST(Merge, LongChains) {

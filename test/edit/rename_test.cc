@@ -151,6 +151,10 @@ TEST(Rename, EveryNameOfAProgramWithBlocks) {
 TEST(Rename, RandomOpsThatDrawOtherNumbersAreTold) {
   ProgramDesc net = ProgramOf(kNet);
   EXPECT_EQ(Rename(net, {{"r", "dropped"}}).drawn, Names{"dropped"});
+  net.ForEachOp([](OpDesc& op) {
+    if (op.type() == "dropout") op.SetAttr("is_test", true);
+  });
+  EXPECT_EQ(Rename(net, {{"dropped", "r"}}).drawn, Names());
 }
 
 TEST(Rename, CollisionsAndUnknownNamesAreRefusedBeforeAnythingChanges) {

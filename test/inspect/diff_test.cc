@@ -364,7 +364,7 @@ TEST(Diff, OpsMoveOverWhatBlocksRead) {
 
 // Two branches whose blocks have changed places.
 TEST(Diff, NumbersOfBlocksThatDraw) {
-  const auto make = [](int first, int second, const char* random) {
+  const auto make = [](int first, int second, const char* random, bool is_test = false) {
     ProgramDesc program;
     BlockDesc& root = program.Root();
     for (const char* name : {"c", "d"}) root.Var(name).SetDType(DType::kBool);
@@ -372,6 +372,7 @@ TEST(Diff, NumbersOfBlocksThatDraw) {
     program.AppendBlock(root);
     program.AppendBlock(root);
     Append(program.Block(first), random, "x", "t");
+    if (is_test) program.Block(first).op(0).SetAttr("is_test", true);
     Append(program.Block(second), "tanh", "x", "u");
     for (const auto& [name, block] : {std::pair("c", first), std::pair("d", second)})
       root.AppendOp("conditional_block", {{"Cond", {name}}}, {{"Scope", {"s"}}},
@@ -381,6 +382,51 @@ TEST(Diff, NumbersOfBlocksThatDraw) {
   EXPECT_EQ(Text(make(1, 2, "relu"), make(2, 1, "relu")), "");
   EXPECT_EQ(Text(make(1, 2, "dropout"), make(2, 1, "dropout")),
             "block 1 -> 2\n  ~ index: 1 -> 2 (random ops draw by it)\n1 block changed\n");
+  EXPECT_EQ(Text(make(1, 2, "dropout", true), make(2, 1, "dropout", true)), "");
+}
+
+// A block also draws what blocks draw that its ops run, wherever these stand: the first block calls
+// a function, which comes last.
+TEST(Diff, NumbersOfBlocksThatCallWhatDraws) {
+  const auto make = [](int first, int second, const char* random) {
+    ProgramDesc program;
+    BlockDesc& root = program.Root();
+    for (const char* name : {"c", "d"}) root.Var(name).SetDType(DType::kBool);
+    for (int b = 1; b < 4; ++b) program.AppendBlock(root);
+    Append(program.Block(3), random, "x", "t");
+    program.Block(first).AppendOp("call", {}, {}, {{"sub_block", BlockRef{3}}});
+    Append(program.Block(second), "tanh", "x", "u");
+    for (const auto& [name, block] : {std::pair("c", first), std::pair("d", second)})
+      root.AppendOp("conditional_block", {{"Cond", {name}}}, {}, {{"sub_block", BlockRef{block}}});
+    return program;
+  };
+  EXPECT_EQ(Text(make(1, 2, "relu"), make(2, 1, "relu")), "");
+  EXPECT_EQ(Text(make(1, 2, "dropout"), make(2, 1, "dropout")),
+            "block 1 -> 2\n  ~ index: 1 -> 2 (random ops draw by it)\n1 block changed\n");
+}
+
+// The builder numbers the step scopes of branches by their order.
+TEST(Diff, NamesOfStepScopesDoNotCount) {
+  const auto make = [](int first, int second, VarType type) {
+    ProgramDesc program;
+    BlockDesc& root = program.Root();
+    root.Var("c").SetDType(DType::kBool);
+    for (const char* name : {"y", "z"}) root.Var(name);
+    for (const char* name : {"scope_0", "scope_1"}) root.Var(name).SetType(type);
+    for (int b = 1; b < 3; ++b) program.AppendBlock(root);
+    Append(program.Block(first), "tanh", "x", "y");
+    Append(program.Block(second), "relu", "x", "z");
+    const std::string y = "y", z = "z";
+    for (const int block : {1, 2})
+      root.AppendOp(
+          "conditional_block", {{"Cond", {"c"}}},
+          {{"Out", {block == first ? y : z}}, {"Scope", {block == 1 ? "scope_0" : "scope_1"}}},
+          {{"sub_block", BlockRef{block}}});
+    return program;
+  };
+  EXPECT_EQ(Text(make(1, 2, VarType::kStepScopes), make(2, 1, VarType::kStepScopes)), "");
+  ExpectPart(Text(make(1, 2, VarType::kLoDTensor), make(2, 1, VarType::kLoDTensor)),
+             "output Scope: scope_0 -> scope_1");
 }
 
 // LeNet's way: the clip of a gradient is one op and one setting.

@@ -1,6 +1,6 @@
 // Clicks and reads in pages of `coracle view`:
 //   node view_page_test.js CHROMIUM training.html difference.html removed.html hostile.html \
-//     loop.html longer.html flat.html times.html vars.html same.html
+//     loop.html longer.html flat.html times.html vars.html same.html branches.html
 // The pages are those that view_test.cc makes. Prints a line for each check; exit code 1 when one
 // fails.
 'use strict';
@@ -8,7 +8,7 @@ const {Browser} = require('./browser.js');
 const {pathToFileURL} = require('url');
 
 const [, , chromium, ...files] = process.argv;
-const [training, difference, removed, hostile, loop, longer, flat, times, vars, same] = files.map((file) => pathToFileURL(file).href);
+const [training, difference, removed, hostile, loop, longer, flat, times, vars, same, branches] = files.map((file) => pathToFileURL(file).href);
 let failures = 0;
 
 function check(what, got, wanted) {
@@ -236,6 +236,16 @@ async function testOneSidedVariables(browser) {
   check('equal programs are told', await browser.evaluate(panel), /The programs are the same\./);
 }
 
+// What one side's ops have taken with them is not told again, and a block's change names the block.
+async function testBranches(browser) {
+  await browser.open(branches);
+  const text = await browser.evaluate(panel);
+  check('the ops of branches that changed places are the same', text, /1 op added/);
+  check('a block that draws has another index', text, /block 1 → 2\s+index 1 → 2 \(random ops draw by it\)/);
+  check('no other block is told', text, (t) => t.match(/block \d+ → \d+/g).length === 1);
+  check('temporaries go with their ops', text, (t) => !/only in the/.test(t));
+}
+
 async function testTimes(browser) {
   await browser.open(`${times}#color=time`);
   check('measured times colour the graph', await browser.evaluate('window.coracle.coloring'), 'time');
@@ -267,7 +277,7 @@ async function main() {
   const browser = new Browser(chromium);
   try {
     for (const test of [testTraining, testDifference, testRemoved, testHostile, testLoop, testLongerLoop,
-      testRemovedLoop, testOneSidedVariables, testTimes, testFailingLayout]) {
+      testRemovedLoop, testOneSidedVariables, testBranches, testTimes, testFailingLayout]) {
       await test(browser);
       check(`${test.name}: no errors`, browser.problems.join('; '), '');
     }

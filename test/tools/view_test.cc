@@ -61,6 +61,25 @@ class View : public Cli {
                   {{"Out", {"i"}}, {"StepScopes", {"scopes"}}}, {{"sub_block", BlockRef{1}}});
     WriteProgram(program, Path(file));
   }
+  // Two branches, the first of which draws random numbers, and a page of what changes when they
+  // change places and an op is added.
+  void WriteBranches() {
+    const std::string head = R"(
+      data { name: "p" shape: [1] dtype: BOOL }
+      data { name: "x" shape: [4] }
+      layer { scale { input: "x" scale: 1 output: "y" } }
+      layer { scale { input: "x" scale: 1 output: "z" } })";
+    const std::string draws = R"(layer { if { condition: "p"
+      layer { op { gaussian_random { Out: ["n"] shape: [4] } } }
+      layer { assign_to { x: "n" var: "y" } } } })";
+    const std::string scales = R"(layer { if { condition: "p"
+      layer { scale { input: "x" scale: 9 output: "m" } }
+      layer { assign_to { x: "m" var: "z" } } } })";
+    WriteFileAtomic(Path("branches.pbtxt"), head + draws + scales);
+    WriteFileAtomic(Path("swapped.pbtxt"),
+                    head + scales + draws + R"(layer { relu { input: "x" output: "more" } })");
+    Expect("coracle view branches.pbtxt swapped.pbtxt -o branches.html", 0, {});
+  }
   // A page of train.pb with the times of a run.
   void WriteTimes() {
     Expect("coracle build model.pbtxt --startup_out=startup.pb --out=main.pb", 0, {});
@@ -220,12 +239,13 @@ TEST_F(View, WorksInABrowser) {
   WriteProgram(more, Path("more.pb"));
   Expect("coracle view train.pb more.pb -o vars.html", 0, {});
   Expect("coracle view train.pb train.pb -o same.html", 0, {});
+  WriteBranches();
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
   const std::string script = std::string(source ? source : ".") + "/test/tools/view_page_test.js";
   const std::string command = "cd " + dir_ + " && timeout -k 5 120 node " + script + " " +
                               chromium.substr(0, chromium.find('\n')) +
                               " train.html difference.html removed.html hostile.html loop.html "
-                              "longer.html flat.html times.html vars.html same.html";
+                              "longer.html flat.html times.html vars.html same.html branches.html";
   // A browser that cannot start (no sandbox, no memory) checks nothing.
   Result result = Shell(command);
   const auto started = [&] { return result.text.find("ok     ") != result.text.npos; };

@@ -164,18 +164,20 @@ function differenceSection(view) {
   const blocks = data.blocks.map((b) => blockDifference(view, b)).filter(Boolean);
   const vars = data.blocks.flatMap((b) => b.vars);
   const changed = vars.filter((v) => v.before && v.after && v.changes.length > 0);
-  const alone = vars.filter((v) => !v.before || !v.after);
+  const alone = vars.filter((v) => (!v.before || !v.after) && !v.told_by_ops);
   return section('Difference', data.equal && element('p', {}, 'The programs are the same.'), lines, blocks,
     data.renamed.length > 0 && element('p', {}, plural(data.renamed.length, 'variable') + ' renamed'),
-    [...data.changes, ...data.blocks.flatMap((b) => b.changes)].map(changeLine),
+    data.changes.map(changeLine),
     cutList(changed, (v) => element('div', {}, element('code', {}, v.after), v.changes.map(changeLine))),
     cutList(alone, (v) => element('p', {}, element('code', {}, v.after || v.before),
       ` only in the ${v.after ? 'second' : 'first'} program`)),
     cutList(data.values || [], (v) => element('p', {}, element('code', {}, v.after || v.before), ` ${valueDifference(v)}`)));
 }
-// Of a block that one program lacks.
-function blockDifference(view, {before, after}) {
-  if (before >= 0 && after >= 0) return null;
+// Of a block that one program lacks, or that says something else beside its variables and ops.
+function blockDifference(view, {before, after, changes}) {
+  const number = before === after ? before : `${before} → ${after}`;
+  if (before >= 0 && after >= 0)
+    return changes.length > 0 && element('div', {}, `block ${number}`, changes.map(changeLine));
   const {blocks} = view.programs[before < 0 ? 1 : 0].data.program;
   const index = Math.max(before, after);
   return element('p', {}, `block ${index} with ${plural(blocks[index].ops.length, 'op')} only in the ${before < 0 ? 'second' : 'first'} program`);
@@ -185,5 +187,6 @@ function valueDifference({problem, different, elements, max_difference: most}) {
 }
 function changeLine({what, name, before, after}) {
   return element('p.change', {}, `${what}${name ? ' ' + name : ''} `,
-    before && element('del', {}, before), before && after ? ' → ' : ' ', after && element('ins', {}, after));
+    before && element('del', {}, before), before && after ? ' → ' : ' ', after && element('ins', {}, after),
+    what === 'index' && element('span.soft', {}, ' (random ops draw by it)'));
 }
