@@ -141,7 +141,7 @@ TEST(TraceTimes, SeveralWritersOfAVariable) {
   EXPECT_EQ(TimesIn(program, {{"relu", "y", ""}}), (Found{{0, 0, 1}, {-1, 0, 0}}));
 }
 
-// relu and tanh have names of sites in two files, sigmoid has none.
+// Three ops of one type write y, each from another line.
 TEST(TraceTimes, PlacesInTheTextTellWriters) {
   ProgramDesc program;
   BlockDesc& root = program.Root();
