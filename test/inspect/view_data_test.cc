@@ -224,11 +224,11 @@ TEST(TraceTimes, InitialisersAreNotUpdates) {
   EXPECT_EQ(TimesIn(main, {{"sgd", "w", "op 0 of block 0"}}), (Found{{0, 1, 1}, {-1, 0, 0}}));
 }
 
-// In floats 20.1 + 0.2 is more than 20.3: the second op is not inside of the first.
+// In floats 0.1 + 0.2 is more than 0.3: the second op is not inside of the first.
 TEST(TraceTimes, AnOpMayBeginWhereAnotherEnds) {
   const TraceTimes times = ReadTraceTimes(R"([
-    {"ph": "X", "cat": "op", "name": "relu", "ts": 20.1, "dur": 0.2, "args": {"output": "a"}},
-    {"ph": "X", "cat": "op", "name": "tanh", "ts": 20.3, "dur": 5, "args": {"output": "b"}}])",
+    {"ph": "X", "cat": "op", "name": "relu", "ts": 0.1, "dur": 0.2, "args": {"output": "a"}},
+    {"ph": "X", "cat": "op", "name": "tanh", "ts": 0.3, "dur": 5, "args": {"output": "b"}}])",
                                           "t.json", TwoOps());
   ASSERT_EQ(times.ops.size(), 2u);
   EXPECT_DOUBLE_EQ(times.ops[0].seconds, 0.2e-6);
