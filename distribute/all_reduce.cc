@@ -143,10 +143,10 @@ class Inserter {
       const DType dtype = root_.FindVarRecursive(grad)->dtype();
       if (!options_.share.empty()) DeclareShare(root_, options_.share, dtype);
       const std::string loss = grad.substr(0, grad.rfind(kGradSuffix));
-      if (const std::string line = writer.Complaint(loss); !line.empty())
+      const PartValue part = writer.Settle(loss);
+      if (const std::string line = WholeWriter::Complaint(loss, part); !line.empty())
         report_.unknown.push_back(line);
-      writer.RewriteReads(loss);
-      const std::string factor = writer.Factor(parts.Of(loss), dtype, *op, kBackward | kLoss);
+      const std::string factor = writer.Factor(part, dtype, *op, kBackward | kLoss);
       if (factor.empty()) continue;
       inserter_.Behind(*op, MakeOp("scale", {{"X", {grad}}, {"ScaleTensor", {factor}}},
                                    {{"Out", {grad}}}, {}, kBackward | kLoss));

@@ -23,6 +23,10 @@ bool MovesOnly(const OpDesc& op) {
   return IsAnyOf(op.type(), {"assign", "cast", "reshape", "reshape2", "squeeze", "squeeze2",
                              "unsqueeze", "unsqueeze2", "flatten", "flatten2"});
 }
+// Makes what all ranks have, whatever it reads.
+bool Exchanges(const OpDesc& op) {
+  return op.type().starts_with("c_allreduce") || op.type() == "c_broadcast";
+}
 bool Reduces(const OpDesc& op) { return IsAnyOf(op.type(), {"mean", "reduce_mean", "reduce_sum"}); }
 
 PartValue Unknown(const OpDesc& op, const std::string& why) {
@@ -77,10 +81,10 @@ std::vector<WholeRead> PartValues::ReadsOf(const std::string& name) const {
     const auto writers = forward_.find(next);
     if (writers == forward_.end()) continue;
     for (const OpDesc* op : writers->second) {
-      if (!visited.insert(op).second) continue;
+      if (Exchanges(*op) || !visited.insert(op).second) continue;
       op->ForEachInput([&](const std::string& input) {
-        const std::pair key(op, input);
-        if (whole_reads_.count(key)) reads.push_back({op, input});
+        const auto read = whole_reads_.find({op, input});
+        if (read != whole_reads_.end()) reads.push_back(*read);
         if (seen.insert(input).second) open.push_back(input);
       });
     }
@@ -114,7 +118,7 @@ void PartValues::Visit(const OpDesc& op) {
 }
 
 PartValue PartValues::Apply(const OpDesc& op, const std::string& out, const std::string& slot) {
-  if (op.type().starts_with("c_allreduce") || op.type() == "c_broadcast") return {};
+  if (Exchanges(op)) return {};
   const PartValue* unknown = nullptr;
   bool rows = false, numbers = false, ragged = false;
   const std::string* meeting = nullptr;
@@ -139,9 +143,7 @@ PartValue PartValues::Apply(const OpDesc& op, const std::string& out, const std:
   if (numbers) {
     op.ForEachInput([&](const std::string& name) {
       if (!Of(name).IsNumber()) return;
-      if (MayReadWhole(op, name))
-        whole_reads_.insert({&op, name});
-      else
+      if (!ReadWhole(op, name))
         failed = Unknown(op, fmt::format("reads {} of the rank's part", Quote(name)));
     });
     if (failed.kind == PartKind::kUnknown) return failed;
@@ -212,20 +214,33 @@ bool PartValues::IsLinear(const OpDesc& op, const std::string& name) const {
   return op.type() == "elementwise_div" && OneInput(op, "X") == name && OneInput(op, "Y") != name;
 }
 
-// No gradient flows through it, and gradient ops that read it read what this op does: all ops that
-// they can belong to read the value of the whole batch.
+bool PartValues::HasGradient(const OpDesc& op) const {
+  return op.AnyOutput(
+      [&](const std::string& name) { return !root_.Uses(GradName(name)).writers.empty(); });
+}
+
+// No gradient flows through the op into `name`, and gradient ops that read it read what this op
+// does: all ops that they can belong to read the value of the whole batch.
 bool PartValues::MayReadWhole(const OpDesc& op, const std::string& name) const {
-  if (!root_.Uses(GradName(name)).writers.empty() || op.HasSubBlock()) return false;
-  bool backward = false, alike = true;
   int writers = 0;
+  for (const OpDesc* writer : root_.Uses(name).writers) writers += IsForward(*writer) ? 1 : 0;
+  if (writers != 1 || op.HasSubBlock()) return false;
+  if (!HasGradient(op)) return true;
+  if (!root_.Uses(GradName(name)).writers.empty()) return false;
+  bool backward = false, alike = true;
   for (const OpDesc* reader : root_.Uses(name).readers) {
     if (!IsForward(*reader))
       backward = true;
     else
-      alike &= reader == &op || !IsLinear(*reader, name);
+      alike &= reader == &op || !HasGradient(*reader) || !IsLinear(*reader, name);
   }
-  for (const OpDesc* writer : root_.Uses(name).writers) writers += IsForward(*writer) ? 1 : 0;
-  return writers == 1 && (alike || !backward);
+  return alike || !backward;
+}
+
+bool PartValues::ReadWhole(const OpDesc& op, const std::string& name) {
+  if (!MayReadWhole(op, name)) return false;
+  whole_reads_.insert({&op, name, HasGradient(op)});
+  return true;
 }
 
 // Of means and sums, and what is the same on all ranks.
@@ -238,9 +253,7 @@ PartValue PartValues::OfNumbers(const OpDesc& op) {
       linear = name;
       return;
     }
-    if (MayReadWhole(op, name))
-      whole_reads_.insert({&op, name});
-    else
+    if (!ReadWhole(op, name))
       failed = Unknown(op, fmt::format("reads {} of the rank's part", Quote(name)));
   });
   if (failed.kind == PartKind::kUnknown) return failed;

@@ -6,8 +6,8 @@
 
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -41,6 +41,11 @@ struct PartValue {
 struct WholeRead {
   const OpDesc* op;
   std::string name;
+  bool has_gradient = false;  // of the op: gradient ops that read `name` read what the op does
+
+  bool operator<(const WholeRead& other) const {
+    return std::tie(op, name) < std::tie(other.op, other.name);
+  }
 };
 
 class PartValues {
@@ -64,13 +69,15 @@ class PartValues {
   PartValue MeanOf(const std::string& x) const;
   bool AreSame(const OpDesc& op, const char* slot) const;
   bool IsLinear(const OpDesc& op, const std::string& name) const;
+  bool HasGradient(const OpDesc& op) const;
   bool MayReadWhole(const OpDesc& op, const std::string& name) const;
+  bool ReadWhole(const OpDesc& op, const std::string& name);
   bool IsOpen(const std::string& name) const;
 
   const BlockDesc& root_;
   std::unordered_map<std::string, PartValue> values_;
   std::unordered_map<std::string, std::vector<const OpDesc*>> forward_;  // writers, in order
-  std::set<std::pair<const OpDesc*, std::string>> whole_reads_;
+  std::set<WholeRead> whole_reads_;
 };
 
 }  // namespace coracle

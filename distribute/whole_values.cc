@@ -122,21 +122,40 @@ std::string WholeWriter::WholeOf(const std::string& name) {
   return whole_[name] = SumOverRanks(place, own, dtype);
 }
 
-void WholeWriter::RewriteReads(const std::string& name) {
-  for (const WholeRead& read : parts_.ReadsOf(name)) {
-    const std::string whole = WholeOf(read.name);
-    // Gradient ops, and copies of the op that compute it again, read the same.
-    for (const std::string& old : {read.name, read.name + "@RECOMPUTED"}) {
-      const auto readers = root_.Uses(old).readers;
-      for (OpDesc* reader : std::vector<OpDesc*>(readers.begin(), readers.end())) {
-        if (reader == read.op || HasRole(*reader, kBackward)) RenameInput(*reader, old, whole);
-      }
+void WholeWriter::Rewrite(const WholeRead& read) {
+  const std::string whole = WholeOf(read.name);
+  // Gradient ops, and copies of the op that compute it again, read the same.
+  for (const std::string& old : {read.name, read.name + "@RECOMPUTED"}) {
+    const auto readers = root_.Uses(old).readers;
+    for (OpDesc* reader : std::vector<OpDesc*>(readers.begin(), readers.end())) {
+      if (reader == read.op || (read.has_gradient && HasRole(*reader, kBackward)))
+        RenameInput(*reader, old, whole);
     }
   }
 }
 
-std::string WholeWriter::Complaint(const std::string& name) const {
-  const PartValue& part = parts_.Of(name);
+PartValue WholeWriter::Settle(const std::string& name) {
+  const std::vector<WholeRead> reads = parts_.ReadsOf(name);
+  PartValue part = parts_.Of(name);
+  for (const WholeRead& read : reads) {
+    if (auto kept = kept_.find(read); kept != kept_.end() && part.kind != PartKind::kUnknown)
+      part = {.kind = PartKind::kUnknown,
+              .reason = fmt::format("{} reads {} of the rank's part, as it does for {}",
+                                    read.op->type(), Quote(read.name), Quote(kept->second))};
+  }
+  for (const WholeRead& read : reads) {
+    if (rewritten_.count(read)) continue;
+    if (part.kind == PartKind::kUnknown) {
+      kept_.emplace(read, name);
+    } else {
+      Rewrite(read);
+      rewritten_.insert(read);
+    }
+  }
+  return part;
+}
+
+std::string WholeWriter::Complaint(const std::string& name, const PartValue& part) {
   if (part.kind != PartKind::kUnknown) return "";
   return fmt::format(
       "{} of the ranks' parts weighs by their rows, which may not be that of the whole batch: {}",
@@ -151,10 +170,9 @@ WholeValues InsertWholeValues(ProgramDesc& program, const std::vector<std::strin
   WholeWriter writer(program, parts, options, &inserter);
   WholeValues values;
   for (const std::string& name : wanted) {
-    const PartValue& part = parts.Of(name);
-    if (const std::string complaint = writer.Complaint(name); !complaint.empty())
-      values.unknown.push_back(complaint);
-    writer.RewriteReads(name);
+    const PartValue part = writer.Settle(name);
+    if (const std::string line = WholeWriter::Complaint(name, part); !line.empty())
+      values.unknown.push_back(line);
     if (part.IsNumber() && !part.MeanOfRows() && !values.of.count(name))
       values.of[name] = writer.WholeOf(name);
   }

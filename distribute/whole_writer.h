@@ -6,6 +6,7 @@
 #include <coracle/distribute/whole_values.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,15 +23,17 @@ class WholeWriter {
         options_(options),
         inserter_(*inserter) {}
 
-  // The ops behind which `name` is what `parts` tells read values of the whole batch.
-  void RewriteReads(const std::string& name);
+  // How `name` of a part weighs. The ops behind it now read values of the whole batch where that
+  // takes it. Where no rule tells how it weighs they read what they did; and so do those behind a
+  // later `name` that they share, of which no rule tells then.
+  PartValue Settle(const std::string& name);
   // Behind the op: the factor [1] of the dtype by which parts of that kind are added up to the
   // whole; "" for 1. What is not known weighs by rows.
   std::string Factor(const PartValue& part, DType dtype, const OpDesc& behind, int role);
   // The whole's value of a mean or sum, in a variable of its own.
   std::string WholeOf(const std::string& name);
-  // "" unless no rule tells how the variable weighs.
-  std::string Complaint(const std::string& name) const;
+  // "" unless no rule tells how the variable, which is that part, weighs.
+  static std::string Complaint(const std::string& name, const PartValue& part);
 
  private:
   struct Place {
@@ -46,6 +49,7 @@ class WholeWriter {
   std::string Share(const Place& place, DType dtype);
   std::string Counts(const Place& place, DType dtype);
   std::string ShareOf(const PartValue& part, const Place& place, DType dtype);
+  void Rewrite(const WholeRead& read);
   const OpDesc& LastForwardWriter(const std::string& name) const;
 
   ProgramDesc& program_;
@@ -54,6 +58,8 @@ class WholeWriter {
   const WholeValueOptions& options_;
   OpInserter& inserter_;
   std::map<std::string, std::string> whole_;
+  std::set<WholeRead> rewritten_;
+  std::map<WholeRead, std::string> kept_;  // and for which variable
 };
 
 }  // namespace coracle

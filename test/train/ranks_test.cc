@@ -13,6 +13,7 @@
 #include <functional>
 #include <thread>
 
+#include "rank_jobs.h"
 #include "small_job.h"
 
 namespace coracle::ranks_test {
@@ -36,58 +37,6 @@ layer { softmax { input: "logits" output: "prob" } }
   job.output_dir = testing::TempDir() + "/ranks_" + name;
   fs::remove_all(job.output_dir);
   return job;
-}
-
-struct RankResult {
-  TrainResult result;
-  std::string error;
-  int steps_told = 0;
-  std::vector<double> losses;  // of all steps
-  std::vector<std::string> messages;
-};
-
-using Change = std::function<void(int rank, JobConfig& job, TrainOptions& options)>;
-
-std::vector<RankResult> RunOn(int size, const JobConfig& job, const TrainOptions& options = {},
-                              const Change& change = {}) {
-  auto communicators = ThreadCommunicators(size, 60);
-  std::vector<RankResult> results(static_cast<size_t>(size));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < size; ++r) {
-    threads.emplace_back([&, r,
-                          end = std::shared_ptr<Communicator>(
-                              std::move(communicators[static_cast<size_t>(r)]))]() mutable {
-      RankResult& own = results[static_cast<size_t>(r)];
-      JobConfig own_job = job;
-      TrainOptions own_options = options;
-      own_options.communicator = std::move(end);
-      if (change) change(r, own_job, own_options);
-      TrainCallbacks callbacks;
-      callbacks.on_step = [&](const StepReport& report) {
-        ++own.steps_told;
-        own.losses.push_back(report.loss);
-      };
-      callbacks.on_message = [&](const std::string& line) { own.messages.push_back(line); };
-      try {
-        own.result = RunJob(own_job, own_options, callbacks);
-      } catch (const Error& error) {
-        own.error = error.message();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return results;
-}
-
-double Difference(const Scope& a, const Scope& b, const ProgramDesc& program) {
-  double largest = 0;
-  for (const std::string& name : program.Parameters()) {
-    const Tensor &x = a.Get(name), &y = b.Get(name);
-    for (int64_t i = 0; i < x.numel(); ++i)
-      largest =
-          std::max(largest, std::abs(static_cast<double>(x.data<float>()[i] - y.data<float>()[i])));
-  }
-  return largest;
 }
 
 void ExpectSameBits(const Scope& a, const Scope& b, const ProgramDesc& program) {
