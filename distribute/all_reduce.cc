@@ -6,6 +6,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/recomputed.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/freeze.h>
 #include <fmt/format.h>
@@ -36,6 +37,7 @@ class Inserter {
         options_(options),
         ops_(options.ops ? *options.ops : DefaultOps()),
         root_(main.Root()),
+        parts_(main, ops_),
         sharder_(main, startup, options) {}
 
   AllReduceReport Run() {
@@ -44,7 +46,7 @@ class Inserter {
     FindSums();
     if (options_.shard_state) FindShards();
     ScaleLoss();
-    ClipByNormOfAll();
+    ClipAsOneRank();
     ExchangeGradients();
     AgreeOnFlags();
     DrawTheSameInUpdates();
@@ -135,9 +137,8 @@ class Inserter {
   // --- the loss ---
 
   void ScaleLoss() {
-    const PartValues parts(main_);
     const WholeValueOptions options{options_.nranks, options_.share, options_.ring_id, &ops_};
-    WholeWriter writer(main_, parts, options, &inserter_);
+    WholeWriter writer(main_, parts_, options, &inserter_);
     for (const OpDesc* op : LossGradients(main_)) {
       const std::string& grad = op->Output("Out").at(0);
       const DType dtype = root_.FindVarRecursive(grad)->dtype();
@@ -153,23 +154,75 @@ class Inserter {
     }
   }
 
-  // --- error clips by norm ---
+  // --- error clips ---
 
-  // In backward the gradient of what has rows is there in parts: its squares are added up over the
-  // ranks. Behind it, gradients are those of the whole batch.
-  void ClipByNormOfAll() {
+  // Of a gradient, in place; no op of the model that is computed again.
+  static bool IsErrorClip(const OpDesc& op) {
+    return (op.type() == "clip" || op.type() == "clip_by_norm") && HasRole(op, kBackward) &&
+           !op.HasAttr(kRecomputedFromAttr) && op.Input("X") == op.Output("Out");
+  }
+
+  // The variable whose gradient a clip changes, through what divides it by the scale of the loss.
+  std::string VariableOf(std::string grad) const {
+    for (int steps = 0; steps < 3 && grad.find(kGradSuffix) == grad.npos; ++steps) {
+      const auto writers = std::as_const(root_).Uses(grad).writers;
+      if (writers.empty() || writers[0]->Input("X").size() != 1) break;
+      grad = writers[0]->Input("X")[0];
+    }
+    return grad.substr(0, grad.find(kGradSuffix));
+  }
+
+  // In backward the gradient of what has rows is there in parts: by value, each takes its own; by
+  // norm, the squares are added up over the ranks. The parts of other gradients add up, which has
+  // to be before a clip. Behind backward, gradients are those of the whole batch.
+  void ClipAsOneRank() {
     main_.ForEachOp([&](OpDesc& op) {
-      if (op.type() != "clip_by_norm" || !HasRole(op, kBackward)) return;
-      const VarDesc* var = op.block()->FindVarRecursive(op.Input("X").at(0));
-      if (op.block() == &root_ && var && var->type() == VarType::kLoDTensor) {
-        ClipByNormOfAll(op, *var);
-        return;
+      if (!IsErrorClip(op)) return;
+      const std::string& grad = op.Input("X").at(0);
+      const VarDesc* clipped = op.block()->FindVarRecursive(grad);
+      const std::string name = VariableOf(grad);
+      const VarDesc* var = op.block()->FindVarRecursive(name);
+      const bool by_norm = op.type() == "clip_by_norm", is_open = var && !var->shape().IsKnown();
+      const PartKind kind = parts_.Of(name).kind;
+      if (op.block() != &root_) {
+        if (by_norm || !is_open) WarnOfClip(grad, "within a block");
+      } else if (!clipped || clipped->type() != VarType::kLoDTensor) {
+        WarnOfClip(grad, "of selected rows");
+      } else if (kind == PartKind::kRows || (kind == PartKind::kUnknown && is_open)) {
+        if (by_norm) ClipByNormOfAll(op, *clipped);
+      } else if (kind == PartKind::kSame) {
+        ClipSum(op, *clipped);
+      } else {
+        WarnOfClip(grad, "of what has no rows");
       }
-      report_.unknown.push_back(fmt::format(
-          "the error clip of {}, {}, goes by the norm of the rank's part", Quote(op.Input("X")[0]),
-          op.block() == &root_ ? "of selected rows" : "within a block"));
     });
   }
+  void WarnOfClip(const std::string& grad, const char* why) {
+    report_.unknown.push_back(
+        fmt::format("the error clip of {}, {}, takes the rank's part of it for the whole, which "
+                    "may clip another gradient than one rank does",
+                    Quote(grad), why));
+  }
+
+  // Each rank clips the sum over the ranks and goes on with its share of that. What counts the
+  // clip's work sees it as well.
+  void ClipSum(const OpDesc& op, const VarDesc& grad) {
+    const OpDesc *first = &op, *last = &op;
+    for (size_t i = 1; i + 1 < root_.NumOps(); ++i) {
+      if (&root_.op(i) != &op || root_.op(i + 1).type() != "clip_statistics") continue;
+      first = &root_.op(i - 1);
+      last = &root_.op(i + 1);
+    }
+    inserter_.Before(*first, SumOf({grad.name()}, options_.ring_id, kBackward));
+    const std::string share = main_.UniqueName("rank_share");
+    root_.Var(share).SetMeta({VarType::kLoDTensor, grad.dtype(), {1}, 0});
+    root_.Var(share).SetStopGradient(true);
+    inserter_.Behind(*last, MakeOp("fill_constant", {}, {{"Out", {share}}},
+                                   FillAttrs({1}, grad.dtype(), 1.0 / options_.nranks), kBackward));
+    inserter_.Behind(*last, MakeOp("scale", {{"X", {grad.name()}}, {"ScaleTensor", {share}}},
+                                   {{"Out", {grad.name()}}}, {}, kBackward));
+  }
+
   // scale by max_norm / max(norm, max_norm), where norm is that of all ranks; 16-bit floats, whose
   // squares overflow, as float32.
   void ClipByNormOfAll(OpDesc& op, const VarDesc& var) {
@@ -345,6 +398,7 @@ class Inserter {
   const AllReduceOptions& options_;
   const OpRegistry& ops_;
   BlockDesc& root_;
+  const PartValues parts_;
   std::vector<Gradient> gradients_, scattered_;
   std::set<std::string> exchanged_;
   StateSharder sharder_;

@@ -38,19 +38,10 @@ std::string OneInput(const OpDesc& op, const char* slot) {
   return args.size() == 1 ? args[0] : std::string();
 }
 
-// Whether a matrix product adds up over rows, or makes columns of them: then rows meet.
-bool RowsMeet(const OpDesc& op, const std::string& slot, int rank) {
-  if (op.type() == "mul") return slot == "Y";
-  const bool old = op.type() == "matmul";
-  if (!old && op.type() != "matmul_v2") return false;
-  const bool transposed = op.GetAttr<bool>(
-      slot == "X" ? (old ? "transpose_X" : "trans_x") : (old ? "transpose_Y" : "trans_y"), false);
-  return rank == 2 && (slot == "Y" || transposed);
-}
-
 }  // namespace
 
-PartValues::PartValues(const ProgramDesc& program) : root_(program.Root()) {
+PartValues::PartValues(const ProgramDesc& program, const OpRegistry& ops)
+    : root_(program.Root()), ops_(ops) {
   for (size_t i = 0; i < root_.NumVars(); ++i) {
     const VarDesc& var = root_.var(i);
     if (!var.persistable() && root_.Uses(var.name()).writers.empty()) VisitInput(var);
@@ -95,9 +86,10 @@ std::vector<WholeRead> PartValues::ReadsOf(const std::string& name) const {
 void PartValues::VisitInput(const VarDesc& var) {
   if (!IsOpen(var.name())) return;
   const Shape& shape = var.shape();
-  bool ragged = var.lod_level() > 0;
-  for (int d = 1; d < shape.rank(); ++d) ragged |= shape[d] < 0;
-  values_[var.name()] = {.kind = PartKind::kRows, .ragged = ragged};
+  PartValue value = {.kind = PartKind::kRows, .ragged = var.lod_level() > 0};
+  while (value.place.axis < shape.rank() && shape[value.place.axis] >= 0) ++value.place.axis;
+  for (int d = value.place.axis + 1; d < shape.rank(); ++d) value.ragged |= shape[d] < 0;
+  values_[var.name()] = value;
 }
 
 void PartValues::Visit(const OpDesc& op) {
@@ -120,22 +112,21 @@ void PartValues::Visit(const OpDesc& op) {
 PartValue PartValues::Apply(const OpDesc& op, const std::string& out, const std::string& slot) {
   if (Exchanges(op)) return {};
   const PartValue* unknown = nullptr;
-  bool rows = false, numbers = false, ragged = false;
-  const std::string* meeting = nullptr;
-  op.ForEachInput([&](const std::string& name, const std::string& from) {
+  bool rows = false, numbers = false;
+  PartValue inputs{.kind = PartKind::kRows};
+  op.ForEachInput([&](const std::string& name) {
     const PartValue& value = Of(name);
     const VarDesc* var = root_.FindVar(name);
     // How often a loop runs is another thing than what it computes.
     const bool counts = op.HasSubBlock() && var && !IsFloating(var->dtype()) && !IsOpen(name);
     if (value.kind == PartKind::kUnknown && !unknown && !counts) unknown = &value;
     rows |= value.kind == PartKind::kRows;
-    ragged |= value.ragged;
+    inputs.ragged |= value.ragged;
+    inputs.padded |= value.padded;
+    inputs.places |= value.places && (MovesOnly(op) || op.type() == "slice");
     numbers |= value.IsNumber() && !counts;
-    if (value.kind == PartKind::kRows && var && RowsMeet(op, from, var->shape().rank()))
-      meeting = &name;
   });
   if (unknown) return *unknown;
-  if (meeting) return Unknown(op, "lets the rows of " + Quote(*meeting) + " meet each other");
   if (!rows && !numbers) return {};
   if (op.HasSubBlock() && numbers) return Unknown(op, "runs a block");
   if (!rows) return OfNumbers(op);
@@ -148,12 +139,12 @@ PartValue PartValues::Apply(const OpDesc& op, const std::string& out, const std:
     });
     if (failed.kind == PartKind::kUnknown) return failed;
   }
-  if (op.type() == "accuracy") {
+  if (op.type() == "accuracy" && Of(OneInput(op, "Label")).kind == PartKind::kRows) {
     if (slot == "Accuracy") return MeanOf(OneInput(op, "Label"));
     return {.kind = PartKind::kSum};
   }
   if (op.type() == "nll_loss" && slot == "Total_weight") return {.kind = PartKind::kSum};
-  return Reduces(op) ? OfReduced(op, out) : OfRows(op, out, ragged);
+  return Reduces(op) ? OfReduced(op, out) : OfRows(op, out, inputs);
 }
 
 PartValue PartValues::MeanOf(const std::string& x) const {
@@ -164,18 +155,25 @@ PartValue PartValues::OfReduced(const OpDesc& op, const std::string& out) const 
   const std::string x = OneInput(op, "X");
   const VarDesc* in = root_.FindVar(x);
   if (in && in->shape().rank() > 0 && IsOpen(out)) {
-    // Some of the open dimensions are left; the rows, where they come first, must be among them.
+    // Some of the open dimensions are left; the rows must be among them.
     for (const int32_t dim : op.GetAttr<std::vector<int32_t>>("dim", {0})) {
-      if ((dim == 0 || dim == -in->shape().rank()) && in->shape()[0] < 0)
+      if (dim == Of(x).place.axis || dim + in->shape().rank() == Of(x).place.axis)
         return Unknown(op, fmt::format("reduces the rows of {} and leaves others", Quote(x)));
     }
-    return {.kind = PartKind::kRows, .ragged = Of(x).ragged};
+    return FlowInto(op, out, Of(x));
   }
+  if (Of(x).padded) {
+    return Unknown(op,
+                   "reads what is as long as the longest sequence of the rank's part, not of the "
+                   "whole batch (sequence_pad has a padded_length)");
+  }
+  if (op.type() != "reduce_sum" && !IsFloat(out)) return Unknown(op, "rounds the mean of a part");
+  if (IsFloat(x) && !IsFloat(out)) return Unknown(op, "rounds the sum of a part");
   return op.type() == "reduce_sum" ? PartValue{.kind = PartKind::kSum} : MeanOf(x);
 }
 
 // An op takes each row by itself, unless it is known to reduce them.
-PartValue PartValues::OfRows(const OpDesc& op, const std::string& out, bool ragged) const {
+PartValue PartValues::OfRows(const OpDesc& op, const std::string& out, PartValue inputs) const {
   const std::string& type = op.type();
   if (IsAnyOf(type, {"size", "squared_l2_norm", "l1_norm"})) return {.kind = PartKind::kSum};
   if (type == "sigmoid_cross_entropy_with_logits" && op.GetAttr<bool>("normalize", false))
@@ -190,10 +188,36 @@ PartValue PartValues::OfRows(const OpDesc& op, const std::string& out, bool ragg
       return {.kind = PartKind::kMean, .weight = weight[0], .counted = true};
     if (how == "mean") return Unknown(op, "divides by the weight of the rank's labels");
   }
-  // Rows that are picked by their values, or by the places that others name.
-  ragged |= IsAnyOf(type, {"masked_select", "where_index", "gather", "gather_nd", "unique"});
-  if (IsOpen(out)) return {.kind = PartKind::kRows, .ragged = ragged};
-  return Unknown(op, fmt::format("makes {} of the rank's rows", Quote(out)));
+  inputs.ragged |= IsRagged(op, out);
+  inputs.places |= type == "where_index";
+  if (type == "sequence_pad") inputs.padded |= op.GetAttr<int32_t>("padded_length", -1) < 0;
+  if (type == "sequence_unpad") inputs.padded = false;
+  if (type == "viterbi_decode") inputs.padded = true;
+  const PartValue& index = Of(OneInput(op, "Index"));
+  if (IsAnyOf(type, {"gather", "gather_nd"}) && Of(OneInput(op, "X")).kind == PartKind::kRows) {
+    if (index.places) return inputs;
+    if (type == "gather_nd" || index.kind == PartKind::kRows)
+      return Unknown(op, "picks rows by places that may be those in the whole batch");
+  }
+  return FlowInto(op, out, inputs);
+}
+
+PartValue PartValues::FlowInto(const OpDesc& op, const std::string& out, PartValue inputs) const {
+  if (!IsOpen(out)) return Unknown(op, fmt::format("makes {} of the rank's rows", Quote(out)));
+  const RowFlow flow = FlowOf(op, out, root_, ops_, [&](const std::string& name) {
+    const PartValue& value = Of(name);
+    return value.kind == PartKind::kRows ? &value.place : nullptr;
+  });
+  if (!flow.broken.empty()) return Unknown(op, flow.broken);
+  inputs.place = flow.place;
+  return inputs;
+}
+
+// Whether an output has as many rows, or elements of a row, as values tell or the LoD.
+bool PartValues::IsRagged(const OpDesc& op, const std::string& out) const {
+  const OpSpec* spec = ops_.Find(op.type());
+  const VarDesc* var = root_.FindVar(out);
+  return (var && var->lod_level() > 0) || (spec && (spec->run_time_shape || spec->makes_lod));
 }
 
 bool PartValues::AreSame(const OpDesc& op, const char* slot) const {
@@ -202,8 +226,20 @@ bool PartValues::AreSame(const OpDesc& op, const char* slot) const {
                      [&](const std::string& name) { return Of(name).kind == PartKind::kSame; });
 }
 
-// Whether the op may read `name` of the rank's part.
+bool PartValues::IsFloat(const std::string& name) const {
+  const VarDesc* var = root_.FindVar(name);
+  return var && IsFloating(var->dtype());
+}
+
+// Whether the op may read `name` of the rank's part. Of integers only what rounds nothing.
 bool PartValues::IsLinear(const OpDesc& op, const std::string& name) const {
+  const VarDesc* var = root_.FindVar(name);
+  if (!var || var->dtype() == DType::kBool) return false;
+  const bool to_float = !op.AnyOutput([&](const std::string& out) { return !IsFloat(out); });
+  if (op.type() == "cast") return to_float;
+  const bool exact = MovesOnly(op) || IsAnyOf(op.type(), {"elementwise_add", "elementwise_sub",
+                                                          "elementwise_mul", "sum", "reduce_sum"});
+  if (!exact && !(IsFloating(var->dtype()) && to_float)) return false;
   if (MovesOnly(op) || Reduces(op)) return true;
   if (op.type() == "scale") {
     return AreSame(op, "ScaleTensor") &&

@@ -2,7 +2,9 @@
 // PartValues: how the values that ranks compute of their parts of a batch make that of the whole
 // batch, by the forward ops of a program. Internal to distribute/.
 
+#include <coracle/distribute/row_flow.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_registry.h>
 
 #include <set>
 #include <string>
@@ -24,6 +26,9 @@ struct PartValue {
   PartKind kind = PartKind::kSame;
   // Of kRows: parts have no number of elements that is in proportion to the rows of the batch.
   bool ragged = false;
+  bool padded = false;  // of kRows: to the longest of the rank's sequences
+  bool places = false;  // of kRows: those of rows within the part
+  RowPlace place = {};  // of kRows
   // Of kMean: "" the rows of the batch; else the elements of this variable, or with `counted` its
   // value, a sum.
   std::string weight = {};
@@ -51,8 +56,8 @@ struct WholeRead {
 class PartValues {
  public:
   // Rows are those of inputs with an open dimension, which nothing writes, and of what depends on
-  // them. The program must outlive this.
-  explicit PartValues(const ProgramDesc& program);
+  // them. Program and ops must outlive this.
+  PartValues(const ProgramDesc& program, const OpRegistry& ops);
 
   const PartValue& Of(const std::string& name) const;
   // What must read values of the whole batch, so that `name` is what Of tells.
@@ -65,16 +70,20 @@ class PartValues {
   PartValue OfNumbers(const OpDesc& op);
   PartValue OfSum(const OpDesc& op) const;
   PartValue OfReduced(const OpDesc& op, const std::string& out) const;
-  PartValue OfRows(const OpDesc& op, const std::string& out, bool ragged) const;
+  PartValue OfRows(const OpDesc& op, const std::string& out, PartValue inputs) const;
+  PartValue FlowInto(const OpDesc& op, const std::string& out, PartValue inputs) const;
+  bool IsRagged(const OpDesc& op, const std::string& out) const;
   PartValue MeanOf(const std::string& x) const;
   bool AreSame(const OpDesc& op, const char* slot) const;
   bool IsLinear(const OpDesc& op, const std::string& name) const;
+  bool IsFloat(const std::string& name) const;
   bool HasGradient(const OpDesc& op) const;
   bool MayReadWhole(const OpDesc& op, const std::string& name) const;
   bool ReadWhole(const OpDesc& op, const std::string& name);
   bool IsOpen(const std::string& name) const;
 
   const BlockDesc& root_;
+  const OpRegistry& ops_;
   std::unordered_map<std::string, PartValue> values_;
   std::unordered_map<std::string, std::vector<const OpDesc*>> forward_;  // writers, in order
   std::set<WholeRead> whole_reads_;

@@ -165,7 +165,7 @@ std::string WholeWriter::Complaint(const std::string& name, const PartValue& par
 WholeValues InsertWholeValues(ProgramDesc& program, const std::vector<std::string>& wanted,
                               const WholeValueOptions& options) {
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
-  const PartValues parts(program);
+  const PartValues parts(program, ops);
   OpInserter inserter;
   WholeWriter writer(program, parts, options, &inserter);
   WholeValues values;
@@ -178,6 +178,39 @@ WholeValues InsertWholeValues(ProgramDesc& program, const std::vector<std::strin
   }
   Insert(inserter, program, ops);
   return values;
+}
+
+void AgreeOnMaskLengths(ProgramDesc& program, const WholeValueOptions& options) {
+  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  const PartValues parts(program, ops);
+  BlockDesc& root = program.Root();
+  OpInserter inserter;
+  std::map<std::string, std::string> longest;  // by the variable of the lengths
+  root.ForEachOp([&](OpDesc& op) {
+    if (op.type() != "sequence_mask" || op.HasInput("MaxLenTensor")) return;
+    const std::string& x = op.Input("X").at(0);
+    const std::string lengths = x.substr(0, x.find("@RECOMPUTED"));
+    const PartKind kind = parts.Of(lengths).kind;
+    if (op.GetAttr<int32_t>("maxlen", -1) >= 0 || kind == PartKind::kSame) return;
+    std::string& whole = longest[lengths];
+    const auto make = [&](const std::string& type, DType dtype, AttrList attrs) {
+      const std::string name = program.UniqueName(lengths + "@LONGEST");
+      root.Var(name).SetMeta({VarType::kLoDTensor, dtype, {1}, 0});
+      root.Var(name).SetStopGradient(true);
+      inserter.Before(op, MakeOp(type, {{"X", {whole}}}, {{"Out", {name}}}, attrs, kForward));
+      whole = name;
+    };
+    if (whole.empty()) {
+      whole = lengths;
+      const DType dtype = root.FindVar(lengths)->dtype();
+      make("reduce_max", dtype, {{"reduce_all", true}, {"dim", std::vector<int32_t>{0}}});
+      if (IsFloating(dtype)) make("ceil", dtype, {});
+      if (dtype != DType::kInt64) make("cast", DType::kInt64, CastAttrs(dtype, DType::kInt64));
+      make("c_allreduce_max", DType::kInt64, {{"ring_id", int32_t{options.ring_id}}});
+    }
+    op.SetInput("MaxLenTensor", {whole});
+  });
+  Insert(inserter, program, ops);
 }
 
 }  // namespace coracle

@@ -33,4 +33,8 @@ struct WholeValues {
 WholeValues InsertWholeValues(ProgramDesc& program, const std::vector<std::string>& wanted,
                               const WholeValueOptions& options);
 
+// A sequence_mask without a length makes rows as long as the longest of the batch: of the whole
+// batch, as padded feeds are, where it takes the lengths of rows.
+void AgreeOnMaskLengths(ProgramDesc& program, const WholeValueOptions& options);
+
 }  // namespace coracle

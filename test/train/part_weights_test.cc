@@ -130,4 +130,133 @@ layer { elementwise_add { x: "masked" y: "root" output: "loss" } }
   ExpectMeanOfParts(job, "sqrt reads 'masked' of the rank's part");
 }
 
+// Integers round, and a flag is no sum of flags: what is made of a sum or mean must see the
+// whole's.
+TEST(PartWeights, IntegersAndFlags) {
+  const std::string flags = R"(
+layer { fill_constant { shape: [1] value: 0.5 dtype: FP64 output: "half" } }
+layer { greater_than { x: "m" y: "half" output: "b" } }
+layer { cast { input: "b" dtype: FP64 output: "bf" } }
+layer { reduce_sum { input: "bf" output: "bs" } }
+layer { cast { input: "bs" dtype: BOOL output: "any" } }
+layer { cast { input: "any" dtype: FP64 output: "anyf" } }
+layer { mean { input: "cem" output: "cm" } }
+layer { elementwise_mul { x: "cm" y: "anyf" output: "loss" } }
+layer { op { masked_select { X: "ce" Mask: "b" Y: "sel" } } }
+layer { mean { input: "sel" output: "msel" } }
+layer { scale { input: "msel" scale: 100.0 output: "m100" } }
+layer { cast { input: "m100" dtype: INT64 output: "hundreds" } }
+layer { fill_any_like { input: "y" value: 1 output: "ones" } }
+layer { reduce_sum { input: "ones" output: "n" } }
+layer { fill_constant { shape: [1] value: 5 dtype: INT64 output: "five" } }
+layer { elementwise_div { x: "n" y: "five" output: "fifth" } }
+)";
+  ExpectWhatOneRankDoes(RowsJob(flags, {"anyf", "hundreds", "fifth", "n"}));
+}
+
+// Error clips of a variable without rows, whose gradient is a sum over the ranks.
+TEST(PartWeights, ErrorClipsOfWhatHasNoRows) {
+  for (const char* clip : {"by_value { max: 0.02 }", "by_norm { max_norm: 0.05 }"}) {
+    SCOPED_TRACE(clip);
+    JobConfig job = RowsJob(fmt::format(R"(
+layer {{ parameter {{ shape: [6, 4] dtype: FP64 output: "v" }} }}
+layer {{ tanh {{ input: "v" output: "u" error_clip {{ {} }} }} }}
+layer {{ op {{ mul {{ X: "x" Y: "u" Out: "clipped" }} }} }}
+layer {{ softmax_with_cross_entropy {{ logits: "clipped" label: "y" output: "ce2" }} }}
+layer {{ mean {{ input: "ce2" output: "loss" }} }}
+)",
+                                        clip),
+                            {});
+    ExpectWhatOneRankDoes(job);
+  }
+}
+
+// Of a sum over rows each rank has a part: no clip of parts is that of the whole.
+TEST(PartWeights, ErrorClipsOfSumsAreWarnedOf) {
+  const auto ranks = RunOn(2, RowsJob(R"(
+layer { reduce_sum { input: "ce" output: "s" error_clip { by_value { max: 0.01 } } } }
+layer { scale { input: "s" scale: 0.05 output: "loss" } }
+)",
+                                      {}));
+  ASSERT_FALSE(ranks[0].messages.empty());
+  EXPECT_NE(ranks[0].messages[0].find("the error clip of 's@GRAD', of what has no rows, takes the "
+                                      "rank's part of it for the whole"),
+            std::string::npos)
+      << ranks[0].messages[0];
+}
+
+// A clip of the model that backward computes again is no error clip.
+TEST(PartWeights, ARecomputedClip) {
+  JobConfig job = RowsJob(R"(
+layer { op { gaussian_random { Out: "g" shape: 4 shape: 4 seed: 3 dtype: FP64 } } }
+layer { tanh { input: "logits" output: "h" } }
+layer { op { clip_by_norm { X: "g" Out: "gc" max_norm: 0.5 } } }
+layer { op { mul { X: "h" Y: "gc" Out: "l0" } } }
+layer { tanh { input: "l0" output: "l1" } }
+layer { softmax_with_cross_entropy { logits: "l1" label: "y" output: "ce2" } }
+layer { mean { input: "ce2" output: "loss" } }
+)",
+                          {});
+  job.recompute.checkpoints = {"h", "l1"};
+  const auto one = RunOn(1, job), three = RunOn(3, job);
+  ExpectSame(three[0], one[0]);
+}
+
+// Rows that are picked by their values: their number weighs. A part of the first batch has none.
+TEST(PartWeights, RowsThatArePicked) {
+  JobConfig job = RowsJob(R"(
+layer { fill_constant { shape: [1] value: 0.5 dtype: FP64 output: "half" } }
+layer { greater_than { x: "m" y: "half" output: "b" } }
+layer { op { split_lod_tensor { X: "ce" Mask: "b" OutTrue: "t" OutFalse: "f" } } }
+layer { mean { input: "t" output: "loss" } }
+layer { op { where_index { Condition: "b" Out: "at" } } }
+layer { op { slice { Input: "at" Out: "row" axes: 1 starts: 0 ends: 1 } } }
+layer { op { gather { X: "ce" Index: "row" Out: "picked" } } }
+layer { mean { input: "picked" output: "mean_picked" } }
+)",
+                          {"mean_picked"});
+  job.shuffle = false;
+  job.batch_size = 16;
+  job.epochs = 1;
+  ExpectWhatOneRankDoes(job);
+}
+
+// Ops along the rows, or whose results are no rows of theirs.
+TEST(PartWeights, RowsThatMeet) {
+  const auto reason = [](const std::string& layers) {
+    const JobConfig job = RowsJob(layers + R"(layer { mean { input: "z" output: "loss" } })", {});
+    const auto ranks = RunOn(2, job);
+    EXPECT_EQ(ranks[0].error, "");
+    const std::string line = ranks[0].messages.empty() ? "" : ranks[0].messages[0];
+    const size_t at = line.find("the whole batch: ");
+    return at == line.npos ? line : line.substr(at + 17);
+  };
+  const std::string along = " works along the rows of the rank's part";
+  EXPECT_EQ(reason(R"(layer { op { slice { Input: "ce" Out: "z" axes: 0 starts: 0 ends: 2 } } })"),
+            "slice" + along);
+  EXPECT_EQ(reason(R"(
+layer { parameter { shape: [5, 4] dtype: FP64 output: "p" } }
+layer { concat { input: "logits" input: "p" axis: 0 output: "z" } })"),
+            "concat" + along);
+  EXPECT_EQ(reason(R"(layer { op { cumsum { X: "ce" Out: "z" axis: -2 } } })"), "cumsum" + along);
+  EXPECT_EQ(reason(R"(layer { op { softmax { X: "logits" Out: "z" axis: 0 } } })"),
+            "softmax" + along);
+  EXPECT_EQ(reason(R"(
+layer { op { transpose2 { X: "ce" Out: "columns" axis: 1 axis: 0 } } }
+layer { elementwise_sub { x: "ce" y: "columns" output: "z" } })"),
+            "elementwise_sub lets the rows of 'ce' meet each other");
+  EXPECT_EQ(reason(R"(
+layer { op { reshape2 { X: "logits" Out: "two" shape: 2 shape: -1 } } }
+layer { op { square { X: "two" Out: "z" } } })"),
+            "reshape2 divides the rows among other dimensions");
+  // Time first, and back.
+  EXPECT_EQ(reason(R"(
+layer { op { transpose2 { X: "logits" Out: "columns" axis: 1 axis: 0 } } }
+layer { op { reshape2 { X: "columns" Out: "flat" shape: -1 shape: 1 } } }
+layer { op { square { X: "flat" Out: "squares" } } }
+layer { op { reshape2 { X: "squares" Out: "again" shape: 4 shape: -1 } } }
+layer { op { softmax { X: "again" Out: "z" axis: 0 } } })"),
+            "");
+}
+
 }  // namespace coracle::part_weights_test

@@ -118,6 +118,24 @@ layer { elementwise_div { x: "ce_sum" y: "count" output: "of_sequences" } }
 layer { mean { input: "ce" output: "of_positions" } }
 )";
 
+// A mask that is made of the lengths, and rows that are picked by them.
+constexpr const char* kMasked = R"(
+data { name: "x" shape: [-1, -1] dtype: INT64 }
+data { name: "n" shape: [-1] dtype: INT64 }
+data { name: "y" shape: [-1, -1, 1] dtype: INT64 }
+layer { embedding { input: "x" num_embeddings: 10 embedding_dim: 8 output: "h" } }
+layer { fc { input: "h" size: 10 num_flatten_dims: 2 output: "logits" } }
+layer { softmax_with_cross_entropy { logits: "logits" label: "y" output: "ce" } }
+layer { op { sequence_mask { X: "n" Y: "inside" maxlen: -1 out_dtype: FP32 } } }
+layer { unsqueeze { input: "inside" axes: 2 output: "counted" } }
+layer { elementwise_mul { x: "ce" y: "counted" output: "ce_inside" } }
+layer { reduce_sum { input: "ce_inside" output: "s" } }
+layer { reduce_sum { input: "inside" output: "c" } }
+layer { elementwise_div { x: "s" y: "c" output: "by_mask" } }
+layer { op { sequence_unpad { X: "ce" Length: "n" Out: "picked" } } }
+layer { mean { input: "picked" output: "by_length" } }
+)";
+
 // What weighs is the number of elements, or of what a mask counts, not that of rows.
 TEST(RanksOfAJob, LossesThatAreNoMeansOfRows) {
   const std::string file = SequencesFile();
@@ -125,7 +143,7 @@ TEST(RanksOfAJob, LossesThatAreNoMeansOfRows) {
     JobConfig job;
     job.model_text = model;
     job.train.source = job.test.source = NpzOptions{.file = file};
-    if (model == kPadded) job.bind = {{"x@LENGTH", "n"}};
+    if (model == kPadded || model == kMasked) job.bind = {{"x@LENGTH", "n"}};
     if (model == kWithLod) job.metrics = {{"acc", "acc"}};
     job.loss = loss;
     job.training.optimizers = {SgdOptions{.learning_rate = 0.5}};
@@ -137,7 +155,9 @@ TEST(RanksOfAJob, LossesThatAreNoMeansOfRows) {
        std::vector<std::pair<std::string, std::string>>{{kWithLod, "loss"},
                                                         {kPadded, "of_sequences"},
                                                         {kPadded, "of_positions"},
-                                                        {kPadded, "ce_sum"}}) {
+                                                        {kPadded, "ce_sum"},
+                                                        {kMasked, "by_mask"},
+                                                        {kMasked, "by_length"}}) {
     SCOPED_TRACE(loss);
     const auto one = run(1, model, loss);
     ASSERT_EQ(one[0].error, "");

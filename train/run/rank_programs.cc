@@ -115,11 +115,16 @@ void DistributeParameters(const JobConfig& config, int nranks, const OpRegistry&
 RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs, int nranks,
                               const OpRegistry& ops, std::vector<std::string>* warnings) {
   RankPrograms own{programs.train, programs.startup, programs.tests, {}, {}, {}};
-  for (Net& net : own.tests) MakeWhole(config, nranks, ops, &net, warnings);
+  const WholeValueOptions whole{.nranks = nranks, .share = kRankShare, .ops = &ops};
+  for (Net& net : own.tests) {
+    AgreeOnMaskLengths(net.program, whole);
+    MakeWhole(config, nranks, ops, &net, warnings);
+  }
   WarnOfOwnSeeds(own.train.program, warnings);
   config.distribute.local_sgd_steps > 0
       ? DistributeParameters(config, nranks, ops, &own, warnings)
       : DistributeGradients(config, programs, nranks, ops, &own, warnings);
+  AgreeOnMaskLengths(own.train.program, whole);
   if (own.local.empty()) return own;
   warnings->push_back(fmt::format(
       "warning: {} and {} more are of each rank's own rows; evaluations and snapshots have their "

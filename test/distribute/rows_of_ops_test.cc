@@ -1,0 +1,218 @@
+// What PartValues tells of an op holds: of every op of the registry, by running it on a batch and
+// on its two halves.
+
+#include <coracle/distribute/part_values.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/interpreter.h>
+#include <coracle/operators/operators.h>
+#include <coracle/test/distribute/rank_run.h>
+#include <coracle/test/fuzz/draw_op.h>
+#include <coracle/test/fuzz/random_program.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+namespace coracle::rows_of_ops_test {
+
+constexpr int64_t kBatch = 4;
+
+// An op with inputs some of which have rows of a batch.
+struct Trial {
+  ProgramDesc program;
+  std::vector<ProgramInput> inputs;
+  std::set<std::string> with_rows;
+  std::set<std::string> outputs;
+};
+
+bool IsDense(const VarMeta& meta) { return meta.type == VarType::kLoDTensor; }
+
+// The first input has rows, and with `alike` those others of as many; nullopt where none can.
+std::optional<Trial> MakeTrial(const OpSpec& spec, uint64_t seed, bool alike) {
+  Trial trial;
+  Choices choose(seed);
+  OpDrawer drawer(choose, false);
+  BlockDesc& root = trial.program.Root();
+  const auto drawn = drawer.Draw(spec, root, {}, true);
+  if (!drawn || drawn->made.empty()) return std::nullopt;
+  trial.inputs = drawn->made;
+  const auto first =
+      std::find_if(drawn->inputs.begin(), drawn->inputs.end(), [&](const auto& slot) {
+        return !spec.inputs.empty() && slot.name == spec.inputs[0].name && !slot.args.empty();
+      });
+  if (first == drawn->inputs.end()) return std::nullopt;
+  int64_t rows = 0;
+  for (const ProgramInput& input : trial.inputs)
+    if (input.name == first->args[0] && input.meta.shape.rank() > 0) rows = input.meta.shape[0];
+  if (rows == 0) return std::nullopt;
+  for (ProgramInput& input : trial.inputs) {
+    if (!input.lod.empty() || !IsDense(input.meta)) return std::nullopt;
+    VarMeta meta = input.meta;
+    const bool has_rows =
+        meta.shape.rank() > 0 && meta.shape[0] == rows && (alike || input.name == first->args[0]);
+    if (has_rows) {
+      trial.with_rows.insert(input.name);
+      meta.shape[0] = -1;
+      input.meta.shape[0] = kBatch;
+    }
+    root.Var(input.name).SetMeta(meta);
+    root.Var(input.name).SetPersistable(!has_rows);
+  }
+  const OpDesc& op = root.AppendOp(spec.type, drawn->inputs, drawn->outputs, drawn->attrs);
+  for (const auto& [slot, names] : drawn->outputs) {
+    const SlotDef* def = spec.FindOutput(slot);
+    if (def && !def->intermediate) trial.outputs.insert(names.begin(), names.end());
+  }
+  try {
+    InferOp(root, op, DefaultOps());
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return trial;
+}
+
+// Of rows [begin, begin + count).
+std::optional<VarValues> RunRows(const Trial& trial, int64_t begin, int64_t count) {
+  VarValues values;
+  for (const ProgramInput& input : trial.inputs) {
+    VarValue value = DrawValue(input, 1);
+    if (trial.with_rows.count(input.name))
+      value = Slice(std::get<Tensor>(value), {.begin = begin, .count = count});
+    values[input.name] = std::move(value);
+  }
+  try {
+    Interpret(trial.program.Root(), DefaultOps(), values);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return values;
+}
+
+const Tensor* TensorOf(const VarValues& values, const std::string& name) {
+  const auto at = values.find(name);
+  return at == values.end() ? nullptr : std::get_if<Tensor>(&at->second);
+}
+
+std::vector<double> Elements(const Tensor& tensor) {
+  const Tensor wide = tensor.Cast(DType::kFloat64);
+  return {wide.data<double>(), wide.data<double>() + wide.numel()};
+}
+
+// One behind the other along the axis.
+std::vector<double> Joined(const Tensor& a, const Tensor& b, int axis) {
+  const std::vector<double> x = Elements(a), y = Elements(b);
+  int64_t outer = 1;
+  for (int d = 0; d < axis; ++d) outer *= a.shape()[d];
+  std::vector<double> all;
+  for (int64_t i = 0; i < outer; ++i) {
+    const auto from = [&](const std::vector<double>& part) {
+      const auto width = static_cast<int64_t>(part.size()) / outer;
+      all.insert(all.end(), part.begin() + i * width, part.begin() + (i + 1) * width);
+    };
+    from(x);
+    from(y);
+  }
+  return all;
+}
+
+// What the halves make of the whole, by their kind; nullopt: no rule tells.
+std::optional<std::vector<double>> OfHalves(const PartValue& part, const VarValues& values_a,
+                                            const VarValues& values_b, const std::string& name) {
+  const Tensor &a = *TensorOf(values_a, name), &b = *TensorOf(values_b, name);
+  double weight_a = 1, weight_b = 1;
+  switch (part.kind) {
+    case PartKind::kUnknown:
+      return std::nullopt;
+    case PartKind::kSame:
+      return Elements(b);
+    case PartKind::kRows: {
+      std::vector<double> joined = Joined(a, b, part.place.axis);
+      if (part.place.folded > 1) std::sort(joined.begin(), joined.end());
+      return joined;
+    }
+    case PartKind::kMean:
+      weight_a = weight_b = 0.5;
+      if (!part.weight.empty()) {
+        const auto weight = [&](const VarValues& values) {
+          const Tensor& of = *TensorOf(values, part.weight);
+          return part.counted ? Elements(of).at(0) : static_cast<double>(of.numel());
+        };
+        weight_a = weight(values_a) / (weight(values_a) + weight(values_b));
+        weight_b = 1 - weight_a;
+      }
+      break;
+    case PartKind::kSum:
+      break;
+  }
+  std::vector<double> sum = Elements(a);
+  const std::vector<double> more = Elements(b);
+  for (size_t i = 0; i < sum.size() && i < more.size(); ++i)
+    sum[i] = weight_a * sum[i] + weight_b * more[i];
+  return sum;
+}
+
+// "" where the halves make the whole, or no rule tells.
+std::string Fault(const PartValue& part, const VarValues& whole, const VarValues& a,
+                  const VarValues& b, const std::string& name) {
+  const auto made = OfHalves(part, a, b, name);
+  // Places count from the part's first row; AgreeOnMaskLengths is not here.
+  if (!made || part.places || part.padded) return "";
+  std::vector<double> wanted = Elements(*TensorOf(whole, name));
+  if (part.kind == PartKind::kRows && part.place.folded > 1)
+    std::sort(wanted.begin(), wanted.end());
+  if (made->size() != wanted.size())
+    return fmt::format("has {} elements, the halves {}", wanted.size(), made->size());
+  double largest = 1e-30, difference = 0;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (!std::isfinite(wanted[i]) || !std::isfinite((*made)[i])) return "";
+    largest = std::max(largest, std::abs(wanted[i]));
+    difference = std::max(difference, std::abs(wanted[i] - (*made)[i]));
+  }
+  const bool uneven = part.kind == PartKind::kRows && !part.ragged &&
+                      TensorOf(a, name)->numel() != TensorOf(b, name)->numel();
+  if (uneven) return "has halves of different sizes, and is not ragged";
+  const double tolerance = SizeOf(TensorOf(whole, name)->dtype()) == 2 ? 0.02 : 1e-3;
+  return difference < tolerance * largest ? "" : fmt::format("differs by {}", difference / largest);
+}
+
+// What the rank's part makes by design: running statistics (each rank has its own, of which a job
+// warns), the length of a mask (see AgreeOnMaskLengths), updates, and gradients within a forward
+// op.
+bool IsOfTheRank(const OpSpec& spec) {
+  return spec.type.find("batch_norm") != spec.type.npos || spec.FindOutput("ParamOut") ||
+         spec.type == "fused_bn_add_activation" || spec.type == "sequence_mask" ||
+         spec.FindOutput("Logits@GRAD");
+}
+
+TEST(RowsOfOps, HalvesOfABatchMakeTheWhole) {
+  std::set<std::string> faulty, types, with_rule;
+  for (const std::string& type : DrawnTypes()) {
+    const OpSpec& spec = DefaultOps().Get(type);
+    if (spec.random || spec.side_effect || spec.block.runs != BlockRuns::kNone ||
+        spec.kind != OpKind::kCompute || type.starts_with("c_") || IsOfTheRank(spec))
+      continue;
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      const auto trial = MakeTrial(spec, seed / 2, seed % 2 == 0);
+      if (!trial) continue;
+      const auto whole = RunRows(*trial, 0, kBatch), a = RunRows(*trial, 0, kBatch / 2),
+                 b = RunRows(*trial, kBatch / 2, kBatch / 2);
+      if (!whole || !a || !b) continue;
+      types.insert(type);
+      const PartValues parts(trial->program, DefaultOps());
+      for (const std::string& name : trial->outputs) {
+        if (!TensorOf(*whole, name)) continue;
+        if (parts.Of(name).kind != PartKind::kUnknown) with_rule.insert(type);
+        const std::string fault = Fault(parts.Of(name), *whole, *a, *b, name);
+        if (fault.empty() || !faulty.insert(type).second) continue;
+        ADD_FAILURE() << type << ": " << name << " (of kind "
+                      << static_cast<int>(parts.Of(name).kind) << ") " << fault << "\n"
+                      << PrintProgram(trial->program);
+      }
+    }
+  }
+  EXPECT_GT(types.size(), 300u);
+  EXPECT_GT(with_rule.size(), 250u) << types.size();
+}
+
+}  // namespace coracle::rows_of_ops_test
