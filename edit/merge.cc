@@ -49,6 +49,28 @@ bool Match(const VarMeta& from, const VarMeta& to) {
   return from.type == to.type && from.dtype == to.dtype && from.shape.CompatibleWith(to.shape);
 }
 
+// Whether random numbers are drawn in blocks inside of functions: each call runs copies of these,
+// which come behind all blocks. What a function's own block draws, the calling block does.
+bool DrawsInsideFunctions(const ProgramDesc& program, const OpRegistry& ops) {
+  std::unordered_set<int> functions;
+  program.ForEachOp([&](const OpDesc& op) {
+    const OpSpec* spec = ops.Find(op.type());
+    if (!spec || !spec->block.replaced) return;
+    for (const int block : op.SubBlocks()) {
+      if (block > 0 && block < program.NumBlocks()) functions.insert(block);
+    }
+  });
+  bool draws = false;
+  std::unordered_set<int> seen = functions;
+  for (const int function : functions) {
+    program.Block(function).ForEachOp([&](const OpDesc& op) {
+      for (const BlockDesc* block : program.BlocksRunBy(op, &seen))
+        block->ForEachOp([&](const OpDesc& inner) { draws |= DrawsNumbers(inner, ops); });
+    });
+  }
+  return draws;
+}
+
 class Merger {
  public:
   Merger(const ProgramDesc& first, const ProgramDesc& second, const OpRegistry& ops,
@@ -187,6 +209,11 @@ class Merger {
       merged_.notes.push_back(
           "random ops in blocks of the second program draw by the blocks' indices, which changed: "
           "they draw other numbers");
+    }
+    if (b_.NumBlocks() > 1 && DrawsInsideFunctions(a_, ops_)) {
+      merged_.notes.push_back(
+          "random ops in blocks of the first program's functions draw by the number of blocks, "
+          "which changed: they draw other numbers");
     }
     if (!b_.op_versions) return;
     if (!a_.op_versions) a_.op_versions.emplace();

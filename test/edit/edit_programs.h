@@ -24,6 +24,30 @@ inline ProgramDesc ProgramOf(const std::string& text, Scope& scope) {
   return std::move(model.main);
 }
 
+// Calls a function with x, a variable [2] of the program, which draws q in a branch of its own.
+inline void AppendCallThatDraws(ProgramDesc& program) {
+  BlockDesc& function = program.AppendBlock(0);
+  function.Var("p").SetShape({2});
+  function.Var("r").SetShape({2});
+  function.Var("yes").SetDType(DType::kBool);
+  function.Var("yes").SetShape({1});
+  function.AppendOp("scale", {{"X", {"p"}}}, {{"Out", {"r"}}});
+  function.AppendOp("fill_constant", {}, {{"Out", {"yes"}}},
+                    {{"shape", std::vector<int64_t>{1}}, {"dtype", int32_t{0}}, {"value", 1.0f}});
+  BlockDesc& branch = program.AppendBlock(function);
+  branch.AppendOp("uniform_random", {}, {{"Out", {"r"}}}, {{"shape", std::vector<int64_t>{2}}});
+  function.Var("scopes").SetType(VarType::kStepScopes);
+  function.AppendOp("conditional_block", {{"Cond", {"yes"}}},
+                    {{"Out", {"r"}}, {"Scope", {"scopes"}}},
+                    {{"sub_block", BlockRef{branch.idx()}}, {"is_scalar_condition", true}});
+  BlockDesc& root = program.Root();
+  root.Var("q").SetShape({2});
+  root.AppendOp("call", {{"X", {"x"}}}, {{"Out", {"q"}}},
+                {{"sub_block", BlockRef{function.idx()}},
+                 {"parameters", std::vector<std::string>{"p"}},
+                 {"results", std::vector<std::string>{"r"}}});
+}
+
 inline std::vector<std::string> OpTypes(const BlockDesc& block) {
   std::vector<std::string> types;
   block.ForEachOp([&](const OpDesc& op) { types.push_back(op.type()); });

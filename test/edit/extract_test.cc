@@ -276,27 +276,8 @@ TEST(Extract, OnlyBlocksBeforeRandomOpsAreLeftEmpty) {
 // their number.
 TEST(Extract, BlocksStayWhereFunctionsDraw) {
   ProgramDesc program = ProgramOf(kLoops);
-  BlockDesc& root = program.Root();
-  BlockDesc& function = program.AppendBlock(0);
-  function.Var("p").SetShape({2});
-  function.Var("r").SetShape({2});
-  function.Var("yes").SetDType(DType::kBool);
-  function.Var("yes").SetShape({1});
-  function.AppendOp("scale", {{"X", {"p"}}}, {{"Out", {"r"}}});
-  function.AppendOp("fill_constant", {}, {{"Out", {"yes"}}},
-                    {{"shape", std::vector<int64_t>{1}}, {"dtype", int32_t{0}}, {"value", 1.0f}});
-  BlockDesc& branch = program.AppendBlock(function);
-  branch.AppendOp("uniform_random", {}, {{"Out", {"r"}}}, {{"shape", std::vector<int64_t>{2}}});
-  function.Var("scopes").SetType(VarType::kStepScopes);
-  function.AppendOp("conditional_block", {{"Cond", {"yes"}}},
-                    {{"Out", {"r"}}, {"Scope", {"scopes"}}},
-                    {{"sub_block", BlockRef{branch.idx()}}, {"is_scalar_condition", true}});
+  AppendCallThatDraws(program);
   program.AppendBlock(0);  // nobody runs it
-  root.Var("q").SetShape({2});
-  root.AppendOp("call", {{"X", {"x"}}}, {{"Out", {"q"}}},
-                {{"sub_block", BlockRef{function.idx()}},
-                 {"parameters", Names{"p"}},
-                 {"results", Names{"r"}}});
   const ExtractedProgram part = Extract(program, {}, {"q"});
   EXPECT_EQ(part.program.NumBlocks(), program.NumBlocks());
   Scope scope;

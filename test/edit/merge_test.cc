@@ -175,6 +175,36 @@ TEST(Merge, RandomOpsThatDrawOtherNumbersAreTold) {
   EXPECT_EQ(Merge(a, b, {.connections = {{"r", "x"}}}).notes, std::vector<std::string>());
 }
 
+TEST(Merge, FunctionsThatDrawOtherNumbersAreTold) {
+  ProgramDesc a = ProgramOf(R"(
+    data { name: "x" shape: [2] }
+    layer { scale { input: "x" scale: 1 output: "y" } })");
+  AppendCallThatDraws(a);
+  const auto drawn = [](const ProgramDesc& program) {
+    std::map<std::string, Tensor> feeds = {{"x", Tensor::Of<float>({2}, {1, 2})}};
+    if (program.Root().FindVar("when")) feeds.emplace("when", Tensor::Full<bool>({1}, true));
+    Scope scope;
+    return Floats(Executor().Run(program, scope, feeds, {"q"})[0]);
+  };
+  const std::string head = R"(
+    data { name: "when" shape: [1] dtype: BOOL }
+    data { name: "z" shape: [2] }
+    layer { scale { input: "z" scale: 1 output: "u" } })";
+  const std::string branch = R"(
+    layer { if { condition: "when"
+      layer { scale { input: "z" scale: 9 output: "m" } }
+      layer { assign_to { x: "m" var: "u" } } } })";
+  for (const bool has_block : {false, true}) {
+    const ProgramDesc b = ProgramOf(head + (has_block ? branch : ""));
+    const MergedProgram merged = Merge(a, b, {.connections = {{"y", "z"}}});
+    EXPECT_EQ(drawn(merged.program) == drawn(a), !has_block);
+    ASSERT_EQ(merged.notes.size(), has_block ? 1u : 0u);
+    if (has_block) {
+      EXPECT_NE(merged.notes[0].find("the first program's functions"), std::string::npos);
+    }
+  }
+}
+
 TEST(Merge, LongChains) {
   const MergedProgram merged =
       Merge(Chain(50000), Chain(50000), {.connections = {{"v50000", "x"}}});
