@@ -176,6 +176,7 @@ void WriteHingeLoss(const Layer& layer, NetWriter& net) {
   RequireTop(layer);
   net.RequireBottoms(layer, 2, 2);
   const Blob scores = net.In(layer), label = net.In(layer, 1);
+  if (scores.dims.empty()) layer.Fail({"bottom"}, "its scores need a dim of samples");
   const int64_t classes = NumelOf(scores.dims, 1);
   if (classes < 1 || classes > INT32_MAX) layer.Fail("the dims of its scores must be known");
   std::string x = scores.var;

@@ -146,7 +146,7 @@ void WriteReshape(const Layer& layer, NetWriter& net) {
   dims.insert(dims.end(), in.dims.begin() + end, in.dims.end());
   if (dims.empty()) layer.Fail({"reshape_param"}, "a shape without dims");
   // The unknown batch is on both sides, or it is what is worked out.
-  const bool keeps_batch = in.dims[0] < 0 && dims[0] < 0 && inferred != 0;
+  const bool keeps_batch = rank > 0 && in.dims[0] < 0 && dims[0] < 0 && inferred != 0;
   if (inferred > 0 && keeps_batch) {
     Dims rest = dims;
     rest[static_cast<size_t>(inferred)] = 1;
@@ -249,17 +249,21 @@ void WriteArgMax(const Layer& layer, NetWriter& net) {
   if (p.has_axis()) {
     axis = AxisOf(layer, p.axis(), in.dims.size());
     dims[static_cast<size_t>(axis)] = 1;
-  } else {  // of all of a sample, as [N, 1, 1]
-    dims = {in.dims.empty() ? 1 : in.dims[0], 1, 1};
+  } else {  // of all of a sample, with dims of 1 behind the batch: two, or as many as it has
     if (in.dims.size() < 2) layer.Fail("its bottom needs two dims");
+    dims = Dims(std::max<size_t>(3, in.dims.size()), 1);
+    dims[0] = in.dims[0];
     x = net.Step(layer, Entry("flatten").Text("input", x), "flat");
   }
   Entry max("arg_max");
   max.Text("input", x).Int("axis", axis).Bool("keepdims", true);
   std::string place = net.Step(layer, max, "place");
   if (!p.has_axis()) {
+    Dims behind;
+    for (size_t i = 2; i < dims.size(); ++i) behind.push_back(static_cast<int64_t>(i));
     Entry shape("unsqueeze");
-    place = net.Step(layer, shape.Text("input", place).Field("axes", "[2]"), "place_3");
+    shape.Text("input", place).Field("axes", ListText(behind));
+    place = net.Step(layer, shape, "all_dims");
   }
   net.AddResult(layer, Entry("cast").Text("input", place).Field("dtype", "FP32"), dims);
 }

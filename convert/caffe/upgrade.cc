@@ -14,6 +14,7 @@ namespace {
 
 using proto::caffe::LayerParameter;
 using proto::caffe::NetParameter;
+using proto::caffe::NetStateRule;
 using proto::caffe::ParamSpec;
 using proto::caffe::V0LayerParameter;
 using proto::caffe::V1LayerParameter;
@@ -226,13 +227,57 @@ void MoveTransform(Param* param, LayerParameter* layer) {
   if (param->has_mirror()) to->set_mirror(param->mirror());
 }
 
-// Caffe makes the top of a loss that names none (Layer::AutoTopBlobs).
-void AddLossTop(const std::set<std::string>& taken, LayerParameter* def) {
-  if (!def->type().ends_with("Loss") || def->top_size() > 0) return;
-  std::string top = def->name().empty() ? "loss" : def->name();
-  while (taken.count(top) > 0) top += "_";
-  def->add_top(top);
+// Whether a layer's rules let it be in a net of this phase, of some level and stages.
+bool MayBeIn(const LayerParameter& def, proto::caffe::Phase phase) {
+  const auto& include = def.include();
+  const auto& exclude = def.exclude();
+  const bool included = std::any_of(include.begin(), include.end(), [&](const NetStateRule& rule) {
+    return !rule.has_phase() || rule.phase() == phase;
+  });
+  const bool excluded = std::any_of(exclude.begin(), exclude.end(), [&](const NetStateRule& rule) {
+    return (!rule.has_phase() || rule.phase() == phase) && !rule.has_min_level() &&
+           !rule.has_max_level() && rule.stage().empty() && rule.not_stage().empty();
+  });
+  return (included || include.empty()) && !excluded;
 }
+
+// Tops of losses that name none; Caffe makes them (Layer::AutoTopBlobs). They are called like the
+// layer. Layers without a name get different ones, but those of TRAIN share theirs with those of
+// TEST.
+class LossTops {
+ public:
+  explicit LossTops(const std::vector<Layer>& layers) {
+    for (const Layer& layer : layers) {
+      taken_.insert(layer.def.top().begin(), layer.def.top().end());
+      names_.insert(layer.def.name());
+    }
+  }
+
+  void AddTo(LayerParameter* def) {
+    if (!def->type().ends_with("Loss") || def->top_size() > 0) return;
+    const bool named = !def->name().empty();
+    std::string top = named ? def->name() : Unnamed(*def);
+    while (taken_.count(top) > 0 || (!named && names_.count(top) > 0)) top += "_";
+    def->add_top(top);
+  }
+
+ private:
+  std::string Unnamed(const LayerParameter& def) {
+    int number = 0;
+    for (int* count : CountsOf(def)) number = std::max(number, ++*count);
+    for (int* count : CountsOf(def)) *count = number;
+    return number < 2 ? "loss" : fmt::format("loss_{}", number);
+  }
+  std::vector<int*> CountsOf(const LayerParameter& def) {
+    std::vector<int*> counts;
+    for (const auto phase : {proto::caffe::TRAIN, proto::caffe::TEST})
+      if (MayBeIn(def, phase)) counts.push_back(&unnamed_[phase]);
+    return counts;
+  }
+
+  std::set<std::string> taken_, names_;  // tops that the text names, and layers
+  std::array<int, 2> unnamed_ = {};      // how many unnamed losses the net of each phase has
+};
 
 void UpgradeFields(Layer* layer) {
   LayerParameter* def = &layer->def;
@@ -318,11 +363,10 @@ Net UpgradeLayers(NetParameter message, std::vector<Layer> at, const std::string
     at[static_cast<size_t>(i)].def = std::move(*message.mutable_layer(i));
   MovePaddings(message, &at);
   net.layers = std::move(at);
-  std::set<std::string> tops;
-  for (const Layer& layer : net.layers) tops.insert(layer.def.top().begin(), layer.def.top().end());
+  LossTops loss_tops(net.layers);
   for (Layer& layer : net.layers) {
     UpgradeFields(&layer);
-    AddLossTop(tops, &layer.def);
+    loss_tops.AddTo(&layer.def);
   }
   AddInputLayer(message, source, &net);
   return net;

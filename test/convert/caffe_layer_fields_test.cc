@@ -297,6 +297,36 @@ TEST(CaffeAutoTops, ALossMakesItsTop) {
   EXPECT_EQ(net.loss, "x_");
 }
 
+std::string UnnamedLoss(const std::string& fields = "") {
+  return "layer { type: 'SoftmaxWithLoss' bottom: 'x' bottom: 'y' " + fields + " }\n";
+}
+
+TEST(CaffeAutoTops, LossesWithoutNameHaveDifferentOnes) {
+  const std::string inputs = Input("x", "dim: 1 dim: 3") + Input("y", "dim: 1");
+  TestNet net(inputs + UnnamedLoss() + UnnamedLoss("loss_weight: 0.5") + UnnamedLoss(), true);
+  EXPECT_EQ(net.imported.loss, "total_loss");
+  const std::map<std::string, Tensor> feeds = {
+      {"x", Drawn({2, 3})}, {"y", Tensor::Of<int64_t>({2, 1}, std::vector<int64_t>{1, 2})}};
+  const float one = net.Run(feeds, "loss").data<float>()[0];
+  for (const char* top : {"loss_2", "loss_3"})
+    EXPECT_EQ(net.Run(feeds, top).data<float>()[0], one) << top;
+  EXPECT_NEAR(net.Run(feeds, "total_loss").data<float>()[0], 2.5f * one, 1e-5f);
+  // A layer with the name keeps it.
+  EXPECT_EQ(Import(inputs + UnnamedLoss("loss_weight: 0") + UnnamedLoss("name: 'loss'")).loss,
+            "loss");
+}
+
+// Layers that are never in one net share the name.
+TEST(CaffeAutoTops, LossesOfTheTwoPhasesShareTheirName) {
+  const std::string inputs = Input("x", "dim: 1 dim: 3") + Input("y", "dim: 1");
+  for (const char* test : {"include { phase: TEST }", "exclude { phase: TRAIN }"}) {
+    const ImportedNet net =
+        Import(inputs + UnnamedLoss("include { phase: TRAIN }") + UnnamedLoss(test));
+    EXPECT_EQ(net.loss, "loss") << net.text;
+    EXPECT_FALSE(Contains(net.text, "loss_2")) << net.text;
+  }
+}
+
 constexpr char kSomeWeights[] =
     "layer { name: 'f' blobs { shape { dim: 2 dim: 2 } data: 1 data: 0 "
     "data: 0 data: 2 } }";

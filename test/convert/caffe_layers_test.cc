@@ -290,6 +290,37 @@ TEST(CaffeLayers, ShapesOfSlicesReshapesAndReductions) {
   ExpectNear(net.Run(feeds, "m"), places);
 }
 
+// argmax_layer.cpp: without axis as many dims as the bottom has, at least 3.
+TEST(CaffeLayers, ArgMaxOfASampleHasAsManyDims) {
+  const std::string reshape =
+      "layer { name: 'r' type: 'Reshape' bottom: 'm' top: 'r' reshape_param { shape { dim: 0 dim: "
+      "0 dim: 0 dim: 0 } } }";
+  const std::string max = "name: 'm' type: 'ArgMax' bottom: 'data' top: 'm'";
+  TestNet images(OneLayer("dim: 1 dim: 3 dim: 2 dim: 2", max) + reshape);
+  const Tensor x = Drawn({2, 3, 2, 2});
+  const Tensor got = images.Run({{"data", x}}, "r");
+  EXPECT_EQ(got.shape(), (Shape{2, 1, 1, 1}));
+  std::vector<double> places;
+  for (int n = 0; n < 2; ++n) {
+    const float* row = x.data<float>() + n * 12;
+    places.push_back(static_cast<double>(std::max_element(row, row + 12) - row));
+  }
+  ExpectNear(got, places);
+  TestNet rows(OneLayer("dim: 1 dim: 4", max));
+  EXPECT_EQ(rows.Run({{"data", Drawn({2, 4})}}, "m").shape(), (Shape{2, 1, 1}));
+}
+
+// A shape without dims is one number.
+TEST(CaffeLayers, ReshapeOfABlobWithoutDims) {
+  const ImportedNet net =
+      Import(OneLayer("",
+                      "name: 'r' type: 'Reshape' bottom: 'data' top: 'y' reshape_param { shape { "
+                      "dim: 1 dim: 1 } }"));
+  EXPECT_NE(net.text.find("reshape { input: \"data\" shape: [1, 1] output: \"y\" }"),
+            std::string::npos)
+      << net.text;
+}
+
 TEST(CaffeLayers, MeanVarianceNormalisation) {
   const std::string text =
       OneLayer("dim: 1 dim: 2 dim: 2 dim: 2",
@@ -439,6 +470,21 @@ TEST(CaffeLosses, SeveralLossesAreWeightedAndSummed) {
       {"x", Drawn({2, 3})}, {"y", Tensor::Of<int64_t>({2, 1}, std::vector<int64_t>{1, 2})}};
   const float one = net.Run(feeds, "l").data<float>()[0];
   EXPECT_NEAR(net.Run(feeds, "total_loss").data<float>()[0], 1.5f * one, 1e-5f);
+}
+
+TEST(CaffeLosses, ASingleWeightedLossIsCalledSo) {
+  const std::string labels = "dim: 2 dim: 3";
+  EXPECT_EQ(Import(WithLoss(labels, "dim: 2", "type: 'SoftmaxWithLoss' loss_weight: 0.5")).loss,
+            "l.weighted");
+  EXPECT_EQ(Import(WithLoss(labels, "dim: 2", "type: 'SoftmaxWithLoss'")).loss, "l");
+}
+
+// A shape without dims is one number in Caffe.
+TEST(CaffeLosses, HingeNeedsADimOfSamples) {
+  const std::string error = ErrorOf([] { Import(WithLoss("", "", "type: 'HingeLoss'")); });
+  EXPECT_NE(error.find("layer 'l' (HingeLoss): its scores need a dim of samples"),
+            std::string::npos)
+      << error;
 }
 
 // --- fillers: what Caffe draws from, by its bounds and second moments ---
