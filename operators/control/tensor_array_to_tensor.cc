@@ -29,9 +29,18 @@ Shape DeclaredShape(const InferContext& ctx) {
   return shape;
 }
 
+// That of the elements. An array that a run finds without any has the shape [-1, -1] and no dtype
+// of its own: what is declared beside the dims counts.
+DType JoinedDType(const InferContext& ctx) {
+  const VarMeta& x = ctx.Input("X");
+  const VarMeta* declared = ctx.DeclaredOutput("Out");
+  const bool is_empty = ctx.exact() && x.shape == Shape{-1, -1};
+  return is_empty && declared && declared->shape.rank() > 0 ? declared->dtype : x.dtype;
+}
+
 void InferJoin(InferContext& ctx) {
   RequireArray(ctx);
-  VarMeta out{VarType::kLoDTensor, ctx.Input("X").dtype, DeclaredShape(ctx), 0};
+  VarMeta out{VarType::kLoDTensor, JoinedDType(ctx), DeclaredShape(ctx), 0};
   ctx.SetOutput("Out", out);
   ctx.SetOutput("OutIndex", DType::kInt32, {-1});
 }
@@ -172,8 +181,8 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("tensor_array_to_tensor")
               .Doc("Out = the elements of X one behind the other along axis, or, with use_stack, "
                    "along a new axis; OutIndex = the dimension of each at the axis. Of an array "
-                   "without elements Out has 0 at the axis and the dims that the program declares "
-                   "beside it.")
+                   "without elements Out has 0 at the axis, and the dims beside it and the dtype "
+                   "that the program declares.")
               .Constraint("C1", "X must be a tensor array")
               .Constraint("C2",
                           "X must have elements (unless Out declares dims beside the axis), "

@@ -333,6 +333,35 @@ TEST_F(OnnxImport, LoopThatCollectsNothing) {
   EXPECT_EQ(FloatsOf(two[2]), (std::vector<float>{3, 6}));
 }
 
+// Nor another dtype: what is done with the result needs it.
+TEST_F(OnnxImport, LoopThatCollectsNothingOfAnyType) {
+  Input("n", {}, TensorProto::INT64);
+  Input("x", {3});
+  Input("d", {}, TensorProto::DOUBLE);
+  NodeProto& loop = Node("Loop", {"n", ""}, {"numbers", "flags", "doubles"});
+  GraphProto& body = *AddAttr(loop, "body", AttributeProto::GRAPH).mutable_g();
+  for (const char* name : {"i", "running"}) body.add_input()->set_name(name);
+  AddNode(*body.mutable_node(), "Identity", {"running"}, {"more"});
+  AddNode(*body.mutable_node(), "Identity", {"i"}, {"number"});
+  AddNode(*body.mutable_node(), "Identity", {"running"}, {"flag"});
+  AddNode(*body.mutable_node(), "Identity", {"d"}, {"double"});
+  for (const char* name : {"more", "number", "flag", "double"}) body.add_output()->set_name(name);
+  Node("Gather", {"x", "numbers"}, {"found"});
+  Node("Add", {"numbers", "numbers"}, {"twice"});
+  for (const char* name : {"numbers", "flags", "doubles", "found", "twice"}) Output(name);
+  const DType dtypes[] = {DType::kInt64, DType::kBool, DType::kFloat64, DType::kFloat32,
+                          DType::kInt64};
+  for (const int64_t turns : {0, 2}) {
+    const std::vector<Tensor> results =
+        Run({Tensor::Full<int64_t>({1}, turns), Tensor::Of<float>({3}, {1, 2, 3}),
+             Tensor::Full<double>({1}, 4)});
+    for (size_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(results[i].dtype(), dtypes[i]) << turns << " turns, output " << i;
+      EXPECT_EQ(results[i].shape(), Shape{turns}) << "output " << i;
+    }
+  }
+}
+
 // What is fetched is called as in ONNX, also where sub-graphs have values of the same name.
 TEST_F(OnnxImport, OutputsOfNodesWithGraphsKeepTheirNames) {
   Input("x", {2});

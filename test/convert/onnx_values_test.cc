@@ -217,7 +217,42 @@ TEST(OnnxValues, InverseHyperbolicsOfLargeNumbers) {
   ExpectNear(OneNode("Asinh", 9, {F({1}, {-1e30f})}).Feed(0).Run(), {-std::asinh(1e30f)});
 }
 
+// Below its domain acosh is nan, and near -1 atanh is what it is near 1.
+TEST(OnnxValues, InverseHyperbolicsAtTheirBounds) {
+  const Numbers below = {0.999f, 0, -1, -2, -1e5f, -1e6f, -1e8f, -1e20f, -kInf, kNan};
+  ExpectEqual(OneNode("Acosh", 9, {F({10}, below)}).Feed(0).Run(), Numbers(10, kNan));
+  const Numbers x = {-0.99999994f, -0.999999821f, -0.9999f, -0.5f, -1e-20f, 1e-20f, 0.99999994f};
+  const Numbers y = OneNode("Atanh", 9, {F({7}, x)}).Feed(0).Run();
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double want = std::atanh(static_cast<double>(x[i]));
+    EXPECT_NEAR(static_cast<double>(y[i]), want, 1e-6 * std::abs(want)) << x[i];
+  }
+  ExpectEqual(OneNode("Atanh", 9, {F({5}, {-1, 1, -1.5f, 2, kInf})}).Feed(0).Run(),
+              {-kInf, kInf, kNan, kNan, kNan});
+  for (const char* type : {"Asinh", "Atanh"}) {
+    const Numbers zeros = OneNode(type, 9, {F({2}, {-0.0f, 0.0f})}).Feed(0).Run();
+    EXPECT_TRUE(zeros[0] == 0 && std::signbit(zeros[0])) << type;
+    EXPECT_TRUE(zeros[1] == 0 && !std::signbit(zeros[1])) << type;
+  }
+}
+
 // --- nothing to count ---
+
+// 0 / 0, whatever else the node says.
+TEST(OnnxValues, MeanLossOfAnEmptyBatch) {
+  const auto run = [](bool open, bool ignored, bool weighted) {
+    std::vector<std::optional<Tensor>> inputs = {F({0, 3}, {}), I({})};
+    if (weighted) inputs.push_back(F({3}, {1, 1, 1}));
+    OneNode node("NegativeLogLikelihoodLoss", 13, inputs);
+    if (ignored) node.Set("ignore_index", int64_t{-100});
+    return node.Feed(0).Feed(1, open).Run();
+  };
+  for (const bool open : {false, true}) {
+    for (const bool ignored : {false, true}) {
+      for (const bool weighted : {false, true}) ExpectEqual(run(open, ignored, weighted), {kNan});
+    }
+  }
+}
 
 TEST(OnnxValues, MeanLossOfNoLabels) {
   const Tensor x = F({2, 3}, {0, 0, 0, 0, 0, 0}), labels = I({1, 1});

@@ -234,25 +234,30 @@ Variable WithLogarithm(const Variable& x, const Variable& by_formula) {
   return Where(Greater(x, LogarithmicFrom(x.dtype())), logarithm, by_formula);
 }
 
+// x's sign with a function of |x|; zeros keep theirs.
+void SetOdd(NodeContext& node, const Variable& x, const Variable& magnitude,
+            const Variable& of_magnitude) {
+  node.Set(0, Where(Greater(magnitude, 0.0), Sign(x) * of_magnitude, x), node.IsScalar(0));
+}
+
 // log1p(x^2 / (1 + sqrt(x^2 + 1)) + |x|) with x's sign keeps the digits of small x.
 void ImportAsinh(NodeContext& node) {
   const Variable x = node.In(0), magnitude = Abs(x);
   const Variable small = Min(magnitude, LogarithmicFrom(x.dtype())), square = Square(small);
   const Variable rest = square / (Sqrt(square + 1.0) + 1.0) + small;
-  node.Set(0, Sign(x) * WithLogarithm(magnitude, node.Unary("log1p", rest)), node.IsScalar(0));
+  SetOdd(node, x, magnitude, WithLogarithm(magnitude, node.Unary("log1p", rest)));
 }
 
-// log1p(t + sqrt(t^2 + 2 t)) with t = x - 1.
+// log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1, nan below 0.
 void ImportAcosh(NodeContext& node) {
   const Variable x = node.In(0), t = Min(x, LogarithmicFrom(x.dtype())) - 1.0;
-  node.Set(0, WithLogarithm(x, node.Unary("log1p", t + Sqrt(Square(t) + t * 2.0))),
-           node.IsScalar(0));
+  node.Set(0, WithLogarithm(x, node.Unary("log1p", t + Sqrt(t) * Sqrt(t + 2.0))), node.IsScalar(0));
 }
 
-// log1p(2 x / (1 - x)) / 2.
+// log1p(2 |x| / (1 - |x|)) / 2 with x's sign: near -1 the quotient of x itself would be rounded.
 void ImportAtanh(NodeContext& node) {
-  const Variable x = node.In(0);
-  node.Set(0, node.Unary("log1p", (x * 2.0) / (1.0 - x)) * 0.5, node.IsScalar(0));
+  const Variable x = node.In(0), magnitude = Abs(x);
+  SetOdd(node, x, magnitude, node.Unary("log1p", (magnitude * 2.0) / (1.0 - magnitude)) * 0.5);
 }
 
 bool IsOneForEachChannel(const Shape& slope, const Shape& x) {

@@ -21,8 +21,10 @@ void SetNll(NodeContext& node, const Variable& x) {
   SlotList inputs = {{"X", {x.name()}}, {"Label", {node.In(1).name()}}};
   if (node.HasInput(2)) inputs.push_back({"Weight", {node.In(2).name()}});
   // Where nothing counts ONNX's mean is 0 / 0, that of the op 0.
-  const bool may_count_nothing = node.HasInput(2) || node.HasAttr("ignore_index");
-  const bool divide = reduction == "mean" && may_count_nothing;
+  const Shape labels = node.shape(1);
+  const bool all_count = !node.HasInput(2) && !node.HasAttr("ignore_index");
+  const bool some_count = all_count && labels.IsKnown() && labels.numel() > 0;
+  const bool divide = reduction == "mean" && !some_count;
   const std::string loss = node.NewName("nll_loss"), total = node.NewName("total_weight");
   node.writer().Append("nll_loss", inputs, {{"Out", {loss}}, {"Total_weight", {total}}},
                        {{"reduction", divide ? "sum" : reduction}, {"ignore_index", ignored}});

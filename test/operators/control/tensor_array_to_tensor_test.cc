@@ -7,10 +7,12 @@ namespace coracle::tensor_array_to_tensor_test {
 
 const VarMeta kRows{VarType::kLoDTensor, DType::kFloat32, {2, 2}, 0};
 
-VarValues Join(TensorArray array, int32_t axis, bool stack, const Shape& declared = {}) {
+VarValues Join(TensorArray array, int32_t axis, bool stack, const Shape& declared = {},
+               DType dtype = DType::kFloat32) {
   ProgramDesc program;
   BlockDesc& block = program.Root();
   block.Var("out").SetShape(declared);
+  block.Var("out").SetDType(dtype);
   block.Var("index");
   block.AppendOp("tensor_array_to_tensor", {{"X", {"a"}}},
                  {{"Out", {"out"}}, {"OutIndex", {"index"}}},
@@ -51,6 +53,18 @@ TEST(TensorArrayToTensor, NoElements) {
   EXPECT_EQ(shape(-1, false, {3, -1}), (Shape{3, 0}));
   EXPECT_THROW(shape(0, true, {-1, -1}), Error);
   EXPECT_THROW(shape(0, false, {-1}), Error);
+}
+
+// What is declared counts only where no element has a dtype.
+TEST(TensorArrayToTensor, TheDTypeOfNoElements) {
+  for (const DType dtype : {DType::kInt64, DType::kBool, DType::kFloat64, DType::kFloat32}) {
+    const auto joined = [&](TensorArray array) {
+      const VarValues env = Join(std::move(array), 0, true, {-1, 2}, dtype);
+      return std::get<Tensor>(env.at("out")).dtype();
+    };
+    EXPECT_EQ(joined({}), dtype);
+    EXPECT_EQ(joined({Tensor::Of<float>({2}, {1, 2})}), DType::kFloat32);
+  }
 }
 
 TEST(TensorArrayToTensor, Constraints) {
