@@ -215,6 +215,56 @@ TEST(OnnxExport, Opset) {
             std::string::npos);
 }
 
+// A program of one op without attrs, exported; "" where it is not refused.
+std::string TypeError(const std::string& type, DType dtype, int opset, const SlotList& inputs) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  for (const char* name : {"x", "y", "out"}) {
+    block.Var(name).SetDType(dtype);
+    block.Var(name).SetShape({1});
+  }
+  block.AppendOp(type, inputs, {{"Out", {"out"}}});
+  TemporaryDirectory directory;
+  const auto run = [&] {
+    ExportOnnx(directory.File("m.onnx"), program, Scope(), {.opset = opset});
+  };
+  const std::string error = ErrorOf(run);
+  return error == "no error" ? "" : error.substr(0, error.find('\n'));
+}
+
+TEST(OnnxExport, ElementTypesOfOperatorSets) {
+  const SlotList two = {{"X", {"x"}}, {"Y", {"y"}}}, one = {{"X", {"x"}}};
+  const SlotList list = {{"X", {"x", "y"}}};
+  const auto expect = [](const std::string& type, DType dtype, const SlotList& inputs, int least) {
+    SCOPED_TRACE(type + " " + ToString(dtype));
+    EXPECT_EQ(TypeError(type, dtype, least, inputs), "");
+    if (least == 13) return;
+    const std::string error = TypeError(type, dtype, 13, inputs);
+    EXPECT_NE(error.find(" needs opset " + std::to_string(least) + " or later, got 13"),
+              std::string::npos)
+        << error;
+  };
+  for (const DType dtype : {DType::kInt8, DType::kUInt8, DType::kInt16}) {
+    for (const char* binary : {"add", "sub", "mul", "div", "floordiv"})
+      expect(std::string("elementwise_") + binary, dtype, two, 14);
+    expect("sum", dtype, list, 14);
+  }
+  for (const char* binary : {"add", "sub", "mul", "div", "floordiv", "max", "mod"})
+    expect(std::string("elementwise_") + binary, DType::kInt32, two, 13);
+  expect("elementwise_max", DType::kInt8, two, 13);
+  expect("relu", DType::kInt32, one, 14);
+  expect("cumsum", DType::kFloat16, one, 14);
+  expect("cumsum", DType::kFloat32, one, 13);
+  expect("sin", DType::kFloat16, one, 13);
+  expect("sin", DType::kBFloat16, one, 22);
+  expect("less_equal", DType::kBFloat16, two, 16);
+  expect("trunc", DType::kInt32, one, 13);
+  expect("trunc", DType::kFloat32, one, 13);
+  const std::string error =
+      TypeError("range", DType::kFloat16, 22, {{"Start", {"x"}}, {"End", {"y"}}, {"Step", {"x"}}});
+  EXPECT_NE(error.find("ONNX's Range takes no float16"), std::string::npos) << error;
+}
+
 TEST(OnnxExport, EveryRowIsAnOpThatThePageLists) {
   const std::string page =
       ReadFile(std::string(std::getenv("CORACLE_SOURCE_DIR")) + "/docs/onnx_export.md");

@@ -10,7 +10,9 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 
+#include "test/error_of.h"
 #include "test/real_models.h"
 
 namespace coracle::onnx_round_trip_test {
@@ -109,6 +111,27 @@ TEST(OnnxRoundTrip, PowersOfIntegersSaturate) {
   }
 }
 
+// No step of the quotient leaves the dtype.
+TEST(OnnxRoundTrip, FloorQuotientsOfLargeIntegers) {
+  const auto check = [](DType dtype, int64_t most) {
+    SCOPED_TRACE(ToString(dtype));
+    const int64_t least = -most - 1;
+    ProgramDesc program;
+    program.Root().Var("z").SetDType(dtype);
+    program.Root().AppendOp("elementwise_floordiv", {{"X", {"x"}}, {"Y", {"y"}}}, {{"Out", {"z"}}});
+    const std::vector<int64_t> x = {most, least, most - 1, least, 7, -7, 7, -7, 6, -6, 0, most};
+    const std::vector<int64_t> y = {-3, 3, -4, -3, 3, 3, -3, -3, -3, 3, -3, -2};
+    ExpectSame(program,
+               {{"x", Tensor::Of<int64_t>({12}, x).Cast(dtype)},
+                {"y", Tensor::Of<int64_t>({12}, y).Cast(dtype)}},
+               {"z"});
+  };
+  check(DType::kInt8, INT8_MAX);
+  check(DType::kInt16, INT16_MAX);
+  check(DType::kInt32, INT32_MAX);
+  check(DType::kInt64, INT64_MAX);
+}
+
 TEST(OnnxRoundTrip, NllLoss) {
   const auto x = Tensor::Of<float>({3, 2}, {-0.5f, -1, -2, -0.25f, -3, -4});
   const std::map<std::string, Tensor> all = {{"x", x},
@@ -185,6 +208,118 @@ TEST(OnnxRoundTrip, SetValueOfAnyBounds) {
       }
     }
   }
+}
+
+// --- slices ---
+
+using Int32s = std::vector<int32_t>;
+
+std::string ErrorOfExport(ProgramDesc program, const std::map<std::string, Tensor>& feeds) {
+  return ErrorOf([&] { Imported(std::move(program), feeds, {"y"}); });
+}
+
+// With a negative step nothing comes of a start before element 0, where ONNX's Slice begins at it.
+TEST(OnnxRoundTrip, StridedSliceOfAnyBounds) {
+  const std::map<std::string, Tensor> feeds = {{"x", Tensor::Of<float>({4}, {1, 2, 3, 4})}};
+  for (const bool open : {false, true}) {
+    for (const int32_t step : {-2, -1, 1, 2}) {
+      for (const int32_t start : {0, 3, 4, 7, -1, -4, -5, -7}) {
+        for (const int32_t end : {0, 3, 4, 7, -1, -4, -5, -6, -9}) {
+          SCOPED_TRACE(fmt::format("{}:{}:{}{}", start, end, step, open ? " open" : ""));
+          ProgramDesc program;
+          program.Root().Var("y").SetDType(DType::kFloat32);
+          program.Root().AppendOp("strided_slice", {{"Input", {"x"}}}, {{"Out", {"y"}}},
+                                  {{"axes", Int32s{0}},
+                                   {"starts", Int32s{start}},
+                                   {"ends", Int32s{end}},
+                                   {"strides", Int32s{step}}});
+          if (open)
+            program.Root().Var("x").SetMeta({VarType::kLoDTensor, DType::kFloat32, {-1}, 0});
+          if (open && step < 0 && start < -1)
+            EXPECT_NE(ErrorOfExport(program, feeds).find("of an unknown size"), std::string::npos);
+          else
+            ExpectSame(program, feeds, {"y"});
+        }
+      }
+    }
+  }
+}
+
+// x[-1, :, 1:3] and the like, with bounds that are tensors.
+TEST(OnnxRoundTrip, SliceAtRunTimeThatDropsSomeAxes) {
+  Tensor x(DType::kFloat32, {3, 4, 5});
+  std::iota(x.data<float>(), x.data<float>() + x.numel(), 0.0f);
+  for (const Int32s& dropped : std::vector<Int32s>{{0}, {2}, {0, 2}, {}}) {
+    for (const int64_t last : {-1, 1}) {
+      SCOPED_TRACE(fmt::format("{} dropped, {}", dropped.size(), last));
+      const bool first = !dropped.empty() && dropped[0] == 0;
+      const bool third = !dropped.empty() && dropped.back() == 2;
+      const std::vector<int64_t> starts = {first ? last : 1, third ? last : 1};
+      const std::vector<int64_t> ends = {first ? last + 1 : 3, third ? last + 1 : 4};
+      ProgramDesc program;
+      program.Root().Var("y").SetDType(DType::kFloat32);
+      program.Root().AppendOp(
+          "slice", {{"Input", {"x"}}, {"StartsTensor", {"starts"}}, {"EndsTensor", {"ends"}}},
+          {{"Out", {"y"}}}, {{"axes", Int32s{0, 2}}, {"decrease_axis", dropped}});
+      ExpectSame(program,
+                 {{"x", x},
+                  {"starts", Tensor::Of<int64_t>({2}, starts)},
+                  {"ends", Tensor::Of<int64_t>({2}, ends)}},
+                 {"y"});
+    }
+  }
+}
+
+// --- interpolation ---
+
+ProgramDesc Resized(const std::string& type, const AttrList& attrs) {
+  ProgramDesc program;
+  program.Root().Var("y").SetDType(DType::kFloat32);
+  program.Root().AppendOp(type, {{"X", {"x"}}}, {{"Out", {"y"}}}, attrs);
+  return program;
+}
+
+// Scales whose products with the sizes are no integers: their fractions have no part in the places,
+// and where no size changes the op copies, whatever they are.
+TEST(OnnxRoundTrip, InterpolationByScales) {
+  Tensor x(DType::kFloat32, {1, 2, 4, 5});
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = static_cast<float>(i * i % 23);
+  for (const char* method : {"nearest", "bilinear", "bicubic"}) {
+    for (const bool align : {false, true}) {
+      for (const int32_t mode : {0, 1}) {
+        for (const std::vector<float>& scale : std::vector<std::vector<float>>{
+                 {2, 1.5f}, {0.6f, 0.7f}, {1.3f, 2.7f}, {1.1f, 1.15f}, {1.1f, 1.2f}}) {
+          SCOPED_TRACE(fmt::format("{} align {} mode {} scale {}", method, align, mode, scale[1]));
+          ProgramDesc program =
+              Resized(std::string(method) + "_interp_v2",
+                      {{"scale", scale}, {"align_corners", align}, {"align_mode", mode}});
+          AddEnds(program, {{"x", x}}, {"y"});
+          EXPECT_LE(RoundTrip(program, Scope(), {{"x", x}}), 2e-6);
+        }
+      }
+    }
+  }
+}
+
+// Readers differ in whether 4 * 0.3 elements are one.
+TEST(OnnxRoundTrip, OneElementAndAFractionIsRefused) {
+  Tensor x(DType::kFloat32, {1, 1, 4, 4});
+  std::iota(x.data<float>(), x.data<float>() + 16, 0.0f);
+  const auto attrs = [](float scale, int32_t mode, bool align) {
+    return AttrList{
+        {"scale", std::vector<float>{scale, 0.5f}}, {"align_corners", align}, {"align_mode", mode}};
+  };
+  const std::string type = "bilinear_interp_v2", why = "one element and a fraction";
+  EXPECT_NE(ErrorOfExport(Resized(type, attrs(0.3f, 0, false)), {{"x", x}}).find(why),
+            std::string::npos);
+  ExpectSame(Resized(type, attrs(0.25f, 0, false)), {{"x", x}}, {"y"});
+  ExpectSame(Resized(type, attrs(0.3f, 1, false)), {{"x", x}}, {"y"});
+  ExpectSame(Resized(type, attrs(0.3f, 0, true)), {{"x", x}}, {"y"});
+  // One element of a bicubic axis lies elsewhere in ONNX; of an unknown size one may be left.
+  ProgramDesc open = Resized("bicubic_interp_v2", attrs(0.5f, 0, false));
+  open.Root().Var("x").SetMeta({VarType::kLoDTensor, x.dtype(), {1, 1, -1, -1}, 0});
+  EXPECT_NE(ErrorOfExport(open, {{"x", x}}).find("of unknown size that shrinks"),
+            std::string::npos);
 }
 
 }  // namespace coracle::onnx_round_trip_test

@@ -85,7 +85,7 @@ Value Round(const Activation& a) {
   return a.Node("Mul", {a.Node("Sign", {a.x}), rounded});
 }
 
-Value Trunc(const Activation& a) { return Truncate(a.op, a.x); }
+Value Trunc(const Activation& a) { return IsFloating(a.dtype) ? Truncate(a.op, a.x) : a.x; }
 
 Value Elu(const Activation& a) { return a.Node("Elu", {a.x}, {{"alpha", a.Attr("alpha")}}); }
 Value Selu(const Activation& a) {
@@ -222,7 +222,7 @@ constexpr Row kRows[] = {
     {"tanh", Plain<kTanh>, "Tanh"},
     {"tanh_shrink", TanhShrink, "Tanh, Sub"},
     {"thresholded_relu", ThresholdedRelu, "LessOrEqual, Where"},
-    {"trunc", Trunc, "Sign, Abs, Floor, Mul"},
+    {"trunc", Trunc, "Sign, Abs, Floor, Mul; no node of integers"},
 };
 
 const Row* FindActivation(const std::string& type) {

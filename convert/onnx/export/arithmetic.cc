@@ -51,8 +51,12 @@ Value Remainder(OpContext& op, const Operands& v, DType dtype) {
 
 Value FloorQuotient(OpContext& op, const Operands& v, DType dtype) {
   if (IsFloating(dtype)) return op.Node("Floor", {op.Node("Div", {v.x, v.y})});
-  const Value whole = op.Node("Sub", {v.x, op.Node("Mod", {v.x, v.y})});
-  return op.Node("Div", {whole, v.y});
+  // Div truncates; a remainder of a quotient below 0 takes one more. No step leaves the dtype.
+  const Value quotient = op.Node("Div", {v.x, v.y}), zero = op.Scalar(0, dtype);
+  const Value below = op.Node("Xor", {op.Node("Less", {v.x, zero}), op.Node("Less", {v.y, zero})});
+  const Value rest = NotZero(op, op.Node("Mod", {v.x, v.y}), dtype);
+  const Value less = op.Node("Sub", {quotient, op.Scalar(1, dtype)});
+  return op.Node("Where", {op.Node("And", {rest, below}), less, quotient});
 }
 
 Value Long(OpContext& op, int64_t value) {
@@ -235,7 +239,8 @@ constexpr ExportRow kRows[] = {
     {"clip", Clip, "Clip"},
     {"elementwise_add", Binary<kAdd>, "Add"},
     {"elementwise_div", Binary<kDiv>, "Div"},
-    {"elementwise_floordiv", BinaryFormula<FloorQuotient>, "Div, Floor; Mod, Sub, Div of integers"},
+    {"elementwise_floordiv", BinaryFormula<FloorQuotient>,
+     "Div, Floor; Div, Mod, Where of integers"},
     {"elementwise_max", Binary<kMax>, "Max"},
     {"elementwise_min", Binary<kMin>, "Min"},
     {"elementwise_mod", BinaryFormula<Remainder>, "Mod"},

@@ -103,7 +103,22 @@ Values Graph::Nodes(const std::string& op_type, const Values& inputs, size_t out
   for (size_t i = 0; i < outputs; ++i) values.push_back(Temporary(op_type));
   for (const Value& value : values) node->add_output(value);
   for (const NodeAttr& attr : attrs) attr.Write(node->add_attribute());
+  SetTypes(*node, inputs, values);
   return values;
+}
+
+void Graph::SetTypes(const NodeProto& node, const Values& inputs, const Values& outputs) {
+  std::vector<MaybeDType> types;
+  for (const Value& input : inputs) types.push_back(TypeOf(input));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (const MaybeDType type = ResultType(node, types, static_cast<int>(i)))
+      SetType(outputs[i], *type);
+  }
+}
+
+MaybeDType Graph::TypeOf(const Value& value) const {
+  const auto found = types_.find(value);
+  return found == types_.end() ? std::nullopt : MaybeDType(found->second);
 }
 
 Value Graph::Node(const std::string& op_type, const Values& inputs, const NodeAttrs& attrs) {
@@ -118,11 +133,13 @@ Value Graph::Constant(const Tensor& tensor) {
     found->second = kTemporary + std::to_string(hints_.size());
     hints_.emplace_back("constant");
     FillTensorProto(tensor, found->second, model_.mutable_graph()->add_initializer());
+    SetType(found->second, tensor.dtype());
   }
   return found->second;
 }
 
 Value Graph::AddParameter(const std::string& name, const Tensor& tensor) {
+  SetType(name, tensor.dtype());
   parameters_.push_back({name, &tensor});
   return name;
 }
@@ -130,6 +147,7 @@ Value Graph::AddParameter(const std::string& name, const Tensor& tensor) {
 Value Graph::Input(const std::string& name, DType dtype, const Shape& shape) {
   const Value value = bodies_.empty() ? name : Temporary(name);
   FillType(value, dtype, shape, bodies_.empty(), current().add_input());
+  SetType(value, dtype);
   return value;
 }
 

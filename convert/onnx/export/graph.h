@@ -14,6 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include "node_types.h"
+
 namespace coracle::onnx {
 
 // A value of the graph: an input, a constant or what a node computes. "" stands for an optional
@@ -67,6 +69,9 @@ class Graph {
   // The same constant twice is one value. All constants belong to the outermost graph.
   Value Constant(const Tensor& tensor);
   Value AddParameter(const std::string& name, const Tensor& tensor);
+  // The element type of a value; none where only other ops know it.
+  MaybeDType TypeOf(const Value& value) const;
+  void SetType(const Value& value, DType dtype) { types_[value] = dtype; }
 
   // Inputs and outputs of the innermost graph. An input of the model keeps `name`; that of a body
   // gets one of its own.
@@ -95,6 +100,7 @@ class Graph {
   proto::onnx::GraphProto& current() {
     return bodies_.empty() ? *model_.mutable_graph() : *bodies_.back();
   }
+  void SetTypes(const proto::onnx::NodeProto& node, const Values& inputs, const Values& outputs);
   Value Temporary(const std::string& hint);
   std::string FreeName(const std::string& prefix);
   void Rename(proto::onnx::GraphProto* graph);
@@ -105,6 +111,7 @@ class Graph {
   std::vector<std::unordered_set<Value>> made_in_;  // by the depth of bodies
   std::vector<Parameter> parameters_;
   std::unordered_map<std::string, Value> constants_;
+  std::unordered_map<Value, DType> types_;
   std::vector<std::string> hints_;  // by the number of the temporary
   std::vector<std::pair<Value, std::string>> names_;
   std::unordered_map<std::string, std::string> final_names_;

@@ -1,4 +1,5 @@
 // Interpolation, and sampling of images at given places.
+#include <algorithm>
 #include <string_view>
 
 #include "images.h"
@@ -9,10 +10,14 @@ namespace {
 
 constexpr const char* kSlots[] = {"out_d", "out_h", "out_w"};
 
+bool IsHalfPixel(OpContext& op, bool cubic, bool nearest) {
+  return cubic || (!nearest && op.Attr<int32_t>("align_mode") == 0);
+}
+
 // How Resize counts places, and what it takes of them (operators/conv/interp.cc has the formulas).
 NodeAttrs ModeOf(OpContext& op, bool cubic, bool nearest) {
   const bool align = op.Attr<bool>("align_corners");
-  const bool half = cubic || (!nearest && op.Attr<int32_t>("align_mode") == 0);
+  const bool half = IsHalfPixel(op, cubic, nearest);
   NodeAttrs attrs = {{"mode", nearest ? "nearest" : cubic ? "cubic" : "linear"}};
   // The half pixels of PyTorch differ from others in where the only element of an axis lies: at 0.
   attrs.emplace_back("coordinate_transformation_mode", align  ? "align_corners"
@@ -30,59 +35,140 @@ struct Target {
   Value sizes, scales;  // one of them
 };
 
-// Factors for all axes, from one or one for each.
-Value ScaleTensor(OpContext& op, int axes) {
-  const Value factors = op.Node("Expand", {op.Reshape(op.In("Scale"), {-1}), op.IntList({axes})});
-  return op.Concat({op.Constant(Tensor::Of<float>({2}, {1.f, 1.f})), factors}, 0);
-}
-
-// floor(in scale), as the op computes it.
-Value ScaledSizes(OpContext& op, const Value& x, int axes, const Value& scales) {
-  const Value dims = op.Cast(op.DimsOf(x, 2, 2 + axes), DType::kInt64, DType::kFloat32);
-  const Value scaled = op.Node("Floor", {op.Node("Mul", {dims, scales})});
-  return op.Concat({LeadingDims(op, x), op.Cast(scaled, DType::kFloat32, DType::kInt64)}, 0);
-}
-
-Target TargetOf(OpContext& op, const Value& x, int axes, bool v2) {
-  const bool listed = op.Has("SizeTensor");
+// Attr scale as a factor for each axis; none where it says nothing.
+std::vector<float> ScaleAttr(OpContext& op, int axes, bool v2) {
   std::vector<float> scale =
       v2 ? op.Attr<std::vector<float>>("scale") : std::vector<float>{op.Attr<float>("scale")};
   if (scale.size() == 1) scale.resize(static_cast<size_t>(axes), scale[0]);
-  const bool scaled = op.Has("Scale") || (!scale.empty() && scale[0] > 0);
+  const bool given = std::all_of(scale.begin(), scale.end(), [](float s) { return s > 0; });
+  return given ? scale : std::vector<float>{};
+}
+
+// The sizes of X and Out along the axes that are resized.
+struct Sizes {
+  Shape in, out;
+};
+
+Sizes SizesOf(OpContext& op, bool channels_last) {
+  return {ChannelsFirst(op.InShape("X"), channels_last),
+          ChannelsFirst(op.OutShape("Out"), channels_last)};
+}
+
+// floor(in scale), as the op computes it: a constant where it is known. One factor, or one for each
+// axis.
+Value ScaledSizes(OpContext& op, const Value& x, const Sizes& sizes, const Value& factors) {
+  const int rank = sizes.in.rank();
+  const Ints out(sizes.out.begin() + 2, sizes.out.end());
+  if (std::all_of(out.begin(), out.end(), [](int64_t dim) { return dim >= 0; }))
+    return op.Concat({LeadingDims(op, x), op.IntList(out)}, 0);
+  const Value dims = op.Cast(op.DimsOf(x, 2, rank), DType::kInt64, DType::kFloat32);
+  const Value scaled = op.Node("Floor", {op.Node("Mul", {dims, factors})});
+  return op.Concat({LeadingDims(op, x), op.Cast(scaled, DType::kFloat32, DType::kInt64)}, 0);
+}
+
+// Readers differ in whether an axis gets in * scale elements, or that number rounded down, when
+// they ask whether it gets only one (pytorch_half_pixel).
+void RequireOneElement(OpContext& op, const Sizes& sizes, const std::vector<float>& scale) {
+  for (int i = 2; i < sizes.in.rank(); ++i) {
+    const int64_t in = sizes.in[i];
+    const double factor =
+        scale.empty() ? 0 : static_cast<double>(scale[static_cast<size_t>(i) - 2]);
+    op.Require(sizes.out[i] != 1 || in == 1 || static_cast<double>(in) * factor == 1,
+               "a scale that leaves one element and a fraction has no counterpart; give the sizes");
+  }
+}
+
+enum class Copies { kNo, kYes, kMaybe };
+
+// Whether no axis gets another size: the op then copies X, whatever the scale. Of an unknown size a
+// scale below 2 leaves 1 as it is, and one below 1.5 larger ones, too.
+Copies CopiesAll(const Sizes& sizes, const std::vector<float>& scale) {
+  bool all_known = true, matters = scale.empty();
+  for (int i = 2; i < sizes.in.rank(); ++i) {
+    const int64_t in = sizes.in[i], out = sizes.out[i];
+    const float factor = scale.empty() ? 1 : scale[static_cast<size_t>(i) - 2];
+    const bool known = in >= 0 && out >= 0;
+    if (known ? in != out : factor < 1 || factor >= 2) return Copies::kNo;
+    all_known = all_known && known;
+    matters = matters || (factor != 1 && (known ? in > 1 : factor < 1.5f));
+  }
+  return all_known ? Copies::kYes : matters ? Copies::kMaybe : Copies::kNo;
+}
+
+// Factors for all axes, 1 where the sizes stay.
+Value ScalesOrOnes(OpContext& op, const Value& x, const Value& scales, const Value& sizes) {
+  const Value same = op.Cast(op.Node("Equal", {sizes, op.ShapeOf(x)}), DType::kBool, DType::kInt32);
+  const Value all = op.Cast(op.Reduce("ReduceMin", same, {0}, true), DType::kInt32, DType::kBool);
+  return op.Node("Where", {all, op.Scalar(1, DType::kFloat32), scales});
+}
+
+// Factors along the axes that are resized, `ones` before them; constants are one.
+Value Factors(OpContext& op, const std::vector<float>& scale, int axes, size_t ones) {
+  std::vector<float> all(ones, 1.0f);
+  if (!op.Has("Scale")) {
+    all.insert(all.end(), scale.begin(), scale.end());
+    return op.Constant(Tensor::Of<float>({static_cast<int64_t>(all.size())}, all));
+  }
+  const Value given = op.Node("Expand", {op.Reshape(op.In("Scale"), {-1}), op.IntList({axes})});
+  if (ones == 0) return given;
+  return op.Concat({op.Constant(Tensor::Of<float>({static_cast<int64_t>(ones)}, all)), given}, 0);
+}
+
+// By factors of the sizes that are the ratios of the places, too.
+Target ScaledTarget(OpContext& op, const Value& x, const Sizes& sizes,
+                    const std::vector<float>& scale, bool half_pixel) {
+  const int axes = sizes.in.rank() - 2;
+  const Copies copies = CopiesAll(sizes, scale);
+  if (copies == Copies::kYes) return {op.ShapeOf(x), ""};
+  if (half_pixel) RequireOneElement(op, sizes, scale);
+  const Value all = Factors(op, scale, axes, 2);
+  if (copies == Copies::kNo) return {"", all};
+  return {"", ScalesOrOnes(op, x, all, ScaledSizes(op, x, sizes, Factors(op, scale, axes, 0)))};
+}
+
+Target TargetOf(OpContext& op, const Value& x, const Sizes& shapes, bool v2, bool half_pixel) {
+  const int axes = shapes.in.rank() - 2;
+  const bool listed = op.Has("SizeTensor");
+  const std::vector<float> scale = op.Has("Scale") ? std::vector<float>{} : ScaleAttr(op, axes, v2);
+  const bool scaled = op.Has("Scale") || !scale.empty();
   if (listed || op.Has("OutSize")) {
     op.Require(listed || !v2 || !scaled, "a scale beside OutSize has no counterpart");
     const Value sizes = op.IntsFrom("SizeTensor", "OutSize", "");
     return {op.Concat({LeadingDims(op, x), sizes}, 0), ""};
   }
-  if (scaled) {
-    Tensor factors(DType::kFloat32, {axes});
-    for (int i = 0; i < axes && !op.Has("Scale"); ++i)
-      factors.data<float>()[i] = scale[static_cast<size_t>(i)];
-    if (!v2) {
-      // The ratio is that of the sizes.
-      const Value given = op.Has("Scale") ? op.Reshape(op.In("Scale"), {-1}) : op.Constant(factors);
-      return {ScaledSizes(op, x, axes, given), ""};
-    }
-    if (op.Has("Scale")) return {"", ScaleTensor(op, axes)};
-    std::vector<float> all = {1, 1};
-    all.insert(all.end(), scale.begin(), scale.end());
-    return {"", op.Constant(Tensor::Of<float>({axes + 2}, all))};
-  }
+  if (scaled && v2 && !op.Attr<bool>("align_corners"))
+    return ScaledTarget(op, x, shapes, scale, half_pixel);
+  // The ratio is that of the sizes.
+  if (scaled) return {ScaledSizes(op, x, shapes, Factors(op, scale, axes, 0)), ""};
   Ints sizes;
   for (int i = 3 - axes; i < 3; ++i) sizes.push_back(op.Attr<int32_t>(kSlots[i]));
   return {op.Concat({LeadingDims(op, x), op.IntList(sizes)}, 0), ""};
 }
 
+// A bicubic axis that becomes one element: the op takes what lies half an element before it.
+void RequireMoreThanOne(OpContext& op, const Sizes& sizes, bool v2) {
+  const bool open = !op.Has("SizeTensor") && !op.Has("OutSize") && !op.Attr<bool>("align_corners");
+  const std::vector<float> scale = ScaleAttr(op, sizes.in.rank() - 2, v2);
+  for (int i = 2; i < sizes.in.rank(); ++i) {
+    op.Require(sizes.out[i] != 1, "a bicubic axis of one element has no counterpart");
+    if (sizes.out[i] >= 0 || !open) continue;
+    const bool shrinks =
+        op.Has("Scale") || (!scale.empty() && scale[static_cast<size_t>(i) - 2] < 1);
+    op.Require(!shrinks,
+               "a bicubic axis of unknown size that shrinks has no counterpart, since one element "
+               "may be left; coracle set-shape gives the size");
+  }
+}
+
 void ExportInterp(OpContext& op) {
   const std::string_view type = op.op().type();
   const bool last = ChannelsLast(op.Attr<std::string>("data_layout"));
-  const int rank = op.Rank("X"), axes = rank - 2;
+  const int rank = op.Rank("X");
   const bool cubic = type.starts_with("bicubic"), nearest = type.starts_with("nearest");
-  const Shape out = ChannelsFirst(op.OutShape("Out"), last);
-  for (int i = 2; i < rank && cubic; ++i)
-    op.Require(out[i] != 1, "a bicubic axis of one element has no counterpart");
+  const Sizes sizes = SizesOf(op, last);
+  if (cubic) RequireMoreThanOne(op, sizes, type.ends_with("_v2"));
   const Value x = ToChannelsFirst(op, op.In("X"), rank, last);
-  const Target to = TargetOf(op, x, axes, type.ends_with("_v2"));
+  const Target to = TargetOf(op, x, sizes, type.ends_with("_v2"), IsHalfPixel(op, cubic, nearest));
   const Value resized = op.Node("Resize", {x, "", to.scales, to.sizes}, ModeOf(op, cubic, nearest));
   op.Out("Out", FromChannelsFirst(op, resized, rank, last));
 }

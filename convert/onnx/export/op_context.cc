@@ -1,6 +1,7 @@
 #include "op_context.h"
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx_export.h>
 #include <fmt/format.h>
 
 #include "program_exporter.h"
@@ -43,6 +44,23 @@ int64_t OpContext::Axis(int64_t axis, int rank) const { return axis < 0 ? axis +
 void OpContext::Out(std::string_view slot, const Value& value, size_t i) {
   const auto& names = op_.Output(slot);
   if (i < names.size() && !IsEmptyName(names[i])) exporter_.Bind(op_, names[i], value);
+}
+
+Values OpContext::Nodes(const std::string& op_type, const Values& inputs, size_t outputs,
+                        const NodeAttrs& attrs) {
+  const Values values = graph_.Nodes(op_type, inputs, outputs, attrs);
+  const Values& typed = IsTypedByResult(op_type) ? values : inputs;
+  const MaybeDType type = typed.empty() ? std::nullopt : graph_.TypeOf(typed[0]);
+  if (type) RequireType(op_type, *type);
+  return values;
+}
+
+void OpContext::RequireType(const std::string& op_type, DType dtype) const {
+  for (int version = opset(); version <= kLatestOnnxOpset; ++version) {
+    if (TakesType(op_type, version, dtype))
+      return RequireOpset(version, fmt::format("ONNX's {} of {}", op_type, ToString(dtype)));
+  }
+  Refuse(fmt::format("ONNX's {} takes no {}", op_type, ToString(dtype)));
 }
 
 Value OpContext::Scalar(double value, DType dtype) {
@@ -118,7 +136,7 @@ Value OpContext::IntsFrom(std::string_view list, std::string_view tensor, std::s
 
 void OpContext::Refuse(const std::string& why) const { exporter_.Refuse(op_, why); }
 
-void OpContext::RequireOpset(int least, const char* what) const {
+void OpContext::RequireOpset(int least, const std::string& what) const {
   if (opset() < least) {
     Refuse(fmt::format("{} needs opset {} or later, got {}; --opset={} gives it", what, least,
                        opset(), least));

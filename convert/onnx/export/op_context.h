@@ -60,13 +60,12 @@ class OpContext {
   void Out(std::string_view slot, const Value& value, size_t i = 0);
 
   // --- nodes and constants ---
+  // An element type that ONNX's op does not take is refused.
   Value Node(const std::string& op_type, const Values& inputs, const NodeAttrs& attrs = {}) {
-    return graph_.Node(op_type, inputs, attrs);
+    return Nodes(op_type, inputs, 1, attrs)[0];
   }
   Values Nodes(const std::string& op_type, const Values& inputs, size_t outputs,
-               const NodeAttrs& attrs = {}) {
-    return graph_.Nodes(op_type, inputs, outputs, attrs);
-  }
+               const NodeAttrs& attrs = {});
   Value Constant(const Tensor& tensor) { return graph_.Constant(tensor); }
   Value Scalar(double value, DType dtype);  // rank 0; truncated to an integer dtype
   Value IntList(const Ints& values);        // int64 vector
@@ -101,9 +100,11 @@ class OpContext {
   void Require(bool holds, const std::string& why) const {
     if (!holds) Refuse(why);
   }
-  void RequireOpset(int least, const char* what) const;
+  void RequireOpset(int least, const std::string& what) const;
 
  private:
+  void RequireType(const std::string& op_type, DType dtype) const;
+
   ProgramExporter& exporter_;
   Graph& graph_;
   const OpSpec& spec_;

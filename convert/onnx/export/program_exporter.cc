@@ -157,6 +157,7 @@ void ProgramExporter::Bind(const OpDesc& op, const std::string& name, const Valu
   }
   values_.back()[name] = value;
   graph_.CallIt(value, name);
+  if (var && !graph_.TypeOf(value)) graph_.SetType(value, var->dtype());
 }
 
 const VarMeta& ProgramExporter::MetaOf(const OpDesc& op, const std::string& name) const {

@@ -30,31 +30,54 @@ struct Bounds {
 };
 
 // Paddle writes x[-1] as [-1, 0) of an axis that is dropped, and the end before element 0, which a
-// negative step may have, as -1.
-void ToOnnx(const Ints& axes, const Ints& dropped, Bounds* b) {
+// negative step may have, as -1. With such a step it takes nothing from a start before element 0;
+// ONNX takes that element.
+void ToOnnx(OpContext& op, const Ints& axes, const Ints& dropped, Bounds* b) {
   for (size_t i = 0; i < axes.size(); ++i) {
-    if (Contains(dropped, axes[i]) && b->starts[i] == -1 && b->ends[i] == 0) b->ends[i] = kEnd;
-    if (b->steps[i] < 0 && b->ends[i] == -1) b->ends[i] = kBeforeBegin;
+    const bool back = b->steps[i] < 0;
+    if (Contains(dropped, axes[i]) && b->starts[i] == -1 && b->ends[i] == 0)
+      b->ends[i] = back ? -2 : kEnd;
+    if (!back) continue;
+    if (b->ends[i] == -1) b->ends[i] = kBeforeBegin;
+    if (b->starts[i] >= -1) continue;
+    const int64_t dim = op.InShape("Input")[static_cast<int>(axes[i])];
+    op.Require(dim >= 0,
+               "a negative stride from a negative start of an unknown size has no counterpart; "
+               "coracle set-shape gives the size");
+    if (b->starts[i] + dim < 0) b->starts[i] = b->ends[i] = 0;
   }
 }
 
-// A slice whose bounds are known only at run time. Where all axes are dropped it is one element of
-// each, whose index may be negative.
-Value SliceAtRunTime(OpContext& op, const Ints& axes, const Ints& dropped, const Value& steps) {
+// None where all are 1.
+Value StepList(OpContext& op, const Ints& steps) {
+  const bool plain = std::all_of(steps.begin(), steps.end(), [](int64_t s) { return s == 1; });
+  return plain ? Value() : op.IntList(steps);
+}
+
+// A slice whose bounds are known only at run time. Along an axis that is dropped it is one element,
+// whose index may be negative.
+Value SliceAtRunTime(OpContext& op, const Ints& axes, const Ints& dropped, const Ints& steps) {
   const Value starts = op.IntsFrom("StartsTensorList", "StartsTensor", "starts");
-  const bool single =
-      std::all_of(axes.begin(), axes.end(), [&](int64_t axis) { return Contains(dropped, axis); });
-  if (!single) {
-    const Value ends = op.IntsFrom("EndsTensorList", "EndsTensor", "ends");
-    return op.Node("Slice", {op.In("Input"), starts, ends, op.IntList(axes), steps});
-  }
   Value part = op.In("Input");
+  Ints kept, kept_axes, kept_steps;
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
-    const Value index = axes.size() == 1 ? starts : op.Slice(starts, 0, at, at + 1);
-    part = op.Node("Gather", {part, index}, {{"axis", axes[i]}});
+    if (Contains(dropped, axes[i])) {
+      const Value index = axes.size() == 1 ? starts : op.Slice(starts, 0, at, at + 1);
+      part = op.Node("Gather", {part, index}, {{"axis", axes[i]}});
+    } else {
+      kept.push_back(at);
+      kept_axes.push_back(axes[i]);
+      kept_steps.push_back(steps[i]);
+    }
   }
-  return part;
+  if (kept.empty()) return part;
+  const auto of_kept = [&](const Value& bounds) {
+    return kept.size() == axes.size() ? bounds : op.Node("Gather", {bounds, op.IntList(kept)});
+  };
+  const Value ends = op.IntsFrom("EndsTensorList", "EndsTensor", "ends");
+  return op.Node("Slice", {part, of_kept(starts), of_kept(ends), op.IntList(kept_axes),
+                           StepList(op, kept_steps)});
 }
 
 void SliceAxes(OpContext& op, bool strided) {
@@ -63,21 +86,17 @@ void SliceAxes(OpContext& op, bool strided) {
   const bool dynamic_steps = strided && op.GivenByTensors("StridesTensorList", "StridesTensor");
   op.Require(!dynamic_steps, "strides that are tensors have no counterpart");
   const Ints steps = strided ? op.IntsAttr("strides") : Ints(axes.size(), 1);
-  const Value step_list = Contains(steps, 1) && std::count(steps.begin(), steps.end(), 1) ==
-                                                    static_cast<int64_t>(steps.size())
-                              ? Value()
-                              : op.IntList(steps);
   Value part;
   if (op.GivenByTensors("StartsTensorList", "StartsTensor") ||
       op.GivenByTensors("EndsTensorList", "EndsTensor")) {
     op.Require(std::all_of(steps.begin(), steps.end(), [](int64_t step) { return step > 0; }),
                "a negative stride from a bound that is a tensor has no counterpart");
-    part = SliceAtRunTime(op, axes, dropped, step_list);
+    part = SliceAtRunTime(op, axes, dropped, steps);
   } else {
     Bounds b{op.IntsAttr("starts"), op.IntsAttr("ends"), steps};
-    ToOnnx(axes, dropped, &b);
+    ToOnnx(op, axes, dropped, &b);
     part = op.Node("Slice", {op.In("Input"), op.IntList(b.starts), op.IntList(b.ends),
-                             op.IntList(axes), step_list});
+                             op.IntList(axes), StepList(op, steps)});
   }
   const bool none_left = dropped.size() == static_cast<size_t>(rank);
   op.Out("Out", none_left ? op.Reshape(part, {1}) : op.Squeeze(part, dropped));

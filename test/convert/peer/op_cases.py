@@ -16,7 +16,7 @@ import tempfile
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DTYPES = {'bool': 0, 'int32': 2, 'int64': 3, 'float32': 5}
+DTYPES = {'bool': 0, 'int32': 2, 'int64': 3, 'float32': 5, 'float64': 6}
 RANDOM = np.random.RandomState(3)
 CASES = []
 
@@ -213,6 +213,11 @@ for e in 'elementwise_add elementwise_sub elementwise_mul elementwise_div elemen
     case(e, {'X': ints(2, 3, lo=-9, hi=9), 'Y': np.array([[3, -3, 4], [-2, 5, 7]])}, {'Out': 1})
 case('elementwise_mod', {'X': floats(4, 4, lo=-5, hi=5), 'Y': np.array([1.5, -1.5, 2, -0.7], 'float32')}, {'Out': 1})
 case('elementwise_add', {'X': floats(2, 3), 'Y': floats(2, 1, 1, 1)}, {'Out': 1}, axis=0)
+for dt in ('int32', 'int64'):
+    most = np.iinfo(dt).max
+    case('elementwise_floordiv', {'X': np.array([most, -most - 1, most - 1, -most - 1, 6, -7, 7], dt),
+         'Y': np.array([-3, 3, -4, -3, -3, 3, -3], dt)}, {'Out': 1})
+    case('trunc', {'X': np.array([5, -7, most], dt)}, {'Out': 1})
 case('elementwise_pow', {'X': floats(2, 3, lo=0.1, hi=2), 'Y': floats(3)}, {'Out': 1})
 case('elementwise_pow', {'X': ints(2, 3, lo=1), 'Y': ints(3)}, {'Out': 1})
 case('elementwise_pow', {'X': ints(2, 3, lo=-3), 'Y': ints(3, lo=40, hi=70)}, {'Out': 1})  # saturates
@@ -318,6 +323,16 @@ case('bilinear_interp_v2', {'X': floats(2, 3, 4, 5)}, {'Out': 1}, out_h=1, out_w
      interp_method='bilinear')
 case('bilinear_interp_v2', {'X': floats(2, 3, 4, 5), 'Scale': np.array([2.5], 'float32')}, {'Out': 1},
      align_corners=False, align_mode=1, interp_method='bilinear')
+for ac in (True, False):
+    for am in (0, 1):
+        for sc in ([0.6, 0.7], [1.3, 2.7], [1.1, 1.15], [0.25, 0.2], [1.8, 1.2]):
+            for m in ('nearest', 'bilinear', 'bicubic'):
+                for dyn in (False, 'all'):
+                    case(m + '_interp_v2', {'X': floats(1, 2, 4, 5)}, {'Out': 1}, dyn, align_corners=ac, align_mode=am,
+                         scale=sc, interp_method=m)
+    case('bilinear_interp_v2', {'X': floats(1, 2, 1, 5)}, {'Out': 1}, 'all', align_corners=ac, align_mode=0,
+         scale=[1.8, 1.15], interp_method='bilinear')
+    case('trilinear_interp_v2', {'X': floats(1, 2, 3, 4, 5)}, {'Out': 1}, scale=[1.5, 1.3, 0.7], align_corners=ac)
 case('linear_interp_v2', {'X': floats(2, 3, 5)}, {'Out': 1}, out_w=8, align_corners=False, align_mode=0,
      interp_method='linear')
 case('trilinear_interp_v2', {'X': floats(1, 2, 3, 4, 5)}, {'Out': 1}, out_d=5, out_h=6, out_w=4, align_corners=True,
@@ -474,6 +489,18 @@ case('slice', {'Input': floats(4, 5), 'StartsTensorList': [np.array([1], 'int32'
      decrease_axis=[0, 1])
 case('strided_slice', {'Input': floats(4, 5)}, {'Out': 1}, axes=[0, 1], starts=[0, 4], ends=[4, -1], strides=[2, -1])
 case('strided_slice', {'Input': floats(4, 5)}, {'Out': 1}, axes=[1], starts=[-1], ends=[-5], strides=[-2])
+for step in (-2, -1, 1, 2):
+    for start in (0, 3, 4, 9, -1, -4, -5, -6, -9):
+        for end in (0, 4, 9, -1, -5, -6, -9):
+            case('strided_slice', {'Input': floats(5)}, {'Out': 1}, axes=[0], starts=[start], ends=[end], strides=[step])
+            if step > 0 or start >= -1:
+                case('strided_slice', {'Input': floats(4, 5)}, {'Out': 1}, 'all', axes=[1], starts=[start], ends=[end],
+                     strides=[step])
+for last in (-1, 1):
+    case('slice', {'Input': floats(3, 4, 5), 'StartsTensor': np.array([last, 1]), 'EndsTensor': np.array([last + 1, 3])},
+         {'Out': 1}, axes=[0, 2], decrease_axis=[0])
+    case('slice', {'Input': floats(3, 4, 5), 'StartsTensor': np.array([1, last])}, {'Out': 1}, axes=[0, 2], starts=[1, last],
+         ends=[3, last + 1], decrease_axis=[2])
 case('crop', {'X': floats(4, 5)}, {'Out': 1}, offsets=[1, 2], shape=[2, 2])
 case('crop_tensor', {'X': floats(4, 5)}, {'Out': 1}, offsets=[1, 2], shape=[2, -1])
 case('flip', {'X': x}, {'Out': 1}, axis=[0, 2])

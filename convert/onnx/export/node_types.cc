@@ -1,0 +1,150 @@
+#include "node_types.h"
+
+#include <coracle/convert/onnx/dtypes.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace coracle::onnx {
+namespace {
+
+using proto::onnx::AttributeProto;
+using proto::onnx::NodeProto;
+
+constexpr unsigned kBool = 1, kInt8 = 2, kUInt8 = 4, kInt16 = 8, kInts = 16, kHalf = 32,
+                   kBFloat16 = 64, kFloats = 128, kOther = 256;
+constexpr unsigned kReals = kHalf | kFloats, kAllReals = kReals | kBFloat16;
+constexpr unsigned kWide = kInts | kAllReals, kNumbers = kWide | kInt8 | kUInt8 | kInt16;
+
+unsigned MaskOf(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return kBool;
+    case DType::kInt8:
+      return kInt8;
+    case DType::kUInt8:
+      return kUInt8;
+    case DType::kInt16:
+      return kInt16;
+    case DType::kInt32:
+    case DType::kInt64:
+      return kInts;
+    case DType::kFloat16:
+      return kHalf;
+    case DType::kBFloat16:
+      return kBFloat16;
+    case DType::kFloat32:
+    case DType::kFloat64:
+      return kFloats;
+    default:
+      return kOther;
+  }
+}
+
+// Op types that take these since an operator set, 13 standing for earlier ones. Those that are in
+// no rule take all.
+struct Rule {
+  int since;
+  unsigned types;
+  const char* op_types;
+};
+
+constexpr Rule kRules[] = {
+    {13, kBool, "And If Not Or Xor"},
+    {13, kReals,
+     "Acos Asin Atan AveragePool BatchNormalization Conv ConvTranspose Cos Cosh Elu GRU "
+     "GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish InstanceNormalization LSTM LeakyRelu "
+     "NegativeLogLikelihoodLoss RNN RoiAlign Selu Sin Sinh Softplus Softsign Tan"},
+    {14, kAllReals, "BatchNormalization"},
+    {16, kAllReals, "LeakyRelu"},
+    {22, kAllReals,
+     "Acos Asin Atan AveragePool Conv ConvTranspose Cos Cosh Elu GRU GlobalAveragePool "
+     "GlobalMaxPool HardSigmoid HardSwish InstanceNormalization LSTM NegativeLogLikelihoodLoss RNN "
+     "RoiAlign Selu Sin Sinh Softplus Softsign Tan"},
+    {13, kAllReals,
+     "Ceil Exp Floor IsNaN LRN LayerNormalization Log LogSoftmax Reciprocal Relu Sigmoid Softmax "
+     "Sqrt Sum Tanh"},
+    {14, kNumbers & ~kUInt8, "Relu"},
+    {13, kWide,
+     "Add Div MatMul Mul ReduceL1 ReduceL2 ReduceLogSumExp ReduceMean ReduceProd ReduceSum "
+     "ReduceSumSquare Sub"},
+    {14, kNumbers, "Add Div Mul Sub"},
+    {13, kNumbers, "Abs ArgMax ArgMin Clip Erf Greater Less Max Min Mod Sign"},
+    {13, kNumbers & ~kUInt8, "Neg"},
+    {13, kNumbers & ~kBFloat16, "GreaterOrEqual LessOrEqual TopK"},
+    {16, kNumbers, "GreaterOrEqual LessOrEqual"},
+    {13, kWide & ~kBFloat16, "PRelu Pow"},
+    {15, kWide, "Pow"},
+    {16, kWide, "PRelu"},
+    {13, kInts | kFloats, "CumSum"},
+    {14, kWide, "CumSum"},
+    {13, kInt16 | kInts | kFloats, "Range"},
+    {13, kFloats, "IsInf"},
+    {20, kAllReals, "IsInf"},
+    {13, kWide | kInt8 | kUInt8, "ReduceMax ReduceMin"},
+    {20, kWide | kInt8 | kUInt8 | kBool, "ReduceMax ReduceMin"},
+    {13, kReals | kInt8 | kUInt8, "MaxPool"},
+    {22, kAllReals | kInt8 | kUInt8, "MaxPool"},
+    {13, (kNumbers & ~kBFloat16) | kBool, "Compress ConstantOfShape EyeLike GridSample Where"},
+    {16, kNumbers | kBool, "Where"},
+    {20, kNumbers | kBool, "ConstantOfShape"},
+    {22, kNumbers | kBool, "EyeLike GridSample"},
+};
+
+// Whether a list of words has this one.
+bool Names(std::string_view list, std::string_view word) {
+  while (!list.empty()) {
+    const size_t end = std::min(list.find(' '), list.size());
+    if (list.substr(0, end) == word) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
+bool IsOneOf(const NodeProto& node, const char* op_types) {
+  return Names(op_types, node.op_type());
+}
+
+const AttributeProto* FindAttribute(const NodeProto& node, const char* name) {
+  for (const AttributeProto& attr : node.attribute())
+    if (attr.name() == name) return &attr;
+  return nullptr;
+}
+
+MaybeDType At(const std::vector<MaybeDType>& types, size_t i) {
+  return i < types.size() ? types[i] : std::nullopt;
+}
+
+}  // namespace
+
+MaybeDType ResultType(const NodeProto& node, const std::vector<MaybeDType>& inputs, int i) {
+  if (IsOneOf(node, "And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or Xor"))
+    return DType::kBool;
+  if (IsOneOf(node, "ArgMax ArgMin NonZero Shape Size")) return DType::kInt64;
+  if (IsOneOf(node, "MaxPool TopK") && i == 1) return DType::kInt64;
+  if (IsOneOf(node, "If Loop Scan")) return std::nullopt;
+  if (IsOneOf(node, "Where")) return At(inputs, 1);
+  const char* typed = IsOneOf(node, "Cast") ? "to" : IsOneOf(node, "EyeLike") ? "dtype" : nullptr;
+  if (const auto* attr = typed ? FindAttribute(node, typed) : nullptr)
+    return FromDataType(static_cast<int>(attr->i()));
+  if (IsOneOf(node, "ConstantOfShape")) {
+    const auto* value = FindAttribute(node, "value");
+    return value ? FromDataType(value->t().data_type()) : DType::kFloat32;
+  }
+  return At(inputs, 0);
+}
+
+bool IsTypedByResult(const std::string& op_type) {
+  return Names("ConstantOfShape EyeLike Where", op_type);
+}
+
+bool TakesType(const std::string& op_type, int opset, DType dtype) {
+  const Rule* last = nullptr;
+  for (const Rule& rule : kRules) {
+    if (rule.since <= opset && (!last || rule.since > last->since) && Names(rule.op_types, op_type))
+      last = &rule;
+  }
+  return !last || (last->types & MaskOf(dtype)) != 0;
+}
+
+}  // namespace coracle::onnx
