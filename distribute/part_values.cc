@@ -189,7 +189,9 @@ PartValue PartValues::OfRows(const OpDesc& op, const std::string& out, PartValue
     if (how == "mean") return Unknown(op, "divides by the weight of the rank's labels");
   }
   inputs.ragged |= IsRagged(op, out);
-  inputs.places |= type == "where_index";
+  inputs.places |=
+      type == "where_index" ||
+      (type == "filter_by_instag" && op.Output("IndexMap") == std::vector<std::string>{out});
   if (type == "sequence_pad") inputs.padded |= op.GetAttr<int32_t>("padded_length", -1) < 0;
   if (type == "sequence_unpad") inputs.padded = false;
   if (type == "viterbi_decode") inputs.padded = true;

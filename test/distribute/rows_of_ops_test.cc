@@ -17,6 +17,8 @@
 namespace coracle::rows_of_ops_test {
 
 constexpr int64_t kBatch = 4;
+// Of as many sequences.
+const std::vector<uint64_t> kOffsets = {0, 2, 3, 4, 6};
 
 // An op with inputs some of which have rows of a batch.
 struct Trial {
@@ -24,11 +26,17 @@ struct Trial {
   std::vector<ProgramInput> inputs;
   std::set<std::string> with_rows;
   std::set<std::string> outputs;
+
+  bool HasSequences() const {
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [](const ProgramInput& input) { return !input.lod.empty(); });
+  }
 };
 
 bool IsDense(const VarMeta& meta) { return meta.type == VarType::kLoDTensor; }
 
-// The first input has rows, and with `alike` those others of as many; nullopt where none can.
+// All inputs with LoD have sequences of the batch, or the first input has rows; and with `alike`
+// those others of as many. nullopt where none can.
 std::optional<Trial> MakeTrial(const OpSpec& spec, uint64_t seed, bool alike) {
   Trial trial;
   Choices choose(seed);
@@ -42,22 +50,42 @@ std::optional<Trial> MakeTrial(const OpSpec& spec, uint64_t seed, bool alike) {
         return !spec.inputs.empty() && slot.name == spec.inputs[0].name && !slot.args.empty();
       });
   if (first == drawn->inputs.end()) return std::nullopt;
+  for (const auto& [slot, names] : drawn->inputs) {
+    const SlotDef* def = spec.FindInput(slot);
+    if (!def || def->doc.find("LoD") == std::string::npos) continue;
+    for (ProgramInput& input : trial.inputs) {
+      const bool is_of_slot = std::find(names.begin(), names.end(), input.name) != names.end();
+      if (is_of_slot && input.meta.shape.rank() > 0) input.lod = {kOffsets};
+    }
+  }
   int64_t rows = 0;
-  for (const ProgramInput& input : trial.inputs)
-    if (input.name == first->args[0] && input.meta.shape.rank() > 0) rows = input.meta.shape[0];
+  bool sequences = false;
+  for (const ProgramInput& input : trial.inputs) {
+    if (!IsDense(input.meta) || input.lod.size() > 1) return std::nullopt;
+    if (input.name == first->args[0] && input.meta.shape.rank() > 0 && !sequences)
+      rows = input.meta.shape[0];
+    if (input.lod.empty()) continue;
+    sequences = true;
+    rows = input.meta.shape[0];
+  }
   if (rows == 0) return std::nullopt;
   for (ProgramInput& input : trial.inputs) {
-    if (!input.lod.empty() || !IsDense(input.meta)) return std::nullopt;
     VarMeta meta = input.meta;
-    const bool has_rows =
-        meta.shape.rank() > 0 && meta.shape[0] == rows && (alike || input.name == first->args[0]);
+    const bool has_rows = meta.shape.rank() > 0 && input.lod.empty() && meta.shape[0] == rows &&
+                          (alike || (input.name == first->args[0] && !sequences));
     if (has_rows) {
       trial.with_rows.insert(input.name);
       meta.shape[0] = -1;
       input.meta.shape[0] = kBatch;
     }
+    if (!input.lod.empty()) {
+      meta.shape[0] = -1;
+      meta.lod_level = 1;
+      input.lod = {kOffsets};
+      input.meta.shape[0] = static_cast<int64_t>(kOffsets.back());
+    }
     root.Var(input.name).SetMeta(meta);
-    root.Var(input.name).SetPersistable(!has_rows);
+    root.Var(input.name).SetPersistable(!has_rows && input.lod.empty());
   }
   const OpDesc& op = root.AppendOp(spec.type, drawn->inputs, drawn->outputs, drawn->attrs);
   for (const auto& [slot, names] : drawn->outputs) {
@@ -79,6 +107,15 @@ std::optional<VarValues> RunRows(const Trial& trial, int64_t begin, int64_t coun
     VarValue value = DrawValue(input, 1);
     if (trial.with_rows.count(input.name))
       value = Slice(std::get<Tensor>(value), {.begin = begin, .count = count});
+    if (!input.lod.empty()) {
+      std::vector<uint64_t> part(kOffsets.begin() + begin, kOffsets.begin() + begin + count + 1);
+      const uint64_t from = part[0];
+      for (uint64_t& offset : part) offset -= from;
+      Tensor rows = Slice(std::get<Tensor>(value), {.begin = static_cast<int64_t>(from),
+                                                    .count = static_cast<int64_t>(part.back())});
+      rows.lod() = {part};
+      value = std::move(rows);
+    }
     values[input.name] = std::move(value);
   }
   try {
@@ -186,7 +223,7 @@ bool IsOfTheRank(const OpSpec& spec) {
 }
 
 TEST(RowsOfOps, HalvesOfABatchMakeTheWhole) {
-  std::set<std::string> faulty, types, with_rule;
+  std::set<std::string> faulty, types, with_rule, of_sequences;
   for (const std::string& type : DrawnTypes()) {
     const OpSpec& spec = DefaultOps().Get(type);
     if (spec.random || spec.side_effect || spec.block.runs != BlockRuns::kNone ||
@@ -202,7 +239,8 @@ TEST(RowsOfOps, HalvesOfABatchMakeTheWhole) {
       const PartValues parts(trial->program, DefaultOps());
       for (const std::string& name : trial->outputs) {
         if (!TensorOf(*whole, name)) continue;
-        if (parts.Of(name).kind != PartKind::kUnknown) with_rule.insert(type);
+        if (parts.Of(name).kind != PartKind::kUnknown)
+          (trial->HasSequences() ? of_sequences : with_rule).insert(type);
         const std::string fault = Fault(parts.Of(name), *whole, *a, *b, name);
         if (fault.empty() || !faulty.insert(type).second) continue;
         ADD_FAILURE() << type << ": " << name << " (of kind "
@@ -212,7 +250,8 @@ TEST(RowsOfOps, HalvesOfABatchMakeTheWhole) {
     }
   }
   EXPECT_GT(types.size(), 300u);
-  EXPECT_GT(with_rule.size(), 250u) << types.size();
+  EXPECT_GT(with_rule.size(), 250u);
+  EXPECT_GT(of_sequences.size(), 15u) << fmt::format("{}", fmt::join(of_sequences, " "));
 }
 
 }  // namespace coracle::rows_of_ops_test
