@@ -1,8 +1,10 @@
 #include <coracle/backward/backward.h>
+#include <coracle/communication/launched.h>
 #include <coracle/convert/onnx_import.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_archive.h>
+#include <coracle/operators/collective/exchange.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -242,11 +244,9 @@ Subject ReadSubject(const std::string& file) {
 }
 
 bool ExchangesWithRanks(const ProgramDesc& program) {
+  if (FindLaunched().size == 1) return false;
   bool exchanges = false;
-  program.ForEachOp([&](const OpDesc& op) {
-    exchanges |=
-        op.type().starts_with("c_") || op.type() == "allreduce" || op.type() == "broadcast";
-  });
+  program.ForEachOp([&](const OpDesc& op) { exchanges |= IsForRanks(op.type()); });
   return exchanges;
 }
 
@@ -273,10 +273,11 @@ int RunRun(const std::vector<std::string>& args) {
       Distinct(Run(prepared, InOrder(given, prepared.feed_names()), scope, &written));
   trace.Write();
   if (communicator && communicator->rank() > 0) return 0;
-  if (!FLAGS_out.empty()) WriteTensorFile(results, FLAGS_out);
-  if (!FLAGS_save_all.empty()) WriteTensorArchive(ToArrays(written, program), FLAGS_save_all);
+  if (!FLAGS_out.empty()) WriteOutput([&] { WriteTensorFile(results, FLAGS_out); });
+  if (!FLAGS_save_all.empty())
+    WriteOutput([&] { WriteTensorArchive(ToArrays(written, program), FLAGS_save_all); });
   if (!FLAGS_save_params.empty())
-    SaveParameters(scope, PersistableNames(program), FLAGS_save_params);
+    WriteOutput([&] { SaveParameters(scope, PersistableNames(program), FLAGS_save_params); });
   const bool quiet = FLAGS_out == "-" || FLAGS_save_all == "-" || FLAGS_save_params == "-";
   if (!quiet) Print(ReportOf(results, prepared));
   return FLAGS_check.empty() ? 0 : Check(results, std::move(stored), quiet);

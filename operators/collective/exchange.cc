@@ -1,7 +1,9 @@
 #include <coracle/operators/collective/exchange.h>
+#include <coracle/operators/op_families.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 namespace coracle {
 
@@ -14,6 +16,20 @@ void RequireRanks(const Workspace& ws, int nranks, const std::string& what) {
   ThrowInvalid(fmt::format(
       "{}: nranks is {}, but {} the program; start it with as many ranks (mpirun -n {})", what,
       nranks, ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", ranks), nranks));
+}
+
+bool IsForRanks(const std::string& op_type) {
+  static const std::set<std::string> types = [] {
+    std::set<std::string> found;
+    for (const OpFamily& family : OpFamilies()) {
+      for (const std::string& type : family.types) {
+        if (family.name == "collective" || type.starts_with("sync_batch_norm")) found.insert(type);
+      }
+    }
+    found.erase("nop");  // it waits for nothing
+    return found;
+  }();
+  return types.contains(op_type);
 }
 
 Exchanger::Exchanger(const PrepareContext& ctx, bool own_input)

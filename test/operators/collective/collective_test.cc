@@ -1,6 +1,7 @@
 // Collectives in a program that one rank runs: a table of them all.
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/operators/collective/exchange.h>
 #include <gtest/gtest.h>
 
 #include "../../completeness.h"
@@ -119,4 +120,17 @@ TEST(Collective, C1_RanksThatDoNotFit) {
       OpTest(type).Attr("nranks", 2).Input("X", {3}, {1, 2, 3}).ExpectError(type + ".C1");
   }
 }
+
+// Against names of all registered ops, so that a new one has to be decided on.
+TEST(Collective, OpsForRanks) {
+  for (const Row& row : Rows()) EXPECT_TRUE(IsForRanks(row.type)) << row.type;
+  for (const std::string& type : DefaultOps().Types()) {
+    const bool named = type.starts_with("c_") || type.starts_with("nccl") ||
+                       type.starts_with("sync_batch_norm") || type.starts_with("gen_") ||
+                       type.find("allgather") != type.npos || type.find("allreduce") != type.npos ||
+                       type == "alltoall" || type == "barrier" || type == "broadcast";
+    EXPECT_EQ(IsForRanks(type), named) << type;
+  }
+}
+
 }  // namespace coracle::collective_test
