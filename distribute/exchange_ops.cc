@@ -48,7 +48,10 @@ void RequireRanksToBe(int nranks) {
 
 void RequireNoExchanges(const ProgramDesc& main) {
   main.ForEachOp([](const OpDesc& op) {
-    if (!op.type().starts_with("c_allreduce") && op.type() != "c_coalesced_allreduce_sum") return;
+    static const std::set<std::string> others = {"c_coalesced_allreduce_sum", "allreduce",
+                                                 "ncclAllReduce", "ncclReduce"};
+    const bool sums = op.type().starts_with("c_allreduce") || op.type().starts_with("c_reduce_");
+    if (!sums && !others.contains(op.type())) return;
     ThrowInvalid("distribute: the program exchanges gradients already", "  " + Locate(op));
   });
 }

@@ -241,7 +241,8 @@ TEST(LocalSgd, WhatDoesNotGoTogetherIsRefused) {
       programs.main.Root().AppendOp(type, {{"X", {"x"}}}, {{"Out", {"x"}}});
     });
   };
-  EXPECT_EQ(with_op("c_allreduce_sum"), "distribute: the program exchanges gradients already");
+  for (const char* type : {"c_allreduce_sum", "c_reduce_sum", "allreduce", "ncclAllReduce"})
+    EXPECT_EQ(with_op(type), "distribute: the program exchanges gradients already") << type;
   EXPECT_EQ(with_op("sync_batch_norm"),
             "distribute: local SGD: the statistics of sync_batch_norm are of ranks whose "
             "parameters differ; use batch_norm");
