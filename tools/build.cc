@@ -39,13 +39,13 @@ int RunBuild(const std::vector<std::string>& args) {
   const BuiltModel model = ReadModelText(args[0], DefaultOps(), state);
   std::string report;
   if (!FLAGS_out.empty()) {
-    WriteProgram(model.main, FLAGS_out);
+    WriteOutput([&] { WriteProgram(model.main, FLAGS_out); });
     report +=
         fmt::format("{}: {}, {}, {}\n", Shown(FLAGS_out), Counted(model.main.Root().NumOps(), "op"),
                     Counted(model.main.Parameters().size(), "parameter"), InputsOf(model));
   }
   if (!FLAGS_startup_out.empty()) {
-    WriteProgram(model.startup, FLAGS_startup_out);
+    WriteOutput([&] { WriteProgram(model.startup, FLAGS_startup_out); });
     report += fmt::format("{}: {}\n", Shown(FLAGS_startup_out),
                           Counted(model.startup.Root().NumOps(), "op"));
   }

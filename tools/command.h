@@ -1,6 +1,7 @@
 #pragma once
 // What a subcommand of `coracle` is. One file per subcommand; the table is in main.cc.
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -41,12 +42,14 @@ std::string Counted(size_t n, const std::string& what);
 // The name of a variable for a terminal: in quotes, with escapes, when it has control characters.
 std::string Shown(const std::string& name);
 
-// Writes to standard output, with what could act on a terminal escaped (Printable). A reader that
-// went away (`| head`) ends the command quietly.
+// Writes to standard output, with what could act on a terminal escaped (Printable). Where the
+// reader went away (`| head`) nothing is written, and the command runs on.
 void Print(std::string_view text);
 // The same for text that another program may read: exactly as it is, unless it goes to a terminal.
 void PrintData(std::string_view text);
-struct OutputClosed {};
+// Calls `write`, which writes a file that may be "-". That the reader of standard output went away
+// is no error: other files and the exit code still count.
+void WriteOutput(const std::function<void()>& write);
 
 // All commands, sorted by name.
 const std::vector<Command>& Commands();

@@ -111,8 +111,9 @@ int RunDistribute(const std::vector<std::string>& args) {
     throw UsageError("--startup_out needs a STARTUP program");
   const std::string text =
       FLAGS_local_sgd_steps != 0 ? DistributeParameters(programs) : DistributeGradients(programs);
-  WriteProgram(programs.main, FLAGS_out);
-  if (!FLAGS_startup_out.empty()) WriteProgram(programs.startup, FLAGS_startup_out);
+  WriteOutput([&] { WriteProgram(programs.main, FLAGS_out); });
+  if (!FLAGS_startup_out.empty())
+    WriteOutput([&] { WriteProgram(programs.startup, FLAGS_startup_out); });
   if (FLAGS_out != "-" && FLAGS_startup_out != "-") Print(text);
   return 0;
 }

@@ -19,6 +19,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <thread>
 
@@ -62,10 +63,12 @@ void LogToStandardError(MessageLevel level, const std::string& message) {
   }
 }
 
-// Whether standard output is a pipe that nobody reads any more.
-bool ReaderIsGone() {
+// Whether standard output is a pipe that nobody reads any more, and writing it was the error.
+bool IsOfGoneReader(const Error& error) {
   pollfd out = {STDOUT_FILENO, 0, 0};
-  return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+  return error.code() == ErrorCode::kIo &&
+         error.message().find(std::strerror(EPIPE)) != std::string::npos &&
+         ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
 void ApplyGlobalFlags(const Command& command) {
@@ -114,20 +117,22 @@ int Main(std::vector<std::string> words) {
   }
 }
 
-void Flush() {
-  errno = 0;
-  if (std::fflush(stdout) == 0) return;
-  if (errno == EPIPE) throw OutputClosed();
+// After an error of stdio. The command runs on where nobody reads what it prints: its files and its
+// exit code still count.
+void CheckPrinted(bool printed) {
+  if (printed || errno == EPIPE) return;
   throw Error(ErrorCode::kIo,
               fmt::format("cannot write standard output: {}", std::strerror(errno)));
 }
 
+void Flush() {
+  errno = 0;
+  CheckPrinted(std::fflush(stdout) == 0);
+}
+
 void Write(std::string_view text) {
   errno = 0;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
-  if (errno == EPIPE) throw OutputClosed();
-  throw Error(ErrorCode::kIo,
-              fmt::format("cannot write standard output: {}", std::strerror(errno)));
+  CheckPrinted(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
 }
 
 }  // namespace
@@ -149,6 +154,14 @@ void Print(std::string_view text) { Write(Printable(text)); }
 void PrintData(std::string_view text) {
   if (::isatty(STDOUT_FILENO)) return Print(text);
   Write(text);
+}
+
+void WriteOutput(const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const Error& e) {
+    if (!IsOfGoneReader(e)) throw;
+  }
 }
 
 const std::vector<Command>& Commands() {
@@ -218,13 +231,11 @@ int RunCommandLine(const std::vector<std::string>& words) {
     const int code = Main(words);
     Flush();
     return code;
-  } catch (const OutputClosed&) {
-    return 0;
   } catch (const UsageError& e) {
     Fail(e.what());
     return kWrongUsage;
   } catch (const Error& e) {
-    if (e.code() == ErrorCode::kIo && ReaderIsGone()) return 0;
+    if (IsOfGoneReader(e)) return 0;
     Fail(e.what());
   } catch (const std::bad_alloc&) {
     Fail("out of memory");

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 std::string WriteParameters(const ModelFiles& model, const std::string& path) {
   const std::vector<std::string> names = PersistableNames(model.program);
-  SaveParameters(model.values, names, path);
+  WriteOutput([&] { SaveParameters(model.values, names, path); });
   uint64_t bytes = 0;
   for (const std::string& name : names) bytes += model.values.Get(name).nbytes();
   return fmt::format("{}: {}, {}\n", Shown(path), Counted(names.size(), "persistable variable"),

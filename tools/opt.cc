@@ -70,8 +70,10 @@ bool IsForInference(const std::string& program, const std::string& params) {
 void Save(const OptimizedProgram& optimized, const std::string& params) {
   if (FLAGS_out.empty()) return;
   // Parameters first: who finds the program finds them too.
-  if (!params.empty())
-    SaveParameters(optimized.parameters, PersistableNames(optimized.program), params);
+  if (!params.empty()) {
+    WriteOutput(
+        [&] { SaveParameters(optimized.parameters, PersistableNames(optimized.program), params); });
+  }
   WriteProgram(optimized.program, FLAGS_out);
 }
 
