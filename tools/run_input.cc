@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "program_input.h"
+#include "tensor_csv.h"
 #include "tensor_file.h"
 
 DEFINE_string(feed, "",
@@ -29,7 +30,8 @@ Tensor AsDeclared(const BlockDesc& root, const std::string& name, const Tensor& 
   if (!var || !IsValid(var->dtype()) || tensor.dtype() == var->dtype()) return tensor;
   const bool whole = tensor.dtype() == DType::kInt64 || IsFloating(var->dtype());
   Tensor cast = tensor.Cast(var->dtype());
-  const bool same = IsFloating(var->dtype()) || BitEqual(cast.Cast(tensor.dtype()), tensor);
+  const bool same = IsFloating(var->dtype()) ? !OverflowsIn(tensor, cast)
+                                             : BitEqual(cast.Cast(tensor.dtype()), tensor);
   if (whole && same) return cast;
   ThrowInvalid(fmt::format("{}: the column {} holds a number that is no {}, as the variable is",
                            FLAGS_feed, Quote(name), ToString(var->dtype())));

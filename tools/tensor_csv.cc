@@ -300,6 +300,15 @@ NamedTensors ParseTensorCsv(std::string_view text, const std::string& source) {
   return CsvTensors(text, source).Run();
 }
 
+bool OverflowsIn(const Tensor& from, const Tensor& cast) {
+  const Tensor before = from.Cast(DType::kFloat64), after = cast.Cast(DType::kFloat64);
+  const auto a = before.span<double>(), b = after.span<double>();
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isfinite(a[i]) && !std::isfinite(b[i])) return true;
+  }
+  return false;
+}
+
 void AdoptDTypes(const NamedTensors& others, NamedTensors* from_csv) {
   std::unordered_map<std::string_view, DType> dtype_of;
   for (const auto& [name, tensor] : others) dtype_of.emplace(name, tensor.dtype());
@@ -308,7 +317,8 @@ void AdoptDTypes(const NamedTensors& others, NamedTensors* from_csv) {
     if (found == dtype_of.end() || found->second == tensor.dtype()) continue;
     Tensor cast = tensor.Cast(found->second);
     // The digits of a float32 are those of no other one, but not those of the same float64.
-    const bool real = IsFloating(tensor.dtype()) && IsFloating(cast.dtype());
+    const bool real =
+        IsFloating(tensor.dtype()) && IsFloating(cast.dtype()) && !OverflowsIn(tensor, cast);
     if (real || BitEqual(cast.Cast(tensor.dtype()), tensor)) tensor = std::move(cast);
   }
 }

@@ -18,6 +18,9 @@ std::string TensorCsv(const NamedTensors& tensors);
 // Throws kInvalidArgument "file.csv:3:2: ..." (line and cell).
 NamedTensors ParseTensorCsv(std::string_view text, const std::string& source);
 
+// Whether a finite element of `from` became infinite in `cast`, the same tensor of another dtype.
+bool OverflowsIn(const Tensor& from, const Tensor& cast);
+
 // A csv file says nothing of dtypes: gives tensors from one those of their namesakes in `others`,
 // as far as these hold what the file says.
 void AdoptDTypes(const NamedTensors& others, NamedTensors* from_csv);

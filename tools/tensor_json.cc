@@ -77,10 +77,12 @@ bool Parse(const Json& json, T* value) {
     else if (!json.is_string() || !ParseDouble(json.get_ref<const std::string&>(), &number))
       return false;
     *value = static_cast<T>(number);
+    return std::isfinite(number) == std::isfinite(*value);
   } else {
     float number = 0;
     if (!Parse(json, &number)) return false;
     *value = T(number);
+    return std::isfinite(number) == std::isfinite(static_cast<float>(*value));
   }
   return true;
 }

@@ -80,6 +80,7 @@ TEST_F(Formats, WrongCsv) {
   wrong("n,x[0\n1,2\n", "cannot feed 'x[0'");
   wrong("n,x[0],x[1]\n1.5,2,3\n", "the column 'n' holds a number that is no int64");
   wrong("n,x[0],x[99999999999]\n1,2,3\n", "must count all elements");
+  wrong("n,x[0],x[1]\n1,2,1e39\n", "the column 'x' holds a number that is no float32");
 }
 
 TEST_F(Formats, Json) {
@@ -106,6 +107,10 @@ TEST_F(Formats, WrongJson) {
     Expect("coracle run net.pbtxt --feed=w.json --fetch=a", 1, {"w.json: ", message});
   };
   wrong("{", "no JSON from byte");
+  wrong(R"({"name":"x","dtype":"float32","shape":[1,2],"data":[1,1e39]})",
+        "data [1] must be a float32, got '1e+39'");
+  wrong(R"({"name":"x","dtype":"float16","shape":[1,2],"data":["-inf",65520]})",
+        "data [1] must be a float16, got '65520'");
   wrong(R"({"name":"x","dtype":"float32","shape":[2,2],"data":[1,2,3]})",
         "data must be a list of 4 elements, as the shape [2, 2] says");
   wrong(R"({"name":"x","dtype":"float23","shape":[1],"data":[1]})", "must be a dtype such as");
