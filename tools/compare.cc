@@ -63,7 +63,7 @@ NamedTensors ReadSavedModel(const std::string& path) {
 NamedTensors ReadSide(const std::string& path) {
   const fs::path file = path;
   const std::string ending = file.extension();
-  if (IsDirectory(path) || ending == ".pdmodel" || file.filename() == "__model__")
+  if (IsDirectory(path) || ending == ".pdmodel" || file.filename() == "__model__" || IsOnnx(path))
     return ReadSavedModel(path);
   if (ending == ".pb" || ending == ".pbtxt" || ending == ".txt") {
     throw UsageError(
@@ -158,14 +158,21 @@ void SetFeeds(const ProgramDesc& program, RunWay* way) {
 }
 
 // Of selected rows, dense copies, which ops added to the program make.
-std::vector<std::string> FetchesFromFlags(ProgramDesc& program) {
-  return FLAGS_fetch_all ? WrittenNames(program)
-                         : DenseNames(program.Root(), ListFlag(FLAGS_fetch));
+std::vector<std::string> FetchesFromFlags(ProgramDesc& program, const std::string& file) {
+  if (FLAGS_fetch_all) return WrittenNames(program);
+  const std::vector<std::string> names = ListFlag(FLAGS_fetch);
+  for (const std::string& name : names) {
+    if (program.Root().FindVar(name)) continue;
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("--fetch: {} has no variable {}", Quote(file, 300), Quote(name)));
+  }
+  return DenseNames(program.Root(), names);
 }
 
 int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& tolerance) {
   const CommandLimits limits(CommandLimits::Time::kRuns);
-  if (args.size() == 2 && IsTensorArchive(FLAGS_with))
+  const bool saved = IsTensorArchive(FLAGS_with) && !FLAGS_with.starts_with('-');
+  if (args.size() == 2 && saved)
     throw UsageError("--with=FILE stands for a run of the other program: give one PROGRAM");
   const std::string &file_a = args.front(), &file_b = args.back();
   ProgramDesc program_a = ReadAnyProgram(file_a);
@@ -174,15 +181,15 @@ int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& to
   a.program = &program_a;
   b.program = args.size() == 2 ? &program_b : &program_a;
   ParseWay("--run", FLAGS_run, file_a, &a);
-  if (IsTensorArchive(FLAGS_with))
+  if (saved)
     b.saved = std::make_shared<WrittenTensors>(FromArrays(ReadTensorArchive(FLAGS_with)));
   else
     ParseWay("--with", FLAGS_with, file_b, &b);
   for (RunWay* way : {&a, &b}) {
     if (!way->saved) SetFeeds(*way->program, way);
   }
-  a.fetches = FetchesFromFlags(program_a);
-  b.fetches = args.size() == 2 ? FetchesFromFlags(program_b) : a.fetches;
+  a.fetches = FetchesFromFlags(program_a, file_a);
+  b.fetches = args.size() == 2 ? FetchesFromFlags(program_b, file_b) : a.fetches;
   a.fetches_all = b.fetches_all = FLAGS_fetch_all;
   const RunsDifference runs = CompareWays(a, b, tolerance);
   if (runs.compared.empty() && runs.other_results.empty())

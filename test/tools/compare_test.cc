@@ -5,6 +5,7 @@
 #include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -95,6 +96,11 @@ TEST_F(Compare, TablesAndArrays) {
            {"4 variables within rtol 0 and atol 0; all elements are equal"});
   Expect("coracle compare all.npz bad.csv --rtol=0 --atol=0", 1,
          {"whole: ", "16777216 against 16777217", "small: ", "2 against 2.5"});
+  WriteNpz({{"y", Tensor::Of<float>({2}, {INFINITY, 1})}}, Path("inf.npz"));
+  WriteFileAtomic(Path("large.csv"), "y\n1e39\n1\n");
+  WriteFileAtomic(Path("inf.csv"), "y\ninf\n1\n");
+  Expect("coracle compare large.csv inf.npz --rtol=0 --atol=0", 1, {"1e+39 against inf"});
+  Expect("coracle compare inf.csv inf.npz --rtol=0 --atol=0", 0, {"all elements are equal"});
 }
 
 TEST_F(Compare, Json) {
@@ -147,7 +153,7 @@ TEST_F(Compare, WrongInput) {
   const Result other =
       Shell("cd " + dir_ + " && coracle compare model.pbtxt --feed=in.npz --fetch=g --params=p");
   EXPECT_EQ(other.code, 2);
-  EXPECT_EQ(other.text, "coracle: cannot fetch 'g': the program has no such var\n");
+  EXPECT_EQ(other.text, "coracle: --fetch: 'model.pbtxt' has no variable 'g'\n");
   Expect("coracle compare a.npz --feed=in.npz", 2, {"a.npz"});
   Expect("coracle compare a.npz b.npz --fetch=y", 2, {"--fetch goes with runs of a PROGRAM"});
   Expect("coracle compare a.npz b.npz --fetch_all", 2, {"--fetch_all goes with runs"});
@@ -222,6 +228,25 @@ TEST_F(Compare, ResultsThatOneRunLacks) {
   Expect("coracle compare q.pbtxt --feed=in.npz --with=p.npz --run=--disabled_passes=all", 1,
          {"z: float32[1, 3] only in A\n"});
   Expect("coracle compare p.pbtxt q.pbtxt --feed=in.npz --with=p.npz", 2, {"give one PROGRAM"});
+  Expect("coracle compare p.pbtxt q.pbtxt --feed=in.npz --fetch=a", 0, {"1 variable within"});
+  Expect("coracle compare p.pbtxt q.pbtxt --feed=in.npz --fetch=y", 2,
+         {"--fetch: 'q.pbtxt' has no variable 'y'"});
+  Expect("coracle compare p.pbtxt q.pbtxt --feed=in.npz --fetch=z", 2,
+         {"--fetch: 'p.pbtxt' has no variable 'z'"});
+}
+
+// Flags of a way that end as the name of a file does.
+TEST_F(Compare, FlagsThatEndInAFile) {
+  Expect(
+      "coracle build model.pbtxt --out=m.pb --startup_out=s.pb && "
+      "coracle run s.pb --save_params=p.npz",
+      0, {});
+  WriteNpz({{"x", Tensor::Of<float>({1, 3}, {1, -2, 3})}}, Path("in.npz"));
+  const std::string runs = "coracle compare m.pb --feed=in.npz --run=--params=p.npz ";
+  Expect(runs + "--with=--params=p.npz", 0, {"all elements are equal"});
+  Expect(runs + "--with='--threads=1 --params=p.npz'", 0, {"all elements are equal"});
+  Expect("coracle compare m.pb m.pb --feed=in.npz --run=--params=p.npz --with=--params=p.npz", 0,
+         {"all elements are equal"});
 }
 
 TEST_F(Compare, SelectedRowsAreFetchedAsDenseCopies) {

@@ -55,6 +55,7 @@ TEST_F(OnnxCommand, ConvertRunDump) {
       "w.onnx --params=w.safetensors && cmp w.onnx net.onnx",
       0, {});
   Expect("coracle convert net.onnx w.npz && coracle compare w.npz w.safetensors", 0, {});
+  Expect("coracle compare net.onnx w.npz --rtol=0 --atol=0", 0, {"all elements are equal"});
   Expect("coracle dump w.safetensors", 1, {"'w.safetensors' holds tensors, and here a program"});
   Expect("coracle time net.onnx --iterations=2", 0, {"whole step"});
 }
