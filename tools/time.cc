@@ -49,9 +49,19 @@ std::string Forecast(const std::string& file, const TimeOptions& options, bool b
             .network = {FLAGS_latency_us * 1e-6, FLAGS_gbps * 1e9 / 8}});
 }
 
-NamedShapes ShapesOf(const ProgramDesc& program, const std::vector<std::string>& inputs,
-                     const TimeOptions& options) {
-  return FeedShapes(program, inputs, options.batch_size, ShapesFromFlag());
+// Sets the shapes of the inputs. Where --batch_size does not tell the batch, that is the first open
+// dim of a given shape; of given sequences without it, their rows are one sequence.
+void SetShapesOf(const ProgramDesc& program, const std::vector<std::string>& inputs,
+                 TimeOptions* options) {
+  const NamedShapes given = ShapesFromFlag();
+  for (const auto& [name, shape] : given) {
+    const VarDesc* var = program.Root().FindVar(name);
+    if (IsGiven("batch_size")) break;
+    if (!var || var->shape().rank() == 0 || var->shape()[0] >= 0 || shape.rank() == 0) continue;
+    options->batch_size = var->lod_level() > 0 ? 1 : shape[0];
+    if (var->lod_level() == 0) break;
+  }
+  options->shapes = FeedShapes(program, inputs, options->batch_size, given);
 }
 
 // The table, and in front of it what was drawn.
@@ -74,14 +84,13 @@ std::string TimesOfModel(const std::string& file, TimeOptions options) {
     throw Error(ErrorCode::kInvalidArgument, "nothing initialises the parameters of " +
                                                  Quote(file, 300) + ": give a model text");
   }
-  options.shapes =
-      ShapesOf(model.main, model.inputs.empty() ? FindInputs(model.main) : model.inputs, options);
+  SetShapesOf(model.main, model.inputs.empty() ? FindInputs(model.main) : model.inputs, &options);
   return WithInputs(model.main, TimeModel(model, options), options.shapes);
 }
 
 std::string TimesOfSavedModel(const std::string& file, TimeOptions options) {
   const ProgramDesc program = ReadAnyProgram(file);
-  options.shapes = ShapesOf(program, InputNames(program, DefaultOps()), options);
+  SetShapesOf(program, InputNames(program, DefaultOps()), &options);
   return WithInputs(program, TimeSavedModel(file, options), options.shapes);
 }
 

@@ -95,9 +95,19 @@ void AddRun(const std::vector<OpTime>& before, const std::vector<OpTime>& after,
   }
 }
 
+// Whether a batch of another size could be fed: of a job, or where an input leaves its first dim
+// open.
+bool HasBatch(const TimedStep& step) {
+  return step.columns > 0 ||
+         std::any_of(step.inputs.begin(), step.inputs.end(), [&](const std::string& name) {
+           const Shape& shape = step.main.Root().FindVar(name)->shape();
+           return shape.rank() > 0 && shape[0] < 0;
+         });
+}
+
 ModelTimes EmptyTimes(const LayerMap& map, const TimedStep& step, int64_t iterations) {
   ModelTimes times;
-  times.batch_size = step.batch_size;
+  times.batch_size = HasBatch(step) ? step.batch_size : 0;  // 0: there is none to tell
   times.batches = step.batches;
   times.layers = map.layers();
   times.layers.push_back({"(other)", "", "", {}});
@@ -303,9 +313,11 @@ std::string ModelTimes::ToString() const {
   size_t width = 12;
   for (const LayerTime& layer : layers)
     width = std::max(width, std::min<size_t>(layer.layer.size(), 40));
-  std::string text = batches == 1 ? fmt::format("batch of {}, {} runs", batch_size, steps.size())
-                                  : fmt::format("{} batches of {} a step, {} steps", batches,
-                                                batch_size, steps.size());
+  std::string text =
+      batches > 1
+          ? fmt::format("{} batches of {} a step, {} steps", batches, batch_size, steps.size())
+      : batch_size > 0 ? fmt::format("batch of {}, {} runs", batch_size, steps.size())
+                       : fmt::format("{} runs", steps.size());
   text += fmt::format(", milliseconds\n{:<{}} {:^28}{:^28}{:^28}\n", "", width, "forward",
                       "backward", "update");
   text += fmt::format("{:<{}}", "layer", width);
