@@ -5,6 +5,8 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 
+#include <set>
+
 #include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
@@ -38,7 +40,7 @@ namespace coracle::tools {
 namespace {
 
 // VAR:MAX[:MIN], read from the end: a variable's name may have colons.
-void SetErrorClip(ProgramDesc& program, const std::string& text) {
+void SetErrorClip(ProgramDesc& program, const std::string& text, std::set<std::string>* seen) {
   std::vector<std::string> parts = Split(text, ':');
   double last = 0, before = 0;
   if (parts.size() < 2 || !ParseDouble(parts.back(), &last))
@@ -46,6 +48,8 @@ void SetErrorClip(ProgramDesc& program, const std::string& text) {
   const bool both = parts.size() > 2 && ParseDouble(parts[parts.size() - 2], &before);
   parts.resize(parts.size() - (both ? 2 : 1));
   const Variable var = Variable::Of(program.Root(), Join(parts, ":"));
+  if (!seen->insert(var.name()).second)
+    throw UsageError("--error_clip has two limits for " + Quote(var.name()));
   var.desc().SetErrorClip(both ? ErrorClipByValue(before, last) : ErrorClipByValue(last));
 }
 
@@ -73,7 +77,8 @@ int RunBackward(const std::vector<std::string>& args) {
   const BackwardOptions options = OptionsFromFlags();
   const CommandLimits limits(CommandLimits::Time::kCommand);
   ProgramDesc program = ReadAnyProgram(args[0]);
-  for (const std::string& clip : ListFlag(FLAGS_error_clip)) SetErrorClip(program, clip);
+  std::set<std::string> clipped;
+  for (const std::string& clip : ListFlag(FLAGS_error_clip)) SetErrorClip(program, clip, &clipped);
   internal::SettleProgram(program, DefaultOps());
   GradToVar grad_to_var;
   const auto pairs =

@@ -12,6 +12,7 @@
 
 #include "command_line.h"
 #include "help.h"
+#include "tensor_file.h"
 
 namespace coracle::tools {
 namespace {
@@ -93,6 +94,7 @@ void AddValues(const std::string& flag, const Command* command, NextWords* next)
   if (kind.find("DIR") != kind.npos) next->directories = true;
   const std::string ending =
       IsLiteral(shown) || shown.find(',') != shown.npos ? "" : EndingOf(shown);
+  if (ending == ".npz") return AddFiles(TensorEndings(), next);  // that of an example
   if (!ending.empty()) return AddFiles({ending}, next);
   if (flag == "op_library") return AddFiles({".so"}, next);
   if (kind.find("FILE") != kind.npos || kind.find("PATH") != kind.npos) AddFiles({}, next);

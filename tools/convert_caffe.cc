@@ -42,7 +42,8 @@ ImportOptions OptionsFromFlags() {
     const std::string part = entry.substr(0, colon);
     if (colon == std::string::npos || (part != "train" && part != "test"))
       throw UsageError("--data must be train:FILE,test:FILE, got " + Quote(entry, 300));
-    options.data[part] = entry.substr(colon + 1);
+    if (!options.data.emplace(part, entry.substr(colon + 1)).second)
+      throw UsageError(fmt::format("--data names two files for {}", part));
   }
   return options;
 }

@@ -63,9 +63,8 @@ void WriteCombined(const NamedTensors& tensors, const std::string& out) {
 
 bool IsTensorFileName(const std::string& path) {
   if (IsCombined(path)) return true;
-  const auto endings = {".npz", ".npy", ".safetensors", ".csv", ".json"};
-  return std::any_of(endings.begin(), endings.end(),
-                     [&](const char* ending) { return path.ends_with(ending); });
+  return std::any_of(TensorEndings().begin(), TensorEndings().end(),
+                     [&](const std::string& ending) { return path.ends_with(ending); });
 }
 
 void ConvertTensors(const std::string& in, const std::string& out, const std::string& params) {

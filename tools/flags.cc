@@ -3,6 +3,9 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/passes/pass.h>
+#include <fmt/format.h>
+
+#include <unordered_map>
 
 #include "command.h"
 
@@ -60,6 +63,21 @@ uint64_t ParseBytes(const std::string& text) {
   return static_cast<uint64_t>(value) << shift;
 }
 
+// "x:8x3x32x32", read from the end.
+std::pair<std::string, Shape> ParseShape(const std::string& what, const std::string& text,
+                                         int64_t least) {
+  const UsageError wrong(what + " VAR:8x3x32x32, got " + Quote(text));
+  const size_t colon = text.rfind(':');
+  if (colon == text.npos || colon == 0 || colon + 1 == text.size()) throw wrong;
+  Shape shape;
+  for (const std::string& part : Split(text.substr(colon + 1), 'x')) {
+    int64_t dim = 0;
+    if (!ParseInt64(part, &dim) || dim < least || shape.rank() == Shape::kMaxRank) throw wrong;
+    shape.Append(dim);
+  }
+  return {text.substr(0, colon), shape};
+}
+
 }  // namespace
 
 bool IsGiven(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
@@ -108,24 +126,22 @@ CompileOptions CompileOptionsFromFlags() {
 }
 
 std::vector<std::pair<std::string, Shape>> ShapesFromFlag() {
-  std::vector<std::pair<std::string, Shape>> shapes;
-  for (const std::string& text : ListFlag(FLAGS_shape))
-    shapes.push_back(ParseShape("--shape takes", text, 0));
-  return shapes;
+  return ParseShapes("--shape takes", ListFlag(FLAGS_shape), 0);
 }
 
-std::pair<std::string, Shape> ParseShape(const std::string& what, const std::string& text,
-                                         int64_t least) {
-  const UsageError wrong(what + " VAR:8x3x32x32, got " + Quote(text));
-  const size_t colon = text.rfind(':');
-  if (colon == text.npos || colon == 0 || colon + 1 == text.size()) throw wrong;
-  Shape shape;
-  for (const std::string& part : Split(text.substr(colon + 1), 'x')) {
-    int64_t dim = 0;
-    if (!ParseInt64(part, &dim) || dim < least || shape.rank() == Shape::kMaxRank) throw wrong;
-    shape.Append(dim);
+std::vector<std::pair<std::string, Shape>> ParseShapes(const std::string& what,
+                                                       const std::vector<std::string>& texts,
+                                                       int64_t least) {
+  std::vector<std::pair<std::string, Shape>> shapes;
+  std::unordered_map<std::string, std::string> seen;
+  for (const std::string& text : texts) {
+    const auto& [name, shape] = shapes.emplace_back(ParseShape(what, text, least));
+    const auto [first, fresh] = seen.emplace(name, text);
+    if (!fresh)
+      throw UsageError(fmt::format("{} is to get two shapes: {} and {}", Quote(name),
+                                   Quote(first->second), Quote(text)));
   }
-  return {text.substr(0, colon), shape};
+  return shapes;
 }
 
 std::vector<int> ThreadsFromFlag() {

@@ -44,10 +44,12 @@ double TimeLimitFromFlags();      // seconds; 0: none
 
 // --shape. Throws UsageError for what is not VAR:8x3x32x32.
 std::vector<std::pair<std::string, Shape>> ShapesFromFlag();
-// "x:8x3x32x32", read from the end: a variable's name may have colons. Throws UsageError, which
-// begins with `what`, for anything else and for a dim below `least`.
-std::pair<std::string, Shape> ParseShape(const std::string& what, const std::string& text,
-                                         int64_t least);
+// Of each text "x:8x3x32x32", read from the end: a variable's name may have colons. Throws
+// UsageError, which begins with `what`, for anything else, for a dim below `least` and for a second
+// shape of one variable.
+std::vector<std::pair<std::string, Shape>> ParseShapes(const std::string& what,
+                                                       const std::vector<std::string>& texts,
+                                                       int64_t least);
 
 // The numbers of --threads, at least one; 0 stands for the default.
 std::vector<int> ThreadsFromFlag();

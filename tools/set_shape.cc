@@ -42,9 +42,7 @@ std::string Describe(const ProgramDesc& program, const InputShapes& shapes, cons
 
 int RunSetShape(const std::vector<std::string>& args) {
   if (args.size() < 2) throw UsageError("takes a PROGRAM and shapes as VAR:8x3x32x32");
-  InputShapes shapes;
-  for (size_t i = 1; i < args.size(); ++i)
-    shapes.push_back(ParseShape("takes shapes as", args[i], -1));
+  const InputShapes shapes = ParseShapes("takes shapes as", {args.begin() + 1, args.end()}, -1);
   CheckModelFlags();
   const CommandLimits limits(CommandLimits::Time::kCommand);
   ModelFiles model = ReadModel(args[0], FLAGS_params);

@@ -22,6 +22,11 @@ void RequireNoSequences(const std::string& name, const Tensor& tensor, const cha
 
 }  // namespace
 
+const std::vector<std::string>& TensorEndings() {
+  static const std::vector<std::string> endings = {".npz", ".npy", ".safetensors", ".csv", ".json"};
+  return endings;
+}
+
 bool IsCsvName(const std::string& path) { return path.ends_with(".csv"); }
 
 NamedTensors ReadTensorFile(const std::string& path) {
@@ -39,7 +44,7 @@ NamedTensors ReadTensorFile(const std::string& path) {
 }
 
 void RequireTensorEnding(const std::string& what, const std::string& path) {
-  RequireEnding(what, path, {".npz", ".npy", ".safetensors", ".csv", ".json"});
+  RequireEnding(what, path, TensorEndings());
 }
 
 void RequireTensorCount(const std::string& what, const std::string& path, size_t tensors) {

@@ -5,6 +5,7 @@
 #include <coracle/framework/io/tensor_archive.h>
 
 #include <string>
+#include <vector>
 
 namespace coracle::tools {
 
@@ -12,6 +13,7 @@ namespace coracle::tools {
 // "-" is standard input. The array of an npy file has the name "". Tensors of a csv file, which
 // says nothing of dtypes, are int64 where all numbers are whole, else float64.
 NamedTensors ReadTensorFile(const std::string& path);
+const std::vector<std::string>& TensorEndings();  // ".npz", ...
 bool IsCsvName(const std::string& path);
 
 // Throws UsageError unless WriteTensorFile knows the ending; `what` names the path ("--out").

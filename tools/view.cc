@@ -146,7 +146,7 @@ Command ViewCommand() {
           "makes a page for the browser of a program, model text, job or snapshot, or of how two "
           "differ",
           "view FILE [FILE2] -o model.html [--shape=x:1x3x640x640] [--params=DIR|FILE] "
-          "[--arrays=FILE.npz] [--times=FILE.json] [--of=loss] [--nomemory]",
+          "[--arrays=FILE] [--times=FILE.json] [--of=loss] [--nomemory]",
           "  coracle view inference.pdmodel -o model.html --shape=x:1x3x640x640\n"
           "  coracle view examples/digits/lenet.pbtxt -o lenet.html\n"
           "  coracle view output/digits_lenet/snapshots -o trained.html\n"

@@ -309,6 +309,8 @@ TEST_F(Cli, FromTextToGradients) {
   Expect("coracle run startup.pb --save_params=params", 0, {});
   Expect("coracle backward main.pb --loss=loss --error_clip=h:0.125 --out=train.pb", 0,
          {"fc_0.w_0 -> fc_0.w_0@GRAD"});
+  Expect("coracle backward main.pb --loss=loss --error_clip=h:0.125,h:2 --out=no.pb", 2,
+         {"--error_clip has two limits for 'h'"});
   Expect("coracle dump train.pb", 0,
          {"error_clip by_value(max=0.125, min=-0.125)", "-- backward --", "# error clip"});
   WriteNpz({{"x", Tensor::Of<float>({2, 3}, {1, 2, 3, 4, 5, 6})}}, Path("in.npz"));
@@ -452,6 +454,24 @@ TEST_F(Cli, TrainStopResumeAndTest) {
           "--shape=x:64x3xN\n"});
   Expect("coracle time open.pbtxt --shape=x:5x3x7 --iterations=2", 0,
          {"input x float32[5, 3, 7]\nbatch of 5, 2 runs, milliseconds\n"});
+  Expect("coracle time open.pbtxt --shape=x:5x3x7,x:2x3x7", 2,
+         {"'x' is to get two shapes: 'x:5x3x7' and 'x:2x3x7'"});
+  WriteFileAtomic(Path("fixed.pbtxt"),
+                  "data { name: 'x' shape: [2, 3] } layer { relu { input: 'x' output: 'y' } }");
+  Expect("coracle time fixed.pbtxt --iterations=2", 0,
+         {"input x float32[2, 3]\n2 runs, milliseconds\n"});
+  // Labels follow the batch of --shape, and rows of sequences are one.
+  WriteFileAtomic(Path("two.pbtxt"), R"(
+    data { name: 'label' shape: [-1, 1] dtype: INT64 }
+    data { name: 'x' shape: [-1, 3] }
+    layer { softmax_with_cross_entropy { logits: 'x' label: 'label' output: 'ce' } })");
+  Expect("coracle time two.pbtxt --shape=x:5x3 --iterations=2", 0,
+         {"input label int64[5, 1]\ninput x float32[5, 3]\nbatch of 5, 2 runs, milliseconds\n"});
+  WriteFileAtomic(Path("words.pbtxt"), R"(
+    data { name: 'x' shape: [-1, 1] lod_level: 1 }
+    layer { op { sequence_softmax { X: 'x' Out: 'y' } } })");
+  Expect("coracle time words.pbtxt --shape=x:7x1 --iterations=2", 0,
+         {"input x float32[7, 1]\nbatch of 1, 2 runs, milliseconds\n"});
   Expect("coracle time open.pbtxt --shape=z:5x3x7", 1, {"--shape: the program is not fed 'z'"});
   Expect("coracle time job.pbtxt --shape=x:5x3x7", 2, {"--shape is for a model"});
   Expect("coracle dump whole/main.pb", 0, {"training step: forward", "update 2 (sgd)"});
@@ -516,6 +536,34 @@ TEST_F(Cli, GenerateWritesNewText) {
 TEST_F(Cli, OutputThatCannotBeWritten) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
   Expect("coracle ops > /dev/full", 1, {"cannot write standard output: No space left on device"});
+}
+
+// A reader that goes away (`| head`) changes neither the exit code nor the files.
+TEST_F(Cli, OutputThatNobodyReads) {
+  WriteFileAtomic(Path("double.pbtxt"), R"(
+    data { name: "x" shape: [-1] }
+    layer { scale { input: "x" scale: 2 output: "y" } }
+  )");
+  WriteFileAtomic(Path("in.csv"), "x\n1\n");
+  WriteFileAtomic(Path("right.csv"), "y\n2\n");
+  WriteFileAtomic(Path("wrong.csv"), "y\n3\n");
+  const auto unread = [&](const std::string& command, int code) {
+    Expect("{ sleep 0.2; coracle " + command + "; echo \"code $?.\" >&2; } | true", 0,
+           {"code " + std::to_string(code) + "."});
+  };
+  unread("ops", 0);
+  unread("compare right.csv wrong.csv", 1);
+  unread("diff model.pbtxt double.pbtxt", 1);
+  const std::string run = "run double.pbtxt --feed=in.csv --fetch=y --check=";
+  unread(run + "right.csv", 0);
+  unread(run + "wrong.csv", 1);
+  unread(run + "wrong.csv --out=- --save_all=all.npz", 1);
+  EXPECT_TRUE(fs::exists(Path("all.npz")));
+  unread("opt double.pbtxt --for=training --explain -o opt.pb", 0);
+  EXPECT_TRUE(fs::exists(Path("opt.pb")));
+  unread("build model.pbtxt -o - --startup_out=startup.pb", 0);
+  EXPECT_TRUE(fs::exists(Path("startup.pb")));
+  unread("run double.pbtxt --feed=in.csv --fetch=y --out=/dev/full/none.csv", 1);
 }
 
 std::string DataDirectory() {

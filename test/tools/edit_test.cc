@@ -110,6 +110,8 @@ TEST_F(Edit, SetShape) {
   for (const char* shape : {"x", "x:", ":3", "x:3xx4", "x:-2", "x:1e3"})
     Expect(fmt::format("coracle set-shape net.pdmodel {} -o no.pdmodel", shape), 2,
            {"takes shapes as VAR:8x3x32x32"});
+  Expect("coracle set-shape net.pdmodel x:5x3 x:-1x3 -o no.pdmodel", 2,
+         {"'x' is to get two shapes: 'x:5x3' and 'x:-1x3'"});
   Expect("coracle set-shape net.pdmodel -o no.pdmodel", 2, {"takes a PROGRAM and shapes"});
   EXPECT_FALSE(FileExists(Path("no.pdmodel")));
 }

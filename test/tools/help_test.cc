@@ -327,4 +327,15 @@ TEST_F(HelpCommand, WrongCompletions) {
   Expect("coracle completion --line -- dump --", 0, {"--format=\t", "--help\t"});
   Expect("coracle completion --line --", 0, {"dump\t"});
 }
+
+// Each of these takes files of several endings.
+TEST_F(HelpCommand, CompletionsOfTensorFiles) {
+  for (const char* line : {"run a.pb --feed=", "run a.pb --check=", "run a.pb --out=",
+                           "compare a.pb --feed=", "check-grad a.pb --feed="}) {
+    EXPECT_EQ(Shell(std::string("coracle completion --line -- ") + line).text,
+              ":files .npz .npy .safetensors .csv .json\n")
+        << line;
+  }
+  EXPECT_EQ(Shell("coracle completion --line -- view a.pb --arrays=").text, ":files\n");
+}
 }  // namespace coracle::help_test
