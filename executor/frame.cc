@@ -50,8 +50,6 @@ Frame::Frame(std::shared_ptr<const Plan> plan, const Cells& cells, BlockCaller& 
       lods_[value] = plan_->constants[constant].lod();
   }
   fed_.resize(plan_->feeds.size());
-  for (const PersistableId id : plan_->persistables.ids())
-    if (plan_->persistables[id].written) written_.push_back(id);
   cell_data_.resize(plan_->dense_cells.size());
   times_.resize(plan_->steps.size());
   data_ = pointers_.data();
@@ -106,17 +104,12 @@ void Frame::Begin(Scope& scope, std::span<const Tensor> feeds, const RunNumbers&
 }
 
 // Whether the run writes this memory: it holds a result of the last run, or a variable of the scope
-// that the program writes.
-bool Frame::Overwrites(const void* data) const {
-  if (!data) return false;
-  const auto at = reinterpret_cast<uintptr_t>(data);
+// that the plan or a block that it runs writes.
+bool Frame::Overwrites(const Tensor& feed) const {
+  if (!feed.raw()) return false;
+  const auto at = reinterpret_cast<uintptr_t>(feed.raw());
   const auto results = reinterpret_cast<uintptr_t>(results_.get());
-  if (at - results < plan_->result_bytes) return true;
-  for (const PersistableId id : written_) {
-    const auto* tensor = std::get_if<Tensor>(&scope_[id]);
-    if (tensor && tensor->raw() == data) return true;
-  }
-  return false;
+  return at - results < plan_->result_bytes || scope_.Writes(feed.raw(), feed.nbytes());
 }
 
 void Frame::BindFeeds(std::span<const Tensor> feeds) {
@@ -125,7 +118,7 @@ void Frame::BindFeeds(std::span<const Tensor> feeds) {
     const void* data = feeds[feed.index()].raw();
     Fed& fed = fed_[feed];
     // Ops read the feed until the end of the run.
-    fed.copy = Overwrites(data) ? feeds[feed.index()].Clone() : Tensor();
+    fed.copy = Overwrites(feeds[feed.index()]) ? feeds[feed.index()].Clone() : Tensor();
     if (!fed.copy.empty()) data = fed.copy.raw();
     // Training loops feed the same memory again and again, and pointing a storage anew costs a pass
     // over its values.

@@ -73,7 +73,7 @@ class Frame : public Workspace {
  private:
   void Allocate();
   void* FixedAddress(const Storage& storage) const;
-  bool Overwrites(const void* data) const;
+  bool Overwrites(const Tensor& feed) const;
   void BindFeeds(std::span<const Tensor> feeds);
   void BindCells();
   const LoD& LodAt(ValueId value) const;
@@ -99,7 +99,6 @@ class Frame : public Workspace {
   std::shared_ptr<void> arena_, results_;
   ValuePointers pointers_;
   ScopeBinding scope_;
-  std::vector<PersistableId> written_;      // by the plan
   IdVector<ValueId, VarValue> own_values_;  // those InFrame, and views made by Held
   // Of values whose LoD ops make, of constants, and of those found in cells as they were when the
   // run began: at its end a cell gets another value, while others still have its LoD.

@@ -80,7 +80,7 @@ struct PlanPersistable {
   StorageId storage;
   ValueId value;            // the variable itself: other values may share its storage
   bool read_first = false;  // must hold a value before the run
-  bool written = false;     // by the plan's steps
+  bool written = false;     // by the plan's own steps, see also Plan::written_by_blocks
   bool given_lod = false;   // by one of them
 };
 
@@ -206,6 +206,8 @@ struct Plan {
   IdVector<ConstantId, Tensor> constants;
   IdVector<StepId, PlanStep> steps;
   IdVector<CallId, BlockCall> calls;
+  // Variables of the scope that blocks of the calls may write, whether or not the plan has them.
+  std::vector<std::string> written_by_blocks;
 
   IdVector<FeedId, ValueId> feeds;
   std::vector<ValueId> dense_cells;                   // tensors in cells, whose address a run binds

@@ -5,6 +5,8 @@
 #include <coracle/framework/op/interpreter.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace coracle {
 namespace {
 
@@ -18,6 +20,18 @@ Tensor MakePersistable(const PlanPersistable& persistable) {
 
 bool HasType(const Tensor& tensor, const VarMeta& meta) {
   return tensor.shape() == meta.shape && tensor.dtype() == meta.dtype;
+}
+
+bool Overlaps(const Tensor& tensor, const void* data, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.raw());
+  const auto other = reinterpret_cast<uintptr_t>(data);
+  return begin < other + bytes && other < begin + tensor.nbytes();
+}
+
+bool Overlaps(const VarValue& held, const void* data, size_t bytes) {
+  if (const auto* tensor = std::get_if<Tensor>(&held)) return Overlaps(*tensor, data, bytes);
+  const auto* rows = std::get_if<SelectedRows>(&held);
+  return rows && Overlaps(rows->value, data, bytes);
 }
 
 bool IsEmpty(const VarValue* held) {
@@ -39,6 +53,7 @@ bool ScopeBinding::StillMatches(const Scope& scope) const {
 void ScopeBinding::Bind(Scope& scope, ValuePointers* pointers) {
   if (scope_ != &scope || generation_ != scope.Generation()) {
     for (PersistableId id : bound_.ids()) BindOne(id, scope, pointers);
+    FindWritten(scope);
     scope_ = &scope;
     generation_ = scope.Generation();  // BindOne may have added to it
   }
@@ -50,6 +65,19 @@ void ScopeBinding::Bind(Scope& scope, ValuePointers* pointers) {
     tensor->MarkWritten();
     if (!plan_.persistables[id].read_first) tensor->lod().clear();  // that of an earlier run
   }
+}
+
+void ScopeBinding::FindWritten(const Scope& scope) {
+  written_.clear();
+  for (PersistableId id : bound_.ids())
+    if (plan_.persistables[id].written) written_.push_back(bound_[id].held);
+  for (const std::string& name : plan_.written_by_blocks)
+    if (const VarValue* held = scope.Find(name)) written_.push_back(held);
+}
+
+bool ScopeBinding::Writes(const void* data, size_t bytes) const {
+  return std::any_of(written_.begin(), written_.end(),
+                     [&](const VarValue* held) { return Overlaps(*held, data, bytes); });
 }
 
 // The variable may hold another tensor than in the run before: an assignment changes the tensor's

@@ -6,6 +6,8 @@
 #include <coracle/executor/value_pointers.h>
 #include <coracle/framework/tensor/tensor.h>
 
+#include <vector>
+
 namespace coracle {
 
 class ScopeBinding {
@@ -24,6 +26,10 @@ class ScopeBinding {
   // `used` before the stage ends.
   void Follow(PersistableId id, bool used, ValuePointers* pointers);
 
+  // Whether a run writes some of this memory: that of a variable that steps of the plan write, or
+  // blocks that they run.
+  bool Writes(const void* data, size_t bytes) const;
+
   // The scope's value, once bound.
   VarValue& operator[](PersistableId id) const { return *bound_[id].held; }
 
@@ -36,12 +42,14 @@ class ScopeBinding {
   // Whether the tensor is the one that was bound. The address alone does not tell: it may be that
   // of a new tensor where the old one was freed.
   bool IsBound(PersistableId id, const Tensor& tensor) const;
+  void FindWritten(const Scope& scope);
   void BindOne(PersistableId id, Scope& scope, ValuePointers* pointers);
   void BindAgain(PersistableId id, Scope& scope, ValuePointers* pointers);
   void BindTensor(PersistableId id, ValuePointers* pointers);
 
   const Plan& plan_;
   IdVector<PersistableId, Bound> bound_;
+  std::vector<const VarValue*> written_;  // those that a run writes, as far as the scope has them
   const Scope* scope_ = nullptr;
   uint64_t generation_ = 0;
 };

@@ -65,6 +65,7 @@ void SubBlockPlanner::NotePersistable(const BlockUse& use, BlockCall* call) {
     // One that is fed, or that the caller sets, is an ordinary one in this plan.
     if (!persistable && (value || draft_.procedure.FindCell(name))) continue;
     changed_.insert(name);
+    draft_.plan.written_by_blocks.push_back(name);
     if (!persistable) continue;
     draft_.KeepLodOf(value);
     call->rebindings.push_back({persistable});

@@ -110,4 +110,60 @@ TEST(While, AConditionInTheScopeKeepsItsType) {
               "runs that uses it");
   }
 }
+// A feed in the memory of a variable that only a block writes is copied: its values are those from
+// before the run, wherever they are read.
+TEST(If, FeedsInTheMemoryOfWhatABlockWrites) {
+  for (const bool reads : {true, false}) {
+    Kept t;
+    Variable x = t.net.Data("x", {4}), p = t.Keep("p", {4});
+    If(t.net, t.on, [&] { Assign(t.net, t.net.Scale(p, {.scale = 2.0f}), p); });
+    Variable out = t.net.Add(x, reads ? p : x);
+    auto run = t.Prepare({"x", "on"}, {out.name()});
+    Scope scope;
+    scope.Set("p", Tensor::Full<float>({4}, 1));
+    for (const float before : {1.f, 2.f, 4.f}) {
+      const auto& result = run.Run(scope, {scope.Get("p"), Tensor::Full<bool>({1}, true)});
+      EXPECT_TRUE(BitEqual(result[0], Tensor::Full<float>({4}, reads ? 3 * before : 2 * before)));
+      EXPECT_TRUE(BitEqual(scope.Get("p"), Tensor::Full<float>({4}, 2 * before)));
+    }
+  }
+}
+
+// The block that writes it stands within a loop, which reads the feed, too; another stage begins
+// behind the loop.
+TEST(If, FeedsInTheMemoryOfWhatALoopWrites) {
+  Kept t;
+  Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {4});
+  Variable p = t.Keep("p", {4}), total = FillConstant(t.net, {4}, DType::kFloat32, 0);
+  const auto add = [&] { Assign(t.net, t.net.Add(total, x), total); };
+  t.For(n, [&](Variable i) {
+    If(t.net, t.Less(i, t.Int(1)),
+       [&] { If(t.net, t.on, [&] { Assign(t.net, t.net.Scale(p, {.scale = 2.0f}), p); }); });
+    add();
+  });
+  add();
+  auto run = t.Prepare({"n", "x", "on"}, {total.name()});
+  Scope scope;
+  scope.Set("p", Tensor::Full<float>({4}, 1));
+  for (const float before : {1.f, 2.f, 4.f}) {
+    const auto& result = run.Run(scope, {OneInt(3), scope.Get("p"), Tensor::Full<bool>({1}, true)});
+    EXPECT_TRUE(BitEqual(result[0], Tensor::Full<float>({4}, 4 * before)));
+    EXPECT_TRUE(BitEqual(scope.Get("p"), Tensor::Full<float>({4}, 2 * before)));
+  }
+}
+
+// A feed that lies within the variable, not at its begin.
+TEST(If, FeedsWithinTheMemoryOfWhatIsWritten) {
+  Kept t;
+  Variable x = t.net.Data("x", {2}), p = t.Keep("p", {4});
+  Assign(t.net, t.net.Scale(p, {.scale = 2.0f}), p);
+  Variable out = t.net.Add(x, x);
+  auto run = t.Prepare({"x"}, {out.name()});
+  Scope scope;
+  scope.Set("p", Tensor::Full<float>({4}, 1));
+  auto* memory = std::get<Tensor>(scope.Var("p")).data<float>();
+  const auto& result = run.Run(scope, {Tensor::View(DType::kFloat32, {2}, memory + 2)});
+  EXPECT_TRUE(BitEqual(result[0], Tensor::Full<float>({2}, 2)));
+}
+
 }  // namespace coracle::persistable_blocks_test
