@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/train/data/feeder.h>
+#include <coracle/train/data/row_error.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -61,17 +62,16 @@ bool IsExact(float value) {
 }
 
 template <class From, class To>
-Tensor Converted(const Tensor& column, DType dtype, const std::string& input) {
+Tensor Converted(const Tensor& column, DType dtype, const std::string& input, size_t place) {
   Tensor converted(dtype, column.shape());
   const auto from = column.span<From>();
   To* to = converted.data<To>();
   for (size_t i = 0; i < from.size(); ++i) {
     if (!IsExact(from[i])) {
       const size_t rows = static_cast<size_t>(column.shape()[0]);
-      ThrowInvalid(
-          fmt::format("model input {} is {}, and its column holds {} in row {} of the "
-                      "batch",
-                      Quote(input), ToString(dtype), from[i], i / (from.size() / rows)));
+      throw BadRow(fmt::format("model input {} is {}, and its column holds {}", Quote(input),
+                               ToString(dtype), from[i]),
+                   place, static_cast<int64_t>(i / (from.size() / rows)));
     }
     to[i] = static_cast<To>(from[i]);
   }
@@ -105,18 +105,25 @@ Shape FeedShape(const VarDesc& var, const DataColumn& column, const std::string&
 }
 
 // The sequences of `column`, with zeros behind each that is shorter than the others of all ranks.
-Tensor Padded(const Tensor& column, Shape shape, const std::string& input, const Ranks& ranks) {
+Tensor Padded(const Tensor& column, Shape shape, const std::string& input, const Ranks& ranks,
+              size_t place) {
   const std::vector<uint64_t>& offsets = column.lod().at(0);
   const size_t count = offsets.size() - 1;
   uint64_t longest = 0;
-  for (size_t i = 0; i < count; ++i) longest = std::max(longest, offsets[i + 1] - offsets[i]);
+  size_t row = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (offsets[i + 1] - offsets[i] <= longest) continue;
+    longest = offsets[i + 1] - offsets[i];
+    row = i;
+  }
   if (shape[1] < 0) {
     shape[1] = static_cast<int64_t>(longest);
     if (ranks.several()) ranks.communicator()->AllReduce(&shape[1], 1, Reduction::kMax);
   }
   if (longest > static_cast<uint64_t>(shape[1])) {
-    ThrowInvalid(fmt::format("model input {} has room for sequences of length {}, one has {}",
-                             Quote(input), shape[1], longest));
+    throw BadRow(fmt::format("model input {} has room for sequences of length {}, one has {}",
+                             Quote(input), shape[1], longest),
+                 place, static_cast<int64_t>(row));
   }
   shape[0] = static_cast<int64_t>(count);
   Tensor padded = Tensor::Zeros(column.dtype(), shape);
@@ -156,11 +163,11 @@ const std::vector<Tensor>& Feeder::Bind(const std::vector<Tensor>& batch) {
     Tensor column = batch[column_[i]];
     if (column.dtype() != dtype_[i]) {
       column = dtype_[i] == DType::kInt64
-                   ? Converted<float, int64_t>(column, dtype_[i], inputs_[i])
-                   : Converted<int64_t, float>(column, dtype_[i], inputs_[i]);
+                   ? Converted<float, int64_t>(column, dtype_[i], inputs_[i], column_[i])
+                   : Converted<int64_t, float>(column, dtype_[i], inputs_[i], column_[i]);
     }
     if (padded_[i]) {
-      feeds_[i] = Padded(column, shape_[i], inputs_[i], ranks_);
+      feeds_[i] = Padded(column, shape_[i], inputs_[i], ranks_, column_[i]);
       continue;
     }
     shape_[i][0] = column.shape()[0];

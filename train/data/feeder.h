@@ -25,8 +25,8 @@ class Feeder {
 
   const std::vector<std::string>& inputs() const { return inputs_; }
   // The feeds in the order of inputs(): views of the batch's tensors, or their numbers as the input
-  // has them. Valid until the next call. Throws kInvalidArgument for a number that the input's type
-  // does not have.
+  // has them. Valid until the next call. Throws BadRow for a number that the input's type does not
+  // have, and for a sequence that is longer than the input.
   const std::vector<Tensor>& Bind(const std::vector<Tensor>& batch);
 
  private:

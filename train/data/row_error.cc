@@ -53,6 +53,11 @@ int64_t RowAt(const Tensor& column, int64_t element) {
 
 }  // namespace
 
+std::string PlaceOf(const BadRow& bad, const BatchReader& reader) {
+  return fmt::format("{}, column {}", reader.PlaceOf(bad.row),
+                     Quote(reader.columns()[bad.column].name));
+}
+
 Error WithRow(const Error& error, const BatchReader& reader, const std::vector<Tensor>& batch) {
   const std::optional<BadIndex> bad = FindBadIndex(error.message());
   std::vector<std::string> there, elsewhere;
@@ -61,8 +66,8 @@ Error WithRow(const Error& error, const BatchReader& reader, const std::vector<T
     if (!element) continue;
     const int64_t row = RowAt(batch[c], *element);
     (*element == bad->at ? there : elsewhere)
-        .push_back(fmt::format("{}, column {}, holds {}", reader.PlaceOf(row),
-                               Quote(reader.columns()[c].name), bad->value));
+        .push_back(fmt::format("{}, holds {}", PlaceOf(BadRow(error.message(), c, row), reader),
+                               bad->value));
   }
   if (there.size() == 1) return error.WithPrefix(there[0]);
   // Any of several columns may be the one that the op reads.

@@ -2,6 +2,7 @@
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/train/data/feeder.h>
+#include <coracle/train/data/row_error.h>
 #include <coracle/train/run/exchange_recorder.h>
 #include <coracle/train/run/forecast.h>
 #include <coracle/train/run/timed_step.h>
@@ -34,7 +35,10 @@ std::vector<Tensor> FeedsOf(const JobConfig& job, const TimedStep& step) {
   Feeder feeder(step.main, columns, *data, job.bind, job.Place("train"));
   BatchReader reader(data, {.batch_size = job.batch_size, .prefetch = false});
   std::vector<Tensor> feeds;
-  for (const Tensor& tensor : feeder.Bind(reader.Next())) feeds.push_back(tensor.Clone());
+  const std::vector<Tensor>& batch = reader.Next();
+  NamingRows(reader, batch, [&] {
+    for (const Tensor& tensor : feeder.Bind(batch)) feeds.push_back(tensor.Clone());
+  });
   TimedStep carried = step;  // zeros or drawn, they are the model's own
   carried.inputs.erase(carried.inputs.begin(),
                        carried.inputs.begin() + static_cast<int>(step.columns));

@@ -80,9 +80,9 @@ const std::vector<Tensor>& TrainStep::Feeds(const std::vector<Tensor>& batch) {
 double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
   if (reader_.position() % batches_per_epoch_ == 0) carry_.Reset();
   const std::vector<Tensor>& batch = reader_.Next();
-  const std::vector<Tensor>& feeds = Feeds(batch);
-  const std::vector<Tensor>& out = NamingRows(
-      reader_, batch, [&]() -> const std::vector<Tensor>& { return program_.Run(scope, feeds); });
+  const std::vector<Tensor>& out = NamingRows(reader_, batch, [&]() -> const std::vector<Tensor>& {
+    return program_.Run(scope, Feeds(batch));
+  });
   const size_t sums = window_.fetches().size(), states = carry_.from().size();
   carry_.Receive(std::span(out).subspan(sums, states));
   probe_.Receive(std::span(out).subspan(sums + states));
