@@ -1,5 +1,6 @@
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/distribute/exchange_ops.h>
+#include <coracle/distribute/exchange_states.h>
 #include <coracle/distribute/rank_values.h>
 #include <coracle/distribute/shard_state.h>
 #include <coracle/distribute/whole_writer.h>
@@ -50,9 +51,9 @@ class Inserter {
     ExchangeGradients();
     AgreeOnFlags();
     DrawTheSameInUpdates();
-    BroadcastParameters(main_, startup_, options_.ring_id, &startup_inserter_);
+    report_.broadcast = BroadcastParameters(main_, startup_, options_.ring_id, &startup_inserter_);
     if (options_.sync_batch_norm) SyncBatchNorms();
-    report_.local = LocalVariables(main_);
+    ExchangeStates(main_, options_, &inserter_, &report_);
     report_.states = sharder_.Rewrite(inserter_);
     Insert(inserter_, main_, ops_);
     sharder_.NameUses();
@@ -417,27 +418,21 @@ void SumOverRanks(const Ranks& ranks, Tensor* tensor) {
                              tensor->raw()});
 }
 
-// The updates of running statistics are linear: their mean now, or later, is the same.
+// The updates of running statistics are linear, and no step reads them: their mean now, or later,
+// is the same.
 void AverageLocals(const Ranks& ranks, const std::vector<std::string>& names, Scope& scope) {
   if (!ranks.several()) return;
   for (const std::string& name : names) {
     if (!scope.Has(name)) continue;
-    Tensor value = scope.Get(name).Clone();
+    const DType kept = scope.Get(name).dtype();
+    const bool is_double = kept == DType::kFloat64;
+    Tensor value = is_double ? scope.Get(name).Clone() : scope.Get(name).Cast(DType::kFloat32);
+    SumOverRanks(ranks, &value);
     const auto divide = [&]<class T>() {
       for (T& element : value.span<T>()) element /= static_cast<T>(ranks.size());
     };
-    if (value.dtype() == DType::kFloat32 || value.dtype() == DType::kFloat64) {
-      SumOverRanks(ranks, &value);
-      value.dtype() == DType::kFloat32 ? divide.template operator()<float>()
-                                       : divide.template operator()<double>();
-    } else {
-      ranks.communicator()->Run({.kind = Exchange::Kind::kBroadcast,
-                                 .dtype = value.dtype(),
-                                 .counts = {value.numel()},
-                                 .in = value.raw(),
-                                 .out = value.raw()});
-    }
-    scope.Set(name, std::move(value));
+    is_double ? divide.template operator()<double>() : divide.template operator()<float>();
+    scope.Set(name, value.Cast(kept));
   }
 }
 

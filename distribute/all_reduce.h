@@ -49,9 +49,14 @@ struct AllReduceReport {
   std::vector<GradientBucket> buckets;    // in the order of the exchanges
   std::vector<GradientBucket> scattered;  // those of which each rank gets a part
   std::vector<ShardedState> states;
-  // Persistable variables that forward ops change (running statistics of batch_norm): they are
-  // not exchanged, so that each rank has those of its own rows; see AverageLocals.
-  std::vector<std::string> local;
+  // The persistable variables of which the startup program gives all ranks those of rank 0.
+  std::vector<std::string> broadcast;
+  // Persistable variables that forward ops change by the rank's rows. `local`: running statistics
+  // of batch_norm, which are not exchanged, since no step reads them; see AverageLocals.
+  // `averaged`: states that steps read; behind the last op that writes one it becomes the mean over
+  // the ranks, by their rows. `own`: results of a step, and states that are no floats or of an open
+  // shape; each rank keeps its own.
+  std::vector<std::string> local, averaged, own;
   // Lines, see WholeValues::unknown: losses whose parts weigh by rows for want of a rule.
   std::vector<std::string> unknown;
 };
@@ -63,8 +68,8 @@ void JoinShards(const Ranks& ranks, const std::vector<ShardedState>& states, Sco
 void DivideStates(const Ranks& ranks, const std::vector<ShardedState>& states, Scope& scope);
 // A tensor of the same dtype and shape on all ranks becomes their sum. All ranks must call it.
 void SumOverRanks(const Ranks& ranks, Tensor* tensor);
-// Between steps: variables of which each rank has its own become their mean over the ranks; those
-// that are no float32 or float64, rank 0's. All ranks must call it.
+// Between steps: variables of floats of which each rank has its own become their mean over the
+// ranks. All ranks must call it.
 void AverageLocals(const Ranks& ranks, const std::vector<std::string>& names, Scope& scope);
 
 // Rewrites a program with backward and update ops, and its startup program.
@@ -80,7 +85,8 @@ void AverageLocals(const Ranks& ranks, const std::vector<std::string>& names, Sc
 // exchanged instead, in the block that runs once for an update. Flags that decide whether an update
 // is made (a loss or the gradients of error clips that are not finite) become those of all ranks.
 // Updates that draw (dpsgd) draw the same on all ranks, by main.random_seed. The startup program
-// broadcasts the parameters of rank 0.
+// broadcasts what rank 0 has drawn or read: parameters, trained or not, and other persistable
+// variables that are no constants.
 //
 // Throws kInvalidArgument for a program without gradients of parameters, one that has exchanges
 // already, and one whose update depends on values of the rank alone in another way: it would make

@@ -3,13 +3,12 @@
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/passes/freeze.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
-#include <unordered_map>
 #include <unordered_set>
 
 namespace coracle {
@@ -100,37 +99,53 @@ void DeclareShare(BlockDesc& root, const std::string& name, DType dtype) {
   var.SetNeedCheckFeed(true);
 }
 
-void BroadcastParameters(const ProgramDesc& main, const ProgramDesc& startup, int ring_id,
-                         OpInserter* inserter) {
-  const std::vector<std::string> parameters = main.Parameters();
-  const std::set<std::string> wanted(parameters.begin(), parameters.end());
-  std::unordered_map<std::string, const OpDesc*> last;
-  startup.Root().ForEachOp([&](const OpDesc& op) {
-    op.ForEachOutput([&](const std::string& name) {
-      if (wanted.count(name)) last[name] = &op;
-    });
-  });
-  for (const std::string& name : parameters) {
-    auto it = last.find(name);
-    if (it == last.end()) continue;
-    OpDesc broadcast = Collective("c_broadcast", {name}, ring_id, kForward);
-    broadcast.SetAttr("root", int32_t{0});
-    inserter->Behind(*it->second, broadcast);
-  }
+namespace {
+
+// A fill_constant that no tensor tells the shape or the value: the same on all ranks.
+bool IsConstant(const OpDesc& op) {
+  return op.type() == "fill_constant" && !op.AnyInput([](const std::string&) { return true; });
 }
 
-std::vector<std::string> LocalVariables(const ProgramDesc& main) {
-  std::set<std::string> local;
-  main.Root().ForEachOp([&](const OpDesc& op) {
-    if (HasRole(op, kOptimize | kLRSched | kBackward) || op.type() == "sync_batch_norm" ||
-        HasFixedStatistics(op))
-      return;
-    op.ForEachOutput([&](const std::string& name) {
-      const VarDesc* var = main.Root().FindVarRecursive(name);
-      if (var && var->persistable()) local.insert(name);
-    });
+struct Filled {
+  const OpDesc* last = nullptr;  // of the root block that writes it
+  bool constant = true;
+};
+
+// What the startup program writes, in the order of the names.
+std::map<std::string, Filled> FilledBy(const ProgramDesc& startup) {
+  std::map<std::string, Filled> filled;
+  startup.Root().ForEachOp([&](const OpDesc& outer) {
+    const auto note = [&](const OpDesc& op) {
+      op.ForEachOutput([&](const std::string& name) {
+        Filled& var = filled[name];
+        var.last = &outer;
+        var.constant &= &op == &outer && IsConstant(op);
+      });
+    };
+    note(outer);
+    for (const BlockDesc* block : startup.BlocksRunBy(outer)) block->ForEachOp(note);
   });
-  return {local.begin(), local.end()};
+  return filled;
+}
+
+}  // namespace
+
+std::vector<std::string> BroadcastParameters(const ProgramDesc& main, const ProgramDesc& startup,
+                                             int ring_id, OpInserter* inserter) {
+  std::vector<std::string> names;
+  for (const auto& [name, filled] : FilledBy(startup)) {
+    const VarDesc* in_main = main.Root().FindVar(name);
+    const VarDesc* var = startup.Root().FindVar(name);
+    if (!var) var = in_main;
+    if (!var || var->type() != VarType::kLoDTensor) continue;
+    if (!var->persistable() && !(in_main && in_main->persistable())) continue;
+    if (filled.constant && !(in_main && in_main->is_parameter())) continue;
+    OpDesc broadcast = Collective("c_broadcast", {name}, ring_id, kForward);
+    broadcast.SetAttr("root", int32_t{0});
+    inserter->Behind(*filled.last, broadcast);
+    names.push_back(name);
+  }
+  return names;
 }
 
 void NameUsesOf(BlockDesc& block) {

@@ -35,11 +35,11 @@ std::vector<const OpDesc*> LossGradients(const ProgramDesc& main);
 // Declares the variable of the rank's share of the rows in the root block, unless it is there.
 void DeclareShare(BlockDesc& root, const std::string& name, DType dtype);
 
-// Behind the ops of the startup program that fill them: rank 0's parameters go to all ranks.
-void BroadcastParameters(const ProgramDesc& main, const ProgramDesc& startup, int ring_id,
-                         OpInserter* inserter);
-// Persistable variables that forward ops change, but for those that all ranks have the same of.
-std::vector<std::string> LocalVariables(const ProgramDesc& main);
+// Behind the ops of the startup program that fill them: what it gives persistable variables on rank
+// 0 goes to all ranks, trained or not. Left out is what each rank fills with the same constant and
+// is no parameter (states of the optimizer). Returns the names.
+std::vector<std::string> BroadcastParameters(const ProgramDesc& main, const ProgramDesc& startup,
+                                             int ring_id, OpInserter* inserter);
 
 // The ops that run the block, and those around it, name what it uses now.
 void NameUsesOf(BlockDesc& block);

@@ -1,4 +1,5 @@
 #include <coracle/distribute/exchange_ops.h>
+#include <coracle/distribute/forward_states.h>
 #include <coracle/distribute/local_sgd.h>
 #include <coracle/distribute/rank_values.h>
 #include <coracle/framework/base/text.h>
@@ -26,12 +27,12 @@ class LocalSgd {
     Check();
     FindUpdateBlock();
     FindAveraged();
-    report_.local = LocalVariables(main_);
+    FindStates();
     MakeStates();
     if (!options_.share.empty()) WeighRows();
     AverageEveryKSteps();
     Average(DeclareIn(report_.average));
-    BroadcastParameters(main_, startup_, options_.ring_id, &startup_inserter_);
+    report_.broadcast = BroadcastParameters(main_, startup_, options_.ring_id, &startup_inserter_);
     Insert(inserter_, main_, ops_);
     Insert(startup_inserter_, startup_, ops_);
     return std::move(report_);
@@ -111,6 +112,20 @@ class LocalSgd {
     main_.ForEachOp(visit);
     for (const std::string& name : averaged) {
       if (!anew.count(name)) averaged_.push_back(name);
+    }
+  }
+  // Of forward ops: averaged with the parameters, but for 16-bit floats, which stay each rank's
+  // own.
+  void FindStates() {
+    ForwardStates found = FindForwardStates(main_, ops_);
+    report_.local = std::move(found.statistics);
+    report_.own = std::move(found.own);
+    for (const auto& [name, last] : found.states) {
+      const DType dtype = DTypeOf(name);
+      const bool half = dtype != DType::kFloat32 && dtype != DType::kFloat64;
+      if (std::find(averaged_.begin(), averaged_.end(), name) != averaged_.end()) continue;
+      (half ? report_.own : report_.averaged).push_back(name);
+      if (!half) averaged_.push_back(name);
     }
   }
   void RequireAverageable(const OpDesc& op, const VarDesc& var) const {

@@ -22,7 +22,7 @@ struct LocalSgdOptions {
 
 struct LocalSgdReport {
   std::vector<GradientBucket> buckets;  // what is averaged together; `gradients` are its names
-  std::vector<std::string> local;       // see AllReduceReport
+  std::vector<std::string> broadcast, local, averaged, own;  // see AllReduceReport
   // The updates since the last average, persistable, int64 [1]; 0: all ranks are the same.
   std::string counter;
   // All persistable variables that the rewriting added; they begin as zeros, and are zeros behind
@@ -32,13 +32,14 @@ struct LocalSgdReport {
   ProgramDesc average;
 };
 
-// Each rank updates by the gradients of its own rows. Behind every `steps`-th update the parameters
-// and all that updates keep of several elements (velocities, moments, averages) become their mean
-// over the ranks, weighted by rows: behind it all ranks are the same. With steps = 1 and an update
-// that is linear in the gradient (sgd, momentum), and without clips, that is what InsertAllReduce
-// computes. A rank without rows in a run (share 0) has gradients of zero there.
+// Each rank updates by the gradients of its own rows. Behind every `steps`-th update the
+// parameters, all that updates keep of several elements (velocities, moments, averages) and the
+// states of forward ops (AllReduceReport::averaged) become their mean over the ranks, weighted by
+// rows: behind it all ranks are the same. With steps = 1 and an update that is linear in the
+// gradient (sgd, momentum), and without clips, that is what InsertAllReduce computes. A rank
+// without rows in a run (share 0) has gradients of zero there.
 //
-// The startup program broadcasts the parameters of rank 0. Throws kInvalidArgument for what does
+// The startup program broadcasts what InsertAllReduce's does. Throws kInvalidArgument for what does
 // not go together with it: a flag that decides for all ranks whether there is an update (loss
 // scaling, a check of the loss), parameters of 16 bits or with master parameters (an average would
 // lose digits), sync_batch_norm, exchanges that the program has already, updates in several blocks.

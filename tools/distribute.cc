@@ -58,10 +58,15 @@ std::string DescribeBuckets(const std::vector<GradientBucket>& buckets, const st
   return text;
 }
 
-std::string DescribeLocal(const std::vector<std::string>& local) {
+template <class Report>
+std::string DescribeStates(const Report& report, const char* when) {
   std::string text;
-  for (const std::string& name : local)
-    text += fmt::format("not exchanged: {}, which each rank has of its own rows\n", Shown(name));
+  for (const std::string& name : report.averaged)
+    text += fmt::format("averaged {}: {}, which forward ops change\n", when, Shown(name));
+  for (const auto* names : {&report.local, &report.own}) {
+    for (const std::string& name : *names)
+      text += fmt::format("not exchanged: {}, which each rank has of its own rows\n", Shown(name));
+  }
   return text;
 }
 
@@ -82,7 +87,7 @@ std::string DistributeGradients(Programs& programs) {
                         elements);
   }
   for (const std::string& line : report.unknown) text += "warning: " + line + "\n";
-  return text + DescribeLocal(report.local);
+  return text + DescribeStates(report, "in each step");
 }
 
 std::string DistributeParameters(Programs& programs) {
@@ -93,7 +98,8 @@ std::string DistributeParameters(Programs& programs) {
                                                 .steps = FLAGS_local_sgd_steps,
                                                 .bucket_mb = FLAGS_bucket_mb,
                                                 .share = FLAGS_share});
-  return DescribeBuckets(report.buckets, "averaged variable", "") + DescribeLocal(report.local);
+  return DescribeBuckets(report.buckets, "averaged variable", "") +
+         DescribeStates(report, "with the parameters");
 }
 
 int RunDistribute(const std::vector<std::string>& args) {

@@ -258,7 +258,7 @@ TEST(RanksOfAJob, OpsWithASeedOfTheirOwnAreNamed) {
 // A job that is over and has no test data shows what its snapshot has not shown.
 TEST(RanksOfAJob, LossOfAJobThatWasOver) {
   JobConfig job = RankJob("over");
-  job.test = {};
+  job.test.source = std::monostate();
   job.max_iter = 8;
   const double loss = RunOn(1, job)[0].result.loss;
   EXPECT_EQ(RunOn(1, job, {.resume = true})[0].result.loss, loss);
@@ -500,6 +500,118 @@ TEST(RanksOfAJob, AParameterThatAFaultChangesInMidRun) {
       << ranks[0].error;
   EXPECT_NE(ranks[0].error.find("of rank 1 ("), std::string::npos) << ranks[0].error;
   EXPECT_EQ(RunOn(2, RankJob("fault"), every)[0].error, "");
+}
+
+// What is drawn and not trained: all ranks have that of rank 0, which is that of a rank alone. A
+// resumed run has it, too, with any number of ranks.
+TEST(RanksOfAJob, FrozenParametersAreOfRankZero) {
+  for (const int64_t local_sgd_steps : {0, 1}) {
+    SCOPED_TRACE(local_sgd_steps);
+    const auto job = [&](const std::string& name) {
+      JobConfig job = RankJob(name);
+      const size_t clip = job.model_text.find("error_clip");
+      job.model_text.erase(clip, job.model_text.find("\n", clip) - 4 - clip);
+      job.freeze = {"fc_0.w_0"};
+      job.distribute.local_sgd_steps = local_sgd_steps;
+      job.max_iter = 6;
+      job.epochs = 0;
+      job.snapshot_interval = 3;
+      return job;
+    };
+    const auto expect_same = [](const RankResult& rank, const RankResult& one) {
+      ASSERT_EQ(rank.error, "");
+      EXPECT_LT(Difference(rank.result.scope, one.result.scope, one.result.main), 2e-5);
+      EXPECT_TRUE(BitEqual(rank.result.scope.Get("fc_0.w_0"), one.result.scope.Get("fc_0.w_0")));
+    };
+    const auto one = RunOn(1, job("frozen_one"));
+    ASSERT_EQ(one[0].error, "");
+    ASSERT_FALSE(one[0].result.main.Root().FindVar("fc_0.w_0")->training().trainable);
+    for (const RankResult& rank : RunOn(3, job("frozen"), {.check_parameters = 1}))
+      expect_same(rank, one[0]);
+    JobConfig part = job("frozen_part");
+    part.max_iter = 3;
+    ASSERT_EQ(RunOn(3, part)[0].error, "");
+    part.max_iter = 6;
+    for (const RankResult& rank : RunOn(2, part, {.resume = true, .check_parameters = 1}))
+      expect_same(rank, one[0]);
+  }
+}
+
+TEST(RanksOfAJob, AFrozenParameterThatDiffers) {
+  JobConfig job = RankJob("frozen_other");
+  job.freeze = {"fc_0.w_0"};
+  const std::string weights = testing::TempDir() + "/ranks_frozen.npz";
+  WriteNpz({{"fc_0.w_0", Tensor::Full<float>({784, 16}, 0.5f)}}, weights);
+  const auto ranks = RunOn(2, job, {}, [&](int rank, JobConfig& own, TrainOptions&) {
+    if (rank == 1) own.weights = {{.file = weights}};
+  });
+  EXPECT_NE(ranks[0].error.find("after step 0 the parameter 'fc_0.w_0' of rank 1 ("),
+            std::string::npos)
+      << ranks[0].error;
+}
+
+// The centers of a step depend on those before it: all ranks have those of one rank, however often
+// snapshots are made.
+TEST(RanksOfAJob, CentersThatStepsRead) {
+  const auto job = [](const std::string& name, int64_t snapshot_interval) {
+    JobConfig job = RankJob(name);
+    const std::string mean = "layer { mean { input: \"ce\"";
+    job.model_text.replace(job.model_text.find(mean), mean.size(), R"(
+layer { parameter { shape: [10, 16] output: "centers" } }
+layer { parameter { shape: [1] output: "rate" } }
+layer { op { center_loss { X: "h" Label: "label" Centers: "centers" CenterUpdateRate: "rate"
+                           SampleCenterDiff: "diff" Loss: "cl" CentersOut: "centers"
+                           cluster_num: 10 need_update: true } } }
+layer { elementwise_add { x: "ce" y: "cl" output: "both" } }
+layer { mean { input: "both")");
+    job.snapshot_interval = snapshot_interval;
+    return job;
+  };
+  const auto one = RunOn(1, job("centers_one", 0));
+  ASSERT_EQ(one[0].error, "");
+  for (const int64_t snapshot_interval : {0, 1}) {
+    for (const RankResult& rank :
+         RunOn(3, job("centers", snapshot_interval), {.check_parameters = 1})) {
+      ASSERT_EQ(rank.error, "");
+      EXPECT_LT(
+          RelativeDifference(rank.result.scope.Get("centers"), one[0].result.scope.Get("centers")),
+          1e-4);
+    }
+  }
+}
+
+// A result that a program of Paddle keeps for whoever fetches it has as many rows as the rank.
+TEST(RanksOfAJob, ResultsThatAreKept) {
+  JobConfig job = RankJob("kept");
+  job.batch_size = 7;
+  job.model_text += R"(
+layer { parameter { shape: [7, 16] param { trainable: false } output: "kept" } }
+layer { op { tanh { X: "h" Out: "kept" } } }
+)";
+  const auto ranks = RunOn(2, job, {.check_parameters = 1});
+  ASSERT_EQ(ranks[0].error, "");
+  for (const RankResult& rank : ranks) EXPECT_LT(rank.result.scope.Get("kept").shape()[0], 7);
+}
+
+// A row that cannot be fed is named as the data has it, whichever rank gets it where in a batch.
+TEST(RanksOfAJob, ARowThatCannotBeFed) {
+  std::vector<float> x(12, 1), y(12, 1);
+  y[5] = 0.5f;
+  const std::string file = testing::TempDir() + "/ranks_rows.npz";
+  WriteNpz({{"image", Tensor::Of<float>({12, 1}, x)}, {"label", Tensor::Of<float>({12, 1}, y)}},
+           file);
+  JobConfig job = RankJob("rows");
+  job.model_text.replace(job.model_text.find("784"), 3, "1");
+  job.train.source = NpzOptions{.file = file};
+  job.test.source = std::monostate();
+  job.batch_size = 12;
+  for (const int size : {1, 2, 3}) {
+    const std::string error = RunOn(size, job, {.overwrite = true})[0].error;
+    EXPECT_NE(error.find("row 5 of npz 'ranks_rows.npz', column 'label': model input 'label' is "
+                         "int64, and its column holds 0.5"),
+              std::string::npos)
+        << error;
+  }
 }
 
 }  // namespace coracle::ranks_test

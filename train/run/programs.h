@@ -45,7 +45,7 @@ struct RankPrograms {
   std::vector<Net> tests;
   std::vector<ShardedState> states;
   std::optional<LocalSgdReport> local_sgd;
-  std::vector<std::string> local;  // see AllReduceReport
+  std::vector<std::string> broadcast, local, own;  // see AllReduceReport
 };
 
 struct Programs {

@@ -1,3 +1,4 @@
+#include <coracle/distribute/exchange_states.h>
 #include <coracle/distribute/whole_values.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
@@ -30,6 +31,25 @@ void WarnOfOwnSeeds(const ProgramDesc& program, std::vector<std::string>* warnin
       fmt::format("warning: {} ({} more) has a seed of its own and draws the same on every rank; "
                   "leave the seed out",
                   seeded->type(), more));
+}
+
+// Persistable variables that forward ops change by rows.
+template <class Report>
+void WarnOfStates(const Report& report, const char* when, std::vector<std::string>* warnings) {
+  const auto warn = [&](const std::vector<std::string>& names, const std::string& what) {
+    if (names.empty()) return;
+    warnings->push_back(fmt::format(
+        "warning: {}{} {}", Quote(names[0]),
+        names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : std::string(), what));
+  };
+  warn(report.local,
+       "of each rank's own rows: evaluations and snapshots have their mean over the ranks");
+  warn(
+      report.averaged,
+      fmt::format("of each rank's own rows: ranks exchange the mean {}, which is what one rank has "
+                  "only where the update is a mean over rows",
+                  when));
+  warn(report.own, "of each rank's own rows: each rank keeps its own, and snapshots have rank 0's");
 }
 
 // The loss and the metrics of the net become those of the whole batch.
@@ -69,7 +89,10 @@ void DistributeGradients(const JobConfig& config, const Programs& programs, int 
   }
   for (const std::string& line : report.unknown) WarnOnce("warning: " + line, warnings);
   own->states = std::move(report.states);
+  WarnOfStates(report, "in each step", warnings);
+  own->broadcast = std::move(report.broadcast);
   own->local = std::move(report.local);
+  own->own = std::move(report.own);
   std::vector<std::string> exchanged;
   for (const GradientBucket& bucket : report.buckets)
     exchanged.insert(exchanged.end(), bucket.gradients.begin(), bucket.gradients.end());
@@ -98,7 +121,10 @@ void DistributeParameters(const JobConfig& config, int nranks, const OpRegistry&
   } catch (const Error& e) {
     throw e.WithPrefix(place);
   }
+  WarnOfStates(*own->local_sgd, "with the parameters", warnings);
+  own->broadcast = own->local_sgd->broadcast;
   own->local = own->local_sgd->local;
+  own->own = own->local_sgd->own;
   // Each rank has a loss of its own, with parameters of its own.
   const WholeValueOptions options{.nranks = nranks, .share = kRankShare, .ops = &ops};
   ProgramDesc copy = own->train.program;
@@ -114,22 +140,22 @@ void DistributeParameters(const JobConfig& config, int nranks, const OpRegistry&
 
 RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs, int nranks,
                               const OpRegistry& ops, std::vector<std::string>* warnings) {
-  RankPrograms own{programs.train, programs.startup, programs.tests, {}, {}, {}};
+  RankPrograms own;
+  own.train = programs.train;
+  own.startup = programs.startup;
+  own.tests = programs.tests;
   const WholeValueOptions whole{.nranks = nranks, .share = kRankShare, .ops = &ops};
   for (Net& net : own.tests) {
     AgreeOnMaskLengths(net.program, whole);
     MakeWhole(config, nranks, ops, &net, warnings);
+    // A test that changes states does so as on one rank, too; of those of training it is warned.
+    InsertStateExchanges(net.program, {.nranks = nranks, .share = kRankShare, .ops = &ops});
   }
   WarnOfOwnSeeds(own.train.program, warnings);
   config.distribute.local_sgd_steps > 0
       ? DistributeParameters(config, nranks, ops, &own, warnings)
       : DistributeGradients(config, programs, nranks, ops, &own, warnings);
   AgreeOnMaskLengths(own.train.program, whole);
-  if (own.local.empty()) return own;
-  warnings->push_back(fmt::format(
-      "warning: {} and {} more are of each rank's own rows; evaluations and snapshots have their "
-      "mean over the ranks",
-      Quote(own.local[0]), own.local.size() - 1));
   return own;
 }
 

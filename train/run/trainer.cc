@@ -135,15 +135,27 @@ class Job {
     if (programs_.of_rank) AverageLocals(ranks_, programs_.of_rank->local, result_.scope);
   }
 
-  // Throws kInvalidArgument that names the first parameter in which a rank differs from rank 0.
+  // Parameters, trained or not, and what the startup program draws besides, but for what each rank
+  // changes by its own rows (which may be parameters, as Paddle's programs have running
+  // statistics).
+  std::vector<std::string> ComparedNames() const {
+    std::vector<std::string> names;
+    const RankPrograms& own = *programs_.of_rank;
+    for (const std::string& name : PersistableNames(own.train.program)) {
+      const bool drawn =
+          own.train.program.Root().FindVar(name)->is_parameter() || Contains(own.broadcast, name);
+      if (!drawn || Contains(own.local, name) || Contains(own.own, name)) continue;
+      const VarValue* held = result_.scope.Find(name);
+      if (held && std::holds_alternative<Tensor>(*held)) names.push_back(name);
+    }
+    return names;
+  }
+
+  // Throws kInvalidArgument that names the first of them in which a rank differs from rank 0.
   void CompareParameters() const {
-    if (!ranks_.several() || options_.check_parameters <= 0) return;
+    if (!programs_.of_rank || options_.check_parameters <= 0) return;
     std::vector<uint64_t> prints;
-    std::vector<std::string> names = programs_.train.program.Parameters();
-    // Running statistics may be parameters, as Paddle's programs have them.
-    std::erase_if(names, [&](const std::string& name) {
-      return programs_.of_rank && Contains(programs_.of_rank->local, name);
-    });
+    const std::vector<std::string> names = ComparedNames();
     for (const std::string& name : names) {
       const Tensor& value = result_.scope.Get(name);
       prints.push_back(Fingerprint(value.raw(), static_cast<size_t>(value.nbytes())));
@@ -157,9 +169,12 @@ class Job {
       const auto at = static_cast<size_t>(differ.first - all[0].begin()) / sizeof(uint64_t);
       const std::vector<std::string> ranks = ranks_.Names();
       ThrowInvalid(fmt::format(
-          "after step {} the parameter {} of {} is not that of {}: the ranks must run on machines "
-          "of one kind, with the same instructions; resume from the last snapshot",
-          steps_, Quote(names[at]), ranks[rank], ranks[0]));
+          "after step {} the {} {} of {} is not that of {}: the ranks must run on machines of one "
+          "kind, with the same instructions; resume from the last snapshot",
+          steps_,
+          programs_.train.program.Root().FindVar(names[at])->is_parameter() ? "parameter"
+                                                                            : "variable",
+          Quote(names[at]), ranks[rank], ranks[0]));
     }
   }
 
