@@ -115,7 +115,14 @@ class Browser {
     this.waiting.clear();
     this.process.kill('SIGKILL');
     await ended;
-    fs.rmSync(this.profile, {recursive: true, force: true, maxRetries: 20, retryDelay: 100});
+    // Its children may write a little longer than it lives; then a folder is left behind.
+    for (let tries = 20; tries > 0; --tries) {
+      try {
+        return fs.rmSync(this.profile, {recursive: true, force: true});
+      } catch (e) {
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+    }
   }
 }
 
