@@ -1,19 +1,43 @@
 #pragma once
-// Runs a job on several ranks, which are threads.
+// A small job, and jobs on several ranks, which are threads.
 
 #include <coracle/communication/communicator.h>
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/run/trainer.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "small_job.h"
+
 namespace coracle {
+
+// The small job without dropout, whose draws are each rank's own.
+inline JobConfig RankJob(const std::string& name) {
+  JobConfig job = SmallJob();
+  job.model_text = R"(
+data  { name: "image" shape: [-1, 784] }
+data  { name: "label" shape: [-1, 1] dtype: INT64 }
+layer { fc { input: "image" size: 16 act: "tanh" output: "h" error_clip { by_value { max: 0.001 } } } }
+layer { fc { input: "h" size: 10 output: "logits" } }
+layer { softmax_with_cross_entropy { logits: "logits" label: "label" output: "ce" } }
+layer { mean { input: "ce" output: "loss" } }
+layer { softmax { input: "logits" output: "prob" } }
+)";
+  job.metrics = {{"prob", "accuracy", MetricKind::kAccuracy, "label"}};
+  job.shuffle = true;
+  job.output_dir = testing::TempDir() + "/ranks_" + name;
+  std::filesystem::remove_all(job.output_dir);
+  return job;
+}
 
 struct RankResult {
   TrainResult result;
@@ -67,6 +91,11 @@ inline double Difference(const Scope& a, const Scope& b, const ProgramDesc& prog
           std::max(largest, std::abs(static_cast<double>(x.data<float>()[i] - y.data<float>()[i])));
   }
   return largest;
+}
+
+inline void ExpectSameBits(const Scope& a, const Scope& b, const ProgramDesc& program) {
+  for (const std::string& name : program.Parameters())
+    EXPECT_TRUE(BitEqual(a.Get(name), b.Get(name))) << name;
 }
 
 }  // namespace coracle
