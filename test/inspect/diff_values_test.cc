@@ -1,7 +1,6 @@
 // How the values of two programs' persistable variables differ.
 
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/inspect/diff.h>
 #include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 
@@ -10,11 +9,9 @@
 #include <limits>
 #include <utility>
 
-namespace coracle::diff_values_test {
+#include "diff_programs.h"
 
-void ExpectPart(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in\n" << text;
-}
+namespace coracle::diff_values_test {
 
 TEST(DiffValues, ValuesOfParameters) {
   ProgramDesc a;
