@@ -1,11 +1,7 @@
 #include <coracle/distribute/ranks.h>
-#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
-#include <coracle/framework/base/version.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/tensor/fingerprint.h>
-#include <coracle/train/job/names.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/run_log.h>
 #include <coracle/train/run/non_finite.h>
@@ -14,6 +10,7 @@
 #include <coracle/train/run/rank_programs.h>
 #include <coracle/train/run/rank_times.h>
 #include <coracle/train/run/same_data.h>
+#include <coracle/train/run/same_job.h>
 #include <coracle/train/run/start.h>
 #include <coracle/train/run/test_sets.h>
 #include <coracle/train/run/train_step.h>
@@ -58,7 +55,7 @@ class Job {
 
   TrainResult Run() {
     CheckJob(config_);
-    CheckRanks();
+    if (ranks_.several()) RequireSameJob(ranks_, config_, options_);
     if (ranks_.first()) OpenDirectories();
     const DataSourcePtr data = OpenTrainData(config_);
     CheckStreams(config_, *data, config_.batch_size);
@@ -85,34 +82,6 @@ class Job {
     if (!resumes_in_place_ && !options_.overwrite) RefuseOtherOutput(config_);
   }
 
-  // That all ranks are about to do the same.
-  void CheckRanks() const {
-    if (!ranks_.several()) return;
-    if (config_.batch_size < ranks_.size()) {
-      ThrowInvalid(fmt::format("{}: a batch of {} rows for {} ranks: each needs a row",
-                               config_.Place("batch_size"), config_.batch_size, ranks_.size()));
-    }
-    const std::string version = fmt::format("{}.{}.{}", CORACLE_VERSION_MAJOR,
-                                            CORACLE_VERSION_MINOR, CORACLE_VERSION_PATCH);
-    ranks_.RequireSame("version of Coracle", version, "install one version on all hosts");
-    ranks_.RequireSame("job", config_.text, "give all ranks the same job");
-    ranks_.RequireSame("settings", Settings(), "give all ranks the same flags");
-  }
-  // The flags that change the job, or how its numbers come out.
-  std::string Settings() const {
-    const CompileOptions& compile = options_.compile;
-    return fmt::format(
-        "threads {}, kernels {}, optimize {}, without passes [{}], tune {}, profile {}, batch_size "
-        "{}, seed {}, max_iter {}, epochs {}, max_seconds {}, snapshot_interval {}, resume {} {}, "
-        "check_parameters {}, bucket_mb {}, sync_batch_norm {}, shard_state {}, local_sgd_steps {}",
-        NumThreads(), static_cast<int>(compile.kernels), compile.optimize,
-        Join(compile.disabled_passes, ", "), compile.tune, compile.profile, config_.batch_size,
-        config_.random_seed, config_.max_iter, config_.epochs, config_.max_seconds,
-        config_.snapshot_interval, options_.resume, options_.override_mismatch,
-        options_.check_parameters, config_.distribute.bucket_mb, config_.distribute.sync_batch_norm,
-        config_.distribute.shard_state, config_.distribute.local_sgd_steps);
-  }
-
   // Makes the programs that a rank of several runs.
   void Distribute() {
     const ProgramDesc& main = programs_.train.program;
@@ -135,47 +104,9 @@ class Job {
     if (programs_.of_rank) AverageLocals(ranks_, programs_.of_rank->local, result_.scope);
   }
 
-  // Parameters, trained or not, and what the startup program draws besides, but for what each rank
-  // changes by its own rows (which may be parameters, as Paddle's programs have running
-  // statistics).
-  std::vector<std::string> ComparedNames() const {
-    std::vector<std::string> names;
-    const RankPrograms& own = *programs_.of_rank;
-    for (const std::string& name : PersistableNames(own.train.program)) {
-      const bool drawn =
-          own.train.program.Root().FindVar(name)->is_parameter() || Contains(own.broadcast, name);
-      if (!drawn || Contains(own.local, name) || Contains(own.own, name)) continue;
-      const VarValue* held = result_.scope.Find(name);
-      if (held && std::holds_alternative<Tensor>(*held)) names.push_back(name);
-    }
-    return names;
-  }
-
-  // Throws kInvalidArgument that names the first of them in which a rank differs from rank 0.
   void CompareParameters() const {
-    if (!programs_.of_rank || options_.check_parameters <= 0) return;
-    std::vector<uint64_t> prints;
-    const std::vector<std::string> names = ComparedNames();
-    for (const std::string& name : names) {
-      const Tensor& value = result_.scope.Get(name);
-      prints.push_back(Fingerprint(value.raw(), static_cast<size_t>(value.nbytes())));
-    }
-    const std::string own(reinterpret_cast<const char*>(prints.data()),
-                          prints.size() * sizeof(uint64_t));
-    const std::vector<std::string> all = ranks_.Gather(own);
-    for (size_t rank = 1; rank < all.size(); ++rank) {
-      if (all[rank] == all[0]) continue;
-      const auto differ = std::mismatch(all[0].begin(), all[0].end(), all[rank].begin());
-      const auto at = static_cast<size_t>(differ.first - all[0].begin()) / sizeof(uint64_t);
-      const std::vector<std::string> ranks = ranks_.Names();
-      ThrowInvalid(fmt::format(
-          "after step {} the {} {} of {} is not that of {}: the ranks must run on machines of one "
-          "kind, with the same instructions; resume from the last snapshot",
-          steps_,
-          programs_.train.program.Root().FindVar(names[at])->is_parameter() ? "parameter"
-                                                                            : "variable",
-          Quote(names[at]), ranks[rank], ranks[0]));
-    }
+    if (programs_.of_rank && options_.check_parameters > 0)
+      RequireSameParameters(ranks_, programs_, result_.scope, steps_);
   }
 
   // Whether the snapshot to resume is of the run whose output the job's directories hold; a missing
