@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <type_traits>
-#include <utility>
 
 // Excludes targets whose vector size the compiler does not know: they have no arrays of vectors.
 #undef HWY_DISABLED_TARGETS
@@ -13,22 +12,13 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include <coracle/operators/kernels/simd-inl.h>
+#include <coracle/operators/kernels/simd_unroll-inl.h>
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace coracle {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// f(0), ..., f(n - 1) with constants, so that arrays of vectors stay in registers.
-template <class F, int... kIndex>
-HWY_INLINE void UnrollTo(std::integer_sequence<int, kIndex...>, F&& f) {
-  (f(std::integral_constant<int, kIndex>()), ...);
-}
-template <int kCount, class F>
-HWY_INLINE void Unroll(F&& f) {
-  UnrollTo(std::make_integer_sequence<int, kCount>(), f);
-}
 
 // A nan stays a nan.
 HWY_INLINE FloatVec Relu(FloatVec x) {

@@ -1,8 +1,6 @@
 #include <coracle/operators/conv/matrix_tile.h>
 
 #include <algorithm>
-#include <type_traits>
-#include <utility>
 
 // Excludes targets whose vector size the compiler does not know: they have no arrays of vectors.
 #undef HWY_DISABLED_TARGETS
@@ -13,6 +11,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include <coracle/operators/kernels/simd-inl.h>
+#include <coracle/operators/kernels/simd_unroll-inl.h>
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -22,16 +21,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // The largest height whose accumulators leave registers for two vectors of b and one element of a.
 constexpr int kMaxHeight = HWY_MAX_BYTES >= 64 ? 8 : 6;
-
-// f(0), ..., f(n - 1) with constants, so that arrays of vectors stay in registers.
-template <class F, int... kIndex>
-HWY_INLINE void UnrollTo(std::integer_sequence<int, kIndex...>, F&& f) {
-  (f(std::integral_constant<int, kIndex>()), ...);
-}
-template <int kCount, class F>
-HWY_INLINE void Unroll(F&& f) {
-  UnrollTo(std::make_integer_sequence<int, kCount>(), f);
-}
 
 // The first lanes of a vector: LoadFirst with the mask made once.
 struct PartialLoad {

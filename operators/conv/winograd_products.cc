@@ -13,6 +13,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 #include <coracle/operators/kernels/simd-inl.h>
+#include <coracle/operators/kernels/simd_unroll-inl.h>
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -21,22 +22,13 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using coracle::HWY_NAMESPACE::FloatTag;
 using coracle::HWY_NAMESPACE::FloatVec;
+using coracle::HWY_NAMESPACE::Unroll;
 
 HWY_INLINE int64_t Lanes() { return static_cast<int64_t>(hn::Lanes(FloatTag())); }
 
 // The largest height whose accumulators leave registers for two vectors of b and one element of a.
 constexpr int kMaxHeight = HWY_MAX_BYTES >= 64 ? 12 : 6;
 constexpr int kMaxVectors = 2;
-
-// f(0), ..., f(n - 1) with constants, so that arrays of vectors stay in registers.
-template <class F, int... kIndex>
-HWY_INLINE void UnrollTo(std::integer_sequence<int, kIndex...>, F&& f) {
-  (f(std::integral_constant<int, kIndex>()), ...);
-}
-template <int kCount, class F>
-HWY_INLINE void Unroll(F&& f) {
-  UnrollTo(std::make_integer_sequence<int, kCount>(), f);
-}
 
 // out[p][v] (+)= sum over q, i of a[q * a_outer + i * kInner + p * kStep] * b[q * b_outer + i *
 // b_inner + v], where i runs to `inner` for each q, and both together to k.

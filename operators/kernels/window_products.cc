@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <type_traits>
-#include <utility>
 
 // Excludes targets whose vector size the compiler does not know: they have no arrays of vectors.
 #undef HWY_DISABLED_TARGETS
@@ -13,6 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include <coracle/operators/kernels/simd-inl.h>
+#include <coracle/operators/kernels/simd_unroll-inl.h>
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -26,16 +26,6 @@ constexpr int kWindowHeight = HWY_MAX_BYTES >= 64 ? 12 : 6;
 constexpr int64_t kBlockRows = 256;
 // Pixels of a unit: what they read of the image stays in the second cache for all panels.
 constexpr int64_t kUnitPixels = 32 * kWindowHeight;
-
-// f(0), ..., f(n - 1) with constants, so that arrays of vectors stay in registers.
-template <class F, int... kIndex>
-HWY_INLINE void UnrollTo(std::integer_sequence<int, kIndex...>, F&& f) {
-  (f(std::integral_constant<int, kIndex>()), ...);
-}
-template <int kCount, class F>
-HWY_INLINE void Unroll(F&& f) {
-  UnrollTo(std::make_integer_sequence<int, kCount>(), f);
-}
 
 int64_t PanelColumns() { return 2 * static_cast<int64_t>(hn::Lanes(FloatTag())); }
 
