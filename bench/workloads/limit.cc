@@ -2,6 +2,7 @@
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/inspect/multiply_adds.h>
+#include <coracle/train/run/layer_map.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,15 +53,6 @@ void SetShapes(ProgramDesc& program, const Workload& workload) {
 double Bytes(const VarDesc& var) {
   if (var.type() != VarType::kLoDTensor) return 0;
   return Elements(var.shape()) * static_cast<double>(SizeOf(var.dtype()));
-}
-
-std::string FirstOutput(const OpDesc& op) {
-  std::string first;
-  op.AnyOutput([&](const std::string& name) {
-    first = name;
-    return true;
-  });
-  return first;
 }
 
 double BytesOf(const OpDesc& op) {
