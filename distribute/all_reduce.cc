@@ -2,6 +2,7 @@
 #include <coracle/distribute/exchange_ops.h>
 #include <coracle/distribute/exchange_states.h>
 #include <coracle/distribute/rank_values.h>
+#include <coracle/distribute/sequence_lengths.h>
 #include <coracle/distribute/shard_state.h>
 #include <coracle/distribute/whole_writer.h>
 #include <coracle/framework/base/text.h>
@@ -30,6 +31,10 @@ struct Gradient {
   const std::string& exchanged() const { return sum.empty() ? name : sum; }
 };
 
+WholeValueOptions WholeOptions(const AllReduceOptions& options) {
+  return {options.nranks, options.share, options.ring_id, options.ops};
+}
+
 class Inserter {
  public:
   Inserter(ProgramDesc& main, ProgramDesc& startup, const AllReduceOptions& options)
@@ -39,10 +44,11 @@ class Inserter {
         ops_(options.ops ? *options.ops : DefaultOps()),
         root_(main.Root()),
         parts_(main, ops_),
+        whole_options_(WholeOptions(options)),
+        writer_(main, parts_, whole_options_, &inserter_),
         sharder_(main, startup, options) {}
 
   AllReduceReport Run() {
-    Check();
     FindGradients();
     FindSums();
     if (options_.shard_state) FindShards();
@@ -62,11 +68,6 @@ class Inserter {
   }
 
  private:
-  void Check() const {
-    RequireRanksToBe(options_.nranks);
-    RequireNoExchanges(main_);
-  }
-
   // --- what to exchange ---
 
   void FindGradients() {
@@ -138,21 +139,26 @@ class Inserter {
   // --- the loss ---
 
   void ScaleLoss() {
-    const WholeValueOptions options{options_.nranks, options_.share, options_.ring_id, &ops_};
-    WholeWriter writer(main_, parts_, options, &inserter_);
     for (const OpDesc* op : LossGradients(main_)) {
       const std::string& grad = op->Output("Out").at(0);
       const DType dtype = root_.FindVarRecursive(grad)->dtype();
       if (!options_.share.empty()) DeclareShare(root_, options_.share, dtype);
       const std::string loss = grad.substr(0, grad.rfind(kGradSuffix));
-      const PartValue part = writer.Settle(loss);
+      const PartValue part = writer_.Settle(loss);
       if (const std::string line = WholeWriter::Complaint(loss, part); !line.empty())
         report_.unknown.push_back(line);
-      const std::string factor = writer.Factor(part, dtype, *op, kBackward | kLoss);
+      settled_ &= part.kind != PartKind::kUnknown;
+      const std::string factor = writer_.Factor(part, dtype, *op, kBackward | kLoss);
       if (factor.empty()) continue;
       inserter_.Behind(*op, MakeOp("scale", {{"X", {grad}}, {"ScaleTensor", {factor}}},
                                    {{"Out", {grad}}}, {}, kBackward | kLoss));
     }
+    WholeValues values = writer_.WholeOf(options_.wanted);
+    for (std::string& line : values.unknown) {
+      if (std::find(report_.unknown.begin(), report_.unknown.end(), line) == report_.unknown.end())
+        report_.unknown.push_back(std::move(line));
+    }
+    report_.whole = std::move(values.of);
   }
 
   // --- error clips ---
@@ -174,8 +180,9 @@ class Inserter {
   }
 
   // In backward the gradient of what has rows is there in parts: by value, each takes its own; by
-  // norm, the squares are added up over the ranks. The parts of other gradients add up, which has
-  // to be before a clip. Behind backward, gradients are those of the whole batch.
+  // norm, the squares are added up over the ranks. Of other variables each rank has the gradient
+  // times the weight of its part: of a sum that is all of it, else they are added up before a clip.
+  // Behind backward, gradients are those of the whole batch.
   void ClipAsOneRank() {
     main_.ForEachOp([&](OpDesc& op) {
       if (!IsErrorClip(op)) return;
@@ -184,16 +191,17 @@ class Inserter {
       const std::string name = VariableOf(grad);
       const VarDesc* var = op.block()->FindVarRecursive(name);
       const bool by_norm = op.type() == "clip_by_norm", is_open = var && !var->shape().IsKnown();
-      const PartKind kind = parts_.Of(name).kind;
+      const PartValue& part = parts_.Of(name);
+      const PartKind kind = part.kind;
       if (op.block() != &root_) {
         if (by_norm || !is_open) WarnOfClip(grad, "within a block");
       } else if (!clipped || clipped->type() != VarType::kLoDTensor) {
         WarnOfClip(grad, "of selected rows");
       } else if (kind == PartKind::kRows || (kind == PartKind::kUnknown && is_open)) {
         if (by_norm) ClipByNormOfAll(op, *clipped);
-      } else if (kind == PartKind::kSame) {
-        ClipSum(op, *clipped);
-      } else {
+      } else if (kind == PartKind::kSame || kind == PartKind::kMean) {
+        ClipSum(op, *clipped, part);
+      } else if (kind != PartKind::kSum || !settled_) {
         WarnOfClip(grad, "of what has no rows");
       }
     });
@@ -207,7 +215,7 @@ class Inserter {
 
   // Each rank clips the sum over the ranks and goes on with its share of that. What counts the
   // clip's work sees it as well.
-  void ClipSum(const OpDesc& op, const VarDesc& grad) {
+  void ClipSum(const OpDesc& op, const VarDesc& grad, const PartValue& part) {
     const OpDesc *first = &op, *last = &op;
     for (size_t i = 1; i + 1 < root_.NumOps(); ++i) {
       if (&root_.op(i) != &op || root_.op(i + 1).type() != "clip_statistics") continue;
@@ -215,11 +223,7 @@ class Inserter {
       last = &root_.op(i + 1);
     }
     inserter_.Before(*first, SumOf({grad.name()}, options_.ring_id, kBackward));
-    const std::string share = main_.UniqueName("rank_share");
-    root_.Var(share).SetMeta({VarType::kLoDTensor, grad.dtype(), {1}, 0});
-    root_.Var(share).SetStopGradient(true);
-    inserter_.Behind(*last, MakeOp("fill_constant", {}, {{"Out", {share}}},
-                                   FillAttrs({1}, grad.dtype(), 1.0 / options_.nranks), kBackward));
+    const std::string share = writer_.Factor(part, grad.dtype(), *last, kBackward);
     inserter_.Behind(*last, MakeOp("scale", {{"X", {grad.name()}}, {"ScaleTensor", {share}}},
                                    {{"Out", {grad.name()}}}, {}, kBackward));
   }
@@ -400,6 +404,9 @@ class Inserter {
   const OpRegistry& ops_;
   BlockDesc& root_;
   const PartValues parts_;
+  const WholeValueOptions whole_options_;
+  WholeWriter writer_;
+  bool settled_ = true;  // how all losses weigh is known
   std::vector<Gradient> gradients_, scattered_;
   std::set<std::string> exchanged_;
   StateSharder sharder_;
@@ -438,7 +445,10 @@ void AverageLocals(const Ranks& ranks, const std::vector<std::string>& names, Sc
 
 AllReduceReport InsertAllReduce(ProgramDesc& main, ProgramDesc& startup,
                                 const AllReduceOptions& options) {
+  RequireRanksToBe(options.nranks);
+  RequireNoExchanges(main);
   ProgramDesc new_main = main, new_startup = startup;
+  AgreeOnLengths(new_main, WholeOptions(options));
   AllReduceReport report = Inserter(new_main, new_startup, options).Run();
   main = std::move(new_main);
   startup = std::move(new_startup);

@@ -7,6 +7,7 @@
 #include <coracle/framework/tensor/tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct AllReduceOptions {
   // A variable [1] of the loss's dtype that is to be fed: the share of the rank's rows in the rows
   // of all ranks. It is made if the program does not have it. "": every rank has 1 / nranks.
   std::string share = {};
+  // Variables, such as the loss and metrics, of which the value of the whole batch is wanted.
+  std::vector<std::string> wanted = {};
   // The statistics of batch_norm are those of the whole batch, by sync_batch_norm in its place:
   // one small exchange more each way for each of them.
   bool sync_batch_norm = false;
@@ -57,8 +60,11 @@ struct AllReduceReport {
   // the ranks, by their rows. `own`: results of a step, and states that are no floats or of an open
   // shape; each rank keeps its own.
   std::vector<std::string> local, averaged, own;
-  // Lines, see WholeValues::unknown: losses whose parts weigh by rows for want of a rule.
+  // Lines, see WholeValues::unknown: losses, and what else is wanted, whose parts weigh by rows for
+  // want of a rule; and error clips of a rank's part.
   std::vector<std::string> unknown;
+  // Of the wanted variables, see WholeValues::of.
+  std::map<std::string, std::string> whole;
 };
 
 // Between steps: the whole states on rank 0, beside the shards; and each rank's shards of the whole
@@ -76,17 +82,19 @@ void AverageLocals(const Ranks& ranks, const std::vector<std::string>& names, Sc
 //
 // The gradient of the loss is multiplied by the weight of the rank's part where it begins: 1 /
 // nranks or `share` for a mean over the rows of a batch, the rank's share of the elements for one
-// over sequences, nothing for a sum. Counts that such a formula divides by become those of all
-// ranks (see InsertWholeValues). So all gradients are the rank's part of that of the whole batch;
-// an error clip by norm goes by the norm of all parts. The gradients of parameters (op_role_var of
-// backward ops) are summed over the ranks, in buckets, each exchange behind the op that completes
-// its last member; a c_sync_comm_stream waits for it before the first op that uses one of them.
-// Where gradients are accumulated over several runs (TrainingStep::accumulate), the sums are
-// exchanged instead, in the block that runs once for an update. Flags that decide whether an update
-// is made (a loss or the gradients of error clips that are not finite) become those of all ranks.
-// Updates that draw (dpsgd) draw the same on all ranks, by main.random_seed. The startup program
-// broadcasts what rank 0 has drawn or read: parameters, trained or not, and other persistable
-// variables that are no constants.
+// over sequences, nothing for a sum. A loss that adds terms of different weights adds them times
+// their weights. Counts that such a formula divides by become those of all ranks, and so does every
+// mean or sum in a formula that is not linear; its gradient is added up over the ranks (see
+// InsertWholeValues). Sequences are padded to the longest of all ranks. So all gradients are the
+// rank's part of that of the whole batch; an error clip by norm goes by the norm of all parts. The
+// gradients of parameters (op_role_var of backward ops) are summed over the ranks, in buckets, each
+// exchange behind the op that completes its last member; a c_sync_comm_stream waits for it before
+// the first op that uses one of them. Where gradients are accumulated over several runs
+// (TrainingStep::accumulate), the sums are exchanged instead, in the block that runs once for an
+// update. Flags that decide whether an update is made (a loss or the gradients of error clips that
+// are not finite) become those of all ranks. Updates that draw (dpsgd) draw the same on all ranks,
+// by main.random_seed. The startup program broadcasts what rank 0 has drawn or read: parameters,
+// trained or not, and other persistable variables that are no constants.
 //
 // Throws kInvalidArgument for a program without gradients of parameters, one that has exchanges
 // already, and one whose update depends on values of the rank alone in another way: it would make

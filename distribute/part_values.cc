@@ -1,6 +1,10 @@
+#include <coracle/backward/backward.h>
+#include <coracle/distribute/exchange_ops.h>
 #include <coracle/distribute/part_values.h>
+#include <coracle/distribute/sequence_lengths.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/training_stage.h>
+#include <coracle/framework/op/recomputed.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,8 +51,54 @@ PartValues::PartValues(const ProgramDesc& program, const OpRegistry& ops)
     if (!var.persistable() && root_.Uses(var.name()).writers.empty()) VisitInput(var);
   }
   root_.ForEachOp([&](const OpDesc& op) {
+    if (HasRole(op, kBackward)) LinkGradientOp(op);
+  });
+  root_.ForEachOp([&](const OpDesc& op) {
     if (IsForward(op)) Visit(op);
   });
+}
+
+void PartValues::LinkGradientOp(const OpDesc& gradient) {
+  if (gradient.HasAttr(kForwardOpAttr)) {
+    if (const OpDesc* forward = FindForwardOp(gradient))
+      gradient_ops_[forward].push_back(&gradient);
+    return;
+  }
+  if (gradient.HasAttr(kRecomputedFromAttr)) return;
+  gradient.ForEachInput([&](const std::string& name) {
+    if (!name.ends_with(kGradSuffix) || gradient.Writes(name)) return;
+    const std::string output = name.substr(0, name.size() - kGradSuffix.size());
+    for (const OpDesc* op : root_.Uses(output).writers) {
+      std::vector<const OpDesc*>& linked = gradient_ops_[op];
+      if (IsForward(*op) && (linked.empty() || linked.back() != &gradient))
+        linked.push_back(&gradient);
+    }
+  });
+}
+
+const std::vector<const OpDesc*>& PartValues::GradientOpsOf(const OpDesc& op) const {
+  static const std::vector<const OpDesc*> none;
+  const auto at = gradient_ops_.find(&op);
+  return at == gradient_ops_.end() ? none : at->second;
+}
+
+// x@GRAD, or x@GRAD@RENAME@... where several ops contribute. What other gradient ops of the op read
+// is a term of a formula.
+std::vector<PartGradient> PartValues::GradientsInto(const OpDesc& op,
+                                                    const std::string& input) const {
+  const std::vector<const OpDesc*>& gradients = GradientOpsOf(op);
+  std::vector<PartGradient> found;
+  for (const OpDesc* gradient : gradients) {
+    gradient->ForEachOutput([&](const std::string& name) {
+      if (!name.starts_with(GradName(input))) return;
+      if (std::any_of(gradients.begin(), gradients.end(),
+                      [&](const OpDesc* other) { return other->Reads(name); }))
+        return;
+      std::erase_if(found, [&](const PartGradient& other) { return other.name == name; });
+      found.push_back({name, gradient});
+    });
+  }
+  return found;
 }
 
 const PartValue& PartValues::Of(const std::string& name) const {
@@ -61,8 +111,8 @@ bool PartValues::IsOpen(const std::string& name) const {
   return var && (var->shape().rank() == 0 || !var->shape().IsKnown());
 }
 
-std::vector<WholeRead> PartValues::ReadsOf(const std::string& name) const {
-  std::vector<WholeRead> reads;
+std::vector<PartRead> PartValues::ReadsOf(const std::string& name) const {
+  std::vector<PartRead> reads;
   std::set<std::string> seen = {name};
   std::vector<std::string> open = {name};
   std::set<const OpDesc*> visited;
@@ -74,8 +124,8 @@ std::vector<WholeRead> PartValues::ReadsOf(const std::string& name) const {
     for (const OpDesc* op : writers->second) {
       if (Exchanges(*op) || !visited.insert(op).second) continue;
       op->ForEachInput([&](const std::string& input) {
-        const auto read = whole_reads_.find({op, input});
-        if (read != whole_reads_.end()) reads.push_back(*read);
+        const auto read = reads_.find({op, input});
+        if (read != reads_.end()) reads.push_back(*read);
         if (seen.insert(input).second) open.push_back(input);
       });
     }
@@ -129,6 +179,8 @@ PartValue PartValues::Apply(const OpDesc& op, const std::string& out, const std:
   if (unknown) return *unknown;
   if (!rows && !numbers) return {};
   if (op.HasSubBlock() && numbers) return Unknown(op, "runs a block");
+  for (const BlockDesc* block : root_.program().BlocksRunBy(op))
+    block->ForEachOp([&](const OpDesc& inner) { inputs.padded |= PadsToLongest(inner); });
   if (!rows) return OfNumbers(op);
   PartValue failed;
   if (numbers) {
@@ -165,7 +217,7 @@ PartValue PartValues::OfReduced(const OpDesc& op, const std::string& out) const 
   if (Of(x).padded) {
     return Unknown(op,
                    "reads what is as long as the longest sequence of the rank's part, not of the "
-                   "whole batch (sequence_pad has a padded_length)");
+                   "whole batch");
   }
   if (op.type() != "reduce_sum" && !IsFloat(out)) return Unknown(op, "rounds the mean of a part");
   if (IsFloat(x) && !IsFloat(out)) return Unknown(op, "rounds the sum of a part");
@@ -192,7 +244,7 @@ PartValue PartValues::OfRows(const OpDesc& op, const std::string& out, PartValue
   inputs.places |=
       type == "where_index" ||
       (type == "filter_by_instag" && op.Output("IndexMap") == std::vector<std::string>{out});
-  if (type == "sequence_pad") inputs.padded |= op.GetAttr<int32_t>("padded_length", -1) < 0;
+  if (type == "sequence_pad") inputs.padded |= PadsToLongest(op);
   if (type == "sequence_unpad") inputs.padded = false;
   if (type == "viterbi_decode") inputs.padded = true;
   const PartValue& index = Of(OneInput(op, "Index"));
@@ -252,32 +304,22 @@ bool PartValues::IsLinear(const OpDesc& op, const std::string& name) const {
   return op.type() == "elementwise_div" && OneInput(op, "X") == name && OneInput(op, "Y") != name;
 }
 
-bool PartValues::HasGradient(const OpDesc& op) const {
-  return op.AnyOutput(
-      [&](const std::string& name) { return !root_.Uses(GradName(name)).writers.empty(); });
-}
-
-// No gradient flows through the op into `name`, and gradient ops that read it read what this op
-// does: all ops that they can belong to read the value of the whole batch.
-bool PartValues::MayReadWhole(const OpDesc& op, const std::string& name) const {
+// Whether the op, and with it its gradient ops, may read another variable for `name`: that has one
+// value in a run, and its gradient is dense.
+bool PartValues::MayReplace(const OpDesc& op, const std::string& name) const {
   int writers = 0;
   for (const OpDesc* writer : root_.Uses(name).writers) writers += IsForward(*writer) ? 1 : 0;
-  if (writers != 1 || op.HasSubBlock()) return false;
-  if (!HasGradient(op)) return true;
-  if (!root_.Uses(GradName(name)).writers.empty()) return false;
-  bool backward = false, alike = true;
-  for (const OpDesc* reader : root_.Uses(name).readers) {
-    if (!IsForward(*reader))
-      backward = true;
-    else
-      alike &= reader == &op || !HasGradient(*reader) || !IsLinear(*reader, name);
-  }
-  return alike || !backward;
+  if (writers > 1 || op.HasSubBlock()) return false;
+  const std::vector<PartGradient> gradients = GradientsInto(op, name);
+  return std::all_of(gradients.begin(), gradients.end(), [&](const PartGradient& gradient) {
+    const VarDesc* var = root_.FindVar(gradient.name);
+    return var && var->type() == VarType::kLoDTensor;
+  });
 }
 
-bool PartValues::ReadWhole(const OpDesc& op, const std::string& name) {
-  if (!MayReadWhole(op, name)) return false;
-  whole_reads_.insert({&op, name, HasGradient(op)});
+bool PartValues::Replace(const OpDesc& op, const std::string& name, bool whole) {
+  if (!MayReplace(op, name)) return false;
+  reads_.insert({&op, name, whole, Of(name)});
   return true;
 }
 
@@ -300,10 +342,11 @@ PartValue PartValues::OfNumbers(const OpDesc& op) {
   return Of(linear);
 }
 
-// Parts of one kind stay what they are; a mean may have something added that all ranks have.
-PartValue PartValues::OfSum(const OpDesc& op) const {
+// Parts of one kind stay what they are; a mean may have something added that all ranks have. Others
+// are weighed before they are added, which makes a sum of the result; integers cannot be.
+PartValue PartValues::OfSum(const OpDesc& op) {
   const PartValue* kind = nullptr;
-  bool same = false, mixed = false;
+  bool same = false, mixed = false, replaced = true;
   op.ForEachInput([&](const std::string& name) {
     const PartValue& value = Of(name);
     same |= value.kind == PartKind::kSame;
@@ -311,10 +354,15 @@ PartValue PartValues::OfSum(const OpDesc& op) const {
     mixed |= kind && !(*kind == value);
     kind = &value;
   });
-  if (mixed) return Unknown(op, "adds parts that weigh differently");
-  if (same && kind->kind == PartKind::kSum)
-    return Unknown(op, "adds to a sum over rows what all ranks have");
-  return *kind;
+  if (!mixed && !(same && kind->kind == PartKind::kSum)) return *kind;
+  const bool weighs = !op.AnyInput([&](const std::string& name) { return !IsFloat(name); });
+  op.ForEachInput([&](const std::string& name) {
+    const PartKind of = Of(name).kind;
+    if (weighs ? of != PartKind::kSum : of != PartKind::kSame)
+      replaced &= Replace(op, name, !weighs);
+  });
+  if (!replaced) return Unknown(op, "adds parts that weigh differently");
+  return {.kind = weighs ? PartKind::kSum : PartKind::kSame};
 }
 
 }  // namespace coracle

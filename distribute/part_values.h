@@ -40,17 +40,27 @@ struct PartValue {
   bool operator==(const PartValue&) const = default;
 };
 
-// An op that is no linear formula of a mean or sum which it reads, such as the division by a count:
-// it has to read that of the whole batch, and then computes the same on all ranks. That is so for
-// values through which no gradient flows. For others the result is kUnknown.
-struct WholeRead {
+// An op that must not read a mean, a sum or what all ranks have as the rank has it, for Of to tell
+// what it makes. Its gradient ops change with it, so that gradients stay the rank's part of those
+// of the whole batch.
+struct PartRead {
   const OpDesc* op;
   std::string name;
-  bool has_gradient = false;  // of the op: gradient ops that read `name` read what the op does
+  // By no linear formula, such as the root of a mean or the division by a count: the op reads the
+  // value of the whole batch, and then computes the same on all ranks. Else it adds what weighs
+  // differently: it reads the rank's value times its weight, so that the ranks' results add up.
+  bool whole = true;
+  PartValue part = {};  // that of `name`
 
-  bool operator<(const WholeRead& other) const {
+  bool operator<(const PartRead& other) const {
     return std::tie(op, name) < std::tie(other.op, other.name);
   }
+};
+
+// A gradient that gradient ops of an op write, and the last op that does.
+struct PartGradient {
+  std::string name;
+  const OpDesc* writer;
 };
 
 class PartValues {
@@ -60,15 +70,20 @@ class PartValues {
   PartValues(const ProgramDesc& program, const OpRegistry& ops);
 
   const PartValue& Of(const std::string& name) const;
-  // What must read values of the whole batch, so that `name` is what Of tells.
-  std::vector<WholeRead> ReadsOf(const std::string& name) const;
+  // What must read other values, so that `name` is what Of tells.
+  std::vector<PartRead> ReadsOf(const std::string& name) const;
+  // The gradient ops of a forward op of the root block, as backward links them; of programs without
+  // such links those that read the gradient of an output.
+  const std::vector<const OpDesc*>& GradientOpsOf(const OpDesc& op) const;
+  // What they contribute to the gradient of an input of the op.
+  std::vector<PartGradient> GradientsInto(const OpDesc& op, const std::string& input) const;
 
  private:
   void VisitInput(const VarDesc& var);
   void Visit(const OpDesc& op);
   PartValue Apply(const OpDesc& op, const std::string& out, const std::string& slot);
   PartValue OfNumbers(const OpDesc& op);
-  PartValue OfSum(const OpDesc& op) const;
+  PartValue OfSum(const OpDesc& op);
   PartValue OfReduced(const OpDesc& op, const std::string& out) const;
   PartValue OfRows(const OpDesc& op, const std::string& out, PartValue inputs) const;
   PartValue FlowInto(const OpDesc& op, const std::string& out, PartValue inputs) const;
@@ -77,16 +92,18 @@ class PartValues {
   bool AreSame(const OpDesc& op, const char* slot) const;
   bool IsLinear(const OpDesc& op, const std::string& name) const;
   bool IsFloat(const std::string& name) const;
-  bool HasGradient(const OpDesc& op) const;
-  bool MayReadWhole(const OpDesc& op, const std::string& name) const;
-  bool ReadWhole(const OpDesc& op, const std::string& name);
+  bool MayReplace(const OpDesc& op, const std::string& name) const;
+  bool Replace(const OpDesc& op, const std::string& name, bool whole);
+  bool ReadWhole(const OpDesc& op, const std::string& name) { return Replace(op, name, true); }
+  void LinkGradientOp(const OpDesc& gradient);
   bool IsOpen(const std::string& name) const;
 
   const BlockDesc& root_;
   const OpRegistry& ops_;
   std::unordered_map<std::string, PartValue> values_;
   std::unordered_map<std::string, std::vector<const OpDesc*>> forward_;  // writers, in order
-  std::set<WholeRead> whole_reads_;
+  std::unordered_map<const OpDesc*, std::vector<const OpDesc*>> gradient_ops_;
+  std::set<PartRead> reads_;
 };
 
 }  // namespace coracle

@@ -2,6 +2,7 @@
 #include <coracle/distribute/whole_writer.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/training_stage.h>
+#include <coracle/framework/op/recomputed.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
@@ -18,6 +19,12 @@ void RenameInput(OpDesc& op, const std::string& from, const std::string& to) {
   }
 }
 
+std::vector<std::string> OutputNames(const OpDesc& op) {
+  std::vector<std::string> names;
+  ForEachPosition(op.outputs(), [&](const std::string& name) { names.push_back(name); });
+  return names;
+}
+
 }  // namespace
 
 std::string WholeWriter::Make(const Place& place, const std::string& type, SlotList inputs,
@@ -26,8 +33,9 @@ std::string WholeWriter::Make(const Place& place, const std::string& type, SlotL
   VarDesc& var = root_.Var(name);
   var.SetMeta({VarType::kLoDTensor, dtype, {1}, 0});
   var.SetStopGradient(true);
-  inserter_.Behind(
-      place.op, MakeOp(type, std::move(inputs), {{"Out", {name}}}, std::move(attrs), place.role));
+  const OpDesc op =
+      MakeOp(type, std::move(inputs), {{"Out", {name}}}, std::move(attrs), place.role);
+  place.before ? inserter_.Before(place.op, op) : inserter_.Behind(place.op, op);
   return name;
 }
 
@@ -84,12 +92,15 @@ std::string WholeWriter::ShareOf(const PartValue& part, const Place& place, DTyp
   return CastTo(place, share, DType::kFloat64, dtype);
 }
 
-std::string WholeWriter::Factor(const PartValue& part, DType dtype, const OpDesc& behind,
-                                int role) {
-  const Place place{behind, role};
+std::string WholeWriter::FactorAt(const PartValue& part, const Place& place, DType dtype) {
   if (part.kind == PartKind::kSum) return Counts(place, dtype);
   if (part.kind == PartKind::kMean && !part.weight.empty()) return ShareOf(part, place, dtype);
   return Share(place, dtype);
+}
+
+std::string WholeWriter::Factor(const PartValue& part, DType dtype, const OpDesc& behind,
+                                int role) {
+  return FactorAt(part, {behind, role}, dtype);
 }
 
 const OpDesc& WholeWriter::LastForwardWriter(const std::string& name) const {
@@ -101,49 +112,79 @@ const OpDesc& WholeWriter::LastForwardWriter(const std::string& name) const {
 }
 
 // A part without elements may be a nan, which counts as nothing.
-std::string WholeWriter::WholeOf(const std::string& name) {
-  if (auto it = whole_.find(name); it != whole_.end()) return it->second;
-  const OpDesc& writer = LastForwardWriter(name);
-  const Place place{writer, kForward};
-  const DType dtype = root_.FindVar(name)->dtype();
-  const PartValue& part = parts_.Of(name);
-  std::string own = name;
-  if (const std::string factor = Factor(part, dtype, writer, kForward); !factor.empty()) {
-    own = Make(place, "elementwise_mul", {{"X", {name}}, {"Y", {factor}}}, {}, dtype, name);
-    if (part.kind == PartKind::kMean && IsFloating(dtype) &&
-        root_.FindVar(name)->shape() == Shape{1}) {
-      const std::string zero = Constant(place, 0, dtype);
-      const std::string counts = Make(place, "not_equal", {{"X", {factor}}, {"Y", {zero}}}, {},
-                                      DType::kBool, "rank_counts");
-      own = Make(place, "where", {{"Condition", {counts}}, {"X", {own}}, {"Y", {zero}}}, {}, dtype,
-                 name);
-    }
+WholeWriter::Weighed WholeWriter::Weigh(const std::string& name, const PartValue& part,
+                                        const Place& place) {
+  const VarDesc& var = *root_.FindVarRecursive(name);
+  const DType dtype = var.dtype();
+  const std::string factor = FactorAt(part, place, dtype);
+  if (factor.empty()) return {name, factor};
+  std::string own =
+      Make(place, "elementwise_mul", {{"X", {name}}, {"Y", {factor}}}, {}, dtype, name);
+  if (part.kind == PartKind::kMean && IsFloating(dtype) && var.shape() == Shape{1}) {
+    const std::string zero = Constant(place, 0, dtype);
+    const std::string counts =
+        Make(place, "not_equal", {{"X", {factor}}, {"Y", {zero}}}, {}, DType::kBool, "rank_counts");
+    own = Make(place, "where", {{"Condition", {counts}}, {"X", {own}}, {"Y", {zero}}}, {}, dtype,
+               name);
   }
-  return whole_[name] = SumOverRanks(place, own, dtype);
+  return {own, factor};
 }
 
-void WholeWriter::Rewrite(const WholeRead& read) {
-  const std::string whole = WholeOf(read.name);
-  // Gradient ops, and copies of the op that compute it again, read the same.
+std::string WholeWriter::WholeOf(const std::string& name) {
+  if (auto it = whole_.find(name); it != whole_.end()) return it->second.name;
+  const Place place{LastForwardWriter(name), kForward};
+  const auto [own, factor] = Weigh(name, parts_.Of(name), place);
+  const std::string whole = SumOverRanks(place, own, root_.FindVar(name)->dtype());
+  whole_[name] = {whole, factor};
+  return whole;
+}
+
+// The op, gradient ops of it, and copies that compute it again.
+void WholeWriter::Rewrite(const PartRead& read) {
+  Weighed now;
+  if (read.whole) {
+    now.name = WholeOf(read.name);
+    now.factor = whole_[read.name].factor;
+  } else {
+    now = Weigh(read.name, read.part, {*read.op, kForward, true});
+  }
+  const std::vector<const OpDesc*>& gradients = parts_.GradientOpsOf(*read.op);
+  const std::vector<std::string> outputs = OutputNames(*read.op);
   for (const std::string& old : {read.name, read.name + "@RECOMPUTED"}) {
     const auto readers = root_.Uses(old).readers;
     for (OpDesc* reader : std::vector<OpDesc*>(readers.begin(), readers.end())) {
-      if (reader == read.op || (read.has_gradient && HasRole(*reader, kBackward)))
-        RenameInput(*reader, old, whole);
+      const bool is_copy =
+          reader->type() == read.op->type() &&
+          reader->GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {}) == outputs;
+      if (reader == read.op || is_copy ||
+          std::find(gradients.begin(), gradients.end(), reader) != gradients.end())
+        RenameInput(*reader, old, now.name);
     }
+  }
+  RewriteGradients(read, now.factor);
+}
+
+// Of d whole each rank has the part that its rows make, of which the sum is the whole's; and
+// d whole / d value is the factor.
+void WholeWriter::RewriteGradients(const PartRead& read, const std::string& factor) {
+  for (const auto& [gradient, writer] : parts_.GradientsInto(*read.op, read.name)) {
+    if (read.whole) inserter_.Behind(*writer, SumOf({gradient}, options_.ring_id, kBackward));
+    if (factor.empty()) continue;
+    inserter_.Behind(*writer, MakeOp("scale", {{"X", {gradient}}, {"ScaleTensor", {factor}}},
+                                     {{"Out", {gradient}}}, {}, kBackward));
   }
 }
 
 PartValue WholeWriter::Settle(const std::string& name) {
-  const std::vector<WholeRead> reads = parts_.ReadsOf(name);
+  const std::vector<PartRead> reads = parts_.ReadsOf(name);
   PartValue part = parts_.Of(name);
-  for (const WholeRead& read : reads) {
+  for (const PartRead& read : reads) {
     if (auto kept = kept_.find(read); kept != kept_.end() && part.kind != PartKind::kUnknown)
       part = {.kind = PartKind::kUnknown,
               .reason = fmt::format("{} reads {} of the rank's part, as it does for {}",
                                     read.op->type(), Quote(read.name), Quote(kept->second))};
   }
-  for (const WholeRead& read : reads) {
+  for (const PartRead& read : reads) {
     if (rewritten_.count(read)) continue;
     if (part.kind == PartKind::kUnknown) {
       kept_.emplace(read, name);
@@ -162,55 +203,26 @@ std::string WholeWriter::Complaint(const std::string& name, const PartValue& par
       Quote(name), part.reason);
 }
 
+WholeValues WholeWriter::WholeOf(const std::vector<std::string>& wanted) {
+  WholeValues values;
+  for (const std::string& name : wanted) {
+    const PartValue part = Settle(name);
+    if (const std::string line = Complaint(name, part); !line.empty())
+      values.unknown.push_back(line);
+    if (part.IsNumber() && !part.MeanOfRows() && !values.of.count(name))
+      values.of[name] = WholeOf(name);
+  }
+  return values;
+}
+
 WholeValues InsertWholeValues(ProgramDesc& program, const std::vector<std::string>& wanted,
                               const WholeValueOptions& options) {
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
   const PartValues parts(program, ops);
   OpInserter inserter;
-  WholeWriter writer(program, parts, options, &inserter);
-  WholeValues values;
-  for (const std::string& name : wanted) {
-    const PartValue part = writer.Settle(name);
-    if (const std::string line = WholeWriter::Complaint(name, part); !line.empty())
-      values.unknown.push_back(line);
-    if (part.IsNumber() && !part.MeanOfRows() && !values.of.count(name))
-      values.of[name] = writer.WholeOf(name);
-  }
+  WholeValues values = WholeWriter(program, parts, options, &inserter).WholeOf(wanted);
   Insert(inserter, program, ops);
   return values;
-}
-
-void AgreeOnMaskLengths(ProgramDesc& program, const WholeValueOptions& options) {
-  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
-  const PartValues parts(program, ops);
-  BlockDesc& root = program.Root();
-  OpInserter inserter;
-  std::map<std::string, std::string> longest;  // by the variable of the lengths
-  root.ForEachOp([&](OpDesc& op) {
-    if (op.type() != "sequence_mask" || op.HasInput("MaxLenTensor")) return;
-    const std::string& x = op.Input("X").at(0);
-    const std::string lengths = x.substr(0, x.find("@RECOMPUTED"));
-    const PartKind kind = parts.Of(lengths).kind;
-    if (op.GetAttr<int32_t>("maxlen", -1) >= 0 || kind == PartKind::kSame) return;
-    std::string& whole = longest[lengths];
-    const auto make = [&](const std::string& type, DType dtype, AttrList attrs) {
-      const std::string name = program.UniqueName(lengths + "@LONGEST");
-      root.Var(name).SetMeta({VarType::kLoDTensor, dtype, {1}, 0});
-      root.Var(name).SetStopGradient(true);
-      inserter.Before(op, MakeOp(type, {{"X", {whole}}}, {{"Out", {name}}}, attrs, kForward));
-      whole = name;
-    };
-    if (whole.empty()) {
-      whole = lengths;
-      const DType dtype = root.FindVar(lengths)->dtype();
-      make("reduce_max", dtype, {{"reduce_all", true}, {"dim", std::vector<int32_t>{0}}});
-      if (IsFloating(dtype)) make("ceil", dtype, {});
-      if (dtype != DType::kInt64) make("cast", DType::kInt64, CastAttrs(dtype, DType::kInt64));
-      make("c_allreduce_max", DType::kInt64, {{"ring_id", int32_t{options.ring_id}}});
-    }
-    op.SetInput("MaxLenTensor", {whole});
-  });
-  Insert(inserter, program, ops);
 }
 
 }  // namespace coracle

@@ -19,8 +19,8 @@ struct WholeValueOptions {
 };
 
 struct WholeValues {
-  // By those of the wanted variables whose parts do not weigh as their rows: the variable that has
-  // the value of the whole batch, on all ranks.
+  // By those of the wanted variables whose parts do not weigh as their rows, and which ranks do not
+  // have alike: the variable that has the value of the whole batch, on all ranks.
   std::map<std::string, std::string> of;
   // "'x' weighs by rows ..., since op reads ...": for those of which no rule tells how they weigh.
   std::vector<std::string> unknown;
@@ -28,13 +28,10 @@ struct WholeValues {
 
 // Appends to the forward pass what makes the values of the whole batch from those of the ranks'
 // parts: for sums over rows (a reduce_sum), means over other things than rows (those of sequences),
-// and formulas with them, such as a sum divided by the number of what does not lie in padding.
-// Variables that are means over the rows, or have a row for each, stay what they are.
+// and formulas with them, such as a sum divided by the number of what does not lie in padding, or
+// sums of those. Variables that are means over the rows, or have a row for each, stay what they
+// are.
 WholeValues InsertWholeValues(ProgramDesc& program, const std::vector<std::string>& wanted,
                               const WholeValueOptions& options);
-
-// A sequence_mask without a length makes rows as long as the longest of the batch: of the whole
-// batch, as padded feeds are, where it takes the lengths of rows.
-void AgreeOnMaskLengths(ProgramDesc& program, const WholeValueOptions& options);
 
 }  // namespace coracle

@@ -23,15 +23,15 @@ class WholeWriter {
         options_(options),
         inserter_(*inserter) {}
 
-  // How `name` of a part weighs. The ops behind it now read values of the whole batch where that
-  // takes it. Where no rule tells how it weighs they read what they did; and so do those behind a
-  // later `name` that they share, of which no rule tells then.
+  // How `name` of a part weighs. The ops behind it now read values of the whole batch, or weighed
+  // ones, where that takes it. Where no rule tells how it weighs they read what they did; and so do
+  // those behind a later `name` that they share, of which no rule tells then.
   PartValue Settle(const std::string& name);
   // Behind the op: the factor [1] of the dtype by which parts of that kind are added up to the
   // whole; "" for 1. What is not known weighs by rows.
   std::string Factor(const PartValue& part, DType dtype, const OpDesc& behind, int role);
-  // The whole's value of a mean or sum, in a variable of its own.
-  std::string WholeOf(const std::string& name);
+  // The values of the whole batch of those that are wanted, see InsertWholeValues.
+  WholeValues WholeOf(const std::vector<std::string>& wanted);
   // "" unless no rule tells how the variable, which is that part, weighs.
   static std::string Complaint(const std::string& name, const PartValue& part);
 
@@ -39,6 +39,11 @@ class WholeWriter {
   struct Place {
     const OpDesc& op;
     int role;
+    bool before = false;
+  };
+  // The part's value times its weight: those of all ranks add up to the whole's.
+  struct Weighed {
+    std::string name, factor;  // factor "": 1
   };
   // An op with one output, a new variable [1].
   std::string Make(const Place& place, const std::string& type, SlotList inputs, AttrList attrs,
@@ -49,7 +54,11 @@ class WholeWriter {
   std::string Share(const Place& place, DType dtype);
   std::string Counts(const Place& place, DType dtype);
   std::string ShareOf(const PartValue& part, const Place& place, DType dtype);
-  void Rewrite(const WholeRead& read);
+  std::string FactorAt(const PartValue& part, const Place& place, DType dtype);
+  Weighed Weigh(const std::string& name, const PartValue& part, const Place& place);
+  std::string WholeOf(const std::string& name);
+  void Rewrite(const PartRead& read);
+  void RewriteGradients(const PartRead& read, const std::string& factor);
   const OpDesc& LastForwardWriter(const std::string& name) const;
 
   ProgramDesc& program_;
@@ -57,9 +66,9 @@ class WholeWriter {
   const PartValues& parts_;
   const WholeValueOptions& options_;
   OpInserter& inserter_;
-  std::map<std::string, std::string> whole_;
-  std::set<WholeRead> rewritten_;
-  std::map<WholeRead, std::string> kept_;  // and for which variable
+  std::map<std::string, Weighed> whole_;
+  std::set<PartRead> rewritten_;
+  std::map<PartRead, std::string> kept_;  // and for which variable
 };
 
 }  // namespace coracle

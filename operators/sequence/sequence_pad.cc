@@ -11,6 +11,7 @@
 #include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 
 namespace coracle::sequence_pad_op {
@@ -32,7 +33,14 @@ Shape PaddedShape(InferContext& ctx, int64_t length) {
 void InferPad(InferContext& ctx) {
   const int32_t length = ctx.Attr<int32_t>("padded_length");
   ctx.Require("C4", length >= -1, "padded_length", length);
-  const Shape out = PaddedShape(ctx, length);
+  const bool by_tensor = ctx.HasInput("PaddedLengthTensor");
+  if (by_tensor) {
+    RequireIndexType(ctx, "C5", "PaddedLengthTensor");
+    const VarMeta& tensor = ctx.Input("PaddedLengthTensor");
+    ctx.Require("C5", NumelOf(tensor.shape) == 1 || !tensor.shape.IsKnown(), "PaddedLengthTensor",
+                tensor);
+  }
+  const Shape out = PaddedShape(ctx, by_tensor ? -1 : length);
   const VarMeta &x = ctx.Input("X"), &pad = ctx.Input("PadValue");
   Shape row;
   for (int i = 1; i < x.shape.rank(); ++i) row.Append(x.shape[i]);
@@ -52,15 +60,18 @@ void WriteLengths(Workspace& ws, const TensorArg& length, const Sequences& s) {
 Kernel Pad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), pad = ctx.Input("PadValue");
   const TensorArg out = ctx.Output("Out"), length = ctx.Output("Length");
+  const TensorArg by_tensor = ctx.Input("PaddedLengthTensor");
   const SequencesArg sequences(ctx, "X", "C2");
   const RunConstraint fits(ctx, "C4");
-  const int64_t padded = ctx.Attr<int32_t>("padded_length"), width = RowWidth(x.shape);
+  const int64_t by_attr = ctx.Attr<int32_t>("padded_length"), width = RowWidth(x.shape);
   return [=](Workspace& ws) {
     const Sequences s = sequences(ws);
     int64_t longest = 0;
     for (int64_t i = 0; i < s.count(); ++i) longest = std::max(longest, s.length(i));
+    const int64_t padded = by_tensor ? IndexReader(ws, by_tensor)[0] : by_attr;
     const int64_t steps = padded < 0 ? longest : padded;
-    fits.Require(steps >= longest, "padded_length", steps, "longest", longest);
+    fits.Require(steps >= longest && steps <= INT32_MAX, "padded_length", steps, "longest",
+                 longest);
     Shape shape{s.count(), steps};
     for (int i = 1; i < x.shape.rank(); ++i) shape.Append(x.shape[i]);
     Tensor& result = ResizeOutput(ws, out, x.dtype, shape);
@@ -215,14 +226,16 @@ void Register(OpRegistry& ops) {
               .Constraint("C2", "X must have LoD of one level")
               .Constraint("C3", "PadValue must be one element, or one row, of X's dtype")
               .Constraint("C4", "padded_length must be -1, or no sequence longer")
+              .Constraint("C5", "PaddedLengthTensor must hold one int32 or int64")
               .Input("X", "tensor with LoD, of any dtype")
               .Input("PadValue", "tensor of one element or of the shape of a row")
+              .OptionalInput("PaddedLengthTensor", "tensor [1]; replaces padded_length")
               .Output("Out", "tensor [sequences, length, ...]")
               .Output("Length", "int64 tensor [sequences]")
               .Attr<int32_t>("padded_length", -1, "the length; -1: that of the longest sequence")
               .RunTimeShape()
               .NoLod()
-              .NoGradientTo({"PadValue"})
+              .NoGradientTo({"PadValue", "PaddedLengthTensor"})
               .Infer(InferPad)
               .GradientOp({"X"})
               .Reference(Pad));

@@ -81,10 +81,12 @@ struct StepPrograms {
   ProgramDesc main, startup;
 };
 
-// The scope after all batches. `communicator` nullptr: one rank.
-inline void TrainOn(const StepPrograms& programs, const std::vector<Batch>& batches,
-                    const std::string& share, const CompileOptions& options,
-                    const std::shared_ptr<Communicator>& communicator, Scope* scope) {
+// The scope after all batches. `communicator` nullptr: one rank. Returns the values of `fetched`, a
+// variable [1], or nothing.
+inline std::vector<double> TrainOn(const StepPrograms& programs, const std::vector<Batch>& batches,
+                                   const std::string& share, const CompileOptions& options,
+                                   const std::shared_ptr<Communicator>& communicator, Scope* scope,
+                                   const std::string& fetched = "") {
   const Executor executor(options);
   PreparedProgram startup = executor.Prepare(programs.startup);
   startup.SetCommunicator(communicator);
@@ -92,8 +94,11 @@ inline void TrainOn(const StepPrograms& programs, const std::vector<Batch>& batc
   std::vector<std::string> feeds;
   for (const auto& [name, tensor] : batches.at(0)) feeds.push_back(name);
   if (communicator && !share.empty()) feeds.push_back(share);
-  PreparedProgram step = executor.Prepare(programs.main, feeds);
+  std::vector<std::string> fetches;
+  if (!fetched.empty()) fetches.push_back(fetched);
+  PreparedProgram step = executor.Prepare(programs.main, feeds, fetches);
   step.SetCommunicator(communicator);
+  std::vector<double> values;
   for (const Batch& batch : batches) {
     std::vector<Tensor> fed;
     const int64_t rows = batch.begin()->second.shape()[0];
@@ -104,8 +109,10 @@ inline void TrainOn(const StepPrograms& programs, const std::vector<Batch>& batc
       fed.push_back(
           Tensor::Of<double>({1}, {part}).Cast(programs.main.Root().FindVar(share)->dtype()));
     }
-    step.Run(*scope, fed);
+    for (const Tensor& tensor : step.Run(*scope, fed))
+      values.push_back(tensor.Cast(DType::kFloat64).Item<double>());
   }
+  return values;
 }
 
 // |a - b| relative to the largest element of b; infinite where one of them has what is not finite.

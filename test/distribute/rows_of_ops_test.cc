@@ -193,7 +193,7 @@ std::optional<std::vector<double>> OfHalves(const PartValue& part, const VarValu
 std::string Fault(const PartValue& part, const VarValues& whole, const VarValues& a,
                   const VarValues& b, const std::string& name) {
   const auto made = OfHalves(part, a, b, name);
-  // Places count from the part's first row; AgreeOnMaskLengths is not here.
+  // Places count from the part's first row; AgreeOnLengths is not here.
   if (!made || part.places || part.padded) return "";
   std::vector<double> wanted = Elements(*TensorOf(whole, name));
   if (part.kind == PartKind::kRows && part.place.folded > 1)
@@ -214,7 +214,7 @@ std::string Fault(const PartValue& part, const VarValues& whole, const VarValues
 }
 
 // What the rank's part makes by design: running statistics (each rank has its own, of which a job
-// warns), the length of a mask (see AgreeOnMaskLengths), updates, and gradients within a forward
+// warns), the length of a mask (see AgreeOnLengths), updates, and gradients within a forward
 // op.
 bool IsOfTheRank(const OpSpec& spec) {
   return spec.type.find("batch_norm") != spec.type.npos || spec.FindOutput("ParamOut") ||

@@ -123,11 +123,89 @@ TEST(PartWeights, ALossOfWhichNoRuleTells) {
 layer { reduce_sum { input: "cem" output: "s" } }
 layer { reduce_sum { input: "m" output: "c" } }
 layer { elementwise_div { x: "s" y: "c" output: "masked" } }
-layer { op { sqrt { X: "masked" Out: "root" } } }
-layer { elementwise_add { x: "masked" y: "root" output: "loss" } }
+layer { op { slice { Input: "ce" Out: "first" axes: 0 starts: 0 ends: 2 } } }
+layer { mean { input: "first" output: "of_first" } }
+layer { elementwise_add { x: "masked" y: "of_first" output: "loss" } }
 )",
                                 {"masked"});
-  ExpectMeanOfParts(job, "sqrt reads 'masked' of the rank's part");
+  ExpectMeanOfParts(job, "slice works along the rows of the rank's part");
+}
+
+// Terms that weigh differently, in a loss that backward computes again.
+TEST(PartWeights, TermsOfOneLoss) {
+  JobConfig job = RowsJob(R"(
+layer { tanh { input: "logits" output: "h" } }
+layer { softmax_with_cross_entropy { logits: "h" label: "y" output: "ce2" } }
+layer { elementwise_mul { x: "ce2" y: "m" output: "cem2" } }
+layer { reduce_sum { input: "cem2" output: "s" } }
+layer { reduce_sum { input: "m" output: "c" } }
+layer { elementwise_div { x: "s" y: "c" output: "masked" } }
+layer { mean { input: "ce" output: "plain" } }
+layer { op { square { X: "w" Out: "w2" } } }
+layer { mean { input: "w2" output: "l2" } }
+layer { sum { input: "masked" input: "plain" input: "l2" output: "terms" } }
+layer { op { sqrt { X: "terms" Out: "root" } } }
+layer { elementwise_mul { x: "root" y: "terms" output: "product" } }
+layer { elementwise_add { x: "product" y: "masked" output: "loss" } }
+)",
+                          {"masked", "plain", "l2", "root"});
+  ExpectWhatOneRankDoes(job);
+  job.recompute.checkpoints = {"h"};
+  ExpectWhatOneRankDoes(job);
+  job.recompute.checkpoints = {"h", "terms"};
+  ExpectWhatOneRankDoes(job);
+}
+
+// 31 sequences of 1 to 6 elements, the longest ones behind each other.
+JobConfig SequencesJob(const std::string& layers) {
+  std::mt19937 random(3);
+  std::normal_distribution<double> normal;
+  std::vector<int64_t> offsets = {0};
+  std::vector<double> elements;
+  for (int i = 0; i < 31; ++i) {
+    for (int k = 0; k < 1 + i * 6 / 31; ++k) elements.push_back(normal(random));
+    offsets.push_back(static_cast<int64_t>(elements.size()));
+  }
+  const auto count = static_cast<int64_t>(elements.size());
+  const std::string file = testing::TempDir() + "/part_weights_sequences.npz";
+  WriteNpz({{"x", Tensor::Of<double>({count, 1}, elements)},
+            {"x@LOD@0", Tensor::Of<int64_t>({32}, offsets)}},
+           file);
+  JobConfig job = RowsJob("", {});
+  job.model_text = R"(
+data { name: "x" shape: [-1, 1] lod_level: 1 dtype: FP64 }
+layer { parameter { shape: [1, 3] dtype: FP64 output: "w" } }
+layer { op { mul { X: "x" Y: "w" Out: "xw" } } }
+)" + layers;
+  job.train.source = NpzOptions{.file = file};
+  job.shuffle = false;
+  return job;
+}
+
+// Rows are as long as the longest sequence of the whole batch.
+TEST(PartWeights, SequencesThatArePadded) {
+  const std::string padded = R"(
+layer { fill_constant { shape: [1] value: 0.7 dtype: FP64 output: "pad" } }
+layer { op { sequence_pad { X: "xw" PadValue: "pad" Out: "rows" Length: "lengths" } } }
+)";
+  // Over all places, with a term of which each sequence has one.
+  JobConfig places = SequencesJob(padded + R"(
+layer { op { square { X: "rows" Out: "squares" } } }
+layer { mean { input: "squares" output: "a" } }
+layer { op { sequence_pool { X: "xw" Out: "pooled" pooltype: "MAX" } } }
+layer { mean { input: "pooled" output: "b" } }
+layer { elementwise_add { x: "a" y: "b" output: "loss" } }
+)");
+  ExpectWhatOneRankDoes(places);
+  places.recompute.checkpoints = {"squares"};
+  ExpectWhatOneRankDoes(places);
+  // A softmax over the places, padding too.
+  ExpectWhatOneRankDoes(SequencesJob(padded + R"(
+layer { op { softmax { X: "rows" Out: "p" axis: 1 } } }
+layer { op { square { X: "p" Out: "squares" } } }
+layer { reduce_sum { input: "squares" dim: 1 dim: 2 output: "of_sequences" } }
+layer { mean { input: "of_sequences" output: "loss" } }
+)"));
 }
 
 // Integers round, and a flag is no sum of flags: what is made of a sum or mean must see the
@@ -171,18 +249,25 @@ layer {{ mean {{ input: "ce2" output: "loss" }} }}
   }
 }
 
-// Of a sum over rows each rank has a part: no clip of parts is that of the whole.
-TEST(PartWeights, ErrorClipsOfSumsAreWarnedOf) {
-  const auto ranks = RunOn(2, RowsJob(R"(
-layer { reduce_sum { input: "ce" output: "s" error_clip { by_value { max: 0.01 } } } }
+// The gradient of a sum over rows is the whole's on each rank; of what no rule tells it is not.
+TEST(PartWeights, ErrorClipsOfNumbers) {
+  const std::string sum =
+      R"(layer { reduce_sum { input: "ce" output: "s" error_clip { by_value { max: 0.01 } } } })";
+  ExpectWhatOneRankDoes(RowsJob(sum + R"(
 layer { scale { input: "s" scale: 0.05 output: "loss" } }
 )",
+                                {}));
+  const auto ranks = RunOn(2, RowsJob(sum + R"(
+layer { op { slice { Input: "ce" Out: "first" axes: 0 starts: 0 ends: 2 } } }
+layer { mean { input: "first" output: "of_first" } }
+layer { elementwise_add { x: "s" y: "of_first" output: "loss" } }
+)",
                                       {}));
-  ASSERT_FALSE(ranks[0].messages.empty());
-  EXPECT_NE(ranks[0].messages[0].find("the error clip of 's@GRAD', of what has no rows, takes the "
+  ASSERT_EQ(ranks[0].messages.size(), 2u);
+  EXPECT_NE(ranks[0].messages[1].find("the error clip of 's@GRAD', of what has no rows, takes the "
                                       "rank's part of it for the whole"),
             std::string::npos)
-      << ranks[0].messages[0];
+      << ranks[0].messages[1];
 }
 
 // A clip of the model that backward computes again is no error clip.

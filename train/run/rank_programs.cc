@@ -1,10 +1,13 @@
 #include <coracle/distribute/exchange_states.h>
+#include <coracle/distribute/sequence_lengths.h>
 #include <coracle/distribute/whole_values.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/job/names.h>
 #include <coracle/train/run/rank_programs.h>
 #include <fmt/format.h>
+
+#include <map>
 
 namespace coracle {
 namespace {
@@ -52,23 +55,22 @@ void WarnOfStates(const Report& report, const char* when, std::vector<std::strin
   warn(report.own, "of each rank's own rows: each rank keeps its own, and snapshots have rank 0's");
 }
 
-// The loss and the metrics of the net become those of the whole batch.
-void MakeWhole(const JobConfig& config, int nranks, const OpRegistry& ops, Net* net,
-               std::vector<std::string>* warnings) {
+std::vector<std::string> WantedWhole(const JobConfig& config, const Net& net) {
   std::vector<std::string> wanted;
-  if (net->has_loss) wanted.push_back(config.loss);
-  for (const MetricConfig& metric : net->metrics) {
+  if (net.has_loss) wanted.push_back(config.loss);
+  for (const MetricConfig& metric : net.metrics) {
     if (metric.label.empty()) wanted.push_back(metric.var);
   }
-  const WholeValues whole =
-      InsertWholeValues(net->program, wanted, {.nranks = nranks, .share = kRankShare, .ops = &ops});
-  for (const std::string& line : whole.unknown) WarnOnce("warning: " + line, warnings);
-  const auto rename = [&](std::string* name) {
-    if (auto it = whole.of.find(*name); it != whole.of.end()) *name = it->second;
-  };
-  if (net->has_loss && whole.of.count(config.loss)) net->whole_loss = whole.of.at(config.loss);
+  return wanted;
+}
+
+// The loss and the metrics of the net become those of the whole batch.
+void FetchWhole(const JobConfig& config, const std::map<std::string, std::string>& whole,
+                Net* net) {
+  if (net->has_loss && whole.count(config.loss)) net->whole_loss = whole.at(config.loss);
   for (MetricConfig& metric : net->metrics) {
-    if (metric.label.empty()) rename(&metric.var);
+    const auto at = whole.find(metric.var);
+    if (metric.label.empty() && at != whole.end()) metric.var = at->second;
   }
 }
 
@@ -80,6 +82,7 @@ void DistributeGradients(const JobConfig& config, const Programs& programs, int 
                                            {.nranks = nranks,
                                             .bucket_mb = how.bucket_mb,
                                             .share = kRankShare,
+                                            .wanted = WantedWhole(config, own->train),
                                             .sync_batch_norm = how.sync_batch_norm,
                                             .shard_state = how.shard_state,
                                             .ops = &ops});
@@ -99,7 +102,7 @@ void DistributeGradients(const JobConfig& config, const Programs& programs, int 
   for (const std::string& param : programs.train.program.Parameters()) {
     if (!Contains(exchanged, GradName(param))) own->train.gradient_parts.push_back(GradName(param));
   }
-  MakeWhole(config, nranks, ops, &own->train, warnings);
+  FetchWhole(config, report.whole, &own->train);
 }
 
 void DistributeParameters(const JobConfig& config, int nranks, const OpRegistry& ops,
@@ -128,12 +131,14 @@ void DistributeParameters(const JobConfig& config, int nranks, const OpRegistry&
   // Each rank has a loss of its own, with parameters of its own.
   const WholeValueOptions options{.nranks = nranks, .share = kRankShare, .ops = &ops};
   ProgramDesc copy = own->train.program;
-  for (const auto& [name, whole] : InsertWholeValues(copy, {config.loss}, options).of) {
-    WarnOnce(fmt::format("warning: {}: {} is no mean over the rows of a batch: each rank learns by "
-                         "that of its own rows, and what they learn weighs by rows",
-                         place, Quote(name)),
-             warnings);
+  const WholeValues values = InsertWholeValues(copy, {config.loss}, options);
+  if (copy.Root().NumOps() > own->train.program.Root().NumOps() || !values.unknown.empty()) {
+    warnings->push_back(
+        fmt::format("warning: {}: {} is no mean over the rows of a batch: each rank learns by "
+                    "that of its own rows, and what they learn weighs by rows",
+                    place, Quote(config.loss)));
   }
+  AgreeOnLengths(own->train.program, options);
 }
 
 }  // namespace
@@ -146,8 +151,10 @@ RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs,
   own.tests = programs.tests;
   const WholeValueOptions whole{.nranks = nranks, .share = kRankShare, .ops = &ops};
   for (Net& net : own.tests) {
-    AgreeOnMaskLengths(net.program, whole);
-    MakeWhole(config, nranks, ops, &net, warnings);
+    AgreeOnLengths(net.program, whole);
+    const WholeValues values = InsertWholeValues(net.program, WantedWhole(config, net), whole);
+    for (const std::string& line : values.unknown) WarnOnce("warning: " + line, warnings);
+    FetchWhole(config, values.of, &net);
     // A test that changes states does so as on one rank, too; of those of training it is warned.
     InsertStateExchanges(net.program, {.nranks = nranks, .share = kRankShare, .ops = &ops});
   }
@@ -155,7 +162,6 @@ RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs,
   config.distribute.local_sgd_steps > 0
       ? DistributeParameters(config, nranks, ops, &own, warnings)
       : DistributeGradients(config, programs, nranks, ops, &own, warnings);
-  AgreeOnMaskLengths(own.train.program, whole);
   return own;
 }
 

@@ -30,6 +30,30 @@ TEST(SequencePad, Values) {
       .Expect("Length", {1}, {0});
 }
 
+// The tensor's length counts, not the attr's.
+TEST(SequencePad, LengthOfATensor) {
+  for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+    Pad(1)
+        .Input("PadValue", {1}, {9})
+        .IntInput("PaddedLengthTensor", {1}, {3}, dtype)
+        .Expect("Out", {3, 3, 2}, {1, 2, 3, 4, 9, 9, 9, 9, 9, 9, 9, 9, 5, 6, 9, 9, 9, 9})
+        .Expect("Length", {3}, {2, 0, 1})
+        .CheckGradient({"X"});
+  }
+  Pad(-1)
+      .Input("PadValue", {1}, {9})
+      .IntInput("PaddedLengthTensor", {1}, {1})
+      .ExpectError("sequence_pad.C4");
+  Pad(-1)
+      .Input("PadValue", {1}, {9})
+      .IntInput("PaddedLengthTensor", {2}, {3, 3})
+      .ExpectError("sequence_pad.C5");
+  Pad(-1)
+      .Input("PadValue", {1}, {9})
+      .Input("PaddedLengthTensor", {1}, {3})
+      .ExpectError("sequence_pad.C5");
+}
+
 TEST(SequencePad, Constraints) {
   OpTest("sequence_pad")
       .Input("X", {}, {1})
