@@ -2,7 +2,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv_direct.h>
 #include <coracle/operators/conv/conv_direct_simd.h>
-#include <coracle/operators/conv/matrix_tile.h>
+#include <coracle/operators/kernels/matrix_tile.h>
 
 #include <algorithm>
 #include <memory>

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv_implicit.h>
-#include <coracle/operators/conv/matrix_tile.h>
+#include <coracle/operators/kernels/matrix_tile.h>
 #include <coracle/operators/kernels/window_products.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/operators/conv/matrix_tile.h>
 #include <coracle/operators/conv/winograd.h>
 #include <coracle/operators/conv/winograd_conv.h>
+#include <coracle/operators/kernels/matrix_tile.h>
 
 #include <algorithm>
 #include <limits>

@@ -108,16 +108,6 @@ void AttentionGradFast(const AttentionPlan& plan, const AttentionDrop& drop, con
 
 // --- loops in the machine's vectors (attention_simd.cc) ---
 
-// out[i / width][d][i % width] = x[i * step + d] for i < rows, d < depth: panels of `width`
-// columns; the last one is filled up with zeros.
-void PackColumns(const float* x, int64_t step, int64_t rows, int64_t depth, int64_t width,
-                 float* out);
-
-// out[j / width][i][j % width] = x[i * step + j] for i < rows, j < columns: panels of `width`
-// columns, side by side in memory; the last one is filled up with zeros.
-void PackRows(const float* x, int64_t step, int64_t rows, int64_t columns, int64_t width,
-              float* out);
-
 // What was added to a row's scores; with step 0 one number to all.
 struct ScoreMask {
   const float* values = nullptr;  // null: nothing

@@ -4,7 +4,8 @@
 // what was summed before is scaled down.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/operators/conv/matrix_tile.h>
+#include <coracle/operators/kernels/matrix_tile.h>
+#include <coracle/operators/kernels/panels.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/matmul/attention.h>
 

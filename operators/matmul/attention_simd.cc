@@ -44,61 +44,6 @@ HWY_INLINE V Score(V s, V scale, const ScoreMask& mask, int64_t j, int64_t n) {
   return mask.values ? hn::MulAdd(s, scale, MaskAt(mask, j, n)) : hn::Mul(s, scale);
 }
 
-void Pack(const float* x, int64_t step, int64_t rows, int64_t depth, int64_t width, float* out) {
-  for (int64_t begin = 0; begin < rows; begin += width, out += width * depth) {
-    const int64_t count = rows - begin < width ? rows - begin : width;
-    const float* from = x + begin * step;
-    int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
-    const hn::FixedTag<float, 4> four;
-    for (; i + 4 <= count; i += 4) {
-      int64_t k = 0;
-      for (; k + 4 <= depth; k += 4) {
-        const float* at = from + i * step + k;
-        const auto a = hn::LoadU(four, at), b = hn::LoadU(four, at + step);
-        const auto c = hn::LoadU(four, at + 2 * step), e = hn::LoadU(four, at + 3 * step);
-        const auto ab = hn::InterleaveLower(a, b), ce = hn::InterleaveLower(c, e);
-        const auto ab_upper = hn::InterleaveUpper(four, a, b);
-        const auto ce_upper = hn::InterleaveUpper(four, c, e);
-        float* to = out + k * width + i;
-        hn::StoreU(hn::ConcatLowerLower(four, ce, ab), four, to);
-        hn::StoreU(hn::ConcatUpperUpper(four, ce, ab), four, to + width);
-        hn::StoreU(hn::ConcatLowerLower(four, ce_upper, ab_upper), four, to + 2 * width);
-        hn::StoreU(hn::ConcatUpperUpper(four, ce_upper, ab_upper), four, to + 3 * width);
-      }
-      for (; k < depth; ++k) {
-        for (int64_t r = i; r < i + 4; ++r) out[k * width + r] = from[r * step + k];
-      }
-    }
-#endif
-    for (; i < count; ++i) {
-      for (int64_t k = 0; k < depth; ++k) out[k * width + i] = from[i * step + k];
-    }
-    for (; i < width; ++i) {
-      for (int64_t k = 0; k < depth; ++k) out[k * width + i] = 0;
-    }
-  }
-}
-
-void CopyPanels(const float* x, int64_t step, int64_t rows, int64_t columns, int64_t width,
-                float* out) {
-  const D d;
-  const int64_t lanes = LanesOf();
-  for (int64_t begin = 0; begin < columns; begin += width) {
-    const int64_t count = columns - begin < width ? columns - begin : width;
-    for (int64_t i = 0; i < rows; ++i, out += width) {
-      const float* from = x + i * step + begin;
-      int64_t j = 0;
-      for (; j + lanes <= count; j += lanes) hn::StoreU(hn::LoadU(d, from + j), d, out + j);
-      for (; j < width; j += lanes) {
-        const V v =
-            j < count ? Lower(LoadFirst(from + j, count - j), hn::Zero(d), count - j) : hn::Zero(d);
-        hn::StoreU(v, d, out + j);
-      }
-    }
-  }
-}
-
 float ExpRow(float* s, int64_t n, float scale, const ScoreMask& mask, float max, float* sum) {
   const D d;
   const int64_t lanes = LanesOf();
@@ -176,22 +121,12 @@ HWY_AFTER_NAMESPACE();
 namespace coracle {
 namespace {
 
-HWY_EXPORT(Pack);
-HWY_EXPORT(CopyPanels);
 HWY_EXPORT(ExpRow);
 HWY_EXPORT(GradientRow);
 HWY_EXPORT(Scale);
 
 }  // namespace
 
-void PackColumns(const float* x, int64_t step, int64_t rows, int64_t depth, int64_t width,
-                 float* out) {
-  HWY_DYNAMIC_DISPATCH(Pack)(x, step, rows, depth, width, out);
-}
-void PackRows(const float* x, int64_t step, int64_t rows, int64_t columns, int64_t width,
-              float* out) {
-  HWY_DYNAMIC_DISPATCH(CopyPanels)(x, step, rows, columns, width, out);
-}
 float ExpScores(float* s, int64_t n, float scale, const ScoreMask& mask, float max, float* sum) {
   return HWY_DYNAMIC_DISPATCH(ExpRow)(s, n, scale, mask, max, sum);
 }

@@ -1,6 +1,6 @@
 // Convolutions with frozen filters as products with windows (conv_implicit.cc).
 #include <coracle/coracle.h>
-#include <coracle/operators/conv/matrix_tile.h>
+#include <coracle/operators/kernels/matrix_tile.h>
 #include <coracle/operators/kernels/window_products.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

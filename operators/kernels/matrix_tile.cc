@@ -1,4 +1,4 @@
-#include <coracle/operators/conv/matrix_tile.h>
+#include <coracle/operators/kernels/matrix_tile.h>
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "coracle/operators/conv/matrix_tile.cc"
+#define HWY_TARGET_INCLUDE "coracle/operators/kernels/matrix_tile.cc"
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
@@ -47,7 +47,10 @@ void Tile(const MatrixTile& t) {
       sum[p][v] = t.init ? hn::LoadU(d, t.init + v * n) : hn::Zero(d);
     });
   });
-  const int64_t a_step = t.a_step, a_k = t.a_k, b_k = t.b_k, k = t.k;
+  // Read once: to the compiler the stores could change them.
+  const int64_t a_step = t.a_step, a_k = t.a_k, b_k = t.b_k, k = t.k, out_step = t.out_step;
+  float* const to = t.out;
+  const bool add = t.add;
   for (int64_t r = 0; r < t.rows; ++r) {
     const float* HWY_RESTRICT a = t.a + r * t.a_row;
     const float* HWY_RESTRICT b = t.b + r * t.b_row;
@@ -68,10 +71,10 @@ void Tile(const MatrixTile& t) {
   }
   Unroll<kHeight>([&](auto p) HWY_ATTR __attribute__((always_inline)) {
     Unroll<kVectors>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
-      float* out = t.out + p * t.out_step + v * n;
+      float* out = to + p * out_step + v * n;
       const int64_t count = v == kVectors - 1 ? last : n;
       FloatVec value = sum[p][v];
-      if (t.add) value = hn::Add(value, LoadFirst(out, count));
+      if (add) value = hn::Add(value, LoadFirst(out, count));
       StoreFirst(value, out, count);
     });
   });
