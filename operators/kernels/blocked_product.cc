@@ -6,19 +6,16 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-
-#ifdef TUNE
-int64_t kDepth = 256, kRows = 192, kColumns = 512;
-bool prefetch = true;
-#endif
+#include <type_traits>
 
 namespace coracle {
 namespace {
 
-#ifndef TUNE
+// A panel of B, kDepth x 2 vectors, stays in the first cache while it is multiplied by kRows
+// columns of A, which stay in the second one. What is packed takes at most 704 KiB.
 constexpr int64_t kDepth = 256, kRows = 192, kColumns = 512;
-constexpr bool prefetch = true;
-#endif
+// Rows of A that are copied at a time.
+constexpr int64_t kCopied = 8;
 
 int64_t Parts(int64_t size, int64_t most) { return (size + most - 1) / most; }
 
@@ -79,10 +76,7 @@ class Blocks {
   // A block of C, which gets the products of depth_ columns of A.
   void Block(int64_t row, int64_t rows) {
     const int64_t strips = Parts(rows, most_);
-    for (int64_t s = 0; s < strips; ++s) {
-      const int64_t first = rows * s / strips;
-      CopyStrip(row + first, rows * (s + 1) / strips - first, packed_a_ + first * depth_);
-    }
+    PackA(row, rows, strips);
     MatrixTile tile;
     tile.a_step = 1;
     tile.b_k = width_;
@@ -99,36 +93,37 @@ class Blocks {
         tile.a = packed_a_ + first * depth_;
         tile.a_k = tile.height;
         tile.out = p_.c + (row + first) * p_.c_row + column_ + j;
-#ifdef TUNE
-        if (prefetch)
-#endif
-          for (int64_t i = 0; i < tile.height; ++i) {
-            // Both lines that it may stand in.
-            __builtin_prefetch(tile.out + i * p_.c_row, 1);
-            __builtin_prefetch(tile.out + i * p_.c_row + tile.lanes - 1, 1);
-          }
+        for (int64_t i = 0; i < tile.height; ++i) {
+          // Both lines that it may stand in.
+          __builtin_prefetch(tile.out + i * p_.c_row, 1);
+          __builtin_prefetch(tile.out + i * p_.c_row + tile.lanes - 1, 1);
+        }
         RunMatrixTile(tile);
       }
     }
   }
 
-  // to[p][i] = A^T(row + i, begin_ + p). Of known length, a copy is a few moves of vectors.
-  void CopyStrip(int64_t row, int64_t height, float* to) const {
-    const float* from = p_.a + begin_ * p_.a_row + row;
-    switch (height) {
-      case 6:
-        return CopyRows<6>(from, to);
-      case 5:
-        return CopyRows<5>(from, to);
-      default:
-        for (int64_t p = 0; p < depth_; ++p)
-          std::copy_n(from + p * p_.a_row, height, to + p * height);
+  // Strips of a tile's height: those of row `first` on are at first * depth_, [depth_][height].
+  // Some rows of A at a time, which stay in the first cache even if they are a power of two apart.
+  void PackA(int64_t row, int64_t rows, int64_t strips) {
+    for (int64_t p = 0; p < depth_; p += kCopied) {
+      const float* from = p_.a + (begin_ + p) * p_.a_row + row;
+      const int64_t count = std::min(kCopied, depth_ - p);
+      for (int64_t s = 0; s < strips; ++s) {
+        const int64_t first = rows * s / strips, height = rows * (s + 1) / strips - first;
+        CopyRows(from + first, height, count, packed_a_ + first * depth_ + p * height);
+      }
     }
   }
-  template <int kHeight>
-  void CopyRows(const float* from, float* to) const {
-    for (int64_t p = 0; p < depth_; ++p, from += p_.a_row, to += kHeight)
-      std::memcpy(to, from, kHeight * sizeof(float));
+  void CopyRows(const float* from, int64_t height, int64_t count, float* to) const {
+    // Of known length, a copy is a few moves of vectors.
+    const auto copy = [&](auto length) {
+      for (int64_t p = 0; p < count; ++p)
+        std::memcpy(to + p * length, from + p * p_.a_row, length * sizeof(float));
+    };
+    if (height == 6) return copy(std::integral_constant<size_t, 6>());
+    if (height == 5) return copy(std::integral_constant<size_t, 5>());
+    copy(static_cast<size_t>(height));
   }
 
   const BlockedProduct& p_;

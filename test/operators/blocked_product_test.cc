@@ -211,7 +211,7 @@ TEST(BlockedProduct, TheCutDoesNotMatter) {
       BlockedProduct part = all;
       part.m = rows[i + 1] - rows[i];
       part.n = columns[j + 1] - columns[j];
-      part.a += rows[i] * all.a_row;
+      part.a += rows[i];
       part.b += columns[j];
       part.c += rows[i] * all.c_row + columns[j];
       RunBlockedProduct(part, nothing);

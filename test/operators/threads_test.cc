@@ -83,9 +83,11 @@ TEST(KernelThreads, NoSignalComesInTheMiddleOfAProduct) {
 TEST(KernelThreads, GemmOfEveryShape) {
   // Each is worth several threads; one has fewer rows or columns than a block.
   const std::vector<GemmSpec> specs = {
-      {.m = 37, .n = 201, .k = 301},  {.m = 1, .n = 2003, .k = 700}, {.m = 2003, .n = 1, .k = 700},
-      {.m = 5, .n = 47, .k = 9001},   {.m = 64, .n = 10, .k = 3000}, {.m = 9, .n = 97, .k = 3000},
-      {.m = 128, .n = 512, .k = 100}, {.m = 1, .n = 1, .k = 2000000}};
+      {.m = 37, .n = 201, .k = 301},  {.m = 1, .n = 2003, .k = 700},
+      {.m = 2003, .n = 1, .k = 700},  {.m = 5, .n = 47, .k = 9001},
+      {.m = 64, .n = 10, .k = 3000},  {.m = 9, .n = 97, .k = 3000},
+      {.m = 128, .n = 512, .k = 100}, {.m = 1, .n = 1, .k = 2000000},
+      {.m = 512, .n = 130, .k = 301}, {.m = 203, .n = 256, .k = 517}};
   for (int threads : {1, 2, 3, 7}) {
     const Threads set(threads);
     for (GemmSpec s : specs) {
