@@ -12,8 +12,8 @@ namespace coracle {
 namespace {
 
 // A panel of B, kDepth x 2 vectors, stays in the first cache while it is multiplied by kRows
-// columns of A, which stay in the second one. What is packed takes at most 704 KiB.
-constexpr int64_t kDepth = 256, kRows = 192, kColumns = 512;
+// columns of A, which stay in the second one. What is packed takes at most 448 KiB.
+constexpr int64_t kDepth = 256, kRows = 192, kColumns = 256;
 // Rows of A that are copied at a time.
 constexpr int64_t kCopied = 8;
 
