@@ -2,6 +2,7 @@
 // What Coracle's own benchmarks of one repeated step share.
 
 #include <coracle/coracle.h>
+#include <coracle/framework/base/text.h>
 
 #include <algorithm>
 #include <map>
@@ -75,14 +76,11 @@ class StepBench {
  private:
   void DisablePasses(const std::string& text) {
     if (text.empty()) return;
-    const size_t comma = text.find(',');
-    if (text.substr(0, comma) != "off") ThrowInvalid("--passes=off or --passes=off,NAME,...");
-    options_.optimize = comma != text.npos;
-    for (size_t at = comma; at != text.npos;) {
-      const size_t end = text.find(',', at + 1);
-      options_.disabled_passes.push_back(text.substr(at + 1, end - at - 1));
-      at = end;
-    }
+    std::vector<std::string> names = Split(text, ',');
+    if (names[0] != "off") ThrowInvalid("--passes=off or --passes=off,NAME,...");
+    names.erase(names.begin());
+    options_.optimize = !names.empty();
+    options_.disabled_passes = std::move(names);
   }
 
   RunName name_;

@@ -14,6 +14,7 @@
 // --hottest=N prints, of the N kernels that take most time, the share of the machine's rates.
 // --save=PREFIX only saves the program of a first run.
 #include <coracle/coracle.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -36,11 +37,7 @@ constexpr double kMiB = 1048576;
 
 Shape ShapeOf(const std::string& text) {
   std::vector<int64_t> dims;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('x', at), text.size());
-    dims.push_back(std::stoll(text.substr(at, end - at)));
-    at = end + 1;
-  }
+  for (const std::string& dim : Split(text, 'x')) dims.push_back(std::stoll(dim));
   return Shape(dims);
 }
 

@@ -1,23 +1,14 @@
+#include <coracle/framework/base/text.h>
 #include <coracle/passes/match.h>
 #include <fmt/format.h>
-
-#include <algorithm>
 
 namespace coracle {
 namespace {
 
-std::string_view TrimView(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \n");
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \n") + 1 - begin);
-}
-
-std::vector<std::string_view> Parts(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(separator), text.size());
-    if (const auto part = TrimView(text.substr(0, end)); !part.empty()) parts.push_back(part);
-    text.remove_prefix(std::min(end + 1, text.size()));
+std::vector<std::string> Parts(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (const std::string& part : Split(text, separator)) {
+    if (const std::string_view words = Trim(part); !words.empty()) parts.emplace_back(words);
   }
   return parts;
 }

@@ -6,6 +6,7 @@
 #include <coracle/framework/base/internal/file_handle.h>
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/words.h>
 #include <coracle/test/test_data.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -364,6 +365,9 @@ TEST(AppendFile, KeepsOrBeginsAnew) {
 TEST(Text, Pieces) {
   EXPECT_EQ(Split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
   EXPECT_EQ(Split("", ','), std::vector<std::string>{});
+  for (const char* word : {"a", "", "b"}) EXPECT_TRUE(HasWord("a,,b", ',', word)) << word;
+  for (const char* word : {"ab", ",", "a,"}) EXPECT_FALSE(HasWord("a,,b", ',', word)) << word;
+  EXPECT_FALSE(HasWord("", ',', ""));
   EXPECT_EQ(Join({"a", "b"}, ", "), "a, b");
   EXPECT_EQ(Trim(" \t a b\n"), "a b");
   EXPECT_EQ(Quote("a\nb"), "'a\\x0ab'");

@@ -1,6 +1,7 @@
 #include <coracle/edit/set_shape.h>
 #include <coracle/executor/drawn_values.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/words.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/train/data/feeder.h>
@@ -144,11 +145,7 @@ void NoteKernels(const PreparedProgram& step, const LayerMap& map, ModelTimes* t
     if (place.part != StepPart::kForward || place.shares.size() > 1) return;
     if (place.shares[0].first >= map.layers().size()) return;
     LayerTime& layer = times->layers[place.shares[0].first];
-    const auto has = [&op](const std::string& types, char between) {
-      const std::vector<std::string> all = Split(types, between);
-      return std::find(all.begin(), all.end(), op.type()) != all.end();
-    };
-    if (has(layer.ops, '+') || has(layer.run_by, '+')) return;
+    if (HasWord(layer.ops, '+', op.type()) || HasWord(layer.run_by, '+', op.type())) return;
     layer.run_by += (layer.run_by.empty() ? "" : "+") + op.type();
   };
   const ProgramDesc& program = step.program();

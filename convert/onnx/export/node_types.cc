@@ -1,9 +1,7 @@
 #include "node_types.h"
 
 #include <coracle/convert/onnx/dtypes.h>
-
-#include <algorithm>
-#include <string_view>
+#include <coracle/framework/base/words.h>
 
 namespace coracle::onnx {
 namespace {
@@ -91,18 +89,8 @@ constexpr Rule kRules[] = {
     {22, kNumbers | kBool, "EyeLike GridSample"},
 };
 
-// Whether a list of words has this one.
-bool Names(std::string_view list, std::string_view word) {
-  while (!list.empty()) {
-    const size_t end = std::min(list.find(' '), list.size());
-    if (list.substr(0, end) == word) return true;
-    list.remove_prefix(std::min(end + 1, list.size()));
-  }
-  return false;
-}
-
 bool IsOneOf(const NodeProto& node, const char* op_types) {
-  return Names(op_types, node.op_type());
+  return HasWord(op_types, ' ', node.op_type());
 }
 
 const AttributeProto* FindAttribute(const NodeProto& node, const char* name) {
@@ -135,13 +123,14 @@ MaybeDType ResultType(const NodeProto& node, const std::vector<MaybeDType>& inpu
 }
 
 bool IsTypedByResult(const std::string& op_type) {
-  return Names("ConstantOfShape EyeLike Where", op_type);
+  return HasWord("ConstantOfShape EyeLike Where", ' ', op_type);
 }
 
 bool TakesType(const std::string& op_type, int opset, DType dtype) {
   const Rule* last = nullptr;
   for (const Rule& rule : kRules) {
-    if (rule.since <= opset && (!last || rule.since > last->since) && Names(rule.op_types, op_type))
+    if (rule.since <= opset && (!last || rule.since > last->since) &&
+        HasWord(rule.op_types, ' ', op_type))
       last = &rule;
   }
   return !last || (last->types & MaskOf(dtype)) != 0;

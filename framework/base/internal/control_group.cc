@@ -1,9 +1,9 @@
 #include <coracle/framework/base/internal/control_group.h>
+#include <coracle/framework/base/words.h>
 
 #include <algorithm>
 #include <fstream>
 #include <sstream>
-#include <string_view>
 
 namespace coracle::internal {
 namespace {
@@ -17,15 +17,6 @@ struct Hierarchy {
   std::string root, point;  // the group that is mounted, and where
 };
 
-bool HasWord(std::string_view list, std::string_view word) {
-  while (!list.empty()) {
-    const size_t end = std::min(list.find(','), list.size());
-    if (list.substr(0, end) == word) return true;
-    list.remove_prefix(std::min(end + 1, list.size()));
-  }
-  return false;
-}
-
 // A line of mountinfo: id, parent, device, root, mount point, options, any number of optional
 // fields, "-", file system, source, its options.
 bool ParseMount(const std::string& line, const char* controller, Hierarchy* found) {
@@ -36,7 +27,7 @@ bool ParseMount(const std::string& line, const char* controller, Hierarchy* foun
   }
   fields >> type >> source >> options;
   found->unified = type == "cgroup2";
-  return found->unified || (type == "cgroup" && HasWord(options, controller));
+  return found->unified || (type == "cgroup" && HasWord(options, ',', controller));
 }
 
 // The process's group in a hierarchy. Lines of /proc/self/cgroup: number, controllers, path, with
@@ -48,7 +39,8 @@ std::string GroupOf(const std::string& root, const char* controller, bool unifie
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const bool is_unified = controllers.empty() && line.substr(0, first) == "0";
-    if (unified ? is_unified : HasWord(controllers, controller)) return line.substr(second + 1);
+    if (unified ? is_unified : HasWord(controllers, ',', controller))
+      return line.substr(second + 1);
   }
   return "";
 }
