@@ -17,6 +17,7 @@
 #include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
+#include "process_ranks.h"
 #include "trace_file.h"
 
 DECLARE_int32(batch_size);
@@ -169,6 +170,7 @@ void CheckFlags(const std::vector<std::string>& args, bool batch_given) {
 int RunBench(const std::vector<std::string>& args) {
   const bool batch_given = IsGiven("batch_size");
   CheckFlags(args, batch_given);
+  RequireOneProcess("bench", "`coracle train JOB --profile` measures a job on all of them");
   CompileOptionsFromFlags();  // wrong ones are noticed before files are read
   TraceFile trace;
   const CommandLimits limits(CommandLimits::Time::kRuns);

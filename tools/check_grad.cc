@@ -3,6 +3,7 @@
 #include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
+#include "process_ranks.h"
 #include "program_input.h"
 #include "run_input.h"
 
@@ -27,6 +28,7 @@ int RunCheckGrad(const std::vector<std::string>& args) {
   if (!(FLAGS_tolerance > 0)) throw UsageError("--tolerance must be positive");
   if (args[0] == "-" && FLAGS_feed == "-")
     throw UsageError("PROGRAM and --feed cannot both be standard input");
+  RequireOneProcess("check-grad", "`coracle run` runs a program on all of them");
   const CommandLimits limits(CommandLimits::Time::kCommand);
   const ProgramDesc program = ReadAnyProgram(args[0]);
   Scope scope;

@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "compare_text.h"
 #include "flags.h"
+#include "process_ranks.h"
 #include "program_input.h"
 #include "run_input.h"
 #include "tensor_csv.h"
@@ -170,6 +171,8 @@ std::vector<std::string> FetchesFromFlags(ProgramDesc& program, const std::strin
 }
 
 int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& tolerance) {
+  RequireOneProcess("compare",
+                    "`coracle run --check=FILE` compares what a program computes on all of them");
   const CommandLimits limits(CommandLimits::Time::kRuns);
   const bool saved = IsTensorArchive(FLAGS_with) && !FLAGS_with.starts_with('-');
   if (args.size() == 2 && saved)

@@ -3,6 +3,7 @@
 #include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
+#include "process_ranks.h"
 
 DEFINE_string(prompt, "\n", "`TEXT` to go on from");
 DEFINE_int64(length, 500, "characters to write");
@@ -20,6 +21,7 @@ int RunGenerate(const std::vector<std::string>& args) {
   options.temperature = FLAGS_temperature;
   options.compile = CompileOptionsFromFlags();
   if (FLAGS_seed > 0) options.seed = FLAGS_seed;
+  RequireOneProcess("generate", "`coracle run` runs a program on all of them");
   const CommandLimits limits(CommandLimits::Time::kRuns);
   PrintData(options.prompt + GenerateText(args[0], options) + "\n");
   return 0;

@@ -1,6 +1,8 @@
 #include "process_ranks.h"
 
 #include <coracle/communication/launched.h>
+#include <coracle/framework/base/error.h>
+#include <fmt/format.h>
 #include <gflags/gflags.h>
 
 #include <cmath>
@@ -22,6 +24,15 @@ double ExchangeTimeout() {
 std::shared_ptr<Communicator> CommunicatorOfProcess() {
   const double timeout = ExchangeTimeout();
   return FindLaunched().size > 1 ? LoadMpiCommunicator(timeout) : nullptr;
+}
+
+void RequireOneProcess(const std::string& command, const std::string& instead) {
+  const Launched launched = FindLaunched();
+  if (launched.size == 1) return;
+  ThrowInvalid(
+      fmt::format("{} does not work on several ranks, and {} has started {} processes: {}; or "
+                  "start one process",
+                  command, launched.by, launched.size, instead));
 }
 
 }  // namespace coracle::tools

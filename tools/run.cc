@@ -246,7 +246,10 @@ Subject ReadSubject(const std::string& file) {
 bool ExchangesWithRanks(const ProgramDesc& program) {
   if (FindLaunched().size == 1) return false;
   bool exchanges = false;
-  program.ForEachOp([&](const OpDesc& op) { exchanges |= IsForRanks(op.type()); });
+  program.ForEachOp([&](const OpDesc& op) {
+    const OpSpec* spec = DefaultOps().Find(op.type());
+    exchanges |= spec && IsForRanks(*spec);
+  });
   return exchanges;
 }
 

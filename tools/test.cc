@@ -8,6 +8,7 @@
 #include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
+#include "process_ranks.h"
 
 DECLARE_string(data_dir);
 DEFINE_string(test_set, "", "only that test set: `NAME`");
@@ -25,6 +26,7 @@ int RunTest(const std::vector<std::string>& args) {
   RequireArgs(args, 2, 2, "MODEL and JOB.pbtxt");
   if (args[1].ends_with(".pdmodel"))
     throw UsageError("MODEL comes before JOB.pbtxt, got " + Quote(args[1], 300) + " as the job");
+  RequireOneProcess("test", "`coracle train` evaluates its test sets on all of them");
   const CommandLimits limits(CommandLimits::Time::kRuns);
   JobConfig job = ReadJob(args[1]);
   if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;

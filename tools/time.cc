@@ -15,6 +15,7 @@
 #include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
+#include "process_ranks.h"
 #include "program_input.h"
 
 DECLARE_string(loss);
@@ -105,6 +106,7 @@ int RunTime(const std::vector<std::string>& args) {
   if (options.iterations < 1 || options.iterations > 1'000'000)
     throw UsageError("--iterations must lie in [1, 1000000]");
   const std::vector<int> ranks = RanksFromFlag();
+  RequireOneProcess("time", "`coracle train JOB --profile` measures a job on all of them");
   const CommandLimits limits(CommandLimits::Time::kRuns);
   const std::string file = ProgramFile(args[0]);
   const bool job = IsJob(file);

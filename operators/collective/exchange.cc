@@ -18,7 +18,7 @@ void RequireRanks(const Workspace& ws, int nranks, const std::string& what) {
       nranks, ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", ranks), nranks));
 }
 
-bool IsForRanks(const std::string& op_type) {
+bool IsForRanks(const OpSpec& spec) {
   static const std::set<std::string> types = [] {
     std::set<std::string> found;
     for (const OpFamily& family : OpFamilies()) {
@@ -29,7 +29,7 @@ bool IsForRanks(const std::string& op_type) {
     found.erase("nop");  // it waits for nothing
     return found;
   }();
-  return types.contains(op_type);
+  return types.contains(spec.type) || spec.FindAttr("ring_id");
 }
 
 Exchanger::Exchanger(const PrepareContext& ctx, bool own_input)

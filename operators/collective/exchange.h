@@ -18,12 +18,13 @@ void RequireRanks(const Workspace& ws, int nranks, const std::string& what);
 
 // Whether ops of this type are for several ranks: they exchange, depend on the rank, or set
 // exchanges up, so that a program with one needs the communicator of its run. These are the ops of
-// this folder and sync_batch_norm with its gradients; an own op counts as one that is not.
-bool IsForRanks(const std::string& op_type);
+// this folder, sync_batch_norm with its gradients, and those of a user's library that declare the
+// attr ring_id, as Paddle's ops that exchange do.
+bool IsForRanks(const OpSpec& spec);
 
 // An exchange that is Started where a pass found that it may (attr `overlap`), and its result lies
-// where its input lay, or its input is an output of the op (`own_input`), which lives as long as
-// the result; otherwise Run.
+// where its input lay, or its input lies in an output of the op (`own_input`), which lives as long
+// as the result; otherwise Run.
 class Exchanger {
  public:
   explicit Exchanger(const PrepareContext& ctx, bool own_input = false);

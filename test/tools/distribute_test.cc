@@ -144,4 +144,24 @@ TEST_F(Distribute, Refused) {
          {"--startup_out needs a STARTUP program"});
   EXPECT_FALSE(FileExists(Path("o.pb")));
 }
+
+// Commands that compute and have no communicator: each process would do all of it.
+TEST_F(Distribute, OneOfSeveralProcesses) {
+  const std::string mpirun = "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 ";
+  for (const std::string command :
+       {"bench job.pbtxt", "time job.pbtxt", "time job.pbtxt --ranks=8", "test m.pdmodel job.pbtxt",
+        "compare net.pbtxt", "check-grad net.pbtxt", "generate model"}) {
+    const std::string name = command.substr(0, command.find(' '));
+    const std::string said = ": " + name +
+                             " does not work on several ranks, and mpirun has started"
+                             " 2 processes: `coracle ";
+    const int code = name == "compare" ? 2 : 1;
+    Expect(mpirun + "coracle " + command, code,
+           {"coracle: rank 0 (", said, "; or start one process\n"});
+  }
+  Expect("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 coracle bench job.pbtxt", 1,
+         {"and srun has started 4 processes"});
+  WriteFileAtomic(Path("a.csv"), "x\n1\n2\n");
+  Expect(mpirun + "coracle compare a.csv a.csv", 0, {});  // nothing runs
+}
 }  // namespace coracle::distribute_test

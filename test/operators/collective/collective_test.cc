@@ -123,13 +123,13 @@ TEST(Collective, C1_RanksThatDoNotFit) {
 
 // Against names of all registered ops, so that a new one has to be decided on.
 TEST(Collective, OpsForRanks) {
-  for (const Row& row : Rows()) EXPECT_TRUE(IsForRanks(row.type)) << row.type;
+  for (const Row& row : Rows()) EXPECT_TRUE(IsForRanks(*DefaultOps().Find(row.type))) << row.type;
   for (const std::string& type : DefaultOps().Types()) {
     const bool named = type.starts_with("c_") || type.starts_with("nccl") ||
                        type.starts_with("sync_batch_norm") || type.starts_with("gen_") ||
                        type.find("allgather") != type.npos || type.find("allreduce") != type.npos ||
                        type == "alltoall" || type == "barrier" || type == "broadcast";
-    EXPECT_EQ(IsForRanks(type), named) << type;
+    EXPECT_EQ(IsForRanks(*DefaultOps().Find(type)), named) << type;
   }
 }
 
