@@ -17,12 +17,14 @@ constexpr double kTolerance = 1e-12;
 
 using Train = std::function<void(const Variable& loss, ProgramDesc& startup)>;
 
-StepPrograms Make(const Train& train) {
+StepPrograms Make(const Train& train, const ErrorClip& error_clip = {}) {
   StepPrograms programs;
   Builder net(programs.main, programs.startup);
   const Variable x = net.Data("x", {-1, 6}, kF64);
   const Variable label = net.Data("label", {-1, 1}, DType::kInt64);
-  const Variable h = net.Fc(x, {.size = 9, .act = "tanh"});
+  FcOptions hidden{.size = 9, .act = "tanh"};
+  hidden.error_clip = error_clip;
+  const Variable h = net.Fc(x, hidden);
   const Variable logits = net.Fc(h, {.size = 4});
   train(net.Mean(net.SoftmaxWithCrossEntropy(logits, label), {.output = "loss"}), programs.startup);
   return programs;
@@ -163,6 +165,51 @@ TEST_P(LocalSgdOfRanks, AveragesEveryKUpdates) {
         {.nranks = GetParam(), .steps = kSteps, .bucket_mb = c.bucket_mb, .share = "share"});
     ExpectEqual(RunOnRanks(GetParam(), local, batches),
                 Reference(whole, batches, GetParam(), kSteps * c.accumulate), Floats(whole.main));
+  }
+}
+
+// Clips and decay see what the rank's own rows give, and so one rank on these rows; data-parallel
+// training clips by all rows.
+TEST_P(LocalSgdOfRanks, ClipsGoByTheRanksOwnRows) {
+  const auto sgd = [](const std::optional<Setting>& clip) -> Train {
+    return [=](const Variable& loss, ProgramDesc& startup) {
+      OptimizerGroup group{.optimizer = std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.2})};
+      group.optimizer->SetGradientClip(clip);
+      group.optimizer->SetRegularizer(L2DecayRegularizer(0.01));
+      AppendTrainingStep({.groups = {group}}, loss, startup);
+    };
+  };
+  struct Case {
+    const char* name;
+    std::optional<Setting> clip;
+    ErrorClip error_clip;
+  };
+  const std::vector<Case> cases = {{"global_norm", ClipGradByGlobalNorm(0.05), {}},
+                                   {"norm", ClipGradByNorm(0.02), {}},
+                                   {"value", ClipGradByValue(0.01), {}},
+                                   {"error_clip_by_norm", {}, ErrorClipByNorm(0.02)}};
+  const std::vector<Batch> batches = Draw({13, 11, 9}, 12);
+  StepPrograms plain = Make(sgd({}));
+  const Scope unclipped = Reference(plain, batches, GetParam(), 1);
+  const std::string w = plain.main.Parameters().at(0);
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const auto make = [&] { return Make(sgd(c.clip), c.error_clip); };
+    for (const int64_t steps : {1, 3}) {
+      StepPrograms whole = make(), local = make();
+      InsertLocalSgd(local.main, local.startup,
+                     {.nranks = GetParam(), .steps = steps, .share = "share"});
+      const std::vector<Scope> scopes = RunOnRanks(GetParam(), local, batches);
+      ExpectEqual(scopes, Reference(whole, batches, GetParam(), steps), Floats(whole.main));
+      EXPECT_GT(RelativeDifference(scopes[0].Get(w), unclipped.Get(w)), 1e-3);
+    }
+    if (GetParam() == 1) continue;
+    StepPrograms local = make(), summed = make();
+    InsertLocalSgd(local.main, local.startup, {.nranks = GetParam(), .share = "share"});
+    InsertAllReduce(summed.main, summed.startup, {.nranks = GetParam(), .share = "share"});
+    EXPECT_GT(RelativeDifference(RunOnRanks(GetParam(), local, batches)[0].Get(w),
+                                 RunOnRanks(GetParam(), summed, batches)[0].Get(w)),
+              1e-6);
   }
 }
 

@@ -1,5 +1,6 @@
 // distribute as a user runs it.
 
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
@@ -143,6 +144,60 @@ TEST_F(Distribute, Refused) {
   Expect("coracle distribute main.pb --nranks=2 --out=o.pb --startup_out=s.pb", 2,
          {"--startup_out needs a STARTUP program"});
   EXPECT_FALSE(FileExists(Path("o.pb")));
+}
+
+// Ranks that are threads: one that does not come in time, and one whose rows make a nan while the
+// others wait for its gradients, end all of them with one line.
+TEST_F(Distribute, RanksThatFail) {
+  WriteFileAtomic(Path("log.pbtxt"), R"(
+    data { name: "x" shape: [-1, 2] }
+    data { name: "y" shape: [-1, 1] }
+    layer { fc { input: "x" size: 8 output: "h" } }
+    layer { op { log { X: "x" Out: "l" } } }
+    layer { fc { input: "h" input: "l" size: 1 output: "z" } }
+    layer { square_error_cost { input: "z" label: "y" output: "e" } }
+    layer { mean { input: "e" output: "loss" } }
+  )");
+  WriteFileAtomic(Path("rows.csv"), "1,2,0\n2,3,1\n4,5,0\n6,-7,1\n");
+  WriteFileAtomic(Path("log_job.pbtxt"), R"(
+    model: "log.pbtxt"
+    train { csv { file: "rows.csv" label_kind: REAL } }
+    bind { column: "data" var: "x" }
+    bind { column: "label" var: "y" }
+    optimizer { sgd { learning_rate: 0.1 } }
+    batch_size: 4
+    distribute { bucket_mb: 0 }
+    max_iter: 2
+  )");
+  const auto lines = [&](const std::string& command) {
+    const Result result = Shell("cd " + dir_ + " && " + command);
+    EXPECT_EQ(result.code, 1) << result.text;
+    std::vector<std::string> errors;
+    for (const std::string& line : Split(result.text, '\n'))
+      if (line.starts_with("coracle: ") && !line.starts_with("coracle: warning"))
+        errors.push_back(line);
+    EXPECT_EQ(errors.size(), 1u) << result.text;
+    return errors.empty() ? "" : errors[0];
+  };
+  const auto has = [](const std::string& line, const std::string& part) {
+    EXPECT_NE(line.find(part), line.npos) << line;
+  };
+  for (const int ranks : {2, 3}) {
+    const std::string nan = lines(fmt::format(
+        "coracle train log_job.pbtxt --out=nan --overwrite --check_nan_inf --ranks={}", ranks));
+    has(nan, "coracle: rank ");
+    has(nan, "log: output var 'l' ");
+    has(nan, "has a nan or inf at index ");
+    const std::string late = lines(fmt::format(
+        "coracle train job.pbtxt --out=late --overwrite --exchange_timeout=1e-9 --ranks={}",
+        ranks));
+    has(late, "did not come to the ");
+    has(late, " within 1e-09 s");
+  }
+  Expect("coracle train job.pbtxt --out=late --overwrite --exchange_timeout=0 --ranks=2", 0,
+         {"final: loss="});
+  Expect("coracle train job.pbtxt --out=late --overwrite --exchange_timeout=-1 --ranks=2", 2,
+         {"--exchange_timeout takes seconds, or 0 for no limit"});
 }
 
 // Commands that compute and have no communicator: each process would do all of it.

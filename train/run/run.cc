@@ -44,19 +44,29 @@ bool TestOne(const std::string& model, const JobConfig& job, const EvaluateOptio
   return AllFinite(values);
 }
 
-// The first error that is not only that another rank has left; else the first.
+// The first error that is not only that another rank has left; else the first. Of a single rank
+// that has failed by itself it says which one that is.
 void ThrowCause(const std::vector<std::exception_ptr>& errors) {
+  std::vector<size_t> ranks;
   std::exception_ptr first;
-  for (const std::exception_ptr& error : errors) {
-    if (!error) continue;
-    if (!first) first = error;
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    if (!errors[rank]) continue;
+    if (!first) first = errors[rank];
     try {
-      std::rethrow_exception(error);
+      std::rethrow_exception(errors[rank]);
     } catch (const Error& e) {
-      if (e.code() != ErrorCode::kCancelled) throw;
+      if (e.code() != ErrorCode::kCancelled) ranks.push_back(rank);
+    } catch (...) {
+      ranks.push_back(rank);
     }
   }
-  if (first) std::rethrow_exception(first);
+  if (!first) return;
+  try {
+    std::rethrow_exception(ranks.empty() ? first : errors[ranks[0]]);
+  } catch (const Error& e) {
+    if (ranks.size() != 1) throw;
+    throw e.WithPrefix(fmt::format("rank {}", ranks[0]));
+  }
 }
 
 const char* NameOf(int signal) {
