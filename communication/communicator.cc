@@ -45,8 +45,9 @@ bool Reduces(Exchange::Kind kind) {
 size_t NumCounts(const Exchange& exchange, int size) {
   switch (exchange.kind) {
     case Exchange::Kind::kAllGather:
-    case Exchange::Kind::kReduceScatter:
       return static_cast<size_t>(size);
+    case Exchange::Kind::kReduceScatter:
+      return static_cast<size_t>(size) * (1 + exchange.more.size());
     case Exchange::Kind::kBarrier:
       return 0;
     default:

@@ -30,8 +30,8 @@ struct Exchange {
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kFloat32;
   // Elements: one number for each buffer of kAllReduce and kBroadcast (there is one, and those of
-  // `more`), one for each rank for kAllGather and kReduceScatter (they may differ), none for
-  // kBarrier.
+  // `more`), one for each rank for kAllGather and kReduceScatter (they may differ; of several
+  // buffers of kReduceScatter those of the first one come first), none for kBarrier.
   std::vector<int64_t> counts = {};
   // `in` and `out` may be the same for kAllReduce and kBroadcast. Of kAllGather `in` may be, and of
   // kReduceScatter `out` may be, the rank's own part of the other. Otherwise they must not overlap.
@@ -40,7 +40,8 @@ struct Exchange {
   Reduction reduction = Reduction::kSum;
   int root = 0;
   std::string name = {};  // for messages: what is exchanged
-  // Further buffers of kAllReduce and kBroadcast, exchanged together, as one message.
+  // Further buffers of kAllReduce, kBroadcast and kReduceScatter, exchanged together, as one
+  // message.
   struct Buffer {
     const void* in;
     void* out;

@@ -58,12 +58,15 @@ void AllGather(const Meeting& m) {
 }
 
 void ReduceScatter(const Meeting& m) {
-  int64_t begin = 0;
-  for (size_t rank = 0; rank < m.outs[0].size(); ++rank) {
-    const int64_t end = begin + m.first.counts[rank];
-    ReduceParts(m.first.dtype, m.first.reduction, m.ins[0], {begin, end, begin},
-                std::span(&m.outs[0][rank], 1));
-    begin = end;
+  auto count = m.first.counts.begin();
+  for (size_t k = 0; k < m.ins.size(); ++k) {
+    int64_t begin = 0;
+    for (void* const& out : m.outs[k]) {
+      const int64_t end = begin + *count++;
+      ReduceParts(m.first.dtype, m.first.reduction, m.ins[k], {begin, end, begin},
+                  std::span(&out, 1));
+      begin = end;
+    }
   }
 }
 

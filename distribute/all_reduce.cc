@@ -319,12 +319,11 @@ class Inserter {
       }
       report_.buckets.push_back(bucket.what);
     }
-    for (const Bucket& bucket : MakeBuckets(scattered_, std::min(limit, kMostScatteredBytes))) {
+    for (const Bucket& bucket : MakeBuckets(scattered_, limit)) {
       sharder_.Scatter(bucket.what.gradients, root_.op(bucket.complete), &inserter_);
       report_.scattered.push_back(bucket.what);
     }
   }
-  static constexpr int64_t kMostScatteredBytes = int64_t{1} << 30;
 
   // Before the first op of the block (or of a block that it runs) that uses one of them.
   void ExchangeInBlock(const OpDesc& once, const OpDesc& exchange, const Bucket& bucket) {

@@ -13,9 +13,6 @@ constexpr std::string_view kElementwiseUpdates[] = {
     "adadelta", "adagrad", "adam",     "adamax",           "adamw",  "decayed_adagrad",
     "ftrl",     "lion",    "momentum", "proximal_adagrad", "rmsprop"};
 
-// Places in a shard are the INTS of a slice.
-constexpr int64_t kMostElements = int64_t{1} << 30;
-
 bool WritesName(const OpDesc& op, const std::string& name) {
   return op.AnyOutput([&](const std::string& out) { return out == name; });
 }
@@ -63,9 +60,7 @@ bool StateSharder::MayShard(const OpDesc& op, Update* update) const {
   if (!param || !gradient || !WritesName(op, update->param)) return false;
   if (gradient->type() != VarType::kLoDTensor || !(gradient->shape() == param->shape()))
     return false;
-  if (!param->shape().IsKnown() || param->shape().numel() < options_.shard_least ||
-      param->shape().numel() > kMostElements)
-    return false;
+  if (!param->shape().IsKnown() || param->shape().numel() < options_.shard_least) return false;
   bool all = true;
   op.ForEachInput([&](const std::string& name) {
     const VarDesc* var = op.block()->FindVarRecursive(name);
@@ -112,52 +107,41 @@ int64_t StateSharder::ShardSize(const Shape& shape) const {
   return (shape.numel() + options_.nranks - 1) / options_.nranks;
 }
 
-std::string StateSharder::Declare(BlockDesc& block, const std::string& prefix, DType dtype,
-                                  int64_t size) {
-  const std::string name = main_.UniqueName(prefix);
+std::string StateSharder::MakeShard(BlockDesc& block, const VarDesc& whole) {
+  const std::string name = main_.UniqueName(whole.name() + "@SHARD");
   VarDesc& var = block.Var(name);
-  var.SetMeta({VarType::kLoDTensor, dtype, {size}, 0});
+  var.SetMeta({VarType::kLoDTensor, whole.dtype(), {ShardSize(whole.shape())}, 0});
   var.SetStopGradient(true);
   return name;
 }
 
-std::string StateSharder::MakeShard(BlockDesc& block, const VarDesc& whole) {
-  return Declare(block, whole.name() + "@SHARD", whole.dtype(), ShardSize(whole.shape()));
-}
-
 OpDesc StateSharder::ShardOp(const std::string& type, const std::vector<std::string>& x,
-                             const std::string& out) const {
-  return MakeOp(type, {{"X", x}}, {{"Out", {out}}},
+                             const std::vector<std::string>& out) const {
+  return MakeOp(type, {{"X", x}}, {{"Out", out}},
                 {{"nranks", int32_t{options_.nranks}}, {"ring_id", int32_t{options_.ring_id}}},
                 kOptimize);
 }
 
 void StateSharder::Scatter(const std::vector<std::string>& gradients, const OpDesc& complete,
                            OpInserter* main) {
-  const DType dtype = main_.Root().FindVarRecursive(gradients[0])->dtype();
-  std::unordered_map<std::string, Update*> update_of;
-  Update* first = nullptr;  // updates_ stand in the order of the program
-  const std::set<std::string> wanted(gradients.begin(), gradients.end());
-  for (Update& update : updates_) {
-    if (!wanted.count(update.gradient)) continue;
-    update_of[update.gradient] = &update;
-    if (!first) first = &update;
-  }
-  int64_t size = 0;
+  std::vector<std::string> sums;
   for (const std::string& gradient : gradients) {
-    update_of.at(gradient)->begin = size;
-    size += ShardSize(main_.Root().FindVarRecursive(gradient)->shape());
+    const VarDesc& var = *main_.Root().FindVarRecursive(gradient);
+    const std::string& sum = sums.emplace_back(main_.UniqueName(gradient + "@SCATTERED"));
+    main_.Root().Var(sum).SetMeta(var.meta());
+    main_.Root().Var(sum).SetStopGradient(true);
   }
-  const std::string part = Declare(main_.Root(), "gradients@SHARD", dtype, size);
-  const std::string packed =
-      Declare(main_.Root(), "gradients@PACKED", dtype, size * options_.nranks);
-  for (auto& [gradient, update] : update_of) update->scattered = part;
-  OpDesc scatter = ShardOp("c_flat_reducescatter", gradients, part);
-  scatter.SetOutput("Packed", {packed});
+  const OpDesc* first = nullptr;  // updates_ stand in the order of the program
+  for (Update& update : updates_) {
+    const auto at = std::find(gradients.begin(), gradients.end(), update.gradient);
+    if (at == gradients.end()) continue;
+    update.summed = sums[static_cast<size_t>(at - gradients.begin())];
+    if (!first) first = update.op;
+  }
+  OpDesc scatter = ShardOp("c_flat_reducescatter", gradients, sums);
   scatter.SetAttr(kOpRoleAttr, int32_t{kBackward});
   main->Behind(complete, std::move(scatter));
-  main->Before(*first->op,
-               Collective("c_sync_comm_stream", {part, packed}, options_.ring_id, kOptimize));
+  main->Before(*first, Collective("c_sync_comm_stream", sums, options_.ring_id, kOptimize));
 }
 
 std::vector<ShardedState> StateSharder::Rewrite(OpInserter& main) {
@@ -168,19 +152,11 @@ std::vector<ShardedState> StateSharder::Rewrite(OpInserter& main) {
     const std::string param_part = MakeShard(*op.block(), param);
     const std::string gradient_part =
         MakeShard(*op.block(), *op.block()->FindVarRecursive(update.gradient));
-    if (update.scattered.empty()) {
-      main.Before(op, ShardOp("c_flat_shard", {update.gradient}, gradient_part));
-    } else {
-      const auto begin = static_cast<int32_t>(update.begin);
-      const auto end = begin + static_cast<int32_t>(ShardSize(param.shape()));
-      main.Before(op, MakeOp("slice", {{"Input", {update.scattered}}}, {{"Out", {gradient_part}}},
-                             {{"axes", std::vector<int32_t>{0}},
-                              {"starts", std::vector<int32_t>{begin}},
-                              {"ends", std::vector<int32_t>{end}}},
-                             kOptimize));
-    }
-    main.Before(op, ShardOp("c_flat_shard", {update.param}, param_part));
-    OpDesc gather = ShardOp("c_flat_allgather", {param_part}, update.param);
+    main.Before(op,
+                ShardOp("c_flat_shard", {update.summed.empty() ? update.gradient : update.summed},
+                        {gradient_part}));
+    main.Before(op, ShardOp("c_flat_shard", {update.param}, {param_part}));
+    OpDesc gather = ShardOp("c_flat_allgather", {param_part}, {update.param});
     gather.SetAttr("shape", param.shape().ToVector());
     main.Behind(op, std::move(gather));
     Rename(op, update.param, param_part);

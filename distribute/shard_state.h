@@ -38,18 +38,16 @@ class StateSharder {
     OpDesc* op;
     std::string param, gradient;
     std::vector<std::string> states;
-    std::string scattered = {};  // [shards of several gradients], or none
-    int64_t begin = 0;           // of this gradient's shard
+    std::string summed = {};  // of which this rank's part is the sum over the ranks; or none
   };
 
   bool MayShard(const OpDesc& op, Update* update) const;
   bool IsFilled(const std::string& state) const;
   int64_t ShardSize(const Shape& shape) const;
-  // Declares a variable of rank 1 in the block. Returns its name.
-  std::string Declare(BlockDesc& block, const std::string& prefix, DType dtype, int64_t size);
+  // Declares a variable for a part in the block. Returns its name.
   std::string MakeShard(BlockDesc& block, const VarDesc& whole);
   OpDesc ShardOp(const std::string& type, const std::vector<std::string>& x,
-                 const std::string& out) const;
+                 const std::vector<std::string>& out) const;
 
   ProgramDesc& main_;
   ProgramDesc& startup_;

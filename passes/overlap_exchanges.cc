@@ -17,8 +17,6 @@ using NextUses = std::unordered_map<std::string, int>;  // the ring that it wait
 
 bool MayOverlap(const OpDesc& op, const OpSpec& spec, const NextUses& next) {
   if (!spec.FindAttr(kOverlapAttr) || !op.HasOutput("Out")) return false;
-  // What is exchanged is an output too: it must stay until the end.
-  if (!op.HasOutput("Packed") && op.Input("X") != op.Output("Out")) return false;
   return !op.AnyOutput([&](const std::string& name) {
     auto it = next.find(name);
     return it == next.end() || it->second != RingOf(op);

@@ -1,4 +1,5 @@
 #include <coracle/communication/mpi/mpi_thread.h>
+#include <coracle/communication/mpi/rank_elements.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/tensor/dtype.h>
 #include <fmt/format.h>
@@ -23,9 +24,10 @@ constexpr auto kShortNap = microseconds(20), kLongNap = microseconds(200);
 constexpr auto kIdle = std::chrono::milliseconds(50);
 constexpr double kForEver = 1e9;
 constexpr double kAnswerSeconds = 2;  // a rank that has not answered by then does not run
-constexpr int64_t kMostElements = int64_t{1} << 30;  // of one message
-constexpr int kQuestion = 1, kAnswer = 2;            // tags
-constexpr int64_t kSilent = -1, kLeft = -2;          // answers, beside numbers of exchanges
+constexpr int64_t kMostElements = int64_t{1} << 30;    // of one message
+constexpr int64_t kScatteredBytes = int64_t{1} << 20;  // of a rank, in one message
+constexpr int kQuestion = 1, kAnswer = 2;              // tags
+constexpr int64_t kSilent = -1, kLeft = -2;            // answers, beside numbers of exchanges
 
 double SecondsBetween(Clock::time_point start, Clock::time_point end) {
   return std::chrono::duration<double>(end - start).count();
@@ -543,33 +545,52 @@ void MpiThread::Gather(const Exchange& exchange) {
   }
 }
 
+// In pieces of each rank's elements, so that neither this nor MPI needs memory for all of them.
 void MpiThread::ReduceScatter(const Exchange& exchange) {
-  const auto size = static_cast<int64_t>(SizeOf(exchange.dtype));
-  int64_t total = 0, begin = 0;
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_) begin = total;
-    total += exchange.counts[static_cast<size_t>(r)];
+  const RankElements elements(exchange, size_);
+  const int64_t most = std::max<int64_t>(
+      1, std::min(kScatteredBytes / elements.size(), kMostElements / std::max(1, size_)));
+  for (int64_t begin = 0; begin < elements.most(); begin += most) {
+    std::vector<int> counts;
+    int64_t total = 0, own = 0;
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_) own = total;
+      counts.push_back(static_cast<int>(elements.Count(r, begin, most)));
+      total += counts.back();
+    }
+    packed_.resize(static_cast<size_t>(total * elements.size()));
+    char* at = packed_.data();
+    for (int r = 0; r < size_; ++r) {
+      elements.ForEach(r, begin, most, [&](size_t buffer, int64_t element, int64_t, size_t bytes) {
+        const auto& from = buffer == 0 ? exchange.in : exchange.more[buffer - 1].in;
+        std::memcpy(at, static_cast<const char*>(from) + element * elements.size(), bytes);
+        at += bytes;
+      });
+    }
+    const char* part = SumPiece(exchange, counts, total, own * elements.size());
+    elements.ForEach(rank_, begin, most,
+                     [&](size_t buffer, int64_t, int64_t element, size_t bytes) {
+                       void* to = buffer == 0 ? exchange.out : exchange.more[buffer - 1].out;
+                       std::memcpy(static_cast<char*>(to) + element * elements.size(), part, bytes);
+                       part += bytes;
+                     });
   }
+}
+
+// Of packed_, the ranks' elements one after the other; returns where this rank's sums are.
+const char* MpiThread::SumPiece(const Exchange& exchange, const std::vector<int>& counts,
+                                int64_t total, int64_t own) {
   const bool real = exchange.dtype == DType::kFloat32 || exchange.dtype == DType::kFloat64;
-  if (real && exchange.reduction == Reduction::kSum && total <= kMostElements) {
-    const std::vector<int> counts(exchange.counts.begin(), exchange.counts.end());
-    // `out` may be a part of `in`.
-    packed_.resize(
-        static_cast<size_t>(std::max<int64_t>(1, counts[static_cast<size_t>(rank_)]) * size));
-    Check(MPI_Reduce_scatter(exchange.in, packed_.data(), counts.data(), TypeOf(exchange.dtype),
-                             MPI_SUM, MPI_COMM_WORLD),
-          "reducescatter");
-    std::memcpy(exchange.out, packed_.data(),
-                static_cast<size_t>(exchange.counts[static_cast<size_t>(rank_)] * size));
-    return;
+  if (!real || exchange.reduction != Reduction::kSum) {
+    Reduce(exchange, packed_.data(), packed_.data(), total);
+    return packed_.data() + own;
   }
-  packed_.resize(static_cast<size_t>(std::max<int64_t>(1, total) * size));
-  std::vector<char> all;
-  all.swap(packed_);
-  Reduce(exchange, exchange.in, all.data(), total);
-  std::memcpy(exchange.out, all.data() + begin * size,
-              static_cast<size_t>(exchange.counts[static_cast<size_t>(rank_)] * size));
-  packed_.swap(all);
+  part_.resize(static_cast<size_t>(std::max(1, counts[static_cast<size_t>(rank_)])) *
+               SizeOf(exchange.dtype));
+  Check(MPI_Reduce_scatter(packed_.data(), part_.data(), counts.data(), TypeOf(exchange.dtype),
+                           MPI_SUM, MPI_COMM_WORLD),
+        "reducescatter");
+  return part_.data();
 }
 
 }  // namespace coracle

@@ -76,6 +76,8 @@ class MpiThread {
   void Run(const Exchange& exchange);
   void Reduce(const Exchange& exchange, const void* in, void* out, int64_t count);
   void ReduceScatter(const Exchange& exchange);
+  const char* SumPiece(const Exchange& exchange, const std::vector<int>& counts, int64_t total,
+                       int64_t own);
   void Gather(const Exchange& exchange);
   void ReduceBuffers(const Exchange& exchange);
   void BroadcastBuffers(const Exchange& exchange);
@@ -87,6 +89,7 @@ class MpiThread {
   MPI_Op high_ = MPI_OP_NULL, low_ = MPI_OP_NULL;  // of floats: a nan of any rank shows
 
   std::vector<char> packed_;  // several buffers as one message
+  std::vector<char> part_;    // of it, this rank's sums
   std::vector<float> wide_;   // of 16-bit floats
 
   std::mutex mutex_;

@@ -42,11 +42,11 @@ Exchanger::Exchanger(const PrepareContext& ctx, bool own_input)
 
 void Exchanger::operator()(Workspace& ws, Exchange exchange) const {
   exchange.name = name_;
-  const bool in_place = own_input_ || exchange.in == exchange.out;
-  const bool all_in_place =
-      in_place && std::all_of(exchange.more.begin(), exchange.more.end(),
-                              [](const Exchange::Buffer& b) { return b.in == b.out; });
-  if (overlap_ && all_in_place)
+  const bool in_place =
+      own_input_ || (exchange.in == exchange.out &&
+                     std::all_of(exchange.more.begin(), exchange.more.end(),
+                                 [](const Exchange::Buffer& b) { return b.in == b.out; }));
+  if (overlap_ && in_place)
     ws.comm()->Start(ring_, outs_, exchange);
   else
     ws.comm()->Run(exchange);

@@ -22,16 +22,13 @@ void InferShard(InferContext& ctx) {
 }
 
 void InferReduceScatter(InferContext& ctx) {
-  const int64_t nranks = ctx.Attr<int32_t>("nranks");
-  int64_t size = 0;
-  for (size_t i = 0; i < ctx.NumInputs("X"); ++i) {
+  const size_t count = ctx.NumInputs("X");
+  ctx.Require("C1", ctx.NumOutputs("Out") == count, ctx.NumOutputs("Out"), count);
+  for (size_t i = 0; i < count; ++i) {
     const VarMeta& x = ctx.Input("X", i);
-    ctx.Require("C1", x.dtype == ctx.InputDType("X"), x, ctx.Input("X"));
-    const int64_t shard = x.shape.IsKnown() ? ShardSize(x.shape.numel(), nranks) : -1;
-    size = size < 0 || shard < 0 ? -1 : AddDims(size, shard);
+    ctx.Require("C2", x.dtype == ctx.InputDType("X"), x, ctx.Input("X"));
+    ctx.SetOutput("Out", x, i);
   }
-  ctx.SetOutput("Out", ctx.InputDType("X"), {size});
-  ctx.SetOutput("Packed", ctx.InputDType("X"), {MulDims(size, nranks)});
 }
 
 void InferGather(InferContext& ctx) {
@@ -87,43 +84,28 @@ Kernel Shard(const PrepareContext& ctx) {
   };
 }
 
-// One rank after the other, its parts of all tensors: what an exchange takes.
-struct Packing {
-  std::vector<TensorArg> xs;
-  TensorArg packed, out;
-  int nranks;
-
-  explicit Packing(const PrepareContext& ctx)
-      : xs(ctx.Inputs("X")),
-        packed(ctx.Output("Packed")),
-        out(ctx.Output("Out")),
-        nranks(ctx.Attr<int32_t>("nranks")) {}
-
-  void Pack(Workspace& ws) const {
-    char* to = ws.Data<char>(packed);
-    const int64_t element = static_cast<int64_t>(SizeOf(out.dtype));
-    for (int64_t r = 0; r < nranks; ++r) {
-      for (const TensorArg& x : xs) {
-        const int64_t shard = ShardSize(x.numel, nranks), begin = std::min(r * shard, x.numel);
-        const int64_t own = std::min(shard, x.numel - begin);
-        CopyBytes(ws.Data<const char>(x) + begin * element, to, own * element);
-        FillZeroBytes(to + own * element, (shard - own) * element);
-        to += shard * element;
+// In place, in Out.
+Kernel ReduceScatter(const PrepareContext& ctx) {
+  const std::vector<TensorArg> xs = ctx.Inputs("X"), outs = ctx.Outputs("Out");
+  const int64_t nranks = ctx.Attr<int32_t>("nranks");
+  return [=, exchange = Exchanger(ctx, true)](Workspace& ws) {
+    RequireRanks(ws, static_cast<int>(nranks), "c_flat_reducescatter");
+    Exchange all{Exchange::Kind::kReduceScatter, outs[0].dtype, {}};
+    for (size_t i = 0; i < outs.size(); ++i) {
+      CopyBytes(ws.Data<const void>(xs[i]), ws.Data<void>(outs[i]), outs[i].nbytes());
+      const int64_t numel = outs[i].numel, size = ShardSize(numel, nranks);
+      const auto begin = [&](int64_t rank) { return std::min(rank * size, numel); };
+      for (int64_t r = 0; r < nranks; ++r) all.counts.push_back(begin(r + 1) - begin(r));
+      const auto own = static_cast<int64_t>(ByteSize(outs[i].dtype, {begin(RankOf(ws))}));
+      char* out = ws.Data<char>(outs[i]);
+      if (i > 0) {
+        all.more.push_back({out, out + own});
+      } else {
+        all.in = out;
+        all.out = out + own;
       }
     }
-  }
-};
-
-Kernel ReduceScatter(const PrepareContext& ctx) {
-  return [packing = Packing(ctx), exchange = Exchanger(ctx, true)](Workspace& ws) {
-    RequireRanks(ws, packing.nranks, "c_flat_reducescatter");
-    packing.Pack(ws);
-    const void* packed = ws.Data<const void>(packing.packed);
-    void* out = ws.Data<void>(packing.out);
-    if (!ws.comm()) return CopyBytes(packed, out, packing.out.nbytes());
-    exchange(ws, {Exchange::Kind::kReduceScatter, packing.out.dtype,
-                  std::vector<int64_t>(static_cast<size_t>(packing.nranks), packing.out.numel),
-                  packed, out});
+    if (ws.comm()) exchange(ws, std::move(all));
   };
 }
 
@@ -151,20 +133,22 @@ OpDef Def(const std::string& type, const std::string& doc) {
 
 void Register(OpRegistry& ops) {
   ops.Add(Def("c_flat_shard", "Out = this rank's part of X's elements, with zeros behind them.")
-              .Input("X", "tensor, the same on all ranks")
+              .Input("X", "tensor; of its elements this rank's part is read")
               .Output("Out", "[ceil(elements of X / nranks)]")
               .Infer(InferShard)
               .Reference(Shard));
   ops.Add(Def("c_flat_reducescatter",
-              "Out = this rank's parts of the sums of all ranks' X, one after the other, each with "
-              "zeros behind it; exchanged as one message.")
-              .Constraint("C1", "all X must have one dtype")
+              "Out[i] = X[i], in which this rank's part of the elements (see c_flat_shard) is that "
+              "of the sum of all ranks' X[i]; exchanged as one message.")
+              .Constraint("C1", "Out must have as many variables as X")
+              .Constraint("C2", "all X must have one dtype")
               .VariadicInput("X", "tensors")
-              .Output("Out", "[sum of ceil(elements of X / nranks)]")
-              .Output("Packed", "[nranks times Out]: what is exchanged, the parts of rank 0 first")
+              .VariadicOutput("Out", "tensors of the shapes of X")
+              .Takes(VarType::kLoDTensor, {"X"})
               .Attr<bool>(kOverlapAttr, false,
                           "the exchange goes on until a c_sync_comm_stream or c_wait_comm names "
-                          "Out and Packed; no op may use them before")
+                          "one of Out; no op may use Out before")
+              .Inplace("X", "Out")
               .SideEffect()
               .Infer(InferReduceScatter)
               .Reference(ReduceScatter));

@@ -4,6 +4,7 @@
 #include <coracle/communication/communicator.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -113,6 +114,58 @@ inline void CheckBuffers(Communicator& c) {
   EXPECT_EQ(b[0], n - 1);
 }
 
+// Parts of several buffers as one message, in place and not; of one rank more than MPI takes at
+// once.
+template <class T>
+void CheckScatteredBuffers(Communicator& c, const std::vector<int64_t>& sizes,
+                           Reduction reduction) {
+  const int n = c.size(), r = c.rank();
+  Exchange exchange{Kind::kReduceScatter, DTypeOf<T>(), {}, nullptr, nullptr, reduction};
+  std::vector<std::vector<T>> buffers, outs;
+  std::vector<int64_t> begins;
+  for (const int64_t size : sizes) {
+    const int64_t part = (size + n - 1) / n;  // the last ranks have fewer
+    const auto begin = [&](int rank) { return std::min(rank * part, size); };
+    for (int k = 0; k < n; ++k) exchange.counts.push_back(begin(k + 1) - begin(k));
+    begins.push_back(begin(r));
+    std::vector<T>& buffer = buffers.emplace_back(static_cast<size_t>(size));
+    for (size_t i = 0; i < buffer.size(); ++i)
+      buffer[i] = static_cast<T>(static_cast<float>(r + static_cast<int>(i % 7)));
+    outs.emplace_back(static_cast<size_t>(begin(r + 1) - begin(r)));
+  }
+  const auto is_in_place = [](size_t k) { return k % 2 == 0; };
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    T* out = is_in_place(k) ? buffers[k].data() + begins[k] : outs[k].data();
+    if (k > 0) exchange.more.push_back({buffers[k].data(), out});
+  }
+  exchange.in = buffers[0].data();
+  exchange.out = buffers[0].data() + begins[0];
+  c.Run(exchange);
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    const T* out = is_in_place(k) ? buffers[k].data() + begins[k] : outs[k].data();
+    for (size_t i = 0; i < outs[k].size(); ++i) {
+      const int at = static_cast<int>((begins[k] + static_cast<int64_t>(i)) % 7);
+      const int expected = reduction == Reduction::kMax ? n - 1 + at : n * (n - 1) / 2 + n * at;
+      ASSERT_EQ(static_cast<float>(out[i]), static_cast<float>(expected)) << k << " " << i;
+    }
+    for (size_t i = 0; i < buffers[k].size(); ++i) {  // what is another rank's stays
+      const int64_t place = static_cast<int64_t>(i) - begins[k];
+      if (is_in_place(k) && place >= 0 && place < static_cast<int64_t>(outs[k].size())) continue;
+      ASSERT_EQ(static_cast<float>(buffers[k][i]), static_cast<float>(r + static_cast<int>(i % 7)));
+    }
+  }
+}
+
+inline void CheckScattered(Communicator& c) {
+  const std::vector<int64_t> sizes = {5, 700000, 1, 0, 900001};
+  CheckScatteredBuffers<float>(c, sizes, Reduction::kSum);
+  CheckScatteredBuffers<double>(c, sizes, Reduction::kSum);
+  CheckScatteredBuffers<float>(c, sizes, Reduction::kMax);
+  CheckScatteredBuffers<float16>(c, sizes, Reduction::kSum);
+  CheckScatteredBuffers<int64_t>(c, {3}, Reduction::kSum);
+  CheckScatteredBuffers<float>(c, {0, 0}, Reduction::kSum);
+}
+
 // 16-bit floats are summed in float32, and a nan of any rank shows in a maximum and a minimum.
 inline void CheckFloats(Communicator& c) {
   // 2048 + 1 is 2048 in float16: a sum that were rounded each time would stay there.
@@ -145,6 +198,7 @@ inline void CheckExchanges(Communicator& c) {
   CheckMoves(c);
   CheckSeveral(c);
   CheckBuffers(c);
+  CheckScattered(c);
   CheckFloats(c);
   CheckBits(c);
 }

@@ -28,9 +28,10 @@ int64_t Perform(const Exchange& exchange) {
     }
     return static_cast<int64_t>(own);
   }
+  const size_t per_buffer = exchange.counts.size() / (1 + exchange.more.size());
   for (size_t i = 0; i < exchange.more.size(); ++i)
     Copy(exchange.more[i].in, exchange.more[i].out,
-         static_cast<size_t>(exchange.counts[i + 1] * size));
+         static_cast<size_t>(exchange.counts[(i + 1) * per_buffer] * size));
   return all;
 }
 

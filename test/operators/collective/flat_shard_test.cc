@@ -11,8 +11,13 @@ TEST(FlatShard, OfOneRankIsAll) {
   OpTest("c_flat_reducescatter")
       .Input("X", {2, 2}, {1, 2, 3, 4})
       .Input("X", {1}, {5})
-      .Expect("Packed", {5}, {1, 2, 3, 4, 5})
-      .Expect("Out", {5}, {1, 2, 3, 4, 5});
+      .Outputs("Out", 2)
+      .Expect("Out", {2, 2}, {1, 2, 3, 4})
+      .Expect("Out", {1}, {5}, 1e-5, 1);
+  OpTest("c_flat_reducescatter")
+      .InPlace("X", "Out")
+      .Input("X", {2}, {4, 5})
+      .Expect("Out", {2}, {4, 5});
   OpTest("c_flat_allgather")
       .Input("X", {6}, {1, 2, 3, 4, 5, 6})
       .Attr("shape", std::vector<int64_t>{2, 3})
@@ -27,6 +32,11 @@ TEST(FlatShard, Refused) {
   OpTest("c_flat_reducescatter")
       .Input("X", {1}, {1})
       .IntInput("X", {1}, {1})
+      .Outputs("Out", 2)
+      .ExpectError("c_flat_reducescatter.C2");
+  OpTest("c_flat_reducescatter")
+      .Input("X", {1}, {1})
+      .Outputs("Out", 2)
       .ExpectError("c_flat_reducescatter.C1");
   OpTest("c_flat_allgather").Input("X", {6}, {1, 2, 3, 4, 5, 6}).ExpectError("c_flat_allgather.C1");
   OpTest("c_flat_allgather")
