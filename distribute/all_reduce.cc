@@ -54,7 +54,9 @@ class Inserter {
     if (options_.shard_state) FindShards();
     ScaleLoss();
     ClipAsOneRank();
+    LeaveOutRowsThatDoNotCount();
     ExchangeGradients();
+    CheckWholeLoss();
     AgreeOnFlags();
     DrawTheSameInUpdates();
     report_.broadcast = BroadcastParameters(main_, startup_, options_.ring_id, &startup_inserter_);
@@ -267,6 +269,26 @@ class Inserter {
     op.SetInput("ScaleTensor", {factor});
   }
 
+  // --- gradients that do not begin with that of the loss ---
+
+  void LeaveOutRowsThatDoNotCount() {
+    main_.ForEachOp([&](const OpDesc& op) {
+      if (!HasRole(op, kBackward)) return;
+      const std::vector<std::string> grads = GradientsOfRows(op);
+      if (grads.empty()) return;
+      if (AreMeansOfRows(op)) WarnOfRows(op, "is a mean over the rank's rows, and ranks add them");
+      if (op.block() == &root_) {
+        for (const std::string& grad : grads) writer_.LeaveOutRowsThatDoNotCount(grad, op);
+      } else if (!options_.share.empty()) {
+        WarnOfRows(op, "counts the row that stands in for those of a rank without any, within a block");
+      }
+    });
+  }
+  void WarnOfRows(const OpDesc& op, const char* why) {
+    report_.unknown.push_back(
+        fmt::format("{}, which {} makes, {}", Quote(GradientsOfRows(op)[0]), op.type(), why));
+  }
+
   // --- exchanges ---
 
   bool IsSparse(const std::string& name) const {
@@ -360,6 +382,17 @@ class Inserter {
   }
 
   // --- the rest of the step ---
+
+  // That of a part may be a nan, of no elements, where that of the batch is none.
+  void CheckWholeLoss() {
+    root_.ForEachOp([&](OpDesc& op) {
+      if (op.type() != "isfinite" || !HasRole(op, kOptimize) || op.Input("X").size() != 1) return;
+      const std::string loss = op.Input("X")[0];
+      if (!parts_.Of(loss).IsNumber()) return;
+      const PartValue part = writer_.Settle(loss);
+      if (part.IsNumber() && !part.MeanOfRows()) op.SetInput("X", {writer_.WholeOf(loss)});
+    });
+  }
 
   void AgreeOnFlags() {
     for (const RankFlag& flag : FindRankFlags(main_, exchanged_)) {

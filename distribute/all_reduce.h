@@ -61,7 +61,7 @@ struct AllReduceReport {
   // shape; each rank keeps its own.
   std::vector<std::string> local, averaged, own;
   // Lines, see WholeValues::unknown: losses, and what else is wanted, whose parts weigh by rows for
-  // want of a rule; and error clips of a rank's part.
+  // want of a rule; error clips of a rank's part, and gradients of rows that ranks cannot add.
   std::vector<std::string> unknown;
   // Of the wanted variables, see WholeValues::of.
   std::map<std::string, std::string> whole;

@@ -87,6 +87,24 @@ std::vector<const OpDesc*> LossGradients(const ProgramDesc& main) {
   return ops;
 }
 
+std::vector<std::string> GradientsOfRows(const OpDesc& op) {
+  std::vector<std::string> grads;
+  const auto add = [&](const char* slot) {
+    const std::vector<std::string>& args = op.Output(slot);
+    grads.insert(grads.end(), args.begin(), args.end());
+  };
+  if (op.type() == "cvm_grad") add("X@GRAD");
+  if (op.type() == "data_norm_grad") {
+    for (const char* slot : {"BatchSize@GRAD", "BatchSum@GRAD", "BatchSquareSum@GRAD"}) add(slot);
+  }
+  std::erase(grads, kEmptyVarName);
+  return grads;
+}
+
+bool AreMeansOfRows(const OpDesc& op) {
+  return op.type() == "data_norm_grad" && op.GetAttr<int32_t>("slot_dim", -1) > 0;
+}
+
 void DeclareShare(BlockDesc& root, const std::string& name, DType dtype) {
   if (const VarDesc* var = root.FindVar(name)) {
     if (var->dtype() == dtype && var->shape() == Shape{1}) return;

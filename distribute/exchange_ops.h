@@ -32,6 +32,11 @@ void RequireNoExchanges(const ProgramDesc& main);
 std::vector<std::string> ParameterGradients(const ProgramDesc& main);
 // The ops that begin the gradient of a loss. Throws kInvalidArgument if there is none.
 std::vector<const OpDesc*> LossGradients(const ProgramDesc& main);
+// The gradients that the op makes of rows by themselves, whatever that of the loss is: the
+// statistics of data_norm, and the counts of cvm.
+std::vector<std::string> GradientsOfRows(const OpDesc& op);
+// Whether those are means over rows, which do not add up over ranks.
+bool AreMeansOfRows(const OpDesc& op);
 // Declares the variable of the rank's share of the rows in the root block, unless it is there.
 void DeclareShare(BlockDesc& root, const std::string& name, DType dtype);
 

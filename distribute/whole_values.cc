@@ -139,6 +139,13 @@ std::string WholeWriter::WholeOf(const std::string& name) {
   return whole;
 }
 
+void WholeWriter::LeaveOutRowsThatDoNotCount(const std::string& grad, const OpDesc& writer) {
+  const std::string counts = Counts({writer, kBackward}, root_.FindVarRecursive(grad)->dtype());
+  if (counts.empty()) return;
+  inserter_.Behind(writer, MakeOp("scale", {{"X", {grad}}, {"ScaleTensor", {counts}}},
+                                  {{"Out", {grad}}}, {}, kBackward));
+}
+
 // The op, gradient ops of it, and copies that compute it again.
 void WholeWriter::Rewrite(const PartRead& read) {
   Weighed now;

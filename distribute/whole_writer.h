@@ -30,6 +30,10 @@ class WholeWriter {
   // Behind the op: the factor [1] of the dtype by which parts of that kind are added up to the
   // whole; "" for 1. What is not known weighs by rows.
   std::string Factor(const PartValue& part, DType dtype, const OpDesc& behind, int role);
+  // The variable that has the value of the whole batch of `name`, which is settled and a number.
+  std::string WholeOf(const std::string& name);
+  // A gradient that `writer` makes of the rows alone becomes 0 on ranks whose rows do not count.
+  void LeaveOutRowsThatDoNotCount(const std::string& grad, const OpDesc& writer);
   // The values of the whole batch of those that are wanted, see InsertWholeValues.
   WholeValues WholeOf(const std::vector<std::string>& wanted);
   // "" unless no rule tells how the variable, which is that part, weighs.
@@ -56,7 +60,6 @@ class WholeWriter {
   std::string ShareOf(const PartValue& part, const Place& place, DType dtype);
   std::string FactorAt(const PartValue& part, const Place& place, DType dtype);
   Weighed Weigh(const std::string& name, const PartValue& part, const Place& place);
-  std::string WholeOf(const std::string& name);
   void Rewrite(const PartRead& read);
   void RewriteGradients(const PartRead& read, const std::string& factor);
   const OpDesc& LastForwardWriter(const std::string& name) const;

@@ -1,0 +1,132 @@
+// Steps of which some ranks have no rows, or none that count: what N ranks learn is what one does.
+
+#include <coracle/distribute/all_reduce.h>
+#include <coracle/layers/layer.h>
+#include <coracle/optimizer/optimizers.h>
+#include <coracle/passes/pass.h>
+#include <coracle/test/distribute/rank_run.h>
+#include <fmt/format.h>
+
+#include <random>
+
+namespace coracle::rows_that_count_test {
+
+constexpr double kTolerance = 1e-12;
+constexpr const char* kHead = R"(
+data { name: "label" shape: [-1, 1] dtype: INT64 }
+data { name: "x" shape: [-1, 6] dtype: FP64 }
+)";
+
+struct CountCase {
+  std::string name, net;
+  bool skips = false;  // a loss that is not finite
+  int accumulate = 1;
+};
+
+StepPrograms Make(const CountCase& c) {
+  BuiltModel model = ParseModelText(kHead + c.net);
+  const Variable loss(&model.main.Root(), model.main.Root().FindVar("loss"));
+  OptimizerGroup group{.optimizer = std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.1})};
+  AppendTrainingStep(
+      {.groups = {group}, .accumulate = c.accumulate, .skip_non_finite_loss = c.skips}, loss,
+      model.startup);
+  return {std::move(model.main), std::move(model.startup)};
+}
+
+// Batches of fewer rows than ranks; in some a rank's labels are all 4, which is ignored.
+std::vector<Batch> Draw() {
+  std::mt19937 random(7);
+  std::normal_distribution<double> normal;
+  std::vector<Batch> batches;
+  for (const int64_t rows : {6, 7, 1, 6, 2, 1, 6, 5}) {
+    Tensor x = Tensor::Zeros(DType::kFloat64, {rows, 6}), label(DType::kInt64, {rows, 1});
+    for (double& value : x.span<double>()) value = normal(random);
+    for (int64_t i = 0; i < rows; ++i)
+      label.data<int64_t>()[i] = rows == 6 && i >= 2 ? 4 : static_cast<int64_t>(random() % 4);
+    batches.push_back({{"label", label}, {"x", x}});
+  }
+  return batches;
+}
+
+std::string StatisticsNet(int slot_dim) {
+  return fmt::format(R"(
+layer {{ parameter {{ shape: [6] dtype: FP64 output: "n" param {{ initializer {{ constant {{ value: 10 }} }} }} }} }}
+layer {{ parameter {{ shape: [6] dtype: FP64 output: "s" param {{ initializer {{ constant {{ value: 0 }} }} }} }} }}
+layer {{ parameter {{ shape: [6] dtype: FP64 output: "q" param {{ initializer {{ constant {{ value: 10 }} }} }} }} }}
+layer {{ op {{ data_norm {{ X: "x" BatchSize: "n" BatchSum: "s" BatchSquareSum: "q" Y: "y" Means: "mm" Scales: "sc" slot_dim: {} }} }} }}
+layer {{ fc {{ input: "y" size: 5 output: "logits" }} }}
+layer {{ softmax_with_cross_entropy {{ logits: "logits" label: "label" output: "ce" }} }}
+layer {{ mean {{ input: "ce" output: "loss" }} }}
+)",
+                     slot_dim);
+}
+
+std::vector<CountCase> Cases() {
+  const std::string ignoring = R"(
+layer { fc { input: "x" size: 4 output: "logits" } }
+layer { log_softmax { input: "logits" output: "lp" } }
+layer { op { squeeze2 { X: "label" Out: "l" XShape: "ls" axes: 1 } } }
+layer { op { nll_loss { X: "lp" Label: "l" Out: "loss" Total_weight: "tw" ignore_index: 4 } } }
+)";
+  const std::string counts = R"(
+layer { parameter { shape: [6, 6] dtype: FP64 output: "w" param { initializer { uniform { low: 0.1 high: 0.9 } } } } }
+layer { op { mul { X: "x" Y: "w" Out: "xw" } } }
+layer { op { square { X: "xw" Out: "y" } } }
+layer { op { slice { Input: "x" Out: "c" axes: 1 starts: 0 ends: 2 } } }
+layer { op { cvm { X: "y" CVM: "c" Y: "z" use_cvm: true } } }
+layer { fc { input: "z" size: 5 output: "logits" } }
+layer { softmax_with_cross_entropy { logits: "logits" label: "label" output: "ce" } }
+layer { mean { input: "ce" output: "loss" } }
+)";
+  return {
+      {"no rows that count, losses are checked", ignoring, true},
+      {"the same over two runs", ignoring, true, 2},
+      {"data_norm", StatisticsNet(-1)},
+      {"cvm", counts},
+  };
+}
+
+class RowsThatCount : public testing::TestWithParam<int> {};
+
+TEST_P(RowsThatCount, EqualOneRank) {
+  if (CommunicatorOfProcess()) GTEST_SKIP() << "of threads";
+  const int ranks = GetParam();
+  for (const CountCase& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const std::vector<Batch> batches = Draw();
+    const StepPrograms whole = Make(c);
+    Scope expected;
+    TrainOn(whole, batches, "", {.seed = 3}, nullptr, &expected);
+    StepPrograms parts = Make(c);
+    const AllReduceReport report =
+        InsertAllReduce(parts.main, parts.startup, {.nranks = ranks, .share = "share"});
+    VerifyOrThrow(parts.main, DefaultOps());
+    EXPECT_TRUE(report.unknown.empty()) << report.unknown[0];
+    std::vector<Scope> scopes(static_cast<size_t>(ranks));
+    OnRanks(ranks, [&](const std::shared_ptr<Communicator>& communicator) {
+      const auto rank = static_cast<size_t>(communicator->rank());
+      TrainOn(parts, batches, "share", {.seed = 3}, communicator, &scopes[rank]);
+    });
+    if (testing::Test::HasFailure()) return;
+    for (const std::string& name : whole.main.Parameters()) {
+      for (const Scope& scope : scopes)
+        EXPECT_LT(RelativeDifference(scope.Get(name), expected.Get(name)), kTolerance) << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RowsThatCount, testing::Values(1, 2, 3, 4));
+
+// Statistics of slots are means over those that are there, which ranks cannot add.
+TEST(RowsThatCount, MeansOfSlotsAreToldOf) {
+  const auto unknown = [](int slot_dim) {
+    StepPrograms programs = Make({"slots", StatisticsNet(slot_dim)});
+    return InsertAllReduce(programs.main, programs.startup, {.nranks = 2}).unknown;
+  };
+  EXPECT_TRUE(unknown(-1).empty());
+  EXPECT_EQ(unknown(3), std::vector<std::string>{
+                            "'n@GRAD', which data_norm_grad makes, is a mean over the rank's rows, "
+                            "and ranks add them"});
+}
+
+}  // namespace coracle::rows_that_count_test
