@@ -33,10 +33,6 @@ bool Exchanges(const OpDesc& op) {
 }
 bool Reduces(const OpDesc& op) { return IsAnyOf(op.type(), {"mean", "reduce_mean", "reduce_sum"}); }
 
-PartValue Unknown(const OpDesc& op, const std::string& why) {
-  return {.kind = PartKind::kUnknown, .reason = fmt::format("{} {}", op.type(), why)};
-}
-
 std::string OneInput(const OpDesc& op, const char* slot) {
   const std::vector<std::string>& args = op.Input(slot);
   return args.size() == 1 ? args[0] : std::string();
@@ -44,8 +40,12 @@ std::string OneInput(const OpDesc& op, const char* slot) {
 
 }  // namespace
 
+PartValue PartValues::Unknown(const OpDesc& op, const std::string& why) {
+  return {.kind = PartKind::kUnknown, .reason = fmt::format("{} {}", op.type(), why)};
+}
+
 PartValues::PartValues(const ProgramDesc& program, const OpRegistry& ops)
-    : root_(program.Root()), ops_(ops) {
+    : root_(program.Root()), block_(&root_), ops_(ops) {
   for (size_t i = 0; i < root_.NumVars(); ++i) {
     const VarDesc& var = root_.var(i);
     if (!var.persistable() && root_.Uses(var.name()).writers.empty()) VisitInput(var);
@@ -102,12 +102,12 @@ std::vector<PartGradient> PartValues::GradientsInto(const OpDesc& op,
 }
 
 const PartValue& PartValues::Of(const std::string& name) const {
-  auto it = values_.find(name);
+  auto it = values_.find(block_ == &root_ ? name : KeyOf(name));
   return it == values_.end() ? kSameValue : it->second;
 }
 
 bool PartValues::IsOpen(const std::string& name) const {
-  const VarDesc* var = root_.FindVar(name);
+  const VarDesc* var = Find(name);
   return var && (var->shape().rank() == 0 || !var->shape().IsKnown());
 }
 
@@ -149,38 +149,43 @@ void PartValues::Visit(const OpDesc& op) {
     });
     return;
   }
+  if (op.HasSubBlock()) return VisitBlocksOf(op);
   std::vector<std::pair<std::string, PartValue>> made;
   op.ForEachOutput([&](const std::string& name, const std::string& slot) {
     made.emplace_back(name, Apply(op, name, slot));
   });
   for (auto& [name, value] : made) {
-    forward_[name].push_back(&op);
-    values_[name] = std::move(value);
+    if (block_ == &root_) forward_[name].push_back(&op);
+    const VarDesc* var = Find(name);
+    // Elements of an array stay, and so does what the block around may have left as it was.
+    const bool joins = (var && var->type() == VarType::kLoDTensorArray) || !IsOwn(name);
+    Set(name, joins ? Join(op, Of(name), value) : value);
   }
 }
 
 PartValue PartValues::Apply(const OpDesc& op, const std::string& out, const std::string& slot) {
   if (Exchanges(op)) return {};
   const PartValue* unknown = nullptr;
-  bool rows = false, numbers = false;
+  bool rows = false, numbers = false, unsorted = false, longest = true;
   PartValue inputs{.kind = PartKind::kRows};
   op.ForEachInput([&](const std::string& name) {
     const PartValue& value = Of(name);
-    const VarDesc* var = root_.FindVar(name);
-    // How often a loop runs is another thing than what it computes.
-    const bool counts = op.HasSubBlock() && var && !IsFloating(var->dtype()) && !IsOpen(name);
-    if (value.kind == PartKind::kUnknown && !unknown && !counts) unknown = &value;
+    if (value.kind == PartKind::kUnknown && !unknown) unknown = &value;
+    longest &= value.kind == PartKind::kSame || value.longest;
     rows |= value.kind == PartKind::kRows;
+    unsorted |= value.kind == PartKind::kRows && !value.sorted;
     inputs.ragged |= value.ragged;
     inputs.padded |= value.padded;
+    inputs.sorted |= value.sorted;
     inputs.places |= value.places && (MovesOnly(op) || op.type() == "slice");
-    numbers |= value.IsNumber() && !counts;
+    numbers |= value.IsNumber();
   });
-  if (unknown) return *unknown;
+  if (unknown) {
+    PartValue value = *unknown;
+    value.longest = longest && IsAnyOf(op.type(), {"less_than", "assign"});
+    return value;
+  }
   if (!rows && !numbers) return {};
-  if (op.HasSubBlock() && numbers) return Unknown(op, "runs a block");
-  for (const BlockDesc* block : root_.program().BlocksRunBy(op))
-    block->ForEachOp([&](const OpDesc& inner) { inputs.padded |= PadsToLongest(inner); });
   if (!rows) return OfNumbers(op);
   PartValue failed;
   if (numbers) {
@@ -190,6 +195,9 @@ PartValue PartValues::Apply(const OpDesc& op, const std::string& out, const std:
         failed = Unknown(op, fmt::format("reads {} of the rank's part", Quote(name)));
     });
     if (failed.kind == PartKind::kUnknown) return failed;
+  }
+  if (inputs.sorted || op.type() == "lod_rank_table") {
+    if (const auto value = OfSorted(op, out, unsorted)) return *value;
   }
   if (op.type() == "accuracy" && Of(OneInput(op, "Label")).kind == PartKind::kRows) {
     if (slot == "Accuracy") return MeanOf(OneInput(op, "Label"));
@@ -205,7 +213,7 @@ PartValue PartValues::MeanOf(const std::string& x) const {
 
 PartValue PartValues::OfReduced(const OpDesc& op, const std::string& out) const {
   const std::string x = OneInput(op, "X");
-  const VarDesc* in = root_.FindVar(x);
+  const VarDesc* in = Find(x);
   if (in && in->shape().rank() > 0 && IsOpen(out)) {
     // Some of the open dimensions are left; the rows must be among them.
     for (const int32_t dim : op.GetAttr<std::vector<int32_t>>("dim", {0})) {
@@ -244,7 +252,8 @@ PartValue PartValues::OfRows(const OpDesc& op, const std::string& out, PartValue
   inputs.places |=
       type == "where_index" ||
       (type == "filter_by_instag" && op.Output("IndexMap") == std::vector<std::string>{out});
-  if (type == "sequence_pad") inputs.padded |= PadsToLongest(op);
+  // Of ops in blocks the ranks do not agree on the length.
+  if (type == "sequence_pad" || block_ != &root_) inputs.padded |= PadsToLongest(op);
   if (type == "sequence_unpad") inputs.padded = false;
   if (type == "viterbi_decode") inputs.padded = true;
   const PartValue& index = Of(OneInput(op, "Index"));
@@ -258,7 +267,7 @@ PartValue PartValues::OfRows(const OpDesc& op, const std::string& out, PartValue
 
 PartValue PartValues::FlowInto(const OpDesc& op, const std::string& out, PartValue inputs) const {
   if (!IsOpen(out)) return Unknown(op, fmt::format("makes {} of the rank's rows", Quote(out)));
-  const RowFlow flow = FlowOf(op, out, root_, ops_, [&](const std::string& name) {
+  const RowFlow flow = FlowOf(op, out, *block_, ops_, [&](const std::string& name) {
     const PartValue& value = Of(name);
     return value.kind == PartKind::kRows ? &value.place : nullptr;
   });
@@ -270,7 +279,7 @@ PartValue PartValues::FlowInto(const OpDesc& op, const std::string& out, PartVal
 // Whether an output has as many rows, or elements of a row, as values tell or the LoD.
 bool PartValues::IsRagged(const OpDesc& op, const std::string& out) const {
   const OpSpec* spec = ops_.Find(op.type());
-  const VarDesc* var = root_.FindVar(out);
+  const VarDesc* var = Find(out);
   return (var && var->lod_level() > 0) || (spec && (spec->run_time_shape || spec->makes_lod));
 }
 
@@ -281,13 +290,13 @@ bool PartValues::AreSame(const OpDesc& op, const char* slot) const {
 }
 
 bool PartValues::IsFloat(const std::string& name) const {
-  const VarDesc* var = root_.FindVar(name);
+  const VarDesc* var = Find(name);
   return var && IsFloating(var->dtype());
 }
 
 // Whether the op may read `name` of the rank's part. Of integers only what rounds nothing.
 bool PartValues::IsLinear(const OpDesc& op, const std::string& name) const {
-  const VarDesc* var = root_.FindVar(name);
+  const VarDesc* var = Find(name);
   if (!var || var->dtype() == DType::kBool) return false;
   const bool to_float = !op.AnyOutput([&](const std::string& out) { return !IsFloat(out); });
   if (op.type() == "cast") return to_float;
@@ -309,7 +318,7 @@ bool PartValues::IsLinear(const OpDesc& op, const std::string& name) const {
 bool PartValues::MayReplace(const OpDesc& op, const std::string& name) const {
   int writers = 0;
   for (const OpDesc* writer : root_.Uses(name).writers) writers += IsForward(*writer) ? 1 : 0;
-  if (writers > 1 || op.HasSubBlock()) return false;
+  if (writers > 1 || op.block() != &root_) return false;
   const std::vector<PartGradient> gradients = GradientsInto(op, name);
   return std::all_of(gradients.begin(), gradients.end(), [&](const PartGradient& gradient) {
     const VarDesc* var = root_.FindVar(gradient.name);

@@ -6,6 +6,8 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 
+#include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -28,12 +30,16 @@ struct PartValue {
   bool ragged = false;
   bool padded = false;  // of kRows: to the longest of the rank's sequences
   bool places = false;  // of kRows: those of rows within the part
+  // Of kRows: in the order of a rank table, the longest sequence first; such a table, or an array.
+  bool sorted = false;
   RowPlace place = {};  // of kRows
   // Of kMean: "" the rows of the batch; else the elements of this variable, or with `counted` its
   // value, a sum.
   std::string weight = {};
   bool counted = false;
   std::string reason = {};  // of kUnknown: the op behind which no rule tells
+  // Of kUnknown: as long as the rank's longest sequence, or whether a step is before its end.
+  bool longest = false;
 
   bool MeanOfRows() const { return kind == PartKind::kMean && weight.empty(); }
   bool IsNumber() const { return kind == PartKind::kMean || kind == PartKind::kSum; }
@@ -66,7 +72,8 @@ struct PartGradient {
 class PartValues {
  public:
   // Rows are those of inputs with an open dimension, which nothing writes, and of what depends on
-  // them. Program and ops must outlive this.
+  // them. Blocks are followed as often as it takes for what they carry to stay the same. Program
+  // and ops must outlive this.
   PartValues(const ProgramDesc& program, const OpRegistry& ops);
 
   const PartValue& Of(const std::string& name) const;
@@ -79,6 +86,25 @@ class PartValues {
   std::vector<PartGradient> GradientsInto(const OpDesc& op, const std::string& input) const;
 
  private:
+  // What the block that is followed calls by the name: its own variable, or one around it.
+  const VarDesc* Find(const std::string& name) const { return block_->FindVarRecursive(name); }
+  std::string KeyOf(const std::string& name) const;
+  bool IsOwn(const std::string& name) const;
+  void Set(const std::string& name, PartValue value);
+  static PartValue Join(const OpDesc& op, const PartValue& a, const PartValue& b);
+
+  // See block_values.cc.
+  void VisitBlocksOf(const OpDesc& op);
+  void VisitRecurrent(const OpDesc& op, const BlockDesc& block);
+  void VisitCall(const OpDesc& op, const BlockDesc& block);
+  bool CarriesTheSame(const OpDesc& op, const BlockDesc& block, const std::function<bool()>& carry);
+  void RunBlock(const BlockDesc& block);
+  void Leave(const OpDesc& op, const BlockDesc& block, bool settled);
+  static PartValue LeftBy(const OpDesc& op, const std::string& name, PartValue value, bool settled);
+  PartValue ConditionOf(const OpDesc& op) const;
+  std::optional<PartValue> OfSorted(const OpDesc& op, const std::string& out, bool unsorted) const;
+  static PartValue Unknown(const OpDesc& op, const std::string& why);
+
   void VisitInput(const VarDesc& var);
   void Visit(const OpDesc& op);
   PartValue Apply(const OpDesc& op, const std::string& out, const std::string& slot);
@@ -99,8 +125,11 @@ class PartValues {
   bool IsOpen(const std::string& name) const;
 
   const BlockDesc& root_;
+  const BlockDesc* block_;              // the one that is followed
+  std::vector<const BlockDesc*> open_;  // and those around it
+  int runs_ = 0;                        // of blocks
   const OpRegistry& ops_;
-  std::unordered_map<std::string, PartValue> values_;
+  std::unordered_map<std::string, PartValue> values_;                    // by KeyOf
   std::unordered_map<std::string, std::vector<const OpDesc*>> forward_;  // writers, in order
   std::unordered_map<const OpDesc*, std::vector<const OpDesc*>> gradient_ops_;
   std::set<PartRead> reads_;
