@@ -18,6 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr double kForEver = 1e9;  // seconds; the clock's nanoseconds do not hold ten times as many
+
 double SecondsBetween(Clock::time_point start, Clock::time_point end) {
   return std::max(0.0, std::chrono::duration<double>(end - start).count());
 }
@@ -93,7 +95,9 @@ void Compute(const Meeting& m) {
 class Group {
  public:
   Group(int size, double time_limit)
-      : size_(size), time_limit_(time_limit), entered_(static_cast<size_t>(size)) {}
+      : size_(size),
+        time_limit_(std::min(time_limit, kForEver)),
+        entered_(static_cast<size_t>(size)) {}
 
   int size() const { return size_; }
 

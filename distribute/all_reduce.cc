@@ -426,7 +426,6 @@ class Inserter {
                      "  " + Locate(op));
       }
       op.SetType("sync_" + op.type());
-      if (!options_.share.empty()) op.SetInput("Share", {options_.share});
     });
   }
 

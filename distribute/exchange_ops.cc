@@ -105,8 +105,26 @@ bool AreMeansOfRows(const OpDesc& op) {
   return op.type() == "data_norm_grad" && op.GetAttr<int32_t>("slot_dim", -1) > 0;
 }
 
+namespace {
+
+void RequireFed(const VarDesc& share, const BlockDesc& root) {
+  if (share.persistable()) {
+    ThrowInvalid(fmt::format("distribute: the share {} must be fed, and is persistable",
+                             Quote(share.name())));
+  }
+  for (const OpDesc* writer : root.Uses(share.name()).writers) {
+    if (writer->type() == "feed") continue;
+    ThrowInvalid(fmt::format("distribute: the share {} must be fed, and {} writes it",
+                             Quote(share.name()), writer->type()),
+                 "  " + Locate(*writer));
+  }
+}
+
+}  // namespace
+
 void DeclareShare(BlockDesc& root, const std::string& name, DType dtype) {
   if (const VarDesc* var = root.FindVar(name)) {
+    RequireFed(*var, root);
     if (var->dtype() == dtype && var->shape() == Shape{1}) return;
     ThrowInvalid(fmt::format("distribute: the share {} must be {}[1], it is {}", Quote(name),
                              ToString(dtype), var->meta().ToString()));

@@ -38,6 +38,7 @@ std::vector<std::string> GradientsOfRows(const OpDesc& op);
 // Whether those are means over rows, which do not add up over ranks.
 bool AreMeansOfRows(const OpDesc& op);
 // Declares the variable of the rank's share of the rows in the root block, unless it is there.
+// Throws kInvalidArgument for one of another type, and for one that is not fed.
 void DeclareShare(BlockDesc& root, const std::string& name, DType dtype);
 
 // Behind the ops of the startup program that fill them: what it gives persistable variables on rank

@@ -1,8 +1,11 @@
 #include <coracle/distribute/exchange_ops.h>
 #include <coracle/distribute/exchange_states.h>
 #include <coracle/distribute/forward_states.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/operators/operators.h>
+#include <coracle/passes/freeze.h>
+#include <fmt/format.h>
 
 namespace coracle {
 namespace {
@@ -109,6 +112,23 @@ bool Exchanger::MoveCenters(const OpDesc& behind, const VarDesc& state) {
   return true;
 }
 
+// Rows that do not count are in no statistics of all ranks.
+void ShareStatistics(ProgramDesc& main, const std::string& share) {
+  if (share.empty()) return;
+  main.ForEachOp([&](OpDesc& op) {
+    if (!op.type().starts_with("sync_batch_norm") || HasFixedStatistics(op) || op.HasInput("Share"))
+      return;
+    if (op.block() != &main.Root()) {
+      ThrowInvalid(fmt::format("distribute: {} within a block would count the rows of ranks that "
+                               "have none; take it out of the block, or take batch_norm",
+                               op.type()),
+                   "  " + Locate(op));
+    }
+    if (!main.Root().FindVar(share)) DeclareShare(main.Root(), share, DType::kFloat32);
+    op.SetInput("Share", {share});
+  });
+}
+
 }  // namespace
 
 void ExchangeStates(ProgramDesc& main, const AllReduceOptions& options, OpInserter* inserter,
@@ -119,6 +139,7 @@ void ExchangeStates(ProgramDesc& main, const AllReduceOptions& options, OpInsert
   report->own = std::move(found.own);
   if (!found.states.empty() && !options.share.empty() && !main.Root().FindVar(options.share))
     DeclareShare(main.Root(), options.share, DType::kFloat32);
+  ShareStatistics(main, options.share);
   Exchanger exchanger(main, options, inserter);
   for (const auto& [name, last] : found.states) {
     const VarDesc& state = *main.Root().FindVar(name);

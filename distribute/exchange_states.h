@@ -9,7 +9,8 @@ namespace coracle {
 // Says in the report what forward ops change by a rank's rows. Behind the last op of the root block
 // that writes a state, it becomes the mean of the ranks' by their rows. The centers of center_loss,
 // whose update is no mean, move by the rows of all ranks instead, so that they are those of one
-// rank.
+// rank. A sync_batch_norm gets the share, so that rows which do not count are not in its
+// statistics; within a block it cannot, and is refused with kInvalidArgument.
 void ExchangeStates(ProgramDesc& main, const AllReduceOptions& options, OpInserter* inserter,
                     AllReduceReport* report);
 

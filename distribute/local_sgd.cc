@@ -91,8 +91,8 @@ class LocalSgd {
   }
 
   // What ops of the update write. Left out: what does not depend on gradients but on the number of
-  // updates (powers of beta, which stand beside a larger parameter), and sums of gradients, which
-  // begin anew.
+  // updates (powers of beta, which stand beside a larger parameter), sums of gradients, which begin
+  // anew, and what clips count, which no update reads.
   void FindAveraged() {
     std::set<std::string> averaged, anew;
     const auto visit = [&](const OpDesc& op) {
@@ -102,6 +102,7 @@ class LocalSgd {
       op.ForEachOutput([&](const std::string& name) {
         const VarDesc* var = op.block()->FindVarRecursive(name);
         if (!var || !var->persistable() || !IsFloating(var->dtype())) return;
+        if (name.starts_with("gradient_clip.")) return;
         if (of && var->shape() == Shape{1} && !(of->shape() == Shape{1})) return;
         if (op.type() == "fill_constant")
           anew.insert(name);

@@ -70,7 +70,8 @@ std::string WholeWriter::Counts(const Place& place, DType dtype) {
   return CastTo(place, sign, of_share, dtype);
 }
 
-// The part's weight in those of all ranks: of none the share is 0, not that of nothing in nothing.
+// The part's weight in those of all ranks. Where no rank has elements all parts are alike, a nan or
+// what the op makes of none: they weigh by rows, and the whole is what one rank has.
 std::string WholeWriter::ShareOf(const PartValue& part, const Place& place, DType dtype) {
   std::string own;
   if (part.counted) {
@@ -84,11 +85,14 @@ std::string WholeWriter::ShareOf(const PartValue& part, const Place& place, DTyp
                "rank_weight");
   }
   const std::string all = SumOverRanks(place, own, DType::kFloat64);
-  const std::string least = Constant(place, 1e-300, DType::kFloat64);
-  const std::string divisor = Make(place, "elementwise_max", {{"X", {all}}, {"Y", {least}}}, {},
-                                   DType::kFloat64, "rank_weights");
-  const std::string share = Make(place, "elementwise_div", {{"X", {own}}, {"Y", {divisor}}}, {},
-                                 DType::kFloat64, "rank_share");
+  const std::string zero = Constant(place, 0, DType::kFloat64);
+  const std::string none =
+      Make(place, "equal", {{"X", {all}}, {"Y", {zero}}}, {}, DType::kBool, "rank_weights");
+  std::string share = Make(place, "elementwise_div", {{"X", {own}}, {"Y", {all}}}, {},
+                           DType::kFloat64, "rank_share");
+  share = Make(place, "where",
+               {{"Condition", {none}}, {"X", {Share(place, DType::kFloat64)}}, {"Y", {share}}}, {},
+               DType::kFloat64, "rank_share");
   return CastTo(place, share, DType::kFloat64, dtype);
 }
 

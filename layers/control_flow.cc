@@ -85,9 +85,7 @@ Variable FillConstant(Builder& net, const Shape& shape, DType dtype, double valu
                       const std::string& output) {
   const std::string name =
       output.empty() ? net.block().program().UniqueName("fill_constant") : output;
-  AttrList attrs = FillAttrs(shape, dtype, value);
-  attrs.push_back({"str_value", fmt::format("{}", value)});
-  net.Append("fill_constant", {}, {{"Out", {name}}}, std::move(attrs));
+  net.Append("fill_constant", {}, {{"Out", {name}}}, FillAttrs(shape, dtype, value));
   return net.Var(name);
 }
 

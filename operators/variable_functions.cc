@@ -9,16 +9,17 @@
 namespace coracle {
 
 AttrList FillAttrs(const Shape& shape, DType dtype, double value) {
-  return {{"shape", shape.ToVector()},
-          {"dtype", static_cast<int32_t>(dtype)},
-          {"value", static_cast<float>(value)}};
+  const auto rounded = static_cast<float>(value);
+  AttrList attrs = {
+      {"shape", shape.ToVector()}, {"dtype", static_cast<int32_t>(dtype)}, {"value", rounded}};
+  // The attr of type float would round it.
+  if (dtype != DType::kFloat32 && static_cast<double>(rounded) != value)
+    attrs.push_back({"str_value", fmt::format("{}", value)});
+  return attrs;
 }
 
 Variable FillConstant(const Writer& writer, DType dtype, double value, const Shape& shape) {
-  AttrList attrs = FillAttrs(shape, dtype, value);
-  // The attr of type float would round it.
-  if (dtype != DType::kFloat32) attrs.push_back({"str_value", fmt::format("{}", value)});
-  return writer.Make("fill_constant", {}, std::move(attrs));
+  return writer.Make("fill_constant", {}, FillAttrs(shape, dtype, value));
 }
 
 AttrList CastAttrs(DType from, DType to) {

@@ -12,10 +12,12 @@ int RankOf(const Workspace& ws) { return ws.comm() ? ws.comm()->rank() : 0; }
 
 void RequireRanks(const Workspace& ws, int nranks, const std::string& what) {
   const int ranks = NumRanks(ws);
-  if (std::max(1, nranks) == ranks) return;
-  ThrowInvalid(fmt::format(
-      "{}: nranks is {}, but {} the program; start it with as many ranks (mpirun -n {})", what,
-      nranks, ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", ranks), nranks));
+  if (nranks == ranks || (nranks == 0 && ranks == 1)) return;  // 0: not said
+  const std::string start =
+      nranks > 0 ? fmt::format("start it with as many ranks (mpirun -n {}), or ", nranks) : "";
+  ThrowInvalid(fmt::format("{}: nranks is {}, but {} the program; {}set nranks to {}", what, nranks,
+                           ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", ranks), start,
+                           ranks));
 }
 
 bool IsForRanks(const OpSpec& spec) {

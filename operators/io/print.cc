@@ -6,6 +6,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/control/scalar_input.h>
 #include <coracle/operators/kernels/copy.h>
 #include <fmt/format.h>
@@ -57,6 +58,11 @@ void WriteLine(std::string line) {
   LogMessage(MessageLevel::kInfo, PrintableLine(line));
 }
 
+// Of several ranks all write, at the same time.
+std::string RankPrefix(const Workspace& ws) {
+  return NumRanks(ws) > 1 ? fmt::format("rank {}: ", RankOf(ws)) : std::string();
+}
+
 // --- print ---
 
 struct PrintSettings {
@@ -105,7 +111,7 @@ Kernel Print(const PrepareContext& ctx) {
     const bool more = settings.first_n <= 0 || CountOf(ws, scratch) < settings.first_n;
     if (settings.active && more) {
       ++CountOf(ws, scratch);
-      WriteLine(settings.Line(tensor));
+      WriteLine(RankPrefix(ws) + settings.Line(tensor));
     }
     if (out) CopyBytes(tensor.raw(), ws.Data<void>(out), bytes);
   };
@@ -154,8 +160,9 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("print")
           .Doc("Logs a line about In: message, name, dtype, shape, LoD and elements, 16,384 "
-               "bytes of it at most. Out = In. The gradient passes through and is written too when "
-               "print_phase is BACKWARD or BOTH.")
+               "bytes of it at most. Where several ranks run, each does, behind its number. Out = "
+               "In. The gradient passes through and is written too when print_phase is BACKWARD or "
+               "BOTH.")
           .Constraint("C1", "In must be a dense tensor")
           .Input("In", "tensor")
           .OptionalOutput("Out", "a copy of In")

@@ -122,6 +122,20 @@ TEST(ThreadCommunicator, ARankThatDoesNotCome) {
   EXPECT_EQ(errors[2], errors[0]);
 }
 
+// More seconds than a clock has nanoseconds for.
+TEST(ThreadCommunicator, ALimitOfCenturiesIsNone) {
+  for (const double limit : {1e10, 1e300}) {
+    const auto errors = OnRanks(
+        2,
+        [](Communicator& c) {
+          if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          c.Barrier();
+        },
+        limit);
+    ExpectNoErrors(errors);
+  }
+}
+
 TEST(ThreadCommunicator, WrongExchanges) {
   const auto communicators = ThreadCommunicators(1);
   Communicator& c = *communicators[0];

@@ -3,6 +3,7 @@
 
 #include <coracle/communication/comm_context.h>
 #include <coracle/distribute/all_reduce.h>
+#include <coracle/distribute/exchange_states.h>
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
 #include <coracle/optimizer/mixed_precision.h>
@@ -382,6 +383,72 @@ TEST_P(AllReduce, EqualsOneRank) {
   }
 }
 
+// The scopes of ranks that train, against that of one rank.
+void ExpectOneRank(const Case& c, const StepPrograms& whole, const StepPrograms& parts, int ranks,
+                   const std::string& share) {
+  if (FindLaunched().size > 1) GTEST_SKIP() << "of threads";
+  const std::vector<Batch> batches = Draw(c, 8);
+  Scope expected;
+  TrainOn(whole, batches, "", {.seed = 3}, nullptr, &expected);
+  std::vector<Scope> scopes(static_cast<size_t>(ranks));
+  OnRanks(ranks, [&](const std::shared_ptr<Communicator>& communicator) {
+    TrainOn(parts, batches, share, {.seed = 3}, communicator,
+            &scopes[static_cast<size_t>(communicator->rank())]);
+  });
+  for (size_t i = 0; i < whole.main.Root().NumVars(); ++i) {
+    const VarDesc& var = whole.main.Root().var(i);
+    if (!var.persistable() || !expected.Has(var.name())) continue;
+    for (const Scope& scope : scopes)
+      EXPECT_LT(RelativeDifference(scope.Get(var.name()), expected.Get(var.name())), kTolerance)
+          << var.name();
+  }
+}
+
+// The weight of a third is no float32.
+TEST(AllReduceOfPrograms, ThreeRanksWithoutShares) {
+  const Case c{
+      .name = "", .feeds = kMlpFeeds, .net = Mlp, .train = With<Sgd>(SgdOptions{}), .rows = {12}};
+  const StepPrograms whole = Make(c);
+  StepPrograms parts = whole;
+  InsertAllReduce(parts.main, parts.startup, {.nranks = 3});
+  ExpectOneRank(c, whole, parts, 3, "");
+}
+
+// Ranks without rows do not count in a sync_batch_norm that the model has itself.
+TEST(AllReduceOfPrograms, SyncBatchNormOfTheModel) {
+  const Case c{.name = "",
+               .feeds = {{"label", {1}, 4}, {"x", {2, 4, 4}}},
+               .net = NormNet,
+               .train = With<Momentum>(MomentumOptions{.learning_rate = 0.1}),
+               .rows = {12, 2, 5}};
+  StepPrograms whole = Make(c);
+  whole.main.ForEachOp([](OpDesc& op) {
+    if (op.type().starts_with("batch_norm")) op.SetType("sync_" + op.type());
+  });
+  StepPrograms parts = whole;
+  InsertAllReduce(parts.main, parts.startup, {.nranks = 3, .share = "share"});
+  ExpectOneRank(c, whole, parts, 3, "share");
+}
+
+TEST(AllReduceOfPrograms, SyncBatchNormOfTests) {
+  const auto inputs = [](bool fixed) {
+    const Case c{.name = "", .feeds = {}, .net = NormNet, .train = [](const auto&, auto&) {}};
+    StepPrograms programs = Make(c);
+    programs.main.ForEachOp([&](OpDesc& op) {
+      if (op.type() != "batch_norm") return;
+      op.SetType("sync_batch_norm");
+      op.SetAttr("use_global_stats", fixed);
+    });
+    InsertStateExchanges(programs.main, {.nranks = 2, .share = "share"});
+    int found = 0;
+    programs.main.ForEachOp([&](const OpDesc& op) { found += op.HasInput("Share"); });
+    EXPECT_EQ(programs.main.Root().FindVar("share") != nullptr, !fixed);
+    return found;
+  };
+  EXPECT_EQ(inputs(false), 2);
+  EXPECT_EQ(inputs(true), 0);
+}
+
 // What cannot be done right is refused, and nothing is changed; what cannot be divided stays whole.
 TEST(AllReduceOfPrograms, SyncBatchNormWithinABlockIsRefused) {
   Case c{.name = "norm", .feeds = {}, .net = NormNet, .train = With<Momentum>(MomentumOptions{})};
@@ -396,6 +463,26 @@ TEST(AllReduceOfPrograms, SyncBatchNormWithinABlockIsRefused) {
             "distribute: batch_norm within a block cannot take the statistics of all ranks; leave "
             "out sync_batch_norm");
   EXPECT_EQ(programs.main.Root().NumOps(), ops);
+  inner.op(0).SetType("sync_batch_norm");
+  EXPECT_EQ(ErrorOf([&] {
+              InsertAllReduce(programs.main, programs.startup, {.nranks = 2, .share = "share"});
+            }),
+            "distribute: sync_batch_norm within a block would count the rows of ranks that have "
+            "none; take it out of the block, or take batch_norm");
+}
+
+TEST(AllReduceOfPrograms, AShareThatIsNotFedIsRefused) {
+  const Case c{.name = "", .feeds = {}, .net = Mlp, .train = With<Sgd>(SgdOptions{})};
+  const auto error = [&](const std::string& share) {
+    StepPrograms programs = Make(c);
+    programs.main.Root().Var("kept").SetMeta({VarType::kLoDTensor, kF64, {1}, 0});
+    programs.main.Root().Var("kept").SetPersistable(true);
+    const std::string text = ErrorOf(
+        [&] { InsertAllReduce(programs.main, programs.startup, {.nranks = 2, .share = share}); });
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(error("loss"), "distribute: the share 'loss' must be fed, and mean writes it");
+  EXPECT_EQ(error("kept"), "distribute: the share 'kept' must be fed, and is persistable");
 }
 
 TEST(AllReduceOfPrograms, FusedBatchNormIsNotSynchronised) {

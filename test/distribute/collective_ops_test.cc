@@ -245,21 +245,20 @@ TEST(CollectiveGradients, AreThoseOfAllRanksTogether) {
   }
 }
 
+std::string GatherAmong(int32_t nranks, const std::shared_ptr<Communicator>& communicator) {
+  return ErrorOf([&] { RunOp("c_allgather", {{"nranks", nranks}}, XOf(0, 3, 3), communicator); });
+}
+
 TEST(CollectiveOps, AnotherNumberOfRanks) {
-  std::mutex mutex;
-  std::vector<std::string> errors;
   OnRanks(2, [&](const std::shared_ptr<Communicator>& communicator) {
-    const std::string error = ErrorOf([&] {
-      RunOp("c_allgather", {{"nranks", int32_t{3}}}, XOf(0, 3, 3), communicator);
-    });
-    const std::lock_guard lock(mutex);
-    errors.push_back(error);
-  });
-  for (const std::string& error : errors) {
-    EXPECT_EQ(error,
+    EXPECT_EQ(GatherAmong(3, communicator),
               "c_allgather: nranks is 3, but 2 ranks run the program; start it with as many "
-              "ranks (mpirun -n 3)");
-  }
+              "ranks (mpirun -n 3), or set nranks to 2");
+    EXPECT_EQ(GatherAmong(0, communicator),
+              "c_allgather: nranks is 0, but 2 ranks run the program; set nranks to 2");
+  });
+  EXPECT_EQ(GatherAmong(-2, nullptr),
+            "c_allgather: nranks is -2, but one rank runs the program; set nranks to 1");
 }
 
 TEST(CollectiveOps, RowsThatRanksDoNotDivide) {

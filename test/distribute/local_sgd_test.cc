@@ -54,11 +54,15 @@ std::vector<Batch> Draw(const std::vector<int64_t>& rows, int steps) {
   return batches;
 }
 
+// What clips count is each rank's own.
+bool IsCount(const std::string& name) { return name.starts_with("gradient_clip."); }
+
 std::vector<std::string> Floats(const ProgramDesc& program) {
   std::vector<std::string> names;
   for (size_t i = 0; i < program.Root().NumVars(); ++i) {
     const VarDesc& var = program.Root().var(i);
-    if (var.persistable() && var.dtype() == kF64) names.push_back(var.name());
+    if (var.persistable() && var.dtype() == kF64 && !IsCount(var.name()))
+      names.push_back(var.name());
   }
   return names;
 }
@@ -249,6 +253,26 @@ TEST(LocalSgd, WithoutSharesRanksWeighTheSame) {
             &scopes[static_cast<size_t>(communicator->rank())]);
   });
   ExpectEqual(scopes, Reference(whole, batches, 2, 2), Floats(whole.main));
+}
+
+TEST(LocalSgd, CountsOfClipsAreNotAveraged) {
+  for (const auto& clip :
+       {ClipGradByValue(0.01), ClipGradByNorm(0.01), ClipGradByGlobalNorm(0.01)}) {
+    StepPrograms programs = Make([&](const Variable& loss, ProgramDesc& startup) {
+      OptimizerGroup group{.optimizer = std::make_shared<Sgd>(SgdOptions{})};
+      group.optimizer->SetGradientClip(clip);
+      AppendTrainingStep({.groups = {group}}, loss, startup);
+    });
+    int counts = 0;
+    for (size_t i = 0; i < programs.main.Root().NumVars(); ++i)
+      counts += IsCount(programs.main.Root().var(i).name()) ? 1 : 0;
+    EXPECT_GT(counts, 0);
+    const LocalSgdReport report =
+        InsertLocalSgd(programs.main, programs.startup, {.nranks = 2, .steps = 2});
+    for (const GradientBucket& bucket : report.buckets) {
+      for (const std::string& name : bucket.gradients) EXPECT_FALSE(IsCount(name)) << name;
+    }
+  }
 }
 
 std::string RefusalOf(const Train& train, LocalSgdOptions options = {.nranks = 2, .steps = 2},

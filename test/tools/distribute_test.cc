@@ -2,6 +2,7 @@
 
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/sanitizers.h>
 #include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
 
@@ -130,6 +131,21 @@ TEST_F(Distribute, WhatOtherStepsTakeOnManyRanks) {
          {"; 2 gradients, 0.00 MB and 3 other exchanges; latency", "\n  1000 "});
 }
 
+// More threads than there is room for their stacks.
+TEST_F(Distribute, RanksThatCannotBeMade) {
+  if (UnderSanitizer()) GTEST_SKIP() << "sanitizers need the address space";
+  WriteFileAtomic(Path("many.pbtxt"), R"(
+    model: "net.pbtxt"
+    train { digits {} limit: 600 }
+    batch_size: 600
+    max_iter: 1
+  )");
+  Expect("ulimit -v 3000000; coracle train many.pbtxt --ranks=600 --threads=1 --out=many", 1,
+         {"coracle: 600 ranks as threads: ", "; start fewer, or processes"});
+  Expect("coracle train job.pbtxt --ranks=400 --out=many", 1,
+         {"a batch of 4 rows for 400 ranks: each needs a row"});
+}
+
 TEST_F(Distribute, Refused) {
   Expect("coracle distribute job.pbtxt --out=o.pb", 2, {"--nranks=N is missing"});
   Expect("coracle distribute job.pbtxt --nranks=2", 2, {"--out=FILE is missing"});
@@ -138,6 +154,8 @@ TEST_F(Distribute, Refused) {
          {"must be two files"});
   Expect("coracle distribute job.pbtxt --nranks=2 --bucket_mb=-1 --out=o.pb", 1,
          {"buckets of -1 MB; 0 or more are needed"});
+  Expect("coracle distribute job.pbtxt --nranks=2 --share=loss --out=o.pb", 1,
+         {"distribute: the share 'loss' must be fed, and mean writes it\n  op "});
   Expect("coracle build net.pbtxt --out=main.pb --startup_out=startup.pb", 0, {});
   Expect("coracle distribute main.pb startup.pb --nranks=2 --out=o.pb", 1,
          {"the program has no gradients of parameters"});

@@ -109,6 +109,20 @@ TEST(LevelDb, ReadsDatums) {
   ExpectRows(*MakeDatumSource(options));  // two of one process
 }
 
+TEST(LevelDb, AnotherProcessHasItOpen) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb");
+  leveldb::Options options;
+  options.create_if_missing = true;
+  leveldb::DB* made = nullptr;
+  ASSERT_TRUE(leveldb::DB::Open(options, path, &made).ok());
+  const std::unique_ptr<leveldb::DB> database(made);  // its lock is what a process would have
+  EXPECT_EQ(ErrorOf([&] { OpenLevelDb(path); }),
+            fmt::format("'{}': another process has it open, and LevelDB lets one at a time; make "
+                        "an LMDB of it, or give each process a copy",
+                        path));
+}
+
 TEST(LevelDb, DamagedFilesAreRefused) {
   TemporaryDirectory directory;
   WriteFileAtomic(directory.File("CURRENT"), "MANIFEST-000001\n");

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <mutex>
 
 #include "rank_jobs.h"
 
@@ -277,6 +278,72 @@ layer { op { tanh { X: "h" Out: "kept" } } }
   const auto ranks = RunOn(2, job, {.check_parameters = 1});
   ASSERT_EQ(ranks[0].error, "");
   for (const RankResult& rank : ranks) EXPECT_LT(rank.result.scope.Get("kept").shape()[0], 7);
+}
+
+// Ranks divide a batch, which an input of so many rows is not: not even of those that a rank has.
+TEST(RanksOfAJob, InputsOfAFixedNumberOfRows) {
+  for (const char* rows : {"10", "20"}) {
+    JobConfig job = RankJob("fixed");
+    job.drop_last = true;
+    for (const std::string input : {"[-1, 784", "[-1, 1"})
+      job.model_text.replace(job.model_text.find(input) + 1, 2, rows);
+    for (const RankResult& rank : RunOn(2, job, {.overwrite = true})) {
+      EXPECT_EQ(rank.error, job.Place("train") + ": model input 'image' is float32[" + rows +
+                                ", 784], but ranks divide the batch: its first dimension must be "
+                                "-1");
+    }
+  }
+}
+
+// Of a batch of sequences that are all empty ranks make what one rank makes: a loss that is a nan,
+// and an accuracy of 0.
+TEST(RanksOfAJob, ABatchWithoutElements) {
+  const std::string file = testing::TempDir() + "/ranks_empty.npz";
+  const Tensor at = Tensor::Of<int64_t>({7}, {0, 2, 3, 5, 5, 5, 5});
+  WriteNpz({{"x", Tensor::Of<int64_t>({5, 1}, {1, 2, 3, 4, 5})},
+            {"x@LOD@0", at},
+            {"y", Tensor::Of<int64_t>({5, 1}, {2, 3, 4, 5, 6})},
+            {"y@LOD@0", at}},
+           file);
+  const auto values = [&](int size) {
+    JobConfig job;
+    job.model_text = kWithLod;
+    job.train.source = NpzOptions{.file = SequencesFile()};
+    job.test.source = NpzOptions{.file = file};
+    job.test_batch_size = job.batch_size = 3;
+    job.metrics = {{"acc", "acc"}};
+    job.training.optimizers = {SgdOptions{.learning_rate = 0.5}};
+    job.max_iter = 20;
+    const auto ranks = RunOn(size, job);
+    EXPECT_EQ(ranks[0].error, "");
+    return ranks[0].result.evaluations.at(0).values;
+  };
+  const std::vector<NamedValue> one = values(1), three = values(3);
+  EXPECT_TRUE(std::isnan(one.at(0).value));  // the mean of nothing
+  EXPECT_TRUE(std::isnan(three.at(0).value));
+  EXPECT_TRUE(std::isfinite(one.at(1).value));
+  EXPECT_NEAR(three.at(1).value, one.at(1).value, 1e-6);
+}
+
+// Each says which rank it is.
+TEST(RanksOfAJob, PrintsOfTheModel) {
+  JobConfig job = RankJob("prints");
+  job.model_text += R"(
+layer { op { print { In: "loss" Out: "p" message: "here" print_phase: "FORWARD" } } }
+)";
+  job.test.source = std::monostate();
+  job.max_iter = 1;
+  std::vector<std::string> lines;
+  std::mutex mutex;
+  LogSink before = SetLogSink([&](MessageLevel, const std::string& line) {
+    const std::lock_guard lock(mutex);
+    if (line.find("here ") != line.npos) lines.push_back(line.substr(0, line.find(" loss")));
+  });
+  const auto ranks = RunOn(2, job);
+  SetLogSink(std::move(before));
+  EXPECT_EQ(ranks[0].error, "");
+  std::sort(lines.begin(), lines.end());
+  EXPECT_EQ(lines, (std::vector<std::string>{"rank 0: here", "rank 1: here"}));
 }
 
 // A row that cannot be fed is named as the data has it, whichever rank gets it where in a batch.

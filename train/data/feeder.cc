@@ -104,6 +104,15 @@ Shape FeedShape(const VarDesc& var, const DataColumn& column, const std::string&
   return feed;
 }
 
+// Of several ranks each feeds its rows of a batch.
+void RequireOpenRows(const VarDesc& var, const std::string& source) {
+  if (var.shape().rank() == 0 || var.shape()[0] < 0) return;
+  ThrowInvalid(
+      fmt::format("{}: model input {} is {}, but ranks divide the batch: its first dimension must "
+                  "be -1",
+                  source, Quote(var.name()), var.meta().ToString()));
+}
+
 // The sequences of `column`, with zeros behind each that is shorter than the others of all ranks.
 Tensor Padded(const Tensor& column, Shape shape, const std::string& input, const Ranks& ranks,
               size_t place) {
@@ -152,7 +161,9 @@ Feeder::Feeder(const ProgramDesc& program, const std::vector<std::string>& input
                   fmt::format("{}: the model has no variable {}", source, Quote(input)));
     column_.push_back(ColumnOf(input, data, bind, source));
     const DataColumn& column = data.columns()[column_.back()];
-    shape_.push_back(FeedShape(*var, column, PlaceOf(BoundTo(input, bind), source)));
+    const std::string& place = PlaceOf(BoundTo(input, bind), source);
+    if (ranks.several()) RequireOpenRows(*var, place);
+    shape_.push_back(FeedShape(*var, column, place));
     padded_.push_back(IsPadded(*var, column));
     dtype_.push_back(var->dtype());
   }

@@ -17,8 +17,9 @@ class Feeder {
   // another shape than the input when it has as many elements ([1, 28, 28] and [784]), and float32
   // numbers may be fed to an int64 input and int64 ones to a float32 input. Throws
   // kNotFound for an input without column, kInvalidArgument for one that does not fit; `source`
-  // is the place in errors about what is not bound. Of several ranks all pad sequences to the
-  // longest of the whole batch; they call Bind together.
+  // is the place in errors about what is not bound. Of several ranks, which divide a batch, all pad
+  // sequences to the longest of the whole one; they call Bind together, and an input whose number
+  // of rows is fixed is one that does not fit.
   Feeder(const ProgramDesc& program, const std::vector<std::string>& inputs, const DataSource& data,
          const std::vector<BindConfig>& bind, const std::string& source,
          const Ranks& ranks = Ranks());

@@ -19,8 +19,16 @@ namespace coracle {
 namespace {
 
 [[noreturn]] void Fail(const std::string& path, const leveldb::Status& status) {
+  const std::string text = PrintableLine(status.ToString());
+  if (status.IsIOError() && text.find("IO error: lock ") == 0) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("{}: another process has it open, and LevelDB lets one at a time; make "
+                            "an LMDB of it, or give each process a copy",
+                            Quote(path, 300)),
+                text);
+  }
   throw Error(status.IsCorruption() ? ErrorCode::kDataLoss : ErrorCode::kIo,
-              fmt::format("{}: LevelDB: {}", Quote(path, 300), PrintableLine(status.ToString())));
+              fmt::format("{}: LevelDB: {}", Quote(path, 300), text));
 }
 
 // One for all that read a directory: the library lets a process open it once.

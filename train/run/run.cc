@@ -3,6 +3,7 @@
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/progress.h>
 #include <coracle/train/run/run.h>
+#include <coracle/train/run/same_job.h>
 #include <coracle/train/run/stop_signal.h>
 #include <fmt/format.h>
 
@@ -157,13 +158,15 @@ int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostre
 
 int TrainOnThreads(int ranks, const JobConfig& job, const TrainOptions& options, std::ostream& out,
                    bool terminal, int width, double exchange_timeout) {
+  RequireRowForEachRank(job, ranks);
   auto communicators = ThreadCommunicators(ranks, exchange_timeout);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
+  threads.reserve(errors.size());
   int code = kRunDone;
-  const auto run = [&](size_t rank) {
+  const auto run = [&](size_t rank, std::unique_ptr<Communicator> communicator) {
     TrainOptions own = options;
-    own.communicator = std::move(communicators[rank]);
+    own.communicator = std::move(communicator);
     try {
       if (rank == 0)
         code = TrainAndReport(job, own, out, terminal, width);
@@ -173,9 +176,22 @@ int TrainOnThreads(int ranks, const JobConfig& job, const TrainOptions& options,
       errors[rank] = std::current_exception();
     }
   };
-  for (size_t rank = 1; rank < errors.size(); ++rank) threads.emplace_back(run, rank);
-  run(0);
+  std::string failed;
+  try {
+    for (size_t rank = 1; rank < errors.size(); ++rank)
+      threads.emplace_back(run, rank, std::move(communicators[rank]));
+    run(0, std::move(communicators[0]));
+  } catch (const std::exception& e) {
+    failed = e.what();
+    communicators.clear();  // tells the ranks that others will not come
+  }
   for (std::thread& thread : threads) thread.join();
+  if (!failed.empty()) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("{} ranks as threads: {}; start fewer, or processes on several "
+                            "machines (mpirun)",
+                            ranks, failed));
+  }
   ThrowCause(errors);
   return code;
 }

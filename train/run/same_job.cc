@@ -46,11 +46,14 @@ std::vector<std::string> ComparedNames(const RankPrograms& own, const Scope& sco
 
 }  // namespace
 
+void RequireRowForEachRank(const JobConfig& config, int ranks) {
+  if (config.batch_size >= ranks) return;
+  ThrowInvalid(fmt::format("{}: a batch of {} rows for {} ranks: each needs a row",
+                           config.Place("batch_size"), config.batch_size, ranks));
+}
+
 void RequireSameJob(const Ranks& ranks, const JobConfig& config, const TrainOptions& options) {
-  if (config.batch_size < ranks.size()) {
-    ThrowInvalid(fmt::format("{}: a batch of {} rows for {} ranks: each needs a row",
-                             config.Place("batch_size"), config.batch_size, ranks.size()));
-  }
+  RequireRowForEachRank(config, ranks.size());
   const std::string version =
       fmt::format("{}.{}.{}", CORACLE_VERSION_MAJOR, CORACLE_VERSION_MINOR, CORACLE_VERSION_PATCH);
   ranks.RequireSame("version of Coracle", version, "install one version on all hosts");

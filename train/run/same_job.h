@@ -7,6 +7,9 @@
 
 namespace coracle {
 
+// Throws kInvalidArgument, with the place in the job, where a rank would have no row of a batch.
+void RequireRowForEachRank(const JobConfig& config, int ranks);
+
 // That all ranks are about to do the same, and that each has a row of a batch. All of several ranks
 // call it; it throws what Ranks::RequireSame throws, and kInvalidArgument for too few rows.
 void RequireSameJob(const Ranks& ranks, const JobConfig& config, const TrainOptions& options);
