@@ -466,7 +466,11 @@ void Register(OpRegistry& ops) {
   ops.Add(ForwardDef("conv2d",
                      "Two-dimensional convolution. In float32, 3 x 3 kernels of stride 1 may be "
                      "computed with fewer products (F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3)), to about "
-                     "5e-6 of the largest result.")
+                     "5e-6 of the largest result. A nan, an infinity or a number near the largest "
+                     "float then makes nans of all results, and of gradients of Input, in its "
+                     "square of 2 x 2 or 4 x 4 pixels and those beside it, and of all taps of "
+                     "kernels in Filter@GRAD; the reference kernels make them only where the "
+                     "formula has them.")
               .ComputesIn(OpPrecision::kLow));
   ops.Add(GradDef("conv2d"));
   ops.Add(ForwardDef("depthwise_conv2d",

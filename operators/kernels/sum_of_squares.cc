@@ -4,8 +4,22 @@
 #include <coracle/operators/kernels/sweep.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace coracle {
+namespace {
+
+// Squares of numbers beyond 1e19 are no floats: such a piece is added up again in double, and so is
+// one with a nan or an infinity, which stays what it is.
+double SumOfPiece(const float* x, int64_t n) {
+  const float sum = simd::Dot(x, x, n);
+  if (std::isfinite(sum)) return static_cast<double>(sum);
+  double wide = 0;
+  for (int64_t i = 0; i < n; ++i) wide += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return wide;
+}
+
+}  // namespace
 
 SumOfSquares::SumOfSquares(const PrepareContext& ctx, const TensorArg& x)
     : x_(x), partial_(ctx.Scratch(DType::kFloat64, {(x.numel + kSweepBlock - 1) / kSweepBlock})) {}
@@ -18,7 +32,7 @@ void SumOfSquares::SumBlocks(Workspace& ws, int64_t begin, int64_t end) const {
     double sum = 0;
     const int64_t stop = std::min(end, begin + kSweepBlock);
     for (int64_t i = begin; i < stop; i += kPiece)
-      sum += simd::Dot(in + i, in + i, std::min(kPiece, stop - i));
+      sum += SumOfPiece(in + i, std::min(kPiece, stop - i));
     sums[begin / kSweepBlock] = sum;
   }
 }

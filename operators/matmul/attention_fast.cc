@@ -19,6 +19,8 @@ namespace {
 constexpr int64_t kRows = 64, kKeys = kMostKeptKeys, kBackwardKeys = 128;
 // The most rows for which keys are packed once.
 constexpr int64_t kBlock = 512;
+// The largest score of a row that sees nothing.
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 int64_t PanelWidth() { return 2 * VectorLanes(); }
 
@@ -93,7 +95,7 @@ class Forward {
   void Run(int64_t b, int64_t h, int64_t begin, int64_t count) {
     b_ = b;
     h_ = h;
-    std::fill_n(max_, count, -std::numeric_limits<float>::infinity());
+    std::fill_n(max_, count, kNothing);
     std::fill_n(sum_, count, 0.0f);
     const int64_t end = p_.Visible(begin + count - 1);
     for (int64_t j = 0; j < end; j += kKeys) {
@@ -139,21 +141,28 @@ class Forward {
     float more = 0;
     const float most = ExpScores(s, seen, static_cast<float>(p_.scale),
                                  MaskOf(p_, in_.mask, b_, h_, i, j), *max, &more);
+    // The weights of a row that sees nothing (all scores so far are -inf) are nans, as of a
+    // softmax; those that are dropped become 0.
+    if (most == kNothing) std::fill_n(s, seen, std::numeric_limits<float>::quiet_NaN());
     std::fill(s + seen, s + keys, 0.0f);
     if (j > 0 && most != *max) {
-      const float shrink =
-          *max == -std::numeric_limits<float>::infinity() ? 0.0f : std::exp(*max - most);
+      float* row = out_.out + p_.out.At(b_, h_, i);
+      const float shrink = *max == kNothing ? 0.0f : std::exp(*max - most);
       *sum *= shrink;
-      ScaleRow(out_.out + p_.out.At(b_, h_, i), p_.width, shrink);
+      if (*max == kNothing)
+        std::fill_n(row, p_.width, 0.0f);
+      else
+        ScaleRow(row, p_.width, shrink);
     }
     *max = most;
     *sum += more;
   }
 
   void Finish(int64_t i, float max, float sum) {
-    // A row that sees nothing (all scores are -inf) gets nans, as a softmax gives.
-    if (sum == 0) sum = std::numeric_limits<float>::quiet_NaN();
-    ScaleRow(out_.out + p_.out.At(b_, h_, i), p_.width, 1 / sum);
+    if (max == kNothing)
+      sum = std::numeric_limits<float>::quiet_NaN();
+    else
+      ScaleRow(out_.out + p_.out.At(b_, h_, i), p_.width, 1 / sum);
     if (!out_.stats) return;
     out_.stats[2 * RowOf(i)] = max;
     out_.stats[2 * RowOf(i) + 1] = sum;
@@ -277,6 +286,9 @@ class Backward {
       row.factors = factors_;
     }
     WeightGradients(row, seen, s, dp);
+    if (s && row.factors && row.max == kNothing) {  // nans, of which some are dropped
+      for (int64_t k = 0; k < seen; ++k) s[k] = factors_[k] == 0 ? 0.0f : s[k];
+    }
     if (s) std::fill(s + seen, s + keys, 0.0f);
     std::fill(dp + seen, dp + keys, 0.0f);
   }

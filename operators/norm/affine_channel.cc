@@ -7,6 +7,8 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
+#include <algorithm>
+
 namespace coracle::affine_channel_op {
 
 template <class Context>
@@ -52,8 +54,11 @@ Kernel AffineChannelFast(const PrepareContext& ctx) {
   const TensorArg out = ctx.Output("Out");
   if (x.dtype != DType::kFloat32 || x.numel == 0) return {};
   const NormView v = ViewOf(ctx, x.shape);
+  const TensorArg shift = ctx.Scratch(DType::kFloat32, {v.groups});
   return [=](Workspace& ws) {
-    ChannelAffine(v, ws.Data<const float>(x), ws.Data<const float>(scale),
+    float* none = ws.Data<float>(shift);
+    std::fill_n(none, v.groups, 0.0f);
+    ChannelAffine(v, ws.Data<const float>(x), none, ws.Data<const float>(scale),
                   ws.Data<const float>(bias), ws.Data<float>(out));
   };
 }

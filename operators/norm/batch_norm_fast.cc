@@ -3,6 +3,7 @@
 #include <coracle/operators/norm/batch_norm.h>
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <type_traits>
 
@@ -10,17 +11,42 @@ namespace coracle {
 
 namespace {
 
-// Y = act(a X + b + Z) with a = Scale inv, b = Bias - mean a. Of the statistics as they are saved,
-// from which the gradient finds the same a and b.
+// Y = act(a (X - shift) + b + Z) with the shift = mean as it is saved, a = Scale inv,
+// b = Bias - rest a, where `rest` is what the mean has lost by rounding. From what is saved and X
+// the gradient finds the same bits of all of them.
 struct Affine {
   float a, b;
-  Affine(float scale, float bias, double mean, double inv) {
+  Affine(float scale, float bias, double inv, double rest) {
     const double factor = static_cast<double>(scale) * static_cast<double>(static_cast<float>(inv));
     a = static_cast<float>(factor);
-    b = static_cast<float>(static_cast<double>(bias) -
-                           static_cast<double>(static_cast<float>(mean)) * factor);
+    b = static_cast<float>(static_cast<double>(bias) - rest * factor);
   }
 };
+
+// rests[c] = mean of X - shift[c]; only where that may be seen, as the channel's mean is many
+// deviations from 0, and else 0. `scratch` and `sums` are for ChannelSums; inv is rounded as it is
+// where it is saved.
+template <class E>
+void FindRests(const NormView& v, const E* x, const float* shift, const double* inv,
+               double* scratch, double* rests, double* sums) {
+  constexpr double kFar = 16;
+  const auto is_far = [&](int64_t c) {
+    const double distance =
+        static_cast<double>(shift[c]) * static_cast<double>(static_cast<float>(inv[c]));
+    return std::abs(distance) > kFar;
+  };
+  bool any = false;
+  for (int64_t c = 0; c < v.groups && !any; ++c) any = is_far(c);
+  std::fill_n(rests, v.groups, 0.0);
+  if (!any) return;
+  NormTermsOf<E> terms;
+  terms.x = x;
+  ChannelSums(v, terms, shift, scratch, rests, sums);
+  for (int64_t c = 0; c < v.groups; ++c) {
+    const double rest = rests[c] / static_cast<double>(v.size);
+    rests[c] = is_far(c) && std::isfinite(rest) ? rest : 0.0;
+  }
+}
 
 // Whether the op's images are bfloat16 that a kernel may read and write as they are stored: all of
 // those that the op has.
@@ -44,11 +70,13 @@ Kernel Forward(const PrepareContext& ctx, bool fixed, bool relu) {
   const TensorArg z = kHalves ? HalfInput(ctx, "Z") : ctx.Input("Z");
   if (f.x.numel == 0 || f.identity() || (z && !(z.shape == f.x.shape))) return {};
   const TensorArg sums = ctx.Scratch(DType::kFloat64, {ChannelScratch(f.view)});
-  const TensorArg affine = ctx.Scratch(DType::kFloat32, {2 * f.view.groups});
+  const TensorArg rests = ctx.Scratch(DType::kFloat64, {2 * f.view.groups});
+  const TensorArg affine = ctx.Scratch(DType::kFloat32, {3 * f.view.groups});
   return [=](Workspace& ws) {
     const int64_t n = f.view.groups;
     double* s = ws.Data<double>(f.stats);
-    float* a = ws.Data<float>(affine);
+    double* rest = ws.Data<double>(rests);
+    float *a = ws.Data<float>(affine), *b = a + n, *shift = b + n;
     const float *scale = ws.Data<const float>(f.scale), *bias = ws.Data<const float>(f.bias);
     const NormAffineOf<E> all{ws.Data<const E>(f.x), DataOrNull<const E>(ws, z), ws.Data<E>(f.y),
                               relu};
@@ -58,12 +86,18 @@ Kernel Forward(const PrepareContext& ctx, bool fixed, bool relu) {
       if (!f.fixed)
         ChannelMoments(part, t.x, ws.Data<double>(sums) + first, s + first, s + n + first);
       f.InvertVariance(ws, first, end);
+      for (int64_t c = first; c < end; ++c) shift[c] = static_cast<float>(s[c]);
+      if (f.fixed)
+        std::fill(rest + first, rest + end, 0.0);
+      else
+        FindRests(part, t.x, shift + first, s + 2 * n + first, ws.Data<double>(sums) + first,
+                  rest + first, rest + n + first);
       for (int64_t c = first; c < end; ++c) {
-        const Affine f_c(scale[c], bias[c], s[c], s[2 * n + c]);
+        const Affine f_c(scale[c], bias[c], s[2 * n + c], rest[c]);
         a[c] = f_c.a;
-        a[n + c] = f_c.b;
+        b[c] = f_c.b;
       }
-      ChannelAffine(part, t, a + first, a + n + first);
+      ChannelAffine(part, t, shift + first, a + first, b + first);
     });
     f.WriteStatistics(ws, false);
   };
@@ -100,20 +134,23 @@ Kernel Gradient(const PrepareContext& ctx, bool fixed, bool relu, bool by_x) {
     double* total = ws.Data<double>(totals);
     float *mean = ws.Data<float>(factors), *p = mean + n, *q = p + n, *r = q + n;
     float *a = r + n, *b = a + n;
-    const float* shift = DataOrNull<const float>(ws, bias);
+    const float* biases = DataOrNull<const float>(ws, bias);
     const NormTermsOf<E> all{ws.Data<const E>(slots.x), ws.Data<const E>(slots.dy),
                              DataOrNull<const E>(ws, y), DataOrNull<E>(ws, dz)};
     ForChannelParts(v, 3 + (dz ? 1 : 0), [&](const NormView& part, int64_t first) {
       const int64_t end = first + part.groups, at = part.At(first, 0);
       NormTermsOf<E> t = all.From(at);
-      for (int64_t c = first; c < end; ++c) {
-        mean[c] = static_cast<float>(s[c]);
-        if (!shift) continue;
-        const Affine f(scale[c], shift[c], s[c], s[n + c]);
-        a[c] = f.a;
-        b[c] = f.b;
-      }
-      if (shift) {
+      for (int64_t c = first; c < end; ++c) mean[c] = static_cast<float>(s[c]);
+      if (biases) {
+        std::fill(total + first, total + end, 0.0);
+        if (!fixed)
+          FindRests(part, t.x, mean + first, s + n + first, ws.Data<double>(chunks) + first,
+                    total + first, total + n + first);
+        for (int64_t c = first; c < end; ++c) {
+          const Affine f(scale[c], biases[c], s[n + c], total[c]);
+          a[c] = f.a;
+          b[c] = f.b;
+        }
         t.a = a + first;
         t.b = b + first;
       }

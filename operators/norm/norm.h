@@ -91,7 +91,7 @@ struct NormTermsOf {
   const E *x = nullptr, *dy = nullptr;
   const E* y = nullptr;  // when given, dy counts only where y > 0
   E* masked = nullptr;   // beside y: gets what of dy counts, else 0; may be dy
-  // When given instead of y, for each channel: dy counts only where a x + b > 0.
+  // When given instead of y, for each channel: dy counts only where a (x - shift) + b > 0.
   const float *a = nullptr, *b = nullptr;
 
   NormTermsOf From(int64_t at) const {
@@ -119,7 +119,7 @@ inline void ChannelGradSums(const NormView& v, const float* x, const float* dy, 
   ChannelSums(v, NormTerms{x, dy}, mean, scratch, sum_dy, sum_dyx);
 }
 
-// y = a x + b for each channel's a and b, plus z where it is given; then its negative part is 0
+// y = a (x - shift) + b for each channel's, plus z where it is given; then its negative part is 0
 // with `relu`. y may be x or z.
 template <class E>
 struct NormAffineOf {
@@ -131,10 +131,11 @@ struct NormAffineOf {
 };
 using NormAffine = NormAffineOf<float>;
 template <class E>
-void ChannelAffine(const NormView& v, const NormAffineOf<E>& t, const float* a, const float* b);
-inline void ChannelAffine(const NormView& v, const float* x, const float* a, const float* b,
-                          float* y) {
-  ChannelAffine(v, NormAffine{x, nullptr, y}, a, b);
+void ChannelAffine(const NormView& v, const NormAffineOf<E>& t, const float* shift, const float* a,
+                   const float* b);
+inline void ChannelAffine(const NormView& v, const float* x, const float* shift, const float* a,
+                          const float* b, float* y) {
+  ChannelAffine(v, NormAffine{x, nullptr, y}, shift, a, b);
 }
 // dx = p dy + q (x - mean) + r for each channel's p, q, r. dx may be x or dy.
 template <class E>

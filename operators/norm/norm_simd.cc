@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <type_traits>
 
@@ -92,7 +93,7 @@ struct SumParams {
   Param shift, a, b;
 };
 
-// dy of the elements from e on, of which x are given, where it counts.
+// dy of the elements from e on where it counts; x is X - shift.
 template <Terms kTerms, class E>
 HWY_INLINE V Masked(const NormTermsOf<E>& t, int64_t e, int64_t n, V x, V a, V b) {
   const V dy = LoadFirst(t.dy + e, n), zero = hn::Zero(D());
@@ -122,9 +123,9 @@ HWY_INLINE void SumColumns(const NormTermsOf<E>& t, int64_t at, int64_t rows, in
   for (int64_t r = 0; r < rows; ++r, at += width) {
     for (int i = 0; i < N; ++i) {
       const int64_t e = at + i * lanes;
-      const V in = LoadFirst(t.x + e, n), x = hn::Sub(in, k[i]);
+      const V x = hn::Sub(LoadFirst(t.x + e, n), k[i]);
       V a = x;
-      if constexpr (kTerms != kMoments) a = Masked<kTerms>(t, e, n, in, ma[i], mb[i]);
+      if constexpr (kTerms != kMoments) a = Masked<kTerms>(t, e, n, x, ma[i], mb[i]);
       if constexpr (kTerms == kMaskedStored) StoreFirst(a, t.masked + e, n);
       sum[i] = hn::Add(sum[i], a);
       product[i] = hn::MulAdd(a, x, product[i]);
@@ -235,9 +236,10 @@ HWY_INLINE void ForVectors(int64_t at, int64_t rows, int64_t width, const Body& 
 template <class E, class Param, bool kAdd, bool kRelu>
 struct Affine {
   const NormAffineOf<E>& t;
-  Param a, b;
+  Param shift, a, b;
   HWY_INLINE void operator()(int64_t at, int64_t c, int64_t n) const {
-    V v = hn::MulAdd(LoadFirst(t.x + at, n), a.At(c, n), b.At(c, n));
+    const V x = hn::Sub(LoadFirst(t.x + at, n), shift.At(c, n));
+    V v = hn::MulAdd(x, a.At(c, n), b.At(c, n));
     if constexpr (kAdd) v = hn::Add(v, LoadFirst(t.z + at, n));
     if constexpr (kRelu) v = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(D())), v);
     StoreFirst(v, t.y + at, n);
@@ -245,26 +247,27 @@ struct Affine {
 };
 template <class E, class Param>
 HWY_INLINE void ApplyAffine(const NormAffineOf<E>& t, int64_t at, int64_t rows, int64_t width,
-                            Param a, Param b) {
-  if (t.z && t.relu) return ForVectors(at, rows, width, Affine<E, Param, true, true>{t, a, b});
-  if (t.z) return ForVectors(at, rows, width, Affine<E, Param, true, false>{t, a, b});
-  if (t.relu) return ForVectors(at, rows, width, Affine<E, Param, false, true>{t, a, b});
-  ForVectors(at, rows, width, Affine<E, Param, false, false>{t, a, b});
+                            Param s, Param a, Param b) {
+  if (t.z && t.relu) return ForVectors(at, rows, width, Affine<E, Param, true, true>{t, s, a, b});
+  if (t.z) return ForVectors(at, rows, width, Affine<E, Param, true, false>{t, s, a, b});
+  if (t.relu) return ForVectors(at, rows, width, Affine<E, Param, false, true>{t, s, a, b});
+  ForVectors(at, rows, width, Affine<E, Param, false, false>{t, s, a, b});
 }
 
 template <class E>
 void RowsAffineOf(const NormAffineOf<E>& t, int64_t at, int64_t rows, int64_t channels,
-                  const float* a, const float* b) {
+                  const float* shift, const float* a, const float* b) {
   const int64_t copies = RowsAtOnce(rows, channels), wide = rows / copies;
-  const WideParam wa(a, channels, copies), wb(b, channels, copies);
-  ApplyAffine(t, at, wide, copies * channels, wa.get(), wb.get());
+  const WideParam ws(shift, channels, copies), wa(a, channels, copies), wb(b, channels, copies);
+  ApplyAffine(t, at, wide, copies * channels, ws.get(), wa.get(), wb.get());
   const int64_t done = wide * copies;
-  ApplyAffine(t, at + done * channels, rows - done, channels, OwnParam{a}, OwnParam{b});
+  ApplyAffine(t, at + done * channels, rows - done, channels, OwnParam{shift}, OwnParam{a},
+              OwnParam{b});
 }
 
 template <class E>
-void PlaneAffineOf(const NormAffineOf<E>& t, int64_t at, int64_t n, float a, float b) {
-  ApplyAffine(t, at, 1, n, Same(a), Same(b));
+void PlaneAffineOf(const NormAffineOf<E>& t, int64_t at, int64_t n, float shift, float a, float b) {
+  ApplyAffine(t, at, 1, n, Same(shift), Same(a), Same(b));
 }
 
 // The parameters of ChannelGradApply, and those of NormTerms.
@@ -278,13 +281,13 @@ struct Grad {
   const GradParams<Param>& p;
   E* dx;
   HWY_INLINE void operator()(int64_t at, int64_t c, int64_t n) const {
-    const V x = LoadFirst(t.x + at, n), d = hn::Sub(x, p.mean.At(c, n));
+    const V d = hn::Sub(LoadFirst(t.x + at, n), p.mean.At(c, n));
     V a = d, b = d;
     if constexpr (kTerms == kMaskedByX) {
       a = p.a.At(c, n);
       b = p.b.At(c, n);
     }
-    const V dy = Masked<kTerms>(t, at, n, x, a, b);
+    const V dy = Masked<kTerms>(t, at, n, d, a, b);
     const V v = hn::MulAdd(d, p.q.At(c, n), p.r.At(c, n));
     StoreFirst(hn::MulAdd(dy, p.p.At(c, n), v), dx + at, n);
   }
@@ -337,18 +340,20 @@ void PlaneSumsHalf(const NormTermsOf<bfloat16>& t, int64_t c, int64_t at, int64_
   PlaneSumsOf<bfloat16>(t, c, at, n, shift, first, second);
 }
 void RowsAffine(const NormAffineOf<float>& t, int64_t at, int64_t rows, int64_t channels,
-                const float* a, const float* b) {
-  RowsAffineOf<float>(t, at, rows, channels, a, b);
+                const float* shift, const float* a, const float* b) {
+  RowsAffineOf<float>(t, at, rows, channels, shift, a, b);
 }
 void RowsAffineHalf(const NormAffineOf<bfloat16>& t, int64_t at, int64_t rows, int64_t channels,
-                    const float* a, const float* b) {
-  RowsAffineOf<bfloat16>(t, at, rows, channels, a, b);
+                    const float* shift, const float* a, const float* b) {
+  RowsAffineOf<bfloat16>(t, at, rows, channels, shift, a, b);
 }
-void PlaneAffine(const NormAffineOf<float>& t, int64_t at, int64_t n, float a, float b) {
-  PlaneAffineOf<float>(t, at, n, a, b);
+void PlaneAffine(const NormAffineOf<float>& t, int64_t at, int64_t n, float shift, float a,
+                 float b) {
+  PlaneAffineOf<float>(t, at, n, shift, a, b);
 }
-void PlaneAffineHalf(const NormAffineOf<bfloat16>& t, int64_t at, int64_t n, float a, float b) {
-  PlaneAffineOf<bfloat16>(t, at, n, a, b);
+void PlaneAffineHalf(const NormAffineOf<bfloat16>& t, int64_t at, int64_t n, float shift, float a,
+                     float b) {
+  PlaneAffineOf<bfloat16>(t, at, n, shift, a, b);
 }
 void RowsGrad(const NormTermsOf<float>& t, int64_t at, int64_t rows, int64_t channels,
               const float* mean, const float* p, const float* q, const float* r, float* dx) {
@@ -430,6 +435,22 @@ void ForBlocks(const NormView& v, Rows&& rows, Plane&& plane) {
   });
 }
 
+// Mean and variance of one channel, whose squares or sums are more than floats hold, or one with a
+// nan or an infinity.
+template <class E>
+void WideMoments(const NormView& v, const E* x, int64_t c, double* mean, double* variance) {
+  const double n = static_cast<double>(v.size);
+  double sum = 0, square = 0;
+  for (int64_t i = 0; i < v.size; ++i)
+    sum += static_cast<double>(static_cast<float>(x[v.At(c, i)]));
+  *mean = sum / n;
+  for (int64_t i = 0; i < v.size && std::isfinite(sum); ++i) {
+    const double d = static_cast<double>(static_cast<float>(x[v.At(c, i)])) - *mean;
+    square += d * d;
+  }
+  *variance = std::isfinite(sum) ? square / n : std::numeric_limits<double>::quiet_NaN();
+}
+
 }  // namespace
 
 int64_t ChannelScratch(const NormView& v) {
@@ -497,15 +518,22 @@ void ChannelMoments(const NormView& v, const E* x, double* scratch, double* mean
       far = true;
     }
   }
+  ParallelFor(v.groups, 1 + 32768 / (1 + v.size), [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      if (!(std::isfinite(mean[c]) && std::isfinite(variance[c])))
+        WideMoments(v, x, c, mean + c, variance + c);
+    }
+  });
 }
 
 template <class E>
-void ChannelAffine(const NormView& v, const NormAffineOf<E>& t, const float* a, const float* b) {
+void ChannelAffine(const NormView& v, const NormAffineOf<E>& t, const float* shift, const float* a,
+                   const float* b) {
   const auto rows = RowsAffineLoop<E>();
   const auto plane = PlaneAffineLoop<E>();
   ForBlocks(
-      v, [&](int64_t first, int64_t n) { rows(t, first * v.groups, n, v.groups, a, b); },
-      [&](int64_t c, int64_t at) { plane(t, at, v.inner, a[c], b[c]); });
+      v, [&](int64_t first, int64_t n) { rows(t, first * v.groups, n, v.groups, shift, a, b); },
+      [&](int64_t c, int64_t at) { plane(t, at, v.inner, shift[c], a[c], b[c]); });
 }
 
 template <class E>
@@ -522,7 +550,7 @@ void ChannelGradApply(const NormView& v, const NormTermsOf<E>& t, const float* m
 template void ChannelSums(const NormView&, const NormTermsOf<float>&, const float*, double*,
                           double*, double*);
 template void ChannelMoments(const NormView&, const float*, double*, double*, double*);
-template void ChannelAffine(const NormView&, const NormAffineOf<float>&, const float*,
+template void ChannelAffine(const NormView&, const NormAffineOf<float>&, const float*, const float*,
                             const float*);
 template void ChannelGradApply(const NormView&, const NormTermsOf<float>&, const float*,
                                const float*, const float*, const float*, float*);
@@ -530,7 +558,7 @@ template void ChannelSums(const NormView&, const NormTermsOf<bfloat16>&, const f
                           double*, double*);
 template void ChannelMoments(const NormView&, const bfloat16*, double*, double*, double*);
 template void ChannelAffine(const NormView&, const NormAffineOf<bfloat16>&, const float*,
-                            const float*);
+                            const float*, const float*);
 template void ChannelGradApply(const NormView&, const NormTermsOf<bfloat16>&, const float*,
                                const float*, const float*, const float*, bfloat16*);
 

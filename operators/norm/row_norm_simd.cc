@@ -47,6 +47,14 @@ HWY_INLINE void ShortRowSums(const float* x, int64_t n, float shift, double* fir
     s += v;
     q += v * v;
   }
+  if (!(std::isfinite(s) && std::isfinite(q))) {  // more than floats hold
+    s = q = 0;
+    for (i = 0; i < n; ++i) {
+      const double v = static_cast<double>(x[i]) - static_cast<double>(shift);
+      s += v;
+      q += v * v;
+    }
+  }
   *first += s;
   *second += q;
 }
@@ -65,13 +73,15 @@ void NormRow(const float* x, int64_t n, const float* scale, const float* bias, f
   sum = 0;
   RowMoments(x, n, m, &sum, &square);
   const double rest = sum / static_cast<double>(n);  // the rounding of m
-  const float v = static_cast<float>(std::max(square / static_cast<double>(n) - rest * rest, 0.0));
-  const float inv = 1.0f / std::sqrt(v + epsilon);
+  const double v = std::max(square / static_cast<double>(n) - rest * rest, 0.0);
+  const double inv = 1 / std::sqrt(v + static_cast<double>(epsilon));
   *mean = m;
-  *variance = v;
-  const V vm = hn::Set(D(), m), vi = hn::Set(D(), inv), one = hn::Set(D(), 1.0f);
+  *variance = static_cast<float>(v);
+  // xh = (x - m - rest) inv
+  const V vm = hn::Set(D(), m), vi = hn::Set(D(), static_cast<float>(inv));
+  const V vr = hn::Set(D(), static_cast<float>(-rest * inv)), one = hn::Set(D(), 1.0f);
   for (int64_t i = 0; i < n; i += LanesOf()) {
-    const V xh = hn::Mul(hn::Sub(LoadFirst(x + i, n - i), vm), vi);
+    const V xh = hn::MulAdd(hn::Sub(LoadFirst(x + i, n - i), vm), vi, vr);
     const V s = scale ? LoadFirst(scale + i, n - i) : one;
     const V b = bias ? LoadFirst(bias + i, n - i) : hn::Zero(D());
     StoreFirst(hn::MulAdd(xh, s, b), y + i, n - i);

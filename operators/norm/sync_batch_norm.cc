@@ -80,7 +80,7 @@ template <class T, bool kFast>
 Kernel Forward(const PrepareContext& ctx) {
   const BatchNormForward<T> f(ctx, false);
   const Moments<T, kFast> moments(ctx, f.view);
-  const TensorArg affine = ctx.Scratch(DType::kFloat32, {kFast ? 2 * f.view.groups : 1});
+  const TensorArg affine = ctx.Scratch(DType::kFloat32, {kFast ? 3 * f.view.groups : 1});
   return [=](Workspace& ws) {
     const int64_t n = f.view.groups;
     const T *x = ws.Data<const T>(f.x), *scale = ws.Data<const T>(f.scale),
@@ -92,15 +92,18 @@ Kernel Forward(const PrepareContext& ctx) {
     if (identity) {
       if (x != y) std::copy_n(x, f.x.numel, y);
     } else if constexpr (kFast) {
-      float *a = ws.Data<float>(affine), *b = a + n;
+      // a (x - shift) + b, where shift is the mean, but for its rounding
+      float *a = ws.Data<float>(affine), *b = a + n, *shift = b + n;
       for (int64_t c = 0; c < n; ++c) {
         const double factor = static_cast<double>(scale[c]) * s[2 * n + c];
         a[c] = static_cast<float>(factor);
-        b[c] = static_cast<float>(static_cast<double>(bias[c]) - s[c] * factor);
+        shift[c] = static_cast<float>(s[c]);
+        const double rest = s[c] - static_cast<double>(shift[c]);
+        b[c] = static_cast<float>(static_cast<double>(bias[c]) - rest * factor);
       }
       ForChannelParts(f.view, 2, [&](const NormView& part, int64_t first) {
         const int64_t at = part.At(first, 0);
-        ChannelAffine(part, x + at, a + first, b + first, y + at);
+        ChannelAffine(part, x + at, shift + first, a + first, b + first, y + at);
       });
     } else {
       NormApply(f.view, x, s, s + 2 * n, scale, bias, y);

@@ -311,6 +311,28 @@ TEST(Attention, RowsWithoutAKey) {
   With({1, 1, 3, 4}, {1, 1, 600, 4}, {1, 1, 600, 3}).Input("Mask", {600}, mask).CheckFast();
 }
 
+// The weights of a row without a key are nans, but those that are dropped are 0.
+TEST(Attention, DropoutOfRowsWithoutAKey) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto rows = [&](float p, int64_t keys) {
+    Values mask(At(4 * keys), 0.0);
+    for (int64_t i = 0; i < 2 * keys; ++i) mask[At(i)] = -inf;             // two rows see nothing
+    for (int64_t i = 0; i < keys - 1; ++i) mask[At(3 * keys + i)] = -inf;  // one sees the last key
+    return std::move(With({1, 1, 4, 3}, {1, 1, keys, 3}, {1, 1, keys, 2})
+                         .Attr("dropout_prob", p)
+                         .Input("Mask", {4, keys}, mask));
+  };
+  rows(1, 1).Expect("Out", {1, 1, 4, 2}, Values(8, 0));
+  rows(1, 600).Expect("Out", {1, 1, 4, 2}, Values(8, 0));
+  for (const float p : {0.5f, 0.9f, 1.0f}) {
+    for (const int64_t keys : {1, 2, 3, 300, 600}) {
+      SCOPED_TRACE(testing::Message() << p << " " << keys);
+      rows(p, keys).CheckFast();
+      rows(p, keys).NoOutput("Weights").CheckFast();
+    }
+  }
+}
+
 TEST(Attention, LargeScores) {
   OpTest(kType)
       .RandomInput("Q", {1, 2, 5, 8}, -10, 10)

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 
 #include "../../op_test.h"
 #include "../inferred_shape.h"
@@ -128,6 +130,65 @@ TEST(BatchNorm, LargeMeanKeepsTheVariance) {
         .Input("Variance", {1}, {0})
         .Expect("VarianceOut", {1}, {1})
         .Expect("MeanOut", {1}, {4096});
+  }
+}
+
+// Channel c of two: mean + what differs from channel to channel. A mean that is no float: what its
+// rounding loses counts.
+TEST(BatchNorm, LargeMeanKeepsTheDigits) {
+  constexpr size_t kSize = 77;
+  for (const std::string type : {"batch_norm", "sync_batch_norm", "fused_batch_norm_act"}) {
+    for (const bool last : {false, true}) {
+      SCOPED_TRACE(testing::Message() << type << " " << last);
+      std::vector<double> x(2 * kSize), y(2 * kSize);
+      for (size_t c = 0; c < 2; ++c) {
+        const auto at = [&](size_t i) { return last ? 2 * i + c : c * kSize + i; };
+        const double base = c == 0 ? 1e4 : -1e5;
+        double mean = 0, square = 0;
+        for (size_t i = 0; i < kSize; ++i) {
+          x[at(i)] = base + static_cast<double>(i * (29 + c) % 64) / 32;
+          mean += x[at(i)] / kSize;
+        }
+        for (size_t i = 0; i < kSize; ++i) square += (x[at(i)] - mean) * (x[at(i)] - mean) / kSize;
+        for (size_t i = 0; i < kSize; ++i) {
+          const double v = 2 * (x[at(i)] - mean) / std::sqrt(square) + 0.25;
+          y[at(i)] = type == "fused_batch_norm_act" ? std::max(v, 0.0) : v;
+        }
+      }
+      const Shape shape = last ? Shape{1, kSize, 2} : Shape{1, 2, kSize};
+      OpTest(type)
+          .Attr("epsilon", 0.0f)
+          .Attr("data_layout", std::string(last ? "NHWC" : "NCHW"))
+          .Input("X", shape, x)
+          .Input("Scale", {2}, {2, 2})
+          .Input("Bias", {2}, {0.25, 0.25})
+          .Input("Mean", {2}, {0, 0})
+          .Input("Variance", {2}, {0, 0})
+          .Expect("Y", shape, y, 4e-6);
+    }
+  }
+}
+
+// The squares, or the sums too, are more than floats hold.
+TEST(BatchNorm, LargeNumbers) {
+  for (double size : {1e18, 1e19, 1e30, 1e37}) {
+    SCOPED_TRACE(size);
+    for (const std::string layout : {"NCHW", "NHWC"}) {
+      std::vector<double> x, y;
+      for (int i = 0; i < 400; ++i) {
+        x.push_back(size * (i % 4 == 0 ? 3 : 1));
+        y.push_back((i % 4 == 0 ? 1.5 : -0.5) / std::sqrt(0.75));
+      }
+      const Shape shape = layout == "NHWC" ? Shape{1, 400, 1} : Shape{1, 1, 400};
+      OpTest("batch_norm")
+          .Attr("data_layout", layout)
+          .Input("X", shape, x)
+          .Input("Scale", {1}, {1})
+          .Input("Bias", {1}, {0})
+          .Input("Mean", {1}, {0})
+          .Input("Variance", {1}, {0})
+          .Expect("Y", shape, y);
+    }
   }
 }
 

@@ -222,6 +222,40 @@ TEST(FusedBatchNormAct, MaskFromX) {
   }
 }
 
+// Also where the mean is far from 0 the mask that is made from X is that of Y.
+TEST(FusedBatchNormAct, MaskFromXOfLargeMeans) {
+  for (const bool last : {false, true}) {
+    SCOPED_TRACE(last);
+    const Shape shape = last ? Shape{40, 50, 3} : Shape{40, 3, 50};
+    OpTest forward(kPlain);
+    forward.Attr("data_layout", std::string(last ? "NHWC" : "NCHW"));
+    OpTest grad("fused_batch_norm_act_grad");
+    grad.Attr("data_layout", std::string(last ? "NHWC" : "NCHW")).Attr("mask_from_x", true);
+    std::vector<double> x;
+    std::mt19937 random(5);
+    std::normal_distribution<double> normal;
+    for (int64_t i = 0; i < shape.numel(); ++i) {
+      const double means[] = {0, 1e4, -1e5};
+      x.push_back(means[last ? i % 3 : i / 50 % 3] + normal(random));
+    }
+    for (OpTest* test : {&forward, &grad}) {
+      test->Input("X", shape, x).Input("Scale", {3}, {1, 1, 1}).Input("Bias", {3}, {0, 0, 0});
+    }
+    forward.Input("Mean", {3}, {0, 0, 0}).Input("Variance", {3}, {0, 0, 0});
+    const Tensor y = forward.Output("Y");
+    std::vector<double> positive(3, 0.0), ones(x.size(), 1.0);
+    for (int64_t i = 0; i < shape.numel(); ++i)
+      positive[static_cast<size_t>(last ? i % 3 : i / 50 % 3)] += y.data<float>()[i] > 0;
+    const Tensor sums = grad.TensorInput("SavedMean", forward.Output("SavedMean"))
+                            .TensorInput("SavedVariance", forward.Output("SavedVariance"))
+                            .TensorInput("Y", y)
+                            .Input("Y@GRAD", shape, ones)
+                            .Output("Bias@GRAD");
+    for (int64_t c = 0; c < 3; ++c)
+      EXPECT_EQ(sums.data<float>()[c], positive[static_cast<size_t>(c)]) << c;
+  }
+}
+
 TEST(FusedBatchNormAct, UnknownDimsWhileBuilding) {
   const std::vector<std::pair<std::string, Shape>> ins = {
       {"X", {-1, -1, 4, 3}}, {"Z", {-1, 6, 4, 3}}, {"Scale", {3}},

@@ -85,6 +85,22 @@ TEST(GroupNorm, SecondGradientOfGroupsWithoutElements) {
   }
 }
 
+// The squares, or the sums too, are more than floats hold.
+TEST(GroupNorm, LargeNumbers) {
+  for (double size : {1e18, 1e19, 1e30, 1e37}) {
+    SCOPED_TRACE(size);
+    for (const std::string layout : {"NCHW", "NHWC"}) {
+      std::vector<double> x, y;
+      for (int i = 0; i < 400; ++i) {
+        x.push_back(size * (i % 4 == 0 ? 3 : 1));
+        y.push_back((i % 4 == 0 ? 1.5 : -0.5) / std::sqrt(0.75));
+      }
+      const Shape shape = layout == "NHWC" ? Shape{1, 400, 1} : Shape{1, 1, 400};
+      Norm(1, layout).Input("X", shape, x).Expect("Y", shape, y);
+    }
+  }
+}
+
 TEST(GroupNorm, FastAgainstReference) {
   std::mt19937 random(4);
   const auto pick = [&](int low, int high) {

@@ -113,6 +113,19 @@ TEST(InstanceNorm, LargeMeanKeepsTheVariance) {
       .Expect("SavedVariance", {1}, {1});
 }
 
+// The squares, or the sums too, are more than floats hold.
+TEST(InstanceNorm, LargeNumbers) {
+  for (double size : {1e18, 1e19, 1e30, 1e37}) {
+    SCOPED_TRACE(size);
+    std::vector<double> x, y;
+    for (int i = 0; i < 400; ++i) {
+      x.push_back(size * (i % 4 == 0 ? 3 : 1));
+      y.push_back((i % 4 == 0 ? 1.5 : -0.5) / std::sqrt(0.75));
+    }
+    OpTest("instance_norm").Input("X", {1, 1, 400}, x).Expect("Y", {1, 1, 400}, y);
+  }
+}
+
 TEST(InstanceNorm, NoElements) {
   for (const Shape& shape : {Shape{0, 2, 3}, Shape{0, 2, 0, 3}}) {
     OpTest("instance_norm")

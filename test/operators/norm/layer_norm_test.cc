@@ -1,3 +1,5 @@
+#include <cmath>
+#include <numeric>
 
 #include "../../op_test.h"
 #include "../inferred_shape.h"
@@ -54,6 +56,42 @@ TEST(LayerNorm, LargeMeanKeepsTheVariance) {
       .Input("X", {1, 100}, x)
       .Expect("Y", {1, 100}, y)
       .Expect("Variance", {1}, {1});
+}
+
+// A mean that is no float: what its rounding loses counts.
+TEST(LayerNorm, LargeMeanKeepsTheDigits) {
+  constexpr size_t kRow = 77;
+  std::vector<double> x, y;
+  for (double mean : {1e4, 1e5, -3e5}) {
+    for (size_t i = 0; i < kRow; ++i) x.push_back(mean + static_cast<double>(i * 29 % 64) / 32);
+    const auto row = x.end() - kRow;
+    const double m = std::accumulate(row, x.end(), 0.0) / kRow;
+    double square = 0;
+    for (size_t i = 0; i < kRow; ++i) square += (row[i] - m) * (row[i] - m) / kRow;
+    for (size_t i = 0; i < kRow; ++i) y.push_back((row[i] - m) / std::sqrt(square));
+  }
+  OpTest("layer_norm")
+      .Attr("epsilon", 0.f)
+      .Input("X", {3, kRow}, x)
+      .Expect("Y", {3, kRow}, y, 2e-6);
+  OpTest("fused_residual_layer_norm")
+      .Attr("epsilon", 0.f)
+      .NoOutput("Mask")
+      .Input("X", {3, kRow}, x)
+      .Input("Y", {3, kRow}, std::vector<double>(x.size(), 0.0))
+      .Expect("Out", {3, kRow}, y, 2e-6);
+}
+
+// The squares, or the sums too, are more than floats hold.
+TEST(LayerNorm, LargeNumbers) {
+  std::vector<double> x, y;
+  for (double size : {1e18, 1e19, 1e30, 1e37}) {
+    for (int i = 0; i < 100; ++i) {
+      x.push_back(size * (i % 4 == 0 ? 3 : 1));
+      y.push_back((i % 4 == 0 ? 1.5 : -0.5) / std::sqrt(0.75));
+    }
+  }
+  OpTest("layer_norm").Input("X", {4, 100}, x).Expect("Y", {4, 100}, y);
 }
 
 TEST(LayerNorm, EmptyBatch) {

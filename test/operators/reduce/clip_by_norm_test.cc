@@ -34,6 +34,20 @@ TEST(ClipByNorm, FastAgainstReference) {
     OpTest("clip_by_norm").Attr("max_norm", 2.f).RandomInput("X", {n}).CheckFast(1e-6);
 }
 
+// The squares are more than floats hold; a piece of such ones stands between others.
+TEST(ClipByNorm, LargeNorm) {
+  OpTest("clip_by_norm")
+      .Attr("max_norm", 1.f)
+      .Input("X", {4}, std::vector<double>(4, 3e19))
+      .Expect("Out", {4}, std::vector<double>(4, 0.5));
+  std::vector<double> x(10000, 1.0), out(10000, 0.0);
+  for (size_t i : {5000, 5001, 5002, 5003}) {
+    x[i] = -2e30;
+    out[i] = -2;
+  }
+  OpTest("clip_by_norm").Attr("max_norm", 4.f).Input("X", {10000}, x).Expect("Out", {10000}, out);
+}
+
 TEST(ClipByNorm, C1_MaxNormNotPositive) {
   for (float max_norm : {0.f, -1.f, NAN})
     OpTest("clip_by_norm")
