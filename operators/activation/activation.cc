@@ -28,7 +28,7 @@ struct RowData {
   const char* reads;  // by the gradient: the forward "Out" or "X"
   std::span<const AttrRow> attrs;
   float first_param;
-  bool factor_slot, has_curvature, complex;
+  bool factor_slot, has_curvature, cuts_off, complex;
   OpPrecision precision;
   std::optional<simd::Unary> simd, simd_with_flag;
   const char *flag, *flag_doc;  // the attr that chooses F::WithFlag, if any
@@ -39,6 +39,7 @@ RowData DataOf() {
   if constexpr (F::kFlag != nullptr) {
     using Other = typename F::WithFlag;
     static_assert(F::kFromOut == Other::kFromOut && F::kHasCurvature == Other::kHasCurvature &&
+                      F::kCutsOff == Other::kCutsOff &&
                       F::kSimd.has_value() == Other::kSimd.has_value() && Other::kAttrs.empty(),
                   "the two formulas of a row share its declaration");
     with_flag = Other::kSimd;
@@ -50,6 +51,7 @@ RowData DataOf() {
           .first_param = F::kFirstParam,
           .factor_slot = F::kFactorSlot,
           .has_curvature = F::kHasCurvature,
+          .cuts_off = F::kCutsOff,
           .complex = F::kComplex,
           .precision = F::kPrecision,
           .simd = F::kSimd,
@@ -70,13 +72,16 @@ struct ValueLoop {
     for (int64_t i = 0; i < n; ++i) out[i] = F::template Value<T>(x[i], p);
   }
 };
-// dX = dOut f'.
+// dX = dOut f', and 0 where f cut off.
 template <class F>
 struct GradLoop {
   template <class T>
   static void Run(const std::array<const T*, 3>& inputs, T* out, int64_t n, const P<T>& p) {
     const T *v = inputs[0], *d = inputs[1];
-    for (int64_t i = 0; i < n; ++i) out[i] = WrapMul(d[i], F::template Slope<T>(v[i], p));
+    for (int64_t i = 0; i < n; ++i) {
+      const T slope = F::template Slope<T>(v[i], p), product = WrapMul(d[i], slope);
+      out[i] = F::kCutsOff && slope == 0 ? T(0) : product;
+    }
   }
 };
 // Gradient of the above with respect to v: DDX dOut d(f')/dv.
@@ -305,7 +310,8 @@ OpDef DeclareValue(const RowData& row) {
 OpDef DeclareGrad(const RowData& row) {
   const std::string type = row.type;
   OpDef def(type + "_grad");
-  def.Doc("Gradient of " + type + ": X@GRAD = Out@GRAD times the derivative of " + type + ".")
+  def.Doc("Gradient of " + type + ": X@GRAD = Out@GRAD times the derivative of " + type +
+          (row.cuts_off ? ", and 0 where that is 0, even if Out@GRAD is not finite." : "."))
       .Apply(DeclareAlike)
       .Input(row.reads, "the forward op's")
       .Input("Out@GRAD", "gradient of Out")

@@ -9,6 +9,7 @@
 #include <coracle/operators/activation/math_formulas.h>
 #include <coracle/operators/kernels/simd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
@@ -29,7 +30,7 @@ T LogOnePlusExp(T x) {
 struct Relu : Row {
   static constexpr const char* kType = "relu";
   static constexpr const char* kFormula = "max(X, 0); a nan stays a nan";
-  static constexpr bool kFromOut = true, kIntegers = true, kHasCurvature = false;
+  static constexpr bool kFromOut = true, kCutsOff = true, kIntegers = true, kHasCurvature = false;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kRelu;
   template <class T>
   static T Value(T x, const P<T>&) {
@@ -37,7 +38,7 @@ struct Relu : Row {
   }
   template <class T>
   static T Slope(T out, const P<T>&) {
-    return out > 0 ? T(1) : T(0);
+    return out <= 0 ? T(0) : T(1);
   }
 };
 struct LeakyRelu : Row {
@@ -58,7 +59,7 @@ struct LeakyRelu : Row {
 struct Relu6 : Row {
   static constexpr const char* kType = "relu6";
   static constexpr const char* kFormula = "min(max(X, 0), threshold)";
-  static constexpr bool kFromOut = true, kHasCurvature = false;
+  static constexpr bool kFromOut = true, kCutsOff = true, kHasCurvature = false;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kRelu6;
   static constexpr std::array<AttrRow, 1> kAttrs = {{{"threshold", 6.0f, "highest value"}}};
   template <class T>
@@ -68,7 +69,7 @@ struct Relu6 : Row {
   }
   template <class T>
   static T Slope(T out, const P<T>& p) {
-    return out > 0 && out < p[0] ? T(1) : T(0);
+    return out <= 0 || out >= p[0] ? T(0) : T(1);
   }
 };
 struct Elu : Row {
@@ -181,7 +182,7 @@ struct Softsign : Row {
 struct HardSigmoid : Row {
   static constexpr const char* kType = "hard_sigmoid";
   static constexpr const char* kFormula = "min(max(slope X + offset, 0), 1)";
-  static constexpr bool kFromOut = true, kHasCurvature = false;
+  static constexpr bool kFromOut = true, kCutsOff = true, kHasCurvature = false;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kHardSigmoid;
   static constexpr std::array<AttrRow, 2> kAttrs = {
       {{"slope", 0.2f, "slope of the middle part"}, {"offset", 0.5f, "value at 0"}}};
@@ -192,12 +193,13 @@ struct HardSigmoid : Row {
   }
   template <class T>
   static T Slope(T out, const P<T>& p) {
-    return out > 0 && out < 1 ? p[0] : T(0);
+    return out <= 0 || out >= 1 ? T(0) : p[0];
   }
 };
 struct HardSwish : Row {
   static constexpr const char* kType = "hard_swish";
   static constexpr const char* kFormula = "X min(max(X + offset, 0), threshold) / scale";
+  static constexpr bool kCutsOff = true;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kHardSwish;
   static constexpr std::array<AttrRow, 3> kAttrs = {{{"threshold", 6.0f, "highest gate"},
                                                      {"scale", 6.0f, "divisor; not 0"},
@@ -223,7 +225,7 @@ struct HardSwish : Row {
 struct HardShrink : Row {
   static constexpr const char* kType = "hard_shrink";
   static constexpr const char* kFormula = "X where |X| > threshold, else 0; a nan stays a nan";
-  static constexpr bool kHasCurvature = false;
+  static constexpr bool kHasCurvature = false, kCutsOff = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {
       {{"threshold", 0.5f, "highest |X| that gives 0"}}};
   static auto Value(auto x, const auto& p) { return std::abs(x) <= p[0] ? decltype(x)(0) : x; }
@@ -296,6 +298,18 @@ struct Mish : Row {
 constexpr double kSqrtHalf = 0.70710678118654752440, kInvSqrtTwoPi = 0.39894228040143267794;
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
 
+// Past these limits both gates are 0 or 1 and their slopes 0, also in double: there 0 times an
+// infinite x would be a nan. A nan stays one.
+constexpr double kGateLimit = 50;
+template <class T>
+T InGateLimits(T x) {
+  return std::clamp(x, T(-kGateLimit), T(kGateLimit));
+}
+template <class T>
+T AboveGateLimit(T x) {
+  return std::max(x, T(-kGateLimit));
+}
+
 // x / 2 (1 + t) with t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3).
 struct GeluTanh : Row {
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kGeluTanh;
@@ -305,15 +319,17 @@ struct GeluTanh : Row {
   }
   template <class T>
   static T Value(T x, const P<T>&) {
-    return T(0.5) * x * (1 + Term(x));
+    return T(0.5) * AboveGateLimit(x) * (1 + Term(x));
   }
   template <class T>
-  static T Slope(T x, const P<T>&) {
+  static T Slope(T v, const P<T>&) {
+    const T x = InGateLimits(v);
     const T t = Term(x), du = T(kSqrtTwoOverPi) * (1 + T(0.134145) * x * x);
     return T(0.5) * (1 + t) + T(0.5) * x * (1 - t * t) * du;
   }
   template <class T>
-  static T Curve(T x, const P<T>&) {
+  static T Curve(T v, const P<T>&) {
+    const T x = InGateLimits(v);
     const T t = Term(x), du = T(kSqrtTwoOverPi) * (1 + T(0.134145) * x * x);
     const T ddu = T(kSqrtTwoOverPi) * T(0.26829) * x, dt = (1 - t * t) * du;
     return dt + T(0.5) * x * (1 - t * t) * (ddu - 2 * t * du * du);
@@ -339,14 +355,16 @@ struct Gelu : Row {
   }
   template <class T>
   static T Value(T x, const P<T>&) {
-    return x * Cdf(x);
+    return AboveGateLimit(x) * Cdf(x);
   }
   template <class T>
-  static T Slope(T x, const P<T>&) {
+  static T Slope(T v, const P<T>&) {
+    const T x = InGateLimits(v);
     return Cdf(x) + x * Pdf(x);
   }
   template <class T>
-  static T Curve(T x, const P<T>&) {
+  static T Curve(T v, const P<T>&) {
+    const T x = InGateLimits(v);
     return Pdf(x) * (2 - x * x);
   }
 };
@@ -374,7 +392,7 @@ struct Selu : Row {
 struct Brelu : Row {
   static constexpr const char* kType = "brelu";
   static constexpr const char* kFormula = "min(max(X, t_min), t_max); a nan stays a nan";
-  static constexpr bool kHasCurvature = false;
+  static constexpr bool kHasCurvature = false, kCutsOff = true;
   static constexpr std::array<AttrRow, 2> kAttrs = {
       {{"t_min", 0.0f, "lowest value"}, {"t_max", 24.0f, "highest value"}}};
   template <class T>
@@ -383,14 +401,14 @@ struct Brelu : Row {
   }
   template <class T>
   static T Slope(T x, const P<T>& p) {
-    return T(x > p[0] && x < p[1] ? 1 : 0);
+    return T(x <= p[0] || x >= p[1] ? 0 : 1);
   }
 };
 struct SoftShrink : Row {
   static constexpr const char* kType = "softshrink";
   static constexpr const char* kFormula =
       "X - lambda where X > lambda, X + lambda where X < -lambda, else 0; a nan stays a nan";
-  static constexpr bool kHasCurvature = false;
+  static constexpr bool kHasCurvature = false, kCutsOff = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {{{"lambda", 0.5f, "highest |X| that gives 0"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
@@ -398,19 +416,19 @@ struct SoftShrink : Row {
   }
   template <class T>
   static T Slope(T x, const P<T>& p) {
-    return T(x > p[0] || x < -p[0] ? 1 : 0);
+    return T(x <= p[0] && x >= -p[0] ? 0 : 1);
   }
 };
 struct SoftRelu : Row {
   static constexpr const char* kType = "soft_relu";
   static constexpr const char* kFormula = "log(1 + e^min(max(X, -threshold), threshold))";
-  static constexpr bool kFromOut = true;
+  static constexpr bool kFromOut = true, kCutsOff = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {
       {{"threshold", 40.0f, "highest |X| that counts"}}};
-  // Whether X lies between the thresholds, as Out tells.
+  // Whether X does not lie between the thresholds, as Out tells.
   template <class T>
-  static bool Inside(T out, const P<T>& p) {
-    return out > LogOnePlusExp(-p[0]) && out < LogOnePlusExp(p[0]);
+  static bool Outside(T out, const P<T>& p) {
+    return out <= LogOnePlusExp(-p[0]) || out >= LogOnePlusExp(p[0]);
   }
   template <class T>
   static T Value(T x, const P<T>& p) {
@@ -418,11 +436,11 @@ struct SoftRelu : Row {
   }
   template <class T>
   static T Slope(T out, const P<T>& p) {
-    return Inside(out, p) ? -std::expm1(-out) : T(0);
+    return Outside(out, p) ? T(0) : -std::expm1(-out);
   }
   template <class T>
   static T Curve(T out, const P<T>& p) {
-    return Inside(out, p) ? std::exp(-out) : T(0);
+    return Outside(out, p) ? T(0) : std::exp(-out);
   }
 };
 struct Stanh : Row {
@@ -466,7 +484,7 @@ struct TanhShrink : Row {
 struct ThresholdedRelu : Row {
   static constexpr const char* kType = "thresholded_relu";
   static constexpr const char* kFormula = "X where X > threshold, else 0; a nan stays a nan";
-  static constexpr bool kHasCurvature = false;
+  static constexpr bool kHasCurvature = false, kCutsOff = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {
       {{"threshold", 1.0f, "highest X that gives 0"}}};
   template <class T>
@@ -475,7 +493,7 @@ struct ThresholdedRelu : Row {
   }
   template <class T>
   static T Slope(T x, const P<T>& p) {
-    return T(x > p[0] ? 1 : 0);
+    return T(x <= p[0] ? 0 : 1);
   }
 };
 

@@ -22,6 +22,9 @@ struct Row {
   static constexpr bool kComplex = false;      // for complex X too, with a real Out: abs
   static constexpr bool kHasGradient = true;   // false: the derivative is 0 almost everywhere
   static constexpr bool kHasCurvature = true;  // false: the second derivative is 0
+  // Where the slope is 0 the value was cut off, and no gradient passes, not even one that is inf or
+  // nan. A nan was not cut off.
+  static constexpr bool kCutsOff = false;
   static constexpr std::optional<simd::Unary> kSimd = std::nullopt;
   static constexpr std::array<AttrRow, 0> kAttrs = {};
   static constexpr float kFirstParam = 0;     // p[0] without attrs

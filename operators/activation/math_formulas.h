@@ -111,7 +111,7 @@ struct Square : Row {
 struct Abs : Row {
   static constexpr const char* kType = "abs";
   static constexpr const char* kFormula = "|X|, of complex X a real number; the gradient at 0 is 0";
-  static constexpr bool kIntegers = true, kComplex = true, kHasCurvature = false;
+  static constexpr bool kIntegers = true, kComplex = true, kHasCurvature = false, kCutsOff = true;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kAbs;
   template <class T>
   static T Value(T x, const P<T>&) {
@@ -122,7 +122,7 @@ struct Abs : Row {
   }
   template <class T>
   static T Slope(T x, const P<T>&) {
-    return static_cast<T>((x > 0) - (x < 0));
+    return x < 0 ? T(-1) : x == 0 ? T(0) : T(1);
   }
 };
 struct Reciprocal : Row {

@@ -5,6 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
@@ -72,8 +73,7 @@ T Apply(Unary unary, T scale, T v) {
     case Unary::kGelu:
       break;
   }
-  const T root = std::sqrt(T(2) / static_cast<T>(3.14159265358979323846));
-  return v / 2 * (1 + std::tanh(root * (v + static_cast<T>(0.044715) * v * v * v)));
+  return activation::GeluTanh::Value<T>(v, {});
 }
 
 template <class T>

@@ -51,8 +51,9 @@ inline Vec Reciprocal(Vec x) {
 // Highway's Exp is wrong for arguments of large magnitude and for nans; these are right for all
 // floats.
 inline Vec SafeExp(Vec x) {
-  const Vec y = hn::Exp(Tag(), Clamp(x, -104.0f, 88.7f));
-  const auto high = hn::Gt(x, Set(88.722839f));
+  constexpr float kHigh = 88.72283f;  // the largest whose exponential is a float
+  const Vec y = hn::Exp(Tag(), Clamp(x, -104.0f, kHigh));
+  const auto high = hn::Gt(x, Set(kHigh));
   return KeepNan(x, hn::IfThenElse(high, Set(std::numeric_limits<float>::infinity()), y));
 }
 // (1 - e) / (1 + e) with e = e^(-2 |x|), and a polynomial where 1 - e would lose bits.
@@ -67,9 +68,11 @@ inline Vec SafeTanh(Vec x) {
   const Vec large = hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), x);
   return KeepNan(x, hn::IfThenElse(hn::Lt(a, Set(0.5f)), small, large));
 }
+// 0 below -87, so that it makes a 0 of -inf.
 inline Vec SafeSigmoid(Vec x) {
-  const Vec e = ExpInRange(Clamp(hn::Neg(x), -87.0f, 87.0f));
-  return KeepNan(x, hn::Div(Set(1.0f), hn::Add(Set(1.0f), e)));
+  const Vec e = ExpInRange(Clamp(hn::Neg(x), -87.0f, 87.0f)), one = Set(1.0f);
+  const Vec y = hn::Div(one, hn::Add(one, e));
+  return KeepNan(x, hn::IfThenZeroElse(hn::Lt(x, Set(-87.0f)), y));
 }
 
 }  // namespace coracle::simd::HWY_NAMESPACE

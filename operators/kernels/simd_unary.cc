@@ -60,11 +60,16 @@ struct ShiftScale : WithParams {
   using WithParams::WithParams;
   Vec operator()(Vec x) const { return hn::Mul(hn::Add(x, b), a); }
 };
-// Each with Value(x) and, where v is what the gradient reads, Slope(v).
+// g slope, and 0 where the slope is 0, even of a g that is not finite.
+inline Vec TimesSlope(Vec g, Vec slope) {
+  return hn::IfThenZeroElse(hn::Eq(slope, hn::Zero(Tag())), hn::Mul(g, slope));
+}
+// Each with Value(x) and Grad(v, g), where v is what the gradient reads. Where the value was cut
+// off Grad is 0 (Row::kCutsOff); a nan was not.
 struct Relu : WithParams {
   using WithParams::WithParams;
   Vec Value(Vec x) const { return hn::IfThenZeroElse(hn::Lt(x, zero), x); }
-  Vec Grad(Vec out, Vec g) const { return hn::IfThenElseZero(hn::Gt(out, zero), g); }
+  Vec Grad(Vec out, Vec g) const { return hn::IfThenZeroElse(hn::Le(out, zero), g); }
 };
 struct LeakyRelu : WithParams {
   using WithParams::WithParams;
@@ -75,7 +80,7 @@ struct Relu6 : WithParams {
   using WithParams::WithParams;
   Vec Value(Vec x) const { return KeepNan(x, hn::Min(hn::Max(x, zero), a)); }
   Vec Grad(Vec out, Vec g) const {
-    return hn::IfThenElseZero(hn::And(hn::Gt(out, zero), hn::Lt(out, a)), g);
+    return hn::IfThenZeroElse(hn::Or(hn::Le(out, zero), hn::Ge(out, a)), g);
   }
 };
 struct Sigmoid : WithParams {
@@ -122,7 +127,7 @@ struct GeluErf : WithParams {
 struct GeluTanh : WithParams {
   using WithParams::WithParams;
   Vec Value(Vec x) const {
-    const Vec half = hn::Mul(x, Set(0.5f));
+    const Vec half = hn::Mul(hn::Max(x, Set(-14.0f)), Set(0.5f));
     return KeepNan(x, hn::MulAdd(half, GeluTanhTerm(x), half));
   }
   Vec Grad(Vec x, Vec g) const {
@@ -137,7 +142,7 @@ struct HardSigmoid : WithParams {
   using WithParams::WithParams;
   Vec Value(Vec x) const { return KeepNan(x, hn::Min(hn::Max(hn::MulAdd(x, a, b), zero), one)); }
   Vec Grad(Vec out, Vec g) const {
-    return hn::IfThenElseZero(hn::And(hn::Gt(out, zero), hn::Lt(out, one)), hn::Mul(a, g));
+    return TimesSlope(g, hn::IfThenZeroElse(hn::Or(hn::Le(out, zero), hn::Ge(out, one)), a));
   }
 };
 struct HardSwish : WithParams {
@@ -149,18 +154,16 @@ struct HardSwish : WithParams {
   Vec Grad(Vec x, Vec g) const {
     const Vec shifted = hn::Add(x, c);
     const Vec middle = hn::Div(hn::Add(shifted, x), b), top = hn::Div(a, b);
-    const auto rises = hn::Gt(shifted, zero);
-    const Vec slope = hn::IfThenElse(hn::And(rises, hn::Lt(shifted, a)), middle, top);
-    return hn::IfThenElseZero(hn::Or(rises, hn::Lt(a, zero)), hn::Mul(g, slope));
+    const Vec low = hn::IfThenZeroElse(hn::Le(shifted, zero), middle);
+    const auto flat = hn::Or(hn::Ge(shifted, a), hn::Lt(a, zero));
+    return TimesSlope(g, hn::IfThenElse(flat, top, low));
   }
 };
 struct Swish : WithParams {
   using WithParams::WithParams;
-  // 0 where less is left than 1e-37, which a large x would make large again.
-  static Vec Gate(Vec ax) { return hn::IfThenZeroElse(hn::Lt(ax, Set(-86.5f)), SafeSigmoid(ax)); }
-  Vec Value(Vec x) const { return hn::Mul(x, Gate(hn::Mul(a, x))); }
+  Vec Value(Vec x) const { return hn::Mul(x, SafeSigmoid(hn::Mul(a, x))); }
   Vec Grad(Vec x, Vec g) const {
-    const Vec ax = hn::Mul(a, x), s = Gate(ax);
+    const Vec ax = hn::Mul(a, x), s = SafeSigmoid(ax);
     return hn::Mul(g, hn::MulAdd(hn::Mul(ax, s), hn::Sub(one, s), s));
   }
 };

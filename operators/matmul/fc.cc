@@ -223,12 +223,7 @@ Variable BeforeActivation(GradientContext& g) {
   const std::string name = g.Attr<std::string>("activation_type");
   if (name.empty()) return g.Grad("Out");
   const std::string dout = g.Grad("Out").name();
-  if (name == "relu") {
-    const Variable dz = g.Grad("Out");
-    const Variable kept = Cast(Greater(g.Out("Out"), 0.0), dz.dtype());
-    return dz * kept;
-  }
-  if (name == "relu6" || name == "sigmoid" || name == "tanh") {
+  if (name == "relu" || name == "relu6" || name == "sigmoid" || name == "tanh") {
     return g.Make(name + "_grad", {{"Out", {g.Output("Out")}}, {"Out@GRAD", {dout}}}, {}, "X@GRAD");
   }
   const Variable z = g.HasOutput("Z")
@@ -340,7 +335,7 @@ KernelOf<T> FcGrad(const PrepareContext& ctx) {
       T* dz = ws.Data<T>(a.dz);
       const T* v = a.read ? ws.Data<const T>(a.read) : nullptr;
       for (int64_t i = 0; i < m * n; ++i)
-        dz[i] = slope ? d[i] * slope(v[i], params) : !v || v[i] > 0 ? d[i] : T(0);
+        dz[i] = slope ? d[i] * slope(v[i], params) : v && v[i] <= 0 ? T(0) : d[i];
       d = dz;
     }
     for (int64_t j = 0; a.dbias && j < n; ++j) {

@@ -83,7 +83,7 @@ KernelOf<T> FusedGradReference(const PrepareContext& ctx) {
     const int64_t sx = nest.x_repeats() ? 0 : 1, sz = nest.y_repeats() ? 0 : 1;
     ForEachRow(nest, 0, nest.numel, [&](int64_t x, int64_t z, int64_t at, int64_t n) {
       for (int64_t i = 0; i < n; ++i) {
-        if (!(out[at + i] > 0)) continue;
+        if (out[at + i] <= 0) continue;
         to_x[x + i * sx] += static_cast<double>(dy[at + i]);
         if (dz) to_z[z + i * sz] += static_cast<double>(dy[at + i]);
       }
@@ -177,7 +177,7 @@ OpDef ForwardDef(const std::string& type, bool add) {
 OpDef GradDef(const std::string& type, bool add) {
   OpDef def(type + "_grad");
   def.Doc("Gradient of " + type + ": that of batch_norm where " +
-          (add ? "Z@GRAD" : "the gradient of norm(X)") + " = Y@GRAD where Y > 0, else 0, arrives.")
+          (add ? "Z@GRAD" : "the gradient of norm(X)") + " = 0 where Y <= 0, else Y@GRAD, arrives.")
       .ConstraintsOf(type, {"C1", "C2", "C3"})
       .Constraint("C5", "Y and Y@GRAD must have the shape of Y in " + type)
       .Input("X", type + "'s X");

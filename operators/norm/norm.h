@@ -89,9 +89,9 @@ inline int64_t NormChunks(int64_t rows, int64_t row_size) {
 template <class E>
 struct NormTermsOf {
   const E *x = nullptr, *dy = nullptr;
-  const E* y = nullptr;  // when given, dy counts only where y > 0
+  const E* y = nullptr;  // when given, dy does not count where y <= 0
   E* masked = nullptr;   // beside y: gets what of dy counts, else 0; may be dy
-  // When given instead of y, for each channel: dy counts only where a (x - shift) + b > 0.
+  // When given instead of y, for each channel: dy does not count where a (x - shift) + b <= 0.
   const float *a = nullptr, *b = nullptr;
 
   NormTermsOf From(int64_t at) const {

@@ -98,9 +98,9 @@ template <Terms kTerms, class E>
 HWY_INLINE V Masked(const NormTermsOf<E>& t, int64_t e, int64_t n, V x, V a, V b) {
   const V dy = LoadFirst(t.dy + e, n), zero = hn::Zero(D());
   if constexpr (kTerms == kMaskedByX)
-    return hn::IfThenElseZero(hn::Gt(hn::MulAdd(x, a, b), zero), dy);
+    return hn::IfThenZeroElse(hn::Le(hn::MulAdd(x, a, b), zero), dy);
   if constexpr (kTerms >= kMasked)
-    return hn::IfThenElseZero(hn::Gt(LoadFirst(t.y + e, n), zero), dy);
+    return hn::IfThenZeroElse(hn::Le(LoadFirst(t.y + e, n), zero), dy);
   return dy;
 }
 

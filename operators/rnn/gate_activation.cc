@@ -58,7 +58,7 @@ void GateFunction<T>::Backward(const T* out, T* grad, int64_t n) const {
       for (int64_t k = 0; k < n; ++k) grad[k] *= 1 - out[k] * out[k];
       return;
     case GateActivation::kRelu:
-      for (int64_t k = 0; k < n; ++k) grad[k] = out[k] > 0 ? grad[k] : T(0);
+      for (int64_t k = 0; k < n; ++k) grad[k] = out[k] <= 0 ? T(0) : grad[k];
       return;
   }
 }

@@ -91,7 +91,7 @@ void SimpleGrad(const RnnCellGrad<T>& c) {
   for (int64_t k = 0; k < c.hidden; ++k) {
     const T h = c.gates[k];
     const T dh = c.dstate[k] + (c.dout ? c.dout[k] : T(0));
-    c.dgates[k] = relu ? (h > 0 ? dh : T(0)) : dh * (1 - h * h);
+    c.dgates[k] = relu ? (h <= 0 ? T(0) : dh) : dh * (1 - h * h);
     c.dstate[k] = 0;
   }
 }

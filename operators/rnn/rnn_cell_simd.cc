@@ -176,7 +176,7 @@ void SimpleGrad(const RnnCellGrad<float>& c) {
   ForLanes(c.hidden, [&](Lanes at) {
     const Vec h = at.Load(c.gates), dh = at.StateGrad(c);
     const Vec da =
-        relu ? hn::IfThenElseZero(hn::Gt(h, hn::Zero(Tag())), dh) : hn::Mul(dh, TanhSlope(h));
+        relu ? hn::IfThenZeroElse(hn::Le(h, hn::Zero(Tag())), dh) : hn::Mul(dh, TanhSlope(h));
     at.Store(da, c.dgates);
     at.Store(hn::Zero(Tag()), c.dstate);
   });

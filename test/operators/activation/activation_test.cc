@@ -155,6 +155,100 @@ TEST(Activation, ExtremeValues) {
     OpTest(type).Input("X", {1}, {kNan}).Expect("Out", {1}, {kNan});
 }
 
+// Up to the largest argument whose exponential is a float.
+TEST(Activation, LargestExponentials) {
+  std::vector<double> x, y;
+  for (double v = 88.65625; v < 88.7228; v += 0.0078125) x.push_back(v);
+  x.push_back(double(88.72283f));
+  for (double v : x) y.push_back(std::exp(v));
+  const auto n = static_cast<int64_t>(x.size());
+  OpTest("exp").Input("X", {n}, x).Expect("Out", {n}, y, 2e-6);
+  for (KernelMode kernels : {KernelMode::kReference, KernelMode::kAuto}) {
+    OpTest above("exp");
+    above.Input("X", {1}, {88.7228394});
+    EXPECT_EQ(above.Output("Out", kernels).span<float>()[0], HUGE_VALF);
+  }
+}
+
+// Exactly 0 of -inf, so that x sigmoid(x) is 0 at -1e38, too.
+TEST(Activation, SigmoidEndsAtZero) {
+  for (KernelMode kernels : {KernelMode::kReference, KernelMode::kAuto}) {
+    OpTest op("sigmoid");
+    op.Input("X", {3}, {-kInf, -1e38, -110});
+    const Tensor out = op.Output("Out", kernels);
+    for (float v : out.span<float>()) EXPECT_EQ(v, 0);
+  }
+}
+
+TEST(Activation, GeluOfInfinities) {
+  for (const bool approximate : {false, true}) {
+    OpTest("gelu")
+        .Attr("approximate", approximate)
+        .Input("X", {4}, {-kInf, -1e30, kInf, kNan})
+        .Expect("Out", {4}, {0, 0, kInf, kNan});
+    OpTest("gelu_grad")
+        .Attr("approximate", approximate)
+        .Input("X", {5}, {-kInf, -1e30, 1e30, kInf, kNan})
+        .Input("Out@GRAD", {5}, {2, 2, 2, 2, 2})
+        .Expect("X@GRAD", {5}, {0, 0, 2, 2, kNan});
+    OpTest("gelu_grad_grad")
+        .Attr("approximate", approximate)
+        .Input("X", {4}, {-kInf, -1e30, 1e30, kInf})
+        .Input("DOut", {4}, {2, 2, 2, 2})
+        .Input("DDX", {4}, {1, 1, 1, 1})
+        .Expect("DV", {4}, {0, 0, 0, 0});
+  }
+}
+
+// Where a value was cut off, no gradient passes, whatever it is; a nan was not cut off.
+TEST(Activation, GradientsWhereValuesAreCutOff) {
+  struct Cut {
+    const char *type, *reads;
+    std::vector<double> at;
+    double of_nan;  // the gradient at a nan, where 2 arrives
+  };
+  const std::vector<Cut> cuts = {{"relu", "Out", {0}, 2},
+                                 {"relu6", "Out", {0, 6}, 2},
+                                 {"hard_sigmoid", "Out", {0, 1}, double(0.2f) * 2},
+                                 {"hard_swish", "X", {-3, -9, -kInf, -1.5}, kNan},
+                                 {"abs", "X", {0}, 2},
+                                 {"hard_shrink", "X", {0.5, 0, -0.25}, 2},
+                                 {"brelu", "X", {0, -1, 24, kInf}, 2},
+                                 {"softshrink", "X", {0.5, 0, -0.25}, 2},
+                                 {"soft_relu", "Out", {0, 40}, kNan},
+                                 {"thresholded_relu", "X", {1, -kInf}, 2}};
+  for (const Cut& cut : cuts) {
+    SCOPED_TRACE(cut.type);
+    std::vector<double> v, d, expected;
+    for (double at : cut.at) {
+      for (double gradient : {kNan, kInf, -kInf, 3.0}) {
+        v.push_back(at);
+        d.push_back(gradient);
+        expected.push_back(0);
+      }
+    }
+    v.push_back(kNan);
+    d.push_back(2);
+    expected.push_back(cut.of_nan);
+    for (int doubled = 0; doubled < 4; ++doubled) {  // whole vectors, too
+      for (std::vector<double>* list : {&v, &d, &expected}) {
+        const std::vector<double> copy = *list;
+        list->insert(list->end(), copy.begin(), copy.end());
+      }
+    }
+    const auto n = static_cast<int64_t>(v.size());
+    OpTest(std::string(cut.type) + "_grad")
+        .Input(cut.reads, {n}, v)
+        .Input("Out@GRAD", {n}, d)
+        .Expect("X@GRAD", {n}, expected);
+  }
+  OpTest("hard_sigmoid_grad")
+      .Attr("slope", 0.f)
+      .Input("Out", {2}, {0.5, 0.5})
+      .Input("Out@GRAD", {2}, {kNan, 1})
+      .Expect("X@GRAD", {2}, {0, 0});
+}
+
 // Adding 1 first would round these arguments away.
 TEST(Activation, SmallArguments) {
   const std::vector<double> x = {1e-12, -1e-12};

@@ -36,6 +36,10 @@ TEST(FusedElemwiseActivation, Values) {
       .Input("X", {1}, {0.5})
       .Input("Y", {1}, {0.2})
       .Expect("Out", {1}, {g}, 1e-6);
+  Fused({"gelu", "elementwise_add"})
+      .Input("X", {1}, {-HUGE_VAL})
+      .Input("Y", {1}, {0.2})
+      .Expect("Out", {1}, {0});
   Fused({"elementwise_add", "tanh"})
       .Input("X", {1}, {1})
       .Input("Y", {1}, {0.2})

@@ -121,6 +121,39 @@ TEST(FcGradients, Values) {
       .Expect("Z@GRAD", {1, 2, 2}, {1, 0, 0, -1});
 }
 
+// What relu cut off gets no gradient, not even a nan; a nan in Out was not cut off. The op and what
+// fc's gradient consists of agree.
+TEST(FcGradients, NanBehindRelu) {
+  const double nan = std::nan("");
+  OpTest("fc_gradients")
+      .Attr("activation_type", std::string("relu"))
+      .Input("Input", {1, 1}, {1})
+      .Input("W", {1, 3}, {1, 10, 100})
+      .Input("Out", {1, 3}, {0, nan, 5})
+      .Input("Out@GRAD", {1, 3}, {nan, 3, 2})
+      .Expect("Z@GRAD", {1, 3}, {0, 3, 2})
+      .Expect("Input@GRAD", {1, 1}, {230})
+      .Expect("Bias@GRAD", {3}, {0, 3, 2});
+}
+TEST(Fc, GradientOfNanBehindRelu) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  block.Var("x").SetShape({1, 1});
+  block.Var("w").SetShape({1, 2});
+  block.Var("d").SetShape({1, 2});
+  const Writer writer{block, DefaultOps()};
+  const Variable out = writer.Make("fc", {{"Input", {"x"}}, {"W", {"w"}}},
+                                   {{"activation_type", std::string("relu")}});
+  const Variable scaled = writer.Make("elementwise_mul", {{"X", {out.name()}}, {"Y", {"d"}}});
+  const auto grads = Gradients({scaled}, {Variable::Of(block, "w")});
+  VarValues env;
+  env["x"] = Tensor::Of<float>({1, 1}, {1});
+  env["w"] = Tensor::Of<float>({1, 2}, {-1, NAN});
+  env["d"] = Tensor::Of<float>({1, 2}, {NAN, 3});
+  Interpret(block, DefaultOps(), env);
+  EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at(grads.at(0))), Tensor::Of<float>({1, 2}, {0, 3})));
+}
+
 // Far from 0 gelu is relu; at 0 its slope is 1 / 2.
 TEST(FcGradients, ActivationsThatReadZ) {
   for (const char* activation : {"gelu", "gelu_tanh", "swish"}) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "../../op_test.h"
@@ -125,6 +126,21 @@ TEST(FusedBatchNormAct, GradientValues) {
       .Input("SavedVariance", {1}, {1})
       .Input("Y", {2, 1}, {0, 15})
       .Input("Y@GRAD", {2, 1}, {3, 4})
+      .Expect("X@GRAD", {2, 1}, {0, 0})
+      .Expect("Z@GRAD", {2, 1}, {0, 4})
+      .Expect("Scale@GRAD", {1}, {4})
+      .Expect("Bias@GRAD", {1}, {4});
+}
+
+// What relu cut off gets no gradient, not even a nan; a nan in Y was not cut off.
+TEST(FusedBatchNormAct, GradientsOfNan) {
+  OpTest("fused_bn_add_activation_grad")
+      .Input("X", {2, 1}, {1, 3})
+      .Input("Scale", {1}, {10})
+      .Input("SavedMean", {1}, {2})
+      .Input("SavedVariance", {1}, {1})
+      .Input("Y", {2, 1}, {0, std::nan("")})
+      .Input("Y@GRAD", {2, 1}, {std::nan(""), 4})
       .Expect("X@GRAD", {2, 1}, {0, 0})
       .Expect("Z@GRAD", {2, 1}, {0, 4})
       .Expect("Scale@GRAD", {1}, {4})
