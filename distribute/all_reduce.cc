@@ -280,7 +280,8 @@ class Inserter {
       if (op.block() == &root_) {
         for (const std::string& grad : grads) writer_.LeaveOutRowsThatDoNotCount(grad, op);
       } else if (!options_.share.empty()) {
-        WarnOfRows(op, "counts the row that stands in for those of a rank without any, within a block");
+        WarnOfRows(op,
+                   "counts the row that stands in for those of a rank without any, within a block");
       }
     });
   }
