@@ -241,6 +241,9 @@ PartValue PartValues::OfRows(const OpDesc& op, const std::string& out, PartValue
   if (IsAnyOf(type, {"kldiv_loss", "nll_loss"})) {
     const auto how = op.GetAttr<std::string>("reduction", "mean");
     if (how == "sum") return {.kind = PartKind::kSum};
+    // Divides by the first dimension, wherever the rows are.
+    if (how == "batchmean" && Of(OneInput(op, "X")).place.axis != 0)
+      return {.kind = PartKind::kSum};
     if (how == "batchmean") return MeanOf(OneInput(op, "X"));
     if (how == "mean" && type == "kldiv_loss") return MeanOf(OneInput(op, "X"));
     const std::vector<std::string>& weight = op.Output("Total_weight");

@@ -124,10 +124,17 @@ WholeWriter::Weighed WholeWriter::Weigh(const std::string& name, const PartValue
   if (factor.empty()) return {name, factor};
   std::string own =
       Make(place, "elementwise_mul", {{"X", {name}}, {"Y", {factor}}}, {}, dtype, name);
-  if (part.kind == PartKind::kMean && IsFloating(dtype) && var.shape() == Shape{1}) {
-    const std::string zero = Constant(place, 0, dtype);
+  if (part.kind == PartKind::kMean && IsFloating(dtype)) {
+    std::string zero, weight = factor;
+    if (var.shape() == Shape{1}) {
+      zero = Constant(place, 0, dtype);
+    } else {
+      zero = Make(place, "fill_zeros_like", {{"X", {name}}}, {}, dtype, "rank_zeros");
+      weight = Make(place, "elementwise_add", {{"X", {zero}}, {"Y", {factor}}}, {}, dtype,
+                    "rank_weights");
+    }
     const std::string counts =
-        Make(place, "not_equal", {{"X", {factor}}, {"Y", {zero}}}, {}, DType::kBool, "rank_counts");
+        Make(place, "not_equal", {{"X", {weight}}, {"Y", {zero}}}, {}, DType::kBool, "rank_counts");
     own = Make(place, "where", {{"Condition", {counts}}, {"X", {own}}, {"Y", {zero}}}, {}, dtype,
                name);
   }

@@ -1,5 +1,6 @@
 // sync_batch_norm: batch_norm whose batch is that of all ranks.
 
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/norm/batch_norm.h>
 
@@ -17,6 +18,7 @@ struct Counted {
   explicit Counted(const PrepareContext& ctx) : share(ctx.Input("Share")) {}
   bool operator()(Workspace& ws) const {
     if (!share) return true;
+    if (IsHalf(share.dtype)) return (*ws.Data<const uint16_t>(share) & 0x7fff) != 0;
     return share.dtype == DType::kFloat64 ? *ws.Data<const double>(share) > 0
                                           : *ws.Data<const float>(share) > 0;
   }

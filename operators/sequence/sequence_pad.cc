@@ -69,7 +69,7 @@ Kernel Pad(const PrepareContext& ctx) {
     int64_t longest = 0;
     for (int64_t i = 0; i < s.count(); ++i) longest = std::max(longest, s.length(i));
     const int64_t padded = by_tensor ? IndexReader(ws, by_tensor)[0] : by_attr;
-    const int64_t steps = padded < 0 ? longest : padded;
+    const int64_t steps = padded == -1 ? longest : padded;
     fits.Require(steps >= longest && steps <= INT32_MAX, "padded_length", steps, "longest",
                  longest);
     Shape shape{s.count(), steps};

@@ -428,6 +428,21 @@ TEST(AllReduceOfPrograms, SyncBatchNormOfTheModel) {
   StepPrograms parts = whole;
   InsertAllReduce(parts.main, parts.startup, {.nranks = 3, .share = "share"});
   ExpectOneRank(c, whole, parts, 3, "share");
+  // The share has the loss's dtype, which may be one of 16 bits.
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    SCOPED_TRACE(ToString(dtype));
+    StepPrograms half = parts;
+    half.main.ForEachOp([](OpDesc& op) {
+      if (op.type().starts_with("sync_batch_norm")) op.RenameInput("share", "half_share");
+    });
+    VarDesc& half_share = half.main.Root().Var("half_share");
+    half_share.SetDType(dtype);
+    half_share.SetShape({1});
+    half.main.Root().InsertOp(0, OpDesc("cast", {{"X", {"share"}}}, {{"Out", {"half_share"}}},
+                                        {{"in_dtype", static_cast<int32_t>(kF64)},
+                                         {"out_dtype", static_cast<int32_t>(dtype)}}));
+    ExpectOneRank(c, whole, half, 3, "share");
+  }
 }
 
 TEST(AllReduceOfPrograms, SyncBatchNormOfTests) {

@@ -108,6 +108,19 @@ std::string Op(const std::string& type, const std::string& x, const std::string&
                      attrs);
 }
 
+std::string Transposed(const std::string& x, const std::string& out) {
+  return fmt::format(
+      "layer {{ op {{ transpose2 {{ X: \"{0}\" Out: \"{1}\" XShape: \"{1}_shape\" "
+      "axis: 1 axis: 0 }} }} }}\n",
+      x, out);
+}
+std::string Divergence(const std::string& x, const std::string& target) {
+  return fmt::format(
+      "layer {{ op {{ kldiv_loss {{ X: \"{}\" Target: \"{}\" Loss: \"loss\" "
+      "reduction: \"batchmean\" }} }} }}\n",
+      x, target);
+}
+
 // A formula of the terms by drawn ops.
 std::string DrawFormula(uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -177,6 +190,10 @@ std::vector<TermsCase> Cases() {
       {"rows_by_a_mean",
        Binary("div", "ce", "plain", "r") + "layer { mean { input: \"r\" output: \"loss\" } }\n"},
       {"perplexity", Op("exp", "masked", "loss")},
+      // batchmean divides by the first dimension, which has the rows or not.
+      {"batchmean_of_rows", Divergence("h", "h2")},
+      {"batchmean_of_columns",
+       Transposed("h", "ht") + Transposed("h2", "h2t") + Divergence("ht", "h2t")},
   };
   for (const char* clip : {"by_value { max: 0.2 }", "by_norm { max_norm: 0.2 }"}) {
     cases.push_back({fmt::format("clips {}", clip), three, clip});

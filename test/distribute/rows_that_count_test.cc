@@ -78,7 +78,19 @@ layer { fc { input: "z" size: 5 output: "logits" } }
 layer { softmax_with_cross_entropy { logits: "logits" label: "label" output: "ce" } }
 layer { mean { input: "ce" output: "loss" } }
 )";
+  const std::string center = R"(
+layer { fc { input: "x" size: 6 act: "tanh" output: "h" } }
+layer { fill_constant { shape: [1] value: 4 dtype: INT64 output: "four" } }
+layer { less_than { x: "label" y: "four" output: "chosen" } }
+layer { op { where_index { Condition: "chosen" Out: "ix" } } }
+layer { op { slice { Input: "ix" Out: "i0" axes: 1 starts: 0 ends: 1 } } }
+layer { op { gather { X: "h" Index: "i0" Out: "g" } } }
+layer { op { reduce_mean { X: "g" Out: "center" dim: 0 } } }
+layer { op { square { X: "center" Out: "c2" } } }
+layer { op { reduce_sum { X: "c2" Out: "loss" reduce_all: true } } }
+)";
   return {
+      {"a mean of chosen rows, of several elements", center},
       {"no rows that count, losses are checked", ignoring, true},
       {"the same over two runs", ignoring, true, 2},
       {"data_norm", StatisticsNet(-1)},

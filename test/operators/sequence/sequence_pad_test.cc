@@ -46,6 +46,10 @@ TEST(SequencePad, LengthOfATensor) {
       .ExpectError("sequence_pad.C4");
   Pad(-1)
       .Input("PadValue", {1}, {9})
+      .IntInput("PaddedLengthTensor", {1}, {-7})
+      .ExpectError("sequence_pad.C4");
+  Pad(-1)
+      .Input("PadValue", {1}, {9})
       .IntInput("PaddedLengthTensor", {2}, {3, 3})
       .ExpectError("sequence_pad.C5");
   Pad(-1)
