@@ -5,6 +5,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/recomputed.h>
+#include <coracle/passes/freeze.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,6 +32,11 @@ bool MovesOnly(const OpDesc& op) {
 bool Exchanges(const OpDesc& op) {
   return op.type().starts_with("c_allreduce") || op.type() == "c_broadcast";
 }
+// The running statistics of a batch_norm in training, which it reads only to move them on.
+bool MovesOn(const OpDesc& op, const std::string& slot) {
+  return (slot == "Mean" || slot == "Variance") && op.HasOutput("MeanOut") &&
+         !HasFixedStatistics(op);
+}
 bool Reduces(const OpDesc& op) { return IsAnyOf(op.type(), {"mean", "reduce_mean", "reduce_sum"}); }
 
 std::string OneInput(const OpDesc& op, const char* slot) {
@@ -53,8 +59,20 @@ PartValues::PartValues(const ProgramDesc& program, const OpRegistry& ops)
   root_.ForEachOp([&](const OpDesc& op) {
     if (HasRole(op, kBackward)) LinkGradientOp(op);
   });
-  root_.ForEachOp([&](const OpDesc& op) {
-    if (IsForward(op)) Visit(op);
+  root_.ForEachOp([&](const OpDesc& op) { IsForward(op) ? Visit(op) : VisitGradientOp(op); });
+}
+
+// What the loss reads of gradients: of those of the rank's rows no rule tells the weight.
+void PartValues::VisitGradientOp(const OpDesc& op) {
+  if (!HasRole(op, kBackward)) return;
+  const bool same =
+      !op.AnyInput([&](const std::string& name) { return Of(name).kind != PartKind::kSame; });
+  if (same) return;
+  op.ForEachOutput([&](const std::string& name) {
+    const auto& readers = root_.Uses(name).readers;
+    if (std::any_of(readers.begin(), readers.end(), [](const OpDesc* r) { return IsForward(*r); }))
+      values_[name] =
+          Unknown(op, fmt::format("makes a gradient of the rank's rows, {}", Quote(name)));
   });
 }
 
@@ -168,7 +186,8 @@ PartValue PartValues::Apply(const OpDesc& op, const std::string& out, const std:
   const PartValue* unknown = nullptr;
   bool rows = false, numbers = false, unsorted = false, longest = true;
   PartValue inputs{.kind = PartKind::kRows};
-  op.ForEachInput([&](const std::string& name) {
+  op.ForEachInput([&](const std::string& name, const std::string& slot) {
+    if (MovesOn(op, slot)) return;
     const PartValue& value = Of(name);
     if (value.kind == PartKind::kUnknown && !unknown) unknown = &value;
     longest &= value.kind == PartKind::kSame || value.longest;
@@ -189,8 +208,8 @@ PartValue PartValues::Apply(const OpDesc& op, const std::string& out, const std:
   if (!rows) return OfNumbers(op);
   PartValue failed;
   if (numbers) {
-    op.ForEachInput([&](const std::string& name) {
-      if (!Of(name).IsNumber()) return;
+    op.ForEachInput([&](const std::string& name, const std::string& slot) {
+      if (!Of(name).IsNumber() || MovesOn(op, slot)) return;
       if (!ReadWhole(op, name))
         failed = Unknown(op, fmt::format("reads {} of the rank's part", Quote(name)));
     });

@@ -107,6 +107,7 @@ class PartValues {
 
   void VisitInput(const VarDesc& var);
   void Visit(const OpDesc& op);
+  void VisitGradientOp(const OpDesc& op);
   PartValue Apply(const OpDesc& op, const std::string& out, const std::string& slot);
   PartValue OfNumbers(const OpDesc& op);
   PartValue OfSum(const OpDesc& op);

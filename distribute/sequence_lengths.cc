@@ -5,6 +5,7 @@
 #include <coracle/operators/operators.h>
 
 #include <map>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -17,12 +18,20 @@ class LengthWriter {
 
   // Of lengths, an element for each row, or of the sequences of the LoD of a tensor.
   std::string LongestOf(const std::string& x, bool lengths, const OpDesc& before) {
-    std::string& whole = longest_[x];
+    std::string& whole = longest_[{x, lengths}];
     if (!whole.empty()) return whole;
     before_ = &before;
     whole = lengths ? LargestOf(x) : LongestSequenceOf(x);
     return whole = Make("c_allreduce_max", "X", whole, DType::kInt64,
                         {{"ring_id", int32_t{options_.ring_id}}});
+  }
+
+  // The op gives new values to what it writes.
+  void Forget(const OpDesc& op) {
+    op.ForEachOutput([&](const std::string& name) {
+      longest_.erase({name, true});
+      longest_.erase({name, false});
+    });
   }
 
  private:
@@ -57,7 +66,8 @@ class LengthWriter {
   const WholeValueOptions& options_;
   OpInserter& inserter_;
   const OpDesc* before_ = nullptr;
-  std::map<std::string, std::string> longest_;  // by the variable of the lengths, or sequences
+  // By the variable, and whether it has lengths (else sequences).
+  std::map<std::pair<std::string, bool>, std::string> longest_;
 };
 
 }  // namespace
@@ -75,7 +85,7 @@ void AgreeOnLengths(ProgramDesc& program, const WholeValueOptions& options) {
   OpInserter inserter;
   LengthWriter writer(program, options, &inserter);
   program.Root().ForEachOp([&](OpDesc& op) {
-    if (!PadsToLongest(op)) return;
+    if (!PadsToLongest(op)) return writer.Forget(op);
     // A copy that computes the op again takes the same length.
     const std::string& x = op.Input("X").at(0);
     const std::string original = x.substr(0, x.find("@RECOMPUTED"));

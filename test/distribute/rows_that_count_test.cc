@@ -1,11 +1,15 @@
 // Steps of which some ranks have no rows, or none that count: what N ranks learn is what one does.
 
+#include <coracle/backward/backward.h>
 #include <coracle/distribute/all_reduce.h>
+#include <coracle/framework/op/writer.h>
 #include <coracle/layers/layer.h>
+#include <coracle/operators/operators.h>
 #include <coracle/optimizer/optimizers.h>
 #include <coracle/passes/pass.h>
 #include <coracle/test/distribute/rank_run.h>
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 
 #include <random>
 
@@ -89,7 +93,35 @@ layer { op { reduce_mean { X: "g" Out: "center" dim: 0 } } }
 layer { op { square { X: "center" Out: "c2" } } }
 layer { op { reduce_sum { X: "c2" Out: "loss" reduce_all: true } } }
 )";
+  const std::string masks = R"(
+layer { fc { input: "x" size: 1 output: "h" } }
+layer { op { squeeze2 { X: "label" Out: "l0" XShape: "ls" axes: 1 } } }
+layer { op { scale { X: "l0" Out: "l" bias: 1 } } }
+layer { op { sequence_mask { X: "l" Y: "m1" out_dtype: 6 } } }
+layer { elementwise_mul { x: "m1" y: "h" output: "a" } }
+layer { reduce_sum { input: "a" output: "s" } }
+layer { op { scale { X: "l" Out: "l2" scale: 2 } } }
+layer { op { assign { X: "l2" Out: "l" } } }
+layer { op { sequence_mask { X: "l" Y: "m2" out_dtype: 6 } } }
+layer { elementwise_mul { x: "m2" y: "h" output: "b" } }
+layer { op { square { X: "b" Out: "b2" } } }
+layer { mean { input: "b2" output: "m" } }
+layer { elementwise_add { x: "m" y: "s" output: "loss" } }
+)";
+  const std::string shared = R"(
+layer { fc { input: "x" size: 5 output: "h0" } }
+layer { tanh { input: "h0" output: "h1" } }
+layer { batch_norm { input: "h0" moving_mean_name: "mm" moving_variance_name: "mv" output: "b0" } }
+layer { batch_norm { input: "h1" moving_mean_name: "mm" moving_variance_name: "mv" output: "b1" } }
+layer { elementwise_add { x: "b0" y: "b1" output: "h" } }
+layer { op { square { X: "h" Out: "h2" } } }
+layer { op { tanh { X: "h2" Out: "h3" } } }
+layer { reduce_sum { input: "h3" output: "s" } }
+layer { scale { input: "s" scale: 0.1 output: "loss" } }
+)";
   return {
+      {"lengths that are written again between masks", masks},
+      {"running statistics that two batch_norms share", shared},
       {"a mean of chosen rows, of several elements", center},
       {"no rows that count, losses are checked", ignoring, true},
       {"the same over two runs", ignoring, true, 2},
@@ -110,8 +142,8 @@ TEST_P(RowsThatCount, EqualOneRank) {
     Scope expected;
     TrainOn(whole, batches, "", {.seed = 3}, nullptr, &expected);
     StepPrograms parts = Make(c);
-    const AllReduceReport report =
-        InsertAllReduce(parts.main, parts.startup, {.nranks = ranks, .share = "share"});
+    const AllReduceReport report = InsertAllReduce(
+        parts.main, parts.startup, {.nranks = ranks, .share = "share", .sync_batch_norm = true});
     VerifyOrThrow(parts.main, DefaultOps());
     EXPECT_TRUE(report.unknown.empty()) << report.unknown[0];
     std::vector<Scope> scopes(static_cast<size_t>(ranks));
@@ -128,6 +160,25 @@ TEST_P(RowsThatCount, EqualOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RowsThatCount, testing::Values(1, 2, 3, 4));
+
+TEST(RowsThatCount, PenaltiesOnGradientsAreToldOf) {
+  BuiltModel model = ParseModelText(std::string(kHead) + R"(
+layer { fc { input: "x" size: 6 act: "tanh" output: "h" } }
+layer { reduce_sum { input: "h" output: "s" } }
+)");
+  BlockDesc& root = model.main.Root();
+  root.FindVar("x")->SetStopGradient(false);
+  const std::vector<std::string> gradients =
+      Gradients({Variable(&root, root.FindVar("s"))}, {Variable(&root, root.FindVar("x"))});
+  Writer writer(root, DefaultOps());
+  const Variable loss = Sum(Square(writer.Var(gradients.at(0))));
+  OptimizerGroup group{.optimizer = std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.1})};
+  AppendTrainingStep({.groups = {group}}, loss, model.startup);
+  const AllReduceReport report = InsertAllReduce(model.main, model.startup, {.nranks = 2});
+  ASSERT_EQ(report.unknown.size(), 1u);
+  EXPECT_THAT(report.unknown[0],
+              testing::HasSubstr("mul_grad makes a gradient of the rank's rows, 'x@GRAD'"));
+}
 
 // Statistics of slots are means over those that are there, which ranks cannot add.
 TEST(RowsThatCount, MeansOfSlotsAreToldOf) {
