@@ -46,9 +46,8 @@ struct PartValue {
   bool operator==(const PartValue&) const = default;
 };
 
-// An op that must not read a mean, a sum or what all ranks have as the rank has it, for Of to tell
-// what it makes. Its gradient ops change with it, so that gradients stay the rank's part of those
-// of the whole batch.
+// An op whose input `name` must be replaced before Of is right about its outputs. Its gradient ops
+// change with it, so that gradients stay the rank's part of those of the whole batch.
 struct PartRead {
   const OpDesc* op;
   std::string name;

@@ -58,7 +58,7 @@ void WriteLine(std::string line) {
   LogMessage(MessageLevel::kInfo, PrintableLine(line));
 }
 
-// Of several ranks all write, at the same time.
+// All ranks write, at the same time.
 std::string RankPrefix(const Workspace& ws) {
   return NumRanks(ws) > 1 ? fmt::format("rank {}: ", RankOf(ws)) : std::string();
 }
@@ -160,7 +160,8 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("print")
           .Doc("Logs a line about In: message, name, dtype, shape, LoD and elements, 16,384 "
-               "bytes of it at most. Where several ranks run, each does, behind its number. Out = "
+               "bytes of it at most. With several ranks, each writes the line after its number. "
+               "Out = "
                "In. The gradient passes through and is written too when print_phase is BACKWARD or "
                "BOTH.")
           .Constraint("C1", "In must be a dense tensor")

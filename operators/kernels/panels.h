@@ -1,6 +1,6 @@
 #pragma once
-// Matrices copied into panels of a few columns, in which matrix_tile.h reads them fastest: what is
-// several kilobytes apart soon drives each other out of the first cache.
+// Matrices copied into panels of a few columns, in which matrix_tile.h reads them fastest: rows
+// several kilobytes apart soon drive each other out of the first cache.
 
 #include <cstdint>
 

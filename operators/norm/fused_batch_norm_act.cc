@@ -176,8 +176,9 @@ OpDef ForwardDef(const std::string& type, bool add) {
 
 OpDef GradDef(const std::string& type, bool add) {
   OpDef def(type + "_grad");
-  def.Doc("Gradient of " + type + ": that of batch_norm where " +
-          (add ? "Z@GRAD" : "the gradient of norm(X)") + " = 0 where Y <= 0, else Y@GRAD, arrives.")
+  def.Doc("Gradient of " + type + ": that of batch_norm for " +
+          (add ? "Z@GRAD, which" : "an arriving gradient that") +
+          " is 0 where Y <= 0 and Y@GRAD elsewhere.")
       .ConstraintsOf(type, {"C1", "C2", "C3"})
       .Constraint("C5", "Y and Y@GRAD must have the shape of Y in " + type)
       .Input("X", type + "'s X");

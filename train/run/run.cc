@@ -45,8 +45,8 @@ bool TestOne(const std::string& model, const JobConfig& job, const EvaluateOptio
   return AllFinite(values);
 }
 
-// The first error that is not only that another rank has left; else the first. Of a single rank
-// that has failed by itself it says which one that is.
+// The first error that is not only that another rank has left; else the first. If only one
+// rank has failed by itself, the error names it.
 void ThrowCause(const std::vector<std::exception_ptr>& errors) {
   std::vector<size_t> ranks;
   std::exception_ptr first;
