@@ -139,6 +139,22 @@ class Inserter {
 
   // --- the loss ---
 
+  // Whether something is fed, and nothing with an open dimension.
+  bool HasFixedInputs() const {
+    bool found = false;
+    for (size_t i = 0; i < root_.NumVars(); ++i) {
+      const VarDesc& var = root_.var(i);
+      const auto& uses = root_.Uses(var.name());
+      const bool is_fed = uses.writers.empty() ||
+                          (uses.writers.size() == 1 && (*uses.writers.begin())->type() == "feed");
+      if (!is_fed || var.persistable() || uses.readers.empty() || var.name() == options_.share)
+        continue;
+      if (var.shape().rank() == 0 || !var.shape().IsKnown()) return false;
+      found = true;
+    }
+    return found;
+  }
+
   void ScaleLoss() {
     for (const OpDesc* op : LossGradients(main_)) {
       const std::string& grad = op->Output("Out").at(0);
@@ -148,6 +164,11 @@ class Inserter {
       const PartValue part = writer_.Settle(loss);
       if (const std::string line = WholeWriter::Complaint(loss, part); !line.empty())
         report_.unknown.push_back(line);
+      if (part.kind == PartKind::kSame && HasFixedInputs())
+        report_.unknown.push_back(
+            fmt::format("{} depends on no input whose first dimension is open (-1), so that all "
+                        "ranks are taken to read the same rows",
+                        Quote(loss)));
       settled_ &= part.kind != PartKind::kUnknown;
       const std::string factor = writer_.Factor(part, dtype, *op, kBackward | kLoss);
       if (factor.empty()) continue;

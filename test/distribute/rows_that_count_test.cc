@@ -161,6 +161,24 @@ TEST_P(RowsThatCount, EqualOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RowsThatCount, testing::Values(1, 2, 3, 4));
 
+TEST(RowsThatCount, FixedBatchesAreToldOf) {
+  const auto unknown = [](const char* rows) {
+    BuiltModel model = ParseModelText(fmt::format(R"(
+data {{ name: "x" shape: [{}, 6] }}
+layer {{ fc {{ input: "x" size: 1 output: "h" }} }}
+layer {{ reduce_sum {{ input: "h" output: "loss" }} }})",
+                                                  rows));
+    const Variable loss(&model.main.Root(), model.main.Root().FindVar("loss"));
+    OptimizerGroup group{.optimizer = std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.1})};
+    AppendTrainingStep({.groups = {group}}, loss, model.startup);
+    return InsertAllReduce(model.main, model.startup, {.nranks = 2}).unknown;
+  };
+  EXPECT_TRUE(unknown("-1").empty());
+  EXPECT_EQ(unknown("8"), std::vector<std::string>{
+                              "'loss' depends on no input whose first dimension is open (-1), so "
+                              "that all ranks are taken to read the same rows"});
+}
+
 TEST(RowsThatCount, PenaltiesOnGradientsAreToldOf) {
   BuiltModel model = ParseModelText(std::string(kHead) + R"(
 layer { fc { input: "x" size: 6 act: "tanh" output: "h" } }
