@@ -18,12 +18,8 @@ bool WritesName(const OpDesc& op, const std::string& name) {
 }
 
 void Rename(OpDesc& op, const std::string& from, const std::string& to) {
-  const auto renamed = [&](std::vector<std::string> args) {
-    std::replace(args.begin(), args.end(), from, to);
-    return args;
-  };
-  for (const auto& [slot, args] : SlotList(op.inputs())) op.SetInput(slot, renamed(args));
-  for (const auto& [slot, args] : SlotList(op.outputs())) op.SetOutput(slot, renamed(args));
+  op.RenameInput(from, to);
+  op.RenameOutput(from, to);
 }
 
 }  // namespace

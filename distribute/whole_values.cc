@@ -12,13 +12,6 @@ namespace coracle {
 
 namespace {
 
-void RenameInput(OpDesc& op, const std::string& from, const std::string& to) {
-  for (auto [slot, args] : SlotList(op.inputs())) {
-    std::replace(args.begin(), args.end(), from, to);
-    op.SetInput(slot, args);
-  }
-}
-
 std::vector<std::string> OutputNames(const OpDesc& op) {
   std::vector<std::string> names;
   ForEachPosition(op.outputs(), [&](const std::string& name) { names.push_back(name); });
@@ -176,7 +169,7 @@ void WholeWriter::Rewrite(const PartRead& read) {
           reader->GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {}) == outputs;
       if (reader == read.op || is_copy ||
           std::find(gradients.begin(), gradients.end(), reader) != gradients.end())
-        RenameInput(*reader, old, now.name);
+        reader->RenameInput(old, now.name);
     }
   }
   RewriteGradients(read, now.factor);
