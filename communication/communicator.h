@@ -101,6 +101,9 @@ class Communicator {
   void Barrier() { Run({}); }
 };
 
+// Seconds; the clock's nanoseconds do not hold ten times as many. Longer time limits are this one.
+constexpr double kLongestWait = 1e9;
+
 // The communicators of `size` threads of this process, by rank: thread r uses number r. Sums are
 // added in the order of the ranks, so they are the same on all ranks and in every run. A
 // communicator that is destroyed leaves: exchanges that wait for it end with kCancelled. The last

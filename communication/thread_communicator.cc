@@ -18,8 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kForEver = 1e9;  // seconds; the clock's nanoseconds do not hold ten times as many
-
 double SecondsBetween(Clock::time_point start, Clock::time_point end) {
   return std::max(0.0, std::chrono::duration<double>(end - start).count());
 }
@@ -96,7 +94,7 @@ class Group {
  public:
   Group(int size, double time_limit)
       : size_(size),
-        time_limit_(std::min(time_limit, kForEver)),
+        time_limit_(std::min(time_limit, kLongestWait)),
         entered_(static_cast<size_t>(size)) {}
 
   int size() const { return size_; }

@@ -22,7 +22,6 @@ constexpr auto kBusy = microseconds(60);
 constexpr auto kShortNap = microseconds(20), kLongNap = microseconds(200);
 // An idle thread looks for questions of other ranks so often.
 constexpr auto kIdle = std::chrono::milliseconds(50);
-constexpr double kForEver = 1e9;      // the clock's nanoseconds do not hold ten times as many
 constexpr double kAnswerSeconds = 2;  // a rank that has not answered by then does not run
 constexpr int64_t kMostElements = int64_t{1} << 30;    // of one message
 constexpr int64_t kScatteredBytes = int64_t{1} << 20;  // of a rank, in one message
@@ -131,7 +130,7 @@ uint64_t FingerprintOf(const Exchange& exchange) {
 
 }  // namespace
 
-MpiThread::MpiThread(double time_limit) : time_limit_(std::min(time_limit, kForEver)) {
+MpiThread::MpiThread(double time_limit) : time_limit_(std::min(time_limit, kLongestWait)) {
   thread_ = std::thread([this] { Main(); });
 }
 
@@ -139,7 +138,7 @@ MpiThread::~MpiThread() { thread_.join(); }
 
 // The thread asks all others first, unless it stands in MPI.
 double MpiThread::WaitLimit() const {
-  return time_limit_ > 0 ? time_limit_ + 2 * kAnswerSeconds : kForEver;
+  return time_limit_ > 0 ? time_limit_ + 2 * kAnswerSeconds : kLongestWait;
 }
 
 void MpiThread::AwaitStart() {

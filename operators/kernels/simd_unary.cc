@@ -140,7 +140,10 @@ struct GeluTanh : WithParams {
 };
 struct HardSigmoid : WithParams {
   using WithParams::WithParams;
-  Vec Value(Vec x) const { return KeepNan(x, hn::Min(hn::Max(hn::MulAdd(x, a, b), zero), one)); }
+  Vec Value(Vec x) const {
+    const Vec y = hn::MulAdd(x, a, b);
+    return KeepNan(y, hn::Min(hn::Max(y, zero), one));
+  }
   Vec Grad(Vec out, Vec g) const {
     return TimesSlope(g, hn::IfThenZeroElse(hn::Or(hn::Le(out, zero), hn::Ge(out, one)), a));
   }

@@ -3,88 +3,16 @@
 
 #include <coracle/communication/comm_context.h>
 #include <coracle/distribute/all_reduce.h>
-#include <coracle/distribute/exchange_states.h>
-#include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
 #include <coracle/optimizer/mixed_precision.h>
-#include <coracle/optimizer/optimizers.h>
 #include <coracle/passes/pass.h>
-#include <coracle/test/distribute/rank_run.h>
+#include <coracle/test/distribute/rank_nets.h>
 #include <coracle/test/error_of.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 namespace coracle::all_reduce_test {
-
-constexpr DType kF64 = DType::kFloat64;
-constexpr double kTolerance = 1e-12;
-
-// Feeds by name: a shape behind the rows, and the classes of labels (0: drawn numbers).
-struct FeedSpec {
-  std::string name;
-  std::vector<int64_t> dims;
-  int64_t classes = 0;
-};
-
-struct Case {
-  std::string name;
-  std::vector<FeedSpec> feeds;
-  std::function<Variable(Builder&)> net;  // the loss
-  std::function<void(const Variable& loss, ProgramDesc& startup)> train;
-  std::vector<int64_t> rows = {12};  // of the batches, in turn
-  int poisoned = -1;                 // the step in which one row holds a nan
-  double bucket_mb = 25;
-  bool sync_batch_norm = false;
-  bool shard_state = false;
-};
-
-std::vector<Batch> Draw(const Case& c, int steps) {
-  std::mt19937 random(7);
-  std::normal_distribution<double> normal;
-  std::vector<Batch> batches;
-  for (int step = 0; step < steps; ++step) {
-    Batch batch;
-    for (const FeedSpec& feed : c.feeds) {
-      std::vector<int64_t> dims = {c.rows[static_cast<size_t>(step) % c.rows.size()]};
-      dims.insert(dims.end(), feed.dims.begin(), feed.dims.end());
-      Tensor tensor = Tensor::Zeros(feed.classes ? DType::kInt64 : kF64, Shape(dims));
-      for (int64_t i = 0; i < tensor.numel(); ++i) {
-        if (feed.classes)
-          tensor.data<int64_t>()[i] =
-              static_cast<int64_t>(random() % static_cast<uint64_t>(feed.classes));
-        else
-          tensor.data<double>()[i] = normal(random);
-      }
-      if (step == c.poisoned && !feed.classes) tensor.data<double>()[0] = NAN;
-      batch[feed.name] = tensor;
-    }
-    batches.push_back(batch);
-  }
-  return batches;
-}
-
-StepPrograms Make(const Case& c) {
-  StepPrograms programs;
-  Builder net(programs.main, programs.startup);
-  const Variable loss = c.net(net);
-  c.train(loss, programs.startup);
-  return programs;
-}
-
-Variable CrossEntropyLoss(Builder& net, const Variable& logits) {
-  const Variable label = net.Data("label", {-1, 1}, DType::kInt64);
-  return net.Mean(net.SoftmaxWithCrossEntropy(logits, label), {.output = "loss"});
-}
-
-Variable Mlp(Builder& net) {
-  const Variable x = net.Data("x", {-1, 6}, kF64);
-  FcOptions hidden{.size = 9, .act = "tanh"};
-  hidden.error_clip = ErrorClipByValue(0.01);
-  return CrossEntropyLoss(net, net.Fc(net.Fc(x, hidden), {.size = 4}));
-}
-const std::vector<FeedSpec> kMlpFeeds = {{"label", {1}, 4}, {"x", {6}}};
 
 Variable LeNet(Builder& net) {
   const Variable x = net.Data("x", {-1, 1, 12, 12}, kF64);
@@ -93,14 +21,6 @@ Variable LeNet(Builder& net) {
   h = net.Conv2d(h, {.num_filters = 6, .filter_size = {3}, .act = "relu"});
   h = net.Pool2d(h, {.pool_size = {2}, .pool_stride = {2}});
   return CrossEntropyLoss(net, net.Fc(net.Fc(h, {.size = 16, .act = "relu"}), {.size = 10}));
-}
-
-Variable NormNet(Builder& net) {
-  const Variable x = net.Data("x", {-1, 2, 4, 4}, kF64);
-  Variable h = net.Conv2d(x, {.num_filters = 4, .filter_size = {3}, .bias_attr = std::nullopt});
-  h = net.BatchNorm(h, {.act = "relu"});
-  h = net.BatchNorm(net.Fc(h, {.size = 6, .bias_attr = std::nullopt}));
-  return CrossEntropyLoss(net, net.Fc(h, {.size = 4}));
 }
 
 Variable LstmNet(Builder& net) {
@@ -166,16 +86,6 @@ Variable NormClipNet(Builder& net) {
   FcOptions hidden{.size = 9, .act = "tanh"};
   hidden.error_clip = ErrorClipByNorm(0.02);
   return CrossEntropyLoss(net, net.Fc(net.Fc(x, hidden), {.size = 4}));
-}
-
-template <class Optimizer, class Options>
-std::function<void(const Variable&, ProgramDesc&)> With(
-    const Options& options, const std::function<void(coracle::Optimizer&)>& change = {}) {
-  return [=](const Variable& loss, ProgramDesc& startup) {
-    Optimizer optimizer(options);
-    if (change) change(optimizer);
-    optimizer.Minimize(loss, startup);
-  };
 }
 
 // Everything at once.
@@ -383,27 +293,6 @@ TEST_P(AllReduce, EqualsOneRank) {
   }
 }
 
-// The scopes of ranks that train, against that of one rank.
-void ExpectOneRank(const Case& c, const StepPrograms& whole, const StepPrograms& parts, int ranks,
-                   const std::string& share) {
-  if (FindLaunched().size > 1) GTEST_SKIP() << "of threads";
-  const std::vector<Batch> batches = Draw(c, 8);
-  Scope expected;
-  TrainOn(whole, batches, "", {.seed = 3}, nullptr, &expected);
-  std::vector<Scope> scopes(static_cast<size_t>(ranks));
-  OnRanks(ranks, [&](const std::shared_ptr<Communicator>& communicator) {
-    TrainOn(parts, batches, share, {.seed = 3}, communicator,
-            &scopes[static_cast<size_t>(communicator->rank())]);
-  });
-  for (size_t i = 0; i < whole.main.Root().NumVars(); ++i) {
-    const VarDesc& var = whole.main.Root().var(i);
-    if (!var.persistable() || !expected.Has(var.name())) continue;
-    for (const Scope& scope : scopes)
-      EXPECT_LT(RelativeDifference(scope.Get(var.name()), expected.Get(var.name())), kTolerance)
-          << var.name();
-  }
-}
-
 // The weight of a third is no float32.
 TEST(AllReduceOfPrograms, ThreeRanksWithoutShares) {
   const Case c{
@@ -414,78 +303,7 @@ TEST(AllReduceOfPrograms, ThreeRanksWithoutShares) {
   ExpectOneRank(c, whole, parts, 3, "");
 }
 
-// Ranks without rows do not count in a sync_batch_norm that the model has itself.
-TEST(AllReduceOfPrograms, SyncBatchNormOfTheModel) {
-  const Case c{.name = "",
-               .feeds = {{"label", {1}, 4}, {"x", {2, 4, 4}}},
-               .net = NormNet,
-               .train = With<Momentum>(MomentumOptions{.learning_rate = 0.1}),
-               .rows = {12, 2, 5}};
-  StepPrograms whole = Make(c);
-  whole.main.ForEachOp([](OpDesc& op) {
-    if (op.type().starts_with("batch_norm")) op.SetType("sync_" + op.type());
-  });
-  StepPrograms parts = whole;
-  InsertAllReduce(parts.main, parts.startup, {.nranks = 3, .share = "share"});
-  ExpectOneRank(c, whole, parts, 3, "share");
-  // The share has the loss's dtype, which may be one of 16 bits.
-  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-    SCOPED_TRACE(ToString(dtype));
-    StepPrograms half = parts;
-    half.main.ForEachOp([](OpDesc& op) {
-      if (op.type().starts_with("sync_batch_norm")) op.RenameInput("share", "half_share");
-    });
-    VarDesc& half_share = half.main.Root().Var("half_share");
-    half_share.SetDType(dtype);
-    half_share.SetShape({1});
-    half.main.Root().InsertOp(0, OpDesc("cast", {{"X", {"share"}}}, {{"Out", {"half_share"}}},
-                                        {{"in_dtype", static_cast<int32_t>(kF64)},
-                                         {"out_dtype", static_cast<int32_t>(dtype)}}));
-    ExpectOneRank(c, whole, half, 3, "share");
-  }
-}
-
-TEST(AllReduceOfPrograms, SyncBatchNormOfTests) {
-  const auto inputs = [](bool fixed) {
-    const Case c{.name = "", .feeds = {}, .net = NormNet, .train = [](const auto&, auto&) {}};
-    StepPrograms programs = Make(c);
-    programs.main.ForEachOp([&](OpDesc& op) {
-      if (op.type() != "batch_norm") return;
-      op.SetType("sync_batch_norm");
-      op.SetAttr("use_global_stats", fixed);
-    });
-    InsertStateExchanges(programs.main, {.nranks = 2, .share = "share"});
-    int found = 0;
-    programs.main.ForEachOp([&](const OpDesc& op) { found += op.HasInput("Share"); });
-    EXPECT_EQ(programs.main.Root().FindVar("share") != nullptr, !fixed);
-    return found;
-  };
-  EXPECT_EQ(inputs(false), 2);
-  EXPECT_EQ(inputs(true), 0);
-}
-
 // What cannot be done right is refused, and nothing is changed; what cannot be divided stays whole.
-TEST(AllReduceOfPrograms, SyncBatchNormWithinABlockIsRefused) {
-  Case c{.name = "norm", .feeds = {}, .net = NormNet, .train = With<Momentum>(MomentumOptions{})};
-  StepPrograms programs = Make(c);
-  BlockDesc& inner = programs.main.AppendBlock(programs.main.Root());
-  inner.AppendOp("batch_norm", {{"X", {"x"}}}, {{"Y", {"x"}}});
-  const size_t ops = programs.main.Root().NumOps();
-  EXPECT_EQ(ErrorOf([&] {
-              InsertAllReduce(programs.main, programs.startup,
-                              {.nranks = 2, .sync_batch_norm = true});
-            }),
-            "distribute: batch_norm within a block cannot take the statistics of all ranks; leave "
-            "out sync_batch_norm");
-  EXPECT_EQ(programs.main.Root().NumOps(), ops);
-  inner.op(0).SetType("sync_batch_norm");
-  EXPECT_EQ(ErrorOf([&] {
-              InsertAllReduce(programs.main, programs.startup, {.nranks = 2, .share = "share"});
-            }),
-            "distribute: sync_batch_norm within a block would count the rows of ranks that have "
-            "none; take it out of the block, or take batch_norm");
-}
-
 TEST(AllReduceOfPrograms, AShareThatIsNotFedIsRefused) {
   const Case c{.name = "", .feeds = {}, .net = Mlp, .train = With<Sgd>(SgdOptions{})};
   const auto error = [&](const std::string& share) {
@@ -498,35 +316,6 @@ TEST(AllReduceOfPrograms, AShareThatIsNotFedIsRefused) {
   };
   EXPECT_EQ(error("loss"), "distribute: the share 'loss' must be fed, and mean writes it");
   EXPECT_EQ(error("kept"), "distribute: the share 'kept' must be fed, and is persistable");
-}
-
-TEST(AllReduceOfPrograms, FusedBatchNormIsNotSynchronised) {
-  const Case c{
-      .name = "norm", .feeds = {}, .net = NormNet, .train = With<Momentum>(MomentumOptions{})};
-  StepPrograms programs = Make(c);
-  programs.main.ForEachOp([](OpDesc& op) {
-    if (op.type() == "batch_norm") op.SetType("fused_batch_norm_act");
-  });
-  EXPECT_EQ(ErrorOf([&] {
-              InsertAllReduce(programs.main, programs.startup,
-                              {.nranks = 2, .sync_batch_norm = true});
-            }),
-            "distribute: fused_batch_norm_act cannot take the statistics of all ranks; leave out "
-            "sync_batch_norm");
-}
-
-TEST(AllReduceOfPrograms, FixedStatisticsAreNotOfTheRank) {
-  const auto local = [](bool fixed) {
-    const Case c{
-        .name = "norm", .feeds = {}, .net = NormNet, .train = With<Momentum>(MomentumOptions{})};
-    StepPrograms programs = Make(c);
-    programs.main.ForEachOp([&](OpDesc& op) {
-      if (op.type() == "batch_norm") op.SetAttr("use_global_stats", fixed);
-    });
-    return InsertAllReduce(programs.main, programs.startup, {.nranks = 2}).local.size();
-  };
-  EXPECT_EQ(local(false), 4u);
-  EXPECT_EQ(local(true), 0u);
 }
 
 // Of parts of a batch no rule tells the loss: it weighs by rows, which is told.

@@ -9,6 +9,7 @@
 #include <exception>
 #include <mutex>
 #include <numeric>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -71,7 +72,7 @@ struct BatchReader::Impl {
                                           : FirstRows(b.whole.back(), own_rest));
       }
     }
-    if (options.prefetch) worker = std::thread([this] { Work(); });
+    if (options.prefetch) StartWorker();
   }
 
   ~Impl() {
@@ -81,6 +82,14 @@ struct BatchReader::Impl {
     }
     changed.notify_all();
     if (worker.joinable()) worker.join();
+  }
+
+  // Where the system gives no thread, the caller reads the same batches.
+  void StartWorker() {
+    try {
+      worker = std::thread([this] { Work(); });
+    } catch (const std::system_error&) {
+    }
   }
 
   // Of a batch of so many rows.

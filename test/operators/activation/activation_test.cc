@@ -301,6 +301,11 @@ TEST(Activation, Attrs) {
       .Attr("offset", 0.25f)
       .Input("X", {2}, {1, 9})
       .Expect("Out", {2}, {0.75, 1});
+  OpTest("hard_sigmoid")
+      .Attr("slope", 0.f)
+      .Input("X", {3}, {kInf, -kInf, 2})
+      .Expect("Out", {3}, {kNan, kNan, 0.5})
+      .CheckFast();
   OpTest("hard_swish")
       .Attr("threshold", 4.f)
       .Attr("scale", 2.f)
