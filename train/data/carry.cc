@@ -121,7 +121,8 @@ std::vector<std::pair<std::string, Tensor>> StateCarry::Save() const {
       const RankRows rows = RowsOfRank(batch_size_, r, ranks_.size());
       shape[axes_[i]] = rows.count;
       Tensor part = Tensor::Zeros(own.dtype(), shape);
-      std::memcpy(part.raw(), parts[static_cast<size_t>(r)].data(), Bytes(part));
+      if (Bytes(part) > 0)
+        std::memcpy(part.raw(), parts[static_cast<size_t>(r)].data(), Bytes(part));
       CopyRows(all, part, axes_[i], rows.begin, true);
     }
     saved.back().second = all;

@@ -248,7 +248,7 @@ void MetricSums::Merge(const Ranks& ranks, bool keep_on_first) {
     if (keep_on_first && !ranks.first()) continue;
     for (const std::string& part : all) {
       std::vector<double> numbers(part.size() / sizeof(double));
-      std::memcpy(numbers.data(), part.data(), part.size());
+      if (!numbers.empty()) std::memcpy(numbers.data(), part.data(), part.size());
       sum->Merge(Tensor::Of<double>({static_cast<int64_t>(numbers.size())}, numbers));
     }
   }
