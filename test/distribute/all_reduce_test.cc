@@ -14,6 +14,8 @@
 
 namespace coracle::all_reduce_test {
 
+using namespace rank_nets;
+
 Variable LeNet(Builder& net) {
   const Variable x = net.Data("x", {-1, 1, 12, 12}, kF64);
   Variable h = net.Conv2d(x, {.num_filters = 4, .filter_size = {5}, .act = "relu"});

@@ -7,7 +7,7 @@
 
 #include <random>
 
-namespace coracle::all_reduce_test {
+namespace coracle::rank_nets {
 
 inline constexpr DType kF64 = DType::kFloat64;
 inline constexpr double kTolerance = 1e-12;
@@ -116,4 +116,4 @@ inline void ExpectOneRank(const Case& c, const StepPrograms& whole, const StepPr
   }
 }
 
-}  // namespace coracle::all_reduce_test
+}  // namespace coracle::rank_nets

@@ -6,7 +6,9 @@
 #include <coracle/test/distribute/rank_nets.h>
 #include <coracle/test/error_of.h>
 
-namespace coracle::all_reduce_test {
+namespace coracle::sync_batch_norm_test {
+
+using namespace rank_nets;
 
 // Ranks without rows do not count in a sync_batch_norm that the model has itself.
 TEST(SyncBatchNorm, OfTheModel) {
@@ -109,4 +111,4 @@ TEST(SyncBatchNorm, FixedStatisticsAreNotOfTheRank) {
   EXPECT_EQ(local(true), 0u);
 }
 
-}  // namespace coracle::all_reduce_test
+}  // namespace coracle::sync_batch_norm_test
