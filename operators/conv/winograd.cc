@@ -2,6 +2,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/winograd.h>
 #include <coracle/operators/conv/winograd_conv.h>
+#include <coracle/operators/conv/winograd_filter.h>
 #include <coracle/operators/kernels/matrix_tile.h>
 
 #include <algorithm>
@@ -212,13 +213,20 @@ struct TransformedFilter {
   }
 };
 
-PackedLayout LayoutOf(const Convolution& c) {
-  // Rounding cannot be undone, so there is no `unpack`.
+PackedLayout LayoutOf(const Convolution& c, const Shape& filter) {
   PackedLayout layout{"winograd " + std::to_string(c.m), {}, {}};
+  // Kept beside the tensor, since its size is known afterwards, and since it is released where some
+  // other layout already restores the filter.
+  const auto restorer = std::make_shared<winograd::FilterRestorer>();
   layout.pack = [=](const Tensor& plain) {
     Tensor made(DType::kFloat32, {c.FilterFloats()});
-    TransformedFilter::Transform(c, plain.data<float>(), made.data<float>());
+    *restorer = {c.m, c.filter, plain.data<float>(), made.data<float>()};
     return made;
+  };
+  layout.unpack = [=](const Tensor& packed) {
+    Tensor plain(DType::kFloat32, filter);
+    restorer->Restore(packed.data<float>(), plain.data<float>());
+    return plain;
   };
   return layout;
 }
@@ -315,7 +323,8 @@ Kernel ConvForwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
   };
   Convolution work = choose(true);
   if (work.m == 0) return {};
-  const std::shared_ptr<const Tensor> packed = ctx.Packed("Filter", LayoutOf(work));
+  const std::shared_ptr<const Tensor> packed =
+      ctx.Packed("Filter", LayoutOf(work, args.filter.shape));
   if (!packed) work = choose(false);
   if (work.m == 0) return {};
   const TransformedFilter filter(ctx, work, args.filter, packed);

@@ -11,7 +11,7 @@
 // about 48 P (C + 32) floats for each thread, and P C M for the filter unless it is constant or has
 // to be read once only (then 32 P C for each thread). A gradient of the filter takes 48 P (C + M)
 // for each thread, and P C M for each that sums other tiles, or 32 P C if all tiles are summed at
-// once. A constant filter is kept in P C M floats beside its own 9 C M.
+// once. A constant filter is kept in P C M floats, and about 9 C M bytes restore its own elements.
 
 #include <coracle/operators/conv/conv.h>
 

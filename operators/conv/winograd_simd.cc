@@ -1,6 +1,7 @@
 #include <coracle/operators/conv/winograd_simd.h>
 
 #include <algorithm>
+#include <cstring>
 
 // Excludes targets whose vector size the compiler does not know: they have no arrays of vectors.
 #undef HWY_DISABLED_TARGETS
@@ -69,6 +70,8 @@ struct Axis<2> {
     f[1] = hn::Mul(half, hn::Sub(u[1], u[2]));
     f[2] = hn::Add(sum, u[3]);
   }
+  // f = {u0, u1 - u2, u3}, element by element times these.
+  static constexpr double kInverse[3] = {-1, 1, 1};
 };
 
 // Points 0, +-a, +-b; the rows of +p and -p have the same even and opposite odd terms.
@@ -112,6 +115,8 @@ struct Axis<4> {
     f[1] = hn::MulAdd(Of(a / na), d1, hn::Mul(Of(b / nb), d2));
     f[2] = hn::MulAdd(Of(aa / na), s1, hn::MulAdd(Of(bb / nb), s2, u[5]));
   }
+  // f = {u0, u1 - u2, u5}, element by element times these.
+  static constexpr double kInverse[3] = {n0, na / (2 * a), 1};
 
  private:
   // d4 - cc d2 +- p (d3 - cc d1)
@@ -322,9 +327,64 @@ HWY_INLINE FloatVec LoadTaps(const float* from, int64_t column, int64_t count) {
   return hn::Load(d, some);
 }
 
+// Where the differences of the next kernels go, and the next bits.
+struct Corrections {
+  int8_t* differences;
+  int32_t* listed;
+};
+
+using IntTag = hn::RebindToSigned<FloatTag>;
+using IntVec = hn::Vec<IntTag>;
+using ByteTag = hn::Rebind<int8_t, IntTag>;
+
+// The kernels f of which `u` is G f G^T, by columns, up to rounding. The results have the same bits
+// wherever this is inlined and whatever the thread does with denormals: no sum has a product that
+// the compiler could contract, and what is tiny becomes 0, as nan does.
 template <int kM>
+HWY_INLINE void RecoverKernels(const float* u, FloatVec* f) {
+  constexpr int kN = Points(kM), kAt[4] = {0, 1, 2, kN - 1};
+  const FloatTag d;
+  FloatVec half[4][3];
+  for (int j = 0; j < 4; ++j) {
+    FloatVec x[4];
+    for (int i = 0; i < 4; ++i) x[i] = hn::LoadU(d, u + (kAt[i] * kN + kAt[j]) * kFilterPosition);
+    half[j][0] = x[0];
+    half[j][1] = hn::Sub(x[1], x[2]);
+    half[j][2] = x[3];
+  }
+  const FloatVec least = Of(0x1p-80);
+  for (int i = 0; i < 3; ++i) {
+    const FloatVec row[3] = {half[0][i], hn::Sub(half[1][i], half[2][i]), half[3][i]};
+    for (int j = 0; j < 3; ++j) {
+      const FloatVec x = hn::Mul(row[j], Of(Axis<kM>::kInverse[i] * Axis<kM>::kInverse[j]));
+      f[j * 3 + i] = hn::IfThenElseZero(hn::Ge(hn::Abs(x), least), x);
+    }
+  }
+}
+
+// `u` is G f G^T, with the kernels f by columns.
+template <int kM>
+HWY_INLINE void AppendCorrections(const float* u, const FloatVec* f, int8_t* differences,
+                                  int32_t** listed) {
+  const IntTag d;
+  const IntVec low = hn::Set(d, kListed), high = hn::Set(d, -kListed);
+  FloatVec recovered[kTaps];
+  RecoverKernels<kM>(u, recovered);
+  for (int t = 0; t < kTaps; ++t) {
+    const IntVec bits = hn::BitCast(d, f[t]);
+    // May overflow, and the sum then overflows back.
+    const IntVec difference = hn::Sub(bits, hn::BitCast(d, recovered[t]));
+    const auto is_near = hn::And(hn::Gt(difference, low), hn::Lt(difference, high));
+    hn::StoreU(hn::DemoteTo(ByteTag(), hn::IfThenElse(is_near, difference, low)), ByteTag(),
+               differences + t * kChunk);
+    if (hn::AllTrue(d, is_near)) continue;
+    *listed += hn::CompressStore(bits, hn::Not(is_near), d, *listed);
+  }
+}
+
+template <int kM, bool kExactly>
 void FilterPanels(const FilterMatrix& matrix, const float* filter, int64_t begin, int64_t end,
-                  float* out) {
+                  float* out, Corrections* corrections) {
   constexpr int kN = Points(kM);
   const FloatTag d;
   const int64_t lanes = Lanes();
@@ -335,23 +395,26 @@ void FilterPanels(const FilterMatrix& matrix, const float* filter, int64_t begin
       for (int64_t v = 0; v < columns; v += lanes) {
         const int64_t count = std::min(lanes, columns - v);
         const float* from = filter + k * matrix.row + (n + v) * matrix.column;
-        FloatVec half[3][kN];
+        FloatVec f[kTaps], half[3][kN];
         for (int j = 0; j < 3; ++j) {
-          FloatVec f[3];
           for (int i = 0; i < 3; ++i) {
             const int tap = i * 3 + j;
-            f[i] = LoadTaps(from + (matrix.rotated ? kTaps - 1 - tap : tap), matrix.column, count);
+            f[j * 3 + i] =
+                LoadTaps(from + (matrix.rotated ? kTaps - 1 - tap : tap), matrix.column, count);
           }
-          Axis<kM>::Filter(f, half[j]);
+          Axis<kM>::Filter(f + j * 3, half[j]);
         }
         float* to = out + k / kChunk * FilterChunk(kM) + k % kChunk * kChunk + v;
         for (int i = 0; i < kN; ++i) {
-          const FloatVec f[3] = {half[0][i], half[1][i], half[2][i]};
+          const FloatVec x[3] = {half[0][i], half[1][i], half[2][i]};
           FloatVec u[kN];
-          Axis<kM>::Filter(f, u);
+          Axis<kM>::Filter(x, u);
           for (int j = 0; j < kN; ++j) hn::StoreU(u[j], d, to + (i * kN + j) * kFilterPosition);
         }
+        if constexpr (kExactly)
+          AppendCorrections<kM>(to, f, corrections->differences + v, &corrections->listed);
       }
+      if constexpr (kExactly) corrections->differences += kTaps * kChunk;
     }
   }
 }
@@ -359,9 +422,63 @@ void FilterPanels(const FilterMatrix& matrix, const float* filter, int64_t begin
 void Filters(int m, const FilterMatrix& matrix, const float* filter, int64_t begin, int64_t end,
              float* out) {
   if (m == 2) {
-    FilterPanels<2>(matrix, filter, begin, end, out);
+    FilterPanels<2, false>(matrix, filter, begin, end, out, nullptr);
   } else {
-    FilterPanels<4>(matrix, filter, begin, end, out);
+    FilterPanels<4, false>(matrix, filter, begin, end, out, nullptr);
+  }
+}
+
+int64_t ExactFilters(int m, const FilterMatrix& matrix, const float* filter, int64_t panel,
+                     float* out, int8_t* differences, int32_t* listed) {
+  Corrections corrections{differences, listed};
+  if (m == 2) {
+    FilterPanels<2, true>(matrix, filter, panel, panel + 1, out, &corrections);
+  } else {
+    FilterPanels<4, true>(matrix, filter, panel, panel + 1, out, &corrections);
+  }
+  return corrections.listed - listed;
+}
+
+template <int kM>
+void RestorePanel(const FilterMatrix& matrix, const float* u, const int8_t* differences,
+                  const int32_t* listed, int64_t panel, float* filter) {
+  const IntTag d;
+  const int64_t lanes = Lanes();
+  const int64_t last = std::min((panel + 1) * kPanel, matrix.columns);
+  for (int64_t n = panel * kPanel; n < last; n += kChunk, u += FilterColumns(kM, matrix.rows)) {
+    const int64_t columns = std::min(kChunk, last - n);
+    for (int64_t k = 0; k < matrix.rows; ++k, differences += kTaps * kChunk) {
+      HWY_ALIGN int32_t taps[kTaps * kChunk];
+      for (int64_t v = 0; v < columns; v += lanes) {
+        FloatVec f[kTaps];
+        RecoverKernels<kM>(u + k / kChunk * FilterChunk(kM) + k % kChunk * kChunk + v, f);
+        for (int t = 0; t < kTaps; ++t) {
+          const int8_t* its = differences + t * kChunk + v;
+          int32_t* to = taps + t * kChunk + v;
+          const IntVec difference = hn::PromoteTo(d, hn::LoadU(ByteTag(), its));
+          hn::StoreU(hn::Add(hn::BitCast(d, f[t]), difference), d, to);
+          if (hn::AllFalse(d, hn::Eq(difference, hn::Set(d, kListed)))) continue;
+          for (int64_t q = 0; q < lanes; ++q) {
+            if (its[q] == kListed) to[q] = *listed++;
+          }
+        }
+      }
+      float* to = filter + k * matrix.row + n * matrix.column;
+      for (int64_t v = 0; v < columns; ++v) {
+        for (int t = 0; t < kTaps; ++t)
+          std::memcpy(to + v * matrix.column + t, taps + (t % 3 * 3 + t / 3) * kChunk + v,
+                      sizeof *to);
+      }
+    }
+  }
+}
+
+void Restore(int m, const FilterMatrix& matrix, const float* u, const int8_t* differences,
+             const int32_t* listed, int64_t panel, float* filter) {
+  if (m == 2) {
+    RestorePanel<2>(matrix, u, differences, listed, panel, filter);
+  } else {
+    RestorePanel<4>(matrix, u, differences, listed, panel, filter);
   }
 }
 
@@ -420,6 +537,8 @@ HWY_EXPORT(Inputs);
 HWY_EXPORT(OutputGrads);
 HWY_EXPORT(Outputs);
 HWY_EXPORT(Filters);
+HWY_EXPORT(ExactFilters);
+HWY_EXPORT(Restore);
 HWY_EXPORT(FilterGrads);
 
 }  // namespace
@@ -439,6 +558,14 @@ void TransformOutputs(int m, const Tiling& to, const TileRange& tiles, const flo
 void TransformFilter(int m, const FilterMatrix& matrix, const float* filter, int64_t begin,
                      int64_t end, float* out) {
   HWY_DYNAMIC_DISPATCH(Filters)(m, matrix, filter, begin, end, out);
+}
+int64_t TransformFilterExactly(int m, const FilterMatrix& matrix, const float* filter,
+                               int64_t panel, float* out, int8_t* differences, int32_t* listed) {
+  return HWY_DYNAMIC_DISPATCH(ExactFilters)(m, matrix, filter, panel, out, differences, listed);
+}
+void RestoreFilter(int m, const FilterMatrix& matrix, const float* transformed,
+                   const int8_t* differences, const int32_t* listed, int64_t panel, float* filter) {
+  HWY_DYNAMIC_DISPATCH(Restore)(m, matrix, transformed, differences, listed, panel, filter);
 }
 void TransformFilterGrad(int m, const FilterMatrix& matrix, const float* x, int64_t begin,
                          int64_t end, float* filter) {

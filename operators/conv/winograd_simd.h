@@ -102,6 +102,24 @@ struct FilterMatrix {
 void TransformFilter(int m, const FilterMatrix& matrix, const float* filter, int64_t begin,
                      int64_t end, float* out);
 
+// G f G^T determines f up to rounding. To restore every bit, a number is kept for each element: how
+// much its bits, as an integer, exceed those of the element that is recovered, or kListed where
+// that does not fit; the element's bits are then next in a list. The numbers of a panel lie as
+// [chunks of columns][rows][kTaps][kChunk]; the list has the order in which the vectors of this
+// machine read them.
+constexpr int8_t kListed = -128;
+constexpr int64_t DifferencePanel(int64_t rows) { return kPanel * rows * kTaps; }
+// Room for the list: vectors are written as a whole.
+constexpr int64_t ListRoom(int64_t rows) { return DifferencePanel(rows) + kChunk; }
+
+// TransformFilter for one panel, where `out`, `differences` and `listed` begin. Returns the length
+// of the list.
+int64_t TransformFilterExactly(int m, const FilterMatrix& matrix, const float* filter,
+                               int64_t panel, float* out, int8_t* differences, int32_t* listed);
+// The inverse, for one panel of a matrix that is not rotated.
+void RestoreFilter(int m, const FilterMatrix& matrix, const float* transformed,
+                   const int8_t* differences, const int32_t* listed, int64_t panel, float* filter);
+
 // The adjoint: filter = G^T x G for panels [begin, end), with which x begins.
 void TransformFilterGrad(int m, const FilterMatrix& matrix, const float* x, int64_t begin,
                          int64_t end, float* filter);

@@ -363,6 +363,44 @@ TEST(FrozenFilter, OfConvolutions) {
   }
 }
 
+// Winograd's kernel gives the memory of the plain elements back; they are restored from what it
+// reads, also for who fetches them only later.
+TEST(FrozenFilter, OfWinograd) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  net.Conv2d(net.Data("x", {-1, 64, 28, 28}), {.num_filters = 80,
+                                               .filter_size = 3,
+                                               .padding = 1,
+                                               .param_attr = {.name = "w"},
+                                               .output = "y"});
+  for (const bool fetched : {false, true}) {
+    Scope scope;
+    Executor().Run(startup, scope);
+    const Tensor w = scope.Get("w").Clone();
+    const std::weak_ptr<void> memory = scope.Get("w").memory();
+    std::vector<std::string> fetches = {"y"};
+    if (fetched) fetches.emplace_back("w");
+    Scope same = scope.Clone();
+    PreparedProgram plain = Executor().Prepare(main, {"x"}, {"y"});
+    PreparedProgram frozen = Executor({.profile = true}).PrepareOwning(main, scope, {"x"}, fetches);
+    for (int64_t images : {2, 1, 8}) {
+      Tensor x(DType::kFloat32, {images, 64, 28, 28});
+      for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = std::sin(static_cast<float>(i));
+      const std::vector<Tensor>& got = frozen.Run(scope, {x});
+      const Tensor expected = plain.Run(same, {x})[0];
+      for (int64_t i = 0; i < expected.numel(); ++i)
+        ASSERT_NEAR(got[0].data<float>()[i], expected.data<float>()[i], 1e-3);
+      if (fetched) {
+        EXPECT_TRUE(BitEqual(got[1], w));
+      }
+    }
+    EXPECT_TRUE(memory.expired());
+    std::string kernel;
+    for (const OpTime& op : frozen.Profile()) kernel += op.kernel + " ";
+    EXPECT_NE(kernel.find("winograd"), std::string::npos) << kernel;
+  }
+}
+
 // The kernel of float32 packs what it gets for a filter of 16-bit floats; all plans share that.
 TEST(FrozenFilter, Of16BitFloats) {
   for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {

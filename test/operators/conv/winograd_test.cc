@@ -1,12 +1,20 @@
 // Winograd's convolutions against sums in double.
 #include <coracle/operators/conv/winograd_conv.h>
+#include <coracle/operators/conv/winograd_filter.h>
 
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <random>
 
 #include "../../op_test.h"
 #include "../../threads.h"
+
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
 
 namespace coracle::winograd_test {
 
@@ -294,6 +302,133 @@ TEST(Winograd, ResidualInPlace) {
   work.RunPart(0, sums.input.data(), sums.filter.data(), nullptr, epilogue, same.data(),
                scratch.data());
   EXPECT_EQ(apart, same);
+}
+
+// --- filters that are restored from their transforms ---
+
+// A transformed filter and what restores it.
+struct Restorable {
+  std::vector<float> transformed;
+  winograd::FilterRestorer restorer;
+
+  Restorable(const Convolution& work, const std::vector<float>& filter)
+      : transformed(static_cast<size_t>(work.FilterFloats()),
+                    std::numeric_limits<float>::quiet_NaN()),
+        restorer(work.m, work.filter, filter.data(), transformed.data()) {}
+  std::vector<float> Restored(size_t numel) const {
+    std::vector<float> filter(numel, -7);
+    restorer.Restore(transformed.data(), filter.data());
+    return filter;
+  }
+};
+
+const Case kFilters[] = {{1, 6, 6, 1, 1},   {1, 6, 6, 3, 5},   {1, 6, 6, 16, 32},
+                         {1, 6, 6, 20, 47}, {1, 6, 6, 33, 70}, {1, 6, 6, 64, 96}};
+
+TEST(Winograd, RestoresFilters) {
+  using Limits = std::numeric_limits<float>;
+  const float specials[] = {0.0f,
+                            -0.0f,
+                            Limits::infinity(),
+                            -Limits::infinity(),
+                            Limits::quiet_NaN(),
+                            -Limits::quiet_NaN(),
+                            Limits::denorm_min(),
+                            -Limits::denorm_min(),
+                            1e-40f,
+                            Limits::min(),
+                            Limits::max(),
+                            -Limits::max(),
+                            Limits::lowest() / 3,
+                            0x1p-80f,
+                            -0x1p-81f,
+                            std::bit_cast<float>(0x7fa12345u),   // a signalling nan
+                            std::bit_cast<float>(0xffc54321u)};  // a nan with a payload
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  const auto pick = [&](int n) { return std::uniform_int_distribution<int>(0, n - 1)(random); };
+  const auto special = [&] { return specials[pick(static_cast<int>(std::size(specials)))]; };
+  const std::pair<const char*, std::function<float()>> draws[] = {
+      {"normal", [&] { return normal(random); }},
+      {"denormal", [&] { return normal(random) * 1e-39f; }},
+      {"sizes a little different", [&] { return std::ldexp(normal(random), pick(20)); }},
+      {"sizes very different", [&] { return std::ldexp(normal(random), pick(270) - 140); }},
+      {"any bits", [&] { return std::bit_cast<float>(static_cast<uint32_t>(random())); }},
+      {"zeros", [] { return 0.0f; }},
+      {"negative zeros", [] { return -0.0f; }},
+      {"many zeros", [&] { return pick(3) == 0 ? normal(random) : 0.0f; }},
+      {"special", special},
+      {"some special", [&] { return pick(9) == 0 ? special() : normal(random); }}};
+  for (const auto& [name, draw] : draws) {
+    SCOPED_TRACE(name);
+    for (const Case& c : kFilters) {
+      SCOPED_TRACE(c.Name());
+      std::vector<float> filter(static_cast<size_t>(c.channels * c.filters * 9));
+      for (float& w : filter) w = draw();
+      for (const int m : {2, 4}) {
+        const std::vector<float> got = Restorable(Forward(c, m), filter).Restored(filter.size());
+        EXPECT_EQ(std::memcmp(got.data(), filter.data(), filter.size() * sizeof(float)), 0) << m;
+      }
+    }
+  }
+}
+
+#ifdef __SSE2__
+// Who packs may have set its thread to flush denormals to zero.
+TEST(Winograd, RestoresFiltersWhateverIsDoneWithDenormals) {
+  constexpr unsigned kFlush = 0x8040;
+  const Threads one(1);
+  std::mt19937 random(12);
+  std::normal_distribution<float> normal;
+  for (const int lowest : {-150, -130, -100}) {
+    const Case c{1, 6, 6, 40, 33};
+    std::vector<float> filter(static_cast<size_t>(c.channels * c.filters * 9));
+    for (float& w : filter)
+      w = std::ldexp(normal(random), lowest + static_cast<int>(random() % 64));
+    for (const int m : {2, 4}) {
+      const unsigned before = _mm_getcsr();
+      _mm_setcsr(before | kFlush);
+      const Restorable restorable(Forward(c, m), filter);
+      _mm_setcsr(before);
+      const std::vector<float> got = restorable.Restored(filter.size());
+      EXPECT_EQ(std::memcmp(got.data(), filter.data(), filter.size() * sizeof(float)), 0) << m;
+    }
+  }
+}
+#endif
+
+// It transforms as TransformFilter does, with any number of threads.
+TEST(Winograd, TransformsWhatItRestores) {
+  for (const Case& c : kFilters) {
+    const Sums sums(c);
+    for (const int m : {2, 4}) {
+      const Convolution work = Forward(c, m);
+      std::vector<float> expected(static_cast<size_t>(work.FilterFloats()), 0);
+      winograd::TransformFilter(m, work.filter, sums.filter.data(), 0, winograd::Panels(c.filters),
+                                expected.data());
+      for (const int threads : {1, 2}) {
+        const Threads set(threads);
+        const std::vector<float> got = Restorable(work, sums.filter).transformed;
+        for (size_t i = 0; i < got.size(); ++i) {
+          if (!std::isnan(got[i])) {
+            ASSERT_NEAR(got[i], expected[i], 1e-5);
+          }
+        }
+      }
+    }
+  }
+}
+
+// A byte for each element, and a list of few.
+TEST(Winograd, MemoryToRestoreFilters) {
+  for (const Case& c : {Case{1, 6, 6, 64, 64}, Case{1, 6, 6, 128, 96}}) {
+    const Sums sums(c);
+    const double plain = static_cast<double>(sums.filter.size() * sizeof(float));
+    for (const int m : {2, 4}) {
+      const Restorable restorable(Forward(c, m), sums.filter);
+      EXPECT_LT(static_cast<double>(restorable.restorer.nbytes()), 0.3 * plain) << m;
+    }
+  }
 }
 
 // The op, where these kernels are chosen: against the reference kernels, for any number of threads;

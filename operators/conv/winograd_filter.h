@@ -1,0 +1,32 @@
+#pragma once
+// Restores the elements of a filter from the transformed one that Winograd's convolutions read, so
+// that a constant filter need not be kept beside it.
+
+#include <coracle/framework/tensor/tensor.h>
+#include <coracle/operators/conv/winograd_simd.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace coracle::winograd {
+
+class FilterRestorer {
+ public:
+  FilterRestorer() = default;
+  // Writes G f G^T, as TransformFilter does for all panels, and keeps what the transformed filter
+  // lacks: a byte for each element, and four more for each that is tiny beside others of its
+  // kernel, an infinity, or nan. REQUIRES: the matrix is not rotated.
+  FilterRestorer(int m, const FilterMatrix& matrix, const float* filter, float* transformed);
+
+  // Every bit of the filter, from what the constructor wrote.
+  void Restore(const float* transformed, float* filter) const;
+  size_t nbytes() const;
+
+ private:
+  int m_ = 0;
+  FilterMatrix matrix_;
+  Tensor differences_;                        // of all panels
+  std::vector<std::vector<int32_t>> listed_;  // by panel
+};
+
+}  // namespace coracle::winograd
