@@ -103,6 +103,16 @@ void BlockedGemm(const GemmTask& task, const GemmBlock& block) {
   });
 }
 
+// The tile that oneDNN's kernels for AVX-512 compute at a time; other block sizes would waste part
+// of a tile.
+constexpr int64_t kRowUnit = 8, kColumnUnit = 48;
+
+void Cut(int64_t size, int64_t unit, int64_t parts, int64_t i, int64_t* begin, int64_t* length) {
+  const int64_t units = (size + unit - 1) / unit;
+  *begin = std::min(size, units * i / parts * unit);
+  *length = std::min(size, units * (i + 1) / parts * unit) - *begin;
+}
+
 // C cut into rows * columns blocks, one for each thread: the grid whose largest block costs least.
 class GemmGrid {
  public:
@@ -127,10 +137,6 @@ class GemmGrid {
   }
 
  private:
-  // The tile that oneDNN's kernels for AVX-512 compute at a time; other block sizes would waste
-  // part of a tile.
-  static constexpr int64_t kRowUnit = 8, kColumnUnit = 48;
-
   // The cost of the largest block: its products, and the elements of A and B that it reads, each
   // counted as 32 products.
   double Cost(int64_t k, int64_t rows, int64_t columns) const {
@@ -142,15 +148,28 @@ class GemmGrid {
   static int64_t Units(int64_t size, int64_t unit, int64_t parts) {
     return ((size + unit - 1) / unit + parts - 1) / parts;
   }
-  static void Cut(int64_t size, int64_t unit, int64_t parts, int64_t i, int64_t* begin,
-                  int64_t* length) {
-    const int64_t units = (size + unit - 1) / unit;
-    *begin = std::min(size, units * i / parts * unit);
-    *length = std::min(size, units * (i + 1) / parts * unit) - *begin;
-  }
 
   int64_t m_, n_, rows_ = 1, columns_ = 1;
 };
+
+// Calls f for strips of columns that the second cache holds until they are finished, where a block
+// is so large that finishing it as a whole would read it from memory again. Each strip copies A
+// again (it has `rows` * k elements), which pays while there are few products for each element.
+template <class F>
+void ForStrips(const GemmTask& task, const GemmBlock& block, F&& f) {
+  constexpr int64_t kStripFloats = 128 * 1024, kLeastWidth = 192, kFar = 512 * 1024;
+  const bool finishes = task.finish.bias || task.finish.activation;
+  if (!finishes || task.spec.k > 512 || block.rows * block.columns < kFar) return f(block);
+  const int64_t width = std::max(kLeastWidth, kStripFloats / block.rows);
+  const int64_t strips = std::max<int64_t>(1, block.columns / width);
+  for (int64_t i = 0; i < strips; ++i) {
+    GemmBlock strip = block;
+    Cut(block.columns, kColumnUnit, strips, i, &strip.column, &strip.columns);
+    strip.column += block.column;
+    f(strip);
+  }
+}
+
 #endif
 
 double Operations(const GemmSpec& s) {
@@ -192,8 +211,10 @@ void RunGemms(std::initializer_list<GemmTask> tasks) {
   };
   const auto run = [](const GemmTask& task, const GemmBlock& block) {
     if (UsesBlocks(task.spec, block)) return BlockedGemm(task, block);
-    OneDnnGemm(task.spec, block, task.a, task.b, task.c);
-    Finish(task, block);
+    ForStrips(task, block, [&](const GemmBlock& strip) {
+      OneDnnGemm(task.spec, strip, task.a, task.b, task.c);
+      Finish(task, strip);
+    });
   };
   // A unit is a block of each product, so that threads get about equal parts of each.
   const auto count = static_cast<int64_t>(tasks.size());

@@ -86,8 +86,9 @@ TEST(Fc, Activations) {
 }
 
 TEST(Fc, FastAgainstReference) {
-  for (const Shape& s : {Shape{1, 1, 1}, Shape{0, 3, 4}, Shape{2, 3, 0}, Shape{3, 0, 2},
-                         Shape{1, 300, 70}, Shape{129, 65, 131}, Shape{300, 40, 200}}) {
+  for (const Shape& s :
+       {Shape{1, 1, 1}, Shape{0, 3, 4}, Shape{2, 3, 0}, Shape{3, 0, 2}, Shape{1, 300, 70},
+        Shape{129, 65, 131}, Shape{300, 40, 200}, Shape{130, 5, 9001}}) {
     OpTest("fc")
         .Attr("activation_type", std::string("gelu"))
         .RandomInput("Input", {s[0], s[1]})
