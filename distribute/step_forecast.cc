@@ -14,18 +14,23 @@ struct Event {
   size_t exchange = 0;
 };
 
+struct Bucket : StepTimeline::Part {
+  bool packed = false;
+};
+
 // Gradients that are exchanged together are one exchange, which begins with the last of them.
-std::vector<StepTimeline::Part> WithBuckets(const StepTimeline& step, double bucket_mb) {
+std::vector<Bucket> WithBuckets(const StepTimeline& step, double bucket_mb) {
   constexpr size_t kNone = SIZE_MAX;
-  std::vector<StepTimeline::Part> exchanges;
+  std::vector<Bucket> exchanges;
   size_t open = kNone;
   for (const StepTimeline::Part& part : step.exchanges) {
     if (!part.bucketed || open == kNone) {
-      exchanges.push_back(part);
+      exchanges.push_back({part});
       if (!part.bucketed) continue;
       open = exchanges.size() - 1;
     } else {
-      StepTimeline::Part& bucket = exchanges[open];
+      Bucket& bucket = exchanges[open];
+      bucket.packed = true;
       bucket.bytes += part.bytes;
       bucket.begins = std::max(bucket.begins, part.begins);
       bucket.needed = std::min(bucket.needed, part.needed);
@@ -35,22 +40,33 @@ std::vector<StepTimeline::Part> WithBuckets(const StepTimeline& step, double buc
   return exchanges;
 }
 
+// Of an exchange, with all that comes before it and after it.
+double SecondsOf(const Bucket& exchange, int ranks, const Network& network) {
+  if (ranks < 2) return 0;
+  const double meeting = ExchangeSeconds(Exchange::Kind::kAllReduce, kMeetingBytes, ranks, network);
+  const double packing =
+      exchange.packed ? static_cast<double>(exchange.bytes) * network.work.packing : 0;
+  return network.work.handover + meeting + packing +
+         ExchangeSeconds(exchange.kind, exchange.bytes, ranks, network);
+}
+
 }  // namespace
 
 double ExchangeSeconds(Exchange::Kind kind, int64_t bytes, int ranks, const Network& network) {
   if (ranks < 2) return 0;
   const double n = ranks, all = static_cast<double>(bytes) / network.bandwidth;
   const double steps = std::ceil(std::log2(n));
+  const double added = static_cast<double>(bytes) * network.work.adding;
   switch (kind) {
     case Exchange::Kind::kAllReduce: {
-      const double ring = 2 * (n - 1) * (network.latency + all / n);
-      const double tree = 2 * steps * (network.latency + all);
+      const double ring = 2 * (n - 1) * (network.latency + all / n) + (n - 1) / n * added;
+      const double tree = 2 * steps * (network.latency + all) + steps * added;
       return std::min(ring, tree);
     }
     case Exchange::Kind::kAllGather:
       return steps * network.latency + (n - 1) * all;
     case Exchange::Kind::kReduceScatter:
-      return steps * network.latency + (n - 1) / n * all;
+      return steps * network.latency + (n - 1) / n * (all + added);
     case Exchange::Kind::kBroadcast:
       return steps * (network.latency + all);
     case Exchange::Kind::kBarrier:
@@ -59,9 +75,29 @@ double ExchangeSeconds(Exchange::Kind kind, int64_t bytes, int ranks, const Netw
   return steps * network.latency;
 }
 
+double ExpectedMaximum(std::vector<double> values, int draws) {
+  std::sort(values.begin(), values.end());
+  const auto n = static_cast<double>(values.size());
+  double expected = 0, below = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double upto = std::pow(static_cast<double>(i + 1) / n, draws);
+    expected += values[i] * (upto - below);
+    below = upto;
+  }
+  return expected;
+}
+
 StepForecast ForecastStep(const StepTimeline& step, int ranks, double bucket_mb,
                           const Network& network) {
-  const std::vector<StepTimeline::Part> exchanges = WithBuckets(step, bucket_mb);
+  std::vector<double> measured = step.measured;
+  if (measured.empty()) measured = {step.seconds};
+  const double slowest = ExpectedMaximum(measured, ranks);
+  const double slower = step.seconds > 0 ? slowest / step.seconds : 1;
+  std::vector<Bucket> exchanges = WithBuckets(step, bucket_mb);
+  for (Bucket& part : exchanges) {
+    part.begins *= slower;
+    part.needed = network.work.beside_ops ? part.needed * slower : part.begins;
+  }
   std::vector<Event> events;
   for (size_t i = 0; i < exchanges.size(); ++i) {
     events.push_back({exchanges[i].begins, false, i});
@@ -70,7 +106,6 @@ StepForecast ForecastStep(const StepTimeline& step, int ranks, double bucket_mb,
   std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
     return a.at != b.at ? a.at < b.at : a.waits < b.waits;
   });
-  const double meeting = ExchangeSeconds(Exchange::Kind::kAllReduce, kMeetingBytes, ranks, network);
   StepForecast forecast;
   std::vector<double> end(exchanges.size());
   double free = 0;  // when the network is
@@ -80,12 +115,12 @@ StepForecast ForecastStep(const StepTimeline& step, int ranks, double bucket_mb,
       forecast.exposed += std::max(0.0, end[event.exchange] - now);
       continue;
     }
-    const StepTimeline::Part& part = exchanges[event.exchange];
-    const double seconds = meeting + ExchangeSeconds(part.kind, part.bytes, ranks, network);
+    const double seconds = SecondsOf(exchanges[event.exchange], ranks, network);
     forecast.exchanges += seconds;
     free = end[event.exchange] = std::max(free, now) + seconds;
   }
-  forecast.seconds = step.seconds + forecast.exposed;
+  forecast.seconds = slowest + forecast.exposed;
+  forecast.later = slowest - ExpectedMaximum(measured, 1);
   return forecast;
 }
 

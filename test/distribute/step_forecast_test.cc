@@ -26,6 +26,18 @@ TEST(StepForecast, OtherExchanges) {
   EXPECT_NEAR(ExchangeSeconds(Kind::kBarrier, 0, 5, network), 3e-3, 1e-12);
 }
 
+TEST(StepForecast, AddingTakesTime) {
+  const Network network{1e-3, 1e6, {.adding = 2e-6}};  // 2 ms for 1000 bytes
+  // Ring: each of two ranks adds half of them.
+  EXPECT_NEAR(ExchangeSeconds(Kind::kAllReduce, 1000, 2, network), 3e-3 + 1e-3, 1e-12);
+  // Tree: all of them three times.
+  EXPECT_NEAR(ExchangeSeconds(Kind::kAllReduce, 8, 8, network), 6 * (1e-3 + 8e-6) + 3 * 16e-6,
+              1e-12);
+  EXPECT_NEAR(ExchangeSeconds(Kind::kReduceScatter, 8000, 8, network), 10e-3 + 14e-3, 1e-12);
+  EXPECT_NEAR(ExchangeSeconds(Kind::kAllGather, 1000, 8, network), 10e-3, 1e-12);
+  EXPECT_EQ(ExchangeSeconds(Kind::kAllReduce, 1000, 1, network), 0);
+}
+
 StepTimeline::Part Gradient(const std::string& name, double begins, double needed) {
   return {Kind::kAllReduce, name, 1000000, begins, needed, true};
 }
@@ -49,6 +61,51 @@ TEST(StepForecast, ExchangesGoOnBesideOps) {
   // All 3 to 6.
   EXPECT_NEAR(ForecastStep(Step(), 2, 25, network).exposed, 3 + kMeeting, 1e-12);
   EXPECT_NEAR(ForecastStep(Step(), 1, 25, network).seconds, 4, 1e-12);
+}
+
+TEST(StepForecast, WorkOfARankForItsExchanges) {
+  // Of each exchange 0.01 s, and of a byte of several gradients together 0.1 us.
+  const Network network{0, 1e6, {.handover = 0.01, .packing = 1e-7}};
+  // a 1 to 2.01, b to 3.02, c to 4.03: at 3.5 the rest is waited.
+  EXPECT_NEAR(ForecastStep(Step(), 2, 0, network).exposed, 0.53 + 3 * kMeeting, 1e-12);
+  EXPECT_NEAR(ForecastStep(Step(), 2, 0, network).exchanges, 3.03 + 3 * kMeeting, 1e-12);
+  // All 3 to 6, and 0.3 s of packing.
+  EXPECT_NEAR(ForecastStep(Step(), 2, 25, network).exposed, 3.31 + kMeeting, 1e-12);
+  EXPECT_EQ(ForecastStep(Step(), 1, 25, network).exchanges, 0);
+  EXPECT_EQ(ForecastStep(Step(), 1, 25, network).seconds, 4);
+}
+
+// Without a core for the exchanges ops wait for all of them.
+TEST(StepForecast, ExchangesThatTakeTheCoresOfOps) {
+  const Network network{0, 1e6, {.beside_ops = false}};
+  EXPECT_NEAR(ForecastStep(Step(), 2, 0, network).exposed, 3 + 3 * kMeeting, 1e-12);
+  EXPECT_NEAR(ForecastStep(Step(), 2, 25, network).exposed, 3 + kMeeting, 1e-12);
+}
+
+TEST(StepForecast, ExpectedMaximum) {
+  const std::vector<double> values = {4, 1, 2};
+  EXPECT_NEAR(ExpectedMaximum(values, 1), 7.0 / 3, 1e-12);
+  // Of the nine pairs one has the maximum 1, three have 2, and five have 4.
+  EXPECT_NEAR(ExpectedMaximum(values, 2), (1 + 3 * 2 + 5 * 4) / 9.0, 1e-12);
+  // Of 27 triples 1, 7 and 19.
+  EXPECT_NEAR(ExpectedMaximum(values, 3), (1 + 7 * 2 + 19 * 4) / 27.0, 1e-12);
+  EXPECT_NEAR(ExpectedMaximum(values, 1000000), 4, 1e-12);
+  EXPECT_NEAR(ExpectedMaximum({3}, 5), 3, 1e-12);
+}
+
+TEST(StepForecast, StepsLastAsLongAsThatOfTheSlowestRank) {
+  const Network network{0, 1e6};
+  StepTimeline step = Step();
+  step.measured = {8, 4};
+  // Of one rank the mean; of two 4 in one of four cases, else 8: 7, which is 7/4 of the timeline.
+  // There a is exchanged 1.75 to 2.75, b 3.5 to 4.5, and c 5.25 to 6.25, needed at 6.125.
+  const StepForecast one = ForecastStep(step, 1, 0, network);
+  EXPECT_NEAR(one.seconds, 6, 1e-12);
+  EXPECT_NEAR(one.later, 0, 1e-12);
+  const StepForecast two = ForecastStep(step, 2, 0, network);
+  EXPECT_NEAR(two.later, 1, 1e-12);
+  EXPECT_NEAR(two.exposed, 0.125 + kMeeting, 1e-12);
+  EXPECT_NEAR(two.seconds, 7.125 + kMeeting, 1e-12);
 }
 
 // What is not in buckets is exchanged by itself, in its turn, whatever the size of buckets.

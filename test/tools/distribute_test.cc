@@ -75,7 +75,7 @@ TEST_F(Distribute, WhatAStepTakesOnManyRanks) {
       "coracle time job.pbtxt --iterations=5 --ranks=1,8 --latency_us=5 --gbps=1 --bucket_mb=0.1",
       0,
       {"a rank's step of 4 rows, measured: ", "6 gradients, 0.16 MB; latency 5 us, 1 Gbit/s\n",
-       "\n     1 ", "100.0%", "\n     8 "});
+       "its own work for an exchange, measured: ", "\n     1 ", "100.0%", "\n     8 "});
   WriteFileAtomic(Path("text.pbtxt"), R"(
     data { name: "text" shape: [-1, -1] dtype: INT64 }
     data { name: "next" shape: [-1, -1] dtype: INT64 }
@@ -91,13 +91,14 @@ TEST_F(Distribute, WhatAStepTakesOnManyRanks) {
     optimizer { sgd { learning_rate: 0.1 } }
     batch_size: 4
   )");
-  // The length of texts is that of the data; parts weigh by their words, which the ranks count.
+  // The length of texts is that of the data; parts weigh by their words, which the ranks count for
+  // the gradients and for the loss, and they add up the loss.
   Expect("coracle time text_job.pbtxt --ranks=8", 1, {"a.npz"});
   const Tensor words = Tensor::Full<int64_t>({8, 6}, 7);
   WriteNpz({{"text", words}, {"next", words}}, Path("a.npz"));
   Expect("coracle time text_job.pbtxt --iterations=2 --ranks=8", 0,
          {"a rank's step of 4 rows, measured: ",
-          "; 3 gradients, 0.00 MB and 1 other exchange; latency"});
+          "; 3 gradients, 0.00 MB and 3 other exchanges; latency"});
   Expect("coracle time net.pbtxt --ranks=8", 2, {"--ranks is for a job"});
   Expect("coracle time job.pbtxt --ranks=0", 2, {"--ranks takes numbers in [1, 1000000], got '0'"});
   Expect("coracle time job.pbtxt --ranks=8 --gbps=0", 2, {"--gbps one above 0"});

@@ -1,7 +1,14 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/operators/kernels/simd.h>
 #include <coracle/train/run/exchange_recorder.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
+#include <system_error>
+#include <thread>
 
 namespace coracle {
 namespace {
@@ -48,6 +55,52 @@ bool ExchangeTheSame(const StepTimeline& a, const StepTimeline& b) {
                     });
 }
 
+// Of so many runs of f, seconds.
+template <class F>
+double MedianTime(int runs, F f) {
+  std::vector<double> seconds;
+  for (int i = 0; i < runs; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    f();
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return Median(std::move(seconds));
+}
+
+// To a thread that sleeps until then, and back, as the one that calls MPI.
+double MeasureHandover() {
+  std::mutex mutex;
+  std::condition_variable begun, changed;
+  int begin = 0, done = 0;
+  constexpr int kRuns = 201;
+  std::thread other;
+  try {
+    other = std::thread([&] {
+      std::unique_lock lock(mutex);
+      for (; done < kRuns; ++done, changed.notify_all())
+        begun.wait(lock, [&] { return begin > done; });
+    });
+  } catch (const std::system_error&) {  // there is none: ranks will not communicate either
+    return 0;
+  }
+  const double seconds = MedianTime(kRuns, [&] {
+    std::unique_lock lock(mutex);
+    ++begin;
+    begun.notify_all();
+    changed.wait(lock, [&] { return done == begin; });
+  });
+  other.join();
+  return seconds;
+}
+
+// That the process may use.
+int Cores() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
 }  // namespace
 
 class ExchangeRecorder::Pending final : public PendingExchange {
@@ -91,6 +144,8 @@ StepTimeline ExchangeRecorder::Timeline() const {
   };
   StepTimeline medians = timeline;
   medians.seconds = median([](const StepTimeline& step) { return step.seconds; });
+  for (const StepTimeline& step : steps_)
+    if (ExchangeTheSame(step, timeline)) medians.measured.push_back(step.seconds);
   for (size_t i = 0; i < timeline.exchanges.size(); ++i) {
     medians.exchanges[i].begins =
         median([i](const StepTimeline& step) { return step.exchanges[i].begins; });
@@ -98,6 +153,29 @@ StepTimeline ExchangeRecorder::Timeline() const {
         median([i](const StepTimeline& step) { return step.exchanges[i].needed; });
   }
   return medians;
+}
+
+// What is exchanged was written during all of backward, so that caches do not hold it.
+ExchangeWork MeasureExchangeWork() {
+  constexpr int64_t kElements = int64_t{1} << 23;
+  constexpr double kBytes = kElements * sizeof(float);
+  std::vector<float> own(kElements, 1), message(kElements, 1);
+  const auto copy = [](const std::vector<float>& from, std::vector<float>& to) {
+    std::memcpy(to.data(), from.data(), from.size() * sizeof(float));
+  };
+  ExchangeWork work;
+  work.packing = MedianTime(5,
+                            [&] {
+                              copy(own, message);
+                              copy(message, own);
+                            }) /
+                 kBytes;
+  const simd::BinaryLoop add = simd::FindBinary(simd::Binary::kAdd, simd::Form::kVectorVector);
+  work.adding =
+      MedianTime(5, [&] { add(own.data(), message.data(), own.data(), kElements); }) / kBytes;
+  work.handover = MeasureHandover();
+  work.beside_ops = Cores() > NumThreads();
+  return work;
 }
 
 }  // namespace coracle

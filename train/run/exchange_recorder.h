@@ -1,5 +1,6 @@
 #pragma once
-// ExchangeRecorder: rank 0 of ranks that are not there, to learn when a step exchanges what.
+// ExchangeRecorder: rank 0 of ranks that are not there, to learn when a step exchanges what; and
+// what an exchange costs a rank of this machine.
 
 #include <coracle/communication/communicator.h>
 #include <coracle/distribute/step_forecast.h>
@@ -21,7 +22,8 @@ class ExchangeRecorder final : public Communicator {
 
   void BeginStep();
   void EndStep(bool keep);
-  // Medians of the steps that were kept and exchanged what the last one did.
+  // Medians of the steps that were kept and exchanged what the last one did, and what each of these
+  // took.
   // REQUIRES: one was kept.
   StepTimeline Timeline() const;
 
@@ -34,5 +36,9 @@ class ExchangeRecorder final : public Communicator {
   StepTimeline step_;
   std::vector<StepTimeline> steps_;
 };
+
+// Measured on 64 MiB of memory and a second thread, in some 100 ms; `beside_ops` where the process
+// may use more cores than NumThreads().
+ExchangeWork MeasureExchangeWork();
 
 }  // namespace coracle

@@ -1,11 +1,11 @@
-#include <coracle/communication/communicator.h>
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/train/data/feeder.h>
-#include <coracle/train/data/row_error.h>
+#include <coracle/operators/operators.h>
 #include <coracle/train/run/exchange_recorder.h>
 #include <coracle/train/run/forecast.h>
-#include <coracle/train/run/timed_step.h>
+#include <coracle/train/run/programs.h>
+#include <coracle/train/run/rank_programs.h>
+#include <coracle/train/run/train_step.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,84 +18,97 @@ namespace {
 constexpr std::array kBucketsMb = {0.0, 0.1, 0.25, 0.5,  1.0,  2.0,
                                    4.0, 8.0, 16.0, 25.0, 50.0, 100.0};
 
-bool HasOpenDims(const TimedStep& step) {
-  for (size_t i = 0; step.length == 0 && i < step.columns; ++i) {
-    const Shape& shape = step.main.Root().FindVar(step.inputs[i])->shape();
-    if (shape.rank() > 1 && shape.Product(1, shape.rank()) < 0) return true;
+// The rows of a source, over and over.
+class RepeatedSource final : public DataSource {
+ public:
+  RepeatedSource(DataSourcePtr source, int64_t times) : source_(std::move(source)), times_(times) {}
+  const std::vector<DataColumn>& columns() const override { return source_->columns(); }
+  int64_t size() const override { return times_ * source_->size(); }
+  void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
+    source_->Get(Own(rows), out);
   }
-  return false;
-}
+  void GetInEpoch(int64_t epoch, std::span<const int64_t> rows,
+                  std::span<Tensor> out) const override {
+    source_->GetInEpoch(epoch, Own(rows), out);
+  }
+  std::string Describe() const override { return source_->Describe(); }
+  std::string Place(int64_t row) const override { return source_->Place(row % source_->size()); }
 
-// Drawn, or of the data where only that has their shapes.
-std::vector<Tensor> FeedsOf(const JobConfig& job, const TimedStep& step) {
-  if (!HasOpenDims(step)) return DrawFeeds(step);
-  const DataSourcePtr data = OpenTrainData(job);
-  const std::vector<std::string> columns(step.inputs.begin(),
-                                         step.inputs.begin() + static_cast<int>(step.columns));
-  Feeder feeder(step.main, columns, *data, job.bind, job.Place("train"));
-  BatchReader reader(data, {.batch_size = job.batch_size, .prefetch = false});
-  std::vector<Tensor> feeds;
-  const std::vector<Tensor>& batch = reader.Next();
-  NamingRows(reader, batch, [&] {
-    for (const Tensor& tensor : feeder.Bind(batch)) feeds.push_back(tensor.Clone());
-  });
-  TimedStep carried = step;  // zeros or drawn, they are the model's own
-  carried.inputs.erase(carried.inputs.begin(),
-                       carried.inputs.begin() + static_cast<int>(step.columns));
-  carried.columns = 0;
-  for (Tensor& tensor : DrawFeeds(carried)) feeds.push_back(std::move(tensor));
-  return feeds;
-}
+ private:
+  std::vector<int64_t> Own(std::span<const int64_t> rows) const {
+    std::vector<int64_t> own(rows.begin(), rows.end());
+    for (int64_t& row : own) row %= source_->size();
+    return own;
+  }
+
+  DataSourcePtr source_;
+  int64_t times_;
+};
+
+// A job of so many ranks whose rank 0 has the rows of `job`, and its data.
+struct JobOfRanks {
+  JobConfig config;
+  DataSourcePtr data;
+
+  JobOfRanks(const JobConfig& job, int ranks) : config(job), data(OpenTrainData(job)) {
+    config.batch_size *= ranks;
+    config.drop_last = true;  // all steps have as many rows
+    config.distribute.bucket_mb = 0;
+    const int64_t times = (config.batch_size - 1) / std::max<int64_t>(data->size(), 1) + 1;
+    if (times == 1 || data->size() == 0) return;
+    data = std::make_shared<RepeatedSource>(data, times);
+    config.shuffle = false;  // each step would be an epoch, and shuffle
+  }
+};
 
 struct Measured {
   StepTimeline timeline;
   bool by_ranks = false;             // another number of ranks computes something else
   int64_t gradients = 0, bytes = 0;  // in buckets
-  int64_t others = 0;                // exchanges
+  int64_t others = 0;                // exchanges of the program
 };
 
-// Of a job's training loop, besides those of the program: the loss of each batch, and whether to
-// stop and whether to save after each step.
-void AddLoop(int64_t batches, StepTimeline* timeline) {
-  for (int64_t i = 0; i < batches + 2; ++i) {
-    timeline->exchanges.push_back({Exchange::Kind::kAllReduce, "", sizeof(double),
-                                   timeline->seconds, timeline->seconds, false});
+// Steps of rank 0 of `ranks`, as Trainer runs them.
+StepTimeline TimelineOf(const JobOfRanks& job, const Programs& programs, const TimeOptions& options,
+                        const std::shared_ptr<ExchangeRecorder>& recorder) {
+  const Ranks ranks(recorder);
+  CompileOptions compile = options.compile;
+  compile.seed = job.config.random_seed;
+  const Executor executor(compile, options.ops ? *options.ops : DefaultOps());
+  TrainStep step(job.config, programs.RunTrain(), job.data, executor, ranks);
+  Scope scope;
+  PreparedProgram startup = executor.Prepare(programs.RunStartup());
+  startup.SetCommunicator(ranks.communicator());
+  startup.Run(scope);
+  step.probe().Begin(scope);
+  for (int64_t i = -options.warm_up; i < options.iterations; ++i) {
+    recorder->BeginStep();
+    step.Run(scope);
+    ranks.Any(false);  // whether to stop
+    ranks.Any(false);  // whether to save
+    recorder->EndStep(i >= 0);
   }
+  return recorder->Timeline();
 }
 
 // The step of rank 0 of `ranks` (1: the step of a job that is not distributed).
 Measured Measure(const JobConfig& job, const TimeOptions& options, int ranks) {
-  TimedStep step = StepOfJob(job, options.ops);
-  const std::vector<Tensor> feeds = FeedsOf(job, step);
-  AllReduceReport report;
+  const JobOfRanks of_ranks(job, ranks);
+  TrainOptions train;
+  train.ops = options.ops;
+  Programs programs = BuildPrograms(job, train);
+  std::vector<std::string> warnings;  // what training says of them
   if (ranks > 1) {
-    report = InsertAllReduce(step.main, step.startup,
-                             {.nranks = ranks,
-                              .bucket_mb = 0,
-                              .sync_batch_norm = job.distribute.sync_batch_norm,
-                              .shard_state = job.distribute.shard_state,
-                              .ops = options.ops});
+    programs.of_rank = MakeRankPrograms(of_ranks.config, programs, ranks,
+                                        options.ops ? *options.ops : DefaultOps(), &warnings);
   }
-  const Executor executor(options.compile, options.ops ? *options.ops : DefaultOps());
-  const auto recorder = std::make_shared<ExchangeRecorder>(ranks);
-  const auto prepare = [&](const ProgramDesc& program, const std::vector<std::string>& inputs,
-                           const std::vector<std::string>& fetches) {
-    PreparedProgram prepared = executor.Prepare(program, inputs, fetches);
-    if (ranks > 1) prepared.SetCommunicator(recorder);
-    return prepared;
-  };
-  Scope scope;
-  prepare(step.startup, {}, {}).Run(scope);
-  PreparedProgram program = prepare(step.main, step.inputs, step.fetches);
-  for (int64_t i = -options.warm_up; i < options.iterations; ++i) {
-    recorder->BeginStep();
-    for (int64_t batch = 0; batch < step.batches; ++batch) program.Run(scope, feeds);
-    recorder->EndStep(i >= 0);
-  }
-
-  Measured measured{recorder->Timeline(), !report.states.empty(), 0, 0, 0};
+  Measured measured;
+  measured.timeline =
+      TimelineOf(of_ranks, programs, options, std::make_shared<ExchangeRecorder>(ranks));
+  if (ranks == 1) return measured;
+  measured.by_ranks = !programs.of_rank->states.empty();
   std::set<std::string> dense;
-  for (const GradientBucket& bucket : report.buckets) {
+  for (const GradientBucket& bucket : programs.of_rank->buckets) {
     measured.by_ranks |= bucket.bytes < 0;
     if (bucket.bytes >= 0) dense.insert(bucket.gradients[0]);
   }
@@ -103,9 +116,8 @@ Measured Measure(const JobConfig& job, const TimeOptions& options, int ranks) {
     part.bucketed = dense.contains(part.name);
     measured.gradients += part.bucketed ? 1 : 0;
     measured.bytes += part.bucketed ? part.bytes : 0;
-    measured.others += part.bucketed ? 0 : 1;
+    measured.others += part.bucketed || part.name.empty() ? 0 : 1;
   }
-  AddLoop(step.batches, &measured.timeline);
   return measured;
 }
 
@@ -121,9 +133,15 @@ std::string Head(const JobConfig& job, const Measured& step, double seconds,
           ? fmt::format(" and {} other exchange{}", step.others, step.others == 1 ? "" : "s")
           : "",
       network.latency * 1e6, network.bandwidth * 8e-9);
-  return text + fmt::format("{:>6} {:>10} {:>8} {:>11} {:>10} {:>12} {:>10} {:>10}\n", "ranks",
-                            "step ms", "of one", "exchange ms", "exposed ms", "samples/s",
-                            "best MB", "step ms");
+  const ExchangeWork& work = network.work;
+  text += fmt::format(
+      "its own work for an exchange, measured: {:.1f} us, and of a MB {:.3f} ms to pack, {:.3f} ms "
+      "to add; {}\n",
+      work.handover * 1e6, work.packing * 1e9, work.adding * 1e9,
+      work.beside_ops ? "beside ops" : "not beside ops, no core is left for it");
+  return text + fmt::format("{:>6} {:>10} {:>8} {:>9} {:>11} {:>10} {:>12} {:>8} {:>10}\n", "ranks",
+                            "step ms", "of one", "later ms", "exchange ms", "exposed ms",
+                            "samples/s", "best MB", "step ms");
 }
 
 std::string Line(const StepTimeline& step, int ranks, double alone, int64_t rows,
@@ -136,28 +154,32 @@ std::string Line(const StepTimeline& step, int ranks, double alone, int64_t rows
     best = seconds;
     best_mb = mb;
   }
-  return fmt::format("{:>6} {:>10.3f} {:>7.1f}% {:>11.3f} {:>10.3f} {:>12.0f} {:>10g} {:>10.3f}\n",
-                     ranks, forecast.seconds * 1e3, 100 * alone / forecast.seconds,
-                     forecast.exchanges * 1e3, forecast.exposed * 1e3,
-                     ranks * static_cast<double>(rows) / forecast.seconds, best_mb, best * 1e3);
+  return fmt::format(
+      "{:>6} {:>10.3f} {:>7.1f}% {:>9.3f} {:>11.3f} {:>10.3f} {:>12.0f} {:>8g} {:>10.3f}\n", ranks,
+      forecast.seconds * 1e3, 100 * alone / forecast.seconds, forecast.later * 1e3,
+      forecast.exchanges * 1e3, forecast.exposed * 1e3,
+      ranks * static_cast<double>(rows) / forecast.seconds, best_mb, best * 1e3);
 }
 
 }  // namespace
 
-std::string ForecastJob(const JobConfig& job, const ForecastOptions& options) {
+std::string ForecastJob(const JobConfig& job, const ForecastOptions& given) {
   if (job.distribute.local_sgd_steps > 0) {
     ThrowInvalid(job.Place("distribute.local_sgd_steps") +
                  ": the forecast is of steps that exchange gradients; leave out local_sgd_steps");
   }
+  ForecastOptions options = given;
+  options.network.work = MeasureExchangeWork();
   const Measured two = Measure(job, options.time, 2);
   const StepTimeline one = two.by_ranks ? Measure(job, options.time, 1).timeline : two.timeline;
-  std::string text = Head(job, two, one.seconds, options.network);
+  const double alone = ExpectedMaximum(one.measured, 1);
+  std::string text = Head(job, two, alone, options.network);
   for (const int ranks : options.ranks) {
     const bool anew = two.by_ranks && ranks > 2;
     const StepTimeline step = ranks == 1 ? one
                               : anew     ? Measure(job, options.time, ranks).timeline
                                          : two.timeline;
-    text += Line(step, ranks, one.seconds, job.batch_size * job.training.iter_size, options);
+    text += Line(step, ranks, alone, job.batch_size * job.training.iter_size, options);
   }
   return text;
 }

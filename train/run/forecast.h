@@ -13,18 +13,18 @@ struct ForecastOptions {
   TimeOptions time = {};  // its loss and batch_size are the job's
   std::vector<int> ranks = {};
   double bucket_mb = 25;
-  Network network = {};
+  Network network = {};  // without `work`, which is measured
 };
 
-// One line for each number of ranks: the step, its share of the step of one rank (efficiency), the
-// exchanges, what of them ops wait for, rows a second of all ranks, and the bucket size of those
-// tried that makes the shortest step.
+// One line for each number of ranks: the step, its share of the step of one rank (efficiency), what
+// the slowest rank takes longer than a rank on average, the exchanges, what of them ops wait for,
+// rows a second of all ranks, and the bucket size of those tried that makes the shortest step.
 //
-// The step is measured as rank 0 of so many ranks runs it, whose exchanges are noted and cost
-// nothing: once, or for each number of ranks where it depends on it (sparse gradients, a part of
-// the optimizer's state on each rank). The values are drawn; for columns with unknown dims besides
-// the first that no text gives, they are the first batch of the job's data. Throws what TimeJob and
-// OpenTrainData throw.
+// The step is measured as rank 0 of so many ranks runs it in a job, with its data, what it fetches
+// and its metrics; exchanges are noted and cost nothing. Once, or for each number of ranks where it
+// depends on it (sparse gradients, a part of the optimizer's state on each rank). What an exchange
+// costs the rank itself, `work` of the network, is measured on memory and a thread of this machine.
+// Data of fewer rows than a batch of all ranks are repeated. Throws what training the job throws.
 std::string ForecastJob(const JobConfig& job, const ForecastOptions& options);
 
 }  // namespace coracle

@@ -43,6 +43,7 @@ struct RankPrograms {
   Net train;
   ProgramDesc startup;
   std::vector<Net> tests;
+  std::vector<GradientBucket> buckets;
   std::vector<ShardedState> states;
   std::optional<LocalSgdReport> local_sgd;
   std::vector<std::string> broadcast, local, own;  // see AllReduceReport

@@ -102,6 +102,7 @@ void DistributeGradients(const JobConfig& config, const Programs& programs, int 
   for (const std::string& param : programs.train.program.Parameters()) {
     if (!Contains(exchanged, GradName(param))) own->train.gradient_parts.push_back(GradName(param));
   }
+  own->buckets = std::move(report.buckets);
   FetchWhole(config, report.whole, &own->train);
 }
 
