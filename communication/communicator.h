@@ -40,13 +40,15 @@ struct Exchange {
   Reduction reduction = Reduction::kSum;
   int root = 0;
   std::string name = {};  // for messages: what is exchanged
-  // Further buffers of kAllReduce, kBroadcast and kReduceScatter, exchanged together, as one
-  // message.
+  // Further buffers of kAllReduce, kBroadcast and kReduceScatter, exchanged together.
   struct Buffer {
     const void* in;
     void* out;
   };
   std::vector<Buffer> more = {};
+  // Of several buffers of kAllReduce, MPI's communicator packs those of fewer bytes into one
+  // message. Copies of a larger one would take longer than a message of its own.
+  static constexpr int64_t kPackedBytes = 128 * 1024;
 
   // Throws InvalidArgument unless counts, root and dtype fit the kind.
   void Check(int size) const;

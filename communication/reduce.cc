@@ -81,8 +81,11 @@ void Reduce(Reduction reduction, std::span<const void* const> ins, const Reduced
   using W = typename WideType<T>::type;
   constexpr bool kComplex = std::is_same_v<T, complex64> || std::is_same_v<T, complex128>;
   if constexpr (!std::is_same_v<T, bool>) {
-    if (reduction == Reduction::kSum) return Loop<T>(ins, range, outs, Add<W>);
-    if (reduction == Reduction::kProd) return Loop<T>(ins, range, outs, Multiply<W>);
+    // Functions by their addresses would be called for each element.
+    if (reduction == Reduction::kSum)
+      return Loop<T>(ins, range, outs, [](W a, W b) { return Add<W>(a, b); });
+    if (reduction == Reduction::kProd)
+      return Loop<T>(ins, range, outs, [](W a, W b) { return Multiply<W>(a, b); });
   }
   if constexpr (!kComplex) {
     if (reduction == Reduction::kMax)

@@ -14,8 +14,10 @@ struct Event {
   size_t exchange = 0;
 };
 
+// An exchange, which is several messages where it is of several gradients.
 struct Bucket : StepTimeline::Part {
-  bool packed = false;
+  std::vector<int64_t> messages;  // bytes
+  int64_t packed = 0;             // bytes of the gradients that become one message
 };
 
 // Gradients that are exchanged together are one exchange, which begins with the last of them.
@@ -25,17 +27,26 @@ std::vector<Bucket> WithBuckets(const StepTimeline& step, double bucket_mb) {
   size_t open = kNone;
   for (const StepTimeline::Part& part : step.exchanges) {
     if (!part.bucketed || open == kNone) {
-      exchanges.push_back({part});
+      exchanges.push_back({part, {part.bytes}, 0});
       if (!part.bucketed) continue;
       open = exchanges.size() - 1;
     } else {
       Bucket& bucket = exchanges[open];
-      bucket.packed = true;
+      bucket.messages.push_back(part.bytes);
       bucket.bytes += part.bytes;
       bucket.begins = std::max(bucket.begins, part.begins);
       bucket.needed = std::min(bucket.needed, part.needed);
     }
     if (static_cast<double>(exchanges[open].bytes) >= bucket_mb * 1e6) open = kNone;
+  }
+  for (Bucket& bucket : exchanges) {
+    if (bucket.messages.size() == 1) continue;
+    std::erase_if(bucket.messages, [&](int64_t bytes) {
+      const bool packed = bytes < Exchange::kPackedBytes;
+      bucket.packed += packed ? bytes : 0;
+      return packed;
+    });
+    if (bucket.packed > 0) bucket.messages.push_back(bucket.packed);
   }
   return exchanges;
 }
@@ -43,11 +54,12 @@ std::vector<Bucket> WithBuckets(const StepTimeline& step, double bucket_mb) {
 // Of an exchange, with all that comes before it and after it.
 double SecondsOf(const Bucket& exchange, int ranks, const Network& network) {
   if (ranks < 2) return 0;
-  const double meeting = ExchangeSeconds(Exchange::Kind::kAllReduce, kMeetingBytes, ranks, network);
-  const double packing =
-      exchange.packed ? static_cast<double>(exchange.bytes) * network.work.packing : 0;
-  return network.work.handover + meeting + packing +
-         ExchangeSeconds(exchange.kind, exchange.bytes, ranks, network);
+  double seconds = network.work.handover +
+                   static_cast<double>(exchange.packed) * network.work.packing +
+                   ExchangeSeconds(Exchange::Kind::kAllReduce, kMeetingBytes, ranks, network);
+  for (const int64_t bytes : exchange.messages)
+    seconds += ExchangeSeconds(exchange.kind, bytes, ranks, network);
+  return seconds;
 }
 
 }  // namespace

@@ -68,8 +68,9 @@ struct StepForecast {
   double exchanges = 0;  // seconds in which the network is busy
   double exposed = 0;    // of these, the ones that ops wait for
 };
-// The buckets are those of InsertAllReduce; those of several gradients are packed. One exchange at
-// a time, which is handed over, and before which the ranks meet (16 bytes, as they describe what
+// The buckets are those of InsertAllReduce. Of several gradients in one, those of fewer than
+// Exchange::kPackedBytes are packed into one message, and each larger one is its own. One exchange
+// at a time, which is handed over, and before which the ranks meet (16 bytes, as they describe what
 // they are about to exchange); it does not slow down ops. All ranks have to wait for the slowest of
 // a step, which takes ExpectedMaximum(measured, ranks), evenly longer from its beginning to its
 // end; what a rank takes is independent of the others. REQUIRES: ranks > 0.

@@ -472,27 +472,35 @@ void MpiThread::Reduce(const Exchange& exchange, const void* in, void* out, int6
   }
 }
 
-// Several buffers become one message.
 void MpiThread::ReduceBuffers(const Exchange& exchange) {
   if (exchange.more.empty()) return Reduce(exchange, exchange.in, exchange.out, exchange.counts[0]);
   const auto size = static_cast<int64_t>(SizeOf(exchange.dtype));
+  std::vector<Exchange::Buffer> buffers = exchange.more;
+  buffers.insert(buffers.begin(), {exchange.in, exchange.out});
   int64_t total = 0;
-  for (const int64_t count : exchange.counts) total += count;
+  for (size_t k = 0; k < buffers.size(); ++k) {
+    const int64_t count = exchange.counts[k];
+    if (count * size < Exchange::kPackedBytes)
+      total += count;
+    else
+      Reduce(exchange, buffers[k].in, buffers[k].out, count);
+  }
   packed_.resize(static_cast<size_t>(total * size));
-  const auto for_each = [&](auto&& copy) {
+  const auto for_each_small = [&](auto&& copy) {
     char* at = packed_.data();
-    for (size_t k = 0; k < exchange.counts.size(); ++k) {
-      const auto bytes = static_cast<size_t>(exchange.counts[k] * size);
-      if (bytes > 0) copy(at, k, bytes);
+    for (size_t k = 0; k < buffers.size(); ++k) {
+      const int64_t bytes = exchange.counts[k] * size;
+      if (bytes == 0 || bytes >= Exchange::kPackedBytes) continue;
+      copy(at, buffers[k], static_cast<size_t>(bytes));
       at += bytes;
     }
   };
-  for_each([&](char* at, size_t k, size_t bytes) {
-    std::memcpy(at, k == 0 ? exchange.in : exchange.more[k - 1].in, bytes);
+  for_each_small([](char* at, const Exchange::Buffer& buffer, size_t bytes) {
+    std::memcpy(at, buffer.in, bytes);
   });
   Reduce(exchange, packed_.data(), packed_.data(), total);
-  for_each([&](char* at, size_t k, size_t bytes) {
-    std::memcpy(k == 0 ? exchange.out : exchange.more[k - 1].out, at, bytes);
+  for_each_small([](char* at, const Exchange::Buffer& buffer, size_t bytes) {
+    std::memcpy(buffer.out, at, bytes);
   });
 }
 

@@ -64,15 +64,29 @@ TEST(StepForecast, ExchangesGoOnBesideOps) {
 }
 
 TEST(StepForecast, WorkOfARankForItsExchanges) {
-  // Of each exchange 0.01 s, and of a byte of several gradients together 0.1 us.
+  // Of each exchange 0.01 s, and of a byte that is packed 0.1 us.
   const Network network{0, 1e6, {.handover = 0.01, .packing = 1e-7}};
   // a 1 to 2.01, b to 3.02, c to 4.03: at 3.5 the rest is waited.
   EXPECT_NEAR(ForecastStep(Step(), 2, 0, network).exposed, 0.53 + 3 * kMeeting, 1e-12);
   EXPECT_NEAR(ForecastStep(Step(), 2, 0, network).exchanges, 3.03 + 3 * kMeeting, 1e-12);
-  // All 3 to 6, and 0.3 s of packing.
-  EXPECT_NEAR(ForecastStep(Step(), 2, 25, network).exposed, 3.31 + kMeeting, 1e-12);
+  // All 3 to 6: they are too large to be packed.
+  EXPECT_NEAR(ForecastStep(Step(), 2, 25, network).exposed, 3.01 + kMeeting, 1e-12);
   EXPECT_EQ(ForecastStep(Step(), 1, 25, network).exchanges, 0);
   EXPECT_EQ(ForecastStep(Step(), 1, 25, network).seconds, 4);
+}
+
+// Small gradients of a bucket are one message, large ones are messages of their own.
+TEST(StepForecast, MessagesOfABucket) {
+  const Network network{0.01, 1e6, {.packing = 1e-5}};
+  StepTimeline step = Step();
+  step.exchanges[0].bytes = 100000;
+  step.exchanges[2].bytes = 30000;
+  // 130,000 bytes, packed in 1.3 s, and 1,000,000; two messages of half the bytes each.
+  EXPECT_NEAR(ForecastStep(step, 2, 25, network).exchanges,
+              1.3 + (0.02 + 0.13) + (0.02 + 1) + (0.02 + kMeeting), 1e-12);
+  // Alone in its bucket a small one is not packed.
+  EXPECT_NEAR(ForecastStep(step, 2, 0, network).exchanges,
+              (0.02 + 0.1) + (0.02 + 1) + (0.02 + 0.03) + 3 * (0.02 + kMeeting), 1e-12);
 }
 
 // Without a core for the exchanges ops wait for all of them.
