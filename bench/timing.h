@@ -96,6 +96,14 @@ struct RunName {
   std::string kind = "train";
 };
 
+// What the system has done for this process so far, such as to clear the memory that it uses first.
+inline double SystemSeconds() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(usage.ru_stime.tv_usec);
+}
+
 // One JSON line about sorted times; `extra` starts with a comma or is empty. A peak of 0 stands for
 // that of now.
 inline void PrintTimes(const RunName& name, const std::vector<double>& times,

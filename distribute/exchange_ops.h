@@ -16,7 +16,7 @@ OpDesc MakeOp(const std::string& type, SlotList inputs, SlotList outputs, AttrLi
 // An op of the ring that has these variables as X and Out.
 OpDesc Collective(const std::string& type, const std::vector<std::string>& names, int ring_id,
                   int role);
-// The sum over all ranks, in place, as one message.
+// The sum over all ranks, in place, in one exchange.
 OpDesc SumOf(const std::vector<std::string>& names, int ring_id, int role);
 
 // The bytes of a dense variable; 0 while its shape is not known.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace coracle {
 namespace {
@@ -17,37 +18,46 @@ struct Event {
 // An exchange, which is several messages where it is of several gradients.
 struct Bucket : StepTimeline::Part {
   std::vector<int64_t> messages;  // bytes
-  int64_t packed = 0;             // bytes of the gradients that become one message
+  int64_t packed = 0;             // bytes that are copied together to become one message
 };
+
+// How MPI's communicator exchanges what the bucket holds.
+void MakeMessages(Bucket* bucket) {
+  if (bucket->kind == Exchange::Kind::kReduceScatter) {
+    bucket->messages = {bucket->bytes};
+    bucket->packed = bucket->bytes;
+    return;
+  }
+  if (bucket->messages.size() == 1) return;
+  std::erase_if(bucket->messages, [&](int64_t bytes) {
+    const bool packed = bytes < Exchange::kPackedBytes;
+    bucket->packed += packed ? bytes : 0;
+    return packed;
+  });
+  if (bucket->packed > 0) bucket->messages.push_back(bucket->packed);
+}
 
 // Gradients that are exchanged together are one exchange, which begins with the last of them.
 std::vector<Bucket> WithBuckets(const StepTimeline& step, double bucket_mb) {
-  constexpr size_t kNone = SIZE_MAX;
   std::vector<Bucket> exchanges;
-  size_t open = kNone;
+  std::map<Exchange::Kind, size_t> open;  // of bucketed parts
   for (const StepTimeline::Part& part : step.exchanges) {
-    if (!part.bucketed || open == kNone) {
+    const auto at = part.bucketed ? open.find(part.kind) : open.end();
+    if (at == open.end()) {
       exchanges.push_back({part, {part.bytes}, 0});
       if (!part.bucketed) continue;
-      open = exchanges.size() - 1;
+      open[part.kind] = exchanges.size() - 1;
     } else {
-      Bucket& bucket = exchanges[open];
+      Bucket& bucket = exchanges[at->second];
       bucket.messages.push_back(part.bytes);
       bucket.bytes += part.bytes;
       bucket.begins = std::max(bucket.begins, part.begins);
       bucket.needed = std::min(bucket.needed, part.needed);
     }
-    if (static_cast<double>(exchanges[open].bytes) >= bucket_mb * 1e6) open = kNone;
+    const Bucket& bucket = exchanges[open[part.kind]];
+    if (static_cast<double>(bucket.bytes) >= bucket_mb * 1e6) open.erase(part.kind);
   }
-  for (Bucket& bucket : exchanges) {
-    if (bucket.messages.size() == 1) continue;
-    std::erase_if(bucket.messages, [&](int64_t bytes) {
-      const bool packed = bytes < Exchange::kPackedBytes;
-      bucket.packed += packed ? bytes : 0;
-      return packed;
-    });
-    if (bucket.packed > 0) bucket.messages.push_back(bucket.packed);
-  }
+  for (Bucket& bucket : exchanges) MakeMessages(&bucket);
   return exchanges;
 }
 

@@ -16,9 +16,10 @@ struct StepTimeline {
     std::string name;
     // What the rank gives: of kAllGather its own part, of kReduceScatter what all parts are of.
     int64_t bytes = 0;
-    double begins = 0;      // where the step has what is exchanged
-    double needed = 0;      // before the first op that reads the result
-    bool bucketed = false;  // a dense gradient, which InsertAllReduce exchanges in buckets
+    double begins = 0;  // where the step has what is exchanged
+    double needed = 0;  // before the first op that reads the result
+    // A dense gradient, which InsertAllReduce sums or scatters in buckets.
+    bool bucketed = false;
   };
   std::vector<Part> exchanges;        // in the order in which they begin
   double seconds = 0;                 // of the whole step
@@ -68,12 +69,14 @@ struct StepForecast {
   double exchanges = 0;  // seconds in which the network is busy
   double exposed = 0;    // of these, the ones that ops wait for
 };
-// The buckets are those of InsertAllReduce. Of several gradients in one, those of fewer than
-// Exchange::kPackedBytes are packed into one message, and each larger one is its own. One exchange
-// at a time, which is handed over, and before which the ranks meet (16 bytes, as they describe what
-// they are about to exchange); it does not slow down ops. All ranks have to wait for the slowest of
-// a step, which takes ExpectedMaximum(measured, ranks), evenly longer from its beginning to its
-// end; what a rank takes is independent of the others. REQUIRES: ranks > 0.
+// The buckets are those of InsertAllReduce, each of gradients that are summed or of ones that are
+// scattered. Of several that are summed together, those of fewer than Exchange::kPackedBytes are
+// packed into one message, and each larger one is its own; of kReduceScatter all bytes are packed
+// into one. One exchange at a time, which is handed over, and before which the ranks meet (16
+// bytes, as they describe what they are about to exchange). It does not slow down ops where
+// ExchangeWork::beside_ops is set; otherwise all of it delays them. All ranks have to wait for the
+// slowest of a step, which takes ExpectedMaximum(measured, ranks), evenly longer from its beginning
+// to its end; what a rank takes is independent of the others. REQUIRES: ranks > 0.
 StepForecast ForecastStep(const StepTimeline& step, int ranks, double bucket_mb,
                           const Network& network);
 

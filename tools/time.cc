@@ -18,6 +18,7 @@
 #include "process_ranks.h"
 #include "program_input.h"
 
+DECLARE_string(data_dir);
 DECLARE_string(loss);
 DECLARE_int32(batch_size);
 DEFINE_int32(iterations, 50, "`N` timed runs");
@@ -40,8 +41,10 @@ std::string Forecast(const std::string& file, const TimeOptions& options, bool b
   if (!FLAGS_loss.empty()) throw UsageError("--loss is for a model: a job names its loss");
   if (!(FLAGS_latency_us >= 0) || !(FLAGS_gbps > 0) || std::isinf(FLAGS_latency_us))
     throw UsageError("--latency_us takes a number that is not negative, --gbps one above 0");
-  if (!(FLAGS_bucket_mb >= 0)) throw UsageError("--bucket_mb takes a number that is not negative");
+  if (!(FLAGS_bucket_mb >= 0) || std::isinf(FLAGS_bucket_mb))
+    throw UsageError("--bucket_mb takes a number that is not negative");
   JobConfig job = ReadJob(file);
+  if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;
   if (batch_given) job.batch_size = options.batch_size;
   return ForecastJob(
       job, {.time = options,
@@ -114,6 +117,8 @@ int RunTime(const std::vector<std::string>& args) {
     ReadFileOrStdin(file, kMaxProgramBytes);  // it may not be there
     throw UsageError("--ranks is for a job, and " + Quote(file, 300) + " is none");
   }
+  if (ranks.empty() && IsGiven("data_dir"))
+    throw UsageError("--data_dir goes with --ranks: other times are those of drawn data");
   if (job && IsGiven("shape"))
     throw UsageError("--shape is for a model: the shapes of a job are those of its data");
   const bool saved = FLAGS_loss.empty() && !ParametersBeside(file).empty();
@@ -131,13 +136,13 @@ Command TimeCommand() {
           "times a model, saved or as text, or a job's step: forward, backward and update of each "
           "layer",
           "time MODEL|JOB.pbtxt [--batch_size=64] [--shape=VAR:1x3x640x640,...] [--iterations=50] "
-          "[--loss=loss] [--ranks=8,64]",
+          "[--loss=loss] [--ranks=8,64 [--data_dir=DIR]]",
           "  coracle time examples/digits/lenet.pbtxt --batch_size=64\n"
           "  coracle time examples/mnist/lenet_bfloat16.pbtxt\n"
           "  coracle time inference.pdmodel --shape=x:1x3x640x640\n"
           "  coracle time job.pbtxt --ranks=8,64,1024 --latency_us=5 --gbps=25\n",
-          WithCompileFlags({"batch_size", "shape", "iterations", "loss", "ranks", "bucket_mb",
-                            "latency_us", "gbps"}),
+          WithCompileFlags({"batch_size", "data_dir", "shape", "iterations", "loss", "ranks",
+                            "bucket_mb", "latency_us", "gbps"}),
           RunTime};
 }
 

@@ -88,7 +88,7 @@ class MpiThread {
   MPI_Comm questions_ = MPI_COMM_NULL;
   MPI_Op high_ = MPI_OP_NULL, low_ = MPI_OP_NULL;  // of floats: a nan of any rank shows
 
-  std::vector<char> packed_;  // several buffers as one message
+  std::vector<char> packed_;  // small buffers as one message, and what is scattered
   std::vector<char> part_;    // of it, this rank's sums
   std::vector<float> wide_;   // of 16-bit floats
 

@@ -1,4 +1,4 @@
-// c_coalesced_allreduce_sum: c_allreduce_sum of several tensors as one message.
+// c_coalesced_allreduce_sum: c_allreduce_sum of several tensors in one exchange.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -43,7 +43,7 @@ Kernel Sum(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("c_coalesced_allreduce_sum")
-              .Doc("Out[i] = the sum of all ranks' X[i], exchanged as one message. Where one rank "
+              .Doc("Out[i] = the sum of all ranks' X[i], exchanged together. Where one rank "
                    "runs the program, Out[i] = X[i].")
               .Constraint("C1", "Out must have as many variables as X")
               .Constraint("C2", "all X must have one dtype")

@@ -339,7 +339,8 @@ using ByteTag = hn::Rebind<int8_t, IntTag>;
 
 // The kernels f of which `u` is G f G^T, by columns, up to rounding. The results have the same bits
 // wherever this is inlined and whatever the thread does with denormals: no sum has a product that
-// the compiler could contract, and what is tiny becomes 0, as nan does.
+// the compiler could contract, and what is tiny becomes 0, as nan does. Sums of what is loaded, a
+// multiple of 2^-123 then, are no denormals.
 template <int kM>
 HWY_INLINE void RecoverKernels(const float* u, FloatVec* f) {
   constexpr int kN = Points(kM), kAt[4] = {0, 1, 2, kN - 1};
@@ -347,7 +348,10 @@ HWY_INLINE void RecoverKernels(const float* u, FloatVec* f) {
   FloatVec half[4][3];
   for (int j = 0; j < 4; ++j) {
     FloatVec x[4];
-    for (int i = 0; i < 4; ++i) x[i] = hn::LoadU(d, u + (kAt[i] * kN + kAt[j]) * kFilterPosition);
+    for (int i = 0; i < 4; ++i) {
+      const FloatVec at = hn::LoadU(d, u + (kAt[i] * kN + kAt[j]) * kFilterPosition);
+      x[i] = hn::IfThenElseZero(hn::Ge(hn::Abs(at), Of(0x1p-100)), at);
+    }
     half[j][0] = x[0];
     half[j][1] = hn::Sub(x[1], x[2]);
     half[j][2] = x[3];

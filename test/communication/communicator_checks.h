@@ -94,7 +94,42 @@ inline void CheckSeveral(Communicator& c) {
   }
 }
 
-// Several buffers as one message.
+// Buffers of which MPI's communicator packs some into one message, in place and not.
+template <class T>
+void CheckLargeAndSmallBuffers(Communicator& c) {
+  const auto n = c.size(), r = c.rank();
+  const std::vector<int64_t> sizes = {10, 40000, 32768, 32767, 0, 70000, 1};
+  const auto value = [](int rank, size_t k, size_t i) {
+    return static_cast<T>(static_cast<float>(rank + static_cast<int>((i + 3 * k) % 11)));
+  };
+  std::vector<std::vector<T>> ins, outs;
+  Exchange exchange{Kind::kAllReduce, DTypeOf<T>(), sizes, nullptr, nullptr};
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    std::vector<T>& in = ins.emplace_back(static_cast<size_t>(sizes[k]));
+    for (size_t i = 0; i < in.size(); ++i) in[i] = value(r, k, i);
+    outs.emplace_back(in.size());
+  }
+  const auto is_in_place = [](size_t k) { return k % 2 == 1; };
+  const auto result = [&](size_t k) -> std::vector<T>& {
+    return is_in_place(k) ? ins[k] : outs[k];
+  };
+  exchange.in = ins[0].data();
+  exchange.out = result(0).data();
+  for (size_t k = 1; k < sizes.size(); ++k)
+    exchange.more.push_back({ins[k].data(), result(k).data()});
+  c.Run(exchange);
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    for (size_t i = 0; i < ins[k].size(); ++i) {
+      const int expected = n * (n - 1) / 2 + n * static_cast<int>((i + 3 * k) % 11);
+      ASSERT_EQ(static_cast<float>(result(k)[i]), static_cast<float>(expected)) << k << " " << i;
+      if (!is_in_place(k)) {
+        ASSERT_EQ(static_cast<float>(ins[k][i]), static_cast<float>(value(r, k, i)));
+      }
+    }
+  }
+}
+
+// Several buffers together.
 inline void CheckBuffers(Communicator& c) {
   std::vector<float> a(1000, 1), b(3), sum(3);
   for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(c.rank()) + static_cast<float>(i);
@@ -112,6 +147,9 @@ inline void CheckBuffers(Communicator& c) {
   exchange.more[0] = {b.data(), b.data()};
   c.Run(exchange);
   EXPECT_EQ(b[0], n - 1);
+  CheckLargeAndSmallBuffers<float>(c);
+  CheckLargeAndSmallBuffers<float16>(c);
+  CheckLargeAndSmallBuffers<int64_t>(c);
 }
 
 // Parts of several buffers as one message, in place and not; of one rank more than MPI takes at

@@ -122,6 +122,29 @@ TEST(StepForecast, StepsLastAsLongAsThatOfTheSlowestRank) {
   EXPECT_NEAR(two.seconds, 7.125 + kMeeting, 1e-12);
 }
 
+// Gradients that are scattered have buckets of their own, beside those of sums; all of one is
+// packed.
+TEST(StepForecast, BucketsThatAreScattered) {
+  const Network network{0.01, 1e6, {.handover = 0.1, .packing = 1e-6}};
+  StepTimeline step = Step();
+  step.exchanges[0].kind = step.exchanges[2].kind = Kind::kReduceScatter;
+  step.exchanges[2].bytes = 100000;
+  // a and c are one exchange at 3 of 1,100,000 bytes, packed in 1.1 s, half of which go out in
+  // 0.55; b is one at 2 of its 1,000,000 bytes. Before either a meeting, of two messages.
+  const double scatter = 0.1 + 1.1 + (0.01 + 0.55) + (0.02 + kMeeting);
+  const double sum = 0.1 + (0.02 + 1) + (0.02 + kMeeting);
+  const StepForecast all = ForecastStep(step, 2, 25, network);
+  EXPECT_NEAR(all.exchanges, scatter + sum, 1e-12);
+  // a is needed at 3, when all of it begins: b is done at 2 + sum, and then a and c.
+  EXPECT_NEAR(all.exposed, sum - 1 + scatter, 1e-12);
+  // Each by itself is packed, too.
+  const double a = 0.1 + 1 + (0.01 + 0.5) + (0.02 + kMeeting);
+  const double c = 0.1 + 0.1 + (0.01 + 0.05) + (0.02 + kMeeting);
+  EXPECT_NEAR(ForecastStep(step, 2, 0, network).exchanges, a + sum + c, 1e-12);
+  // Buckets of 1 MB: that of a is full at once, whatever that of b is.
+  EXPECT_NEAR(ForecastStep(step, 2, 1, network).exchanges, a + sum + c, 1e-12);
+}
+
 // What is not in buckets is exchanged by itself, in its turn, whatever the size of buckets.
 TEST(StepForecast, ExchangesOutsideOfBuckets) {
   const Network network{0, 1e6};

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/internal/control_group.h>
 #include <coracle/framework/base/internal/spin.h>
+#include <coracle/framework/base/internal/thread_count.h>
 #include <coracle/framework/base/internal/thread_limit.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/test/sanitizers.h>
@@ -293,6 +294,19 @@ TEST_F(ThreadsDeathTest, ThreadsAreBoundToPlaces) {
     std::exit(right ? 0 : 1);
   };
   EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
+  unsetenv("OMP_PROC_BIND");
+  unsetenv("OMP_PLACES");
+}
+
+// OMP_PROC_BIND binds the thread that asks, and those that it starts, but not the process.
+TEST_F(ThreadsDeathTest, CoresOfAProcessThatOpenMPBinds) {
+  EXPECT_EQ(internal::CoresOfNewThreads(), internal::AllowedCores());
+  const int cores = std::min(internal::AllowedCores(), 100);
+  setenv("OMP_PROC_BIND", "true", 1);
+  setenv("OMP_PLACES", "threads", 1);
+  EXPECT_EXIT(std::exit(std::min(internal::AllowedCores(), 100)), testing::ExitedWithCode(cores),
+              "");
+  EXPECT_EXIT(std::exit(internal::CoresOfNewThreads()), testing::ExitedWithCode(1), "");
   unsetenv("OMP_PROC_BIND");
   unsetenv("OMP_PLACES");
 }

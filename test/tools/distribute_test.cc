@@ -6,6 +6,8 @@
 #include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
 
+#include <filesystem>
+
 namespace coracle::distribute_test {
 
 class Distribute : public Cli {
@@ -99,9 +101,16 @@ TEST_F(Distribute, WhatAStepTakesOnManyRanks) {
   Expect("coracle time text_job.pbtxt --iterations=2 --ranks=8", 0,
          {"a rank's step of 4 rows, measured: ",
           "; 3 gradients, 0.00 MB and 3 other exchanges; latency"});
+  std::filesystem::create_directory(Path("elsewhere"));
+  std::filesystem::rename(Path("a.npz"), Path("elsewhere/a.npz"));
+  Expect("coracle time text_job.pbtxt --ranks=8", 1, {"a.npz", "--data_dir"});
+  Expect("coracle time text_job.pbtxt --iterations=2 --ranks=8 --data_dir=elsewhere", 0,
+         {"a rank's step of 4 rows, measured: "});
+  Expect("coracle time text_job.pbtxt --data_dir=elsewhere", 2, {"--data_dir goes with --ranks"});
   Expect("coracle time net.pbtxt --ranks=8", 2, {"--ranks is for a job"});
   Expect("coracle time job.pbtxt --ranks=0", 2, {"--ranks takes numbers in [1, 1000000], got '0'"});
   Expect("coracle time job.pbtxt --ranks=8 --gbps=0", 2, {"--gbps one above 0"});
+  Expect("coracle time job.pbtxt --ranks=8 --bucket_mb=inf", 2, {"--bucket_mb takes a number"});
   Expect("coracle train job.pbtxt --out=r --ranks=2,3", 2, {"--ranks of train takes one number"});
 }
 
@@ -118,7 +127,7 @@ TEST_F(Distribute, WhatOtherStepsTakeOnManyRanks) {
   Expect(job("iter_size", momentum + "iter_size: 3"), 0,
          {"a rank's step of 3 x 4 rows, measured: ", "; 6 gradients, 0.16 MB; latency"});
   Expect(job("sharded", momentum + "distribute { shard_state: true sync_batch_norm: true }"), 0,
-         {"; 5 gradients, 0.00 MB and 5 other exchanges; latency", "\n  1000 "});
+         {"; 6 gradients, 0.16 MB and 4 other exchanges; latency", "\n  1000 "});
   Expect(job("local", momentum + "distribute { local_sgd_steps: 8 }"), 1,
          {"exchange gradients; leave out local_sgd_steps"});
   WriteFileAtomic(Path("table.pbtxt"), R"(
@@ -130,6 +139,27 @@ TEST_F(Distribute, WhatOtherStepsTakeOnManyRanks) {
   )");
   Expect(job("sparse", "model: 'table.pbtxt' optimizer { sgd { learning_rate: 0.1 } }"), 0,
          {"; 2 gradients, 0.00 MB and 3 other exchanges; latency", "\n  1000 "});
+}
+
+// A forecast refuses what training refuses, in the same words.
+TEST_F(Distribute, JobsWithoutAForecast) {
+  const auto refused = [&](const std::string& text, const std::string& message) {
+    WriteFileAtomic(Path("bad.pbtxt"),
+                    "model: 'net.pbtxt' train { digits {} limit: 8 } max_iter: 2 " + text);
+    Expect("coracle train bad.pbtxt --out=bad", 1, {message});
+    Expect("coracle time bad.pbtxt --ranks=8", 1, {message});
+  };
+  refused("iter_size: 2000000", "iter_size must be at most 1000000, got 2000000");
+  refused("batch_size: 5000000000000000000",
+          "batch_size must be at most 2147483647, got 5000000000000000000");
+  refused("average_loss: 1000001", "average_loss must be at most 1000000, got 1000001");
+  refused("batch_size: 4 carry { from: 'h' to: 'image' } shuffle: false",
+          "bad.pbtxt:1:75: states can only be carried through a text: ");
+  Expect("coracle time job.pbtxt --ranks=2,600000000", 2, {"--ranks takes numbers in"});
+  Expect(
+      "coracle time job.pbtxt --ranks=2,1000000,8 --batch_size=3000", 1,
+      {"1000000 ranks of batch_size 3000 each have a batch of 3000000000 rows; a job's batch has "
+       "at most 2147483647"});
 }
 
 // More threads than there is room for their stacks.

@@ -1,7 +1,7 @@
+#include <coracle/framework/base/internal/thread_count.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/train/run/exchange_recorder.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -94,13 +94,6 @@ double MeasureHandover() {
   return seconds;
 }
 
-// That the process may use.
-int Cores() {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
-
 }  // namespace
 
 class ExchangeRecorder::Pending final : public PendingExchange {
@@ -174,7 +167,7 @@ ExchangeWork MeasureExchangeWork() {
   work.adding =
       MedianTime(5, [&] { add(own.data(), message.data(), own.data(), kElements); }) / kBytes;
   work.handover = MeasureHandover();
-  work.beside_ops = Cores() > NumThreads();
+  work.beside_ops = internal::CoresOfNewThreads() > NumThreads();
   return work;
 }
 

@@ -22,9 +22,8 @@ class ExchangeRecorder final : public Communicator {
 
   void BeginStep();
   void EndStep(bool keep);
-  // Medians of the steps that were kept and exchanged what the last one did, and what each of these
-  // took.
-  // REQUIRES: one was kept.
+  // Medians of the steps that were kept and exchanged what the last one did, and how long each of
+  // these steps was. REQUIRES: one was kept.
   StepTimeline Timeline() const;
 
  private:
@@ -37,8 +36,8 @@ class ExchangeRecorder final : public Communicator {
   std::vector<StepTimeline> steps_;
 };
 
-// Measured on 64 MiB of memory and a second thread, in some 100 ms; `beside_ops` where the process
-// may use more cores than NumThreads().
+// Measured on 64 MiB of memory and a second thread, in some 100 ms; `beside_ops` where the thread
+// that communicates, which a rank's thread starts, may use more cores than NumThreads().
 ExchangeWork MeasureExchangeWork();
 
 }  // namespace coracle

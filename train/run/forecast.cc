@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <set>
 
 namespace coracle {
@@ -51,13 +53,14 @@ struct JobOfRanks {
   DataSourcePtr data;
 
   JobOfRanks(const JobConfig& job, int ranks) : config(job), data(OpenTrainData(job)) {
+    CheckStreams(job, *data, job.batch_size);
     config.batch_size *= ranks;
     config.drop_last = true;  // all steps have as many rows
     config.distribute.bucket_mb = 0;
     const int64_t times = (config.batch_size - 1) / std::max<int64_t>(data->size(), 1) + 1;
     if (times == 1 || data->size() == 0) return;
     data = std::make_shared<RepeatedSource>(data, times);
-    config.shuffle = false;  // each step would be an epoch, and shuffle
+    config.shuffle = false;  // a step would be an epoch, and shuffle only since rows are repeated
   }
 };
 
@@ -113,7 +116,8 @@ Measured Measure(const JobConfig& job, const TimeOptions& options, int ranks) {
     if (bucket.bytes >= 0) dense.insert(bucket.gradients[0]);
   }
   for (StepTimeline::Part& part : measured.timeline.exchanges) {
-    part.bucketed = dense.contains(part.name);
+    // Nothing but gradients is scattered; what comes of them has other names.
+    part.bucketed = part.kind == Exchange::Kind::kReduceScatter || dense.contains(part.name);
     measured.gradients += part.bucketed ? 1 : 0;
     measured.bytes += part.bucketed ? part.bytes : 0;
     measured.others += part.bucketed || part.name.empty() ? 0 : 1;
@@ -161,13 +165,36 @@ std::string Line(const StepTimeline& step, int ranks, double alone, int64_t rows
       ranks * static_cast<double>(rows) / forecast.seconds, best_mb, best * 1e3);
 }
 
-}  // namespace
-
-std::string ForecastJob(const JobConfig& job, const ForecastOptions& given) {
+// As training checks a job, which a forecast does not run to its end.
+void CheckJobToForecast(const JobConfig& job, const ForecastOptions& options) {
+  JobConfig checked = job;
+  if (job.epochs == 0 && job.max_iter == 0) checked.max_iter = 1;
+  CheckJob(checked);
+  for (const double mb : {job.distribute.bucket_mb, options.bucket_mb}) {
+    if (!(mb >= 0) || std::isinf(mb)) {
+      ThrowInvalid(fmt::format("{}: buckets of {} MB; 0 or more are needed",
+                               job.Place("distribute.bucket_mb"), mb));
+    }
+  }
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  int most_ranks = 2;  // which are always measured
+  for (const int ranks : options.ranks) most_ranks = std::max(most_ranks, ranks);
+  if (job.batch_size > kMost / most_ranks) {
+    ThrowInvalid(fmt::format(
+        "{}: {} ranks of batch_size {} each have a batch of {} rows; a job's batch has at "
+        "most {}",
+        job.Place("batch_size"), most_ranks, job.batch_size, job.batch_size * most_ranks, kMost));
+  }
   if (job.distribute.local_sgd_steps > 0) {
     ThrowInvalid(job.Place("distribute.local_sgd_steps") +
                  ": the forecast is of steps that exchange gradients; leave out local_sgd_steps");
   }
+}
+
+}  // namespace
+
+std::string ForecastJob(const JobConfig& job, const ForecastOptions& given) {
+  CheckJobToForecast(job, given);
   ForecastOptions options = given;
   options.network.work = MeasureExchangeWork();
   const Measured two = Measure(job, options.time, 2);

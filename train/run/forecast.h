@@ -24,7 +24,9 @@ struct ForecastOptions {
 // and its metrics; exchanges are noted and cost nothing. Once, or for each number of ranks where it
 // depends on it (sparse gradients, a part of the optimizer's state on each rank). What an exchange
 // costs the rank itself, `work` of the network, is measured on memory and a thread of this machine.
-// Data of fewer rows than a batch of all ranks are repeated. Throws what training the job throws.
+// Data of fewer rows than a batch of all ranks are repeated. Throws what training the job throws
+// (but a job without an end has a forecast, too), and kInvalidArgument where the batch of all ranks
+// would have more rows than a job's batch may.
 std::string ForecastJob(const JobConfig& job, const ForecastOptions& options);
 
 }  // namespace coracle

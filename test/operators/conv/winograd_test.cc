@@ -374,7 +374,7 @@ TEST(Winograd, RestoresFilters) {
 }
 
 #ifdef __SSE2__
-// Who packs may have set its thread to flush denormals to zero.
+// Who packs, or who restores, may have set its thread to flush denormals to zero.
 TEST(Winograd, RestoresFiltersWhateverIsDoneWithDenormals) {
   constexpr unsigned kFlush = 0x8040;
   const Threads one(1);
@@ -394,6 +394,19 @@ TEST(Winograd, RestoresFiltersWhateverIsDoneWithDenormals) {
       EXPECT_EQ(std::memcmp(got.data(), filter.data(), filter.size() * sizeof(float)), 0) << m;
     }
   }
+  // A sum of these is halfway between two numbers, but for a denormal.
+  const float kernel[] = {0x1p-79f,  0x1p-102f,  0x1p-126f, -0x1p-79f, -0x1p-79f,
+                          0x1p-102f, -0x1p-128f, 0x1p-79f,  -0x1p-124f};
+  const Case single{1, 6, 6, 1, 1};
+  const std::vector<float> filter(std::begin(kernel), std::end(kernel));
+  for (const int m : {2, 4}) {
+    const unsigned before = _mm_getcsr();
+    const Restorable restorable(Forward(single, m), filter);
+    _mm_setcsr(before | kFlush);
+    const std::vector<float> got = restorable.Restored(filter.size());
+    _mm_setcsr(before);
+    EXPECT_EQ(std::memcmp(got.data(), filter.data(), filter.size() * sizeof(float)), 0) << m;
+  }
 }
 #endif
 
@@ -403,14 +416,16 @@ TEST(Winograd, TransformsWhatItRestores) {
     const Sums sums(c);
     for (const int m : {2, 4}) {
       const Convolution work = Forward(c, m);
-      std::vector<float> expected(static_cast<size_t>(work.FilterFloats()), 0);
+      std::vector<float> expected(static_cast<size_t>(work.FilterFloats()),
+                                  std::numeric_limits<float>::quiet_NaN());
       winograd::TransformFilter(m, work.filter, sums.filter.data(), 0, winograd::Panels(c.filters),
                                 expected.data());
       for (const int threads : {1, 2}) {
         const Threads set(threads);
         const std::vector<float> got = Restorable(work, sums.filter).transformed;
         for (size_t i = 0; i < got.size(); ++i) {
-          if (!std::isnan(got[i])) {
+          ASSERT_EQ(std::isnan(got[i]), std::isnan(expected[i])) << i;  // neither writes padding
+          if (!std::isnan(expected[i])) {
             ASSERT_NEAR(got[i], expected[i], 1e-5);
           }
         }

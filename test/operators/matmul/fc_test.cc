@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "../../op_test.h"
+#include "../../threads.h"
 
 namespace coracle::fc_test {
 
@@ -86,9 +87,8 @@ TEST(Fc, Activations) {
 }
 
 TEST(Fc, FastAgainstReference) {
-  for (const Shape& s :
-       {Shape{1, 1, 1}, Shape{0, 3, 4}, Shape{2, 3, 0}, Shape{3, 0, 2}, Shape{1, 300, 70},
-        Shape{129, 65, 131}, Shape{300, 40, 200}, Shape{130, 5, 9001}}) {
+  for (const Shape& s : {Shape{1, 1, 1}, Shape{0, 3, 4}, Shape{2, 3, 0}, Shape{3, 0, 2},
+                         Shape{1, 300, 70}, Shape{129, 65, 131}, Shape{300, 40, 200}}) {
     OpTest("fc")
         .Attr("activation_type", std::string("gelu"))
         .RandomInput("Input", {s[0], s[1]})
@@ -96,6 +96,22 @@ TEST(Fc, FastAgainstReference) {
         .RandomInput("Bias", {s[2]})
         .NoOutput("Z")
         .CheckFast();
+  }
+}
+
+// So large that the products are finished in strips, and deeper than they are then.
+TEST(Fc, LargeFastAgainstReference) {
+  for (const int threads : {1, 2}) {
+    const Threads set(threads);
+    for (const Shape& s :
+         {Shape{130, 5, 9001}, Shape{1100, 3, 1001}, Shape{700, 512, 800}, Shape{700, 513, 800}}) {
+      OpTest("fc")
+          .Attr("activation_type", std::string("tanh"))
+          .RandomInput("Input", {s[0], s[1]})
+          .RandomInput("W", {s[1], s[2]})
+          .RandomInput("Bias", {s[2]})
+          .CheckFast(1e-3);  // gradients are sums of up to 9001 products
+    }
   }
 }
 
