@@ -486,22 +486,18 @@ void MpiThread::ReduceBuffers(const Exchange& exchange) {
       Reduce(exchange, buffers[k].in, buffers[k].out, count);
   }
   packed_.resize(static_cast<size_t>(total * size));
-  const auto for_each_small = [&](auto&& copy) {
+  const auto copy_small = [&](bool in) {
     char* at = packed_.data();
     for (size_t k = 0; k < buffers.size(); ++k) {
       const int64_t bytes = exchange.counts[k] * size;
       if (bytes == 0 || bytes >= Exchange::kPackedBytes) continue;
-      copy(at, buffers[k], static_cast<size_t>(bytes));
+      std::memcpy(in ? at : buffers[k].out, in ? buffers[k].in : at, static_cast<size_t>(bytes));
       at += bytes;
     }
   };
-  for_each_small([](char* at, const Exchange::Buffer& buffer, size_t bytes) {
-    std::memcpy(at, buffer.in, bytes);
-  });
+  copy_small(true);
   Reduce(exchange, packed_.data(), packed_.data(), total);
-  for_each_small([](char* at, const Exchange::Buffer& buffer, size_t bytes) {
-    std::memcpy(buffer.out, at, bytes);
-  });
+  copy_small(false);
 }
 
 void MpiThread::BroadcastBuffers(const Exchange& exchange) {
