@@ -4,11 +4,41 @@
 
 #include <coracle/framework/tensor/dtype.h>
 
+#include <bit>
+#include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 namespace coracle {
 
 inline bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+// A number rounded to odd: of its two neighbours the one whose last bit is 1, where it lies between
+// two. Of the result a 16-bit float rounds as of the number itself (Boldo and Melquiond, "Emulation
+// of FMA and correctly rounded sums", 2008); of the nearest float it may round the other way.
+inline float RoundToOdd(double value) {
+  const float near = static_cast<float>(value);
+  if (static_cast<double>(near) == value || std::isnan(value)) return near;
+  auto bits = std::bit_cast<uint32_t>(near);
+  if (std::abs(static_cast<double>(near)) > std::abs(value)) --bits;
+  return std::bit_cast<float>(bits | 1u);
+}
+inline double RoundToOdd(int64_t value) {
+  constexpr int64_t kExact = int64_t{1} << 53;
+  if (value >= -kExact && value <= kExact) return static_cast<double>(value);
+  return static_cast<double>((value >> 11) | int64_t{(value & 0x7ff) != 0}) * 2048.0;
+}
+
+// A real number as the nearest 16-bit float, ties to even.
+template <class Half, class From>
+Half ToHalf(From value) {
+  if constexpr (std::is_same_v<From, double>)
+    return Half(RoundToOdd(value));
+  else if constexpr (std::is_same_v<From, int64_t> || std::is_same_v<From, int32_t>)
+    return Half(RoundToOdd(RoundToOdd(int64_t{value})));
+  else
+    return Half(static_cast<float>(value));
+}
 
 // The arrays do not overlap; n may be 0.
 void ConvertArray(const float16* from, float* to, int64_t n);

@@ -47,9 +47,9 @@ TEST(OnnxDocs, TableIsThatOfTheImporters) {
 
 TEST(NodeImporters, VersionsDecide) {
   NodeImporters importers;
-  importers.Add({.op_type = "Op", .since = 7, .until = 12, .maps_to = "old"});
-  importers.Add({.op_type = "Op", .since = 13, .until = 20, .maps_to = "new"});
-  importers.Add({.op_type = "Op", .since = 1, .maps_to = "other", .domain = "other"});
+  importers.Add({.op_type = "Op", .since = 7, .until = 12, .takes = "", .maps_to = "old"});
+  importers.Add({.op_type = "Op", .since = 13, .until = 20, .takes = "", .maps_to = "new"});
+  importers.Add({.op_type = "Op", .since = 1, .takes = "", .maps_to = "other", .domain = "other"});
   EXPECT_EQ(importers.Get("", "Op", 12).maps_to, "old");
   EXPECT_EQ(importers.Get("", "Op", 13).maps_to, "new");
   EXPECT_EQ(importers.Get("other", "Op", 1).maps_to, "other");

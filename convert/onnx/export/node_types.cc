@@ -1,5 +1,6 @@
 #include "node_types.h"
 
+#include <coracle/convert/narrow.h>
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/framework/base/words.h>
 
@@ -114,7 +115,7 @@ MaybeDType ResultType(const NodeProto& node, const std::vector<MaybeDType>& inpu
   if (IsOneOf(node, "Where")) return At(inputs, 1);
   const char* typed = IsOneOf(node, "Cast") ? "to" : IsOneOf(node, "EyeLike") ? "dtype" : nullptr;
   if (const auto* attr = typed ? FindAttribute(node, typed) : nullptr)
-    return FromDataType(static_cast<int>(attr->i()));
+    return FromDataType(ToInt32(attr->i(), "attribute " + attr->name()));
   if (IsOneOf(node, "ConstantOfShape")) {
     const auto* value = FindAttribute(node, "value");
     return value ? FromDataType(value->t().data_type()) : DType::kFloat32;

@@ -25,7 +25,7 @@ using variable_functions::Concat;
 Variable PositionsAlong(NodeContext& node, const Variable& x, int axis) {
   const int64_t dim = x.shape()[axis];
   if (dim >= 0) {
-    RequireSmall(node, {dim}, "positions");
+    RequireSmallConstant(node, {dim}, "positions");
     Ints places(static_cast<size_t>(dim));
     std::iota(places.begin(), places.end(), 0);
     return node.ConstantVar(places);
@@ -102,7 +102,7 @@ Variable Repeated(NodeContext& node, const Variable& x, int64_t times) {
   if (times == 1) return x;
   const Shape& shape = x.shape();
   const Variable each = node.WithXShape("unsqueeze2", x, {{"axes", std::vector<int32_t>{2}}});
-  const std::vector<int32_t> repeats = {1, 1, static_cast<int32_t>(times), 1, 1};
+  const std::vector<int32_t> repeats = {1, 1, ToInt32(times, "a number of heads"), 1, 1};
   const Variable all = node.Unary("tile", each, {{"repeat_times", repeats}});
   if (shape[3] < 0 && shape[2] < 0) node.Refuse("heads of unknown size that are shared");
   return node.Reshape(all, {0, shape[1] * times, shape[2], shape[3]});
@@ -159,6 +159,47 @@ Variable AllBiases(NodeContext& node, const Operands& o) {
   return sum;
 }
 
+// Whether each row of a constant mask leaves a key.
+bool LeavesKeys(const Tensor& mask) {
+  const bool flags = mask.dtype() == DType::kBool;
+  const Tensor wide = mask.Cast(DType::kFloat32);
+  const float hidden = flags ? 0 : -std::numeric_limits<float>::infinity();
+  const int64_t keys = mask.shape()[mask.shape().rank() - 1];
+  const auto values = wide.span<float>();
+  for (int64_t row = 0; keys > 0 && row < mask.numel() / keys; ++row) {
+    const auto begin = values.begin() + row * keys;
+    if (std::all_of(begin, begin + keys, [&](float value) { return value == hidden; }))
+      return false;
+  }
+  return true;
+}
+
+// Whether a query may see no key. A causal bias alone leaves the first one.
+bool MayBeBlind(const NodeContext& node, size_t mask, bool causal) {
+  const bool padded = mask == 3 && node.HasInput(6);  // Attention alone has lengths of the keys
+  if (padded || !node.HasInput(mask)) return padded;
+  return causal || !node.Constant(mask) || !LeavesKeys(*node.Constant(mask));
+}
+
+// Queries that see no key: their rows of the bias are -inf throughout, of which a softmax would
+// make nan. The operator's result for them is 0.
+struct Blind {
+  Variable rows;  // bool [..., queries, 1]; {} where each query sees a key
+  Variable bias;  // 0 in these rows
+};
+
+Blind BlindOf(NodeContext& node, const Variable& bias) {
+  const Variable most =
+      node.Unary("reduce_max", bias, {{"dim", std::vector<int32_t>{-1}}, {"keep_dim", true}});
+  const Variable least = node.ScalarVar(bias.dtype(), -std::numeric_limits<double>::infinity());
+  const Variable rows = node.Binary("equal", most, least);
+  return {rows, BroadcastWhere(node, rows, node.ScalarVar(bias.dtype(), 0), bias)};
+}
+
+Variable ZeroInBlind(NodeContext& node, const Blind& blind, const Variable& x) {
+  return blind.rows ? BroadcastWhere(node, blind.rows, node.ScalarVar(x.dtype(), 0), x) : x;
+}
+
 float ScaleOf(NodeContext& node, const Operands& o) {
   if (node.HasAttr("scale")) return node.Float("scale", 1.0f);
   const int64_t size = o.q.shape()[3];
@@ -168,7 +209,7 @@ float ScaleOf(NodeContext& node, const Operands& o) {
 }
 
 Variable Softmaxed(NodeContext& node, const Variable& x) {
-  const auto precision = static_cast<int>(node.Int("softmax_precision", 0));
+  const auto precision = node.Int32("softmax_precision", 0);
   const std::optional<DType> dtype = precision == 0 ? x.dtype() : FromDataType(precision);
   node.Require(dtype && IsFloating(*dtype), "attribute softmax_precision must be a type of floats");
   const Variable wide = node.Cast(x, *dtype);
@@ -188,11 +229,15 @@ void ImportAttention(NodeContext& node) {
   std::vector<Variable> stages = {x};  // by qk_matmul_output_mode
   if (softcap > 0) x = node.Unary("tanh", x / softcap) * softcap;
   stages.push_back(x);
-  if (const Variable bias = AllBiases(node, o)) x = x + bias;
-  stages.push_back(x);
+  Blind blind;
+  blind.bias = AllBiases(node, o);
+  const Variable whole = blind.bias;
+  if (whole && MayBeBlind(node, 3, node.Flag("is_causal", false))) blind = BlindOf(node, whole);
+  stages.push_back(whole && node.Wants(3) ? x + whole : x);
+  if (whole) x = x + blind.bias;
   x = Softmaxed(node, x);
-  stages.push_back(x);
-  const Variable y = node.Binary("matmul_v2", x, v);
+  stages.push_back(node.Wants(3) ? ZeroInBlind(node, blind, x) : x);
+  const Variable y = ZeroInBlind(node, blind, node.Binary("matmul_v2", x, v));
   node.Set(0, node.rank(0) == 3 ? WithoutHeads(node, y) : y);
   if (node.Wants(1)) node.Set(1, o.k);
   if (node.Wants(2)) node.Set(2, o.v);
@@ -225,10 +270,15 @@ void ImportMultiHeadAttention(NodeContext& node) {
                                             : 1.0 / std::sqrt(static_cast<double>(o.q.shape()[3])));
   Variable x =
       node.Make("matmul_v2", {{"X", {scaled.name()}}, {"Y", {o.k.name()}}}, {{"trans_y", true}});
-  if (node.HasInput(5)) x = x + node.In(5);
-  if (node.Flag("unidirectional", false)) x = x + CausalBias(node, o);
+  const bool causal = node.Flag("unidirectional", false);
+  Blind blind;
+  if (node.HasInput(5)) blind.bias = node.In(5);
+  if (causal) blind.bias = blind.bias ? blind.bias + CausalBias(node, o) : CausalBias(node, o);
+  if (MayBeBlind(node, 5, causal)) blind = BlindOf(node, blind.bias);
+  if (blind.bias) x = x + blind.bias;
   x = node.Unary("softmax", x, {{"axis", -1}});
-  node.Set(0, WithoutHeads(node, node.Binary("matmul_v2", x, o.v)));
+  const Variable y = ZeroInBlind(node, blind, node.Binary("matmul_v2", x, o.v));
+  node.Set(0, WithoutHeads(node, y));
   if (node.Wants(1)) node.Set(1, o.k);
   if (node.Wants(2)) node.Set(2, o.v);
 }
@@ -262,7 +312,7 @@ Rotation RotationOf(NodeContext& node, size_t positions, size_t cos, int64_t siz
 }
 
 Variable EverySecond(NodeContext& node, const Variable& x, int64_t first, int64_t end) {
-  const auto one = [](int64_t value) { return std::vector<int32_t>{static_cast<int32_t>(value)}; };
+  const auto one = [](int64_t value) { return std::vector<int32_t>{ToInt32(value, "a place")}; };
   return node.Make("strided_slice", {{"Input", {x.name()}}},
                    {{"axes", one(x.shape().rank() - 1)},
                     {"starts", one(first)},
@@ -377,7 +427,7 @@ void ImportCausalConv(NodeContext& node) {
   }
   const Variable image = WithHeight(node, x), window = WithHeight(node, node.In(1));
   Variable y = node.Make("conv2d", {{"Input", {image.name()}}, {"Filter", {window.name()}}},
-                         {{"groups", static_cast<int32_t>(channels)}}, "Output");
+                         {{"groups", ToInt32(channels, "a number of channels")}}, "Output");
   y = WithoutHeight(node, y);
   if (node.HasInput(2)) y = y + node.Reshape(node.In(2), {channels, 1});
   node.Set(0, activation == "none" ? y : node.Unary("swish", y, {{"beta", 1.0f}}));
@@ -389,24 +439,36 @@ void ImportCausalConv(NodeContext& node) {
 }  // namespace
 
 void AddAttentionImporters(NodeImporters& importers) {
-  const auto add = [&](const char* type, int since, void (*import)(NodeContext&),
+  const auto add = [&](const char* type, const char* takes, int since, void (*import)(NodeContext&),
                        const char* maps_to) {
-    importers.Add({.op_type = type, .since = since, .import = import, .maps_to = maps_to});
-  };
-  add("Attention", 23, ImportAttention, "matmul_v2, elementwise_add, softmax");
-  add("RotaryEmbedding", 23, ImportRotaryEmbedding, "lookup_table_v2, elementwise_mul, concat");
-  add("TensorScatter", 24, ImportTensorScatter, "gather_nd, where");
-  add("CausalConvWithState", 27, ImportCausalConv, "concat, conv2d, swish");
-  const auto microsoft = [&](const char* type, void (*import)(NodeContext&), const char* maps_to) {
     importers.Add({.op_type = type,
-                   .since = 1,
+                   .since = since,
+                   .takes = takes,
                    .import = import,
                    .maps_to = maps_to,
+                   .composed = import != ImportTensorScatter});
+  };
+  add("Attention", "f3-4 f3-4 f3-4 T1+? f4? f4? i1?", 23, ImportAttention,
+      "matmul_v2, elementwise_add, softmax");
+  add("RotaryEmbedding", "f3-4 f2-3 f2-3 i2?", 23, ImportRotaryEmbedding,
+      "lookup_table_v2, elementwise_mul, concat");
+  add("TensorScatter", "T2+ T2+ i1?", 24, ImportTensorScatter, "gather_nd, where");
+  add("CausalConvWithState", "f3 f3 f1? f3?", 27, ImportCausalConv, "concat, conv2d, swish");
+  const auto microsoft = [&](const char* type, const char* takes, void (*import)(NodeContext&),
+                             const char* maps_to) {
+    importers.Add({.op_type = type,
+                   .since = 1,
+                   .takes = takes,
+                   .import = import,
+                   .maps_to = maps_to,
+                   .composed = true,
                    .domain = "com.microsoft"});
   };
-  microsoft("MultiHeadAttention", ImportMultiHeadAttention, "matmul_v2, elementwise_add, softmax");
-  microsoft("RotaryEmbedding", ImportPositionedRotary, "lookup_table_v2, elementwise_mul, concat");
-  microsoft("CausalConvWithState", ImportCausalConv, "concat, conv2d, swish");
+  microsoft("MultiHeadAttention", "f f f f1? T? f? T? T? T? T?", ImportMultiHeadAttention,
+            "matmul_v2, elementwise_add, softmax");
+  microsoft("RotaryEmbedding", "f3-4 i? f2-3 f2-3", ImportPositionedRotary,
+            "lookup_table_v2, elementwise_mul, concat");
+  microsoft("CausalConvWithState", "f3 f3 f1? f3?", ImportCausalConv, "concat, conv2d, swish");
 }
 
 }  // namespace coracle::onnx

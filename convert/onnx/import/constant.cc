@@ -65,8 +65,8 @@ void ImportShape(NodeContext& node) {
   if (end - start < shape.rank()) {
     all = node.Make("slice", {{"Input", {all.name()}}},
                     {{"axes", std::vector<int32_t>{0}},
-                     {"starts", std::vector<int32_t>{static_cast<int32_t>(start)}},
-                     {"ends", std::vector<int32_t>{static_cast<int32_t>(end)}}});
+                     {"starts", std::vector<int32_t>{ToInt32(start, "the start of a slice")}},
+                     {"ends", std::vector<int32_t>{ToInt32(end, "the end of a slice")}}});
   }
   node.Set(0, node.Cast(all, DType::kInt64));
 }
@@ -101,7 +101,7 @@ void SetCast(NodeContext& node, int data_type) {
 
 // Up to operator set 5 the type is named.
 int TypeAttr(NodeContext& node) {
-  if (node.opset() >= 6) return static_cast<int>(node.Int("to"));
+  if (node.opset() >= 6) return node.Int32("to");
   const std::string name = node.String("to", "");
   proto::onnx::TensorProto::DataType type;
   node.Require(proto::onnx::TensorProto::DataType_Parse(name, &type),
@@ -127,29 +127,38 @@ void ImportCastLike(NodeContext& node) {
 void AddConstantImporters(NodeImporters& importers) {
   constexpr auto kMoves = Unsigned::kMoves;
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
-           {.op_type = "Constant", .since = 1, .import = ImportConstant, .maps_to = "a constant"},
+           {.op_type = "Constant",
+         .since = 1,
+         .takes = "",
+         .import = ImportConstant,
+         .maps_to = "a constant"},
            {.op_type = "Identity",
            .since = 1,
+           .takes = "V",
            .import = ImportIdentity,
            .maps_to = "nothing",
            .unsigneds = kMoves},
            {.op_type = "Shape",
            .since = 1,
+           .takes = "T",
            .import = ImportShape,
            .maps_to = "a constant; shape, slice, cast",
            .unsigneds = kMoves},
            {.op_type = "Size",
            .since = 1,
+           .takes = "T",
            .import = ImportSize,
            .maps_to = "a constant; size",
            .unsigneds = kMoves},
            {.op_type = "Cast",
            .since = 1,
+           .takes = "T",
            .import = ImportCast,
            .maps_to = "cast",
            .unsigneds = kMoves},
            {.op_type = "CastLike",
            .since = 15,
+           .takes = "T T",
            .import = ImportCastLike,
            .maps_to = "cast",
            .unsigneds = kMoves},

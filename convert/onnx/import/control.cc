@@ -97,6 +97,7 @@ void AppendBranch(NodeContext& node, const GraphProto& graph, const Variable& co
 }
 
 void ImportIf(NodeContext& node) {
+  node.RequireOne(0, "the condition");
   const GraphProto& then = node.Graph("then_branch");
   const GraphProto& otherwise = node.Graph("else_branch");
   if (const Tensor* condition = node.Constant(0)) {
@@ -276,7 +277,18 @@ ValuePtr ScalarConstant(Tensor tensor, int data_type) {
       Value{.constant = std::move(tensor), .data_type = data_type, .scalar = true});
 }
 
-// The constant that a value is, if it is one.
+// The condition that a body gives, which says whether another turn follows.
+const ValuePtr& ConditionOf(const NodeContext& node, const Values& outputs) {
+  const Value& value = *outputs.at(0);
+  node.Require(value.is_tensor() && value.dtype() == DType::kBool,
+               "the first output of the body must be a bool");
+  const Shape& shape = value.stored_shape();
+  node.Require(!shape.IsKnown() || shape.numel() == 1,
+               "the first output of the body must have one element, got " + shape.ToString());
+  return outputs[0];
+}
+
+// The constant that a condition is, if it is one.
 std::optional<bool> KnownBool(const Value& value) {
   return value.constant ? std::optional(value.constant->Item<bool>()) : std::nullopt;
 }
@@ -289,6 +301,7 @@ void ImportUnrolled(NodeContext& node, const GraphProto& body, size_t carried) {
   bool more = !node.HasInput(1) || node.KnownInt(1, "the condition") != 0;
   Values values;
   for (size_t i = 0; i < carried; ++i) values.push_back(node.InAny(2 + i));
+  const int64_t parts = node.graph().state().inner_parts;
   for (int64_t turn = 0; more && turn < turns; ++turn) {
     if (turn >= kMaxUnrolled) node.Refuse("a loop that carries sequences for too many turns");
     Values inputs = {
@@ -296,7 +309,8 @@ void ImportUnrolled(NodeContext& node, const GraphProto& body, size_t carried) {
         ScalarConstant(Tensor::Full<bool>({1}, true), proto::onnx::TensorProto::BOOL)};
     inputs.insert(inputs.end(), values.begin(), values.end());
     Values outputs = node.graph().ImportInner(body, inputs);
-    const std::optional<bool> next = KnownBool(*outputs[0]);
+    CheckUnrolled(node, parts);
+    const std::optional<bool> next = KnownBool(*ConditionOf(node, outputs));
     if (!next) node.Refuse("a loop that carries sequences for turns that are not known");
     more = *next;
     values.assign(outputs.begin() + 1, outputs.end());
@@ -307,6 +321,8 @@ void ImportUnrolled(NodeContext& node, const GraphProto& body, size_t carried) {
 void ImportLoop(NodeContext& node) {
   const GraphProto& body = node.Graph("body");
   const size_t carried = node.NumInputs() < 2 ? 0 : node.NumInputs() - 2;
+  if (node.HasInput(0)) node.RequireOne(0, "the trip count");
+  if (node.HasInput(1)) node.RequireOne(1, "the condition");
   node.Require(body.output_size() > static_cast<int>(carried), "the body has too few outputs");
   bool tensors = true;
   for (size_t i = 0; i < carried; ++i) tensors = tensors && node.HasTensor(2 + i);
@@ -328,7 +344,8 @@ void ImportLoop(NodeContext& node) {
     inputs.insert(inputs.end(), values.begin(), values.end());
     Values outputs = node.graph().ImportInner(body, inputs);
     const auto at = outputs.begin() + 1 + static_cast<ptrdiff_t>(carried);
-    return Turn{KnownBool(*outputs[0]) == true ? nullptr : outputs[0],
+    const ValuePtr& condition = ConditionOf(node, outputs);
+    return Turn{KnownBool(*condition) == true ? nullptr : condition,
                 Values(outputs.begin() + 1, at), Values(at, outputs.end())};
   });
   SetAll(node, result.carried, 0);
@@ -470,7 +487,7 @@ void ImportBatchedScan(NodeContext& node) {
     node.Refuse(fmt::format("a batch of {}, and not of a number from 1 to {}", batch, kMaxBatch));
   std::vector<std::vector<std::string>> parts(spec.states + outputs);
   std::vector<bool> scalars(parts.size());
-  for (int32_t n = 0; n < static_cast<int32_t>(batch); ++n) {
+  for (int32_t n = 0; n < ToInt32(batch, "a batch"); ++n) {
     Values values;
     for (size_t i = 1; i < node.NumInputs(); ++i) values.push_back(ItemOf(node, i, n));
     LoopResult result = RunScan(node, spec, values);
@@ -492,21 +509,25 @@ void ImportBatchedScan(NodeContext& node) {
 
 void AddControlImporters(NodeImporters& importers) {
   importers.Add({.op_type = "If",
+                 .takes = "b",
                  .import = ImportIf,
                  .maps_to = "conditional_block",
                  .unsigneds = Unsigned::kMoves});
   importers.Add({.op_type = "Loop",
+                 .takes = "i? b? V*",
                  .import = ImportLoop,
                  .maps_to = "while, write_to_array, tensor_array_to_tensor",
                  .unsigneds = Unsigned::kMoves});
   importers.Add({.op_type = "Scan",
                  .since = 8,
                  .until = 8,
+                 .takes = "i? T1+*",
                  .import = ImportBatchedScan,
                  .maps_to = "a while for each item of the batch, stack",
                  .unsigneds = Unsigned::kMoves});
   importers.Add({.op_type = "Scan",
                  .since = 9,
+                 .takes = "T T*",
                  .import = ImportScan,
                  .maps_to = "while, gather, write_to_array, tensor_array_to_tensor",
                  .unsigneds = Unsigned::kMoves});

@@ -32,10 +32,10 @@ Operands OperandsOf(NodeContext& node) {
 }
 
 AttrList AttrsOf(const Windows& windows, int64_t groups) {
-  AttrList attrs = {{"strides", Narrow(windows.strides)},
-                    {"dilations", Narrow(windows.dilations)},
+  AttrList attrs = {{"strides", ToInt32(windows.strides, "a window")},
+                    {"dilations", ToInt32(windows.dilations, "a window")},
                     {"paddings", Interleaved(windows.before, windows.after)},
-                    {"groups", static_cast<int32_t>(groups)}};
+                    {"groups", ToInt32(groups, "attribute num_groups")}};
   if (windows.same) attrs.push_back({"padding_algorithm", std::string("SAME")});
   return attrs;
 }
@@ -68,7 +68,11 @@ Variable Convolved(NodeContext& node) {
                 o);
 }
 
-void ImportConv(NodeContext& node) { node.Set(0, Convolved(node)); }
+// Of bfloat16 the compiler joins the bias to the convolution, which then rounds once.
+void ImportConv(NodeContext& node) {
+  if (node.dtype(0) == DType::kFloat16 && node.HasInput(2)) node.RoundOnce();
+  node.Set(0, Convolved(node));
+}
 
 // The activation that an attribute names, with its parameters.
 Variable Activated(NodeContext& node, const Variable& x) {
@@ -129,7 +133,7 @@ Variable Transposed(NodeContext& node, const Operands& o, int64_t groups, const 
   AttrList attrs = AttrsOf(o.windows, groups);
   bool plain = true;
   for (size_t i = 0; i < added.size(); ++i) plain &= added[i] < o.windows.strides[i];
-  if (plain) attrs.push_back({"output_padding", Narrow(added)});
+  if (plain) attrs.push_back({"output_padding", ToInt32(added, "a window")});
   const char* type = o.x.shape().rank() == 5 ? "conv3d_transpose" : "conv2d_transpose";
   const Variable out = node.Make(type, {{"Input", {o.x.name()}}, {"Filter", {o.filter.name()}}},
                                  std::move(attrs), "Output");
@@ -158,17 +162,22 @@ void ImportConvTranspose(NodeContext& node) {
 void AddConvImporters(NodeImporters& importers) {
   importers.Add({.op_type = "Conv",
                  .since = 1,
+                 .takes = "f3+ f3+ f1?",
                  .import = ImportConv,
                  .maps_to = "conv2d, depthwise_conv2d or conv3d; elementwise_add"});
   importers.Add({.op_type = "FusedConv",
                  .since = 1,
+                 .takes = "f3+ f3+ f1? f?",
                  .import = ImportFusedConv,
                  .maps_to = "conv2d and the activation",
+                 .composed = true,
                  .domain = "com.microsoft"});
   importers.Add({.op_type = "ConvTranspose",
                  .since = 1,
+                 .takes = "f3+ f3+ f1?",
                  .import = ImportConvTranspose,
-                 .maps_to = "conv2d_transpose or conv3d_transpose; elementwise_add"});
+                 .maps_to = "conv2d_transpose or conv3d_transpose; elementwise_add",
+                 .composed = true});
 }
 
 }  // namespace coracle::onnx

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -129,25 +130,28 @@ void TakeDiagonals(NodeContext& node, Operand& operand) {
     Shape joined(std::span<const int64_t>(x.shape().begin(), x.shape().rank() - 2));
     joined.Append(n * n);
     std::vector<int64_t> places;
+    RequireSmallConstant(node, {n}, "a diagonal");
     for (int64_t k = 0; k < n; ++k) places.push_back(k * (n + 1));
     x = node.Make(
         "gather",
         {{"X", {Reshaped(node, x, joined).name()}}, {"Index", {node.ConstantVar(places).name()}}},
-        {{"axis", static_cast<int32_t>(joined.rank() - 1)}});
+        {{"axis", joined.rank() - 1}});
     operand.x = MoveAxis(node, x, -1, i);
     operand.labels.erase(operand.labels.begin() + at);
     --j;
   }
 }
 
-void SumOut(NodeContext& node, Operand& operand, const std::set<int>& kept) {
+using KeptLabels = std::function<bool(int label)>;
+
+void SumOut(NodeContext& node, Operand& operand, const KeptLabels& kept) {
   std::vector<int32_t> dims;
   Labels left;
   for (size_t i = 0; i < operand.labels.size(); ++i) {
-    if (kept.count(operand.labels[i]))
+    if (kept(operand.labels[i]))
       left.push_back(operand.labels[i]);
     else
-      dims.push_back(static_cast<int32_t>(i));
+      dims.push_back(static_cast<int>(i));
   }
   if (dims.empty()) return;
   operand.x = node.UnaryVia("reduce_sum", operand.x, {{"dim", dims}, {"reduce_all", left.empty()}});
@@ -160,9 +164,9 @@ Variable Arranged(NodeContext& node, const Operand& operand, const Labels& order
   for (size_t i = 0; i < order.size(); ++i) {
     const auto found = std::find(operand.labels.begin(), operand.labels.end(), order[i]);
     if (found == operand.labels.end())
-      missing.push_back(static_cast<int32_t>(i));
+      missing.push_back(static_cast<int>(i));
     else
-      perm.push_back(static_cast<int32_t>(found - operand.labels.begin()));
+      perm.push_back(static_cast<int>(found - operand.labels.begin()));
   }
   Variable x = operand.x;
   if (operand.labels.empty()) return x;
@@ -175,11 +179,11 @@ struct Roles {
   Labels batch, summed, left, right;
 };
 
-Roles RolesOf(const Operand& a, const Operand& b, const std::set<int>& kept) {
+Roles RolesOf(const Operand& a, const Operand& b, const KeptLabels& kept) {
   Roles roles;
   for (int label : a.labels)
     (!Has(b.labels, label) ? roles.left
-     : kept.count(label)   ? roles.batch
+     : kept(label)         ? roles.batch
                            : roles.summed)
         .push_back(label);
   for (int label : b.labels)
@@ -239,7 +243,7 @@ Operand MatrixProduct(NodeContext& node, const Operand& a, const Operand& b, con
   return out;
 }
 
-Operand Combined(NodeContext& node, const Operand& a, const Operand& b, const std::set<int>& kept) {
+Operand Combined(NodeContext& node, const Operand& a, const Operand& b, const KeptLabels& kept) {
   const Roles roles = RolesOf(a, b, kept);
   if (FitsMatmul(a, b, roles)) return MatrixProduct(node, a, b, roles);
   const Labels order = a.labels + roles.right;
@@ -248,29 +252,41 @@ Operand Combined(NodeContext& node, const Operand& a, const Operand& b, const st
   return out;
 }
 
-// The labels that the output and the operands from `begin` on have.
-std::set<int> LabelsFrom(const Equation& equation, size_t begin, int except = -1) {
-  std::set<int> labels(equation.output.begin(), equation.output.end());
-  for (size_t i = begin; i < equation.inputs.size(); ++i)
-    if (static_cast<int>(i) != except)
-      labels.insert(equation.inputs[i].begin(), equation.inputs[i].end());
-  return labels;
+// Which operands have a label: how many, and which is the last one.
+struct LabelUse {
+  int count = 0;
+  size_t last = 0;
+};
+
+std::map<int, LabelUse> UsesOf(const Equation& equation) {
+  std::map<int, LabelUse> uses;
+  for (size_t i = 0; i < equation.inputs.size(); ++i) {
+    for (int label : std::set<int>(equation.inputs[i].begin(), equation.inputs[i].end())) {
+      ++uses[label].count;
+      uses[label].last = i;
+    }
+  }
+  return uses;
 }
 
 void ImportEinsum(NodeContext& node) {
-  node.Require(node.NumInputs() > 0, "there must be an input");
   const Equation equation = ParseEquation(node);
   const DType own = node.dtype(0), dtype = node.ComputeDType("matmul_v2", own);
+  const std::map<int, LabelUse> uses = UsesOf(equation);
   std::vector<Operand> operands;
   for (size_t i = 0; i < equation.inputs.size(); ++i) {
     Operand operand{node.Cast(node.In(i), dtype), equation.inputs[i]};
     TakeDiagonals(node, operand);
-    SumOut(node, operand, LabelsFrom(equation, 0, static_cast<int>(i)));
+    SumOut(node, operand,
+           [&](int label) { return Has(equation.output, label) || uses.at(label).count > 1; });
     operands.push_back(operand);
   }
   Operand out = operands[0];
-  for (size_t i = 1; i < operands.size(); ++i)
-    out = Combined(node, out, operands[i], LabelsFrom(equation, i + 1));
+  for (size_t i = 1; i < operands.size(); ++i) {
+    out = Combined(node, out, operands[i], [&](int label) {
+      return Has(equation.output, label) || uses.at(label).last > i;
+    });
+  }
   const Variable result = node.Cast(Arranged(node, out, equation.output), own);
   if (result.name() == node.In(0).name()) return node.SetSame(0, 0);
   node.Set(0, result, equation.output.empty());
@@ -281,9 +297,11 @@ void ImportEinsum(NodeContext& node) {
 void AddEinsumImporters(NodeImporters& importers) {
   importers.Add({.op_type = "Einsum",
                  .since = 12,
+                 .takes = "n n*",
                  .import = ImportEinsum,
                  .maps_to = "transpose2, reshape2, matmul_v2; elementwise_mul, reduce_sum",
-                 .unsigneds = Unsigned::kWraps});
+                 .unsigneds = Unsigned::kWraps,
+                 .composed = true});
 }
 
 }  // namespace coracle::onnx

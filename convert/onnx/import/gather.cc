@@ -88,7 +88,7 @@ Variable WithBatchIndices(NodeContext& node, const Variable& index, int batch_di
     columns.push_back(node.BroadcastTo(line, Shape(full)).name());
   }
   columns.push_back(index.name());
-  return node.Make("concat", {{"X", columns}}, {{"axis", static_cast<int32_t>(shape.rank() - 1)}});
+  return node.Make("concat", {{"X", columns}}, {{"axis", shape.rank() - 1}});
 }
 
 void ImportGatherND(NodeContext& node) {
@@ -130,7 +130,7 @@ void ImportCompress(NodeContext& node) {
 
 // Which step each step of a sequence becomes, int64 [batch, steps].
 Variable ReversedSteps(NodeContext& node, const Variable& lengths, int64_t batch, int64_t steps) {
-  RequireSmall(node, {batch, steps}, "sequences");
+  RequireSmallConstant(node, {batch, steps}, "sequences");
   Ints values;
   for (int64_t t = 0; t < steps; ++t) values.push_back(t);
   const Shape shape({batch, steps});
@@ -162,26 +162,31 @@ void AddGatherImporters(NodeImporters& importers) {
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
            {.op_type = "Gather",
          .since = 1,
+         .takes = "T1+ i",
          .import = ImportGather,
          .maps_to = "gather; lookup_table_v2",
          .unsigneds = kMoves},
            {.op_type = "GatherElements",
            .since = 11,
+           .takes = "T1+ i1+",
            .import = ImportGatherElements,
            .maps_to = "index_sample",
            .unsigneds = kMoves},
            {.op_type = "GatherND",
            .since = 11,
+           .takes = "T1+ i1+",
            .import = ImportGatherND,
            .maps_to = "gather_nd",
            .unsigneds = kMoves},
            {.op_type = "Compress",
            .since = 9,
+           .takes = "T b1",
            .import = ImportCompress,
            .maps_to = "where_index, gather",
            .unsigneds = kMoves},
            {.op_type = "ReverseSequence",
            .since = 10,
+           .takes = "T2+ i1",
            .import = ImportReverseSequence,
            .maps_to = "gather_nd",
            .unsigneds = kMoves},

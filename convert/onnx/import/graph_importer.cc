@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "layer_weights.h"
 #include "node_context.h"
@@ -22,19 +23,23 @@ namespace {
 
 constexpr int kMaxDepth = 64;  // of functions and sub-graphs in each other
 // Functions that call functions twice are 2^n nodes.
-constexpr int64_t kMaxInnerNodes = 1'000'000;
+constexpr int64_t kMaxInnerParts = 1 << 20;
+constexpr int64_t kMaxUnrolledParts = 1 << 16;
+constexpr uint64_t kMaxResolvedBytes = uint64_t{64} << 20;
 constexpr uint64_t kNodeBytes = 2048;  // of a node's ops and variables, about
 
 // A function or sub-graph is being imported while this lives.
 class Inside {
  public:
-  Inside(ImportState& state, int nodes) : state_(state) {
+  Inside(ImportState& state, int parts) : state_(state) {
     if (state.depth >= kMaxDepth)
       ThrowInvalid("functions or sub-graphs are in each other in a cycle, or too deeply");
-    state.inner_nodes += nodes;
-    if (state.inner_nodes > kMaxInnerNodes) {
+    state.inner_parts += 1 + parts;
+    if (state.inner_parts > kMaxInnerParts) {
       throw Error(ErrorCode::kResourceExhausted,
-                  fmt::format("functions and sub-graphs are more than {} nodes", kMaxInnerNodes));
+                  fmt::format("functions and sub-graphs are more than {} nodes, inputs and "
+                              "attributes in all, counted as often as they are used",
+                              kMaxInnerParts));
     }
     ++state.depth;
   }
@@ -108,6 +113,7 @@ std::string ImportState::FreeName(const std::string& name) {
 }
 
 Variable ImportState::VarOf(Value& value, const std::string& name) {
+  value.RequireTensor();
   if (value.var) return value.var;
   BlockDesc& root = program.Root();
   const Tensor& tensor = *value.constant;
@@ -130,6 +136,15 @@ void GraphImporter::Define(const std::string& name, ValuePtr value) {
 }
 
 ValuePtr GraphImporter::Find(const std::string& name) const {
+  if (ValuePtr value = FindOrAbsent(name)) return value;
+  ThrowInvalid(name.empty() ? "a value without a name is used"
+                            : fmt::format("the value {} is an input that the caller of the "
+                                          "function leaves out",
+                                          Quote(name)));
+}
+
+ValuePtr GraphImporter::FindOrAbsent(const std::string& name) const {
+  if (name.empty()) return nullptr;
   for (const GraphImporter* graph = this; graph; graph = graph->outer_) {
     const auto found = graph->values_.find(name);
     if (found != graph->values_.end()) return found->second;
@@ -139,10 +154,11 @@ ValuePtr GraphImporter::Find(const std::string& name) const {
                           Quote(name)));
 }
 
-void GraphImporter::AddInitializers(const GraphProto& graph, std::vector<Tensor> tensors) {
+Values GraphImporter::InitializersOf(const GraphProto& graph, std::vector<Tensor> tensors) {
   if (graph.sparse_initializer_size() > 0)
     throw Error(ErrorCode::kUnimplemented, "sparse initializers have no counterpart");
   const std::unordered_set<std::string_view> weights = LayerWeights(graph);
+  Values values;
   for (int i = 0; i < graph.initializer_size(); ++i) {
     const TensorProto& proto = graph.initializer(i);
     Tensor& tensor = tensors.at(static_cast<size_t>(i));
@@ -152,8 +168,25 @@ void GraphImporter::AddInitializers(const GraphProto& graph, std::vector<Tensor>
     const bool one_weight = !value->scalar && tensor.numel() == 1 && weights.count(proto.name());
     value->is_parameter = IsFloating(tensor.dtype()) && (tensor.numel() > 1 || one_weight);
     value->constant = Stored(std::move(tensor));
-    Define(proto.name(), std::move(value));
+    values.push_back(std::move(value));
   }
+  return values;
+}
+
+void GraphImporter::DefineInitializers(const GraphProto& graph, const Values& values) {
+  for (size_t i = 0; i < values.size(); ++i)
+    Define(graph.initializer(static_cast<int>(i)).name(), values[i]);
+}
+
+void GraphImporter::AddInnerInitializers(const GraphProto& graph) {
+  const auto [at, is_new] = state_.inner_initializers.try_emplace(&graph);
+  if (is_new) {
+    std::vector<Tensor> tensors;
+    for (const auto& proto : graph.initializer())
+      tensors.push_back(ParseTensorProto(proto, state_.tensors));
+    at->second = InitializersOf(graph, std::move(tensors));
+  }
+  DefineInitializers(graph, at->second);
 }
 
 Values GraphImporter::ImportInner(const GraphProto& graph, const Values& inputs) {
@@ -161,12 +194,10 @@ Values GraphImporter::ImportInner(const GraphProto& graph, const Values& inputs)
     ThrowInvalid(fmt::format("the graph {} has {} inputs, and gets {}", Quote(graph.name()),
                              graph.input_size(), inputs.size()));
   }
-  const Inside inside(state_, graph.node_size());
+  const Inside inside(state_, graph.node_size() + graph.initializer_size() + graph.input_size() +
+                                  graph.output_size());
   GraphImporter importer(state_, opsets_, this);
-  std::vector<Tensor> tensors;
-  for (const auto& proto : graph.initializer())
-    tensors.push_back(ParseTensorProto(proto, state_.tensors));
-  importer.AddInitializers(graph, std::move(tensors));
+  importer.AddInnerInitializers(graph);
   for (size_t i = 0; i < inputs.size(); ++i)
     importer.Define(graph.input(static_cast<int>(i)).name(), inputs[i]);
   importer.ImportNodes(graph.node());
@@ -176,12 +207,7 @@ Values GraphImporter::ImportInner(const GraphProto& graph, const Values& inputs)
 }
 
 void GraphImporter::ImportNodes(const RepeatedPtrField<NodeProto>& nodes) {
-  for (const NodeProto& node : nodes) {
-    CheckTimeLimit("importing an ONNX model");
-    last_node_ = &node;
-    state_.memory.Add(kNodeBytes, "the program of an ONNX model");
-    ImportNode(node);
-  }
+  for (const NodeProto& node : nodes) ImportNode(node);
 }
 
 namespace {
@@ -222,24 +248,29 @@ int64_t GraphImporter::OpsetOf(const std::string& domain) const {
   return found == opsets_.end() ? 0 : found->second;
 }
 
-void GraphImporter::ImportNode(const NodeProto& node) {
+// By a function of the model, else by the op type's importer.
+void GraphImporter::CallNode(const NodeProto& node) {
   const std::string domain = PlainDomain(node.domain());
+  const auto function = state_.functions.find(FunctionKey(domain, node.op_type(), node.overload()));
+  if (function != state_.functions.end()) return InlineFunction(node, *function->second);
   const int64_t opset = OpsetOf(domain);
+  if (opset == 0) {
+    ThrowInvalid(fmt::format("the model imports no operator set of the domain {}",
+                             Quote(domain.empty() ? "ai.onnx" : domain)));
+  }
+  CallImporter(node, opset);
+}
+
+void GraphImporter::ImportNode(const NodeProto& node) {
+  CheckTimeLimit("importing an ONNX model");
+  last_node_ = &node;
+  const int64_t opset = OpsetOf(PlainDomain(node.domain()));
   const std::string base = state_.name_base;
   try {
-    const auto function =
-        state_.functions.find(FunctionKey(domain, node.op_type(), node.overload()));
-    if (function != state_.functions.end()) {
-      InlineFunction(node, *function->second);
-    } else {
-      if (opset == 0) {
-        ThrowInvalid(fmt::format("the model imports no operator set of the domain {}",
-                                 Quote(domain.empty() ? "ai.onnx" : domain)));
-      }
-      CallImporter(node, opset);
-    }
-  } catch (const OutOfMemory&) {
-    throw;
+    state_.memory.Add(kNodeBytes, "the program of an ONNX model");
+    CallNode(node);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kResourceExhausted, Label(node, opset) + ": out of memory");
   } catch (const Error& e) {
     // Of nodes in each other the innermost ones and the outermost one are named.
     constexpr size_t kEnough = 200;
@@ -251,15 +282,16 @@ void GraphImporter::ImportNode(const NodeProto& node) {
 
 Values GraphImporter::InputsOf(const NodeProto& node) const {
   Values inputs;
-  for (const std::string& name : node.input())
-    inputs.push_back(name.empty() ? nullptr : Find(name));
+  for (const std::string& name : node.input()) inputs.push_back(FindOrAbsent(name));
   return inputs;
 }
 
 void GraphImporter::CallImporter(const NodeProto& node, int64_t opset) {
   const NodeImporter& row =
       AllNodeImporters().Get(PlainDomain(node.domain()), node.op_type(), opset);
-  NodeContext context(*this, node, row, opset, InputsOf(node));
+  Values inputs = InputsOf(node);
+  CheckInputs(row.inputs, inputs, {node.input().begin(), node.input().end()});
+  NodeContext context(*this, node, row, opset, std::move(inputs));
   RefuseUnsigned(context);
   if (Fold(context)) return;
   BlockDesc& block = state_.writer.block();
@@ -273,37 +305,52 @@ void GraphImporter::CallImporter(const NodeProto& node, int64_t opset) {
   FinishOutputs(context, first_var, first_op);
 }
 
-// Variables that the node made get the names of its outputs.
+namespace {
+
+bool HasSubBlock(const BlockDesc& block, size_t first_op) {
+  for (size_t k = first_op; k < block.NumOps(); ++k)
+    if (block.op(k).HasSubBlock()) return true;
+  return false;
+}
+
+void RenameInOps(BlockDesc& block, size_t first_op,
+                 const std::unordered_map<std::string, std::string>& new_names) {
+  const auto rename = [&](const std::string& name) {
+    const auto found = new_names.find(name);
+    return found == new_names.end() ? name : found->second;
+  };
+  for (size_t k = first_op; k < block.NumOps(); ++k) {
+    block.op(k).RenameInputs(rename);
+    block.op(k).RenameOutputs(rename);
+  }
+}
+
+}  // namespace
+
+// Variables that the node made get the names of its outputs, unless ops of inner blocks use them.
 void GraphImporter::FinishOutputs(NodeContext& node, size_t first_var, size_t first_op) {
   BlockDesc& block = state_.writer.block();
+  const bool inner = HasSubBlock(block, first_op);
+  std::unordered_map<std::string, std::string> new_names;
+  std::unordered_set<const VarDesc*> named;
   for (size_t i = 0; i < node.outputs().size(); ++i) {
     if (i % 64 == 63) CheckTimeLimit("importing an ONNX model");
     const std::string& name = node.node().output(static_cast<int>(i));
     const ValuePtr& value = node.outputs()[i];
     if (name.empty()) continue;
     if (!value) node.Refuse(fmt::format("output {} ({}) has no counterpart", i, Quote(name)));
-    Variable& var = value->var;
-    const bool made = var && !var.desc().persistable() && &var.block() == &block &&
+    const Variable& var = value->var;
+    const bool made = var && !inner && !var.desc().persistable() && &var.block() == &block &&
                       var.desc().index() >= first_var;
-    bool renamed = false;
-    for (size_t k = 0; k < i; ++k)
-      renamed |= node.outputs()[k] && node.outputs()[k]->var && made &&
-                 &node.outputs()[k]->var.desc() == &var.desc();
-    bool inner = false;
-    for (size_t k = first_op; made && k < block.NumOps(); ++k) inner |= block.op(k).HasSubBlock();
-    if (made && !renamed && !inner) {
+    if (made && named.insert(&var.desc()).second) {
       const std::string before = var.name(), wanted = UsableName(name);
       const std::string after = before == wanted ? before : state_.FreeName(wanted);
-      if (after != before) {
-        block.RenameVar(var.desc(), after);
-        for (size_t k = first_op; k < block.NumOps(); ++k) {
-          block.op(k).RenameInput(before, after);
-          block.op(k).RenameOutput(before, after);
-        }
-      }
+      if (after != before) block.RenameVar(var.desc(), after);
+      if (after != before) new_names[before] = after;
     }
     Define(name, value);
   }
+  if (!new_names.empty()) RenameInOps(block, first_op, new_names);
 }
 
 namespace {
@@ -311,18 +358,33 @@ namespace {
 // More is not worth the memory, and a model from elsewhere might say a shape of any size.
 constexpr int64_t kMaxFolded = 1 << 16;
 constexpr uint64_t kMaxFoldingBytes = uint64_t{64} << 20;
+// Shapes and the like are always computed; what is larger only until this is spent.
+constexpr int64_t kAlwaysFolded = 512;
+constexpr int64_t kMaxFoldedInAll = int64_t{1} << 25;
+
+// Whether a node may still be computed for that many elements.
+bool SpendFolding(ImportState& state, int64_t numel) {
+  if (numel <= kAlwaysFolded) return true;
+  state.folded_elements += numel;
+  return state.folded_elements <= kMaxFoldedInAll;
+}
+
+int64_t NumelOfInputs(const NodeContext& node) {
+  int64_t numel = 0;
+  for (size_t i = 0; i < node.NumInputs(); ++i)
+    if (node.HasInput(i)) numel += node.InValue(i).constant->numel();
+  return numel;
+}
 
 bool IsFoldable(const NodeContext& node) {
   if (!node.row().foldable || node.NumInputs() == 0 || HasGraph(node.node())) return false;
-  int64_t numel = 0;
   for (size_t i = 0; i < node.NumInputs(); ++i) {
     if (!node.HasInput(i)) continue;
     if (!node.HasTensor(i)) return false;
     const Value& value = node.InValue(i);
     if (!value.constant || value.is_parameter) return false;
-    numel += value.constant->numel();
   }
-  return numel <= kMaxFolded;
+  return NumelOfInputs(node) <= kMaxFolded;
 }
 
 // The variables' values once the block has run; false where that takes too much memory.
@@ -346,7 +408,7 @@ bool RunSmall(const BlockDesc& block, const OpRegistry& ops, VarValues& env) {
 
 // Imports the node into a program of its own and runs that.
 bool GraphImporter::Fold(NodeContext& node) {
-  if (!IsFoldable(node)) return false;
+  if (!IsFoldable(node) || !SpendFolding(state_, NumelOfInputs(node))) return false;
   ProgramDesc program;
   VarValues env;
   ImportState state(program, state_.writer.ops(), nullptr, &env, state_.tensors);
@@ -376,6 +438,7 @@ bool GraphImporter::Fold(NodeContext& node) {
     }
     value->var = {};
     value->is_parameter = false;
+    if (!SpendFolding(state_, value->constant->numel())) return false;
     results.emplace_back(name, value);
   }
   for (auto& [name, value] : results) Define(name, std::move(value));
@@ -383,6 +446,14 @@ bool GraphImporter::Fold(NodeContext& node) {
 }
 
 namespace {
+
+bool TakesAttributes(const NodeProto& node) {
+  return std::any_of(node.attribute().begin(), node.attribute().end(), [](const auto& attr) {
+    if (!attr.ref_attr_name().empty()) return true;
+    return attr.has_g() &&
+           std::any_of(attr.g().node().begin(), attr.g().node().end(), TakesAttributes);
+  });
+}
 
 // The node with the attributes that it takes from the caller, and from the function's defaults.
 void ResolveAttributes(const NodeProto& caller, const FunctionProto& function, NodeProto* node);
@@ -396,7 +467,7 @@ void ResolveAttributes(const NodeProto& caller, const FunctionProto& function, N
   for (proto::onnx::AttributeProto& attr : *node->mutable_attribute()) {
     if (attr.ref_attr_name().empty()) {
       if (attr.has_g()) ResolveGraph(caller, function, attr.mutable_g());
-      *kept.Add() = attr;
+      kept.Add()->Swap(&attr);
       continue;
     }
     const proto::onnx::AttributeProto* source = nullptr;
@@ -412,10 +483,37 @@ void ResolveAttributes(const NodeProto& caller, const FunctionProto& function, N
   node->mutable_attribute()->Swap(&kept);
 }
 
+// A copy of a function's node for one of its calls, which lives as long as the import.
+const NodeProto& Resolved(ImportState& state, const NodeProto& caller,
+                          const FunctionProto& function, const NodeProto& node) {
+  NodeProto& copy = state.resolved_nodes.emplace_back(node);
+  ResolveAttributes(caller, function, &copy);
+  state.resolved_bytes += copy.ByteSizeLong();
+  if (state.resolved_bytes > kMaxResolvedBytes) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("the nodes of functions that take attributes of their callers are more "
+                            "than {} MB in all, counted as often as they are used",
+                            kMaxResolvedBytes >> 20));
+  }
+  return copy;
+}
+
+int PartsOf(const FunctionProto& function) {
+  return function.node_size() + function.input_size() + function.output_size() +
+         function.attribute_size() + function.attribute_proto_size() + function.opset_import_size();
+}
+
 }  // namespace
 
+void CheckUnrolled(const NodeContext& node, int64_t parts) {
+  if (node.graph().state().inner_parts - parts <= kMaxUnrolledParts) return;
+  throw Error(ErrorCode::kResourceExhausted,
+              fmt::format("a body on sequences becomes more than {} nodes, inputs and outputs",
+                          kMaxUnrolledParts));
+}
+
 void GraphImporter::InlineFunction(const NodeProto& node, const FunctionProto& function) {
-  const Inside inside(state_, function.node_size());
+  const Inside inside(state_, PartsOf(function));
   if (node.input_size() > function.input_size() || node.output_size() > function.output_size())
     ThrowInvalid("the function has fewer inputs or outputs than the node gives");
   for (const auto& attr : node.attribute()) {
@@ -428,12 +526,10 @@ void GraphImporter::InlineFunction(const NodeProto& node, const FunctionProto& f
   }
   GraphImporter body(state_, OpsetsOf(function.opset_import()));
   for (int i = 0; i < function.input_size(); ++i) {
-    const bool given = i < node.input_size() && !node.input(i).empty();
-    body.Define(function.input(i), given ? Find(node.input(i)) : nullptr);
+    body.Define(function.input(i), i < node.input_size() ? FindOrAbsent(node.input(i)) : nullptr);
   }
-  RepeatedPtrField<NodeProto> nodes = function.node();
-  for (NodeProto& inner : nodes) ResolveAttributes(node, function, &inner);
-  body.ImportNodes(nodes);
+  for (const NodeProto& inner : function.node())
+    body.ImportNode(TakesAttributes(inner) ? Resolved(state_, node, function, inner) : inner);
   for (int i = 0; i < node.output_size(); ++i) {
     if (!node.output(i).empty()) Define(node.output(i), body.Find(function.output(i)));
   }

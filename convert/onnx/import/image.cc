@@ -37,11 +37,13 @@ void ImportDepthToSpace(NodeContext& node) {
   node.Require(channels % area == 0, "the blocks must divide the channels");
   Variable x = node.In(0);
   if (depth_first && channels > area && area > 1) {
+    RequireSmallConstant(node, {channels}, "channels");
     Ints from;
     for (int64_t i = 0; i < channels; ++i) from.push_back(i % area * (channels / area) + i / area);
     x = GatherOf(node, x, 1, from);
   }
-  node.Set(0, node.Unary("pixel_shuffle", x, {{"upscale_factor", static_cast<int32_t>(block)}}));
+  node.Set(0, node.Unary("pixel_shuffle", x,
+                         {{"upscale_factor", ToInt32(block, "attribute blocksize")}}));
 }
 
 void ImportSpaceToDepth(NodeContext& node) {
@@ -145,15 +147,16 @@ void ImportCol2Im(NodeContext& node) {
   int64_t elements = 1, blocks = 1;
   for (size_t d = 0; d < rank; ++d) {
     node.Require(image[d] >= 1 && block[d] >= 1, "image_shape and block_shape must be positive");
-    RequireSmall(node, {elements, block[d]}, "a block");
+    RequireSmallConstant(node, {elements, block[d]}, "a block");
     elements *= block[d];
-    RequireSmall(node, {blocks, w.Count(d, image[d])}, "an image");
+    RequireSmallConstant(node, {blocks, w.Count(d, image[d])}, "an image");
     blocks *= w.Count(d, image[d]);
   }
   node.Require(in[1] % elements == 0 && in[2] == blocks,
                fmt::format("an input {} for blocks of {} elements, {} of them", in.ToString(),
                            elements, blocks));
-  RequireSmall(node, image, "an image");
+  RequireSmallConstant(node, image, "an image");
+  RequireSmallConstant(node, {elements, blocks}, "places of patches");
   const int64_t channels = in[1] / elements;
   const int64_t size = std::accumulate(image.begin(), image.end(), int64_t{1}, std::multiplies<>());
   const Variable rows =
@@ -185,19 +188,16 @@ void ImportDeformConv(NodeContext& node) {
     x = node.Unary("pad", x, {{"paddings", Interleaved(before, after)}});
     w.before.assign(2, 0);
   }
-  const auto number = [&](const char* name) {
-    return static_cast<int32_t>(std::clamp<int64_t>(node.Int(name, 1), 0, 1 << 30));
-  };
   SlotList inputs = {
       {"Input", {x.name()}}, {"Offset", {offset.name()}}, {"Filter", {filter.name()}}};
   const bool masked = node.HasInput(4);
   if (masked) inputs.push_back({"Mask", {node.In(4).name()}});
   Variable out = node.Make(masked ? "deformable_conv" : "deformable_conv_v1", std::move(inputs),
-                           {{"strides", Narrow(w.strides)},
-                            {"paddings", Narrow(w.before)},
-                            {"dilations", Narrow(w.dilations)},
-                            {"groups", number("group")},
-                            {"deformable_groups", number("offset_group")}},
+                           {{"strides", ToInt32(w.strides, "a window")},
+                            {"paddings", ToInt32(w.before, "a window")},
+                            {"dilations", ToInt32(w.dilations, "a window")},
+                            {"groups", node.Int32("group", 1)},
+                            {"deformable_groups", node.Int32("offset_group", 1)}},
                            "Output");
   if (node.HasInput(3)) out = out + node.Reshape(node.In(3), {-1, 1, 1});
   node.Set(0, out);
@@ -210,24 +210,34 @@ void AddImageImporters(NodeImporters& importers) {
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
            {.op_type = "DepthToSpace",
          .since = 1,
+         .takes = "T",
          .import = ImportDepthToSpace,
          .maps_to = "pixel_shuffle; gather",
          .unsigneds = kMoves},
            {.op_type = "SpaceToDepth",
            .since = 1,
+           .takes = "T",
            .import = ImportSpaceToDepth,
            .maps_to = "reshape2, transpose2",
            .unsigneds = kMoves},
            {.op_type = "CenterCropPad",
            .since = 18,
+           .takes = "T i",
            .import = ImportCenterCropPad,
            .maps_to = "slice, pad",
            .unsigneds = kMoves},
-           {.op_type = "Col2Im", .since = 18, .import = ImportCol2Im, .maps_to = "scatter"},
+           {.op_type = "Col2Im",
+           .since = 18,
+           .takes = "n i1 i1",
+           .import = ImportCol2Im,
+           .maps_to = "scatter",
+           .composed = true},
            {.op_type = "DeformConv",
            .since = 19,
+           .takes = "f f f f1? f?",
            .import = ImportDeformConv,
-           .maps_to = "deformable_conv or deformable_conv_v1; elementwise_add"},
+           .maps_to = "deformable_conv or deformable_conv_v1; elementwise_add",
+           .composed = true},
        })
     importers.Add(row);
 }

@@ -38,8 +38,8 @@ Variable SliceOf(NodeContext& node, const Variable& x, int axis, int64_t start, 
   using Ints = std::vector<int32_t>;
   return node.Make("slice", {{"Input", {x.name()}}},
                    {{"axes", Ints{axis}},
-                    {"starts", Ints{static_cast<int32_t>(start)}},
-                    {"ends", Ints{static_cast<int32_t>(end)}}});
+                    {"starts", Ints{ToInt32(start, "the start of a slice")}},
+                    {"ends", Ints{ToInt32(end, "the end of a slice")}}});
 }
 
 Variable IndicesOf(NodeContext& node, size_t i, const Variable& dim) {
@@ -72,14 +72,28 @@ Variable BroadcastWhere(NodeContext& node, const Variable& condition, const Vari
                writer.Var(names[2]));
 }
 
-void RequireSmall(NodeContext& node, const std::vector<int64_t>& dims, const char* what) {
-  constexpr int64_t kMost = int64_t{1} << 27;
+namespace {
+
+void RequireAtMost(NodeContext& node, int64_t most, const std::vector<int64_t>& dims,
+                   const char* what) {
   int64_t elements = 1;
   for (int64_t dim : dims) {
     if (dim < 0) node.Refuse(fmt::format("{} of unknown shape", what));
-    elements = dim == 0 ? 0 : elements > kMost / dim ? kMost + 1 : elements * dim;
-    if (elements > kMost) node.Refuse(fmt::format("{} of so many elements", what));
+    elements = dim == 0 ? 0 : elements > most / dim ? most + 1 : elements * dim;
+    if (elements > most)
+      node.Refuse(fmt::format("{} of {} elements, which are more than {}", what,
+                              fmt::join(dims, " x "), most));
   }
+}
+
+}  // namespace
+
+void RequireSmall(NodeContext& node, const std::vector<int64_t>& dims, const char* what) {
+  RequireAtMost(node, int64_t{1} << 27, dims, what);
+}
+
+void RequireSmallConstant(NodeContext& node, const std::vector<int64_t>& dims, const char* what) {
+  RequireAtMost(node, int64_t{1} << 24, dims, what);
 }
 
 }  // namespace coracle::onnx

@@ -36,5 +36,8 @@ Variable BroadcastWhere(NodeContext& node, const Variable& condition, const Vari
 // How many elements a helper tensor may have, such as the table of all pairs of an index and a
 // place. Throws kUnimplemented beyond it.
 void RequireSmall(NodeContext& node, const std::vector<int64_t>& dims, const char* what);
+// The same for a constant that the import makes, of which a few bytes of a file may ask for any
+// number.
+void RequireSmallConstant(NodeContext& node, const std::vector<int64_t>& dims, const char* what);
 
 }  // namespace coracle::onnx

@@ -83,7 +83,7 @@ void SetDropped(NodeContext& node, float ratio, std::optional<int64_t> seed) {
                        {{"dropout_prob", ratio},
                         {"dropout_implementation", std::string("upscale_in_train")},
                         {"fix_seed", seed.has_value()},
-                        {"seed", static_cast<int32_t>(seed.value_or(0))}});
+                        {"seed", ToInt32(seed.value_or(0) & 0x7fffffff, "attribute seed")}});
   node.Set(0, node.writer().Var(out), node.IsScalar(0));
   SetMask(node, node.writer().Var(mask));
 }
@@ -98,9 +98,9 @@ void ImportDropout(NodeContext& node) {
   }
   if (node.HasAttr("seed")) seed = node.Int("seed");
   bool training = false;
-  if (node.HasInput(2)) training = node.KnownInts(2, "training_mode").at(0) != 0;
+  if (node.HasInput(2)) training = node.KnownInt(2, "training_mode") != 0;
   if (!training) return SetKept(node);
-  const float ratio = node.HasInput(1) ? node.KnownFloats(1, "ratio").at(0) : 0.5f;
+  const float ratio = node.HasInput(1) ? node.KnownFloat(1, "ratio") : 0.5f;
   node.Require(ratio >= 0.0f && ratio <= 1.0f, "ratio must lie in [0, 1]");
   ratio == 0.0f ? SetKept(node) : SetDropped(node, ratio, seed);
 }
@@ -110,16 +110,22 @@ void ImportDropout(NodeContext& node) {
 void AddLossImporters(NodeImporters& importers) {
   importers.Add({.op_type = "NegativeLogLikelihoodLoss",
                  .since = 12,
+                 .takes = "f2+ i1+ f1?",
                  .import = ImportNll,
-                 .maps_to = "nll_loss, elementwise_div"});
+                 .maps_to = "nll_loss, elementwise_div",
+                 .composed = true});
   importers.Add({.op_type = "SoftmaxCrossEntropyLoss",
                  .since = 12,
+                 .takes = "f2+ i1+ f1?",
                  .import = ImportSoftmaxCrossEntropy,
-                 .maps_to = "log_softmax, nll_loss, elementwise_div"});
+                 .maps_to = "log_softmax, nll_loss, elementwise_div",
+                 .composed = true});
   importers.Add({.op_type = "Dropout",
                  .since = 1,
+                 .takes = "n f? b?",
                  .import = ImportDropout,
                  .maps_to = "none (inference); dropout",
+                 .composed = true,
                  .foldable = false});
 }
 

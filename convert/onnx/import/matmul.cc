@@ -94,7 +94,7 @@ Elimination Eliminated(NodeContext& node, const Elimination& from, int64_t m) {
       node.Unary("arg_max", node.Reshape(Abs(column), {-1, m}), {{"axis", int64_t{1}}});
   const Variable hot =
       node.Make("one_hot_v2", {{"X", {at.name()}}},
-                {{"depth", static_cast<int32_t>(m)}, {"dtype", static_cast<int32_t>(dtype)}});
+                {{"depth", ToInt32(m, "a matrix")}, {"dtype", static_cast<int32_t>(dtype)}});
   const Variable chosen = node.Reshape(hot, {-1, m, 1});
   const Variable row = Sum(a * chosen, Ints{1}, true);  // [batch, 1, m]
   const Variable pivot = SliceOf(node, row, 2, 0, 1);   // [batch, 1, 1]
@@ -136,21 +136,27 @@ void AddMatmulImporters(NodeImporters& importers) {
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
            {.op_type = "MatMul",
          .since = 1,
+         .takes = "n1+ n1+",
          .import = ImportMatMul,
          .maps_to = "matmul_v2",
          .unsigneds = Unsigned::kWraps},
            {.op_type = "Gemm",
            .since = 1,
+           .takes = "n2 n2 n0-2?",
            .import = ImportGemm,
            .maps_to = "matmul_v2, elementwise_add (fc when compiled)",
-           .unsigneds = Unsigned::kWraps},
+           .unsigneds = Unsigned::kWraps,
+           .composed = true},
            {.op_type = "FusedMatMul",
            .since = 1,
+           .takes = "f1+ f1+",
            .import = ImportFusedMatMul,
            .maps_to = "matmul_v2, scale",
+           .composed = true,
            .domain = "com.microsoft"},
            {.op_type = "Det",
            .since = 11,
+           .takes = "f2+",
            .import = ImportDet,
            .maps_to = "arg_max, elementwise_sub (elimination)"},
        })

@@ -90,18 +90,20 @@ void ImportLinearRegressor(NodeContext& node) {
 }  // namespace
 
 void AddMlImporters(NodeImporters& importers) {
-  const auto add = [&](const char* type, void (*import)(NodeContext&), const char* maps_to) {
+  const auto add = [&](const char* type, const char* takes, void (*import)(NodeContext&),
+                       const char* maps_to) {
     importers.Add({.op_type = type,
                    .since = 1,
+                   .takes = takes,
                    .import = import,
                    .maps_to = maps_to,
                    .domain = "ai.onnx.ml"});
   };
-  add("ArrayFeatureExtractor", ImportArrayFeatureExtractor, "gather");
-  add("Binarizer", ImportBinarizer, "greater_than, cast");
-  add("LinearRegressor", ImportLinearRegressor, "matmul_v2, elementwise_add");
-  add("Normalizer", ImportNormalizer, "reduce_max or reduce_sum, elementwise_div");
-  add("Scaler", ImportScaler, "elementwise_sub, elementwise_mul");
+  add("ArrayFeatureExtractor", "T1+ i", ImportArrayFeatureExtractor, "gather");
+  add("Binarizer", "n", ImportBinarizer, "greater_than, cast");
+  add("LinearRegressor", "n1-2", ImportLinearRegressor, "matmul_v2, elementwise_add");
+  add("Normalizer", "n1-2", ImportNormalizer, "reduce_max or reduce_sum, elementwise_div");
+  add("Scaler", "n1+", ImportScaler, "elementwise_sub, elementwise_mul");
 }
 
 }  // namespace coracle::onnx

@@ -19,6 +19,7 @@ NodeContext::NodeContext(GraphImporter& graph, const proto::onnx::NodeProto& nod
       row_(row),
       opset_(opset),
       inputs_(std::move(inputs)),
+      rounds_once_(row.composed),
       attributes_(node),
       outputs_(static_cast<size_t>(node.output_size())) {}
 
@@ -37,8 +38,7 @@ const ValuePtr& NodeContext::InAny(size_t i) const {
 
 const Value& NodeContext::InValue(size_t i) const {
   const ValuePtr& value = InAny(i);
-  if (!value->is_tensor())
-    Refuse(fmt::format("input {} is {}", i, value->elements ? "a sequence" : "nothing"));
+  Require(value->is_tensor(), fmt::format("input {} must be a tensor", i));
   return *value;
 }
 
@@ -48,10 +48,33 @@ const Values& NodeContext::InSequence(size_t i) const {
   return *value->elements;
 }
 
-Variable NodeContext::In(size_t i) {
+Variable NodeContext::OwnIn(size_t i) {
   InValue(i);
-  Variable var = graph_.state().VarOf(*inputs_[i], node_.input(static_cast<int>(i)));
+  const Variable var = graph_.state().VarOf(*inputs_[i], node_.input(static_cast<int>(i)));
   return writer().Var(var.block(), var.desc());
+}
+
+Variable NodeContext::In(size_t i) {
+  const Variable own = OwnIn(i);
+  if (!IsWidened(own.dtype())) return own;
+  widened_.resize(inputs_.size());
+  if (!widened_[i]) widened_[i] = Cast(own, DType::kFloat32);
+  return widened_[i];
+}
+
+DType NodeContext::dtype(size_t i) const {
+  const DType own = InValue(i).dtype();
+  return IsWidened(own) ? DType::kFloat32 : own;
+}
+
+// The results of a composed node have the dtype of its first floats.
+DType NodeContext::OutputDType(DType computed) const {
+  if (!rounds_once_ || computed != DType::kFloat32) return computed;
+  for (const ValuePtr& input : inputs_) {
+    if (!input || !input->is_tensor() || !IsFloating(input->dtype())) continue;
+    return IsHalf(input->dtype()) ? input->dtype() : computed;
+  }
+  return computed;
 }
 
 std::vector<Variable> NodeContext::AllInputs() {
@@ -102,6 +125,11 @@ int64_t NodeContext::KnownInt(size_t i, const char* what) const {
   return KnownInts(i, what).front();
 }
 
+float NodeContext::KnownFloat(size_t i, const char* what) const {
+  RequireOne(i, what);
+  return KnownFloats(i, what).front();
+}
+
 void NodeContext::RequireOne(size_t i, const char* what) const {
   const Shape& shape = InValue(i).stored_shape();
   Require(!shape.IsKnown() || shape.numel() == 1,
@@ -116,6 +144,14 @@ int64_t NodeContext::Int(const std::string& name) {
   const std::optional<int64_t> value = attributes_.Int(name);
   Require(value.has_value(), fmt::format("attribute {} is missing", name));
   return *value;
+}
+
+int32_t NodeContext::Int32(const std::string& name, int64_t otherwise) {
+  return ToInt32(Int(name, otherwise), "attribute " + name);
+}
+
+int32_t NodeContext::Int32(const std::string& name) {
+  return ToInt32(Int(name), "attribute " + name);
 }
 
 float NodeContext::Float(const std::string& name, float otherwise) {
@@ -174,7 +210,7 @@ std::optional<std::vector<int32_t>> NodeContext::Axes(const char* name, size_t i
 int32_t NodeContext::Axis(int64_t axis, int rank) const {
   Require(axis >= -rank && axis < rank,
           fmt::format("axis {} does not exist in a tensor of rank {}", axis, rank));
-  return static_cast<int32_t>(axis < 0 ? axis + rank : axis);
+  return ToInt32(axis < 0 ? axis + rank : axis, "an axis");
 }
 
 bool NodeContext::Wants(size_t i) const {
@@ -207,6 +243,9 @@ std::optional<double> MaskOf(int data_type) {
 void NodeContext::SetValue(size_t i, Value value) {
   if (i >= outputs_.size()) return;
   if (value.data_type == 0 && value.is_tensor()) {
+    const DType dtype = OutputDType(value.dtype());
+    if (value.constant && value.dtype() != dtype) value.constant = value.constant->Cast(dtype);
+    if (value.var) value.var = Cast(value.var, dtype);
     value.data_type = ToDataType(value.dtype());
     for (const ValuePtr& input : inputs_) {
       if (row_.unsigneds == Unsigned::kRefuse || !input || !input->is_tensor()) continue;
@@ -273,20 +312,6 @@ Variable NodeContext::Cast(const Variable& x, DType dtype) {
   return x.dtype() == dtype ? x : Unary("cast", x, CastAttrs(x.dtype(), dtype));
 }
 
-namespace {
-
-std::vector<int32_t> ToInt32(const std::vector<int64_t>& values) {
-  std::vector<int32_t> narrow;
-  for (int64_t value : values) {
-    if (value != static_cast<int32_t>(value))
-      ThrowInvalid(fmt::format("a dimension of {} is beyond int32", value));
-    narrow.push_back(static_cast<int32_t>(value));
-  }
-  return narrow;
-}
-
-}  // namespace
-
 // reshape2, transpose2 and the like: their XShape keeps X's shape for Paddle's gradient ops.
 Variable NodeContext::WithXShape(const std::string& type, const Variable& x, AttrList attrs) {
   const std::string out = NewName(type);
@@ -297,7 +322,7 @@ Variable NodeContext::WithXShape(const std::string& type, const Variable& x, Att
 
 Variable NodeContext::Reshape(const Variable& x, const std::vector<int64_t>& shape) {
   if (x.shape().IsKnown() && x.shape().ToVector() == shape) return x;
-  return WithXShape("reshape2", x, {{"shape", ToInt32(shape)}});
+  return WithXShape("reshape2", x, {{"shape", ToInt32(shape, "a dimension")}});
 }
 
 Variable NodeContext::Transpose(const Variable& x, const std::vector<int32_t>& perm) {
@@ -317,7 +342,7 @@ Variable NodeContext::ScalarVar(DType dtype, double value) {
 Variable NodeContext::BroadcastTo(const Variable& x, const Shape& shape) {
   if (x.shape().IsKnown() && x.shape() == shape) return x;
   if (!shape.IsKnown()) Refuse("a tensor is broadcast to a shape that is not known");
-  return Unary("expand_v2", x, {{"shape", ToInt32(shape.ToVector())}});
+  return Unary("expand_v2", x, {{"shape", ToInt32(shape.ToVector(), "a dimension")}});
 }
 
 }  // namespace coracle::onnx

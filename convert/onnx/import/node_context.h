@@ -8,7 +8,9 @@
 // Errors thrown by an importer, by attributes and by the writer need not name the node: who calls
 // the importer adds "model.onnx: node 'conv1' (Conv, opset 13): ".
 
+#include <coracle/convert/narrow.h>
 #include <coracle/framework/op/writer.h>
+#include <coracle/framework/tensor/half_array.h>
 
 #include <optional>
 #include <string>
@@ -42,15 +44,18 @@ class NodeContext {
   size_t NumInputs() const { return inputs_.size(); }
   bool HasInput(size_t i) const { return i < inputs_.size() && inputs_[i]; }
   bool HasTensor(size_t i) const { return HasInput(i) && inputs_[i]->is_tensor(); }
-  // Throws kInvalidArgument for an input that is not given, kUnimplemented for one that is no
-  // tensor.
-  const Value& InValue(size_t i) const;
+  // Throw kInvalidArgument for an input that is not given, or is none of that kind.
+  const Value& InValue(size_t i) const;      // a tensor
   const ValuePtr& InAny(size_t i) const;     // of any kind
   const Values& InSequence(size_t i) const;  // its elements
-  // The variable; a constant gets one.
+  // From here on the node is computed as one whose row is `composed`.
+  void RoundOnce() { rounds_once_ = true; }
+  // The variable; a constant gets one. Of floats of 16 bits in a composed node it is a float32
+  // copy, and what Set is given in float32 becomes 16 bits again.
   Variable In(size_t i);
+  Variable OwnIn(size_t i);  // in its own dtype: for a table of which few rows are read
   std::vector<Variable> AllInputs();
-  DType dtype(size_t i) const { return InValue(i).dtype(); }
+  DType dtype(size_t i) const;  // that of In(i)
   int rank(size_t i) const { return InValue(i).rank(); }
   Shape shape(size_t i) const { return InValue(i).shape(); }  // ONNX's; -1: not known
   bool IsScalar(size_t i) const { return InValue(i).scalar; }
@@ -64,6 +69,7 @@ class NodeContext {
   std::vector<int64_t> KnownInts(size_t i, const char* what) const;
   std::vector<float> KnownFloats(size_t i, const char* what) const;
   int64_t KnownInt(size_t i, const char* what) const;  // the only one
+  float KnownFloat(size_t i, const char* what) const;
   // Throws kInvalidArgument where the input is known to have more or fewer elements than one.
   void RequireOne(size_t i, const char* what) const;
 
@@ -72,6 +78,9 @@ class NodeContext {
   bool HasAttr(const std::string& name) const { return attributes_.Has(name); }
   int64_t Int(const std::string& name, int64_t otherwise);
   int64_t Int(const std::string& name);  // must be given
+  // Throw kInvalidArgument for a number that is none of int32.
+  int32_t Int32(const std::string& name, int64_t otherwise);
+  int32_t Int32(const std::string& name);
   float Float(const std::string& name, float otherwise);
   std::string String(const std::string& name, const std::string& otherwise);
   std::vector<int64_t> Ints(const std::string& name, const std::vector<int64_t>& otherwise);
@@ -94,7 +103,7 @@ class NodeContext {
   // results that have rank 0 in ONNX and the shape [1] here.
   void Set(size_t i, const Variable& var) { Set(i, var, false); }
   void Set(size_t i, const Variable& var, bool scalar);
-  void SetValue(size_t i, Value value);
+  void SetValue(size_t i, Value value);  // with its own data_type, if it says one
   void SetShared(size_t i, ValuePtr value);
   void SetSame(size_t i, size_t input) { SetShared(i, InAny(input)); }
   void SetConstant(size_t i, Tensor tensor, bool scalar = false);
@@ -135,11 +144,16 @@ class NodeContext {
   const Values& outputs() const { return outputs_; }
 
  private:
+  bool IsWidened(DType dtype) const { return rounds_once_ && IsHalf(dtype); }
+  DType OutputDType(DType computed) const;
+
   GraphImporter& graph_;
   const proto::onnx::NodeProto& node_;
   const NodeImporter& row_;
   int64_t opset_;
   Values inputs_;  // nullptr: not given
+  bool rounds_once_;
+  std::vector<Variable> widened_;  // copies of inputs in float32, where they are made
   Attributes attributes_;
   Values outputs_;
 };

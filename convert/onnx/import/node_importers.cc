@@ -11,6 +11,8 @@
 namespace coracle::onnx {
 
 void NodeImporters::Add(NodeImporter row) {
+  if (!row.takes) throw InternalError("the row of " + row.op_type + " does not say what it takes");
+  row.inputs = ParseInputRules(row.takes);
   by_type_[row.op_type].push_back(rows_.size());
   rows_.push_back(std::move(row));
 }

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "input_rules.h"
+
 namespace coracle::onnx {
 
 class NodeContext;
@@ -31,15 +33,22 @@ struct NodeImporter {
   // The operator sets in which the op has this meaning: from, and up to.
   int since = kOldestOpset;
   int until = kNewestOpset;
+  // What the inputs are, as input_rules.h has it. An importer sees no others.
+  const char* takes = nullptr;
   void (*import)(NodeContext&) = nullptr;
   std::string maps_to;  // a line of docs/onnx.md: Paddle's ops
   Unsigned unsigneds = Unsigned::kRefuse;
+  // Its ops round more than once: floats of 16 bits are computed in float32, and rounded at the
+  // end.
+  bool composed = false;
   bool foldable = true;     // its results on constants are constants: not random, no state
   std::string domain = "";  // "" is ONNX's own
+  std::vector<InputRule> inputs = {};  // made of `takes` by Add
 };
 
 class NodeImporters {
  public:
+  // Throws InternalError for a row that does not say what it takes.
   void Add(NodeImporter row);
   // The row of an op in that operator set. Throws kUnimplemented for an op type that no row has
   // (with the nearest one), or a version that none has.

@@ -164,9 +164,9 @@ Variable GroupsNormalised(NodeContext& node, const Variable& x, int64_t groups,
                           const Variable& scale, const Variable& bias, float epsilon) {
   const int rank = x.shape().rank();
   if (epsilon >= 0 && epsilon <= 1) {
-    return node.Make("group_norm",
-                     {{"X", {x.name()}}, {"Scale", {scale.name()}}, {"Bias", {bias.name()}}},
-                     {{"groups", static_cast<int32_t>(groups)}, {"epsilon", epsilon}}, "Y");
+    return node.Make(
+        "group_norm", {{"X", {x.name()}}, {"Scale", {scale.name()}}, {"Bias", {bias.name()}}},
+        {{"groups", ToInt32(groups, "attribute num_groups")}, {"epsilon", epsilon}}, "Y");
   }
   const Variable rows = Reshaped(node, x, Shape({x.shape()[0], groups, -1}));
   const Variable normal = node.Make("layer_norm", {{"X", {rows.name()}}},
@@ -185,11 +185,12 @@ int64_t ChannelsOf(NodeContext& node) {
 void ImportInstanceNormalization(NodeContext& node) {
   const float epsilon = node.Float("epsilon", 1e-5f);
   const int64_t channels = ChannelsOf(node);
+  const bool by_formula = epsilon < 0 || epsilon > 1e-3f;
+  if (by_formula) node.RoundOnce();
   Variable x = node.In(0);
   const Shape shape = x.shape();
   const Variable scale = ParameterFor(node, 1, x), bias = ParameterFor(node, 2, x);
-  if (epsilon < 0 || epsilon > 1e-3f)
-    return node.Set(0, GroupsNormalised(node, x, channels, scale, bias, epsilon));
+  if (by_formula) return node.Set(0, GroupsNormalised(node, x, channels, scale, bias, epsilon));
   if (shape.rank() > 5) x = Reshaped(node, x, Shape({shape[0], shape[1], -1}));
   const Variable y = node.Make(
       "instance_norm", {{"X", {x.name()}}, {"Scale", {scale.name()}}, {"Bias", {bias.name()}}},
@@ -205,10 +206,11 @@ void ImportGroupNormalization(NodeContext& node) {
   node.Require(
       groups >= 1 && channels % groups == 0,
       fmt::format("attribute num_groups must divide the channels ({}), got {}", channels, groups));
+  if (epsilon < 0 || epsilon > 1) node.RoundOnce();
   const Variable x = node.In(0);
   Variable scale = ParameterFor(node, 1, x), bias = ParameterFor(node, 2, x);
   if (node.opset() < 21) {
-    RequireSmall(node, {channels}, "channels");
+    RequireSmallConstant(node, {channels}, "channels");
     std::vector<int64_t> group;
     for (int64_t i = 0; i < channels; ++i) group.push_back(i / (channels / groups));
     const Variable index = node.ConstantVar(group);
@@ -222,7 +224,7 @@ void ImportGroupNormalization(NodeContext& node) {
 
 // The dtype of a stage that attribute stash_type names.
 DType StashOf(NodeContext& node) {
-  const auto data_type = static_cast<int>(node.Int("stash_type", 1));
+  const int data_type = node.Int32("stash_type", 1);
   const auto dtype = FromDataType(data_type);
   if (!dtype || !IsFloating(*dtype)) node.Refuse("attribute stash_type " + DataTypeName(data_type));
   return *dtype;
@@ -251,10 +253,13 @@ bool IsRow(NodeContext& node, size_t i, const Shape& row) {
 void SetStatistics(NodeContext& node, const Dims& dims, float epsilon, DType stash) {
   const Variable x = node.Cast(node.In(0), WideOf(node.dtype(0)));
   const Variable mean = MeanOver(node, x, dims);
-  if (node.Wants(1)) node.Set(1, node.Cast(mean, stash));
+  const auto set = [&](size_t i, const Variable& statistic) {
+    node.SetValue(i, {.var = node.Cast(statistic, stash), .data_type = ToDataType(stash)});
+  };
+  if (node.Wants(1)) set(1, mean);
   if (!node.Wants(2)) return;
   const Variable variance = MeanOver(node, Square(x - mean), dims);
-  node.Set(2, node.Cast(node.Unary("rsqrt", variance + epsilon), stash));
+  set(2, node.Unary("rsqrt", variance + epsilon));
 }
 
 Variable RowsNormalised(NodeContext& node, Variable x, int32_t axis, float epsilon, bool rows) {
@@ -293,8 +298,10 @@ void ImportSkipLayerNormalization(NodeContext& node) {
 // The rows of table `i` that the ids name.
 Variable Embedded(NodeContext& node, size_t i, const Variable& ids) {
   const Variable index = node.Cast(ids, DType::kInt64);
-  return node.Make("lookup_table_v2", {{"W", {node.In(i).name()}}, {"Ids", {index.name()}}},
-                   {{"padding_idx", int64_t{-1}}});
+  const Variable rows =
+      node.Make("lookup_table_v2", {{"W", {node.OwnIn(i).name()}}, {"Ids", {index.name()}}},
+                {{"padding_idx", int64_t{-1}}});
+  return node.Cast(rows, node.dtype(i));
 }
 
 // Inputs: ids, segment ids, tables of words, positions and segments, gamma, beta, mask, positions.
@@ -325,6 +332,7 @@ void ImportLayerNormalization(NodeContext& node) {
   const int32_t axis = node.Axis(node.Int("axis", -1), node.rank(0));
   const Shape row = RowOf(node.shape(0), axis);
   const bool rows = IsRow(node, 1, row) && IsRow(node, 2, row);
+  if (!rows) node.RoundOnce();
   Variable y = RowsNormalised(node, node.In(0), axis, epsilon, rows);
   if (!rows) {
     y = y * node.Cast(node.In(1), y.dtype());
@@ -354,7 +362,7 @@ void ImportRMSNormalization(NodeContext& node) {
 void ImportLrn(NodeContext& node) {
   const float alpha = node.Float("alpha", 1e-4f), beta = node.Float("beta", 0.75f);
   const float k = node.Float("bias", 1.0f);
-  const auto n = static_cast<int32_t>(std::clamp<int64_t>(node.Int("size"), 0, 1 << 30));
+  const int32_t n = node.Int32("size");
   node.Require(n >= 1, "attribute size must be positive");
   const Variable x = node.In(0);
   const Shape shape = x.shape();
@@ -403,32 +411,46 @@ void ImportMeanVarianceNormalization(NodeContext& node) {
 }  // namespace
 
 void AddNormImporters(NodeImporters& importers) {
-  using Row = std::tuple<const char*, int, void (*)(NodeContext&), const char*>;
-  for (const auto& [op_type, since, import, maps_to] : {
-           Row{"BatchNormalization", 1, ImportBatchNormalization, "batch_norm"},
-           Row{"InstanceNormalization", 1, ImportInstanceNormalization, "instance_norm"},
-           Row{"GroupNormalization", 18, ImportGroupNormalization, "group_norm"},
+  using Row = std::tuple<const char*, const char*, int, void (*)(NodeContext&), const char*>;
+  const auto is_one_op = [](void (*import)(NodeContext&)) {
+    return import == ImportBatchNormalization || import == ImportInstanceNormalization ||
+           import == ImportGroupNormalization || import == ImportLayerNormalization;
+  };
+  for (const auto& [op_type, takes, since, import, maps_to] : {
+           Row{"BatchNormalization", "f1+ f f f f", 1, ImportBatchNormalization, "batch_norm"},
+           Row{"InstanceNormalization", "f2+ f1 f1", 1, ImportInstanceNormalization,
+               "instance_norm"},
+           Row{"GroupNormalization", "f2+ f1 f1", 18, ImportGroupNormalization, "group_norm"},
            // ONNX Runtime's fused models have both in operator sets before ONNX had the first one.
-           Row{"LayerNormalization", 1, ImportLayerNormalization, "layer_norm"},
-           Row{"RMSNormalization", 23, ImportRMSNormalization,
+           Row{"LayerNormalization", "f1+ f f?", 1, ImportLayerNormalization, "layer_norm"},
+           Row{"RMSNormalization", "f1+ f", 23, ImportRMSNormalization,
                "square, reduce_mean, sqrt, elementwise_div, elementwise_mul"},
-           Row{"SimplifiedLayerNormalization", 1, ImportRMSNormalization,
+           Row{"SimplifiedLayerNormalization", "f1+ f", 1, ImportRMSNormalization,
                "square, reduce_mean, sqrt, elementwise_div, elementwise_mul"},
-           Row{"LRN", 1, ImportLrn, "lrn; pool2d, pow"},
-           Row{"LpNormalization", 1, ImportLpNormalization, "p_norm, elementwise_div"},
-           Row{"MeanVarianceNormalization", 9, ImportMeanVarianceNormalization,
+           Row{"LRN", "f2+", 1, ImportLrn, "lrn; pool2d, pow"},
+           Row{"LpNormalization", "f1+", 1, ImportLpNormalization, "p_norm, elementwise_div"},
+           Row{"MeanVarianceNormalization", "f", 9, ImportMeanVarianceNormalization,
                "reduce_mean, square, sqrt, elementwise_div"},
        })
-    importers.Add({.op_type = op_type, .since = since, .import = import, .maps_to = maps_to});
+    importers.Add({.op_type = op_type,
+                   .since = since,
+                   .takes = takes,
+                   .import = import,
+                   .maps_to = maps_to,
+                   .composed = !is_one_op(import)});
   importers.Add({.op_type = "SkipLayerNormalization",
                  .since = 1,
+                 .takes = "f1+ f f1 f1? f1?",
                  .import = ImportSkipLayerNormalization,
                  .maps_to = "elementwise_add, layer_norm",
+                 .composed = true,
                  .domain = "com.microsoft"});
   importers.Add({.op_type = "EmbedLayerNormalization",
                  .since = 1,
+                 .takes = "i2 i2? f2 f2 f2? f1 f1? i2? i2?",
                  .import = ImportEmbedLayerNormalization,
                  .maps_to = "lookup_table_v2, elementwise_add, layer_norm",
+                 .composed = true,
                  .domain = "com.microsoft"});
 }
 

@@ -108,16 +108,19 @@ void ImportMomentum(NodeContext& node) {
 }  // namespace
 
 void AddOptimizerImporters(NodeImporters& importers) {
-  const auto add = [&](const char* type, void (*import)(NodeContext&), const char* maps_to) {
+  const auto add = [&](const char* type, const char* takes, void (*import)(NodeContext&),
+                       const char* maps_to) {
     importers.Add({.op_type = type,
                    .since = 1,
+                   .takes = takes,
                    .import = import,
                    .maps_to = maps_to,
+                   .composed = true,
                    .domain = "ai.onnx.preview.training"});
   };
-  add("Adagrad", ImportAdagrad, "square, sqrt, elementwise_div");
-  add("Adam", ImportAdam, "square, sqrt, elementwise_div");
-  add("Momentum", ImportMomentum, "scale, elementwise_add");
+  add("Adagrad", "n n n*", ImportAdagrad, "square, sqrt, elementwise_div");
+  add("Adam", "n n n*", ImportAdam, "square, sqrt, elementwise_div");
+  add("Momentum", "n n n*", ImportMomentum, "scale, elementwise_add");
 }
 
 }  // namespace coracle::onnx

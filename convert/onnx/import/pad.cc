@@ -62,7 +62,7 @@ Variable PadByIndex(NodeContext& node, Variable x, const Paddings& pads, const s
     const int64_t n = x.shape()[axis];
     if (n < 0) node.Refuse(fmt::format("mode {} along a dimension of unknown length", mode));
     node.Require(n > 0, fmt::format("mode {} of a dimension without elements", mode));
-    RequireSmall(node, {std::max<int64_t>(0, pads.before[a] + n + pads.after[a])}, "a result");
+    RequireSmallConstant(node, {std::max<int64_t>(0, pads.before[a] + n + pads.after[a])}, "a result");
     Ints from;
     for (int64_t i = -pads.before[a]; i < n + pads.after[a]; ++i)
       from.push_back(SourceOf(i, n, mode));
@@ -87,8 +87,8 @@ Variable Cropped(NodeContext& node, Variable x, const Paddings& pads) {
 Variable PadByValue(NodeContext& node, const Variable& x, const Paddings& pads, float value) {
   std::vector<int32_t> around;
   for (size_t i = 0; i < pads.before.size(); ++i) {
-    around.push_back(static_cast<int32_t>(std::max<int64_t>(0, pads.before[i])));
-    around.push_back(static_cast<int32_t>(std::max<int64_t>(0, pads.after[i])));
+    around.push_back(ToInt32(std::max<int64_t>(0, pads.before[i]), "a padding"));
+    around.push_back(ToInt32(std::max<int64_t>(0, pads.after[i]), "a padding"));
   }
   if (std::count(around.begin(), around.end(), 0) == static_cast<ptrdiff_t>(around.size()))
     return x;
@@ -148,7 +148,7 @@ void ImportTrilu(NodeContext& node) {
   node.Require(k.size() == 1, "k must be one number");
   const DType own = node.dtype(0);
   const DType dtype = own == DType::kBool ? own : node.ComputeDType("tril_triu", own);
-  const auto diagonal = static_cast<int32_t>(std::clamp<int64_t>(k[0], -(1 << 30), 1 << 30));
+  const auto diagonal = ToInt32(std::clamp<int64_t>(k[0], -(1 << 30), 1 << 30), "k");
   const Variable part = node.Unary("tril_triu", node.Cast(node.In(0), dtype),
                                    {{"diagonal", diagonal}, {"lower", !upper}});
   node.Set(0, node.Cast(part, own));
@@ -156,17 +156,17 @@ void ImportTrilu(NodeContext& node) {
 
 void ImportEyeLike(NodeContext& node) {
   const int64_t k = node.Int("k", 0);
-  const int64_t data_type = node.Int("dtype", node.InValue(0).data_type);
-  const auto dtype = FromDataType(static_cast<int>(data_type));
-  if (!dtype) node.Refuse("attribute dtype " + DataTypeName(static_cast<int>(data_type)));
+  const int32_t data_type = node.Int32("dtype", node.InValue(0).data_type);
+  const auto dtype = FromDataType(data_type);
+  if (!dtype) node.Refuse("attribute dtype " + DataTypeName(data_type));
   const Shape shape = node.shape(0);
   node.Require(shape.rank() == 2, "the input must be a matrix");
   if (!shape.IsKnown()) node.Refuse("an input of unknown shape");
-  RequireSmall(node, shape.ToVector(), "a matrix");
+  RequireSmallConstant(node, shape.ToVector(), "a matrix");
   Tensor ones = Tensor::Full<float>(shape, 0);
   for (int64_t i = std::max<int64_t>(0, -k); i < shape[0] && i + k < shape[1]; ++i)
     ones.data<float>()[i * shape[1] + i + k] = 1;
-  node.SetValue(0, {.constant = ones.Cast(*dtype), .data_type = static_cast<int>(data_type)});
+  node.SetValue(0, {.constant = ones.Cast(*dtype), .data_type = data_type});
 }
 
 }  // namespace
@@ -176,15 +176,21 @@ void AddPadImporters(NodeImporters& importers) {
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
            {.op_type = "Pad",
          .since = 1,
+         .takes = "T i1? T? i1?",
          .import = ImportPad,
          .maps_to = "pad; gather",
          .unsigneds = kMoves},
            {.op_type = "Trilu",
            .since = 14,
+           .takes = "T2+ i?",
            .import = ImportTrilu,
            .maps_to = "tril_triu",
            .unsigneds = kMoves},
-           {.op_type = "EyeLike", .since = 9, .import = ImportEyeLike, .maps_to = "assign_value"},
+           {.op_type = "EyeLike",
+           .since = 9,
+           .takes = "T2",
+           .import = ImportEyeLike,
+           .maps_to = "assign_value"},
        })
     importers.Add(row);
 }

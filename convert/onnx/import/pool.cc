@@ -17,8 +17,8 @@ using Ints = std::vector<int64_t>;
 
 // --- by the ops pool2d and pool3d ---
 
-bool HasPoolOp(const Variable& x, const Windows& windows) {
-  return IsFloating(x.dtype()) && windows.rank() <= 3 && !windows.IsDilated();
+bool HasPoolOp(DType dtype, const Windows& windows) {
+  return IsFloating(dtype) && windows.rank() <= 3 && !windows.IsDilated();
 }
 
 // Windows that begin in the padding behind the input, which Paddle has with ceil_mode, are cut off.
@@ -43,8 +43,8 @@ Variable WithoutLateWindows(NodeContext& node, Variable out, const Shape& in,
 Variable PoolByOp(NodeContext& node, const Variable& x, const Windows& windows, bool max,
                   bool exclusive) {
   AttrList attrs = {{"pooling_type", std::string(max ? "max" : "avg")},
-                    {"ksize", Narrow(windows.kernel)},
-                    {"strides", Narrow(windows.strides)},
+                    {"ksize", ToInt32(windows.kernel, "a window")},
+                    {"strides", ToInt32(windows.strides, "a window")},
                     {"paddings", Interleaved(windows.before, windows.after)},
                     {"ceil_mode", windows.ceil},
                     {"exclusive", exclusive}};
@@ -73,6 +73,7 @@ struct Places {
 Places PlacesOf(NodeContext& node, const Windows& windows, size_t i, int64_t in) {
   if (in < 0) node.Refuse("windows on dimensions that are not known");
   Places places = {.count = windows.Count(i, in)};
+  RequireSmallConstant(node, {places.count, windows.kernel[i]}, "windows");
   const int64_t d = windows.dilations[i];
   for (int64_t window = 0; window < places.count; ++window) {
     const int64_t begin = window * windows.strides[i] - windows.before[i];
@@ -201,6 +202,9 @@ FlatWindows FlatWindowsOf(NodeContext& node, Variable x, const Windows& windows,
   }
   for (int i = 0; i < rank; ++i) perm.push_back(2 * i + 3);
   Shape flat({in[0], in[1]});
+  Ints dims = windows.kernel;
+  for (const Places& places : along) dims.push_back(places.count);
+  RequireSmallConstant(node, dims, "windows");
   const Tensor places = FlatPlaces(along, windows.kernel, strides);
   for (int64_t dim : places.shape()) flat.Append(dim);
   return {Reshaped(node, node.Transpose(x, perm), flat), places};
@@ -211,7 +215,7 @@ Variable IndicesOfMaxima(NodeContext& node, const Variable& x, const Windows& wi
   const Shape in = x.shape();
   if (!in.IsKnown()) node.Refuse("output Indices for an input of unknown shape");
   const bool columns = node.Flag("storage_order", false);
-  RequireSmall(node, in.ToVector(), "output Indices");
+  RequireSmallConstant(node, in.ToVector(), "output Indices");
   const DType dtype = node.ComputeDType("arg_max", x.dtype());
   const FlatWindows flat = FlatWindowsOf(node, node.Cast(x, dtype), windows, columns);
   const Shape shape = flat.elements.shape();
@@ -245,20 +249,22 @@ Windows PoolWindows(NodeContext& node) {
 void ImportMaxPool(NodeContext& node) {
   const Windows windows = PoolWindows(node);
   const Variable x = node.In(0);
-  node.Set(0, HasPoolOp(x, windows) ? PoolByAnyOp(node, x, windows, true, true)
-                                    : MaxOfWindows(node, x, windows));
   if (node.Wants(1))
     node.Set(1, IndicesOfMaxima(node, x, windows));
   else
     node.attributes().Ignore("storage_order");
+  node.Set(0, HasPoolOp(x.dtype(), windows) ? PoolByAnyOp(node, x, windows, true, true)
+                                            : MaxOfWindows(node, x, windows));
 }
 
 void ImportAveragePool(NodeContext& node) {
   const bool with_padding = node.Flag("count_include_pad", false);
   const Windows windows = PoolWindows(node);
+  const bool by_op = HasPoolOp(node.dtype(0), windows);
+  if (!by_op) node.RoundOnce();
   const Variable x = node.In(0);
-  node.Set(0, HasPoolOp(x, windows) ? PoolByAnyOp(node, x, windows, false, !with_padding)
-                                    : SumOfWindows(node, x, windows, true, with_padding));
+  node.Set(0, by_op ? PoolByAnyOp(node, x, windows, false, !with_padding)
+                    : SumOfWindows(node, x, windows, true, with_padding));
 }
 
 // (sum of |x|^p)^(1/p).
@@ -336,29 +342,41 @@ void AddPoolImporters(NodeImporters& importers) {
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
            {.op_type = "MaxPool",
          .since = 1,
+         .takes = "n3+",
          .import = ImportMaxPool,
          .maps_to = "pool2d or pool3d; gather, reduce_max; arg_max"},
            {.op_type = "AveragePool",
            .since = 1,
+           .takes = "f3+",
            .import = ImportAveragePool,
            .maps_to = "pool2d or pool3d; gather, reduce_sum"},
            {.op_type = "LpPool",
            .since = 2,
+           .takes = "f3+",
            .import = ImportLpPool,
-           .maps_to = "elementwise_pow, gather, reduce_sum"},
+           .maps_to = "elementwise_pow, gather, reduce_sum",
+           .composed = true},
            {.op_type = "GlobalAveragePool",
            .since = 1,
+           .takes = "f3+",
            .import = ImportGlobalPool,
            .maps_to = "pool2d; reduce_mean"},
            {.op_type = "GlobalMaxPool",
            .since = 1,
+           .takes = "n3+",
            .import = ImportGlobalPool,
            .maps_to = "pool2d; reduce_max"},
            {.op_type = "GlobalLpPool",
            .since = 2,
+           .takes = "f3+",
            .import = ImportGlobalLpPool,
-           .maps_to = "elementwise_pow, reduce_sum"},
-           {.op_type = "MaxUnpool", .since = 9, .import = ImportMaxUnpool, .maps_to = "scatter"},
+           .maps_to = "elementwise_pow, reduce_sum",
+           .composed = true},
+           {.op_type = "MaxUnpool",
+           .since = 9,
+           .takes = "f3+ i3+ i1?",
+           .import = ImportMaxUnpool,
+           .maps_to = "scatter"},
        })
     importers.Add(row);
 }

@@ -73,7 +73,9 @@ Variable Stretched(NodeContext& node, size_t i, const Shape& x, int64_t axis, in
 Variable Saturated(NodeContext& node, const Variable& x, const Variable& zero_point,
                    int data_type) {
   const Range range = RangeOf(node, data_type);
-  Variable y = node.Cast(RoundedToEven(node, x), DType::kFloat64);
+  // Halves are not exact in 16 bits.
+  const DType wide = IsHalf(x.dtype()) ? DType::kFloat32 : x.dtype();
+  Variable y = node.Cast(RoundedToEven(node, node.Cast(x, wide)), DType::kFloat64);
   if (zero_point) y = y + node.Cast(zero_point, DType::kFloat64);
   y = Max(Min(y, range.most), range.least);
   return node.Cast(y, *FromDataType(data_type));
@@ -86,8 +88,8 @@ void SetQuantized(NodeContext& node, size_t i, const Variable& y, int data_type,
 void ImportQuantize(NodeContext& node) {
   const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
   node.attributes().Ignore("saturate");  // it is about floats of 8 bits
-  const auto precision = static_cast<int>(node.Int("precision", 0));
-  const auto wanted = static_cast<int>(node.Int("output_dtype", 0));
+  const auto precision = node.Int32("precision", 0);
+  const auto wanted = node.Int32("output_dtype", 0);
   int data_type = wanted != 0 ? wanted : static_cast<int>(TensorProto::UINT8);
   if (node.HasInput(2)) data_type = node.InValue(2).data_type;
   node.Require(wanted == 0 || wanted == data_type,
@@ -106,14 +108,14 @@ void ImportQuantize(NodeContext& node) {
 
 void ImportDequantize(NodeContext& node) {
   const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
-  const auto wanted = static_cast<int>(node.Int("output_dtype", 0));
+  const auto wanted = node.Int32("output_dtype", 0);
   RangeOf(node, node.InValue(0).data_type);
   const Shape shape = node.In(0).shape();
   Variable x = node.Cast(node.In(0), DType::kInt64);
   if (node.HasInput(2)) x = x - node.Cast(Stretched(node, 2, shape, axis, block), DType::kInt64);
   const Variable scale = Stretched(node, 1, shape, axis, block);
   const Variable y = node.Cast(x, scale.dtype()) * scale;
-  const std::optional<DType> dtype = wanted == 0 ? scale.dtype() : FromDataType(wanted);
+  const std::optional<DType> dtype = wanted == 0 ? node.InValue(1).dtype() : FromDataType(wanted);
   node.Require(dtype && IsFloating(*dtype), "attribute output_dtype must be a type of floats");
   node.SetValue(
       0,
@@ -205,7 +207,7 @@ Variable Convolved(NodeContext& node, Variable x, Variable w) {
   if (rank > 5) node.Refuse("a convolution over more than three axes");
   if (!w.shape().IsKnown()) node.Refuse("filters of unknown shape");
   Windows windows = WindowsOf(node, x.shape(), {w.shape().begin() + 2, w.shape().end()});
-  const auto group = static_cast<int32_t>(node.Int("group", 1));
+  const auto group = node.Int32("group", 1);
   if (rank == 3) {
     x = WithHeight(node, x);
     w = WithHeight(node, w);
@@ -213,10 +215,10 @@ Variable Convolved(NodeContext& node, Variable x, Variable w) {
   }
   const Variable y =
       node.Make(rank == 5 ? "conv3d" : "conv2d", {{"Input", {x.name()}}, {"Filter", {w.name()}}},
-                {{"strides", Narrow(windows.strides)},
+                {{"strides", ToInt32(windows.strides, "a window")},
                  {"paddings", Interleaved(windows.before, windows.after)},
                  {"padding_algorithm", std::string(windows.same ? "SAME" : "EXPLICIT")},
-                 {"dilations", Narrow(windows.dilations)},
+                 {"dilations", ToInt32(windows.dilations, "a window")},
                  {"groups", group}},
                 "Output");
   return rank == 3 ? WithoutHeight(node, y) : y;
@@ -257,27 +259,34 @@ void ImportQLinearConv(NodeContext& node) {
 }  // namespace
 
 void AddQuantizeImporters(NodeImporters& importers) {
-  const auto add = [&](const char* type, void (*import)(NodeContext&), const char* maps_to,
-                       const char* domain = "") {
+  const auto add = [&](const char* type, const char* takes, void (*import)(NodeContext&),
+                       const char* maps_to, const char* domain = "") {
     importers.Add({.op_type = type,
                    .since = *domain ? 1 : 10,
+                   .takes = takes,
                    .import = import,
                    .maps_to = maps_to,
                    .unsigneds = Unsigned::kMoves,
+                   .composed = import == ImportDequantize,
                    .domain = domain});
   };
-  add("QuantizeLinear", ImportQuantize, "elementwise_div, round, cast");
-  add("DequantizeLinear", ImportDequantize, "elementwise_sub, elementwise_mul");
-  add("DynamicQuantizeLinear", ImportDynamicQuantize, "reduce_min, reduce_max, round, cast");
-  add("MatMulInteger", ImportMatMulInteger, "elementwise_sub, matmul_v2");
-  add("QLinearMatMul", ImportQLinearMatMul, "elementwise_sub, matmul_v2, round");
-  add("ConvInteger", ImportConvInteger, "elementwise_sub, conv2d; conv3d");
-  add("QLinearConv", ImportQLinearConv, "elementwise_sub, conv2d, round; conv3d");
+  add("QuantizeLinear", "n f i?", ImportQuantize, "elementwise_div, round, cast");
+  add("DequantizeLinear", "i f i?", ImportDequantize, "elementwise_sub, elementwise_mul");
+  add("DynamicQuantizeLinear", "f", ImportDynamicQuantize, "reduce_min, reduce_max, round, cast");
+  add("MatMulInteger", "i1+ i1+ i? i?", ImportMatMulInteger, "elementwise_sub, matmul_v2");
+  add("QLinearMatMul", "i1+ f i i1+ f i f i", ImportQLinearMatMul,
+      "elementwise_sub, matmul_v2, round");
+  add("ConvInteger", "i3+ i3+ i? i0-1?", ImportConvInteger, "elementwise_sub, conv2d; conv3d");
+  add("QLinearConv", "i3+ f i i3+ f0-1 i0-1 f i i1?", ImportQLinearConv,
+      "elementwise_sub, conv2d, round; conv3d");
   const char* microsoft = "com.microsoft";
-  add("QuantizeLinear", ImportQuantize, "elementwise_div, round, cast", microsoft);
-  add("DequantizeLinear", ImportDequantize, "elementwise_sub, elementwise_mul", microsoft);
-  add("QLinearAdd", ImportQLinearAdd, "elementwise_sub, elementwise_add, round", microsoft);
-  add("QLinearMul", ImportQLinearMul, "elementwise_sub, elementwise_mul, round", microsoft);
+  add("QuantizeLinear", "n f i?", ImportQuantize, "elementwise_div, round, cast", microsoft);
+  add("DequantizeLinear", "i f i?", ImportDequantize, "elementwise_sub, elementwise_mul",
+      microsoft);
+  add("QLinearAdd", "i f i? i f i? f i?", ImportQLinearAdd,
+      "elementwise_sub, elementwise_add, round", microsoft);
+  add("QLinearMul", "i f i? i f i? f i?", ImportQLinearMul,
+      "elementwise_sub, elementwise_mul, round", microsoft);
 }
 
 }  // namespace coracle::onnx

@@ -24,7 +24,7 @@ int32_t SeedOf(NodeContext& node) {
 // Attribute dtype, or `otherwise`.
 DType DTypeAttr(NodeContext& node, DType otherwise) {
   if (!node.HasAttr("dtype")) return otherwise;
-  const auto number = static_cast<int>(node.Int("dtype"));
+  const auto number = node.Int32("dtype");
   const std::optional<DType> dtype = FromDataType(number);
   if (!dtype) node.Refuse(fmt::format("random elements of type {}", DataTypeName(number)));
   return *dtype;
@@ -80,14 +80,14 @@ void ImportBernoulli(NodeContext& node) {
 // Classes by their log probabilities, which need not add up to 1. With a seed: how many of the
 // partial sums of the probabilities a uniform number has reached.
 void ImportMultinomial(NodeContext& node) {
-  const int64_t samples = node.Int("sample_size", 1);
-  node.Require(samples > 0 && samples <= INT32_MAX, "attribute sample_size must be positive");
+  const int32_t samples = node.Int32("sample_size", 1);
+  node.Require(samples > 0, "attribute sample_size must be positive");
   const DType dtype = DTypeAttr(node, DType::kInt32);
   node.Require(node.rank(0) == 2, "the input must be a matrix");
   const Variable p = node.Unary("softmax", node.In(0), {{"axis", -1}});
   if (!node.HasAttr("seed")) {
-    const Variable classes = node.Unary(
-        "multinomial", p, {{"num_samples", static_cast<int32_t>(samples)}, {"replacement", true}});
+    const Variable classes =
+        node.Unary("multinomial", p, {{"num_samples", samples}, {"replacement", true}});
     return node.Set(0, node.Cast(classes, dtype));
   }
   const int64_t rows = p.shape()[0], classes = p.shape()[1];
@@ -103,17 +103,22 @@ void ImportMultinomial(NodeContext& node) {
 }  // namespace
 
 void AddRandomImporters(NodeImporters& importers) {
-  const auto add = [&](const char* type, int since, void (*import)(NodeContext&),
+  const auto add = [&](const char* type, const char* takes, int since, void (*import)(NodeContext&),
                        const char* maps_to) {
-    importers.Add(
-        {.op_type = type, .since = since, .import = import, .maps_to = maps_to, .foldable = false});
+    importers.Add({.op_type = type,
+                   .since = since,
+                   .takes = takes,
+                   .import = import,
+                   .maps_to = maps_to,
+                   .composed = import == ImportMultinomial,
+                   .foldable = false});
   };
-  add("RandomNormal", 1, ImportNormal, "gaussian_random");
-  add("RandomNormalLike", 1, ImportNormal, "gaussian_random");
-  add("RandomUniform", 1, ImportUniform, "uniform_random");
-  add("RandomUniformLike", 1, ImportUniform, "uniform_random");
-  add("Bernoulli", 15, ImportBernoulli, "bernoulli; uniform_random, less_than");
-  add("Multinomial", 7, ImportMultinomial, "softmax, multinomial");
+  add("RandomNormal", "", 1, ImportNormal, "gaussian_random");
+  add("RandomNormalLike", "T", 1, ImportNormal, "gaussian_random");
+  add("RandomUniform", "", 1, ImportUniform, "uniform_random");
+  add("RandomUniformLike", "T", 1, ImportUniform, "uniform_random");
+  add("Bernoulli", "f", 15, ImportBernoulli, "bernoulli; uniform_random, less_than");
+  add("Multinomial", "f", 7, ImportMultinomial, "softmax, multinomial");
 }
 
 }  // namespace coracle::onnx

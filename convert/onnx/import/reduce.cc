@@ -160,29 +160,31 @@ void ImportCumProd(NodeContext& node) {
 }  // namespace
 
 void AddReduceImporters(NodeImporters& importers) {
-  using Row = std::tuple<const char*, int, void (*)(NodeContext&), const char*>;
-  for (const auto& [op_type, since, import, maps_to] : {
-           Row{"ReduceSum", 1, ImportReduce, "reduce_sum"},
-           Row{"ReduceProd", 1, ImportReduce, "reduce_prod"},
-           Row{"ReduceMax", 1, ImportExtremum, "reduce_max; reduce_any"},
-           Row{"ReduceMin", 1, ImportExtremum, "reduce_min; reduce_all"},
-           Row{"ReduceMean", 1, ImportReduceMean, "reduce_mean"},
-           Row{"ReduceL1", 1, ImportReduceL1, "abs, reduce_sum"},
-           Row{"ReduceL2", 1, ImportReduceL2, "square, reduce_sum, sqrt"},
-           Row{"ReduceSumSquare", 1, ImportReduceSumSquare, "square, reduce_sum"},
-           Row{"ReduceLogSum", 1, ImportReduceLogSum, "reduce_sum, log"},
-           Row{"ReduceLogSumExp", 1, ImportReduceLogSumExp, "logsumexp"},
-           Row{"ArgMax", 1, ImportArg, "arg_max"},
-           Row{"ArgMin", 1, ImportArg, "arg_min"},
-           Row{"CumSum", 11, ImportCumSum, "cumsum"},
-           Row{"CumProd", 26, ImportCumProd, "reduce_prod"},
+  using Row = std::tuple<const char*, const char*, bool, int, void (*)(NodeContext&), const char*>;
+  for (const auto& [op_type, takes, composed, since, import, maps_to] : {
+           Row{"ReduceSum", "n i?", false, 1, ImportReduce, "reduce_sum"},
+           Row{"ReduceProd", "n i?", false, 1, ImportReduce, "reduce_prod"},
+           Row{"ReduceMax", "T i?", false, 1, ImportExtremum, "reduce_max; reduce_any"},
+           Row{"ReduceMin", "T i?", false, 1, ImportExtremum, "reduce_min; reduce_all"},
+           Row{"ReduceMean", "n i?", false, 1, ImportReduceMean, "reduce_mean"},
+           Row{"ReduceL1", "n i?", false, 1, ImportReduceL1, "abs, reduce_sum"},
+           Row{"ReduceL2", "n i?", true, 1, ImportReduceL2, "square, reduce_sum, sqrt"},
+           Row{"ReduceSumSquare", "n i?", true, 1, ImportReduceSumSquare, "square, reduce_sum"},
+           Row{"ReduceLogSum", "n i?", true, 1, ImportReduceLogSum, "reduce_sum, log"},
+           Row{"ReduceLogSumExp", "n i?", false, 1, ImportReduceLogSumExp, "logsumexp"},
+           Row{"ArgMax", "n1+", false, 1, ImportArg, "arg_max"},
+           Row{"ArgMin", "n1+", false, 1, ImportArg, "arg_min"},
+           Row{"CumSum", "n1+ i", false, 11, ImportCumSum, "cumsum"},
+           Row{"CumProd", "n1+ i", true, 26, ImportCumProd, "reduce_prod"},
        }) {
     const bool moves = import == ImportExtremum || import == ImportArg;
     importers.Add({.op_type = op_type,
                    .since = since,
+                   .takes = takes,
                    .import = import,
                    .maps_to = maps_to,
-                   .unsigneds = moves ? Unsigned::kMoves : Unsigned::kRefuse});
+                   .unsigneds = moves ? Unsigned::kMoves : Unsigned::kRefuse,
+                   .composed = composed});
   }
 }
 

@@ -99,7 +99,7 @@ Variable ByIndex(NodeContext& node, const ResizeSpec& spec, const AxisResize& a,
 
 Variable ByMatrix(NodeContext& node, const ResizeSpec& spec, const AxisResize& a,
                   const Variable& x) {
-  RequireSmall(node, {a.out, a.in}, "a matrix of weights");
+  RequireSmallConstant(node, {a.out, a.in}, "a matrix of weights");
   Tensor weights = Tensor::Full<double>({a.out, a.in}, 0);
   for (int64_t k = 0; k < a.out; ++k) SetWeights(spec, a, k, weights.data<double>() + k * a.in);
   const Variable matrix = node.ConstantVar(weights.Cast(x.dtype()));
@@ -146,7 +146,7 @@ Variable AxisByAxis(NodeContext& node, const ResizeSpec& spec) {
     if (a.in < 0) node.Refuse(fmt::format("axis {} of unknown length", a.axis));
     if (a.by_size && a.in == a.out && !spec.IsCrop()) continue;
     node.Require(a.in > 0 || a.out == 0, fmt::format("axis {} has no elements", a.axis));
-    RequireSmall(node, {a.out}, "a result");
+    RequireSmallConstant(node, {a.out}, "a result");
     y = nearest ? ByIndex(node, spec, a, y) : ByMatrix(node, spec, a, y);
   }
   if (spec.IsCrop()) y = WithOutside(node, spec, y);
@@ -222,7 +222,7 @@ Variable ByOp(NodeContext& node, const ResizeSpec& spec) {
   for (const AxisResize& a : spec.axes) {
     if (a.axis < 2) continue;
     by_size |= a.by_size;
-    if (a.by_size) attrs.push_back({sizes[a.axis - rank + 3], static_cast<int32_t>(a.out)});
+    if (a.by_size) attrs.push_back({sizes[a.axis - rank + 3], ToInt32(a.out, "a size")});
     scales[static_cast<size_t>(a.axis) - 2] = static_cast<float>(a.scale);
   }
   if (!by_size) attrs.push_back({"scale", scales});
@@ -382,18 +382,21 @@ void AddResizeImporters(NodeImporters& importers) {
       "nearest_, linear_, bilinear_, trilinear_ or bicubic_interp_v2; gather; matmul_v2";
   importers.Add({.op_type = "Resize",
                  .since = 11,
+                 .takes = "T f? f? i?",
                  .import = ImportResize,
                  .maps_to = maps_to,
                  .unsigneds = Unsigned::kMoves});
   importers.Add({.op_type = "Resize",
                  .since = 10,
                  .until = 10,
+                 .takes = "T f? f? i?",
                  .import = ImportUpsample,
                  .maps_to = maps_to,
                  .unsigneds = Unsigned::kMoves});
   importers.Add({.op_type = "Upsample",
                  .since = 7,
                  .until = 9,
+                 .takes = "T f?",
                  .import = ImportUpsample,
                  .maps_to = maps_to,
                  .unsigneds = Unsigned::kMoves});

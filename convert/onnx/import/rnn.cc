@@ -26,7 +26,7 @@ class Parameters {
       names.push_back(Ordered(OfDirection(spec_.w, d), 0).name());
       names.push_back(Ordered(OfDirection(spec_.r, d), 0).name());
     }
-    const auto rows = static_cast<int32_t>(gates_.size());
+    const auto rows = static_cast<int>(gates_.size());
     for (int d = 0; d < spec_.directions; ++d) {
       for (int32_t k = 0; k < 2; ++k) {
         if (spec_.b)
@@ -95,7 +95,7 @@ void ImportByRnn(NodeContext& node, const RnnSpec& spec, const std::string& mode
                         {"Reserve", {node.NewName("reserve")}},
                         {"DropoutState", {node.NewName("dropout_state")}}},
                        {{"mode", mode},
-                        {"hidden_size", static_cast<int32_t>(spec.hidden)},
+                        {"hidden_size", ToInt32(spec.hidden, "hidden_size")},
                         {"is_bidirec", spec.directions == 2}});
   Variable y = node.writer().Var(out);
   if (spec.reverse) y = Flipped(node, y);
@@ -139,9 +139,24 @@ void ImportRnn(NodeContext& node) {
 }  // namespace
 
 void AddRnnImporters(NodeImporters& importers) {
-  importers.Add({.op_type = "LSTM", .since = 1, .import = ImportLstm, .maps_to = "rnn; recurrent"});
-  importers.Add({.op_type = "GRU", .since = 1, .import = ImportGru, .maps_to = "rnn; recurrent"});
-  importers.Add({.op_type = "RNN", .since = 1, .import = ImportRnn, .maps_to = "rnn; recurrent"});
+  importers.Add({.op_type = "LSTM",
+                 .since = 1,
+                 .takes = "f3 f3 f3 f2? i1? f3? f3? f2?",
+                 .import = ImportLstm,
+                 .maps_to = "rnn; recurrent",
+                 .composed = true});
+  importers.Add({.op_type = "GRU",
+                 .since = 1,
+                 .takes = "f3 f3 f3 f2? i1? f3?",
+                 .import = ImportGru,
+                 .maps_to = "rnn; recurrent",
+                 .composed = true});
+  importers.Add({.op_type = "RNN",
+                 .since = 1,
+                 .takes = "f3 f3 f3 f2? i1? f3?",
+                 .import = ImportRnn,
+                 .maps_to = "rnn; recurrent",
+                 .composed = true});
 }
 
 }  // namespace coracle::onnx

@@ -64,7 +64,7 @@ Variable ZeroState(NodeContext& node, const RnnSpec& spec) {
     return FillConstant(node.writer(), spec.dtype, 0, {spec.directions, batch, spec.hidden});
   return node.Make(
       "fill_constant_batch_size_like", {{"Input", {spec.x.name()}}},
-      {{"shape", std::vector<int32_t>{spec.directions, -1, static_cast<int32_t>(spec.hidden)}},
+      {{"shape", std::vector<int32_t>{spec.directions, -1, ToInt32(spec.hidden, "hidden_size")}},
        {"dtype", static_cast<int32_t>(spec.dtype)},
        {"value", 0.0f},
        {"input_dim_idx", 1},

@@ -156,6 +156,7 @@ Variable SampleByTaps(NodeContext& node, const GridSpec& spec) {
   const int dims = in.rank() - 2;
   const int64_t samples = places.Product(1, places.rank() - 1);
   RequireSmall(node, {in[0], samples, in[1]}, "a result");
+  RequireSmallConstant(node, {in[0], samples}, "samples");
   const Variable table = node.Cast(node.Reshape(grid, {in[0] * samples, dims}), of_grid);
   Taps all;
   for (int d = 0; d < dims; ++d) {  // the grid names the last dim first
@@ -223,14 +224,14 @@ void ImportAffineGrid(NodeContext& node) {
   const Ints size = node.KnownInts(1, "size");
   const Variable theta = node.In(0);
   node.Require(size.size() == 4 || size.size() == 5, "size must have four or five numbers");
-  RequireSmall(node, Ints(size.begin() + 2, size.end()), "a grid");
+  RequireSmallConstant(node, Ints(size.begin() + 2, size.end()), "a grid");
   node.Require(theta.shape()[0] < 0 || theta.shape()[0] == size[0],
                "theta and size differ in the number of images");
   if (size.size() == 4) {
-    return node.Set(0, node.Make("affine_grid", {{"Theta", {theta.name()}}},
-                                 {{"align_corners", align_corners},
-                                  {"output_shape", std::vector<int32_t>(size.begin(), size.end())}},
-                                 "Output"));
+    return node.Set(
+        0, node.Make("affine_grid", {{"Theta", {theta.name()}}},
+                     {{"align_corners", align_corners}, {"output_shape", ToInt32(size, "size")}},
+                     "Output"));
   }
   const Variable grid =
       node.ConstantVar(VolumeGrid(size, align_corners).Cast(WideOf(theta.dtype())));
@@ -264,9 +265,9 @@ Variable RowsOf(NodeContext& node, const Variable& x, const Variable& index) {
 Regions RegionsOf(NodeContext& node, const Variable& corners, const Variable& image,
                   int64_t images) {
   if (images < 1) node.Refuse("images of unknown number");
-  const Variable hot = node.Make(
-      "one_hot_v2", {{"X", {image.name()}}},
-      {{"depth", static_cast<int32_t>(images)}, {"dtype", static_cast<int32_t>(DType::kInt64)}});
+  const Variable hot = node.Make("one_hot_v2", {{"X", {image.name()}}},
+                                 {{"depth", ToInt32(images, "a number of images")},
+                                  {"dtype", static_cast<int32_t>(DType::kInt64)}});
   const Variable counts =
       node.Reshape(node.Unary("reduce_sum", hot, {{"dim", std::vector<int32_t>{0}}}), {images});
   if (images == 1) return {corners, counts, std::nullopt};
@@ -298,8 +299,9 @@ Taps SamplesAlong(NodeContext& node, const RoiSpec& spec, const Variable& begin,
   Variable length = end * static_cast<double>(spec.scale) - shift - first;
   if (!spec.aligned) length = Max(length, 1.0);
   std::vector<double> shares;
-  for (int32_t i = 0; i < bins * spec.ratio; ++i) shares.push_back((i + 0.5) / spec.ratio / bins);
-  const int64_t count = bins * spec.ratio;
+  for (int64_t i = 0; i < int64_t{bins} * spec.ratio; ++i)
+    shares.push_back((i + 0.5) / spec.ratio / bins);
+  const int64_t count = int64_t{bins} * spec.ratio;
   const Variable share = node.ConstantVar(Tensor::Of<double>({1, count}, shares));
   const Variable at = first + length * node.Cast(share, begin.dtype());
   const Variable inside = Within(node, at, -1, static_cast<double>(n));
@@ -338,7 +340,9 @@ Variable LargestOfSamples(NodeContext& node, const RoiSpec& spec) {
 // Up to operator set 15 places had no shift by half a cell.
 void ImportRoiAlign(NodeContext& node) {
   const auto number = [&](const char* name, int64_t otherwise) {
-    return static_cast<int32_t>(std::clamp<int64_t>(node.Int(name, otherwise), 0, 1 << 20));
+    const int32_t value = node.Int32(name, otherwise);
+    node.Require(value >= 0 && value <= (1 << 20), fmt::format("attribute {} of {}", name, value));
+    return value;
   };
   RoiSpec spec{.height = number("output_height", 1),
                .width = number("output_width", 1),
@@ -373,8 +377,8 @@ void ImportMaxRoiPool(NodeContext& node) {
       node.Reshape(node.Cast(SliceOf(node, table, 1, 0, 1), DType::kInt64), {-1});
   const Regions regions = RegionsOf(node, SliceOf(node, table, 1, 1, 5), image, x.shape()[0]);
   node.Set(0, Pooled(node, "roi_pool", x, regions,
-                     {{"pooled_height", static_cast<int32_t>(pooled[0])},
-                      {"pooled_width", static_cast<int32_t>(pooled[1])},
+                     {{"pooled_height", ToInt32(pooled[0], "attribute pooled_shape")},
+                      {"pooled_width", ToInt32(pooled[1], "attribute pooled_shape")},
                       {"spatial_scale", scale}}));
 }
 
@@ -384,17 +388,28 @@ void AddSampleImporters(NodeImporters& importers) {
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
            {.op_type = "GridSample",
          .since = 16,
+         .takes = "n f",
          .import = ImportGridSample,
-         .maps_to = "grid_sampler; gather, reduce_sum"},
+         .maps_to = "grid_sampler; gather, reduce_sum",
+         .composed = true},
            {.op_type = "AffineGrid",
            .since = 20,
+           .takes = "f3 i1",
            .import = ImportAffineGrid,
-           .maps_to = "affine_grid; matmul_v2"},
+           .maps_to = "affine_grid; matmul_v2",
+           .composed = true},
            {.op_type = "RoiAlign",
            .since = 10,
+           .takes = "f4 f2 i1",
            .import = ImportRoiAlign,
-           .maps_to = "roi_align; gather, reduce_max"},
-           {.op_type = "MaxRoiPool", .since = 1, .import = ImportMaxRoiPool, .maps_to = "roi_pool"},
+           .maps_to = "roi_align; gather, reduce_max",
+           .composed = true},
+           {.op_type = "MaxRoiPool",
+           .since = 1,
+           .takes = "f4 f2",
+           .import = ImportMaxRoiPool,
+           .maps_to = "roi_pool",
+           .composed = true},
        })
     importers.Add(row);
 }

@@ -37,9 +37,9 @@ Variable ScatterRows(NodeContext& node, const Variable& data, const Variable& id
                                         {"Updates", {updates.name()}}});
   }
   RequireSmall(node, {n, places, width}, "a reduction of updates");
-  const Variable hit = node.Make(
-      "one_hot_v2", {{"X", {ids.name()}}},
-      {{"depth", static_cast<int32_t>(places)}, {"dtype", static_cast<int32_t>(DType::kBool)}});
+  const Variable hit = node.Make("one_hot_v2", {{"X", {ids.name()}}},
+                                 {{"depth", ToInt32(places, "a number of places")},
+                                  {"dtype", static_cast<int32_t>(DType::kBool)}});
   const Shape table({n, places, width});
   const Variable own = node.BroadcastTo(node.Reshape(data, {1, places, width}), table);
   const Variable met = node.BroadcastTo(node.Reshape(updates, {n, 1, width}), table);
@@ -98,6 +98,7 @@ Tensor PlacesBesideAxis(const Shape& updates, const Ints& strides, int axis) {
 void ImportScatterElements(NodeContext& node) {
   const int32_t axis = node.Axis(node.Int("axis", 0), node.rank(0));
   const std::string reduction = node.op_type() == "Scatter" ? "none" : Reduction(node, 16, 18);
+  if (reduction != "none") node.RoundOnce();
   const Variable x = node.In(0), updates = node.In(2);
   const Shape shape = node.shape(0), at = node.shape(1);
   if (!shape.IsKnown() || !at.IsKnown()) node.Refuse("data and indices of unknown shapes");
@@ -105,7 +106,7 @@ void ImportScatterElements(NodeContext& node) {
                "updates and indices must have one shape, of the rank of the data");
   for (int i = 0; i < at.rank(); ++i)
     node.Require(i == axis || at[i] <= shape[i], "the indices are larger than the data");
-  RequireSmall(node, at.ToVector(), "indices");
+  RequireSmallConstant(node, at.ToVector(), "indices");
   const Ints strides = Strides(shape);
   const Variable index = IndicesOf(node, 1, DimOf(node, x, axis));
   const auto stride = static_cast<double>(strides[static_cast<size_t>(axis)]);
@@ -118,6 +119,7 @@ void ImportScatterElements(NodeContext& node) {
 
 void ImportScatterND(NodeContext& node) {
   const std::string reduction = Reduction(node, 16, 18);
+  if (reduction != "none") node.RoundOnce();
   const Variable x = node.In(0), updates = node.In(2);
   const Shape shape = node.shape(0), at = node.shape(1);
   if (!shape.IsKnown() || !at.IsKnown()) node.Refuse("data and indices of unknown shapes");
@@ -149,14 +151,20 @@ void AddScatterImporters(NodeImporters& importers) {
            {.op_type = "Scatter",
          .since = 9,
          .until = 10,
+         .takes = "T1+ i1+ T1+",
          .import = ImportScatterElements,
          .maps_to = "scatter",
          .unsigneds = kMoves},
            {.op_type = "ScatterElements",
            .since = 11,
+           .takes = "T1+ i1+ T1+",
            .import = ImportScatterElements,
            .maps_to = kOps},
-           {.op_type = "ScatterND", .since = 11, .import = ImportScatterND, .maps_to = kOps},
+           {.op_type = "ScatterND",
+           .since = 11,
+           .takes = "T1+ i1+ T",
+           .import = ImportScatterND,
+           .maps_to = kOps},
        })
     importers.Add(row);
 }

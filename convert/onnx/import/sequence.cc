@@ -13,9 +13,19 @@
 namespace coracle::onnx {
 namespace {
 
+// ONNX's sequences hold tensors. Each sequence is a list of its own, so that a chain of insertions
+// takes the square of its length.
 void SetSequence(NodeContext& node, size_t i, Values elements) {
-  node.graph().state().memory.Add(elements.size() * sizeof(ValuePtr),
-                                  "the sequences of an ONNX model");
+  constexpr int64_t kMost = int64_t{1} << 24;
+  for (const ValuePtr& element : elements)
+    node.Require(element && element->is_tensor(), "an element of a sequence must be a tensor");
+  ImportState& state = node.graph().state();
+  state.memory.Add(elements.size() * sizeof(ValuePtr), "the sequences of an ONNX model");
+  state.sequence_elements += static_cast<int64_t>(elements.size());
+  if (state.sequence_elements > kMost) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("the sequences of the model have more than {} elements in all", kMost));
+  }
   node.SetValue(i, {.elements = std::make_shared<const Values>(std::move(elements))});
 }
 
@@ -75,15 +85,14 @@ void ImportSequenceLength(NodeContext& node) {
 std::vector<int32_t> PartsOf(NodeContext& node, int64_t dim) {
   std::vector<int32_t> parts;
   if (node.HasInput(1) && node.rank(1) == 1) {
-    for (int64_t part : node.KnownInts(1, "split")) parts.push_back(static_cast<int32_t>(part));
-    return parts;
+    return ToInt32(node.KnownInts(1, "split"), "split");
   }
   const int64_t size = node.HasInput(1) ? node.KnownInt(1, "split") : 1;
   node.Require(size > 0, "split must be positive");
   if (dim < 0) node.Refuse("a dimension that is not known");
   if (dim / size > 65536) node.Refuse("a sequence of more than 65,536 tensors");
   for (int64_t rest = dim; rest > 0; rest -= size)
-    parts.push_back(static_cast<int32_t>(std::min(rest, size)));
+    parts.push_back(ToInt32(std::min(rest, size), "a part"));
   return parts;
 }
 
@@ -116,8 +125,10 @@ void ImportConcatFromSequence(NodeContext& node) {
   const int rank = sequence[0]->rank();
   const int32_t axis = node.Axis(node.Int("axis"), stack ? rank + 1 : rank);
   std::vector<std::string> names;
-  for (const ValuePtr& element : sequence)
+  for (const ValuePtr& element : sequence) {
+    node.Require(element->rank() == rank, "the elements of the sequence must have one rank");
     names.push_back(node.graph().state().VarOf(*element, node.NewName("element")).name());
+  }
   // Tensors of rank 0 have their new dimension already.
   const bool joined = !stack || rank == 0;
   const Variable out = node.Make(joined ? "concat" : "stack", {{"X", names}}, {{"axis", axis}},
@@ -129,7 +140,9 @@ void ImportConcatFromSequence(NodeContext& node) {
 void ImportSequenceMap(NodeContext& node) {
   const auto& body = node.Graph("body");
   std::vector<Values> outputs(static_cast<size_t>(body.output_size()));
+  const int64_t parts = node.graph().state().inner_parts;
   for (size_t at = 0; at < node.InSequence(0).size(); ++at) {
+    CheckUnrolled(node, parts);
     Values inputs;
     for (size_t i = 0; i < node.NumInputs(); ++i) {
       const ValuePtr& input = node.InAny(i);
@@ -164,26 +177,27 @@ void ImportOptionalGetElement(NodeContext& node) {
 }  // namespace
 
 void AddSequenceImporters(NodeImporters& importers) {
-  const auto add = [&](const char* op_type, int since, void (*import)(NodeContext&),
-                       const char* maps_to) {
+  const auto add = [&](const char* op_type, const char* takes, int since,
+                       void (*import)(NodeContext&), const char* maps_to) {
     importers.Add({.op_type = op_type,
                    .since = since,
+                   .takes = takes,
                    .import = import,
                    .maps_to = maps_to,
                    .unsigneds = Unsigned::kMoves});
   };
-  add("SequenceEmpty", 11, ImportSequenceEmpty, "nothing");
-  add("SequenceConstruct", 11, ImportSequenceConstruct, "nothing");
-  add("SequenceAt", 11, ImportSequenceAt, "nothing");
-  add("SequenceInsert", 11, ImportSequenceInsert, "nothing");
-  add("SequenceErase", 11, ImportSequenceErase, "nothing");
-  add("SequenceLength", 11, ImportSequenceLength, "a constant");
-  add("SplitToSequence", 11, ImportSplitToSequence, "split");
-  add("ConcatFromSequence", 11, ImportConcatFromSequence, "concat; stack");
-  add("SequenceMap", 17, ImportSequenceMap, "the body for each element");
-  add("Optional", 15, ImportOptional, "nothing");
-  add("OptionalHasElement", 15, ImportOptionalHasElement, "a constant");
-  add("OptionalGetElement", 15, ImportOptionalGetElement, "nothing");
+  add("SequenceEmpty", "", 11, ImportSequenceEmpty, "nothing");
+  add("SequenceConstruct", "T T*", 11, ImportSequenceConstruct, "nothing");
+  add("SequenceAt", "S i", 11, ImportSequenceAt, "nothing");
+  add("SequenceInsert", "S T i?", 11, ImportSequenceInsert, "nothing");
+  add("SequenceErase", "S i?", 11, ImportSequenceErase, "nothing");
+  add("SequenceLength", "S", 11, ImportSequenceLength, "a constant");
+  add("SplitToSequence", "T1+ i0-1?", 11, ImportSplitToSequence, "split");
+  add("ConcatFromSequence", "S", 11, ImportConcatFromSequence, "concat; stack");
+  add("SequenceMap", "S V*", 17, ImportSequenceMap, "the body for each element");
+  add("Optional", "V?", 15, ImportOptional, "nothing");
+  add("OptionalHasElement", "V?", 15, ImportOptionalHasElement, "a constant");
+  add("OptionalGetElement", "V", 15, ImportOptionalGetElement, "nothing");
 }
 
 }  // namespace coracle::onnx

@@ -21,9 +21,11 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
+// A bound of a slice, which may lie as far outside of a tensor as it likes.
 int32_t Clamped(int64_t value) {
-  return static_cast<int32_t>(std::clamp<int64_t>(value, std::numeric_limits<int32_t>::min(),
-                                                  std::numeric_limits<int32_t>::max()));
+  return ToInt32(std::clamp<int64_t>(value, std::numeric_limits<int32_t>::min(),
+                                     std::numeric_limits<int32_t>::max()),
+                 "a bound");
 }
 
 // A new tensor without elements, which may have any shape with a 0 in it.
@@ -82,7 +84,7 @@ void ImportFlatten(NodeContext& node) {
   if (axis < 0) axis += rank;
   const Variable x = node.In(0);
   if (node.IsScalar(0)) return node.Set(0, node.Reshape(x, {1, 1}));
-  node.Set(0, node.WithXShape("flatten2", x, {{"axis", static_cast<int32_t>(axis)}}));
+  node.Set(0, node.WithXShape("flatten2", x, {{"axis", ToInt32(axis, "attribute axis")}}));
 }
 
 void ImportSqueeze(NodeContext& node) {
@@ -190,10 +192,10 @@ void ImportSplit(NodeContext& node) {
   std::vector<int32_t> sections;
   for (int64_t size : sizes) {
     node.Require(size >= 0, "a part must not have a negative size");
-    sections.push_back(Clamped(size));
+    sections.push_back(ToInt32(size, "a part"));
   }
   if (sizes.empty())
-    attrs.push_back({"num", static_cast<int32_t>(names.size())});
+    attrs.push_back({"num", static_cast<int>(names.size())});
   else
     attrs.push_back({"sections", sections});
   node.writer().Append("split", {{"X", {node.In(0).name()}}}, {{"Out", names}}, attrs);
@@ -294,6 +296,10 @@ bool MayStartBefore(NodeContext& node, const SliceBounds& bounds) {
 
 void ImportSlice(NodeContext& node) {
   SliceBounds bounds = node.opset() < 10 ? SliceAttrs(node) : SliceInputs(node);
+  for (const std::optional<Ints>* values : {&bounds.starts, &bounds.ends}) {
+    node.Require(!*values || (*values)->size() == bounds.axes.size(),
+                 "starts, ends and axes must be equally long");
+  }
   if (bounds.axes.empty()) return node.SetSame(0, 0);
   node.Require(std::count(bounds.steps.begin(), bounds.steps.end(), 0) == 0,
                "a step must not be 0");
@@ -373,9 +379,8 @@ void ImportTile(NodeContext& node) {
   std::vector<int32_t> times;
   for (int i = 0; i < shape.rank(); ++i) {
     const int64_t n = (*repeats)[static_cast<size_t>(i)];
-    node.Require(n >= 0 && n <= std::numeric_limits<int32_t>::max(),
-                 fmt::format("repeats of {}", n));
-    times.push_back(Clamped(n));
+    node.Require(n >= 0, fmt::format("repeats of {}", n));
+    times.push_back(ToInt32(n, "repeats"));
     if (shape[i] >= 0) shape[i] = MulDims(shape[i], n);
   }
   if (std::count(times.begin(), times.end(), 0) == 0)
@@ -450,59 +455,74 @@ void AddShapeImporters(NodeImporters& importers) {
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
            {.op_type = "Reshape",
          .since = 1,
+         .takes = "T i?",
          .import = ImportReshape,
          .maps_to = "reshape2",
          .unsigneds = kMoves},
            {.op_type = "Flatten",
            .since = 1,
+           .takes = "T",
            .import = ImportFlatten,
            .maps_to = "flatten2",
            .unsigneds = kMoves},
            {.op_type = "Squeeze",
            .since = 1,
+           .takes = "T i?",
            .import = ImportSqueeze,
            .maps_to = "squeeze2; slice",
            .unsigneds = kMoves},
            {.op_type = "Unsqueeze",
            .since = 1,
+           .takes = "T i?",
            .import = ImportUnsqueeze,
            .maps_to = "unsqueeze2",
            .unsigneds = kMoves},
            {.op_type = "Transpose",
            .since = 1,
+           .takes = "T",
            .import = ImportTranspose,
            .maps_to = "transpose2",
            .unsigneds = kMoves},
            {.op_type = "Concat",
            .since = 1,
+           .takes = "T T*",
            .import = ImportConcat,
            .maps_to = "concat",
            .unsigneds = kMoves},
            {.op_type = "Split",
            .since = 1,
+           .takes = "T i?",
            .import = ImportSplit,
            .maps_to = "split",
            .unsigneds = kMoves},
            {.op_type = "Slice",
            .since = 1,
+           .takes = "T i? i? i? i?",
            .import = ImportSlice,
            .maps_to = "slice; strided_slice",
            .unsigneds = kMoves},
            {.op_type = "Expand",
            .since = 8,
+           .takes = "T i",
            .import = ImportExpand,
            .maps_to = "expand_v2; broadcast_tensors",
            .unsigneds = kMoves},
            {.op_type = "Tile",
            .since = 1,
+           .takes = "T T? T?",
            .import = ImportTile,
            .maps_to = "tile",
            .unsigneds = kMoves},
            {.op_type = "ConstantOfShape",
            .since = 9,
+           .takes = "i0-1",
            .import = ImportConstantOfShape,
            .maps_to = "fill_constant"},
-           {.op_type = "Range", .since = 11, .import = ImportRange, .maps_to = "range"},
+           {.op_type = "Range",
+           .since = 11,
+           .takes = "n n n",
+           .import = ImportRange,
+           .maps_to = "range"},
        })
     importers.Add(row);
 }

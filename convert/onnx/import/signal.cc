@@ -16,7 +16,7 @@ namespace coracle::onnx {
 namespace {
 
 DType OutputDType(NodeContext& node) {
-  const std::optional<DType> dtype = FromDataType(static_cast<int>(node.Int("output_datatype", 1)));
+  const std::optional<DType> dtype = FromDataType(node.Int32("output_datatype", 1));
   if (!dtype) node.Refuse("attribute output_datatype of a type that no dtype holds");
   return *dtype;
 }
@@ -24,7 +24,7 @@ DType OutputDType(NodeContext& node) {
 int64_t KnownLength(NodeContext& node, size_t i, const char* what) {
   const std::vector<int64_t> value = node.KnownInts(i, what);
   node.Require(value.size() == 1 && value[0] > 0, std::string(what) + " must be a positive number");
-  RequireSmall(node, {value[0]}, what);
+  RequireSmallConstant(node, {value[0]}, what);
   return value[0];
 }
 
@@ -53,10 +53,10 @@ void ImportMelWeights(NodeContext& node) {
   const int64_t bins = KnownLength(node, 0, "num_mel_bins");
   const int64_t length = KnownLength(node, 1, "dft_length");
   const auto rate = static_cast<double>(KnownLength(node, 2, "sample_rate"));
-  const auto lower = static_cast<double>(node.KnownFloats(3, "lower_edge_hertz").at(0));
-  const auto upper = static_cast<double>(node.KnownFloats(4, "upper_edge_hertz").at(0));
+  const auto lower = static_cast<double>(node.KnownFloat(3, "lower_edge_hertz"));
+  const auto upper = static_cast<double>(node.KnownFloat(4, "upper_edge_hertz"));
   const int64_t rows = length / 2 + 1;
-  RequireSmall(node, {rows, bins}, "mel weights");
+  RequireSmallConstant(node, {rows, bins}, "mel weights");
   const double low = 2595 * std::log10(1 + lower / 700), high = 2595 * std::log10(1 + upper / 700);
   std::vector<int64_t> corners;
   for (int64_t i = 0; i < bins + 2; ++i) {
@@ -95,7 +95,7 @@ struct Transform {
 
 // [inputs, outputs]: the cosines, or the sines with the transform's sign, of the angles between.
 Variable Waves(NodeContext& node, const Transform& t, int64_t inputs, bool sines, DType dtype) {
-  RequireSmall(node, {inputs, t.outputs}, "the matrix of a Fourier transform");
+  RequireSmallConstant(node, {inputs, t.outputs}, "the matrix of a Fourier transform");
   std::vector<double> waves;
   const double scale = t.inverse ? 1.0 / static_cast<double>(t.length) : 1.0;
   for (int64_t i = 0; i < inputs; ++i) {
@@ -143,7 +143,7 @@ void ImportDft(NodeContext& node) {
   node.Require(rank >= 2 && (shape[rank - 1] == 1 || shape[rank - 1] == 2),
                "the last dimension of the input must be 1 or 2");
   int64_t axis = node.opset() < 20 ? node.Int("axis", 1) : -2;
-  if (node.opset() >= 20 && node.HasInput(2)) axis = node.KnownInts(2, "axis").at(0);
+  if (node.opset() >= 20 && node.HasInput(2)) axis = node.KnownInt(2, "axis");
   const int32_t at = node.Axis(axis, rank);
   node.Require(at != rank - 1, "the axis must not be that of the parts");
   const bool complex = shape[rank - 1] == 2;
@@ -175,7 +175,7 @@ void ImportStft(NodeContext& node) {
   if (length < 1 || shape[1] < 0) node.Refuse("a signal or window of unknown length");
   node.Require(shape[1] >= length, "the signal is shorter than a frame");
   const int64_t frames = (shape[1] - length) / step + 1;
-  RequireSmall(node, {frames, length}, "the frames of a signal");
+  RequireSmallConstant(node, {frames, length}, "the frames of a signal");
   std::vector<int64_t> places;
   for (int64_t f = 0; f < frames; ++f)
     for (int64_t k = 0; k < length; ++k) places.push_back(f * step + k);
@@ -199,15 +199,21 @@ void ImportStft(NodeContext& node) {
 }  // namespace
 
 void AddSignalImporters(NodeImporters& importers) {
-  const auto add = [&](const char* type, void (*import)(NodeContext&), const char* maps_to) {
-    importers.Add({.op_type = type, .since = 17, .import = import, .maps_to = maps_to});
+  const auto add = [&](const char* type, const char* takes, void (*import)(NodeContext&),
+                       const char* maps_to) {
+    importers.Add({.op_type = type,
+                   .since = 17,
+                   .takes = takes,
+                   .import = import,
+                   .maps_to = maps_to,
+                   .composed = import == ImportDft || import == ImportStft});
   };
-  add("HannWindow", ImportHann, "a constant");
-  add("HammingWindow", ImportHamming, "a constant");
-  add("BlackmanWindow", ImportBlackman, "a constant");
-  add("MelWeightMatrix", ImportMelWeights, "a constant");
-  add("DFT", ImportDft, "matmul_v2, stack");
-  add("STFT", ImportStft, "gather, matmul_v2, stack");
+  add("HannWindow", "i", ImportHann, "a constant");
+  add("HammingWindow", "i", ImportHamming, "a constant");
+  add("BlackmanWindow", "i", ImportBlackman, "a constant");
+  add("MelWeightMatrix", "i i i f f", ImportMelWeights, "a constant");
+  add("DFT", "f2+ i? i?", ImportDft, "matmul_v2, stack");
+  add("STFT", "f2-3 i f1? i?", ImportStft, "gather, matmul_v2, stack");
 }
 
 }  // namespace coracle::onnx

@@ -20,7 +20,7 @@ void OverClasses(NodeContext& node, Variable (*op)(NodeContext&, const Variable&
   node.Require(axis >= -rank && axis <= rank, "attribute axis is not one of the input's");
   if (axis < 0) axis += rank;
   const Variable rows =
-      node.WithXShape("flatten2", node.In(0), {{"axis", static_cast<int32_t>(axis)}});
+      node.WithXShape("flatten2", node.In(0), {{"axis", ToInt32(axis, "attribute axis")}});
   node.Set(0, Reshaped(node, op(node, rows, 1), node.shape(0)));
 }
 
@@ -33,9 +33,9 @@ Variable First(NodeContext& node, const Variable& x, int32_t axis) {
   const int64_t classes = x.shape()[axis];
   if (classes < 0) node.Refuse("an axis of unknown length");
   const Variable index = node.Unary("arg_max", x, {{"axis", static_cast<int64_t>(axis)}});
-  const Variable hot = node.Make(
-      "one_hot_v2", {{"X", {index.name()}}},
-      {{"depth", static_cast<int32_t>(classes)}, {"dtype", static_cast<int32_t>(x.dtype())}});
+  const Variable hot = node.Make("one_hot_v2", {{"X", {index.name()}}},
+                                 {{"depth", ToInt32(classes, "a number of classes")},
+                                  {"dtype", static_cast<int32_t>(x.dtype())}});
   // The result of a vector has one row.
   if (x.shape().rank() == 1) return node.Reshape(hot, {classes});
   return MoveAxis(node, hot, -1, axis);
@@ -59,7 +59,7 @@ void ImportOneHot(NodeContext& node) {
   const int32_t axis = node.Axis(node.Int("axis", -1), rank);
   const Variable index = IndicesOf(node, 0, node.ConstantVar(depth));
   Variable hot = node.Make("one_hot_v2", {{"X", {index.name()}}},
-                           {{"depth", static_cast<int32_t>(depth[0])},
+                           {{"depth", ToInt32(depth[0], "depth")},
                             {"dtype", static_cast<int32_t>(DType::kFloat32)},
                             {"allow_out_of_range", true}});
   if (node.IsScalar(0)) hot = node.Reshape(hot, {depth[0]});
@@ -72,14 +72,24 @@ void ImportOneHot(NodeContext& node) {
 
 void AddSoftmaxImporters(NodeImporters& importers) {
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
-           {.op_type = "Softmax", .since = 1, .import = ImportSoftmax, .maps_to = "softmax"},
-           {.op_type = "LogSoftmax", .since = 1, .import = ImportSoftmax, .maps_to = "log_softmax"},
+           {.op_type = "Softmax",
+         .since = 1,
+         .takes = "n",
+         .import = ImportSoftmax,
+         .maps_to = "softmax"},
+           {.op_type = "LogSoftmax",
+           .since = 1,
+           .takes = "n",
+           .import = ImportSoftmax,
+           .maps_to = "log_softmax"},
            {.op_type = "Hardmax",
            .since = 1,
+           .takes = "n",
            .import = ImportHardmax,
            .maps_to = "arg_max, one_hot_v2"},
            {.op_type = "OneHot",
            .since = 9,
+           .takes = "n n T1",
            .import = ImportOneHot,
            .maps_to = "one_hot_v2, where, broadcast_tensors",
            .unsigneds = Unsigned::kMoves},

@@ -12,6 +12,13 @@
 namespace coracle::onnx {
 namespace {
 
+// The results without elements along the axis.
+void SetTopNone(NodeContext& node, int32_t axis) {
+  const Variable none = SliceOf(node, node.In(0), axis, 0, 0);
+  node.Set(0, none);
+  node.Set(1, node.Cast(none, DType::kInt64));
+}
+
 // k was an attribute up to operator set 9.
 void ImportTopK(NodeContext& node) {
   const int32_t axis = node.Axis(node.Int("axis", -1), node.rank(0));
@@ -21,16 +28,15 @@ void ImportTopK(NodeContext& node) {
     node.attributes().Ignore("sorted");  // they always are
   }
   const DType own = node.dtype(0), dtype = node.ComputeDType("top_k_v2", own);
-  SlotList inputs = {{"X", {node.Cast(node.In(0), dtype).name()}}};
   const auto known = node.opset() < 10 ? std::vector<int64_t>{node.Int("k")} : node.ConstantInts(1);
   if (known) {
     node.Require(known->size() == 1 && (*known)[0] >= 0, "k must be one number, not negative");
-    if ((*known)[0] == 0) node.Refuse("k = 0");
+    if ((*known)[0] == 0) return SetTopNone(node, axis);
     node.Require((*known)[0] <= (1 << 30), fmt::format("k = {}", (*known)[0]));
-    attrs.push_back({"k", static_cast<int32_t>((*known)[0])});
-  } else {
-    inputs.push_back({"K", {node.In(1).name()}});
+    attrs.push_back({"k", ToInt32((*known)[0], "k")});
   }
+  SlotList inputs = {{"X", {node.Cast(node.In(0), dtype).name()}}};
+  if (!known) inputs.push_back({"K", {node.In(1).name()}});
   const std::string values = node.NewName("top_k_v2"), indices = node.NewName("indices");
   node.writer().Append("top_k_v2", std::move(inputs), {{"Out", {values}}, {"Indices", {indices}}},
                        std::move(attrs));
@@ -154,7 +160,7 @@ void ImportNonMaxSuppression(NodeContext& node) {
       {{"background_label", -1},
        {"score_threshold", threshold},
        {"nms_top_k", -1},
-       {"keep_top_k", static_cast<int32_t>(std::min(most, n))},
+       {"keep_top_k", ToInt32(std::min(most, n), "max_output_boxes_per_class")},
        {"normalized", true},
        {"nms_threshold", iou}});
   const Variable at = node.Cast(node.writer().Var(index), DType::kInt64);
@@ -173,20 +179,24 @@ void AddSortImporters(NodeImporters& importers) {
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
            {.op_type = "TopK",
          .since = 1,
+         .takes = "n1+ i?",
          .import = ImportTopK,
          .maps_to = "top_k_v2",
          .unsigneds = kMoves},
            {.op_type = "Unique",
            .since = 11,
+           .takes = "T",
            .import = ImportUnique,
            .maps_to = "unique; argsort, gather",
            .unsigneds = kMoves},
            {.op_type = "NonZero",
            .since = 9,
+           .takes = "T",
            .import = ImportNonZero,
            .maps_to = "where_index, transpose2"},
            {.op_type = "NonMaxSuppression",
            .since = 10,
+           .takes = "f3 f3 i? f? f?",
            .import = ImportNonMaxSuppression,
            .maps_to = "multiclass_nms3"},
        })

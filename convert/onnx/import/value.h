@@ -1,6 +1,7 @@
 #pragma once
 // Value: what the importer knows of one value of an ONNX graph.
 
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
 
@@ -26,10 +27,22 @@ struct Value {
   bool is_nothing = false;  // an optional value that is not there
 
   bool is_tensor() const { return !elements && !is_nothing; }
-  // Of tensors:
-  DType dtype() const { return constant ? constant->dtype() : var.dtype(); }
+  // Throws kInvalidArgument for a sequence and for an optional value that is not there.
+  void RequireTensor() const {
+    if (!is_tensor() || (!constant && !var))
+      ThrowInvalid(elements ? "a sequence where a tensor must be"
+                            : "nothing where a tensor must be");
+  }
+  // They throw as RequireTensor.
+  DType dtype() const {
+    RequireTensor();
+    return constant ? constant->dtype() : var.dtype();
+  }
   // As in the program.
-  const Shape& stored_shape() const { return constant ? constant->shape() : var.shape(); }
+  const Shape& stored_shape() const {
+    RequireTensor();
+    return constant ? constant->shape() : var.shape();
+  }
   // As in ONNX; a dim of -1 is not known.
   Shape shape() const { return scalar ? Shape{} : stored_shape(); }
   int rank() const { return scalar ? 0 : stored_shape().rank(); }

@@ -95,13 +95,11 @@ Windows WindowsOf(NodeContext& node, const Shape& input, const Ints& kernel) {
 std::vector<int32_t> Interleaved(const Ints& before, const Ints& after) {
   std::vector<int32_t> pads;
   for (size_t i = 0; i < before.size(); ++i) {
-    pads.push_back(static_cast<int32_t>(before[i]));
-    pads.push_back(static_cast<int32_t>(after[i]));
+    pads.push_back(ToInt32(before[i], "a padding"));
+    pads.push_back(ToInt32(after[i], "a padding"));
   }
   return pads;
 }
-
-std::vector<int32_t> Narrow(const Ints& values) { return {values.begin(), values.end()}; }
 
 Variable WithHeight(NodeContext& node, const Variable& x) {
   return node.WithXShape("unsqueeze2", x, {{"axes", std::vector<int32_t>{2}}});

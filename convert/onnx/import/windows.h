@@ -28,7 +28,6 @@ Windows WindowsOf(NodeContext& node, const Shape& input, const std::vector<int64
 // {before, after} of each dim in turn, as Paddle's `paddings` has them.
 std::vector<int32_t> Interleaved(const std::vector<int64_t>& before,
                                  const std::vector<int64_t>& after);
-std::vector<int32_t> Narrow(const std::vector<int64_t>& values);
 
 // x [N, C, L] as [N, C, 1, L], and back.
 Variable WithHeight(NodeContext& node, const Variable& x);

@@ -1,0 +1,15 @@
+#pragma once
+// The one way from 64-bit numbers of a file to the 32-bit ones of attrs: a value that does not fit
+// is refused, and never cut.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+// Throw kInvalidArgument "<what> of 4294967302 is beyond the range of int32".
+int32_t ToInt32(int64_t value, const std::string& what);
+std::vector<int32_t> ToInt32(const std::vector<int64_t>& values, const std::string& what);
+
+}  // namespace coracle
