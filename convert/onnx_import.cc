@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -42,8 +43,10 @@ class ModelImporter {
 
   InferenceModel Run() {
     for (const auto& function : model_.functions()) {
-      state_.functions[onnx::FunctionKey(function.domain(), function.name(), function.overload())] =
-          &function;
+      const std::string key =
+          onnx::FunctionKey(function.domain(), function.name(), function.overload());
+      if (!state_.functions.emplace(key, &function).second)
+        ThrowInvalid(fmt::format("the function {} is defined twice", Quote(function.name())));
     }
     for (const ValueInfoProto& output : model_.graph().output())
       state_.output_names.insert(onnx::UsableName(output.name()));
@@ -83,13 +86,12 @@ class ModelImporter {
     const auto* node = graph_.last_node();
     if (node && !writers.count(open[0]) && !IsInput(open[0]))
       open.insert(open.end(), node->input().begin(), node->input().end());
-    const std::unordered_set<std::string> inputs(input_names_.begin(), input_names_.end());
     std::set<std::string> seen, needed;
     while (!open.empty()) {
       const std::string name = open.back();
       open.pop_back();
       if (!seen.insert(name).second) continue;
-      if (inputs.count(name)) needed.insert(name);
+      if (IsInput(name)) needed.insert(name);
       const auto writer = writers.find(name);
       if (writer == writers.end()) continue;
       open.insert(open.end(), writer->second->input().begin(), writer->second->input().end());
@@ -120,8 +122,12 @@ class ModelImporter {
   }
 
   void AddInput(const ValueInfoProto& input) {
+    if (input.name().empty()) ThrowInvalid("an input has no name");
+    if (!declared_.insert(input.name()).second)
+      ThrowInvalid(fmt::format("the input {} is declared twice", Quote(input.name())));
     if (graph_.Has(input.name())) return;  // an initializer: a constant
     input_names_.push_back(input.name());
+    inputs_.insert(input.name());
     state_.memory.Add(kInputBytes, "the inputs of an ONNX model");
     if (!input.type().has_tensor_type()) {
       throw Error(ErrorCode::kUnimplemented,
@@ -175,9 +181,7 @@ class ModelImporter {
     for (const auto& entry : options_.input_values) CheckIsInput(entry.first);
   }
 
-  bool IsInput(const std::string& name) const {
-    return std::find(input_names_.begin(), input_names_.end(), name) != input_names_.end();
-  }
+  bool IsInput(const std::string& name) const { return inputs_.count(name) > 0; }
 
   void CheckIsInput(const std::string& name) const {
     if (IsInput(name)) return;
@@ -226,6 +230,7 @@ class ModelImporter {
   ImportState state_;
   GraphImporter graph_;
   std::vector<std::string> feeds_, input_names_;
+  std::unordered_set<std::string> inputs_, declared_;  // the latter with initializers among them
 };
 
 // Moves what an import made to where it is wanted: nothing if it fails.
@@ -242,8 +247,8 @@ InferenceModel Import(onnx::OnnxModelFile file, const std::string& source, Scope
     InferenceModel result = importer.Run();
     MoveInto(values, scope);
     return result;
-  } catch (const OutOfMemory&) {
-    throw;
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kResourceExhausted, source + ": out of memory");
   } catch (const Error& e) {
     if (needed) *needed = importer.NeededInputs();
     throw e.WithPrefix(source);

@@ -124,8 +124,9 @@ void FindShapes(const NetInState& state, ImportOptions* options) {
 }
 
 void AddOnce(const std::vector<std::string>& from, std::vector<std::string>* to) {
+  std::set<std::string> there(to->begin(), to->end());
   for (const std::string& text : from)
-    if (std::find(to->begin(), to->end(), text) == to->end()) to->push_back(text);
+    if (there.insert(text).second) to->push_back(text);
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ void FeedArrays(const Layer& layer, NetWriter& net) {
     const auto given = net.options().shapes.find(top);
     const bool label = net.IsClassLabel(top);
     if (given == net.options().shapes.end() && !label) {
-      layer.Fail({"top"}, fmt::format("the dims of {0} are in its files, which are not read; give "
-                                      "them: --shape={0}:1x28x28",
+      layer.Fail({"top"}, fmt::format("the dims of {0} are in its HDF5 files, which are not read; "
+                                      "give them: --shape={0}:1x28x28",
                                       PrintableLine(top)));
     }
     Dims dims = {-1};
@@ -92,7 +92,10 @@ void FeedInput(const Layer& layer, NetWriter& net) {
     if (dims.size() > 8) layer.Fail({"input_param"}, "a shape has 8 dims at most");
     for (const int64_t dim : dims)
       if (dim == 0 || dim < -1) layer.Fail({"input_param"}, fmt::format("a dim of {}", dim));
-    if (!dims.empty()) dims.front() = -1;  // any batch
+    if (!dims.empty()) {
+      net.DeclareBatch(dims.front());
+      dims.front() = -1;  // any batch
+    }
     net.Feed(layer, i, dims, net.IsClassLabel(top));
   }
 }
@@ -156,7 +159,8 @@ void MakeDummy(const Layer& layer, NetWriter& net) {
 LayerTable DataLayers() {
   return {{"Data", FeedImages, "`data` entries; in a job a database or what replaces it"},
           {"ImageData", FeedImages, "`data` entries; in a job arrays that replace the pictures"},
-          {"HDF5Data", FeedArrays, "`data` entries; in a job arrays that replace the files"},
+          {"HDF5Data", FeedArrays,
+           "`data` entries; HDF5 is not read: in a job .npz arrays replace the files"},
           {"Input", FeedInput, "`data` entries"},
           {"MemoryData", FeedMemory, "`data` entries; in a job arrays"},
           {"DummyData", MakeDummy, "`fill_constant`, `uniform_random`, `gaussian_random`"}};

@@ -176,7 +176,10 @@ void WriteEltwise(const Layer& layer, NetWriter& net) {
     const std::string next = Affine(layer, net, net.In(layer, i).var,
                                     i < p.coeff_size() ? static_cast<double>(p.coeff(i)) : 1, 0);
     Entry entry(kind);
-    entry.Text("x", value).Text("y", next);
+    // The gradient of a maximum goes to y where both are equal: of the first two bottoms to the
+    // second, else to the earlier one, as in Caffe.
+    const bool later_first = i > 1 && p.operation() == EltwiseParameter::MAX;
+    entry.Text("x", later_first ? next : value).Text("y", later_first ? value : next);
     if (i == 0) value = next;
     if (i > 0 && i + 1 < count) value = net.Step(layer, entry, "partial");
     if (i > 0 && i + 1 == count) net.AddResult(layer, entry, dims);

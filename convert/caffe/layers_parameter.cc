@@ -207,13 +207,18 @@ void WriteBatchNorm(const Layer& layer, NetWriter& net) {
   net.AddResultOf(layer, *scale, entry, in.dims);
 }
 
-// The dims that a parameter of a Scale or Bias layer covers.
-Dims Covered(const Layer& layer, const Blob& in, int64_t axis, int64_t num_axes) {
+// The dims that a parameter of a Scale or Bias layer covers: of the batch that the text declares.
+Dims Covered(const Layer& layer, NetWriter& net, const Blob& in, int64_t axis, int64_t num_axes) {
   if (num_axes < -1) layer.Fail(fmt::format("num_axes must be at least -1, got {}", num_axes));
   const int64_t rank = static_cast<int64_t>(in.dims.size());
   const int64_t end = num_axes == -1 ? rank : axis + num_axes;
   if (end > rank) layer.Fail(fmt::format("num_axes {} reaches past the {} dims", num_axes, rank));
   Dims dims(in.dims.begin() + axis, in.dims.begin() + end);
+  if (axis == 0 && end > 0 && dims[0] < 0 && net.declared_batch() > 0) {
+    dims[0] = net.declared_batch();
+    net.net().notes.push_back(
+        fmt::format("{}: its parameter covers the batch, which must be {}", layer.where, dims[0]));
+  }
   if (NumelOf(dims) < 0)
     layer.Fail(fmt::format("its parameter has unknown dims: {}", ToText(dims)));
   return dims;
@@ -240,7 +245,7 @@ Operand SecondOperand(const Layer& layer, NetWriter& net, const Blob& in, int64_
     const Blob& second = net.In(layer, 1);
     return {second.var, second.dims};
   }
-  const Dims dims = Covered(layer, in, axis, num_axes);
+  const Dims dims = Covered(layer, net, in, axis, num_axes);
   return {net.Parameter(layer, {.blob = 0,
                                 .dims = dims,
                                 .var = layer.def.name() + ".w_0",

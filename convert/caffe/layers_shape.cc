@@ -234,38 +234,64 @@ void WriteReduction(const Layer& layer, NetWriter& net) {
   }
 }
 
-// The place of the largest value along an axis, as a number of Caffe: a float.
+// The largest values along an axis, and their places as Caffe's numbers: floats.
+struct Largest {
+  std::string values, places;
+};
+// Of equal values Caffe takes the last one first, so they are searched from the end.
+Largest FindLargest(const Layer& layer, NetWriter& net, const std::string& x, int64_t axis,
+                    int64_t size) {
+  const int64_t count = layer.def.argmax_param().top_k();
+  if (count < 1 || count > size) {
+    layer.Fail({"argmax_param", "top_k"},
+               fmt::format("top_k must lie in [1, {}], got {}", size, count));
+  }
+  const std::string reversed = net.Temp(layer, "reversed"), indices = net.Temp(layer, "indices");
+  const Largest found{net.Temp(layer, "values"), ""};
+  Entry flip("flip"), top("top_k_v2"), cast("cast"), place("scale");
+  net.AddOp(flip.Text("X", x).Field("axis", ListText({axis})).Text("Out", reversed));
+  top.Text("X", reversed).Int("k", count).Int("axis", axis);
+  net.AddOp(top.Text("Out", found.values).Text("Indices", indices));
+  const std::string from_end =
+      net.Step(layer, cast.Text("input", indices).Field("dtype", "FP32"), "from_end");
+  place.Text("input", from_end).Float("scale", -1).Float("bias", static_cast<float>(size - 1));
+  return {found.values, net.Step(layer, place, "places")};
+}
+
+// argmax_layer.cpp: with axis values or places along it; without, of all of a sample,
+// [N, 1, top_k], or [N, 2, top_k] of places and values, with 1s up to the rank of the bottom.
 void WriteArgMax(const Layer& layer, NetWriter& net) {
   const auto& p = layer.def.argmax_param();
   net.RequireBottoms(layer, 1, 1);
-  const Blob in = net.In(layer);
-  if (p.top_k() != 1 || p.out_max_val())
-    layer.Fail({"argmax_param"},
-               "only the place of the largest value is converted: top_k 1 "
-               "without out_max_val");
-  std::string x = in.var;
+  const Blob in = net.KnownIn(layer);
   Dims dims = in.dims;
-  int64_t axis = 1;
   if (p.has_axis()) {
-    axis = AxisOf(layer, p.axis(), in.dims.size());
-    dims[static_cast<size_t>(axis)] = 1;
-  } else {  // of all of a sample, with dims of 1 behind the batch: two, or as many as it has
-    if (in.dims.size() < 2) layer.Fail("its bottom needs two dims");
-    dims = Dims(std::max<size_t>(3, in.dims.size()), 1);
-    dims[0] = in.dims[0];
-    x = net.Step(layer, Entry("flatten").Text("input", x), "flat");
+    const int64_t axis = AxisOf(layer, p.axis(), in.dims.size());
+    if (axis == 0) layer.Fail({"argmax_param", "axis"}, "an axis of 0 would search the batch");
+    const auto at = static_cast<size_t>(axis);
+    const Largest found = FindLargest(layer, net, in.var, axis, in.dims[at]);
+    dims[at] = p.top_k();
+    Entry result("assign");
+    return net.AddResult(layer, result.Text("input", p.out_max_val() ? found.values : found.places),
+                         dims);
   }
-  Entry max("arg_max");
-  max.Text("input", x).Int("axis", axis).Bool("keepdims", true);
-  std::string place = net.Step(layer, max, "place");
-  if (!p.has_axis()) {
-    Dims behind;
-    for (size_t i = 2; i < dims.size(); ++i) behind.push_back(static_cast<int64_t>(i));
-    Entry shape("unsqueeze");
-    shape.Text("input", place).Field("axes", ListText(behind));
-    place = net.Step(layer, shape, "all_dims");
-  }
-  net.AddResult(layer, Entry("cast").Text("input", place).Field("dtype", "FP32"), dims);
+  if (in.dims.size() < 2) layer.Fail("its bottom needs two dims");
+  const std::string flat = net.Step(layer, Entry("flatten").Text("input", in.var), "flat");
+  const Largest found = FindLargest(layer, net, flat, 1, NumelOf(in.dims, 1));
+  std::vector<std::string> parts = {found.places};
+  if (p.out_max_val()) parts.push_back(found.values);
+  dims = Dims(std::max<size_t>(3, in.dims.size()), 1);
+  dims[0] = in.dims[0];
+  dims[1] = static_cast<int64_t>(parts.size());
+  dims[2] = p.top_k();
+  Entry joined("concat"), shape("reshape");
+  joined.Texts("input", parts).Int("axis", 1);
+  Dims wanted = dims;
+  wanted[0] = -1;
+  net.AddResult(
+      layer,
+      shape.Text("input", net.Step(layer, joined, "joined")).Field("shape", ListText(wanted)),
+      dims);
 }
 
 // Rows of the first bottom in the order that the second one, a list of numbers, gives.
@@ -338,7 +364,8 @@ void WriteSilence(const Layer&, NetWriter&) {}
 }  // namespace
 
 LayerTable ShapeLayers() {
-  return {{"ArgMax", WriteArgMax, "`arg_max` of one axis, as float32; several values are refused"},
+  return {{"ArgMax", WriteArgMax,
+           "ops `flip` and `top_k_v2`: of equal values the last, as in Caffe; places are float32"},
           {"BatchReindex", WriteBatchReindex, "`gather`"},
           {"Concat", WriteConcat, "`concat`"},
           {"Crop", WriteCrop, "`slice`"},

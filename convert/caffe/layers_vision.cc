@@ -212,13 +212,16 @@ PoolAxis MakeAxis(const Layer& layer, int64_t in, int64_t kernel, int64_t stride
     --a.out;
     a.rounded_up = false;
   }
-  if ((a.out - 1) * stride - pad >= in) {
-    layer.Fail(
-        fmt::format("its last window lies outside of the image (size {}, kernel {}, stride "
-                    "{}): there Caffe gives -FLT_MAX",
-                    in, kernel, stride));
-  }
   return a;
+}
+
+void RequireLastWindowInside(const Layer& layer, const PoolAxis& a, bool max) {
+  if ((a.out - 1) * a.stride - a.pad < a.in) return;
+  layer.Fail(
+      fmt::format("its last window lies outside of the image (size {}, kernel {}, stride "
+                  "{}): there Caffe {}; round_mode: FLOOR leaves it out",
+                  a.in, a.kernel, a.stride,
+                  max ? "gives -FLT_MAX" : "divides a sum of 0 by a size that is not positive"));
 }
 
 int64_t PickSize(const Layer& layer, bool has_one, int64_t one, bool has_hw, int64_t hw,
@@ -310,6 +313,7 @@ void WritePooling(const Layer& layer, NetWriter& net) {
   for (size_t i = 0; i < 2; ++i) {
     axes[i] = MakeAxis(layer, in.dims[2 + i], kernel[i], stride[i], pad[i], pad != Two{0, 0},
                        p.round_mode() == PoolingParameter::CEIL);
+    RequireLastWindowInside(layer, axes[i], max);
   }
   WritePool(layer, net, in, axes, max);
 }

@@ -27,6 +27,10 @@ bool Has(const Values& values, const Value& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
+void NoteUse(std::vector<size_t>* layers, size_t layer) {
+  if (layers->empty() || layers->back() != layer) layers->push_back(layer);
+}
+
 // Whether the layer reads the blob as classes.
 bool ReadsClasses(const Layer& layer, const std::string& blob) {
   const std::string& type = layer.def.type();
@@ -66,7 +70,7 @@ LayerTable RefusedLayers() {
       {"Filter", nullptr,
        "the number of its rows depends on values; leave rows out of the data instead"},
       {"HDF5Output", nullptr,
-       "results are not written by a layer here; coracle run --out=FILE.npz does it"},
+       "HDF5 is not written, and no layer writes results; coracle run --out=FILE.npz does"},
       {"InfogainLoss", nullptr,
        "its matrix is in a file; only SoftmaxWithLoss and the like are converted"},
       {"LSTM", nullptr,
@@ -120,6 +124,20 @@ NetWriter::NetWriter(const std::vector<Layer>& layers, const std::vector<Layer>&
   for (const std::vector<Layer>* some : {&layers_, &all_})
     for (const Layer& layer : *some)
       for (const std::string& top : layer.def.top()) taken_.insert(top);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    for (const std::string& bottom : layers_[i].def.bottom()) NoteUse(&uses_[bottom].read, i);
+    for (const std::string& top : layers_[i].def.top()) NoteUse(&uses_[top].written, i);
+  }
+  for (const Layer& layer : all_) {
+    for (const std::string& bottom : layer.def.bottom())
+      only_classes_.try_emplace(bottom, true).first->second &= ReadsClasses(layer, bottom);
+  }
+}
+
+const NetWriter::BlobUses& NetWriter::UsesOf(const std::string& blob) const {
+  static const BlobUses none;
+  const auto found = uses_.find(blob);
+  return found == uses_.end() ? none : found->second;
 }
 
 bool HasLossWeight(const Layer& layer) {
@@ -195,7 +213,7 @@ void NetWriter::StopGradients(const Layer& layer) {
   for (int i = 0; i < layer.def.propagate_down_size(); ++i) {
     if (layer.def.propagate_down(i)) continue;
     Blob blob = In(layer, i);
-    if (Has(net_.inputs, blob.var)) continue;  // there is none
+    if (fed_.count(blob.var) > 0) continue;  // there is none
     const std::string var = Temp(layer, "stopped");
     Add(Entry("assign").Text("input", blob.var).Bool("stop_gradient", true).Text("output", var));
     blob.var = var;
@@ -225,23 +243,18 @@ void NetWriter::AddWeightedTops(const Layer& layer) {
 }
 
 void NetWriter::WriteOutputs() {
-  std::set<std::string> read;
-  for (const Layer& layer : layers_)
-    read.insert(layer.def.bottom().begin(), layer.def.bottom().end());
+  std::set<std::string> none(net_.metrics.begin(), net_.metrics.end());  // or there already
+  for (const LossTerm& term : net_.losses) none.insert(term.var);
   for (const Layer& layer : layers_) {
     for (const std::string& top : layer.def.top()) {
       const auto blob = blobs_.find(top);
-      if (read.count(top) > 0 && !Has(layer.def.bottom(), top)) continue;
-      if (blob == blobs_.end() || Has(net_.inputs, blob->second.var)) continue;
+      const BlobUses& uses = UsesOf(top);
+      if (!uses.read.empty() && !Has(layer.def.bottom(), top)) continue;
+      if (blob == blobs_.end() || fed_.count(blob->second.var) > 0) continue;
+      // In place, it is an output where nothing reads it after the last layer that writes it.
+      if (!uses.read.empty() && uses.read.back() > uses.written.back()) continue;
       const std::string& var = blob->second.var;
-      const bool loss = std::any_of(net_.losses.begin(), net_.losses.end(),
-                                    [&](const LossTerm& term) { return term.var == var; });
-      if (loss || Has(net_.metrics, var) || Has(net_.outputs, var)) continue;
-      // In place, it is an output where nothing reads it behind the last layer that writes it.
-      bool later = false;
-      for (size_t i = layers_.size(); i-- > 0 && !Has(layers_[i].def.top(), top);)
-        later = later || Has(layers_[i].def.bottom(), top);
-      if (later) continue;
+      if (!none.insert(var).second) continue;
       net_.outputs.push_back(var);
       if (NumelOf(blob->second.dims) == 1) net_.numbers.push_back(var);
     }
@@ -295,9 +308,8 @@ void NetWriter::RequireBottoms(const Layer& layer, int least, int most) const {
 
 bool NetWriter::IsFinal(size_t index, const std::string& blob) const {
   if (fed_.count(blob) > 0) return false;  // the fed variable has the name
-  for (size_t i = index + 1; i < layers_.size(); ++i)
-    if (Has(layers_[i].def.top(), blob)) return false;
-  return true;
+  const std::vector<size_t>& written = UsesOf(blob).written;
+  return written.empty() || written.back() <= index;
 }
 
 // Sizes that the model text can hold; products of a few of them stay within 64 bits.
@@ -343,9 +355,17 @@ std::string NetWriter::Temp(const Layer& layer, const std::string& suffix) {
   return Free(base + "." + suffix);
 }
 
-std::string NetWriter::Free(std::string name) {
-  while (!taken_.insert(name).second) name += "_";
-  return name;
+// Underscores for the first few; numbers keep thousands of equal names short.
+std::string NetWriter::Free(const std::string& name) {
+  constexpr int64_t kUnderscores = 3;
+  if (taken_.insert(name).second) return name;
+  int64_t& tried = tried_[name];
+  while (true) {
+    const std::string next = ++tried <= kUnderscores
+                                 ? name + std::string(static_cast<size_t>(tried), '_')
+                                 : fmt::format("{}_{}", name, tried);
+    if (taken_.insert(next).second) return next;
+  }
 }
 
 std::string NetWriter::Step(const Layer& layer, Entry entry, const std::string& suffix) {
@@ -355,17 +375,21 @@ std::string NetWriter::Step(const Layer& layer, Entry entry, const std::string& 
 }
 
 const Layer* NetWriter::OnlyReader(const std::string& blob) const {
-  const Layer* reader = nullptr;
-  for (size_t i = at_ + 1; i < layers_.size(); ++i) {
-    const Layer& layer = layers_[i];
-    if (written_[i]) continue;
-    if (Has(layer.def.bottom(), blob)) {
-      if (reader) return nullptr;
-      reader = &layer;
-    }
-    if (Has(layer.def.top(), blob)) break;  // another value from here on
-  }
-  return reader;
+  const BlobUses& uses = UsesOf(blob);
+  const auto first_after = [&](const std::vector<size_t>& layers) {
+    auto next = std::upper_bound(layers.begin(), layers.end(), at_);
+    while (next != layers.end() && written_[*next]) ++next;
+    return next;
+  };
+  const auto reader = first_after(uses.read);
+  if (reader == uses.read.end()) return nullptr;
+  // From there on it has another value.
+  const auto writer = first_after(uses.written);
+  const size_t end = writer == uses.written.end() ? layers_.size() : *writer;
+  if (*reader > end) return nullptr;
+  auto second = reader + 1;
+  while (second != uses.read.end() && written_[*second]) ++second;
+  return second != uses.read.end() && *second <= end ? nullptr : &layers_[*reader];
 }
 
 void NetWriter::MarkWritten(const Layer& layer) {
@@ -499,19 +523,14 @@ void NetWriter::AddLoss(const Layer& layer, const std::string& var) {
 }
 
 bool NetWriter::IsClassLabel(const std::string& blob) const {
-  bool any = false;
-  for (const Layer& layer : all_) {
-    if (!Has(layer.def.bottom(), blob)) continue;
-    if (!ReadsClasses(layer, blob)) return false;
-    any = true;
-  }
-  return any;
+  const auto found = only_classes_.find(blob);
+  return found != only_classes_.end() && found->second;
 }
 
 bool NetWriter::IsRead(const std::string& blob) const {
-  return std::any_of(layers_.begin(), layers_.end(), [&](const Layer& layer) {
-    return layer.def.type() != "Silence" && Has(layer.def.bottom(), blob);
-  });
+  const std::vector<size_t>& read = UsesOf(blob).read;
+  return std::any_of(read.begin(), read.end(),
+                     [&](size_t i) { return layers_[i].def.type() != "Silence"; });
 }
 
 }  // namespace coracle::caffe

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -99,6 +100,9 @@ class NetWriter {
 
   // A top that is fed: a data entry. Its first dim becomes -1.
   void Feed(const Layer& layer, int top, const Dims& dims, bool is_label = false);
+  // The batch that an Input's text gives; -1 for none. What covers the batch needs it.
+  void DeclareBatch(int64_t batch) { batch_ = batch_ == 0 || batch_ == batch ? batch : -1; }
+  int64_t declared_batch() const { return batch_ > 0 ? batch_ : -1; }
   // The name of a top, which is the blob's unless a later layer writes it in place; then the blob's
   // name with the layer's behind it. Sets the blob.
   std::string Out(const Layer& layer, int top, const Dims& dims, bool is_label = false);
@@ -106,8 +110,9 @@ class NetWriter {
   const Blob& Top(const Layer& layer, int top) const { return blobs_.at(layer.def.top(top)); }
   // A variable that Caffe does not have.
   std::string Temp(const Layer& layer, const std::string& suffix);
-  // A name of a variable that nothing else has: `name`, or that with underscores behind it.
-  std::string Free(std::string name);
+  // A name of a variable that nothing else has: `name`, or that with underscores or a number after
+  // it.
+  std::string Free(const std::string& name);
 
   // Adds an entry whose result is that top. An activation that the next layers apply to it in place
   // is made its `act`.
@@ -161,6 +166,11 @@ class NetWriter {
   bool IsRead(const std::string& blob) const;  // by any layer of the state
 
  private:
+  struct BlobUses {
+    std::vector<size_t> read, written;  // by layers, in order
+  };
+  const BlobUses& UsesOf(const std::string& blob) const;
+
   struct SharedParam {
     proto::caffe::ParamSpec spec;  // of all the layers that share it
     int index = -1;                // in net_.params; -1: no layer has it yet
@@ -184,13 +194,18 @@ class NetWriter {
   WriterOptions options_;
   WrittenNet net_;
   std::map<std::string, Blob> blobs_;
-  std::set<std::string> taken_;                // names of variables
-  std::set<std::string> fed_;                  // blobs of data layers
-  std::map<std::string, SharedParam> shared_;  // by their names in Caffe
-  std::set<std::string> own_;                  // names of parameters that are not shared
+  std::unordered_map<std::string, BlobUses> uses_;
+  std::unordered_map<std::string, bool>
+      only_classes_;                                // whether all readers of a blob read classes
+  std::set<std::string> taken_;                     // names of variables
+  std::unordered_map<std::string, int64_t> tried_;  // of Free, by the wanted name
+  std::set<std::string> fed_;                       // blobs of data layers
+  std::map<std::string, SharedParam> shared_;       // by their names in Caffe
+  std::set<std::string> own_;                       // names of parameters that are not shared
   std::map<int, Blob> stopped_;  // bottoms of the layer that is being written without gradient
   std::vector<bool> written_;
   size_t at_ = 0;
+  int64_t batch_ = 0;  // 0: none was declared yet
 };
 
 // How a parameter starts: `xavier { fan_in: 25 fan_out: 25 }`. Throws for a filler without a

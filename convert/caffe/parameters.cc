@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string_view>
 
 namespace coracle::caffe {
 namespace {
@@ -132,24 +134,42 @@ NamedTensors StartValues(const ImportedNet& net, const std::vector<std::string>&
   return {found.begin(), found.end()};
 }
 
+namespace {
+
+// What stands between quotation marks.
+std::set<std::string, std::less<>> QuotedIn(std::string_view text) {
+  std::set<std::string, std::less<>> all;
+  size_t open = text.npos;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      if (open != text.npos) all.emplace(text.substr(open, i + 1 - open));
+      open = open == text.npos ? i : text.npos;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
 NetInUse ResultsInUse(const WrittenNet& net, const std::string& text) {
   NetInUse use;
-  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
+  const std::set<std::string, std::less<>> quoted = QuotedIn(text);
+  std::set<std::string> there(net.inputs.begin(), net.inputs.end());
+  there.insert(net.outputs.begin(), net.outputs.end());
   for (const LossResult& result : net.results) {
     std::string name = result.var;
     if (result.kind != LossResult::Kind::kSame) {
       name = use.entries.empty() ? "prob" : fmt::format("prob_{}", use.entries.size());
-      while (text.find(Quoted(name)) != std::string::npos) name += "_";
+      while (quoted.count(Quoted(name)) > 0) name += "_";
       const bool softmax = result.kind == LossResult::Kind::kSoftmax;
       Entry entry(softmax ? "softmax" : "sigmoid");
       entry.Text("input", result.var);
       if (softmax) entry.Int("axis", result.axis);
       use.entries.push_back(entry.Text("output", name).Layer());
     }
-    if (!has(net.inputs, name) && !has(net.outputs, name) && !has(use.outputs, name))
-      use.outputs.push_back(name);
+    if (there.insert(name).second) use.outputs.push_back(name);
   }
   return use;
 }

@@ -260,7 +260,12 @@ class JobWriter {
 
   std::string JobName() const {
     const std::string prefix = fs::path(s_.def.snapshot_prefix()).filename().string();
-    return prefix.empty() ? fs::path(path_).stem().string() : prefix;
+    const auto names = [](const std::string& name) {
+      return !name.empty() && name != "." && name != "..";
+    };
+    if (names(prefix)) return prefix;
+    const std::string stem = fs::path(path_).stem().string();
+    return names(stem) ? stem : "job";
   }
 
   void Comment() {
@@ -430,6 +435,10 @@ class JobWriter {
     if (p.debug_info() || train_.debug_info) Line("debug_info: true");
     if (p.has_solver_mode() && p.solver_mode() == SolverParameter::GPU)
       Note(s_.Where("solver_mode") + ": solver_mode: GPU: it trains on the CPU");
+    if (p.snapshot_format() == SolverParameter::HDF5 && p.has_snapshot_format()) {
+      Note(s_.Where("snapshot_format") +
+           ": snapshots are in Coracle's format here; HDF5 is neither written nor read");
+    }
     if (p.snapshot_diff())
       Note(s_.Where("snapshot_diff") + ": gradients are not in snapshots here");
   }

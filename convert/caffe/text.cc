@@ -2,6 +2,7 @@
 #include <coracle/convert/caffe/upgrade.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/layers/internal/text_hints.h>
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <unordered_set>
 
 namespace coracle::caffe {
 namespace {
@@ -74,7 +76,10 @@ class FirstError : public pb::io::ErrorCollector {
     *name = QuotedAfter(message, "has no field named ");
     if (!name->empty()) {
       const pb::Descriptor* found = file.pool()->FindMessageTypeByName(type);
-      const std::string hint = found ? DidYouMean(*name, FieldNames(*found)) : "";
+      const bool of_net = found && IsOfRootAlone(root_, *found, *name);
+      const std::string hint = of_net  ? "; is a closing brace missing before it?"
+                               : found ? DidYouMean(*name, FieldNames(*found))
+                                       : "";
       return fmt::format("{}: no such field in Caffe's {}{}", *name, found ? found->name() : type,
                          hint);
     }
@@ -129,19 +134,19 @@ std::string PlaceOf(const TextPlaces::Tree& tree, const TextPlaces& places,
   return location.line < 0 ? "" : places.At(location.line, location.column);
 }
 
-bool Holds(const NetStateRule& rule, const proto::caffe::NetState& state) {
+using Stages = std::unordered_set<std::string>;  // of a state, which may have thousands
+
+bool Holds(const NetStateRule& rule, const proto::caffe::NetState& state, const Stages& stages) {
   if (rule.has_phase() && rule.phase() != state.phase()) return false;
   if (rule.has_min_level() && state.level() < rule.min_level()) return false;
   if (rule.has_max_level() && state.level() > rule.max_level()) return false;
-  const auto has = [&](const std::string& stage) {
-    return std::find(state.stage().begin(), state.stage().end(), stage) != state.stage().end();
-  };
+  const auto has = [&](const std::string& stage) { return stages.count(stage) > 0; };
   return std::all_of(rule.stage().begin(), rule.stage().end(), has) &&
          std::none_of(rule.not_stage().begin(), rule.not_stage().end(), has);
 }
 
-bool IsIncluded(const Layer& layer, const proto::caffe::NetState& state) {
-  const auto holds = [&](const NetStateRule& rule) { return Holds(rule, state); };
+bool IsIncluded(const Layer& layer, const proto::caffe::NetState& state, const Stages& stages) {
+  const auto holds = [&](const NetStateRule& rule) { return Holds(rule, state, stages); };
   if (layer.def.include_size() > 0 && layer.def.exclude_size() > 0)
     layer.Fail({"exclude"}, "include and exclude exclude each other");
   if (layer.def.include_size() > 0)
@@ -152,21 +157,18 @@ bool IsIncluded(const Layer& layer, const proto::caffe::NetState& state) {
 }  // namespace
 
 TextPlaces::TextPlaces(std::string_view text, std::string source)
-    : lines_(Split(text, '\n')), source_(std::move(source)) {}
+    : text_(text), columns_(text), source_(std::move(source)) {}
 
 std::string TextPlaces::At(int line, int column, const std::string& name) const {
   if (line < 0) return source_;
-  size_t byte = static_cast<size_t>(std::max(column, 0));
-  if (static_cast<size_t>(line) < lines_.size()) {
-    const std::string& text = lines_[static_cast<size_t>(line)];
-    byte = 0;
-    for (int at = 0; byte < text.size() && at < column; ++byte)
-      at = text[byte] == '\t' ? (at / 8 + 1) * 8 : at + 1;
-    // protobuf notices a wrong name when it has read past it.
-    const size_t begin = name.empty() ? std::string::npos : text.rfind(name, byte);
-    if (begin != std::string::npos) byte = begin;
-  }
-  return fmt::format("{}:{}:{}", source_, line + 1, byte + 1);
+  if (static_cast<size_t>(line) >= columns_.lines())
+    return fmt::format("{}:{}:{}", source_, line + 1, std::max(column, 0) + 1);
+  const size_t begin = columns_.LineBegin(static_cast<size_t>(line));
+  size_t byte = columns_.OffsetOf(line, column);
+  // protobuf notices a wrong name when it has read past it.
+  const size_t named = name.empty() ? std::string::npos : text_.rfind(name, byte);
+  if (named != std::string::npos && named >= begin) byte = named;
+  return fmt::format("{}:{}:{}", source_, line + 1, byte - begin + 1);
 }
 
 std::string Layer::Where(std::initializer_list<const char*> path) const {
@@ -268,9 +270,10 @@ bool LooksLikeSolver(std::string_view text) {
 }
 
 std::vector<Layer> LayersOf(const Net& net, const proto::caffe::NetState& state) {
+  const Stages stages(state.stage().begin(), state.stage().end());
   std::vector<Layer> layers;
   for (const Layer& layer : net.layers)
-    if (IsIncluded(layer, state)) layers.push_back(layer);
+    if (IsIncluded(layer, state, stages)) layers.push_back(layer);
   return layers;
 }
 

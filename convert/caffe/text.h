@@ -2,6 +2,7 @@
 // Caffe's texts (.prototxt), parsed, with the places of their fields, and brought up to date: what
 // the rest of convert/caffe sees is LayerParameter and SolverParameter as they are today.
 
+#include <coracle/framework/base/text_columns.h>
 #include <coracle/proto/caffe.pb.h>
 #include <google/protobuf/text_format.h>
 
@@ -25,7 +26,8 @@ class TextPlaces {
   const std::string& source() const { return source_; }
 
  private:
-  std::vector<std::string> lines_;
+  std::string text_;
+  TextColumns columns_;
   std::string source_;
 };
 

@@ -1,4 +1,5 @@
 #include <coracle/convert/caffe/upgrade.h>
+#include <coracle/convert/narrow.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
@@ -150,7 +151,7 @@ void CopyOldest(const V0LayerParameter& from, const Layer& at, LayerParameter* t
     param->set_beta(from.beta());
     param->set_k(from.k());
   } else if (type == "Concat") {
-    to->mutable_concat_param()->set_axis(static_cast<int32_t>(from.concat_dim()));
+    to->mutable_concat_param()->set_axis(ToInt32(from.concat_dim(), "concat_dim"));
   } else if (type == "Data" || type == "ImageData" || type == "HDF5Data" || type == "WindowData") {
     auto* transform = to->mutable_transform_param();
     if (from.has_scale()) transform->set_scale(from.scale());
@@ -285,10 +286,10 @@ void UpgradeFields(Layer* layer) {
   if (def->type() == "ImageData") MoveTransform(def->mutable_image_data_param(), def);
   if (def->type() == "WindowData") MoveTransform(def->mutable_window_data_param(), def);
   if (def->concat_param().has_concat_dim() && !def->concat_param().has_axis()) {
-    def->mutable_concat_param()->set_axis(static_cast<int32_t>(def->concat_param().concat_dim()));
+    def->mutable_concat_param()->set_axis(ToInt32(def->concat_param().concat_dim(), "concat_dim"));
   }
   if (def->slice_param().has_slice_dim() && !def->slice_param().has_axis())
-    def->mutable_slice_param()->set_axis(static_cast<int32_t>(def->slice_param().slice_dim()));
+    def->mutable_slice_param()->set_axis(ToInt32(def->slice_param().slice_dim(), "slice_dim"));
 }
 
 // `input`, with input_shape or four input_dim, as a layer of the type Input.

@@ -1,7 +1,5 @@
-#include <coracle/convert/caffe/hdf5_weights.h>
 #include <coracle/convert/caffe/weights.h>
 #include <coracle/convert/file_stream.h>
-#include <coracle/convert/hdf5_file.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/proto/caffe.pb.h>
@@ -222,10 +220,23 @@ void CheckSize(uintmax_t size, const std::string& source) {
                           PrintableLine(source), HumanBytes(size)));
 }
 
+// The signature that opens every HDF5 file, by the HDF Group's format specification.
+constexpr std::string_view kHdf5Signature = "\x89HDF\r\n\x1a\n";
+
+void RefuseHdf5(std::string_view begin, const std::string& source) {
+  if (!begin.starts_with(kHdf5Signature)) return;
+  throw Error(
+      ErrorCode::kUnimplemented,
+      fmt::format("{}: HDF5 files are not read: save the weights as .caffemodel, with Caffe's "
+                  "Python Net(TEXT, WEIGHTS, caffe.TEST).save(FILE.caffemodel), or arrays "
+                  "as .npz",
+                  PrintableLine(source)));
+}
+
 }  // namespace
 
 CaffeWeights ParseCaffeModel(std::string_view bytes, const std::string& source) {
-  if (LooksLikeHdf5(bytes)) return ParseHdf5Weights(bytes, source);
+  RefuseHdf5(bytes, source);
   CheckSize(bytes.size(), source);
   pb::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
   return Reader(&stream, static_cast<int64_t>(bytes.size()), source).Read();
@@ -233,9 +244,9 @@ CaffeWeights ParseCaffeModel(std::string_view bytes, const std::string& source) 
 
 CaffeWeights ReadCaffeModel(const std::string& path) {
   FileReader file(path);
-  std::string begin(std::min<uint64_t>(file.left(), kHdf5SignatureBytes), '\0');
+  std::string begin(std::min<uint64_t>(file.left(), kHdf5Signature.size()), '\0');
   file.Read(begin.data(), begin.size());
-  if (LooksLikeHdf5(begin)) return ReadHdf5Weights(path);
+  RefuseHdf5(begin, path);
   file.Seek(0);
   const uint64_t size = file.left();
   CheckSize(size, path);

@@ -20,8 +20,8 @@ struct CaffeWeights {
 // A NetParameter in protobuf's binary format, its layers of any of Caffe's three formats; a blob
 // with the four dims of old files has these as its shape. The file is read once, from the beginning
 // to the end: in memory are only the tensors. Throws kDataLoss for a damaged or truncated file,
-// with the layer and blob at which reading stopped. HDF5 files are known by their
-// contents and read too (hdf5_weights.h).
+// with the layer and blob at which reading stopped, and kUnimplemented for an HDF5 file
+// (.caffemodel.h5).
 CaffeWeights ReadCaffeModel(const std::string& path);
 CaffeWeights ParseCaffeModel(std::string_view bytes, const std::string& source);
 

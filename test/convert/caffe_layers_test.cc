@@ -310,6 +310,66 @@ TEST(CaffeLayers, ArgMaxOfASampleHasAsManyDims) {
   EXPECT_EQ(rows.Run({{"data", Drawn({2, 4})}}, "m").shape(), (Shape{2, 1, 1}));
 }
 
+// argmax_layer.cpp sorts pairs of value and place, both from the largest on.
+TEST(CaffeLayers, ArgMaxTakesTheLastOfEqualValues) {
+  const auto run = [](const std::string& param) {
+    TestNet net(OneLayer(
+        "dim: 1 dim: 2 dim: 4",
+        "name: 'm' type: 'ArgMax' bottom: 'data' top: 'm' argmax_param { " + param + " }"));
+    return net.Run({{"data", Tensor::Of<float>({1, 2, 4}, {5, 7, 7, 1, 2, 7, 2, 2})}}, "m");
+  };
+  EXPECT_EQ(run("").shape(), (Shape{1, 1, 1}));
+  ExpectNear(run(""), {5});
+  EXPECT_EQ(run("top_k: 4").shape(), (Shape{1, 1, 4}));
+  ExpectNear(run("top_k: 4"), {5, 2, 1, 0});
+  EXPECT_EQ(run("top_k: 2 out_max_val: true").shape(), (Shape{1, 2, 2}));
+  ExpectNear(run("top_k: 2 out_max_val: true"), {5, 2, 7, 7});
+  EXPECT_EQ(run("axis: -1 top_k: 2").shape(), (Shape{1, 2, 2}));
+  ExpectNear(run("axis: -1 top_k: 2"), {2, 1, 1, 3});
+  ExpectNear(run("axis: 1"), {0, 1, 0, 1});
+  ExpectNear(run("axis: 1 out_max_val: true"), {5, 7, 7, 2});
+  EXPECT_NE(ErrorOf([&] { run("top_k: 9"); }).find("top_k must lie in [1, 8], got 9"),
+            std::string::npos);
+}
+
+// eltwise_layer.cpp: the second of two equal bottoms gets the gradient, a third one only where it
+// is larger. In elementwise_max y gets it where both are equal.
+TEST(CaffeLayers, EltwiseMaxOfThreePrefersTheSecondThenTheEarlier) {
+  const ImportedNet net = Import(
+      "layer { name: 'in' type: 'Input' top: 'a' top: 'b' top: 'c' input_param { shape { dim: 1 "
+      "dim: 2 } } }"
+      "layer { name: 'm' type: 'Eltwise' bottom: 'a' bottom: 'b' bottom: 'c' top: 'm' "
+      "eltwise_param { operation: MAX } }");
+  for (const char* entry : {"elementwise_max { x: \"a\" y: \"b\" output: \"m.partial\" }",
+                            "elementwise_max { x: \"c\" y: \"m.partial\" output: \"m\" }"})
+    EXPECT_NE(net.text.find(entry), std::string::npos) << net.text;
+}
+
+// A parameter that covers the batch has the size that the text gives.
+TEST(CaffeLayers, ScaleOfTheWholeBatch) {
+  TestNet net(OneLayer("dim: 2 dim: 3",
+                       "name: 's' type: 'Scale' bottom: 'data' top: 's' scale_param { axis: 0 "
+                       "num_axes: -1 bias_term: true bias_filler { value: 0.5 } }"));
+  ExpectNear(net.Run({{"data", Tensor::Of<float>({2, 3}, {1, 2, 3, 4, 5, 6})}}, "s"),
+             {1.5, 2.5, 3.5, 4.5, 5.5, 6.5});
+}
+
+TEST(CaffeLayers, PoolingPastTheImageSaysWhatCaffeGives) {
+  for (const auto& [pool, gives] :
+       {std::pair{"MAX", "gives -FLT_MAX"},
+        std::pair{"AVE", "divides a sum of 0 by a size that is not positive"}}) {
+    const std::string text =
+        OneLayer("dim: 1 dim: 1 dim: 6 dim: 6",
+                 fmt::format("name: 'p' type: 'Pooling' bottom: 'data' top: 'p' pooling_param {{ "
+                             "pool: {} kernel_size: 1 stride: 2 }}",
+                             pool));
+    EXPECT_NE(ErrorOf([&] {
+                Import(text);
+              }).find(fmt::format("there Caffe {}; round_mode: FLOOR leaves it out", gives)),
+              std::string::npos);
+  }
+}
+
 // A shape without dims is one number.
 TEST(CaffeLayers, ReshapeOfABlobWithoutDims) {
   const ImportedNet net =

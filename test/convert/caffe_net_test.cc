@@ -8,6 +8,7 @@
 #include <coracle/train/job/job.h>
 
 #include <filesystem>
+#include <functional>
 
 #include "../error_of.h"
 #include "../test_data.h"
@@ -363,4 +364,42 @@ TEST(CaffeShared, LeNetIsTextThatAPersonWouldWrite) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 17) << text;
   EXPECT_TRUE(text.ends_with("layer { softmax { input: \"ip2\" output: \"prob\" } }\n")) << text;
 }
+
+std::string Repeated(int times, const std::function<std::string(int)>& text) {
+  std::string all =
+      "layer { name: 'd' type: 'Input' top: 'data' input_param { shape { dim: 1 dim: 3 } } } ";
+  for (int i = 0; i < times; ++i) all += text(i);
+  return all;
+}
+
+// Chains in place and not, fans, tops of one layer, layers of one name: all in one line.
+TEST(CaffeNet, ThousandsOfLayers) {
+  constexpr int kLayers = 3000;
+  const auto layer = [](const std::string& name, const std::string& type, const std::string& bottom,
+                        const std::string& top) {
+    return fmt::format("layer {{ name: '{}' type: '{}' bottom: '{}' top: '{}' }} ", name, type,
+                       bottom, top);
+  };
+  const auto top = [](int i) { return i < 0 ? "data" : fmt::format("t{}", i); };
+  const auto entries = [](const std::string& text) {
+    const std::string net = Import(text).text;
+    return std::count(net.begin(), net.end(), '\n') - 1;
+  };
+  EXPECT_EQ(
+      entries(Repeated(
+          kLayers, [&](int i) { return layer(fmt::format("r{}", i), "AbsVal", "data", "data"); })),
+      kLayers);
+  EXPECT_EQ(entries(Repeated(kLayers, [&](int) { return layer("r", "AbsVal", "data", "data"); })),
+            kLayers);
+  EXPECT_EQ(
+      entries(Repeated(kLayers, [&](int i) { return layer("r", "TanH", top(i - 1), top(i)); })),
+      kLayers);
+  EXPECT_EQ(entries(Repeated(kLayers, [&](int i) { return layer("r", "TanH", "data", top(i)); })),
+            kLayers);
+  std::string split = "layer { name: 's' type: 'Split' bottom: 'data' ";
+  for (int i = 0; i < 20000; ++i) split += fmt::format("top: 't{}' ", i);
+  const ImportedNet net = Import(Repeated(1, [&](int) { return split + "} "; }));
+  EXPECT_EQ(net.train.outputs.size(), 20000u);
+}
+
 }  // namespace coracle::caffe::caffe_net_test

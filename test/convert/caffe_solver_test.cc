@@ -7,6 +7,7 @@
 #include <coracle/proto/caffe.pb.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/trainer.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -88,6 +89,9 @@ TEST(CaffeSolver, TypesAndSettings) {
   EXPECT_TRUE(Says("test_iter: 7 test_interval: 5",
                    "test_iter: 7\ntest_interval: 5\ninitial_test: true\n"));
   EXPECT_TRUE(Says("snapshot: 3 snapshot_prefix: 'a/b/net' random_seed: 5", "name: \"net\"\n"));
+  // A name becomes a directory.
+  for (const char* prefix : {"..", ".", "a/..", "a/", ""})
+    EXPECT_FALSE(Says(fmt::format("snapshot_prefix: '{}'", prefix), "name: \".")) << prefix;
   EXPECT_TRUE(Says("snapshot: 3 random_seed: 5",
                    "snapshot_interval: 3\nkeep_snapshots: 0\n"
                    "random_seed: 5\n"));
