@@ -7,6 +7,7 @@
 #include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/inner_gradient.h>
 #include <fmt/format.h>
@@ -92,32 +93,6 @@ void CheckLossShape(const VarDesc& loss) {
                   "by mean or reduce_sum",
                   Quote(loss.name()), shape.ToString()));
 }
-
-// Removes everything that was appended to the program, unless Commit() is called.
-class Undo {
- public:
-  explicit Undo(ProgramDesc& program) : program_(program) {
-    for (int b = 0; b < program.NumBlocks(); ++b)
-      sizes_.push_back({program.Block(b).NumOps(), program.Block(b).NumVars()});
-  }
-  Undo(const Undo&) = delete;
-  Undo& operator=(const Undo&) = delete;
-  ~Undo() {
-    if (committed_) return;
-    program_.TruncateBlocks(static_cast<int>(sizes_.size()));
-    for (size_t b = 0; b < sizes_.size(); ++b) {
-      BlockDesc& block = program_.Block(static_cast<int>(b));
-      block.TruncateOps(sizes_[b].first);
-      block.RemoveVarsIf([](const VarDesc&) { return true; }, sizes_[b].second);
-    }
-  }
-  void Commit() { committed_ = true; }
-
- private:
-  ProgramDesc& program_;
-  std::vector<std::pair<size_t, size_t>> sizes_;
-  bool committed_ = false;
-};
 
 // The variables that AppendBackward differentiates with respect to by default, see BackwardOptions.
 std::vector<std::string> DefaultWanted(const BlockDesc& block,
@@ -207,7 +182,6 @@ class Differentiation {
     if (!grad_to_var && !options_.callbacks.empty()) grad_to_var = &own;
     const OpDesc* last_forward = block_.NumOps() > 0 ? &block_.op(block_.NumOps() - 1) : nullptr;
     const size_t first_gradient = block_.NumOps();
-    Undo undo(block_.program());
     BackwardRun run{who_, options_, ops_, grad_to_var};
     GradientOps gradients(run, *graph_, block_);
     if (outer_) MarkShares(gradients);
@@ -225,7 +199,6 @@ class Differentiation {
         result[i] = gradients.AppendZeros(inputs_[i]);
     }
     if (block_.parent() && block_.NumOps() > first_gradient) NoteOuterReads(first_gradient);
-    undo.Commit();
     gradients.RemoveUnused();
     run.saved.Finish();
     if (options_.recompute.enabled()) {
@@ -429,6 +402,7 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
                                          GradToVar* grad_to_var) {
   const char* who = "append_backward";
   if (!loss) ThrowInvalid("append_backward: got an empty Variable");
+  const EditGuard guard(loss.program());
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
   internal::RequireBlocks(loss.program(), ops);
   BlockDesc& block = internal::BlockOf(loss);
@@ -446,6 +420,7 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
   const std::vector<std::string> wanted = all ? DefaultWanted(block, parameters) : parameters;
   std::vector<ParamAndGrad> pairs;
   Blaming(block.program(), ops, [&] {
+    const EditGuard attempt(block.program());  // what is blamed is the program as it was
     std::optional<Differentiation> backward;
     Inlining(block, ops, open, backward, [&] {
       backward.emplace(who, block, options, wanted, parameters,
@@ -473,6 +448,7 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
   for (const Variable& target : targets) {
     if (!target) ThrowInvalid("gradients: got an empty Variable");
   }
+  const EditGuard guard(targets.front().program());
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
   internal::RequireBlocks(targets.front().program(), ops);
   BlockDesc& block = internal::BlockOf(targets.front());
@@ -494,6 +470,7 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
   for (size_t i = 0; i < targets.size(); ++i) entries.push_back({targets[i].name(), seeds[i]});
   std::vector<std::string> gradients;
   Blaming(block.program(), ops, [&] {
+    const EditGuard attempt(block.program());  // what is blamed is the program as it was
     std::optional<Differentiation> backward;
     Inlining(block, ops, open, backward,
              [&] { backward.emplace(who, block, options, wanted, wanted, entries, open, true); });

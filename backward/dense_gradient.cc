@@ -1,10 +1,12 @@
 #include <coracle/backward/backward.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/op/writer.h>
 
 namespace coracle {
 
 std::vector<std::string> DenseNames(BlockDesc& block, std::vector<std::string> names,
                                     const OpRegistry& ops) {
+  const EditGuard guard(block.program());
   for (std::string& name : names) {
     const VarDesc* var = block.FindVar(name);
     if (!var || var->type() != VarType::kSelectedRows) continue;

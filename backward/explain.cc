@@ -274,21 +274,27 @@ BlockDesc* SubBlockOf(BlockDesc& block, const OpDesc& op) {
   return nullptr;
 }
 
+// Of each op of a block with sub-blocks the first that it runs, by the op's Name.
+using SubBlocks = std::unordered_map<std::string, BlockDesc*>;
+SubBlocks SubBlocksOf(BlockDesc& block) {
+  SubBlocks all;
+  for (const OpDesc* op : block.SubBlockOps()) all[Name(*op)] = SubBlockOf(block, *op);
+  return all;
+}
+
 // Inserts, after each step through an op with a sub-block, the steps inside it.
-std::vector<GradientStep> WithSubBlocks(BlockDesc& block, const BackwardOptions& options,
+std::vector<GradientStep> WithSubBlocks(const SubBlocks& sub_blocks, const BackwardOptions& options,
                                         const std::vector<GradientStep>& steps, int depth) {
   std::vector<GradientStep> all;
   for (const GradientStep& step : steps) {
     all.push_back(step);
-    if (depth >= kMaxDepth || !step.obstacle.empty()) continue;
-    BlockDesc* inner = nullptr;
-    for (const OpDesc* op : block.SubBlockOps()) {
-      if (Name(*op) == step.op) inner = SubBlockOf(block, *op);
-    }
+    const auto found = sub_blocks.find(step.op);
+    if (depth >= kMaxDepth || !step.obstacle.empty() || found == sub_blocks.end()) continue;
+    BlockDesc* inner = found->second;
     if (!inner || !inner->FindVarRecursive(step.from) || !inner->FindVarRecursive(step.to))
       continue;
     const auto nested =
-        WithSubBlocks(*inner, options,
+        WithSubBlocks(SubBlocksOf(*inner), options,
                       Explainer(*inner, options, step.from, {step.to}).Path(depth + 1), depth + 1);
     all.insert(all.end(), nested.begin(), nested.end());
   }
@@ -339,7 +345,7 @@ GradientExplanation ExplainGradient(const ProgramDesc& program, const std::strin
     return result;
   }
   Explainer explainer(home, options, of, {wrt});
-  result.path = WithSubBlocks(home, options, explainer.Path(0), 0);
+  result.path = WithSubBlocks(SubBlocksOf(home), options, explainer.Path(0), 0);
   result.depends = !result.path.empty() || explainer.SameVariable();
   Differentiate(copy, home.idx(), options, &result);
   if (!result.gradient.empty()) {
@@ -365,12 +371,13 @@ namespace {
 // Adds what is inside of steps through ops with sub-blocks.
 void AddInnerSteps(BlockDesc& home, const BackwardOptions& options, GradientTree* tree) {
   std::unordered_map<std::string, const OpDesc*> inner_ops;
+  const SubBlocks sub_blocks = SubBlocksOf(home);
   for (GradientTreeStep& step : tree->steps) {
     if (!step.step.obstacle.empty() || !home.op(step.op).HasSubBlock()) continue;
     if (inner_ops.empty()) {
       home.program().ForEachOp([&](const OpDesc& op) { inner_ops.emplace(Name(op), &op); });
     }
-    for (const GradientStep& inner : WithSubBlocks(home, options, {step.step}, 0)) {
+    for (const GradientStep& inner : WithSubBlocks(sub_blocks, options, {step.step}, 0)) {
       const auto found = inner_ops.find(inner.op);
       if (inner.depth == 0 || found == inner_ops.end()) continue;
       const BlockDesc& block = *found->second->block();

@@ -2,6 +2,7 @@
 #include <coracle/backward/open_types.h>
 #include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -25,42 +26,6 @@ class OldOps {
 
  private:
   std::unordered_set<const OpDesc*> ops_;
-};
-
-// Removes everything that was added to the program since its construction, unless
-// Commit() is called.
-class Undo {
- public:
-  explicit Undo(ProgramDesc& program) : program_(program) {
-    for (int b = 0; b < program.NumBlocks(); ++b) {
-      BlockDesc& block = program.Block(b);
-      blocks_.push_back({OldOps(block), block.NumVars()});
-      for (OpDesc* op : block.SubBlockOps()) outputs_.emplace_back(op, op->outputs());
-    }
-  }
-  Undo(const Undo&) = delete;
-  Undo& operator=(const Undo&) = delete;
-  ~Undo() {
-    if (committed_) return;
-    program_.TruncateBlocks(static_cast<int>(blocks_.size()));
-    for (size_t b = 0; b < blocks_.size(); ++b) {
-      BlockDesc& block = program_.Block(static_cast<int>(b));
-      block.RemoveOpsIf([&](const OpDesc& op) { return !blocks_[b].first.Has(op); });
-      block.RemoveVarsIf([](const VarDesc&) { return true; }, blocks_[b].second);
-    }
-    // Gradients may have given them outputs that only backward reads.
-    for (const auto& [op, outputs] : outputs_) {
-      for (const Slot& slot : SlotList(op->outputs())) op->RemoveOutput(slot.name);
-      for (const Slot& slot : outputs) op->SetOutput(slot.name, slot.args);
-    }
-  }
-  void Commit() { committed_ = true; }
-
- private:
-  ProgramDesc& program_;
-  std::vector<std::pair<OldOps, size_t>> blocks_;  // and the number of variables
-  std::vector<std::pair<OpDesc*, SlotList>> outputs_;
-  bool committed_ = false;
 };
 
 class SecondOrder {
@@ -98,7 +63,6 @@ class SecondOrder {
     ThrowInvalid(std::string(who_) + ": " + what);
   }
 
-  // Must come before any op is appended, so that Undo records only the program's own ops.
   void ReplaceCalls() {
     if (!block().parent()) internal::ReplaceCalls(block().program(), ops_);
   }
@@ -274,13 +238,12 @@ class SecondOrder {
 std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>& xs,
                                  const HessianOptions& options) {
   SecondOrder second("hessian", y, xs, options);
+  const EditGuard guard(second.block().program());
   second.CheckShapes();
   second.ReplaceCalls();
-  Undo undo(second.block().program());
   const std::vector<std::string> first = second.First();
   std::vector<std::string> result;
   for (size_t k = 0; k < xs.size(); ++k) result.push_back(second.Matrix(xs[k], first[k]));
-  undo.Commit();
   return result;
 }
 
@@ -288,11 +251,10 @@ std::vector<std::string> HessianVectorProduct(const Variable& y, const std::vect
                                               const std::vector<Variable>& v,
                                               const HessianOptions& options) {
   SecondOrder second("hessian_vector_product", y, xs, options);
+  const EditGuard guard(second.block().program());
   second.CheckVectors(v);
   second.ReplaceCalls();
-  Undo undo(second.block().program());
   std::vector<std::string> product = second.Product(second.First(), v);
-  undo.Commit();
   return product;
 }
 

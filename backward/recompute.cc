@@ -1,6 +1,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/recomputed.h>
@@ -489,6 +490,7 @@ Cuts CutsAtCheckpoints(const BlockDesc& block, const std::vector<std::string>& n
 
 RecomputeReport Recompute(BlockDesc& block, size_t first_gradient, const RecomputeOptions& options,
                           const OpRegistry& ops) {
+  const EditGuard guard(block.program());
   Activations graph(block, first_gradient, ops, options.batch_size);
   const Cuts named = CutsAtCheckpoints(block, options.checkpoints, graph);
   const CutChooser chooser(graph);

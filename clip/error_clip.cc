@@ -1,6 +1,7 @@
 #include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/writer.h>
 #include <coracle/operators/operators.h>
@@ -13,6 +14,7 @@ namespace coracle {
 
 void AppendErrorClips(BlockDesc& block, const GradToVar& grad_to_var,
                       const AppendErrorClip& append) {
+  const EditGuard guard(block.program());
   if (block.NumOps() == 0) return;
   const OpDesc& last = block.op(block.NumOps() - 1);
   const size_t first_clip = block.NumOps();
@@ -49,6 +51,7 @@ BackwardCallback CountingErrorClipCallback(ProgramDesc& startup) {
 
 void CountErrorClip(BlockDesc& block, ProgramDesc& startup, const std::string& grad,
                     const std::string& var, const std::function<void()>& clip) {
+  const EditGuard guard(block.program(), startup);
   if (block.FindVarRecursive(grad)->type() != VarType::kLoDTensor) return clip();
   ProgramDesc& main = block.program();
   const std::string statistics = "error_clip." + var + ".statistics";

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_pieces.h>
 #include <coracle/framework/base/internal/file_handle.h>
+#include <coracle/framework/base/temporaries.h>
 #include <coracle/framework/base/text.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -17,6 +18,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 namespace coracle {
@@ -158,7 +160,9 @@ void WriteFileInPieces(const std::string& path,
   }
   const std::string target = BehindLink(path), parent = ParentOf(target);
   if (path.find('\0') != std::string::npos) ThrowErrno("write", path, EINVAL);
+  std::optional<NotedTemporary> noted;
   const Temporary made = CreateTemporary([&](const std::string& name) {
+    noted.emplace(AT_FDCWD, parent + "/" + name);
     return ::open((parent + "/" + name).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   });
   if (made.result < 0) ThrowErrno("write", path, errno);
@@ -183,8 +187,11 @@ void WriteDirectoryAtomic(const std::string& path,
   while (target.size() > 1 && target.back() == '/') target.pop_back();
   const std::string parent = ParentOf(target);
   MakeDirectories(parent);
-  const Temporary made = CreateTemporary(
-      [&](const std::string& name) { return ::mkdir((parent + "/" + name).c_str(), 0777); });
+  std::optional<NotedTemporary> noted;
+  const Temporary made = CreateTemporary([&](const std::string& name) {
+    noted.emplace(AT_FDCWD, parent + "/" + name);
+    return ::mkdir((parent + "/" + name).c_str(), 0777);
+  });
   if (made.result < 0) ThrowErrno("write directory", path, errno);
   const std::string temporary = parent + "/" + made.name;
   std::error_code error;
@@ -208,6 +215,7 @@ void WriteDirectoryAtomic(const std::string& path,
 
 void RemoveDirectory(const std::string& path) {
   const std::string temporary = TemporaryName(path);
+  const NotedTemporary noted(AT_FDCWD, temporary);
   std::error_code error;
   fs::rename(path, temporary, error);
   if (!error) fs::remove_all(temporary, error);

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/base/internal/file_handle.h>
+#include <coracle/framework/base/temporaries.h>
 #include <coracle/framework/base/text.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <optional>
 #include <vector>
 
 namespace coracle {
@@ -133,7 +135,9 @@ void FileAccess::Write(const std::string& path, std::string_view contents, bool 
   Check(path);
   const SplitPath split = SplitAllowed(path);
   const FileHandle parent = OpenParent(directory_, split, path, true);
+  std::optional<NotedTemporary> noted;
   const auto [fd, temporary] = CreateTemporary([&](const std::string& name) {
+    noted.emplace(parent.get(), name);
     return ::openat(parent.get(), name.c_str(),
                     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   });

@@ -33,15 +33,23 @@ uint64_t MostThatFits() {
   return bytes;
 }
 
+void Grow(std::string* data, uint64_t size, const std::string& path) {
+  try {
+    data->resize(size);
+  } catch (const std::exception&) {  // bad_alloc, or length_error
+    throw OutOfMemory(fmt::format("reading {} takes {}", Quote(path, 300), HumanBytes(size)));
+  }
+}
+
 // All that there is from where `fd` stands; `expected` bytes are likely.
 std::string ReadAll(int fd, const std::string& path, uint64_t expected, uint64_t max_bytes) {
   max_bytes = std::min(max_bytes, MostThatFits());
   if (expected > max_bytes) ThrowTooLarge(path, max_bytes);
   std::string data;
-  data.resize(expected + 1);
+  Grow(&data, expected + 1, path);
   size_t size = 0;
   while (true) {
-    if (size == data.size()) data.resize(std::min<uint64_t>(max_bytes + 1, size * 2 + 65536));
+    if (size == data.size()) Grow(&data, std::min<uint64_t>(max_bytes + 1, size * 2 + 65536), path);
     ssize_t got = ::read(fd, data.data() + size, data.size() - size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) ThrowErrno("read", path, errno);

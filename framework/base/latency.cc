@@ -1,6 +1,8 @@
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/latency.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/trace.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
@@ -127,6 +129,10 @@ class Measurement {
 
 Latencies MeasureLatency(const std::vector<std::function<void()>>& clients,
                          const LatencyOptions& options) {
+  for (const double seconds : {options.seconds, options.max_seconds, options.warm_up}) {
+    if (!(seconds >= 0))
+      ThrowInvalid(fmt::format("seconds to measure must not be negative, got {}", seconds));
+  }
   if (clients.empty()) return {};
   Measurement measurement(clients.size(), options);
   if (clients.size() == 1) {
@@ -152,6 +158,8 @@ Latencies MeasureLatency(const std::vector<std::function<void()>>& clients,
 }
 
 double Percentile(std::vector<double> values, double percent) {
+  if (!(percent >= 0 && percent <= 100))
+    ThrowInvalid(fmt::format("a percentile must lie in [0, 100], got {}", percent));
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   const double rank = std::ceil(percent / 100 * static_cast<double>(values.size()));

@@ -25,7 +25,10 @@ double Now() {
 }  // namespace
 
 ResourceLimits::ResourceLimits(ResourceOptions options, std::shared_ptr<ResourceLimits> outer)
-    : options_(std::move(options)), outer_(std::move(outer)), start_(Now()) {}
+    : options_(std::move(options)), outer_(std::move(outer)), start_(Now()) {
+  if (!(options_.seconds >= 0))
+    ThrowInvalid(fmt::format("a time limit must not be negative, got {} s", options_.seconds));
+}
 
 void ResourceLimits::StartRun() {
   start_ = Now();
@@ -89,8 +92,17 @@ ScopedLimits::ScopedLimits(std::shared_ptr<ResourceLimits> limits) : before_(Cur
 }
 ScopedLimits::~ScopedLimits() { CurrentLimits() = std::move(before_); }
 
+namespace {
+
+ResourceLimits& Required(const std::shared_ptr<ResourceLimits>& limits) {
+  if (!limits) ThrowInvalid("a ScopedRun was given no limits: the pointer is null");
+  return *limits;
+}
+
+}  // namespace
+
 ScopedRun::ScopedRun(std::shared_ptr<ResourceLimits> limits)
-    : limits_(*limits), scoped_(std::move(limits)) {
+    : limits_(Required(limits)), scoped_(std::move(limits)) {
   limits_.StartRun();
 }
 ScopedRun::~ScopedRun() { limits_.EndRun(); }

@@ -327,12 +327,12 @@ void WriteNpy(const Tensor& tensor, const std::string& path) {
 
 NamedTensors ParseNpz(std::string_view bytes, const std::string& source) {
   NamedTensors tensors;
-  for (ZipFile& file : ReadZip(bytes, source)) {
+  ReadZip(bytes, source, [&](const ZipFile& file) {
     std::string name =
         file.name.ends_with(".npy") ? file.name.substr(0, file.name.size() - 4) : file.name;
     Tensor tensor = ParseNpy(file.contents, fmt::format("{}, {}", source, Quote(file.name)));
     tensors.emplace_back(std::move(name), std::move(tensor));
-  }
+  });
   return TakeLodArrays(std::move(tensors), source);
 }
 

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/internal/zip.h>
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 
 namespace coracle {
 namespace {
@@ -31,18 +33,19 @@ class ZipReader {
  public:
   ZipReader(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
 
-  std::vector<ZipFile> Run() {
+  void Run(const std::function<void(ZipFile)>& use) {
     FindDirectory();
-    std::vector<ZipFile> files;
-    uint64_t total = 0;
+    std::vector<Entry> entries;
+    uint64_t total = 0, extracted = 0;
     for (uint64_t i = 0; i < count_; ++i) {
-      Entry entry = ReadEntry();
+      entries.push_back(ReadEntry());
       // Files that share their bytes would let a small archive claim any size.
-      total += entry.compressed;
+      total += entries.back().compressed;
       if (total > bytes_.size()) Fail("its files overlap");
-      files.push_back({entry.name, Extract(entry)});
+      extracted += CheckedSize(entries.back());
     }
-    return files;
+    RequireMemory(extracted);
+    for (const Entry& entry : entries) use({entry.name, Extract(entry)});
   }
 
  private:
@@ -60,6 +63,24 @@ class ZipReader {
   std::string_view BytesAt(uint64_t at, uint64_t size) const {
     if (at > bytes_.size() || size > bytes_.size() - at) Fail("it is cut off");
     return bytes_.substr(at, size);
+  }
+
+  uint64_t CheckedSize(const Entry& entry) const {
+    if (entry.size > entry.compressed * kMaxExpansion + 64)
+      Fail(Quote(entry.name) + " claims more than it can hold");
+    return entry.size;
+  }
+
+  // Before the first file is extracted: a small archive may hold a thousand times its size.
+  void RequireMemory(uint64_t bytes) const {
+    const auto what = [&] { return fmt::format("{}: what it holds", PrintableLine(source_)); };
+    if (const auto& limits = ResourceLimits::Current()) {
+      limits->Reserve(bytes, what);
+      limits->Release(bytes);
+    } else if (const uint64_t most = DefaultMemoryLimit(); bytes > most) {
+      throw OutOfMemory(fmt::format("{} takes {}, and {} are the most that fit", what(),
+                                    HumanBytes(bytes), HumanBytes(most)));
+    }
   }
 
   void FindDirectory() {
@@ -143,7 +164,6 @@ class ZipReader {
   }
 
   std::string Inflate(std::string_view data, uint64_t size, const std::string& what) const {
-    if (size > data.size() * kMaxExpansion + 64) Fail(what + " claims more than it can hold");
     z_stream stream{};
     if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw std::bad_alloc();
     std::string contents;
@@ -221,8 +241,9 @@ void RequireSmall(uint64_t size) {
 
 }  // namespace
 
-std::vector<ZipFile> ReadZip(std::string_view bytes, const std::string& source) {
-  return ZipReader(bytes, source).Run();
+void ReadZip(std::string_view bytes, const std::string& source,
+             const std::function<void(ZipFile file)>& use) {
+  ZipReader(bytes, source).Run(use);
 }
 
 std::string WriteZip(const std::vector<ZipFile>& files, bool compressed) {

@@ -1,10 +1,12 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/edit_journal.h>
 #include <coracle/framework/ir/program.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_set>
+#include <utility>
+#include <vector>
 
 namespace coracle {
 
@@ -18,32 +20,27 @@ auto* BlockAt(Program& program, int idx) {
   return idx >= 0 && idx < program.NumBlocks() ? &program.Block(idx) : nullptr;
 }
 
-// See BlockDesc::FindVarRecursive.
-template <class Block>
-auto* FindFrom(Block& start, std::string_view name) {
-  auto* found = start.FindVar(name);
-  if (found || (start.parent_idx() < 0 && !start.forward_block_idx_field())) return found;
-  Block* parent = start.parent();
-  if (!start.forward_block_idx_field() && parent) {  // most often that is the root
-    found = parent->FindVar(name);
-    if (found || (parent->parent_idx() < 0 && !parent->forward_block_idx_field())) return found;
-  }
-  std::vector<Block*> queue = {&start};
-  std::unordered_set<Block*> seen;  // used once the queue is long
-  auto is_new = [&](Block* block) {
-    if (queue.size() < 16) return std::find(queue.begin(), queue.end(), block) == queue.end();
-    if (seen.empty()) seen.insert(queue.begin(), queue.end());
-    return seen.insert(block).second;
-  };
-  for (size_t i = 0; i < queue.size() && !found; ++i) {
-    for (Block* next : {queue[i]->forward_block(), queue[i]->parent()}) {
-      if (found || !next || !is_new(next)) continue;
-      found = next->FindVar(name);
-      queue.push_back(next);
+// The blocks that a look-up has seen, without allocating for each look-up.
+class SeenBlocks {
+ public:
+  explicit SeenBlocks(int blocks) {
+    if (marks_.size() < static_cast<size_t>(blocks)) marks_.resize(static_cast<size_t>(blocks), 0);
+    if (++round_ == 0) {
+      std::fill(marks_.begin(), marks_.end(), 0);
+      round_ = 1;
     }
   }
-  return found;
-}
+  bool Add(int idx) {
+    uint32_t& mark = marks_[static_cast<size_t>(idx)];
+    return std::exchange(mark, round_) != round_;
+  }
+
+ private:
+  static thread_local std::vector<uint32_t> marks_;
+  static thread_local uint32_t round_;
+};
+thread_local std::vector<uint32_t> SeenBlocks::marks_;
+thread_local uint32_t SeenBlocks::round_ = 0;
 
 }  // namespace
 
@@ -66,6 +63,11 @@ VarDesc* BlockDesc::TryAddVar(std::string name) {
 VarDesc* BlockDesc::TryAppend(std::unique_ptr<VarDesc> var) {
   var->index_ = vars_.size();
   if (!var_index_.Add(var.get())) return nullptr;
+  var->block_ = this;
+  if (auto* edits = journal()) {
+    edits->NoteAppend(*this);
+    var->stamp_ = edits->id;
+  }
   if (idx_ > 0) program_->NoteInnerName(var->name(), idx_);
   // Ops may have named it before it was declared.
   if (uses_valid_ && !outer_uses_.empty() && outer_uses_.count(var->name())) InvalidateUses();
@@ -73,9 +75,51 @@ VarDesc* BlockDesc::TryAppend(std::unique_ptr<VarDesc> var) {
   return vars_.back().get();
 }
 
-VarDesc* BlockDesc::FindVarRecursive(std::string_view name) { return FindFrom(*this, name); }
+// A program of strangers may nest thousands of blocks, so that names that no inner block has are
+// looked up in the root at once, and chains of parents are walked without a list of blocks.
+template <class Block>
+auto* BlockDesc::FindFrom(Block& start, std::string_view name, size_t hash) {
+  VarDesc* found = start.var_index_.Find(name, hash);
+  const ProgramDesc& program = *start.program_;
+  if (found || (start.parent_idx_ < 0 && !start.forward_block_idx_)) return found;
+  if (program.parents_first_ && !program.MayBeInner(hash))
+    return program.Root().var_index_.Find(name, hash);
+  Block* at = &start;
+  for (int left = program.NumBlocks(); at && !at->forward_block_idx_ && left > 0; --left) {
+    at = at->parent();
+    if (at && (found = at->var_index_.Find(name, hash))) return found;
+  }
+  if (!at || !at->forward_block_idx_) return found;
+  SeenBlocks seen(program.NumBlocks());
+  std::vector<Block*> queue = {at};
+  seen.Add(at->idx_);
+  for (size_t i = 0; i < queue.size() && !found; ++i) {
+    for (Block* next : {queue[i]->forward_block(), queue[i]->parent()}) {
+      if (found || !next || !seen.Add(next->idx_)) continue;
+      found = next->var_index_.Find(name, hash);
+      queue.push_back(next);
+    }
+  }
+  return found;
+}
+
+VarDesc* BlockDesc::FindVarRecursive(std::string_view name) {
+  return FindFrom(*this, name, VarIndex::Hash(name));
+}
 const VarDesc* BlockDesc::FindVarRecursive(std::string_view name) const {
-  return FindFrom(*this, name);
+  return FindFrom(*this, name, VarIndex::Hash(name));
+}
+
+internal::EditJournal* BlockDesc::journal() const { return program_->journal_; }
+
+void BlockDesc::SetForwardBlockIdx(int idx) {
+  if (journal()) journal()->NoteAppend(*this);
+  forward_block_idx_ = idx;
+}
+
+void BlockDesc::ThrowPast(const char* what, size_t i, size_t size) const {
+  throw Error(ErrorCode::kOutOfRange,
+              fmt::format("block {} has no {} {}; it has {}", idx_, what, i, size));
 }
 
 void BlockDesc::ThrowTaken(const std::string& name) const {
@@ -90,6 +134,7 @@ VarDesc& BlockDesc::AppendVar(const VarDesc& var) {
 
 void BlockDesc::RenameVar(VarDesc& var, std::string name) {
   if (FindVar(name)) ThrowTaken(name);
+  var.Save();
   var_index_.Remove(var.name());
   var.name_ = std::move(name);
   var_index_.Add(&var);
@@ -106,6 +151,7 @@ bool BlockDesc::RemoveVar(std::string_view name) {
 }
 
 void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate, size_t first) {
+  if (journal()) journal()->NoteVarOrder(*this);
   std::vector<std::unique_ptr<VarDesc>> kept, removed;  // the predicate may look vars up
   for (size_t i = first; i < vars_.size(); ++i)
     (predicate(*vars_[i]) ? removed : kept).push_back(std::move(vars_[i]));
@@ -118,11 +164,13 @@ void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicat
   if (first < uses_.size()) InvalidateUses();
   if (removed.size() < vars_.size() / 2) {
     for (const auto& var : removed) var_index_.Remove(var->name());
-    return;
+  } else {
+    var_index_.Clear();
+    var_index_.Reserve(vars_.size());
+    for (const auto& var : vars_) var_index_.Add(var.get());
   }
-  var_index_.Clear();
-  var_index_.Reserve(vars_.size());
-  for (const auto& var : vars_) var_index_.Add(var.get());
+  if (!journal()) return;
+  for (auto& var : removed) journal()->KeepVar(std::move(var));
 }
 
 void BlockDesc::Reserve(size_t vars, size_t ops) {
@@ -139,6 +187,11 @@ OpDesc& BlockDesc::AppendOp(std::string type, SlotList inputs, SlotList outputs,
 OpDesc& BlockDesc::AppendOp(const OpDesc& op) { return AppendOp(std::make_unique<OpDesc>(op)); }
 
 OpDesc& BlockDesc::AppendOp(std::unique_ptr<OpDesc> op) {
+  if (!op) ThrowInvalid("a null op was appended to a block");
+  if (auto* edits = journal()) {
+    edits->NoteAppend(*this);
+    op->stamp_ = edits->id;
+  }
   op->block_ = this;
   ops_.push_back(std::move(op));
   return *ops_.back();
@@ -150,32 +203,62 @@ OpDesc& BlockDesc::PrependOp(std::string type, SlotList inputs, SlotList outputs
 }
 
 OpDesc& BlockDesc::InsertOp(size_t position, const OpDesc& op) {
-  if (position > ops_.size()) throw InternalError("an op was inserted past the end of its block");
+  if (position > ops_.size()) ThrowPast("op", position, ops_.size());
   auto added = std::make_unique<OpDesc>(op);
   added->block_ = this;
+  if (auto* edits = journal()) {
+    edits->NoteOpOrder(*this);
+    added->stamp_ = edits->id;
+  }
   InvalidateUses();
   return **ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(position), std::move(added));
 }
 
 void BlockDesc::RemoveOp(size_t position) {
-  if (position >= ops_.size()) throw InternalError("an op past the end of its block was removed");
-  ops_.erase(ops_.begin() + static_cast<std::ptrdiff_t>(position));
+  CheckedOp(position);
+  const auto at = ops_.begin() + static_cast<std::ptrdiff_t>(position);
+  if (auto* edits = journal()) {
+    edits->NoteOpOrder(*this);
+    edits->KeepOp(std::move(*at));
+  }
+  ops_.erase(at);
   InvalidateUses();
 }
 
 void BlockDesc::RemoveOpsIf(const std::function<bool(const OpDesc&)>& predicate) {
-  std::erase_if(ops_, [&](const std::unique_ptr<OpDesc>& op) { return predicate(*op); });
+  std::vector<bool> remove(ops_.size());  // the predicate may look ops up
+  for (size_t i = 0; i < remove.size(); ++i) remove[i] = predicate(*ops_[i]);
+  auto* edits = journal();
+  if (edits) edits->NoteOpOrder(*this);
+  std::vector<std::unique_ptr<OpDesc>> kept;
+  kept.reserve(ops_.size());
+  for (size_t i = 0; i < remove.size(); ++i) {
+    if (!remove[i]) {
+      kept.push_back(std::move(ops_[i]));
+    } else if (edits) {
+      edits->KeepOp(std::move(ops_[i]));
+    }
+  }
+  ops_ = std::move(kept);
   InvalidateUses();
 }
 
 void BlockDesc::TruncateOps(size_t size) {
   if (size >= ops_.size()) return;
   InvalidateUses();
+  if (auto* edits = journal()) {
+    edits->NoteOpOrder(*this);
+    for (size_t i = size; i < ops_.size(); ++i) edits->KeepOp(std::move(ops_[i]));
+  }
   ops_.resize(size);
 }
 
 std::vector<std::unique_ptr<OpDesc>> BlockDesc::ReleaseOps() {
   InvalidateUses();
+  if (auto* edits = journal()) {
+    edits->NoteOpOrder(*this);
+    for (const auto& op : ops_) edits->SaveOp(*op);  // who gets them may destroy them
+  }
   std::vector<std::unique_ptr<OpDesc>> taken = std::move(ops_);
   ops_.clear();
   for (auto& op : taken) op->block_ = nullptr;
@@ -183,9 +266,14 @@ std::vector<std::unique_ptr<OpDesc>> BlockDesc::ReleaseOps() {
 }
 
 void BlockDesc::SetOps(std::vector<std::unique_ptr<OpDesc>> ops) {
-  InvalidateUses();
+  for (const auto& op : ops)
+    if (!op) ThrowInvalid("a null op was put into a block");
+  static_cast<void>(ReleaseOps());
   ops_ = std::move(ops);
-  for (auto& op : ops_) op->block_ = this;
+  for (auto& op : ops_) {
+    op->block_ = this;
+    if (auto* edits = journal()) op->stamp_ = edits->id;
+  }
 }
 
 BlockDesc::UseLists& BlockDesc::UsesOf(std::string_view name) const {

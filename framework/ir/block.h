@@ -22,9 +22,10 @@ namespace coracle {
 
 class VarIndex {
  public:
-  VarDesc* Find(std::string_view name) const {
+  static size_t Hash(std::string_view name) { return std::hash<std::string_view>()(name); }
+  VarDesc* Find(std::string_view name) const { return Find(name, Hash(name)); }
+  VarDesc* Find(std::string_view name, size_t hash) const {
     if (entries_.empty()) return nullptr;
-    const size_t hash = std::hash<std::string_view>()(name);
     for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
       const Entry& entry = entries_[i];
       if (!entry.var) return nullptr;
@@ -90,6 +91,9 @@ class VarIndex {
 };
 
 class ProgramDesc;
+namespace internal {
+struct EditJournal;
+}
 
 // The ops of one block that write and read a variable, in program order; an op appears once in each
 // list. Views of the block's index: valid until the block's ops change.
@@ -116,7 +120,7 @@ class BlockDesc {
   int idx() const { return idx_; }
   int parent_idx() const { return parent_idx_; }  // -1 for the root
   int forward_block_idx() const { return forward_block_idx_.value_or(-1); }
-  void SetForwardBlockIdx(int idx) { forward_block_idx_ = idx; }
+  void SetForwardBlockIdx(int idx);
   BlockDesc* parent();  // nullptr for the root (and for an index that names no block)
   const BlockDesc* parent() const;
   BlockDesc* forward_block();  // nullptr when there is none
@@ -124,8 +128,8 @@ class BlockDesc {
 
   // --- variables, in the order in which they were added ---
   size_t NumVars() const { return vars_.size(); }
-  VarDesc& var(size_t i) { return *vars_[i]; }
-  const VarDesc& var(size_t i) const { return *vars_[i]; }
+  VarDesc& var(size_t i) { return *vars_[CheckedVar(i)]; }  // throws kOutOfRange
+  const VarDesc& var(size_t i) const { return *vars_[CheckedVar(i)]; }
   VarDesc& Var(const std::string& name);  // found in this block, or added
   VarDesc* TryAddVar(std::string name);   // nullptr if this block has the name
   VarDesc* FindVar(std::string_view name) { return var_index_.Find(name); }
@@ -144,8 +148,8 @@ class BlockDesc {
 
   // --- ops ---
   size_t NumOps() const { return ops_.size(); }
-  OpDesc& op(size_t i) { return *ops_[i]; }
-  const OpDesc& op(size_t i) const { return *ops_[i]; }
+  OpDesc& op(size_t i) { return *ops_[CheckedOp(i)]; }  // throws kOutOfRange
+  const OpDesc& op(size_t i) const { return *ops_[CheckedOp(i)]; }
   // f(op) for each op in order, including those that f appends.
   template <class F>
   void ForEachOp(F&& f) {
@@ -156,10 +160,11 @@ class BlockDesc {
     for (size_t i = 0; i < ops_.size(); ++i) f(std::as_const(*ops_[i]));
   }
   OpDesc& AppendOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
-  OpDesc& AppendOp(const OpDesc& op);  // a copy
-  OpDesc& AppendOp(std::unique_ptr<OpDesc> op);
+  OpDesc& AppendOp(const OpDesc& op);            // a copy
+  OpDesc& AppendOp(std::unique_ptr<OpDesc> op);  // not nullptr
   OpDesc& PrependOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
-  OpDesc& InsertOp(size_t position, const OpDesc& op);  // before the op at `position`; a copy
+  // Before the op at `position`; a copy. Throws kOutOfRange, as does RemoveOp.
+  OpDesc& InsertOp(size_t position, const OpDesc& op);
   void RemoveOp(size_t position);
   void RemoveOpsIf(const std::function<bool(const OpDesc&)>& predicate);  // one pass
   void TruncateOps(size_t size);                                          // keeps the first `size`
@@ -187,6 +192,20 @@ class BlockDesc {
  private:
   friend class ProgramDesc;
   friend class OpDesc;
+  friend class VarDesc;
+  friend struct internal::EditJournal;
+  size_t CheckedVar(size_t i) const {
+    if (i >= vars_.size()) ThrowPast("var", i, vars_.size());
+    return i;
+  }
+  size_t CheckedOp(size_t i) const {
+    if (i >= ops_.size()) ThrowPast("op", i, ops_.size());
+    return i;
+  }
+  [[noreturn]] void ThrowPast(const char* what, size_t i, size_t size) const;
+  internal::EditJournal* journal() const;
+  template <class Block>
+  static auto* FindFrom(Block& start, std::string_view name, size_t hash);
   struct UseLists {
     std::vector<OpDesc*> writers, readers;
   };
@@ -209,6 +228,7 @@ class BlockDesc {
   VarIndex var_index_;
   std::vector<std::unique_ptr<OpDesc>> ops_;
   std::string unknown_fields_;
+  uint32_t stamp_ = 0;  // see EditJournal
   // The index of uses covers the first indexed_ops_ ops.
   mutable bool uses_valid_ = true;
   mutable size_t indexed_ops_ = 0;

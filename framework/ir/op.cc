@@ -1,4 +1,5 @@
 #include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/edit_journal.h>
 #include <coracle/framework/ir/op.h>
 #include <fmt/format.h>
 
@@ -66,10 +67,19 @@ OpDesc::OpDesc(const OpDesc& other)
       unknown_fields_(other.unknown_fields_) {}
 
 void OpDesc::Touch() {
+  Save();
   if (block_) block_->NoteEdit(*this);
 }
 
-void OpDesc::SetType(std::string type) { type_ = std::move(type); }
+void OpDesc::Save() {
+  if (!block_) return;
+  if (auto* journal = block_->journal()) journal->SaveOp(*this);
+}
+
+void OpDesc::SetType(std::string type) {
+  Save();
+  type_ = std::move(type);
+}
 
 const std::vector<std::string>& OpDesc::Input(std::string_view slot) const {
   return ArgsOf(inputs_, slot);
@@ -81,33 +91,33 @@ bool OpDesc::HasInput(std::string_view slot) const { return HasRealName(inputs_,
 bool OpDesc::HasOutput(std::string_view slot) const { return HasRealName(outputs_, slot); }
 
 void OpDesc::SetInput(std::string_view slot, std::vector<std::string> args) {
-  Assign(inputs_, slot, std::move(args));
   Touch();
+  Assign(inputs_, slot, std::move(args));
 }
 
 void OpDesc::SetOutput(std::string_view slot, std::vector<std::string> args) {
-  Assign(outputs_, slot, std::move(args));
   Touch();
+  Assign(outputs_, slot, std::move(args));
 }
 
 void OpDesc::RemoveInput(std::string_view slot) {
-  Remove(inputs_, slot);
   Touch();
+  Remove(inputs_, slot);
 }
 
 void OpDesc::RemoveOutput(std::string_view slot) {
-  Remove(outputs_, slot);
   Touch();
+  Remove(outputs_, slot);
 }
 
 void OpDesc::RenameInput(const std::string& from, const std::string& to) {
-  Rename(inputs_, from, to);
   Touch();
+  Rename(inputs_, from, to);
 }
 
 void OpDesc::RenameOutput(const std::string& from, const std::string& to) {
-  Rename(outputs_, from, to);
   Touch();
+  Rename(outputs_, from, to);
 }
 
 bool OpDesc::Reads(std::string_view name) const {
@@ -126,6 +136,7 @@ const Attribute* OpDesc::FindAttr(std::string_view name) const {
 }
 
 void OpDesc::SetAttr(std::string_view name, Attribute value) {
+  Save();
   const Attribute* found = FindAttr(name);
   if (NamesBlock(value) || (found && NamesBlock(*found))) Touch();
   for (NamedAttr& attr : attrs_) {
@@ -138,6 +149,7 @@ void OpDesc::SetAttr(std::string_view name, Attribute value) {
 }
 
 void OpDesc::RemoveAttr(std::string_view name) {
+  Save();
   const Attribute* found = FindAttr(name);
   if (found && NamesBlock(*found)) Touch();
   std::erase_if(attrs_, [&](const NamedAttr& a) { return a.name == name; });

@@ -47,6 +47,9 @@ enum OpRole : int {
 };
 
 class BlockDesc;
+namespace internal {
+struct EditJournal;
+}
 
 // A named input or output of an op with the names of its variables.
 struct Slot {
@@ -172,11 +175,17 @@ class OpDesc {
   std::string creation_site() const;
 
   bool is_target() const { return is_target_.value_or(false); }
-  std::optional<bool>& is_target_field() { return is_target_; }
+  std::optional<bool>& is_target_field() {
+    Save();
+    return is_target_;
+  }
   const std::optional<bool>& is_target_field() const { return is_target_; }
   // For the codec only: unknown fields (of a newer format), as they were read.
   const std::string& unknown_fields() const { return unknown_fields_; }
-  void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
+  void SetUnknownFields(std::string bytes) {
+    Save();
+    unknown_fields_ = std::move(bytes);
+  }
 
   // nullptr when the op belongs to no block.
   BlockDesc* block() { return block_; }
@@ -186,7 +195,10 @@ class OpDesc {
 
  private:
   friend class BlockDesc;
+  friend struct internal::EditJournal;
+  // Both are called before a change: Touch where it concerns the block's index of uses.
   void Touch();
+  void Save();
 
   template <class F>
   static auto CallAndGoOn(F& f) {
@@ -221,11 +233,13 @@ class OpDesc {
   std::optional<bool> is_target_;
   std::string unknown_fields_;
   BlockDesc* block_ = nullptr;
+  uint32_t stamp_ = 0;           // see EditJournal
   mutable size_t position_ = 0;  // in the block, as of the block's index of uses
 };
 
 template <class Renumber>
 void OpDesc::RenumberSubBlocks(Renumber&& renumber) {
+  Touch();
   for (NamedAttr& attr : attrs_) {
     if (auto* one = std::get_if<BlockRef>(&attr.value)) one->idx = renumber(one->idx);
     if (auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/listing.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -63,7 +64,8 @@ void PutMeta(Buffer& out, const VarMeta& meta) {
 
 bool IsBookkeeping(std::string_view name) {
   return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpNamescopeAttr ||
-         name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr;
+         name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr ||
+         name == kOpOriginAttr;
 }
 
 }  // namespace
@@ -129,7 +131,7 @@ using VarList = std::vector<const VarDesc*>;
 
 // The variables of a block, as they are listed.
 struct Sections {
-  VarList inputs, outputs, settings, parameters, persistable, unused, others;
+  VarList inputs, outputs, settings, parameters, gradients, persistable, unused, others;
 };
 
 class Printer {
@@ -330,6 +332,7 @@ void Printer::PutBlock(const BlockDesc& block) {
   PutSection("variables with settings", sections.settings);
   PutOps(block);
   PutSection("parameters", sections.parameters);
+  PutSection("gradients of parameters", sections.gradients);
   PutSection("persistable", sections.persistable);
   PutSection("variables that no op of this block uses", sections.unused);
   PutSection("variables", sections.others);
@@ -420,6 +423,14 @@ bool FetchesAny(const Uses& uses) {
                      [](const auto& use) { return (use.second & kFetched) != 0; });
 }
 
+bool IsParameterGradient(const VarDesc& var, const BlockDesc& block) {
+  std::string_view name = var.name();
+  if (!name.ends_with(kGradSuffix)) return false;
+  name.remove_suffix(kGradSuffix.size());
+  const VarDesc* of = block.FindVar(name);
+  return of && of->is_parameter();
+}
+
 Sections Printer::SectionsOf(const BlockDesc& block) {
   Sections to;
   if (options_.keep_op && !options_.keep_var) return to;
@@ -436,6 +447,8 @@ Sections Printer::SectionsOf(const BlockDesc& block) {
       to.parameters.push_back(&var);
     else if (var.persistable())
       to.persistable.push_back(&var);
+    else if ((use & (kRead | kFetched | kFed)) == 0 && use != 0 && IsParameterGradient(var, block))
+      to.gradients.push_back(&var);
     else if (use == kRead || (use & kFed) != 0)
       to.inputs.push_back(&var);
     else if (var.type() == VarType::kLoDTensor && (use & output) != 0)

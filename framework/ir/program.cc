@@ -1,4 +1,6 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
+#include <coracle/framework/ir/edit_journal.h>
 #include <coracle/framework/ir/program.h>
 #include <fmt/format.h>
 
@@ -38,6 +40,13 @@ void RemoveUnusedVars(ProgramDesc& program, const NameSet& keep) {
 
 }  // namespace
 
+void ProgramDesc::ThrowNoBlock(int idx) const {
+  throw Error(ErrorCode::kOutOfRange,
+              blocks_.empty()
+                  ? "a program without blocks was used: it was moved from, or its blocks cleared"
+                  : fmt::format("the program has no block {}; it has {}", idx, NumBlocks()));
+}
+
 ProgramDesc::ProgramDesc() { blocks_.push_back(std::make_unique<BlockDesc>(this, 0, -1)); }
 
 ProgramDesc::ProgramDesc(const ProgramDesc& other) { CopyFrom(other); }
@@ -53,11 +62,14 @@ ProgramDesc& ProgramDesc::operator=(const ProgramDesc& other) {
 
 ProgramDesc& ProgramDesc::operator=(ProgramDesc&& other) noexcept {
   if (this == &other) return *this;
+  if (other.journal_) return *this = std::as_const(other);  // which an EditGuard may restore
   version = other.version;
   version_in_legacy_field = other.version_in_legacy_field;
   op_versions = std::move(other.op_versions);
   random_seed = other.random_seed;
+  if (journal_) journal_->KeepAllBlocks();
   blocks_ = std::move(other.blocks_);
+  parents_first_ = other.parents_first_;
   name_counters_ = std::move(other.name_counters_);
   inner_names_ = std::move(other.inner_names_);
   unknown_fields_ = std::move(other.unknown_fields_);
@@ -76,8 +88,9 @@ void ProgramDesc::CopyFrom(const ProgramDesc& other) {
   random_seed = other.random_seed;
   name_counters_ = other.name_counters_;
   unknown_fields_ = other.unknown_fields_;
-  blocks_.clear();
+  ClearBlocks();
   inner_names_.clear();
+  parents_first_ = other.parents_first_;
   for (const auto& from : other.blocks_) {
     blocks_.push_back(std::make_unique<BlockDesc>(this, from->idx_, from->parent_idx_));
     BlockDesc& to = *blocks_.back();
@@ -93,13 +106,23 @@ void ProgramDesc::CopyFrom(const ProgramDesc& other) {
 
 BlockDesc& ProgramDesc::AppendBlock(const BlockDesc& parent) { return AppendBlock(parent.idx()); }
 
+void ProgramDesc::ClearBlocks() {
+  if (journal_) journal_->KeepAllBlocks();
+  blocks_.clear();
+  parents_first_ = true;
+}
+
 BlockDesc& ProgramDesc::AppendBlock(int parent_idx) {
+  NoteParent(parent_idx, NumBlocks());
   blocks_.push_back(std::make_unique<BlockDesc>(this, NumBlocks(), parent_idx));
+  if (journal_) blocks_.back()->stamp_ = journal_->id;
   return *blocks_.back();
 }
 
 void ProgramDesc::TruncateBlocks(int size) {
-  if (size < NumBlocks()) blocks_.resize(static_cast<size_t>(size));
+  if (size < 0 || size >= NumBlocks()) return;
+  if (journal_) journal_->KeepBlocks(static_cast<size_t>(size));
+  blocks_.resize(static_cast<size_t>(size));
 }
 
 void ProgramDesc::AddSubBlocks(const OpDesc& op, int home, std::unordered_set<int>& seen,
@@ -134,6 +157,10 @@ std::vector<const BlockDesc*> ProgramDesc::BlocksRunBy(const BlockDesc& block) c
   return blocks;
 }
 
+void ProgramDesc::NoteParent(int parent_idx, int idx) {
+  if (idx > 0 && (parent_idx < 0 || parent_idx >= idx)) parents_first_ = false;
+}
+
 void ProgramDesc::NoteInnerName(std::string_view name, int block) {
   inner_names_[std::hash<std::string_view>()(name)] = block;
 }
@@ -150,6 +177,7 @@ bool ProgramDesc::HasName(const std::string& name) const {
 }
 
 std::string ProgramDesc::UniqueName(const std::string& prefix) {
+  if (journal_) journal_->NoteCounter(prefix);
   int64_t& counter = name_counters_[prefix];
   while (true) {
     std::string name = fmt::format("{}_{}", prefix, counter++);
@@ -188,6 +216,7 @@ ProgramDesc ProgramDesc::CloneForTest() const {
 
 void ProgramDesc::Prune(const std::vector<std::string>& targets,
                         const std::vector<std::string>& feeds) {
+  const EditGuard guard(*this);
   NameSet needed, stop(feeds.begin(), feeds.end());
   for (const std::string& target : targets) {
     if (!Root().FindVar(target)) {

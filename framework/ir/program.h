@@ -17,6 +17,10 @@
 
 namespace coracle {
 
+namespace internal {
+struct EditJournal;
+}
+
 class ProgramDesc {
  public:
   ProgramDesc();  // one empty block, the root
@@ -27,10 +31,11 @@ class ProgramDesc {
   ~ProgramDesc();
 
   int NumBlocks() const { return static_cast<int>(blocks_.size()); }
-  BlockDesc& Block(int idx) { return *blocks_.at(static_cast<size_t>(idx)); }
-  const BlockDesc& Block(int idx) const { return *blocks_.at(static_cast<size_t>(idx)); }
-  BlockDesc& Root() { return *blocks_.front(); }
-  const BlockDesc& Root() const { return *blocks_.front(); }
+  // Throw kOutOfRange where there is no such block. A program that was moved from has none.
+  BlockDesc& Block(int idx) { return *blocks_[Checked(idx)]; }
+  const BlockDesc& Block(int idx) const { return *blocks_[Checked(idx)]; }
+  BlockDesc& Root() { return Block(0); }
+  const BlockDesc& Root() const { return Block(0); }
   BlockDesc& AppendBlock(const BlockDesc& parent);
   BlockDesc& AppendBlock(int parent_idx);  // for the codec: any index, checked by Verify
 
@@ -94,20 +99,29 @@ class ProgramDesc {
   // For the codec only: fields of a newer format, as they were read.
   const std::string& unknown_fields() const { return unknown_fields_; }
   void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
-  void ClearBlocks() { blocks_.clear(); }
+  void ClearBlocks();
   // Whether InferParameters would find other parameters in a file of the program than it has now,
   // so that the file must say which persistable variables are parameters.
   bool MustSayParameters() const;
 
  private:
   friend class BlockDesc;
+  friend class EditGuard;
+  friend struct internal::EditJournal;
 
+  size_t Checked(int idx) const {
+    if (idx < 0 || idx >= NumBlocks()) ThrowNoBlock(idx);
+    return static_cast<size_t>(idx);
+  }
+  [[noreturn]] void ThrowNoBlock(int idx) const;
   bool HasName(const std::string& name) const;
   void AddSubBlocks(const OpDesc& op, int home, std::unordered_set<int>& seen,
                     std::vector<const BlockDesc*>* blocks) const;
   void AddNestedBlocks(int home, std::unordered_set<int>& seen,
                        std::vector<const BlockDesc*>* blocks) const;
   void NoteInnerName(std::string_view name, int block);
+  void NoteParent(int parent_idx, int idx);
+  bool MayBeInner(size_t hash) const { return inner_names_.count(hash) > 0; }
   void CopyFrom(const ProgramDesc& other);
   void Readopt();
 
@@ -116,7 +130,10 @@ class ProgramDesc {
   // Maps the hash of a name to a block other than the root that declared it (and may have lost it
   // since). HasName is called for each new name, in programs with any number of blocks.
   std::unordered_map<size_t, int> inner_names_;
+  bool parents_first_ =
+      true;  // each block's parent has a lower index, so that the root is above all
   std::string unknown_fields_;
+  internal::EditJournal* journal_ = nullptr;  // of the EditGuard that watches it
 };
 
 // Variables made by code that rewrites programs: training state and temporaries.
@@ -167,22 +184,31 @@ struct Found {};
 
 class Variable : private variable_functions::Found {
  public:
-  Variable() = default;
+  Variable() = default;  // of no variable: the functions below, but bool, throw kInvalidArgument
   Variable(BlockDesc* block, VarDesc* desc) : block_(block), desc_(desc) {}
+  Variable(const Variable&) = default;  // moves are copies: a handle that was moved from is whole
+  Variable& operator=(const Variable&) = default;
   // The variable of that name, looked up recursively from `block`; throws kNotFound. It has no
   // Writer: functions on it need another operand that has one, such as a Variable of Writer::Var.
   static Variable Of(BlockDesc& block, const std::string& name);
 
   explicit operator bool() const { return desc_ != nullptr; }
-  const std::string& name() const { return desc_->name(); }
-  const Shape& shape() const { return desc_->shape(); }
-  DType dtype() const { return desc_->dtype(); }
-  VarDesc& desc() const { return *desc_; }
-  BlockDesc& block() const { return *block_; }
-  ProgramDesc& program() const { return block_->program(); }
+  const std::string& name() const { return desc().name(); }
+  const Shape& shape() const { return desc().shape(); }
+  DType dtype() const { return desc().dtype(); }
+  VarDesc& desc() const {
+    if (!desc_) ThrowEmpty();
+    return *desc_;
+  }
+  BlockDesc& block() const {
+    if (!block_) ThrowEmpty();
+    return *block_;
+  }
+  ProgramDesc& program() const { return block().program(); }
 
  private:
   friend class Writer;
+  [[noreturn]] static void ThrowEmpty();
   BlockDesc* block_ = nullptr;
   VarDesc* desc_ = nullptr;
   std::shared_ptr<internal::WriterState> writer_;  // of the Writer that made it; may be null

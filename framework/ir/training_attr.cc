@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/var.h>
 #include <fmt/format.h>
 
@@ -55,6 +56,24 @@ bool SameClip(const ErrorClipPtr& a, const ErrorClipPtr& b) {
   return saved && saved == b->Save();
 }
 
+// An attr is a float: where it would not do for a float64 gradient, the limit becomes an input.
+void AppendLimit(BlockDesc& block, const char* slot, double limit, SlotList* inputs) {
+  const VarDesc* grad = block.FindVarRecursive(inputs->front().args.front());
+  const bool is_exact = double{static_cast<float>(limit)} == limit || std::isnan(limit);
+  if (!grad || grad->dtype() != DType::kFloat64 || is_exact) return;
+  const std::string name = block.program().FreeName(grad->name() + "@LIMIT");
+  VarDesc& var = block.Var(name);
+  var.SetMeta({VarType::kLoDTensor, DType::kFloat64, {1}, 0});
+  var.SetStopGradient(true);
+  block.AppendOp("fill_constant", {}, {{"Out", {name}}},
+                 {{"shape", std::vector<int64_t>{1}},
+                  {"dtype", static_cast<int32_t>(DType::kFloat64)},
+                  {"value", static_cast<float>(limit)},
+                  {"str_value", fmt::format("{}", limit)},
+                  {kOpRoleAttr, int{kBackward}}});
+  inputs->push_back({slot, {name}});
+}
+
 }  // namespace
 
 ErrorClipByValue::ErrorClipByValue(double max, double min) : max_(max), min_(min) {
@@ -64,7 +83,10 @@ ErrorClipByValue::ErrorClipByValue(double max, double min) : max_(max), min_(min
 }
 
 void ErrorClipByValue::AppendClipOp(BlockDesc& block, const std::string& grad_name) const {
-  block.AppendOp("clip", {{"X", {grad_name}}}, {{"Out", {grad_name}}},
+  SlotList inputs = {{"X", {grad_name}}};
+  AppendLimit(block, "Min", min_, &inputs);
+  AppendLimit(block, "Max", max_, &inputs);
+  block.AppendOp("clip", std::move(inputs), {{"Out", {grad_name}}},
                  {{"min", static_cast<float>(min_)},
                   {"max", static_cast<float>(max_)},
                   {kOpRoleAttr, int{kBackward}}});
@@ -82,7 +104,9 @@ ErrorClipByNorm::ErrorClipByNorm(double max_norm) : max_norm_(max_norm) {
 }
 
 void ErrorClipByNorm::AppendClipOp(BlockDesc& block, const std::string& grad_name) const {
-  block.AppendOp("clip_by_norm", {{"X", {grad_name}}}, {{"Out", {grad_name}}},
+  SlotList inputs = {{"X", {grad_name}}};
+  AppendLimit(block, "MaxNorm", max_norm_, &inputs);
+  block.AppendOp("clip_by_norm", std::move(inputs), {{"Out", {grad_name}}},
                  {{"max_norm", static_cast<float>(max_norm_)}, {kOpRoleAttr, int{kBackward}}});
 }
 

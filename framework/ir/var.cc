@@ -1,3 +1,4 @@
+#include <coracle/framework/ir/edit_journal.h>
 #include <coracle/framework/ir/var.h>
 #include <fmt/format.h>
 
@@ -66,12 +67,18 @@ const TrainingAttr& VarDesc::training() const {
   return training_ ? *training_ : none;
 }
 
+void VarDesc::SaveIn(BlockDesc& block) {
+  if (auto* journal = block.journal()) journal->SaveVar(*this);
+}
+
 TrainingAttr& VarDesc::MutableTraining() {
+  Save();
   if (!training_) training_ = std::make_unique<TrainingAttr>();
   return *training_;
 }
 
 VarDesc::Wire& VarDesc::MutableWire() {
+  Save();
   if (!wire_) wire_ = std::make_unique<Wire>();
   return *wire_;
 }

@@ -6,6 +6,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,9 @@ namespace coracle {
 // clipped and trained.
 
 class BlockDesc;
+namespace internal {
+struct EditJournal;
+}
 
 // Clips the gradient of one variable inside backward, before the next gradient op reads it
 // ("error clip"). Immutable.
@@ -143,26 +147,53 @@ class VarDesc {
   size_t index() const { return index_; }  // position among the variables of its block
 
   const VarMeta& meta() const { return meta_; }
-  void SetMeta(const VarMeta& meta) { meta_ = meta; }
+  void SetMeta(const VarMeta& meta) {
+    Save();
+    meta_ = meta;
+  }
   VarType type() const { return meta_.type; }
   DType dtype() const { return meta_.dtype; }
   const Shape& shape() const { return meta_.shape; }
   int32_t lod_level() const { return meta_.lod_level; }
-  void SetType(VarType type) { meta_.type = type; }
-  void SetDType(DType dtype) { meta_.dtype = dtype; }
-  void SetShape(const Shape& shape) { meta_.shape = shape; }
-  void SetLoDLevel(int32_t level) { meta_.lod_level = level; }
+  void SetType(VarType type) {
+    Save();
+    meta_.type = type;
+  }
+  void SetDType(DType dtype) {
+    Save();
+    meta_.dtype = dtype;
+  }
+  void SetShape(const Shape& shape) {
+    Save();
+    meta_.shape = shape;
+  }
+  void SetLoDLevel(int32_t level) {
+    Save();
+    meta_.lod_level = level;
+  }
 
   // Persistable values live in the scope from run to run (parameters, optimizer state).
   bool persistable() const { return persistable_.value_or(false); }
-  void SetPersistable(bool value) { persistable_ = value; }
+  void SetPersistable(bool value) {
+    Save();
+    persistable_ = value;
+  }
   // The value that was set (perhaps by a file), otherwise what ProgramDesc::InferParameters found.
   bool is_parameter() const { return is_parameter_.value_or(inferred_parameter_.value_or(false)); }
-  void SetIsParameter(bool value) { is_parameter_ = value; }
+  void SetIsParameter(bool value) {
+    Save();
+    is_parameter_ = value;
+  }
   bool stop_gradient() const { return stop_gradient_.value_or(false); }
-  void SetStopGradient(bool value) { stop_gradient_ = value; }
+  void SetStopGradient(bool value) {
+    Save();
+    stop_gradient_ = value;
+  }
   bool need_check_feed() const { return need_check_feed_.value_or(false); }
-  void SetNeedCheckFeed(bool value) { need_check_feed_ = value; }
+  void SetNeedCheckFeed(bool value) {
+    Save();
+    need_check_feed_ = value;
+  }
 
   // Returns defaults until the first write.
   const TrainingAttr& training() const;
@@ -185,10 +216,22 @@ class VarDesc {
   };
   const Wire* wire() const { return wire_.get(); }
   Wire& MutableWire();
-  std::optional<bool>& persistable_field() { return persistable_; }
-  std::optional<bool>& need_check_feed_field() { return need_check_feed_; }
-  std::optional<bool>& is_parameter_field() { return is_parameter_; }
-  std::optional<bool>& stop_gradient_field() { return stop_gradient_; }
+  std::optional<bool>& persistable_field() {
+    Save();
+    return persistable_;
+  }
+  std::optional<bool>& need_check_feed_field() {
+    Save();
+    return need_check_feed_;
+  }
+  std::optional<bool>& is_parameter_field() {
+    Save();
+    return is_parameter_;
+  }
+  std::optional<bool>& stop_gradient_field() {
+    Save();
+    return stop_gradient_;
+  }
   const std::optional<bool>& persistable_field() const { return persistable_; }
   const std::optional<bool>& need_check_feed_field() const { return need_check_feed_; }
   const std::optional<bool>& is_parameter_field() const { return is_parameter_; }
@@ -197,6 +240,14 @@ class VarDesc {
  private:
   friend class BlockDesc;
   friend class ProgramDesc;
+  friend struct internal::EditJournal;
+  void Save() {  // before a change
+    if (block_) SaveIn(*block_);
+  }
+  void SaveIn(BlockDesc& block);
+
+  BlockDesc* block_ = nullptr;  // the block that holds it, if one does
+  uint32_t stamp_ = 0;          // see EditJournal
   std::string name_;
   size_t index_ = 0;
   VarMeta meta_;

@@ -12,4 +12,9 @@ Variable Variable::Of(BlockDesc& block, const std::string& name) {
                                                 Quote(name), DidYouMean(name, names)));
 }
 
+void Variable::ThrowEmpty() {
+  ThrowInvalid(
+      "an empty Variable was used: it is the handle of no variable until it is assigned one");
+}
+
 }  // namespace coracle

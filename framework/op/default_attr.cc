@@ -18,12 +18,26 @@ bool ChoosesImplementation(const std::string& name) {
          name.starts_with("fused_");
 }
 
+// An attr that every op may carry, with the value that an absent one stands for.
+bool IsUnsetCommon(const NamedAttr& attr) {
+  if (attr.name == kOpRoleAttr) {
+    const auto* role = std::get_if<int32_t>(&attr.value);
+    return role && *role == kForward;
+  }
+  if (attr.name == kOpDeviceAttr || attr.name == kOpNamescopeAttr) {
+    const auto* text = std::get_if<std::string>(&attr.value);
+    return text && (text->empty() || *text == "/");
+  }
+  const auto* names = std::get_if<std::vector<std::string>>(&attr.value);
+  return attr.name == kOpRoleVarAttr && names && names->empty();
+}
+
 }  // namespace
 
 bool IsDefaultAttr(const OpRegistry& ops, const OpDesc& op, const NamedAttr& attr) {
   const OpSpec* def = ops.Find(op.type());
   const AttrDef* declared = def ? def->FindAttr(attr.name) : nullptr;
-  if (!declared) return ChoosesImplementation(attr.name);
+  if (!declared) return ChoosesImplementation(attr.name) || IsUnsetCommon(attr);
   if (!declared->default_value) return false;
   if (attr.value == *declared->default_value) return true;
   Attribute converted;

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/gradient_stage.h>
 #include <coracle/framework/op/inner_gradient.h>
@@ -31,7 +32,7 @@ const std::string& ArgAt(const SlotList& slots, const std::vector<std::string>& 
 bool IsBookkeeping(const std::string& name) {
   return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpCallstackAttr ||
          name == kRecomputedFromAttr || name == kForwardOpAttr || name == kOuterReadsAttr ||
-         name == kOuterInputsAttr;
+         name == kOuterInputsAttr || name == kOpOriginAttr;
 }
 
 }  // namespace

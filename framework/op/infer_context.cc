@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/run_rules.h>
@@ -42,7 +43,7 @@ const VarMeta& InferContext::Input(std::string_view slot, size_t i) const {
   if (!meta) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("{}: input {} reads the var {}, which nothing defines", op_.type(),
-                            slot, Quote(args[i])),
+                            slot, QuoteVar(args[i])),
                 "  " + Locate(op_));
   }
   return *meta;
@@ -60,8 +61,8 @@ void InferContext::SetOutput(std::string_view slot, const VarMeta& meta, size_t 
   if (i >= args.size() || IsEmptyName(args[i])) return;
   if (meta.shape.HasTooManyElements()) {
     throw Error(ErrorCode::kOutOfRange,
-                fmt::format("{}: its output var {} {} has too many elements", op_.type(),
-                            Quote(args[i]), meta.ToString()),
+                fmt::format("{}: its output var {} has too many elements", op_.type(),
+                            DescribeVar(args[i], meta)),
                 DescribeOperands(op_, vars_));
   }
   vars_.Set(args[i], meta);
@@ -104,9 +105,9 @@ void InferContext::FailWith(std::string_view id, const GotValues& got) const {
 }
 
 void ThrowWithoutShape(const OpDesc& op, const std::string& output) {
-  ThrowInvalid(
-      fmt::format("{}: its inputs do not account for the output var {}", op.type(), Quote(output)),
-      "  " + Locate(op));
+  ThrowInvalid(fmt::format("{}: its inputs do not account for the output var {}", op.type(),
+                           QuoteVar(output)),
+               "  " + Locate(op));
 }
 
 std::string DescribeOperands(const OpDesc& op, const MetaTable& vars) {
@@ -116,8 +117,8 @@ std::string DescribeOperands(const OpDesc& op, const MetaTable& vars) {
   op.ForEachInput([&](const std::string& name, const std::string& slot) {
     if (++lines > kMaxLines) return;
     const VarMeta* meta = vars.Find(name);
-    text += fmt::format("  input  {} = {} {}\n", slot, Quote(name),
-                        meta ? meta->ToString() : "undefined");
+    text += fmt::format("  input  {} = {}\n", slot,
+                        meta ? DescribeVar(name, *meta) : QuoteVar(name) + " undefined");
   });
   if (lines > kMaxLines) text += fmt::format("  and {} more inputs\n", lines - kMaxLines);
   return text + "  " + Locate(op);

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/infer_context.h>
@@ -95,7 +96,7 @@ class OneOp : public ArgTable, public Workspace {
     auto found = env_.find(name);
     if (found == env_.end()) {
       throw Error(ErrorCode::kNotFound,
-                  fmt::format("{}: the var {} has no value", op_.type(), Quote(name)),
+                  fmt::format("{}: the var {} has no value", op_.type(), QuoteVar(name)),
                   "  " + Locate(op_));
     }
     if (const auto* tensor = std::get_if<Tensor>(&found->second)) CheckLod(name, *tensor);

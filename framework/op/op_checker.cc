@@ -22,15 +22,13 @@ constexpr size_t kMaxPath = 200;
 // from files and ignored, such choices are the executor's.
 bool IsIgnoredAttr(std::string_view name) {
   static const std::unordered_set<std::string_view> kIgnored = {
-      "op_role",           "op_role_var",       "op_namescope",
-      "op_callstack",      "op_device",         "forward_op",
-      "with_quant_attr",   "recomputed_from",   "outer_reads",
-      "outer_inputs",      "use_cudnn",         "use_mkldnn",
-      "use_quantizer",     "mkldnn_data_type",  "force_fp32_output",
-      "workspace_size_MB", "exhaustive_search", "use_addto",
-      "x_data_format",     "y_data_format",     "x_num_flatten_dims",
-      "data_format",       "is_test",           "force_cpu",
-      "place_type",        "rnn_block_id",      "is_negative"};
+      "op_role",           "op_role_var",        "op_namescope",     "op_callstack",
+      "op_device",         "forward_op",         "op_origin",        "with_quant_attr",
+      "recomputed_from",   "outer_reads",        "outer_inputs",     "use_cudnn",
+      "use_mkldnn",        "use_quantizer",      "mkldnn_data_type", "force_fp32_output",
+      "workspace_size_MB", "exhaustive_search",  "use_addto",        "x_data_format",
+      "y_data_format",     "x_num_flatten_dims", "data_format",      "is_test",
+      "force_cpu",         "place_type",         "rnn_block_id",     "is_negative"};
   return kIgnored.count(name) > 0 || name.starts_with("Scale_") || name.starts_with("fuse_") ||
          name.starts_with("fused_");
 }

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/attr_limits.h>
 #include <coracle/framework/op/op_spec.h>
 #include <fmt/format.h>
@@ -171,7 +172,9 @@ std::string OpSpec::Failure(std::string_view id, const std::string& got) const {
 
 std::string Locate(const OpDesc& op) {
   std::string text;
-  if (const BlockDesc* block = op.block()) {
+  if (const std::vector<OpOrigin> origins = OriginsOf(op); !origins.empty()) {
+    text = DescribePlaces(origins);
+  } else if (const BlockDesc* block = op.block()) {
     // A gradient rule writes its formulas into a block of no program.
     text = block->idx() < 0
                ? fmt::format("op {} of the formulas of a gradient rule", block->IndexOf(op))

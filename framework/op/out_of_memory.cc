@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/out_of_memory.h>
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ OpName NameOf(const OpDesc& op) {
 
 void ThrowOutOfMemory(const OpName& op, const std::string& message) {
   const std::string output =
-      op.output.empty() ? "" : fmt::format(" (output var {})", Quote(op.output));
+      op.output.empty() ? "" : fmt::format(" (output var {})", QuoteVar(op.output));
   throw Error(ErrorCode::kResourceExhausted, fmt::format("{}: {}{}", op.type, message, output),
               "  " + op.where);
 }

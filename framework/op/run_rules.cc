@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/attr_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -6,6 +7,9 @@
 #include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <fmt/format.h>
+
+#include <map>
+#include <memory>
 
 namespace coracle {
 namespace {
@@ -24,7 +28,7 @@ void RequireTaken(const OpSpec& spec, const InferContext& context) {
       const VarMeta& meta = context.Input(slot.name, i);
       if (slot.Takes(meta.type)) continue;
       ThrowInvalid(fmt::format("{}: input {} must be a dense tensor, and {} is {}{}", spec.type,
-                               slot.name, Quote(args[i]), meta.ToString(), HowToMakeDense(meta)),
+                               slot.name, QuoteVar(args[i]), meta.ToString(), HowToMakeDense(meta)),
                    "  " + Locate(context.op()));
     }
   }
@@ -39,9 +43,9 @@ void RequireKernel(const OpSpec& spec, const InferContext& context, const Kernel
   if (spec.HasLoopFor(IsHalf(meta->dtype) ? DType::kFloat32 : meta->dtype)) return;
   const OpDesc& op = context.op();
   const std::string& name = (from.output ? op.Output(from.slot) : op.Input(from.slot))[0];
-  ThrowInvalid(fmt::format("{}: there is no kernel for {} {} = {} {}; supported: {}", spec.type,
-                           from.output ? "output" : "input", from.slot, Quote(name),
-                           meta->ToString(), NamesOf(spec.kernel_dtypes)),
+  ThrowInvalid(fmt::format("{}: there is no kernel for {} {} = {}; supported: {}", spec.type,
+                           from.output ? "output" : "input", from.slot, DescribeVar(name, *meta),
+                           NamesOf(spec.kernel_dtypes)),
                "  " + Locate(op));
 }
 
@@ -66,13 +70,59 @@ void RequireItems(const OpSpec& spec, size_t items, const InferContext& context)
     const VarMeta &first = context.Input(slot), &meta = context.Input(slot, i);
     if (meta.type == VarType::kLoDTensor && meta.dtype == first.dtype) return;
     fail(fmt::format("the items must be dense tensors of one dtype; {} is {} and {} is {}",
-                     Quote(op.Input(slot)[0]), first.ToString(), Quote(name), meta.ToString()));
+                     QuoteVar(op.Input(slot)[0]), first.ToString(), QuoteVar(name),
+                     meta.ToString()));
   });
 }
 
-}  // namespace
+// The types of the inputs of an op as it was given, of which passes made the op of `now`.
+class GivenTypes : public MetaTable {
+ public:
+  GivenTypes(const OpDesc& given, const InferContext& now) {
+    const VarOrigins& origins = ScopedVarOrigins::Current();
+    ForEachPosition(given.inputs(),
+                    [&](const std::string& name, const std::string& slot, size_t i) {
+                      if (IsEmptyName(name)) return;
+                      const std::vector<std::string>& args = now.op().Input(slot);
+                      complete_ &= i < args.size();
+                      if (complete_) metas_[name] = origins.MetaOf(args[i], now.Input(slot, i));
+                    });
+  }
+  bool complete() const { return complete_; }
 
-void RunInfer(InferContext& context) {
+  const VarMeta* Find(const std::string& name) const override {
+    const auto found = metas_.find(name);
+    return found == metas_.end() ? nullptr : &found->second;
+  }
+  void Set(const std::string&, const VarMeta&) override {}
+  bool exact() const override { return true; }
+
+ private:
+  std::map<std::string, VarMeta> metas_;
+  bool complete_ = true;
+};
+
+void CheckAndInfer(InferContext& context);
+
+// Where a pass has put the axes of an op's variables in another order, the rule refuses shapes and
+// axes that the caller does not know: throws what it says of the op as it was given.
+void RefuseAsGiven(const InferContext& now) {
+  std::shared_ptr<const OpDesc> given;
+  now.op().ForEachOutput([&](const std::string& name) {
+    const VarOrigin* origin = ScopedVarOrigins::Current().Find(name);
+    if (origin && !given) given = origin->writer;
+  });
+  if (!given || given->type() != now.op().type()) return;
+  try {
+    GivenTypes types(*given, now);
+    InferContext context(now.spec(), *given, types);
+    if (types.complete()) CheckAndInfer(context);
+  } catch (const NeedsValue&) {
+  } catch (const NeedsLod&) {
+  }
+}
+
+void CheckAndInfer(InferContext& context) {
   const OpSpec& spec = context.spec();
   RequireLimits(spec, context.op());
   if (spec.kind == OpKind::kCompute && !spec.TakesAnyValue()) RequireTaken(spec, context);
@@ -86,6 +136,17 @@ void RunInfer(InferContext& context) {
     spec.infer(item);
   }
   if (!from.slot.empty() && from.output) RequireKernel(spec, context, from);
+}
+
+}  // namespace
+
+void RunInfer(InferContext& context) {
+  try {
+    CheckAndInfer(context);
+  } catch (const Error&) {
+    RefuseAsGiven(context);
+    throw;
+  }
 }
 
 void RunGradient(const OpSpec& spec, GradientContext& context) {

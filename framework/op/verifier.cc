@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/mismatch.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/inner_gradient.h>
 #include <coracle/framework/op/op_registry.h>
@@ -74,6 +75,12 @@ class Verifier {
  private:
   bool Full() const { return errors_ >= options_.max_problems; }
 
+  // The place of an op in the program as it was given.
+  OpOrigin PlaceOf(int index, const OpDesc* op) const {
+    const std::vector<OpOrigin> origins = op ? OriginsOf(*op) : std::vector<OpOrigin>();
+    return origins.empty() ? OpOrigin{current_block_, index} : origins.front();
+  }
+
   VerifyProblem* Add(int index, const OpDesc* op, const char* rule, std::string message) {
     if (Full()) {
       ++dropped_;
@@ -81,7 +88,8 @@ class Verifier {
     }
     ++errors_;
     if (message.size() > kMaxMessage) message.replace(kMaxMessage, message.npos, "...");
-    problems_.push_back({Severity::kError, rule, std::move(message), "", current_block_, index,
+    const OpOrigin place = PlaceOf(index, op);
+    problems_.push_back({Severity::kError, rule, std::move(message), "", place.block, place.op,
                          op ? BriefName(op->type()) : "", "", ""});
     return &problems_.back();
   }
@@ -270,7 +278,8 @@ class Verifier {
         Add(static_cast<int>(i), &op, "unknown_op", DescribeUnknown(op.type()));
         continue;
       }
-      CheckOp(*def, op, block.idx(), static_cast<int>(i), &scratch_);
+      const OpOrigin place = PlaceOf(static_cast<int>(i), &op);
+      CheckOp(*def, op, place.block, place.op, &scratch_);
       for (VerifyProblem& p : scratch_) Report(std::move(p));
       scratch_.clear();
       bool clean = errors_ + dropped_ == before;

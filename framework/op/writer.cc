@@ -122,6 +122,7 @@ std::vector<Variable> Writer::Vars(const std::vector<std::string>& names) const 
 
 OpDesc& Writer::Append(std::unique_ptr<OpDesc> op) const {
   const WriterOptions& options = state_->options;
+  if (!op) ThrowInvalid("a null op was given to a Writer");
   CheckAgainstDef(*op, ops());
   if (options.all_attrs) op = WithDefaults(*op, ops().Get(op->type()));
   if (!state_->site.empty() && !op->HasAttr(kOpCallstackAttr))

@@ -32,6 +32,8 @@ struct WriterOptions {
 class Writer {
  public:
   Writer(BlockDesc& block, const OpRegistry& ops, WriterOptions options = {});
+  Writer(const Writer&) = default;  // moves are copies: a handle that was moved from is whole
+  Writer& operator=(const Writer&) = default;
   // That of the first Variable that has one; it names what the expression makes. Throws
   // kInvalidArgument when none has, or when two write to different blocks, ops of different
   // registries or of different roles.

@@ -100,7 +100,7 @@ To ConvertElement(From value) {
   } else if constexpr (std::is_same_v<To, bool>) {
     return static_cast<float>(value) != 0;
   } else if constexpr (std::is_same_v<To, float16> || std::is_same_v<To, bfloat16>) {
-    return To(static_cast<float>(value));
+    return ToHalf<To>(value);
   } else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
     double v = static_cast<double>(value);
     if (std::isnan(v)) return 0;
@@ -301,6 +301,11 @@ TensorArray& TensorArray::operator=(const TensorArray& other) {
 
 // Elements that nobody may ever write take memory too. A tensor whose elements nobody touches
 // stands for it, so that limits count it (twice, since a vector grows by more than it is asked).
+void TensorArray::ThrowPast(size_t i) const {
+  throw Error(ErrorCode::kOutOfRange, "a tensor array of " + std::to_string(size()) +
+                                          " elements has no element " + std::to_string(i));
+}
+
 void TensorArray::CountHandles(size_t size) {
   constexpr size_t kFew = 64;
   if (size <= std::max(kFew, handles_counted_)) return;

@@ -180,7 +180,10 @@ class TensorArray {
 
   size_t size() const { return elements_.size(); }
   bool empty() const { return elements_.empty(); }
-  const Tensor& operator[](size_t i) const { return elements_[i]; }
+  const Tensor& operator[](size_t i) const {  // throws kOutOfRange
+    if (i >= elements_.size()) ThrowPast(i);
+    return elements_[i];
+  }
   auto begin() const { return elements_.begin(); }
   auto end() const { return elements_.end(); }
   bool IsWritten(size_t i) const { return i < written_.size() && written_[i]; }
@@ -202,6 +205,7 @@ class TensorArray {
   const Shape& shape() const { return shape_; }
 
  private:
+  [[noreturn]] void ThrowPast(size_t i) const;
   void Note(size_t i, DType dtype, const Shape& shape);
   void CountHandles(size_t size);
   void Swap(TensorArray& other) noexcept;

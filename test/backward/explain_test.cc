@@ -165,4 +165,42 @@ TEST_F(Explain, InsideABlockOfSeveral) {
   ExpectIn(text, "through t_switch, op 1 of block 0");
   ExpectIn(text, "    y -> h  through t_constant, op 0 of block 1");
 }
+
+// Each step finds the block that its op runs.
+TEST_F(Explain, ThousandsOfBlocks) {
+  constexpr int kBlocks = 2000;
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"x", "y"})
+    root.Var(name).SetMeta({VarType::kLoDTensor, DType::kFloat32, {1}, 0});
+  root.Var("c").SetMeta({VarType::kLoDTensor, DType::kBool, {1}, 0});
+  root.AppendOp("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  for (int i = 0; i < kBlocks; ++i) {
+    BlockDesc& inner = program.AppendBlock(root);
+    inner.AppendOp("tanh", {{"X", {"y"}}}, {{"Out", {"y"}}});
+    const std::string scope = "scope" + std::to_string(i);
+    root.Var(scope).SetType(VarType::kStepScopes);
+    root.AppendOp("conditional_block", {{"Cond", {"c"}}, {"Input", {"y"}}},
+                  {{"Out", {"y"}}, {"Scope", {scope}}},
+                  {{"sub_block", BlockRef{inner.idx()}}, {"is_scalar_condition", true}});
+  }
+  const GradientExplanation explained = ExplainGradient(program, "y", "x");
+  EXPECT_TRUE(explained.depends);
+  EXPECT_GE(explained.path.size(), static_cast<size_t>(kBlocks));
+}
+
+// A variable of thousands of values.
+TEST_F(Explain, ThousandsOfOpsInPlace) {
+  constexpr int kOps = 4000;
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"x", "y"})
+    root.Var(name).SetMeta({VarType::kLoDTensor, DType::kFloat32, {1}, 0});
+  root.AppendOp("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  for (int i = 0; i < kOps; ++i) root.AppendOp("tanh", {{"X", {"y"}}}, {{"Out", {"y"}}});
+  const GradientExplanation explained = ExplainGradient(program, "y", "x");
+  EXPECT_EQ(explained.gradient, "x@GRAD");
+  EXPECT_EQ(explained.path.size(), static_cast<size_t>(kOps) + 1);
+}
+
 }  // namespace coracle::explain_test

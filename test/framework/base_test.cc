@@ -2,21 +2,28 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_access.h>
+#include <coracle/framework/base/file_pieces.h>
 #include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/base/internal/file_handle.h>
 #include <coracle/framework/base/regex.h>
+#include <coracle/framework/base/temporaries.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/text_columns.h>
 #include <coracle/framework/base/words.h>
 #include <coracle/test/test_data.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <thread>
@@ -490,4 +497,94 @@ TEST(FileReader, RefusesWhatIsNoFileAndNoticesThatItBecameShorter) {
     EXPECT_NE(ErrorOf([&] { file.Read(read.data(), size); }).find("ends early"), std::string::npos);
   }
 }
+
+// --- temporaries and signals ---
+
+void RemoveAndEnd(int) {
+  RemoveNotedTemporaries();
+  ::_exit(7);
+}
+
+// Runs f in a process that a signal ends as the command does.
+template <class F>
+void ExpectEndedBySignal(const F& f) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGTERM, RemoveAndEnd);
+    f();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+TEST(Temporaries, ASignalLeavesNone) {
+  TemporaryDirectory directory;
+  WriteFileAtomic(directory.File("old"), "as before");
+  ExpectEndedBySignal([&] {
+    WriteFileInPieces(directory.File("old"), [&](const WritePieceFn& write) {
+      write("half of ");
+      std::raise(SIGTERM);
+    });
+  });
+  ExpectEndedBySignal([&] {
+    WriteDirectoryAtomic(directory.File("new"), [&](const std::string& temporary) {
+      for (int i = 0; i < 200; ++i)
+        WriteFileAtomic(temporary + "/deep/er/" + std::to_string(i), "x");
+      std::filesystem::create_symlink(directory.File("old"), temporary + "/deep/link");
+      std::raise(SIGTERM);
+    });
+  });
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
+    names.push_back(entry.path().filename().string());
+  EXPECT_EQ(names, std::vector<std::string>{"old"});
+  EXPECT_EQ(ReadFile(directory.File("old")), "as before");
+}
+
+// --- columns ---
+
+// As protobuf counts: character by character.
+size_t CountedOffset(const std::string& text, int line, int column) {
+  size_t at = 0;
+  for (; line > 0; --line) at = text.find('\n', at) + 1;
+  for (int reached = 0; at < text.size() && text[at] != '\n' && reached < column; ++at)
+    reached = text[at] == '\t' ? (reached / 8 + 1) * 8 : reached + 1;
+  return at;
+}
+
+TEST(TextColumns, AreThoseOfProtobuf) {
+  uint32_t state = 1;
+  for (int round = 0; round < 300; ++round) {
+    std::string text;
+    for (int i = 0; i < round % 60; ++i) {
+      state = state * 1664525u + 1013904223u;
+      text += "ab\t\t\n "[(state >> 16) % 6];
+    }
+    const TextColumns columns(text);
+    const auto lines = static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1;
+    ASSERT_EQ(columns.lines(), static_cast<size_t>(lines));
+    for (int line = 0; line < lines; ++line) {
+      for (int column = 0; column < 40; ++column) {
+        const size_t offset = columns.OffsetOf(line, column);
+        ASSERT_EQ(offset, CountedOffset(text, line, column)) << line << " " << column;
+        ASSERT_EQ(columns.LineAt(offset), static_cast<size_t>(line));
+      }
+    }
+    EXPECT_EQ(columns.OffsetOf(lines, 0), text.size());
+    EXPECT_EQ(columns.OffsetOf(-1, 0), text.size());
+  }
+}
+
+// A text of one line, whose last columns are looked up again and again.
+TEST(TextColumns, LongLines) {
+  const std::string text = std::string(1'000'000, 'x') + "\t" + std::string(1'000'000, 'y');
+  const TextColumns columns(text);
+  size_t sum = 0;
+  for (int i = 0; i < 100'000; ++i) sum += columns.OffsetOf(0, 1'999'000 - i % 7);
+  EXPECT_GT(sum, 0u);
+  EXPECT_EQ(columns.OffsetOf(0, 1'000'008), 1'000'001u);
+}
+
 }  // namespace coracle::base_test

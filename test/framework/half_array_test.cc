@@ -102,4 +102,53 @@ TEST(HalfArray, TensorCasts) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(half.data<float>()[i], expected[i]);
   EXPECT_EQ(x.Cast(DType::kBFloat16).Cast(DType::kFloat64).data<double>()[0], 1.0);
 }
+
+// Around the number halfway between each two neighbours a double rounds to the nearer one, and at
+// it to the even one. By way of float it would not: close to the middle it becomes the middle.
+template <class Half>
+void ExpectOneRounding() {
+  for (uint32_t bits = 0; bits < 0x8000u; ++bits) {
+    Half low, high;
+    low.bits = static_cast<uint16_t>(bits);
+    high.bits = static_cast<uint16_t>(bits + 1);
+    const auto a = static_cast<double>(static_cast<float>(low));
+    const auto b = static_cast<double>(static_cast<float>(high));
+    if (!std::isfinite(a) || !std::isfinite(b)) continue;
+    const double middle = (a + b) / 2;
+    const Half even = bits % 2 == 0 ? low : high;
+    for (double sign : {1.0, -1.0}) {
+      const uint16_t flag = sign < 0 ? 0x8000 : 0;
+      EXPECT_EQ(ToHalf<Half>(sign * middle).bits, even.bits | flag) << middle;
+      EXPECT_EQ(ToHalf<Half>(sign * std::nextafter(middle, a)).bits, low.bits | flag) << middle;
+      EXPECT_EQ(ToHalf<Half>(sign * std::nextafter(middle, b)).bits, high.bits | flag) << middle;
+      EXPECT_EQ(ToHalf<Half>(sign * a).bits, low.bits | flag) << a;
+    }
+  }
+  EXPECT_TRUE(std::isinf(static_cast<float>(ToHalf<Half>(1e300))));
+  EXPECT_EQ(ToHalf<Half>(-1e-300).bits, 0x8000);
+  EXPECT_TRUE(std::isnan(static_cast<float>(ToHalf<Half>(std::nan("")))));
+}
+
+TEST(HalfArray, DoublesRoundOnce) {
+  ExpectOneRounding<float16>();
+  ExpectOneRounding<bfloat16>();
+}
+
+TEST(HalfArray, IntegersRoundOnce) {
+  // bfloat16 has 8 digits: halfway between 2^62 and its neighbour, and one more or less.
+  constexpr int64_t kFirst = int64_t{1} << 62, kStep = int64_t{1} << 55;
+  const auto value = [](int64_t x) { return static_cast<float>(ToHalf<bfloat16>(x)); };
+  EXPECT_EQ(value(kFirst + kStep / 2), 0x1p62f);
+  EXPECT_EQ(value(kFirst + kStep / 2 + 1), 0x1p62f + 0x1p55f);
+  EXPECT_EQ(value(kFirst + 3 * (kStep / 2) - 1), 0x1p62f + 0x1p55f);
+  EXPECT_EQ(value(-kFirst - kStep / 2 - 1), -0x1p62f - 0x1p55f);
+  EXPECT_EQ(static_cast<float>(ToHalf<bfloat16>(int32_t{(1 << 30) + (1 << 22) + 1})),
+            0x1p30f + 0x1p23f);
+}
+
+TEST(HalfArray, TensorsOfDoublesRoundOnce) {
+  const Tensor x = Tensor::Of<double>({1}, {1 + 0x1p-11 + 0x1p-40});
+  EXPECT_EQ(x.Cast(DType::kFloat16).Cast(DType::kFloat32).Item<float>(), 1 + 0x1p-10f);
+}
+
 }  // namespace coracle::half_array_test

@@ -1,10 +1,12 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/latency.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 #include <thread>
 
@@ -64,4 +66,18 @@ TEST(Latency, AnErrorOfAClientEndsAll) {
   runs = 5;  // already while they warm up
   EXPECT_THROW(MeasureLatency({fails, fails}, {.seconds = 60}), Error);
 }
+
+TEST(Latency, SecondsThatAreNoneAreRefused) {
+  for (const double seconds : {-1.0, std::nan("")}) {
+    EXPECT_NE(ErrorOf([&] {
+                MeasureLatency({[] {}}, {.seconds = seconds});
+              }).find("seconds to measure must not be negative"),
+              std::string::npos);
+    EXPECT_NE(ErrorOf([&] {
+                Percentile({1, 2}, seconds);
+              }).find("a percentile must lie in [0, 100]"),
+              std::string::npos);
+  }
+}
+
 }  // namespace coracle::latency_test

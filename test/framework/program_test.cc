@@ -346,4 +346,76 @@ TEST(ErrorClip, UsersClassesAreSavedOnceRegistered) {
   ProgramDesc again = ParseProgram(SerializeProgram(program));
   EXPECT_NE(dynamic_cast<const OwnClip*>(again.Root().FindVar("x")->error_clip().get()), nullptr);
 }
+
+// --- wrong calls ---
+
+TEST(Misuse, AProgramThatWasMovedFrom) {
+  ProgramDesc program;
+  program.Root().Var("x");
+  const ProgramDesc moved = std::move(program);
+  const std::string error =
+      "a program without blocks was used: it was moved from, or its blocks cleared";
+  const ProgramDesc& from = program;  // NOLINT(bugprone-use-after-move): that is what is tested
+  EXPECT_EQ(ErrorOf([&] { program.Root(); }), error);
+  EXPECT_EQ(ErrorOf([&] { from.Root(); }), error);
+  EXPECT_EQ(ErrorOf([&] { from.Block(0); }), error);
+  EXPECT_EQ(ErrorOf([&] { from.Parameters(); }), error);
+  EXPECT_EQ(ErrorOf([&] { program.UniqueName("x"); }), error);
+  EXPECT_NO_THROW(SerializeProgram(from));
+  EXPECT_NO_THROW(PrintProgram(from));
+  program = moved;  // may be assigned
+  EXPECT_NE(program.Root().FindVar("x"), nullptr);
+}
+
+TEST(Misuse, IndicesPastTheEnd) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  root.AppendOp("relu", {}, {});
+  EXPECT_EQ(ErrorOf([&] { program.Block(1); }), "the program has no block 1; it has 1");
+  EXPECT_EQ(ErrorOf([&] { program.Block(-1); }), "the program has no block -1; it has 1");
+  EXPECT_EQ(ErrorOf([&] { root.op(1); }), "block 0 has no op 1; it has 1");
+  EXPECT_EQ(ErrorOf([&] { root.var(0); }), "block 0 has no var 0; it has 0");
+  EXPECT_EQ(ErrorOf([&] { root.RemoveOp(1); }), "block 0 has no op 1; it has 1");
+  EXPECT_EQ(ErrorOf([&] { root.InsertOp(2, OpDesc("relu")); }), "block 0 has no op 2; it has 1");
+  EXPECT_EQ(ErrorOf([&] { root.AppendOp(std::unique_ptr<OpDesc>()); }),
+            "a null op was appended to a block");
+  program.TruncateBlocks(-1);
+  EXPECT_EQ(program.NumBlocks(), 1);
+}
+
+TEST(Misuse, AnEmptyVariable) {
+  const Variable none;
+  const std::string error =
+      "an empty Variable was used: it is the handle of no variable until it is assigned one";
+  EXPECT_EQ(ErrorOf([&] { none.name(); }), error);
+  EXPECT_EQ(ErrorOf([&] { none.shape(); }), error);
+  EXPECT_EQ(ErrorOf([&] { none.dtype(); }), error);
+  EXPECT_EQ(ErrorOf([&] { none.desc(); }), error);
+  EXPECT_EQ(ErrorOf([&] { none.block(); }), error);
+  EXPECT_EQ(ErrorOf([&] { none.program(); }), error);
+  ProgramDesc program;
+  Variable x(&program.Root(), &program.Root().Var("x"));
+  const Variable y = std::move(x);
+  EXPECT_EQ(x.name(), "x");  // NOLINT(bugprone-use-after-move): moves are copies
+  EXPECT_EQ(y.name(), "x");
+}
+
+// A name that blocks around one another look up: thousands deep, and with forward blocks.
+TEST(Block, NamesAreFoundThroughThousandsOfBlocks) {
+  ProgramDesc program;
+  program.Root().Var("outer");
+  VarDesc& first = program.AppendBlock(program.Root()).Var("first");
+  constexpr int kBlocks = 9000;
+  for (int b = 2; b <= kBlocks; ++b) {
+    BlockDesc& block = program.AppendBlock(program.Block(b - 1));
+    if (b % 2 == 0) block.SetForwardBlockIdx(b - 2);
+  }
+  const BlockDesc& last = program.Block(kBlocks);
+  EXPECT_EQ(last.FindVarRecursive("first"), &first);
+  for (int b = 0; b <= kBlocks; ++b) {
+    ASSERT_NE(program.Block(b).FindVarRecursive("outer"), nullptr);
+    ASSERT_EQ(program.Block(b).FindVarRecursive("nowhere"), nullptr);
+  }
+}
+
 }  // namespace coracle::program_test

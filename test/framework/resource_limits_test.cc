@@ -195,4 +195,14 @@ TEST(ResourceLimits, TheInterpreterNamesTheOp) {
       << error.message();
   EXPECT_NE(error.message().find("(output var 'x')"), std::string::npos);
 }
+
+TEST(ResourceLimits, NegativeTimesAndNullLimitsAreRefused) {
+  for (const double seconds : {-1.0, std::nan("")}) {
+    const Error error = ErrorOf([&] { ResourceLimits({.seconds = seconds}); });
+    EXPECT_NE(error.message().find("a time limit must not be negative"), std::string::npos);
+  }
+  EXPECT_EQ(ErrorOf([] { ScopedRun(nullptr); }).message(),
+            "a ScopedRun was given no limits: the pointer is null");
+}
+
 }  // namespace coracle::resource_limits_test

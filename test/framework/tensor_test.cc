@@ -3,6 +3,7 @@
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/slab.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -419,4 +420,11 @@ TEST(TensorSlab, TensorsSideBySide) {
   EXPECT_EQ(bytes, 0u);
   EXPECT_TRUE(watched.expired());
 }
+
+TEST(TensorArray, AnElementPastTheEndIsRefused) {
+  const TensorArray array(2);
+  EXPECT_EQ(ErrorOf([&] { static_cast<void>(array[2]); }),
+            "a tensor array of 2 elements has no element 2");
+}
+
 }  // namespace coracle::tensor_test

@@ -1,6 +1,7 @@
 #pragma once
 // ZIP archives of stored and deflated files. Private to framework/io. Format: PKWARE's APPNOTE.
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,9 +13,11 @@ struct ZipFile {
   std::string contents;
 };
 
-// In the order of the archive's directory. Every size is checked against the archive before memory
-// is taken for it, and every file against its CRC.
-std::vector<ZipFile> ReadZip(std::string_view bytes, const std::string& source);
+// Calls `use` for each file, in the order of the archive's directory. Every size is checked against
+// the archive before memory is taken for it, and every file against its CRC. Throws OutOfMemory
+// before the first file where all together pass the limit of memory.
+void ReadZip(std::string_view bytes, const std::string& source,
+             const std::function<void(ZipFile file)>& use);
 // Throws kResourceExhausted past 4 GiB.
 std::string WriteZip(const std::vector<ZipFile>& files, bool compressed);
 

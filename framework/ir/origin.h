@@ -1,0 +1,86 @@
+#pragma once
+// Origins: what the ops and variables of a compiled program are in the program as it was given.
+// Passes replace ops and make variables; errors, profiles and traces name those that the caller
+// knows.
+//
+// An op keeps its origins in an attr, which copies of the op have too: one place, or several where
+// a pass made one op of many. A variable that a pass made has an entry in VarOrigins.
+
+#include <coracle/framework/ir/program.h>
+
+#include <compare>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace coracle {
+
+inline constexpr const char* kOpOriginAttr = "op_origin";  // LONG or LONGS
+
+// The place of an op in the given program.
+struct OpOrigin {
+  int block = 0;
+  int op = 0;
+  auto operator<=>(const OpOrigin&) const = default;
+};
+
+// Every op is where it was given: its present place becomes its only origin.
+void SetOrigins(ProgramDesc& program);
+// Removes the attrs.
+void RemoveOrigins(ProgramDesc& program);
+// Ascending; empty for an op of a program that was not compiled.
+std::vector<OpOrigin> OriginsOf(const OpDesc& op);
+// `to` has the origins of `from`, too: it does its work, or a part of it.
+void AddOrigins(const OpDesc& from, OpDesc& to);
+// "op 7 of block 0", "ops 2, 3 and 4 of block 0".
+std::string DescribePlaces(const std::vector<OpOrigin>& origins);
+// The index that the block had in the given program, as far as its first op tells.
+int GivenIndexOf(const BlockDesc& block);
+
+// What a variable that a pass made holds: a variable of the given program, perhaps with its axes
+// in another order.
+struct VarOrigin {
+  std::string name;
+  std::vector<int32_t> axes;  // axis i is axis axes[i] of the given variable; {}: the same axes
+  // Where the axes are in another order: the op that writes the variable, as it was before.
+  std::shared_ptr<const OpDesc> writer;
+};
+
+class VarOrigins {
+ public:
+  // `from` may be a variable that a pass made.
+  void Add(const std::string& made, const std::string& from, const std::vector<int32_t>& axes = {},
+           std::shared_ptr<const OpDesc> writer = nullptr);
+  const VarOrigin* Find(const std::string& name) const;  // nullptr for a given variable
+
+  // The variable's name and its type in the given program.
+  const std::string& NameOf(const std::string& name) const;
+  VarMeta MetaOf(const std::string& name, VarMeta meta) const;
+  // Where the element `index` of the variable, which has that shape now, is in the given one.
+  int64_t IndexOf(const std::string& name, const Shape& shape, int64_t index) const;
+
+ private:
+  std::unordered_map<std::string, VarOrigin> origins_;
+};
+
+// While it lives, what this thread writes into errors names the variables of the given program.
+class ScopedVarOrigins {
+ public:
+  explicit ScopedVarOrigins(const VarOrigins& origins);
+  ~ScopedVarOrigins();
+  ScopedVarOrigins(const ScopedVarOrigins&) = delete;
+  ScopedVarOrigins& operator=(const ScopedVarOrigins&) = delete;
+
+  static const VarOrigins& Current();  // an empty one where there is none
+
+ private:
+  const VarOrigins* before_;
+};
+
+// "'x' float32[8, 64]": a variable as errors show it, by the origins of this thread.
+std::string DescribeVar(const std::string& name, const VarMeta& meta);
+// "'x'".
+std::string QuoteVar(const std::string& name);
+
+}  // namespace coracle
