@@ -2,6 +2,7 @@
 #include <coracle/clip/internal/text_clip.h>
 #include <coracle/framework/base/registry.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
@@ -116,7 +117,7 @@ Writer ClipWriter(BlockDesc& block) {
                 {.role = kOptimize, .prefix = "gradient_clip", .stop_gradient = true});
 }
 
-// In which a norm is taken: float32 at least, since squares of 16 bits overflow early.
+// Of the norm that is kept as a statistic. (Clips compute with norms in float64.)
 DType NormDType(const Variable& var) { return IsHalf(var.dtype()) ? DType::kFloat32 : var.dtype(); }
 
 bool IsSparse(const Variable& var) { return var.desc().type() == VarType::kSelectedRows; }
@@ -125,9 +126,10 @@ Variable Limit(const Writer& w, DType dtype, double value) {
   return w.Named("limit", FillConstant(w, dtype, value));
 }
 
-// Itself, or 16-bit floats as float32.
-Variable InFloat(const Writer& w, const Variable& grad) {
-  return IsHalf(grad.dtype()) ? w.Named("wide", Cast(grad, DType::kFloat32)) : grad;
+// Of order p, divided by 2^exponent.
+Variable TotalNorm(const Writer& w, const Variable& x, double p, int32_t exponent = 0) {
+  return w.Named("part", w.Make("total_norm", {{"X", {x.name()}}},
+                                {{"porder", static_cast<float>(p)}, {"exponent", exponent}}));
 }
 
 // The gradient itself, or selected rows spread over the parameter's shape.
@@ -177,9 +179,10 @@ struct NormRule {
   }
 };
 
-// Variables that outlive the step: see AppendGradientClips. `limit` is [1].
+// Variables that outlive the step: see AppendGradientClips. `norms` are float64, and kept as
+// `dtype`.
 void KeepStatistics(const Writer& w, ProgramDesc& startup, const std::string& group,
-                    const Variable& norms, const Variable& limit) {
+                    const Variable& norms, double clip_norm, DType dtype) {
   ProgramDesc& main = w.block().program();
   std::string unique = "gradient_clip." + group;
   for (int i = 1; main.Root().FindVar(unique + ".norm"); ++i)
@@ -187,10 +190,14 @@ void KeepStatistics(const Writer& w, ProgramDesc& startup, const std::string& gr
   const auto state = [&](const char* name, DType dtype, const Shape& shape) {
     return MakeState(main, startup, unique + name, dtype, shape, 0);
   };
-  w.Into(state(".norm", norms.dtype(), norms.shape()), "assign", {{"X", {norms.name()}}});
+  const std::string kept = state(".norm", dtype, norms.shape());
+  if (dtype == norms.dtype())
+    w.Into(kept, "assign", {{"X", {norms.name()}}});
+  else
+    w.Into(kept, "cast", {{"X", {norms.name()}}}, CastAttrs(norms.dtype(), dtype));
   const std::string steps = state(".steps", DType::kInt64, {1});
   w.Into(steps, "increment", {{"X", {steps}}}, {{"step", 1.0f}});
-  const Variable exceeds = w.Named("exceeds", Greater(norms, limit));
+  const Variable exceeds = w.Named("exceeds", Greater(norms, Limit(w, norms.dtype(), clip_norm)));
   const Variable ones = w.Named("ones", Cast(exceeds, DType::kInt64));
   const std::string clipped = state(".clipped_steps", DType::kInt64, norms.shape());
   w.Into(clipped, "sum", {{"X", {clipped, ones.name()}}});
@@ -203,7 +210,8 @@ class NormClip {
       : w_(ClipWriter(block)),
         startup_(startup),
         rule_(rule),
-        dtype_(NormDType(w_.Var(first.pair.param))) {}
+        dtype_(NormDType(w_.Var(first.pair.param))),
+        exponent_(dtype_ == DType::kFloat64 && rule.clip_norm > kLeastScaled ? kExponent : 0) {}
 
   const NormRule& rule() const { return rule_; }
   DType dtype() const { return dtype_; }
@@ -212,16 +220,21 @@ class NormClip {
     const Variable grad = w_.Var(member.pair.grad);
     if (rule_.non_finite == NonFinite::kZero && IsSparse(grad))
       Refuse(member, "non_finite zero is for dense gradients, and this one is sparse");
-    parts_.push_back(Part(grad));
+    parts_.push_back(TotalNorm(w_, grad, rule_.p, exponent_));
   }
 
   // `what`: the gradients, for names and messages.
   void Finish(const std::string& what, bool keep_statistics) {
-    norm_ = Norm();
-    const Variable limit = Limit(w_, dtype_, rule_.clip_norm);
+    norm_ = parts_.size() == 1 ? parts_[0]
+                               : TotalNorm(w_, w_.Named("parts", Concat(parts_, 0)), rule_.p);
+    const Variable limit = Limit(w_, DType::kFloat64, std::ldexp(rule_.clip_norm, -exponent_));
     factor_ = w_.Named("factor", limit / w_.Named("max", Max(norm_, limit)));
     if (rule_.non_finite != NonFinite::kPropagate) finite_ = w_.Named("finite", IsFinite(norm_));
-    if (keep_statistics) KeepStatistics(w_, startup_, what, norm_, limit);
+    if (keep_statistics) {
+      const Variable norm =
+          exponent_ == 0 ? norm_ : w_.Named("norm", norm_ * std::ldexp(1, exponent_));
+      KeepStatistics(w_, startup_, what, norm, rule_.clip_norm, dtype_);
+    }
     if (rule_.non_finite != NonFinite::kError) return;
     w_.Append("assert", {{"Cond", {finite_.name()}}, {"Data", {norm_.name()}}}, {},
               {{"message", fmt::format("the norm of the gradients of {} is not finite", what)}});
@@ -242,34 +255,18 @@ class NormClip {
   std::string guard() const { return rule_.non_finite == NonFinite::kSkip ? finite_.name() : ""; }
 
  private:
-  // A number from which the norm of all is made: sum of |g|^p, or the largest |g|.
-  Variable Part(const Variable& grad) {
-    const Variable wide = InFloat(w_, grad);
-    if (rule_.p == 2) return w_.Named("square", w_.Make("squared_l2_norm", {{"X", {wide.name()}}}));
-    Variable values = w_.Named("abs", Abs(DenseGradient(w_, wide)));
-    if (std::isinf(rule_.p)) return w_.Named("part", Max(values));
-    if (rule_.p != 1) values = Power(values, rule_.p);
-    return w_.Named("part", Sum(values));
-  }
-  Variable Norm() {
-    if (std::isinf(rule_.p)) return w_.Named("norm", Max(w_.Named("parts", Concat(parts_, 0))));
-    const Variable sum = w_.Named("sum", AddAll(parts_));
-    if (rule_.p == 1) return sum;
-    return rule_.p == 2 ? w_.Named("norm", Sqrt(sum)) : Power(sum, 1 / rule_.p);
-  }
-  // The attr of `pow` is a float, which 1 / 3 is not.
-  Variable Power(const Variable& values, double exponent) {
-    const bool is_float = double{static_cast<float>(exponent)} == exponent;
-    return w_.Named("power",
-                    is_float ? Pow(values, exponent) : Pow(values, Limit(w_, dtype_, exponent)));
-  }
+  // The norm of float64 gradients may be larger than every float64; where the limit allows, it is
+  // computed as a multiple of 2^kExponent.
+  static constexpr int32_t kExponent = 64;
+  static constexpr double kLeastScaled = 1e-250;
 
   Writer w_;
   ProgramDesc& startup_;
   NormRule rule_;
   DType dtype_;
+  int32_t exponent_;
   std::vector<Variable> parts_;
-  Variable norm_, factor_, finite_;
+  Variable norm_, factor_, finite_;  // float64, in units of 2^exponent_; float64; bool
 };
 
 void AddGuard(ClippedGradients& result, const std::string& guard) {
@@ -299,18 +296,12 @@ ClippedGradients ByValue(BlockDesc& block, ProgramDesc&, const std::vector<ClipM
   return result;
 }
 
-// One vector of the norms of gradients that have one limit.
-void KeepNorms(const Writer& w, ProgramDesc& startup, const std::vector<Variable>& squares,
-               double limit) {
-  const Variable norms = w.Named("norms", Sqrt(w.Named("squares", Concat(squares, 0))));
-  KeepStatistics(w, startup, "by_norm", norms, Limit(w, norms.dtype(), limit));
-}
-
 ClippedGradients ByNorm(BlockDesc& block, ProgramDesc& startup,
                         const std::vector<ClipMember>& members) {
   const Writer w = ClipWriter(block);
   ClippedGradients result;
-  std::map<std::pair<double, DType>, std::vector<Variable>> squares;
+  // One vector of the norms of gradients that have one limit.
+  std::map<std::pair<double, DType>, std::vector<Variable>> norms;
   for (const ClipMember& member : members) {
     const NormRule rule = NormRule::Of(member.clip);
     if (rule.p != 2 || rule.non_finite != NonFinite::kPropagate) {
@@ -321,15 +312,16 @@ ClippedGradients ByNorm(BlockDesc& block, ProgramDesc& startup,
       AddGuard(result, clip.guard());
       continue;
     }
-    const Variable wide = InFloat(w, w.Var(member.pair.grad));
-    squares[{rule.clip_norm, NormDType(w.Var(member.pair.param))}].push_back(
-        w.Named("square", w.Make("squared_l2_norm", {{"X", {wide.name()}}})));
+    norms[{rule.clip_norm, NormDType(w.Var(member.pair.param))}].push_back(
+        TotalNorm(w, w.Var(member.pair.grad), 2));
     SlotList inputs = {{"X", {member.pair.grad}}};
     PutLimit(w, member.pair, "MaxNorm", rule.clip_norm, inputs);
     result.grads.push_back(Clipped(w, member.pair, "clip_by_norm", std::move(inputs),
                                    {{"max_norm", static_cast<float>(rule.clip_norm)}}));
   }
-  for (const auto& [kind, parts] : squares) KeepNorms(w, startup, parts, kind.first);
+  for (const auto& [kind, parts] : norms)
+    KeepStatistics(w, startup, "by_norm", w.Named("norms", Concat(parts, 0)), kind.first,
+                   kind.second);
   return result;
 }
 
@@ -372,17 +364,18 @@ ClippedGradients ByGlobalNorm(BlockDesc& block, ProgramDesc& startup,
 
 // --- adaptive ---
 
-// The norms of the slices along `axis`, as [1, ..., n, ..., 1].
-Variable SliceNorms(const Writer& w, const Variable& var, const Shape& shape, int axis) {
+// The norms of the slices along `axis`, as [1, ..., n, ..., 1] of float64.
+Variable SliceNorms(const Writer& w, const Variable& var, int axis) {
+  const Shape& shape = var.shape();
   std::vector<int32_t> dims;
   for (int i = 0; i < shape.rank(); ++i) {
     if (i != axis || shape.rank() < 2) dims.push_back(i);
   }
-  const Variable squares = w.Named("square", Square(var));
-  const Variable sums = w.Named(
-      "sum", w.Make("reduce_sum", {{"X", {squares.name()}}},
-                    {{"dim", dims}, {"keep_dim", true}, {"reduce_all", shape.rank() == 0}}));
-  return w.Named("norm", Sqrt(sums));
+  return w.Named("norm", w.Make("frobenius_norm", {{"X", {var.name()}}},
+                                {{"dim", dims},
+                                 {"keep_dim", true},
+                                 {"reduce_all", shape.rank() == 0},
+                                 {"out_dtype", static_cast<int32_t>(DType::kFloat64)}}));
 }
 
 ClippedGradients Adaptive(BlockDesc& block, ProgramDesc&, const std::vector<ClipMember>& members) {
@@ -397,14 +390,12 @@ ClippedGradients Adaptive(BlockDesc& block, ProgramDesc&, const std::vector<Clip
     if (IsHalf(param.dtype()) || IsHalf(grad.dtype()))
       Refuse(member, "adaptive is for float32 and float64 parameters");
     const Variable dense = DenseGradient(w, grad);
-    const Variable of_grad = SliceNorms(w, dense, shape, rule.axis);
-    const Variable of_param = SliceNorms(w, param, shape, rule.axis);
-    const Variable floor = w.Named("floor", Max(of_param, Limit(w, param.dtype(), rule.epsilon)));
-    const Variable limit = w.Named("limit", floor * Limit(w, param.dtype(), rule.clip_factor));
-    const Variable by = w.Named("factor", limit / w.Named("max", Max(of_grad, limit)));
-    result.grads.push_back(Clipped(w, {param.name(), dense.name()}, "elementwise_mul",
-                                   {{"X", {dense.name()}}, {"Y", {by.name()}}},
-                                   {{"axis", int32_t{-1}}}));
+    const Variable norms = SliceNorms(w, param, rule.axis);
+    const Variable floor = w.Named("floor", Max(norms, Limit(w, norms.dtype(), rule.epsilon)));
+    const Variable limit = w.Named("limit", floor * Limit(w, norms.dtype(), rule.clip_factor));
+    result.grads.push_back(Clipped(w, {param.name(), dense.name()}, "clip_by_norm",
+                                   {{"X", {dense.name()}}, {"MaxNorm", {limit.name()}}},
+                                   {{"axis", shape.rank() < 2 ? -1 : rule.axis}}));
   }
   return result;
 }
@@ -479,6 +470,7 @@ Setting NoGradientClip() { return {"none", {}}; }
 void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
                         const std::vector<ClipMember>& members,
                         const std::vector<std::string>& clipped) {
+  const EditGuard guard(block.program(), startup);
   struct Gradients {
     std::vector<std::string> before, after;
   };
@@ -540,6 +532,7 @@ void CheckTextGradientClip(const Setting& clip) {
 
 ClippedGradients AppendGradientClips(BlockDesc& block, ProgramDesc& startup,
                                      const std::vector<ClipMember>& members) {
+  const EditGuard guard(block.program(), startup);
   std::vector<std::string> kinds;  // in the order of their first member
   for (const ClipMember& member : members) {
     try {

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -83,6 +84,13 @@ Variable Number(const Variable& like, double value) {
   return FillConstant(writer, like.dtype(), value);
 }
 
+// f(the number as a Variable), or, where that is refused, no new op.
+template <class F>
+Variable WithNumber(const Variable& like, double value, const F& f) {
+  const EditGuard guard(like.program());
+  return f(Number(like, value));
+}
+
 Variable Shifted(const Variable& x, float scale, double bias) {
   return Unary("scale", x, {{"scale", scale}, {"bias", static_cast<float>(bias)}});
 }
@@ -101,31 +109,38 @@ Variable operator-(const Variable& x) { return x * -1.0; }
 
 Variable operator+(const Variable& x, double y) {
   RequireHolds(x, y);
-  return FitsAttr(x, y) ? Shifted(x, 1.0f, y) : x + Number(x, y);
+  return FitsAttr(x, y) ? Shifted(x, 1.0f, y)
+                        : WithNumber(x, y, [&](const Variable& n) { return x + n; });
 }
 Variable operator-(const Variable& x, double y) {
-  return Holds(x.dtype(), -y) ? x + -y : x - Number(x, y);  // no -y among unsigned integers
+  return Holds(x.dtype(), -y) ? x + -y : WithNumber(x, y, [&](const Variable& n) {
+    return x - n;
+  });  // no -y among unsigned integers
 }
 Variable operator*(const Variable& x, double y) {
   RequireHolds(x, y);
   if (FitsAttr(x, y)) return Unary("scale", x, {{"scale", static_cast<float>(y)}});
   if (IsComplex(x.dtype())) return Scale(x, FillConstant(Writer::Of({&x}), RealOf(x.dtype()), y));
-  return Scale(x, Number(x, y));
+  return WithNumber(x, y, [&](const Variable& n) { return Scale(x, n); });
 }
 // x * (1 / y) is x / y where 1 / y is exact.
 Variable operator/(const Variable& x, double y) {
   int exponent = 0;
   const bool power_of_two = std::abs(std::frexp(y, &exponent)) == 0.5;
   if (IsFloating(x.dtype()) && power_of_two && std::abs(exponent) < 100) return x * (1 / y);
-  return x / Number(x, y);
+  return WithNumber(x, y, [&](const Variable& n) { return x / n; });
 }
 Variable operator+(double x, const Variable& y) { return y + x; }
 Variable operator-(double x, const Variable& y) {
   RequireHolds(y, x);
-  return FitsAttr(y, x) && Holds(y.dtype(), -1) ? Shifted(y, -1.0f, x) : Number(y, x) - y;
+  return FitsAttr(y, x) && Holds(y.dtype(), -1)
+             ? Shifted(y, -1.0f, x)
+             : WithNumber(y, x, [&](const Variable& n) { return n - y; });
 }
 Variable operator*(double x, const Variable& y) { return y * x; }
-Variable operator/(double x, const Variable& y) { return Number(y, x) / y; }
+Variable operator/(double x, const Variable& y) {
+  return WithNumber(y, x, [&](const Variable& n) { return n / y; });
+}
 
 Variable Abs(const Variable& x) { return Unary("abs", x); }
 Variable Cos(const Variable& x) { return Unary("cos", x); }
@@ -140,16 +155,23 @@ Variable Cast(const Variable& x, DType dtype) {
   return x.dtype() == dtype ? x : Unary("cast", x, CastAttrs(x.dtype(), dtype));
 }
 Variable Max(const Variable& x, const Variable& y) { return Binary("elementwise_max", x, y); }
-Variable Max(const Variable& x, double y) { return Max(x, Number(x, y)); }
+Variable Max(const Variable& x, double y) {
+  return WithNumber(x, y, [&](const Variable& n) { return Max(x, n); });
+}
 Variable Min(const Variable& x, const Variable& y) { return Binary("elementwise_min", x, y); }
-Variable Min(const Variable& x, double y) { return Min(x, Number(x, y)); }
+Variable Min(const Variable& x, double y) {
+  return WithNumber(x, y, [&](const Variable& n) { return Min(x, n); });
+}
 Variable Pow(const Variable& x, const Variable& y) { return Binary("elementwise_pow", x, y); }
 Variable Pow(const Variable& x, double y) {
   const auto factor = static_cast<float>(y);
-  if (!IsFloating(x.dtype()) || double{factor} != y) return Pow(x, Number(x, y));
+  if (!IsFloating(x.dtype()) || double{factor} != y)
+    return WithNumber(x, y, [&](const Variable& n) { return Pow(x, n); });
   return Unary("pow", x, {{"factor", factor}});
 }
-Variable Pow(double x, const Variable& y) { return Pow(Number(y, x), y); }
+Variable Pow(double x, const Variable& y) {
+  return WithNumber(y, x, [&](const Variable& n) { return Pow(n, y); });
+}
 Variable Scale(const Variable& x, const Variable& factor) {
   return Writer::Of({&x, &factor})
       .Make("scale", {{"X", {x.name()}}, {"ScaleTensor", {factor.name()}}});
@@ -157,13 +179,19 @@ Variable Scale(const Variable& x, const Variable& factor) {
 
 Variable Equal(const Variable& x, const Variable& y) { return Binary("equal", x, y); }
 Variable Greater(const Variable& x, const Variable& y) { return Binary("greater_than", x, y); }
-Variable Greater(const Variable& x, double y) { return Greater(x, Number(x, y)); }
+Variable Greater(const Variable& x, double y) {
+  return WithNumber(x, y, [&](const Variable& n) { return Greater(x, n); });
+}
 Variable GreaterEqual(const Variable& x, const Variable& y) {
   return Binary("greater_equal", x, y);
 }
-Variable GreaterEqual(const Variable& x, double y) { return GreaterEqual(x, Number(x, y)); }
+Variable GreaterEqual(const Variable& x, double y) {
+  return WithNumber(x, y, [&](const Variable& n) { return GreaterEqual(x, n); });
+}
 Variable Less(const Variable& x, const Variable& y) { return Binary("less_than", x, y); }
-Variable Less(const Variable& x, double y) { return Less(x, Number(x, y)); }
+Variable Less(const Variable& x, double y) {
+  return WithNumber(x, y, [&](const Variable& n) { return Less(x, n); });
+}
 Variable And(const Variable& x, const Variable& y) { return Binary("logical_and", x, y); }
 Variable Or(const Variable& x, const Variable& y) { return Binary("logical_or", x, y); }
 Variable Not(const Variable& x) { return Unary("logical_not", x); }

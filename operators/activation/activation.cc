@@ -105,6 +105,22 @@ P<T> ParamsOf(const PrepareContext& ctx, const RowData& row) {
 // Work for one element is some tens of operations at most.
 constexpr int64_t kGrain = 16384;
 
+// The element of FactorTensor, whatever its dtype.
+template <class T>
+T FactorOf(const Workspace& ws, const TensorArg& factor) {
+  if (factor.dtype == DTypeOf<T>()) return ws.Data<const T>(factor)[0];
+  switch (factor.dtype) {
+    case DType::kFloat64:
+      return SaturateTo<T>(ws.Data<const double>(factor)[0]);
+    case DType::kInt32:
+      return SaturateTo<T>(double{ws.Data<const int32_t>(factor)[0]});
+    case DType::kInt64:
+      return SaturateTo<T>(static_cast<double>(ws.Data<const int64_t>(factor)[0]));
+    default:
+      return SaturateTo<T>(double{ws.Data<const float>(factor)[0]});
+  }
+}
+
 // `inputs` are the slots in the order in which the loop takes them. The element of FactorTensor
 // (pow) replaces the first attr.
 template <class T>
@@ -122,7 +138,7 @@ Kernel LoopKernel(const PrepareContext& ctx, const RowData& row,
     }
     T* o = ws.Data<T>(out);
     P<T> p = attrs;
-    if (factor) p[0] = ws.Data<const T>(factor)[0];
+    if (factor) p[0] = FactorOf<T>(ws, factor);
     ParallelFor(in[0].numel, kGrain, [&](int64_t begin, int64_t end) {
       std::array<const T*, 3> from = data;
       for (const T*& input : from) {
@@ -201,7 +217,11 @@ void CheckFactor(InferContext& ctx, const char* like) {
   if (!ctx.HasInput("FactorTensor")) return;
   const Shape& shape = ctx.InputShape("FactorTensor");
   ctx.Require("C1", !shape.IsKnown() || shape.numel() == 1, shape);
-  RequireSameDType(ctx, "C2", "FactorTensor", like);
+  const DType dtype = ctx.InputDType("FactorTensor");
+  ctx.Require("C2",
+              dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kInt32 ||
+                  dtype == DType::kInt64 || dtype == ctx.InputDType(like),
+              "FactorTensor", dtype, like, ctx.InputDType(like));
 }
 
 void InferValue(InferContext& ctx) {
@@ -281,7 +301,7 @@ void GradGradient(GradientContext& g, const RowData& row) {
 void DeclareAttrs(OpDef& def, const RowData& row) {
   if (row.factor_slot) {
     def.Constraint("C1", "FactorTensor must hold one element")
-        .Constraint("C2", "FactorTensor must have X's dtype")
+        .Constraint("C2", "FactorTensor must be float32, float64, int32, int64, or of X's dtype")
         .OptionalInput("FactorTensor", "tensor [1]; replaces attr factor")
         .NoGradientTo({"FactorTensor"});
   }

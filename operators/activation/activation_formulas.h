@@ -166,17 +166,17 @@ struct Softsign : Row {
   static constexpr const char* kFormula = "X / (1 + |X|)";
   template <class T>
   static T Value(T x, const P<T>&) {
-    return x / (1 + std::abs(x));
+    return std::isinf(x) ? std::copysign(T(1), x) : x / (1 + std::abs(x));
   }
   template <class T>
   static T Slope(T x, const P<T>&) {
     const T a = 1 + std::abs(x);
-    return 1 / (a * a);
+    return 1 / a / a;
   }
   template <class T>
   static T Curve(T x, const P<T>&) {
     const T a = 1 + std::abs(x);
-    return (x < 0 ? T(2) : T(-2)) / (a * a * a);
+    return (x < 0 ? T(2) : T(-2)) / a / a / a;
   }
 };
 struct HardSigmoid : Row {
@@ -207,7 +207,7 @@ struct HardSwish : Row {
   template <class T>
   static T Value(T x, const P<T>& p) {
     const T shifted = x + p[2], gate = shifted < 0 ? T(0) : shifted;
-    return x * (gate > p[0] ? p[0] : gate) / p[1];
+    return gate == 0 ? T(0) : x * ((gate > p[0] ? p[0] : gate) / p[1]);
   }
   // A negative threshold is the gate everywhere.
   template <class T>
@@ -238,17 +238,19 @@ struct Swish : Row {
   static constexpr std::array<AttrRow, 1> kAttrs = {{{"beta", 1.0f, "steepness of the gate"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
-    return x * SigmoidOf(p[0] * x);
+    const T s = SigmoidOf(p[0] * x);
+    return s == 0 ? T(0) : x * s;
   }
+  // A gate that is 0 or 1 does not change, however large X is.
   template <class T>
   static T Slope(T x, const P<T>& p) {
-    const T s = SigmoidOf(p[0] * x);
-    return s + p[0] * x * s * (1 - s);
+    const T s = SigmoidOf(p[0] * x), d = s * (1 - s);
+    return d == 0 ? s : s + p[0] * x * d;
   }
   template <class T>
   static T Curve(T x, const P<T>& p) {
     const T s = SigmoidOf(p[0] * x), d = s * (1 - s);
-    return p[0] * d * (2 + p[0] * x * (1 - 2 * s));
+    return d == 0 ? T(0) : p[0] * d * (2 + p[0] * x * (1 - 2 * s));
   }
 };
 struct Silu : Row {
@@ -269,29 +271,50 @@ struct Silu : Row {
     return Swish::Curve<T>(x, {1, 0, 0});
   }
 };
-// With s = softplus(x), t = tanh(s), q = sigmoid(x): f = x t, f' = t + x q (1 - t^2).
 struct Mish : Row {
   static constexpr const char* kType = "mish";
   static constexpr const char* kFormula =
-      "X tanh(s), s = log(1 + e^X), and s = X where X > threshold";
+      "X tanh(s), s = log(1 + e^X); under a positive threshold s = X where X > threshold, and e^X "
+      "where X < -threshold";
   static constexpr std::array<AttrRow, 1> kAttrs = {
-      {{"threshold", 20.0f, "where s becomes a straight line"}}};
+      {{"threshold", 20.0f, "where s becomes X; 0: nowhere"}}};
+  // t = tanh(s) and its first and second derivative by X.
   template <class T>
-  static T Value(T x, const P<T>& p) {
-    return x * std::tanh(x > p[0] ? x : LogOnePlusExp(x));
+  struct Gate {
+    T value, slope, curve;
+  };
+  // With e = e^x and q = e^2 + 2 e + 2: t = e (e + 2) / q, t' = 4 e (1 + e) / q^2 and
+  // t'' = t' (1 + e / (1 + e) - 4 e (1 + e) / q), without differences of numbers that are nearly
+  // equal. Above 0 by w = e^-x and q / e^2.
+  template <class T>
+  static Gate<T> GateAt(T x, const P<T>& p) {
+    const T w = std::exp(-std::abs(x));
+    if (p[0] > 0 && std::abs(x) > p[0]) {
+      const T t = std::tanh(x > 0 ? x : w), e = x > 0 ? T(1) : w, slope = (1 - t * t) * e;
+      return {t, slope, slope * ((x > 0 ? T(0) : T(1)) - 2 * t * e)};
+    }
+    if (x > 0) {
+      const T q = 1 + 2 * w + 2 * w * w, slope = 4 * (1 + w) * w * w / q / q;
+      return {(1 + 2 * w) / q, slope, slope * (1 + 1 / (1 + w) - 4 * (1 + w) / q)};
+    }
+    const T q = w * w + 2 * w + 2, slope = 4 * w * (1 + w) / q / q;
+    return {w * (w + 2) / q, slope, slope * (1 + w / (1 + w) - 4 * w * (1 + w) / q)};
   }
   template <class T>
+  static T Value(T x, const P<T>& p) {
+    const T t = GateAt(x, p).value;
+    return t == 0 ? T(0) : x * t;
+  }
+  // f' = t + x t' and f'' = 2 t' + x t''; a gate that is 0 or 1 does not change.
+  template <class T>
   static T Slope(T x, const P<T>& p) {
-    const bool line = x > p[0];
-    const T t = std::tanh(line ? x : LogOnePlusExp(x)), q = line ? T(1) : SigmoidOf(x);
-    return t + x * q * (1 - t * t);
+    const Gate<T> gate = GateAt(x, p);
+    return gate.slope == 0 ? gate.value : gate.value + x * gate.slope;
   }
   template <class T>
   static T Curve(T x, const P<T>& p) {
-    const bool line = x > p[0];
-    const T t = std::tanh(line ? x : LogOnePlusExp(x)), q = line ? T(1) : SigmoidOf(x);
-    const T bend = line ? T(0) : q * (1 - q);
-    return (1 - t * t) * (2 * q + x * bend - 2 * x * q * q * t);
+    const Gate<T> gate = GateAt(x, p);
+    return gate.slope == 0 ? T(0) : 2 * gate.slope + x * gate.curve;
   }
 };
 
@@ -310,29 +333,30 @@ T AboveGateLimit(T x) {
   return std::max(x, T(-kGateLimit));
 }
 
-// x / 2 (1 + t) with t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+// x / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3): x sigmoid(2 u), which is exact
+// where tanh(u) is near -1.
 struct GeluTanh : Row {
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kGeluTanh;
   template <class T>
-  static T Term(T x) {
-    return std::tanh(T(kSqrtTwoOverPi) * (x + T(0.044715) * x * x * x));
+  static T Inner(T x) {
+    return T(kSqrtTwoOverPi) * (x + T(0.044715) * x * x * x);
   }
   template <class T>
   static T Value(T x, const P<T>&) {
-    return T(0.5) * AboveGateLimit(x) * (1 + Term(x));
+    return AboveGateLimit(x) * SigmoidOf(2 * Inner(x));
   }
   template <class T>
   static T Slope(T v, const P<T>&) {
     const T x = InGateLimits(v);
-    const T t = Term(x), du = T(kSqrtTwoOverPi) * (1 + T(0.134145) * x * x);
-    return T(0.5) * (1 + t) + T(0.5) * x * (1 - t * t) * du;
+    const T s = SigmoidOf(2 * Inner(x)), du = T(kSqrtTwoOverPi) * (1 + T(0.134145) * x * x);
+    return s + 2 * x * s * (1 - s) * du;
   }
   template <class T>
   static T Curve(T v, const P<T>&) {
     const T x = InGateLimits(v);
-    const T t = Term(x), du = T(kSqrtTwoOverPi) * (1 + T(0.134145) * x * x);
-    const T ddu = T(kSqrtTwoOverPi) * T(0.26829) * x, dt = (1 - t * t) * du;
-    return dt + T(0.5) * x * (1 - t * t) * (ddu - 2 * t * du * du);
+    const T s = SigmoidOf(2 * Inner(x)), du = T(kSqrtTwoOverPi) * (1 + T(0.134145) * x * x);
+    const T ddu = T(kSqrtTwoOverPi) * T(0.26829) * x, bell = 2 * s * (1 - s);
+    return bell * (2 * du + x * (ddu + 2 * (1 - 2 * s) * du * du));
   }
 };
 // x Phi(x), with the normal distribution Phi and its density phi.

@@ -49,7 +49,7 @@ struct Log : Row {
   }
   template <class T>
   static T Curve(T x, const P<T>&) {
-    return -1 / (x * x);
+    return -(1 / x) / x;
   }
 };
 struct Sqrt : Row {
@@ -68,7 +68,7 @@ struct Sqrt : Row {
   }
   template <class T>
   static T Curve(T out, const P<T>&) {
-    return T(-0.5) / (out * out);
+    return T(-0.5) / out / out;
   }
 };
 struct Rsqrt : Row {
@@ -241,31 +241,28 @@ struct Cos : Row {
 };
 
 // The first and second derivative of the logarithm of the gamma function. Arguments are raised
-// above 10 by psi(x) = psi(x + 1) - 1/x; there the asymptotic series (DLMF 5.11.2) has 15 digits.
-template <class T>
-T Digamma(T x) {
-  if (x <= 0 && x == std::floor(x)) return std::numeric_limits<T>::quiet_NaN();
-  if (x < 0) return Digamma(1 - x) - T(kPi) / std::tan(T(kPi) * (x - std::round(x)));
-  T sum = 0;
+// above 10 by psi(x) = psi(x + 1) - 1/x; there the asymptotic series (DLMF 5.11.2) has 16 digits.
+inline double Digamma(double x) {
+  if (x == 0) return std::copysign(std::numeric_limits<double>::infinity(), -x);
+  if (x < 0 && x == std::floor(x)) return std::numeric_limits<double>::quiet_NaN();
+  if (x < 0) return Digamma(1 - x) - kPi / std::tan(kPi * (x - std::round(x)));
+  double sum = 0;
   for (; x < 10; x += 1) sum -= 1 / x;
-  const T z = 1 / (x * x);
-  const T tail =
-      z * (T(1. / 12) - z * (T(1. / 120) - z * (T(1. / 252) - z * (T(1. / 240) - z / 132))));
-  return sum + std::log(x) - T(0.5) / x - tail;
+  const double z = 1 / (x * x), rest = 1. / 240 - z * (1. / 132 - z * (691. / 32760 - z / 12));
+  const double tail = z * (1. / 12 - z * (1. / 120 - z * (1. / 252 - z * rest)));
+  return sum + std::log(x) - 0.5 / x - tail;
 }
-template <class T>
-T Trigamma(T x) {
-  if (x <= 0 && x == std::floor(x)) return std::numeric_limits<T>::infinity();
+inline double Trigamma(double x) {
+  if (x <= 0 && x == std::floor(x)) return std::numeric_limits<double>::infinity();
   if (x < 0) {
-    const T s = std::sin(T(kPi) * (x - std::round(x)));
-    return T(kPi * kPi) / (s * s) - Trigamma(1 - x);
+    const double s = std::sin(kPi * (x - std::round(x)));
+    return kPi * kPi / (s * s) - Trigamma(1 - x);
   }
-  T sum = 0;
+  double sum = 0;
   for (; x < 10; x += 1) sum += 1 / (x * x);
-  const T z = 1 / (x * x);
-  const T tail =
-      z * (T(1. / 6) - z * (T(1. / 30) - z * (T(1. / 42) - z * (T(1. / 30) - z * 5 / 66))));
-  return sum + (1 + T(0.5) / x + tail) / x;
+  const double z = 1 / (x * x), rest = 1. / 30 - z * (5. / 66 - z * (691. / 2730 - z * 7 / 6));
+  const double tail = z * (1. / 6 - z * (1. / 30 - z * (1. / 42 - z * rest)));
+  return sum + (1 + 0.5 / x + tail) / x;
 }
 
 struct Acos : Row {
@@ -311,14 +308,16 @@ struct Atan : Row {
   static T Value(T x, const P<T>&) {
     return std::atan(x);
   }
+  // By 1 / x above 1, whose square does not overflow.
   template <class T>
   static T Slope(T x, const P<T>&) {
-    return 1 / (1 + x * x);
+    const T u = 1 / x;
+    return std::abs(x) > 1 ? u * u / (1 + u * u) : 1 / (1 + x * x);
   }
   template <class T>
-  static T Curve(T x, const P<T>&) {
-    const T s = 1 + x * x;
-    return -2 * x / (s * s);
+  static T Curve(T x, const P<T>& p) {
+    const T slope = Slope(x, p);
+    return std::abs(x) > 1 ? -2 / x * (slope / (1 + 1 / x / x)) : -2 * x * slope * slope;
   }
 };
 struct Cosh : Row {
@@ -386,7 +385,8 @@ struct Erf : Row {
   }
   template <class T>
   static T Curve(T x, const P<T>&) {
-    return T(-2 * kTwoOverSqrtPi) * x * std::exp(-x * x);
+    const T bell = std::exp(-x * x);
+    return bell == 0 ? T(0) : T(-2 * kTwoOverSqrtPi) * x * bell;
   }
 };
 struct Log2 : Row {
@@ -399,11 +399,11 @@ struct Log2 : Row {
   }
   template <class T>
   static T Slope(T x, const P<T>&) {
-    return 1 / (x * T(kLn2));
+    return T(1 / kLn2) / x;
   }
   template <class T>
   static T Curve(T x, const P<T>&) {
-    return -1 / (x * x * T(kLn2));
+    return -(T(1 / kLn2) / x) / x;
   }
 };
 struct Log10 : Row {
@@ -416,11 +416,11 @@ struct Log10 : Row {
   }
   template <class T>
   static T Slope(T x, const P<T>&) {
-    return 1 / (x * T(kLn10));
+    return T(1 / kLn10) / x;
   }
   template <class T>
   static T Curve(T x, const P<T>&) {
-    return -1 / (x * x * T(kLn10));
+    return -(T(1 / kLn10) / x) / x;
   }
 };
 struct Log1p : Row {
@@ -437,7 +437,7 @@ struct Log1p : Row {
   }
   template <class T>
   static T Curve(T x, const P<T>&) {
-    return -1 / ((1 + x) * (1 + x));
+    return -(1 / (1 + x)) / (1 + x);
   }
 };
 struct Expm1 : Row {
@@ -470,11 +470,11 @@ struct Lgamma : Row {
   }
   template <class T>
   static T Slope(T x, const P<T>&) {
-    return Digamma(x);
+    return static_cast<T>(Digamma(static_cast<double>(x)));
   }
   template <class T>
   static T Curve(T x, const P<T>&) {
-    return Trigamma(x);
+    return static_cast<T>(Trigamma(static_cast<double>(x)));
   }
 };
 struct Trunc : Row {

@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/softmax.h>
+#include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/output_grad.h>
 
@@ -40,12 +41,6 @@ AxisView GroupsOf(const PrepareContext& ctx) {
   return {view.outer * (view.n / groups), groups, view.inner};
 }
 
-// Whether `value` replaces `top`, the largest so far: a nan beats everything but a nan.
-template <class T>
-bool Beats(T value, T top) {
-  return (value > top) | ((value != value) & (top == top));
-}
-
 // Calls body(first element of Out, first element of X, number, step) for blocks of lines, which
 // begin `step` apart.
 constexpr int64_t kBlock = 256;
@@ -80,7 +75,7 @@ KernelOf<T> MaxoutReference(const PrepareContext& ctx) {
       for (int64_t g = 1; g < view.n; ++g) {
         const T* value = in + at + g * view.inner;
         for (int64_t i = 0; i < size; ++i)
-          top[i] = Beats(value[i * step], top[i]) ? value[i * step] : top[i];
+          top[i] = Exceeds(value[i * step], top[i]) ? value[i * step] : top[i];
       }
     });
   };
@@ -101,7 +96,7 @@ KernelOf<T> MaxoutGradReference(const PrepareContext& ctx) {
       for (int64_t g = 1; g < view.n; ++g) {
         const T* value = in + at + g * view.inner;
         for (int64_t i = 0; i < size; ++i) {
-          const bool beats = Beats(value[i * step], top[i]);
+          const bool beats = Exceeds(value[i * step], top[i]);
           top[i] = beats ? value[i * step] : top[i];
           best[i] = beats ? static_cast<int32_t>(g) : best[i];
         }

@@ -133,23 +133,23 @@ struct AxisTaps {
       : size(sizes),
         taps(n),
         places(Tensor::Zeros(DType::kInt64, {sizes.out, n})),
-        weights(Tensor::Zeros(DType::kFloat32, {sizes.out, n})) {
-    for (int64_t k = 0; k < sizes.out; ++k) Set(k, 0, k, 1.f);
+        weights(Tensor::Zeros(DType::kFloat64, {sizes.out, n})) {
+    for (int64_t k = 0; k < sizes.out; ++k) Set(k, 0, k, 1);
   }
-  void Set(int64_t k, int64_t t, int64_t at, float weight) {
+  void Set(int64_t k, int64_t t, int64_t at, double weight) {
     places.data<int64_t>()[k * taps + t] = std::clamp<int64_t>(at, 0, size.in - 1);
-    weights.data<float>()[k * taps + t] = weight;
+    weights.data<double>()[k * taps + t] = weight;
   }
   const int64_t* at(int64_t k) const { return places.data<int64_t>() + k * taps; }
-  const float* weight(int64_t k) const { return weights.data<float>() + k * taps; }
+  const double* weight(int64_t k) const { return weights.data<double>() + k * taps; }
 };
 
 // Keys' cubic kernel with A = -0.75.
-float Cubic(float t) {
-  constexpr float kA = -0.75f;
+double Cubic(double t) {
+  constexpr double kA = -0.75;
   t = std::abs(t);
   if (t <= 1) return ((kA + 2) * t - (kA + 3)) * t * t + 1;
-  return t < 2 ? ((kA * t - 5 * kA) * t + 8 * kA) * t - 4 * kA : 0.f;
+  return t < 2 ? ((kA * t - 5 * kA) * t + 8 * kA) * t - 4 * kA : 0;
 }
 
 struct Rule {
@@ -157,7 +157,8 @@ struct Rule {
   bool align;       // the corner elements of X and Out coincide
   bool half_pixel;  // element k is at k + 0.5
 
-  // `scale` is the factor that gives the ratio; 0: the sizes give it.
+  // `scale` is the factor that gives the ratio; 0: the sizes give it. As in Paddle the ratio is
+  // float32, and so are the places but for the cubic method, whose weights follow them smoothly.
   AxisTaps Make(const AxisSizes& size, float scale) const {
     const float in = static_cast<float>(size.in), out = static_cast<float>(size.out);
     float ratio = align ? (in - 1) / (out - 1) : scale > 0 ? 1.f / scale : in / out;
@@ -177,11 +178,13 @@ struct Rule {
         made.Set(k, 0, low, 1.f - part);
         made.Set(k, 1, low + 1, part);
       } else {
-        const float low = std::floor(std::min(x, in));
+        const double wide = ratio, place = static_cast<double>(k);
+        const double exact = half_pixel ? wide * (place + 0.5) - 0.5 : wide * place;
+        const double inside = std::min<double>(exact, in), low = std::floor(inside);
         for (int64_t t = 0; t < 4; ++t) {
           const int64_t tap = t - 1;
           made.Set(k, t, static_cast<int64_t>(low) + tap,
-                   Cubic(std::min(x, in) - low - static_cast<float>(tap)));
+                   Cubic(inside - low - static_cast<double>(tap)));
         }
       }
     }
@@ -294,7 +297,7 @@ Kernel MoveOf(const PrepareContext& ctx) {
     ForOutRows(taps_of, ws, [&, pixel = taps_of.pixel](const Taps& taps, int64_t r) {
       const AxisTaps& w = taps.axes[2];
       T* to = o + r * w.size.out * pixel;
-      taps.ForRows(r, [&](float, int64_t row) {
+      taps.ForRows(r, [&](double, int64_t row) {
         const T* from = in + row * w.size.in * pixel;
         for (int64_t k = 0; k < w.size.out; ++k) {
           const T* source = from + w.at(k)[0] * pixel;
@@ -339,7 +342,7 @@ KernelOf<T> Mix(const PrepareContext& ctx) {
         const T* from;
       } rows[16];
       int count = 0;
-      taps.ForRows(r, [&](float weight, int64_t row) {
+      taps.ForRows(r, [&](double weight, int64_t row) {
         rows[count++] = {static_cast<Sum>(weight), in + row * w.size.in * pixel};
       });
       T* to = o + r * w.size.out * pixel;
@@ -376,7 +379,7 @@ KernelOf<T> InterpGrad(const PrepareContext& ctx) {
     FillZeroBytes(to, bytes);
     const auto add_row = [&](int64_t r) {
       const T* g = from + r * from_row;
-      taps->ForRows(r, [&](float weight, int64_t row) {
+      taps->ForRows(r, [&](double weight, int64_t row) {
         T* target = to + row * to_row;
         for (int64_t k = 0; k < w.size.out; ++k) {
           for (int64_t t = 0; t < w.taps; ++t) {
@@ -404,7 +407,7 @@ AxisMap MapOf(const AxisTaps& axis) {
   for (int64_t k = 0; k <= map.out; ++k) map.begin.push_back(k * axis.taps);
   for (int64_t i = 0; i < all; ++i) {
     map.at.push_back(static_cast<int32_t>(axis.places.data<int64_t>()[i]));
-    map.weight.push_back(axis.weights.data<float>()[i]);
+    map.weight.push_back(static_cast<float>(axis.weights.data<double>()[i]));
   }
   return map;
 }

@@ -5,6 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/pool.h>
+#include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/same_type.h>
@@ -32,18 +33,18 @@ bool AllAbove(const Ints& values, int axes, int32_t limit) {
 
 // --- max_pool*_with_index ---
 
-// Adaptive: ksize is the output size; global: the window is the whole input.
+// Adaptive: ksize is the output size; global: ksize is the input's size. With both, Out is X, as in
+// Paddle.
 template <class Context>
 WindowAxis PoolAxis(const Context& ctx, int axis, int64_t in) {
   const bool global = ctx.template Attr<bool>("global_pooling");
+  const bool adaptive = ctx.template Attr<bool>("adaptive");
+  const auto ksize = [&] { return ctx.template Attr<Ints>("ksize")[static_cast<size_t>(axis)]; };
+  if (!global && !adaptive) return ResolveAxis(SpecOf(ctx), axis, in, ksize());
   WindowAxis w;
   w.in = in;
-  if (!global && !ctx.template Attr<bool>("adaptive")) {
-    const int32_t kernel = ctx.template Attr<Ints>("ksize")[static_cast<size_t>(axis)];
-    return ResolveAxis(SpecOf(ctx), axis, in, kernel);
-  }
   w.kernel = in;
-  w.out = global ? 1 : ctx.template Attr<Ints>("ksize")[static_cast<size_t>(axis)];
+  w.out = !adaptive ? 1 : global ? in : ksize();
   if (in == 0) w.out = 0;
   return w;
 }
@@ -81,7 +82,7 @@ KernelOf<T> Pool(const PrepareContext& ctx) {
   g.axes = x.shape.rank() - 2;
   g.batch = x.shape[0];
   g.channels = x.shape[1];
-  g.adaptive = ctx.Attr<bool>("adaptive") && !ctx.Attr<bool>("global_pooling");
+  g.adaptive = ctx.Attr<bool>("adaptive");
   for (int i = 0; i < g.axes; ++i) g.axis(i) = PoolAxis(ctx, i, x.shape[2 + i]);
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
@@ -92,7 +93,7 @@ KernelOf<T> Pool(const PrepareContext& ctx) {
       ForWindows(g, [&](const PoolWindow& window, int64_t at) {
         int64_t best = -1;
         ForElements(s, window, [&](int64_t i) {
-          if (best < 0 || in[from + i] > in[from + best]) best = i;
+          if (best < 0 || Exceeds(in[from + i], in[from + best])) best = i;
           return false;
         });
         o[to + at] = in[from + best];
@@ -124,7 +125,8 @@ void AddPool(OpRegistry& ops, const std::string& type) {
   ops.Add(
       OpDef(type)
           .Doc("Out = the maximum of each window of a channel of X, and Mask = where it is: the "
-               "index of its first element among all of the channel. Output size: (in - kernel "
+               "index of its first element among all of the channel; a nan is larger than every "
+               "number. Output size: (in - kernel "
                "+ 2 padding) / stride + 1, rounded down. Padding never enters a maximum.")
           .Constraint("C1", std::string("X must have rank ") + (axes == 3 ? "5" : "4"))
           .Constraint("C2", "ksize and strides must be " + many + " positive numbers, paddings " +
@@ -138,7 +140,8 @@ void AddPool(OpRegistry& ops, const std::string& type) {
           .Output("Mask", "int32 tensor of Out's shape")
           .Attr<Ints>("ksize", "size of the window (of Out when adaptive)")
           .Attr<bool>("global_pooling", false,
-                      "the window is the whole channel; ksize and paddings ignored")
+                      "the window is the whole channel; ksize and paddings ignored; with adaptive "
+                      "Out is X")
           .Attr<bool>("adaptive", false,
                       "window i covers [floor(i in / out), ceil((i + 1) in / out)), out = ksize")
           .Attr<Ints>("strides", Ints(n, 1), "steps of the window along the axes")
@@ -150,7 +153,7 @@ void AddPool(OpRegistry& ops, const std::string& type) {
 
 // --- unpool ---
 
-void InferUnpool(InferContext& ctx) {
+Shape UnpoolShape(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   const Shape& indices = ctx.InputShape("Indices");
   ctx.Require("C1", x.shape.rank() == 4 && indices.CompatibleWith(x.shape), x.shape, indices);
@@ -169,52 +172,99 @@ void InferUnpool(InferContext& ctx) {
     ctx.Require("C4", in > 0 && out > 0, "X", x.shape, "size", out);
     x.shape[2 + i] = out;
   }
-  ctx.SetOutput("Out", x);
+  return x.shape;
 }
+
+void InferUnpool(InferContext& ctx) {
+  VarMeta out = ctx.Input("X");
+  out.shape = UnpoolShape(ctx);
+  ctx.SetOutput("Out", out);
+}
+
+// Where the elements of X go.
+class UnpoolPlaces {
+ public:
+  UnpoolPlaces(const PrepareContext& ctx, const Shape& x, const Shape& out)
+      : type_(ctx.op().type()), size_(x[2] * x[3]), out_size_(out[2] * out[3]) {}
+  int64_t Of(const IndexReader& indices, int64_t i) const {
+    if (indices[i] < 0 || indices[i] >= out_size_)
+      ThrowIndexRange(type_, "Indices", i, indices[i], out_size_);
+    return i / size_ * out_size_ + indices[i];
+  }
+
+ private:
+  std::string type_;
+  int64_t size_, out_size_;
+};
 
 template <class T>
 KernelOf<T> Unpool(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), indices = ctx.Input("Indices"), out = ctx.Output("Out");
-  const std::string type = ctx.op().type();
-  const int64_t planes = x.shape[0] * x.shape[1], size = x.shape[2] * x.shape[3];
-  const int64_t out_size = out.shape[2] * out.shape[3];
+  const UnpoolPlaces places(ctx, x.shape, out.shape);
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     const IndexReader at(ws, indices);
     T* o = ws.Data<T>(out);
     std::fill_n(o, out.numel, T(0));
-    for (int64_t i = 0; i < planes * size; ++i) {
-      if (at[i] < 0 || at[i] >= out_size) ThrowIndexRange(type, "Indices", i, at[i], out_size);
-      o[i / size * out_size + at[i]] = in[i];
+    for (int64_t i = 0; i < x.numel; ++i) o[places.Of(at, i)] = in[i];
+  };
+}
+
+void InferUnpoolGrad(InferContext& ctx) {
+  const Shape out = UnpoolShape(ctx);
+  const VarMeta &x = ctx.Input("X"), &dout = ctx.Input("Out@GRAD");
+  ctx.Require("C5", dout.dtype == x.dtype && dout.shape.CompatibleWith(out), "Out@GRAD", dout,
+              "Out", out);
+  ctx.SetOutput("X@GRAD", x);
+}
+
+// X@GRAD[i] = Out@GRAD[Indices[i]], but 0 where a later element of X has the same place in Out.
+template <class T>
+KernelOf<T> UnpoolGrad(const PrepareContext& ctx) {
+  const TensorArg indices = ctx.Input("Indices"), dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD");
+  const UnpoolPlaces places(ctx, dx.shape, dout.shape);
+  const TensorArg taken = ctx.Scratch(DType::kUInt8, {std::max<int64_t>(dout.numel, 1)});
+  return [=](Workspace& ws) {
+    const T* from = ws.Data<const T>(dout);
+    auto* is_taken = ws.Data<uint8_t>(taken);
+    std::fill_n(is_taken, dout.numel, uint8_t{0});
+    T* to = ws.Data<T>(dx);
+    const IndexReader at(ws, indices);
+    for (int64_t i = dx.numel - 1; i >= 0; --i) {
+      const int64_t place = places.Of(at, i);
+      to[i] = is_taken[place] ? T(0) : from[place];
+      is_taken[place] = 1;
     }
   };
 }
 
-// X@GRAD = Out@GRAD where Indices say.
-void UnpoolGradient(GradientContext& g) {
-  const Variable dout = AsRows(g, g.Grad("Out")), indices = AsRows(g, g.In("Indices"));
-  const Variable dx = g.Make("index_sample", {{"X", {dout.name()}}, {"Index", {indices.name()}}});
-  g.Set("X",
-        g.Make("flatten_grad", {{"X", {g.Input("X")}}, {"Out@GRAD", {dx.name()}}}, {}, "X@GRAD"));
+// Out@GRAD's gradient: what arrives for the last of equal indices.
+void UnpoolGradGradient(GradientContext& g) {
+  g.Set("Out@GRAD",
+        g.Make("unpool", {{"X", {g.OutputGrad("X@GRAD")}}, {"Indices", {g.Input("Indices")}}},
+               g.ForwardAttrs("unpool")));
+}
+
+void DeclareUnpoolInputs(OpDef& def) {
+  def.Input("X", "[n, c, h, w]")
+      .Input("Indices", "int32 or int64 tensor of X's shape, as Mask of max_pool2d_with_index");
 }
 
 void Register(OpRegistry& ops) {
   AddPool(ops, "max_pool2d_with_index");
   AddPool(ops, "max_pool3d_with_index");
   ops.Add(OpDef("unpool")
-              .Doc("Out = zeros, and in each channel element Indices[i] = X[i]; of equal indices "
-                   "the last counts, but the gradient of each is that of its place. Size of Out: "
-                   "(in - 1) stride - 2 padding + kernel.")
+              .Doc("Out = zeros, and in each channel element Indices[i] = X[i]. The last of equal "
+                   "indices counts, and it alone gets a gradient (Paddle's unpool_grad gives one "
+                   "to each of them). Size of Out: (in - 1) stride - 2 padding + kernel.")
               .Constraint("C1", "X and Indices must have one shape of rank 4")
               .Constraint("C2", "Indices must be int32 or int64")
               .Constraint("C3",
                           "ksize and strides must be two positive numbers, paddings two that "
                           "are not negative")
               .Constraint("C4", "neither X nor Out may be empty in height or width")
-              .Input("X", "[n, c, h, w]")
-              .Input("Indices",
-                     "int32 or int64 tensor of X's shape, as Mask of "
-                     "max_pool2d_with_index")
+              .Apply(DeclareUnpoolInputs)
               .Output("Out", "[n, c, H, W]")
               .Attr<Ints>("ksize", "size of the window of the pool")
               .Attr<Ints>("strides", {1, 1}, "steps of its window: {height, width}")
@@ -223,8 +273,22 @@ void Register(OpRegistry& ops) {
               .OneOf({"max"})
               .NoGradientTo({"Indices"})
               .Infer(InferUnpool)
-              .Gradient(UnpoolGradient)
+              .GradientOp({"X", "Indices"})
               .Reference(Unpool<float>, Unpool<double>));
+  ops.Add(OpDef("unpool_grad")
+              .Doc("Gradient of unpool: X@GRAD[i] = Out@GRAD[Indices[i]] for the last of equal "
+                   "indices, 0 for the others.")
+              .ConstraintsOf("unpool", {"C1", "C2", "C3", "C4"})
+              .Constraint("C5", "Out@GRAD must have Out's shape and X's dtype")
+              .Apply(DeclareUnpoolInputs)
+              .OptionalInput("Out", "not read")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .AttrsOf("unpool")
+              .NoGradientTo({"X", "Indices", "Out"})
+              .Infer(InferUnpoolGrad)
+              .Gradient(UnpoolGradGradient)
+              .Reference(UnpoolGrad<float>, UnpoolGrad<double>));
 }
 
 }  // namespace coracle::max_pool_with_index_op

@@ -95,7 +95,7 @@ void AveragePoolGradNchw(const PoolTables& tables, const float* dout, float* row
 // Of channels-last float32 images, vectorised over channels.
 void MaxPoolNhwc(const PoolGeometry& g, const float* x, float* out);
 void AveragePoolNhwc(const PoolGeometry& g, const float* x, float* out);
-// The gradient of a maximum goes to the first position of the window that equals it.
+// The gradient of a maximum goes to the first position of the window that equals it or is a nan.
 void MaxPoolGradNhwc(const PoolGeometry& g, const float* x, const float* out, const float* dout,
                      float* dx);
 void AveragePoolGradNhwc(const PoolGeometry& g, const float* dout, float* dx);

@@ -5,6 +5,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/pool.h>
 #include <coracle/operators/kernels/half_part.h>
+#include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -120,7 +121,7 @@ void PoolPlane(const PoolGeometry& g, const T* in, T* out) {
       const T v = in[at];
       if (!g.max) {
         value += v;
-      } else if (first || v > value) {
+      } else if (first || Exceeds(v, value)) {
         value = v;
       }
       return first = false;
@@ -129,12 +130,14 @@ void PoolPlane(const PoolGeometry& g, const T* in, T* out) {
   });
 }
 
-// Offset of the first element of a window that equals `best`; -1 when there is none (a nan).
+// Offset of the first element of a window that equals `best`, or is a nan, which only a `best` that
+// is one has in its window; -1 when there is none.
 template <class T>
 int64_t FirstMatch(const ImageStrides& s, const PoolWindow& window, const T* in, T best) {
   int64_t found = -1;
+  const bool nan = best != best;
   ForElements(s, window, [&](int64_t at) {
-    if (in[at] == best) found = at;
+    if (nan ? in[at] != in[at] : in[at] == best) found = at;
     return found >= 0;
   });
   return found;
@@ -384,7 +387,8 @@ OpDef ForwardDef(const std::string& type) {
       .Doc(
           "Maximum or average over windows of each channel. Output size: (in - kernel + pad_before "
           "+ pad_after) / stride + 1, rounded down, or up with ceil_mode. Padding never enters a "
-          "maximum; an average divides by the number of elements inside the image, or, not "
+          "maximum, whose window gives a nan where it has one; an average divides by the number of "
+          "elements inside the image, or, not "
           "exclusive, by the window's size clipped to in + pad_after. A window without elements "
           "gives 0.")
       .Constraint("C1", std::string("X must have rank ") + (volumes ? "5" : "4"))
@@ -406,7 +410,8 @@ OpDef ForwardDef(const std::string& type) {
 OpDef GradDef(const std::string& type) {
   return OpDef(type + "_grad")
       .Doc("Gradient of " + type +
-           "; that of a maximum goes to the first element of the window that equals Out.")
+           "; that of a maximum goes to the first element of the window that equals Out or is a "
+           "nan.")
       .ConstraintsOf(type, {"C1", "C3", "C4", "C5", "C6"})
       .Constraint("C7", "Out and Out@GRAD must have the shape of the forward op's Out")
       .Constraint("C8", "all inputs must have one dtype")

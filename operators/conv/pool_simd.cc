@@ -51,22 +51,45 @@ HWY_INLINE void ForPixels(const ImageStrides& s, const PoolWindow& window, F&& f
   }
 }
 
-void MaxRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, float* out) {
+// The largest of elements that are met one after the other. hn::Max may lose a nan, which the sum
+// shows: a row of maxima whose sum is a nan (of infinities of both signs it is one too) is made
+// again kExact, so that a nan comes out. This takes less time than to look at each element.
+template <bool kExact>
+struct Largest {
+  HWY_INLINE void Add(V v) {
+    if constexpr (kExact) {
+      best = hn::IfThenElse(hn::Or(hn::Gt(v, best), hn::IsNaN(v)), v, best);
+    } else {
+      best = hn::Max(best, v);
+      sum = hn::Add(sum, v);
+    }
+  }
+  V best, sum = hn::Zero(D());
+};
+
+// Whether there may be nans that were lost.
+template <bool kExact>
+HWY_INLINE bool MaxRowBy(const PoolGeometry& g, int64_t n, int64_t y, const float* in, float* out) {
   const D d;
   const ImageStrides s = g.InStrides();
+  V sum = hn::Zero(d);
   ForRow(g, n, y, [&](const PoolWindow& window, int64_t o) HWY_ATTR {
     const float* image = in + n * s.n;
     const int64_t first = window.z.begin * s.d + window.y.begin * s.h + window.x.begin * s.w;
     const bool empty = window.empty();
     ForChannels(g.channels, [&](int64_t c, int64_t left) HWY_ATTR {
-      V best = empty ? hn::Zero(d) : LoadFirst(image + first + c, left);
-      ForPixels(s, window, [&](int64_t at) HWY_ATTR {
-        const V v = LoadFirst(image + at + c, left);
-        best = hn::IfThenElse(hn::Gt(v, best), v, best);
-      });
-      StoreFirst(best, out + o + c, left);
+      Largest<kExact> largest{empty ? hn::Zero(d) : LoadFirst(image + first + c, left)};
+      ForPixels(s, window,
+                [&](int64_t at) HWY_ATTR { largest.Add(LoadFirst(image + at + c, left)); });
+      StoreFirst(largest.best, out + o + c, left);
+      sum = hn::Add(sum, largest.sum);
     });
   });
+  return !kExact && !hn::AllFalse(d, hn::IsNaN(sum));
+}
+
+void MaxRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, float* out) {
+  if (MaxRowBy<false>(g, n, y, in, out)) MaxRowBy<true>(g, n, y, in, out);
 }
 
 void AverageRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, float* out) {
@@ -110,8 +133,9 @@ void SumPixels(const float* in, int64_t pixels, int64_t channels, float* sums) {
   });
 }
 
-// The gradient of a window goes to the first of its greatest elements. kDisjoint: windows share no
-// elements and lie inside the input, so every element is written once and need not be read.
+// The gradient of a window goes to the first of its greatest elements, or its first nan. kDisjoint:
+// windows share no elements and lie inside the input, so every element is written once and need not
+// be read.
 template <bool kDisjoint>
 void MaxGrad(const PoolGeometry& g, int64_t n, int64_t y, const float* in, const float* out,
              const float* dout, float* dx) {
@@ -120,14 +144,20 @@ void MaxGrad(const PoolGeometry& g, int64_t n, int64_t y, const float* in, const
     ForChannels(g.channels, [&](int64_t c, int64_t left) HWY_ATTR {
       const V best = LoadFirst(out + o + c, left);
       V rest = LoadFirst(dout + o + c, left);
-      ForPixels(s, window, [&](int64_t pixel) HWY_ATTR {
-        const int64_t at = n * s.n + pixel + c;
-        const auto hit = hn::Eq(LoadFirst(in + at, left), best);
-        V sum = hn::IfThenElseZero(hit, rest);
-        if constexpr (!kDisjoint) sum = hn::Add(LoadFirst(dx + at, left), sum);
-        StoreFirst(sum, dx + at, left);
-        rest = hn::IfThenZeroElse(hit, rest);
-      });
+      const auto visit = [&](const auto& is_hit) HWY_ATTR {
+        ForPixels(s, window, [&](int64_t pixel) HWY_ATTR {
+          const int64_t at = n * s.n + pixel + c;
+          const auto hit = is_hit(LoadFirst(in + at, left));
+          V sum = hn::IfThenElseZero(hit, rest);
+          if constexpr (!kDisjoint) sum = hn::Add(LoadFirst(dx + at, left), sum);
+          StoreFirst(sum, dx + at, left);
+          rest = hn::IfThenZeroElse(hit, rest);
+        });
+      };
+      if (HWY_LIKELY(hn::AllFalse(D(), hn::IsNaN(best))))
+        visit([&](V v) HWY_ATTR { return hn::Eq(v, best); });
+      else
+        visit([&](V v) HWY_ATTR { return hn::Or(hn::Eq(v, best), hn::IsNaN(v)); });
     });
   });
 }
@@ -177,30 +207,35 @@ HWY_INLINE void ForOutRows(const PoolTables& t, F&& f) {
   }
 }
 
-// A nan at the start of a window is its maximum, any other is passed over.
+// row[c] = the largest element of column c in some rows, which for_each_row(f) gives to f.
+template <bool kExact, class ForEachRow>
+HWY_INLINE bool MaxOfRows(int64_t width, const ForEachRow& for_each_row, float* row) {
+  const D d;
+  V sum = hn::Zero(d);
+  ForChannels(width, [&](int64_t c, int64_t left) HWY_ATTR {
+    Largest<kExact> largest{hn::Set(d, -std::numeric_limits<float>::infinity())};
+    for_each_row([&](const float* from) HWY_ATTR { largest.Add(LoadFirst(from + c, left)); });
+    StoreFirst(largest.best, row + c, left);
+    sum = hn::Add(sum, largest.sum);
+  });
+  return !kExact && !hn::AllFalse(d, hn::IsNaN(sum));
+}
+
 void MaxPlane(const PoolTables& t, const float* in, float* row, float* out) {
-  const int64_t width = t.g.w.in;
-  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  const ImageStrides s = t.g.InStrides();
   ForOutRows(t, [&](const PoolRange& z, const PoolRange& y, int64_t o) HWY_ATTR {
-    const ImageStrides s = t.g.InStrides();
-    std::fill_n(row, width, kLeast);
-    ForRowsOf(s, z, y, [&](int64_t from) HWY_ATTR {
-      ForChannels(width, [&](int64_t c, int64_t left) HWY_ATTR {
-        const V best = LoadFirst(row + c, left), v = LoadFirst(in + from + c, left);
-        StoreFirst(hn::IfThenElse(hn::Gt(v, best), v, best), row + c, left);
-      });
-    });
+    const auto rows = [&](const auto& f) HWY_ATTR {
+      ForRowsOf(s, z, y, [&](int64_t from) HWY_ATTR { f(in + from); });
+    };
+    const bool nans = MaxOfRows<false>(t.g.w.in, rows, row);
+    if (nans) MaxOfRows<true>(t.g.w.in, rows, row);
     const bool none = z.begin >= z.end || y.begin >= y.end;
     for (int64_t k = 0; k < t.g.w.out; ++k) {
       const PoolRange& x = t.x[static_cast<size_t>(k)];
-      if (none || x.begin >= x.end) {
-        out[o + k] = 0;
-        continue;
-      }
-      float best = kLeast;
+      float best = -std::numeric_limits<float>::infinity();
       for (int64_t j = x.begin; j < x.end; ++j) best = row[j] > best ? row[j] : best;
-      const float first = in[z.begin * s.d + y.begin * s.h + x.begin];
-      out[o + k] = first != first ? first : best;
+      for (int64_t j = x.begin; nans && j < x.end; ++j) best = row[j] != row[j] ? row[j] : best;
+      out[o + k] = none || x.begin >= x.end ? 0 : best;
     }
   });
 }

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/pool.h>
+#include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 #include <fmt/format.h>
@@ -49,7 +50,7 @@ KernelOf<T> Spp(const PrepareContext& ctx) {
       T value = T(0);
       bool first = max;
       ForElements(g.InStrides(), window, [&](int64_t at) {
-        value = max ? (first || plane[at] > value ? plane[at] : value) : value + plane[at];
+        value = max ? (first || Exceeds(plane[at], value) ? plane[at] : value) : value + plane[at];
         return first = false;
       });
       return max ? value : value / static_cast<T>(g.Divisor(window));
@@ -118,8 +119,9 @@ void Register(OpRegistry& ops) {
       OpDef("spp")
           .Doc("Spatial pyramid pooling (He et al.): level p cuts each channel of X into 2^p by "
                "2^p bins of ceil(in / 2^p) elements along an axis, with half of the padding "
-               "(rounded up) before, and pools each bin; padding does not enter, and a bin "
-               "without elements gives 0. A row of Out has the bins of all channels, level "
+               "(rounded up) before, and pools each bin; padding does not enter, a bin "
+               "without elements gives 0, and the maximum of one with a nan is a nan. A row of Out "
+               "has the bins of all channels, level "
                "after level.")
           .Constraint("C1", "X must have rank 4")
           .Constraint("C2", "X must not be empty in height or width")

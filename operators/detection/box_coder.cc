@@ -27,8 +27,10 @@ void InferBoxCoder(InferContext& ctx) {
   ctx.Require("C2", IsBoxes(prior.shape), prior);
   if (ctx.HasInput("PriorBoxVar")) {
     const Shape& var = ctx.InputShape("PriorBoxVar");
-    ctx.Require("C3", variance.empty() && IsBoxes(var) && var.CompatibleWith(prior.shape),
-                "PriorBoxVar", var, "PriorBox", prior.shape, "variance", variance);
+    const bool one_for_all = var.rank() == 1 && InferContext::Matches(var[0], 4);
+    const bool one_each = IsBoxes(var) && var.CompatibleWith(prior.shape);
+    ctx.Require("C3", variance.empty() && (one_for_all || one_each), "PriorBoxVar", var, "PriorBox",
+                prior.shape, "variance", variance);
   }
   ctx.Require("C4", variance.empty() || variance.size() == 4, variance);
   const int axis = ctx.Attr<int32_t>("axis") == 1 ? 1 : 0;
@@ -54,7 +56,7 @@ struct Variances {
   }
   BoxDeltas Of(const Reals& priors, int64_t prior) const {
     if (!of_priors) return {fixed[0], fixed[1], fixed[2], fixed[3]};
-    const Box v = ReadBox(priors, 4 * prior);
+    const Box v = ReadBox(priors, of_priors.shape.rank() == 1 ? 0 : 4 * prior);
     return {v.x1, v.y1, v.x2, v.y2};
   }
 };
@@ -202,14 +204,15 @@ void Register(OpRegistry& ops) {
                    "normalized are one pixel larger than their corners are apart.")
               .Constraint("C1", "inputs must have one dtype")
               .Constraint("C2", "PriorBox must be [M, 4]")
-              .Constraint("C3", "PriorBoxVar must be [M, 4], without the attr variance")
+              .Constraint("C3", "PriorBoxVar must be [M, 4] or [4], without the attr variance")
               .Constraint("C4", "variance must be empty or four numbers")
               .Constraint("C5", "TargetBox must be [N, 4] to encode")
               .Constraint("C6",
                           "TargetBox must be [N, M, 4] (with axis 1, [M, N, 4]) to decode, with M "
                           "of PriorBox")
               .Input("PriorBox", "tensor [M, 4]")
-              .OptionalInput("PriorBoxVar", "tensor [M, 4]; variances of each prior")
+              .OptionalInput("PriorBoxVar",
+                             "tensor [M, 4] of variances of each prior, or [4] of those of all")
               .Input("TargetBox", "boxes [N, 4], or deltas [N, M, 4]")
               .Output("OutputBox", "tensor [N, M, 4]")
               .Attr<std::string>("code_type", "encode_center_size",

@@ -29,8 +29,9 @@ void InferMap(InferContext& ctx) {
     ctx.Require("C6", all, "PosCount", ctx.HasInput("PosCount"), "TruePos", ctx.HasInput("TruePos"),
                 "FalsePos", ctx.HasInput("FalsePos"));
     const VarMeta& count = ctx.Input("PosCount");
-    ctx.Require("C6", count.dtype == DType::kInt32 && count.shape.CompatibleWith({classes, 1}),
-                count);
+    const bool one_each =
+        count.shape.CompatibleWith({classes, 1}) || count.shape.CompatibleWith({classes});
+    ctx.Require("C6", count.dtype == DType::kInt32 && one_each, count);
     for (const char* slot : {"TruePos", "FalsePos"})
       ctx.Require("C6", ctx.InputShape(slot).CompatibleWith({-1, 2}), slot, ctx.Input(slot));
   }

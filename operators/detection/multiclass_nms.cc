@@ -178,7 +178,9 @@ void InferMulticlass(InferContext& ctx) {
   const bool first = ctx.op().type() == "multiclass_nms";
   if (ctx.HasInput("RoisNum")) {
     const VarMeta& num = ctx.Input("RoisNum");
-    ctx.Require("C5", IsIndexType(num.dtype) && num.shape.rank() == 1, num);
+    const int rank = num.shape.rank();
+    const bool list = rank == 1 || (rank == 2 && InferContext::Matches(num.shape[1], 1));
+    ctx.Require("C5", IsIndexType(num.dtype) && list, num);
   }
   const int64_t width = first ? -1 : AddDims(boxes.shape[2], 2);
   ctx.SetOutput("Out", {VarType::kLoDTensor, boxes.dtype, {-1, width}, 1});

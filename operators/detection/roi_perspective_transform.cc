@@ -130,77 +130,123 @@ void InferTransform(InferContext& ctx) {
   ctx.SetOutput("Out2InWeights", dtype, sampled);
 }
 
+// The places of Out, and where in X they lie.
+class Places {
+ public:
+  Places(const PrepareContext& ctx, const Shape& x, const Shape& out)
+      : images_(ctx, nullptr),
+        finite_(ctx, "C4"),
+        rois_(ctx.Input("ROIs")),
+        scale_(ctx.Attr<float>("spatial_scale")),
+        x_(x),
+        out_(out) {}
+
+  // Calls start(roi, quad), then visit(roi, image, place in a channel of Out, weights of elements
+  // of a channel of X) for each place; the weights are null outside of the RoI or of X.
+  template <class Start, class Visit>
+  void ForEach(Workspace& ws, const Start& start, const Visit& visit) const {
+    const std::vector<int64_t> image_of = images_(ws);
+    const Reals corners(ws, rois_);
+    const int64_t height = out_[2], width = out_[3];
+    for (int64_t r = 0; r < rois_.shape[0]; ++r) {
+      const Quad quad(corners, r, scale_, height, width);
+      finite_.Require(quad.IsFinite(), "RoI", r);
+      start(r, quad);
+      for (int64_t place = 0; place < height * width; ++place) {
+        if (place % 1024 == 0) CheckTimeLimit("transforming regions");
+        PlaneWeights b;
+        const bool in = quad.WeightsAt(place % width, place / width, x_[2], x_[3], &b);
+        visit(r, image_of[static_cast<size_t>(r)], place, in ? &b : nullptr);
+      }
+    }
+  }
+  // Calls visit(element of Out, first element of the channel of X) for each channel.
+  template <class Visit>
+  void ForEachChannel(int64_t roi, int64_t image, int64_t place, const Visit& visit) const {
+    const int64_t channels = x_[1];
+    for (int64_t c = 0; c < channels; ++c)
+      visit((roi * channels + c) * out_[2] * out_[3] + place,
+            (image * channels + c) * x_[2] * x_[3]);
+  }
+
+ private:
+  RoiImages images_;
+  RunConstraint finite_;
+  TensorArg rois_;
+  double scale_;
+  Shape x_, out_;
+};
+
 template <class T>
 KernelOf<T> Transform(const PrepareContext& ctx) {
-  const TensorArg x = ctx.Input("X"), rois = ctx.Input("ROIs"), out = ctx.Output("Out");
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const TensorArg mask = ctx.Output("Mask"), matrix = ctx.Output("TransformMatrix");
   const TensorArg index = ctx.Output("Out2InIdx"), weight = ctx.Output("Out2InWeights");
-  const RoiImages images(ctx, nullptr);
-  const RunConstraint finite(ctx, "C4");
-  const double scale = ctx.Attr<float>("spatial_scale");
-  const int64_t channels = x.shape[1], rows = x.shape[2], columns = x.shape[3];
-  const int64_t height = out.shape[2], width = out.shape[3];
+  const Places places(ctx, x.shape, out.shape);
+  const int64_t columns = x.shape[3], size = out.shape[2] * out.shape[3];
   return [=](Workspace& ws) {
-    const std::vector<int64_t> image_of = images(ws);
-    const Reals corners(ws, rois);
     const T* from = ws.Data<const T>(x);
     T* to = ws.Data<T>(out);
     T* map = matrix ? ws.Data<T>(matrix) : nullptr;
     T* weights = weight ? ws.Data<T>(weight) : nullptr;
     auto* inside = mask ? ws.Data<int32_t>(mask) : nullptr;
     auto* indices = index ? ws.Data<int64_t>(index) : nullptr;
-    for (int64_t r = 0; r < rois.shape[0]; ++r) {
-      const Quad quad(corners, r, scale, height, width);
-      finite.Require(quad.IsFinite(), "RoI", r);
+    const auto write_map = [&](int64_t r, const Quad& quad) {
       for (int64_t k = 0; map && k < 9; ++k) map[9 * r + k] = static_cast<T>(quad.matrix(k));
-      for (int64_t bin = 0; bin < height * width; ++bin) {
-        if (bin % 1024 == 0) CheckTimeLimit("transforming regions");
-        PlaneWeights b;
-        const bool in = quad.WeightsAt(bin % width, bin / width, rows, columns, &b);
-        if (inside) inside[r * height * width + bin] = in;
-        for (int64_t c = 0; c < channels; ++c) {
-          const int64_t o = (r * channels + c) * height * width + bin;
-          const int64_t plane = (image_of[static_cast<size_t>(r)] * channels + c) * rows * columns;
-          double sum = 0;
-          int64_t k = 4 * o;
-          b.ForEach(columns, [&](int64_t at, double w) {
-            if (in) sum += w * static_cast<double>(from[plane + at]);
-            if (indices) indices[k] = in ? plane + at : -1;
-            if (weights) weights[k] = in ? static_cast<T>(w) : T(0);
-            ++k;
-          });
-          to[o] = static_cast<T>(sum);
-        }
-      }
-    }
+    };
+    places.ForEach(ws, write_map,
+                   [&](int64_t r, int64_t image, int64_t place, const PlaneWeights* b) {
+                     if (inside) inside[r * size + place] = b != nullptr;
+                     places.ForEachChannel(r, image, place, [&](int64_t o, int64_t plane) {
+                       to[o] = T(0);
+                       for (int64_t k = 4 * o; k < 4 * o + 4; ++k) {
+                         if (indices) indices[k] = -1;
+                         if (weights) weights[k] = T(0);
+                       }
+                       if (!b) return;
+                       double sum = 0;
+                       int64_t k = 4 * o;
+                       b->ForEach(columns, [&](int64_t at, double w) {
+                         sum += w * static_cast<double>(from[plane + at]);
+                         if (indices) indices[k] = plane + at;
+                         if (weights) weights[k] = static_cast<T>(w);
+                         ++k;
+                       });
+                       to[o] = static_cast<T>(sum);
+                     });
+                   });
   };
 }
 
 void InferTransformGrad(InferContext& ctx) {
-  const Shape out = OutShape(ctx), sampled = {NumelOf(out), 4};
+  const Shape out = OutShape(ctx);
   const VarMeta &x = ctx.Input("X"), &dout = ctx.Input("Out@GRAD");
-  const VarMeta &index = ctx.Input("Out2InIdx"), &weights = ctx.Input("Out2InWeights");
   ctx.Require("C5", dout.dtype == x.dtype && dout.shape.CompatibleWith(out), "Out@GRAD", dout,
               "Out", out);
-  ctx.Require("C6", index.dtype == DType::kInt64 && index.shape.CompatibleWith(sampled), index);
-  ctx.Require("C7", weights.dtype == x.dtype && weights.shape.CompatibleWith(sampled), weights);
   ctx.SetOutput("X@GRAD", x);
 }
 
+// Finds the sampled elements again instead of reading Out2InIdx, which Paddle's kernel for
+// processors does not write.
 template <class T>
 KernelOf<T> TransformGrad(const PrepareContext& ctx) {
-  const TensorArg index = ctx.Input("Out2InIdx"), weight = ctx.Input("Out2InWeights");
   const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
-  const RunConstraint in_x(ctx, "C6");
+  const Places places(ctx, dx.shape, dout.shape);
+  const int64_t columns = dx.shape[3];
   return [=](Workspace& ws) {
-    const auto* at = ws.Data<const int64_t>(index);
-    const T *weights = ws.Data<const T>(weight), *from = ws.Data<const T>(dout);
+    const T* from = ws.Data<const T>(dout);
     T* to = ws.Data<T>(dx);
     std::fill_n(to, dx.numel, T(0));
-    for (int64_t k = 0; k < index.numel; ++k) {
-      in_x.Require(at[k] >= -1 && at[k] < dx.numel, at[k], "elements of X", dx.numel);
-      if (at[k] >= 0) to[at[k]] += weights[k] * from[k / 4];
-    }
+    places.ForEach(
+        ws, [](int64_t, const Quad&) {},
+        [&](int64_t r, int64_t image, int64_t place, const PlaneWeights* b) {
+          if (!b) return;
+          places.ForEachChannel(r, image, place, [&](int64_t o, int64_t plane) {
+            b->ForEach(columns, [&](int64_t at, double w) {
+              to[plane + at] += static_cast<T>(w) * from[o];
+            });
+          });
+        });
   };
 }
 
@@ -240,20 +286,16 @@ void Register(OpRegistry& ops) {
           .Range(1, {})
           .LodFrom("ROIs")
           .Infer(InferTransform)
-          .GradientOp({"X", "ROIs", "Out2InIdx", "Out2InWeights"})
+          .GradientOp({"X", "ROIs"})
           .Reference(Transform<float>, Transform<double>));
   ops.Add(OpDef("roi_perspective_transform_grad")
               .Doc("Gradient of roi_perspective_transform: each element of Out@GRAD, times the "
                    "weights, goes to the elements of X that were sampled.")
-              .ConstraintsOf("roi_perspective_transform", {"C1", "C2"})
+              .ConstraintsOf("roi_perspective_transform", {"C1", "C2", "C3", "C4"})
               .Apply(DeclareQuads)
               .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-              .Constraint("C6",
-                          "Out2InIdx must be int64, four for each element of Out, with elements "
-                          "of X or -1")
-              .Constraint("C7", "Out2InWeights must have X's dtype and Out2InIdx's shape")
-              .Input("Out2InIdx", "the forward op's")
-              .Input("Out2InWeights", "the forward op's")
+              .OptionalInput("Out2InIdx", "not read")
+              .OptionalInput("Out2InWeights", "not read")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf("roi_perspective_transform")

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/roi.h>
+#include <coracle/operators/kernels/total_order.h>
 
 #include <cmath>
 
@@ -56,7 +57,7 @@ KernelOf<T> Pool(const PrepareContext& ctx) {
       int64_t best = -1;
       for (int64_t y = rows.begin; y < rows.end; ++y) {
         for (int64_t i = y * s[3] + columns.begin; i < y * s[3] + columns.end; ++i) {
-          if (best < 0 || in[i] > in[best]) best = i;
+          if (best < 0 || Exceeds(in[i], in[best])) best = i;
         }
       }
       to[at] = best < 0 ? T(0) : in[best];
@@ -95,20 +96,21 @@ KernelOf<T> PoolGrad(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("roi_pool")
-              .Doc("Out[r, c, p, q] = the largest element of X in bin (p, q) of RoI r, whose "
-                   "corners are rounded to whole cells; 0 for an empty bin.")
-              .Apply(DeclareRoiConstraints)
-              .Apply(DeclareRois, "RoisNum")
-              .Output("Out", "tensor [R, C, pooled_height, pooled_width]")
-              .IntermediateOutput("Argmax",
-                                  "int64: row W + column of that element, the first of "
-                                  "equals; -1 for an empty bin")
-              .Apply(DeclarePooling)
-              .NoLod()
-              .Infer(InferPool)
-              .GradientOp({"X", "ROIs", "RoisNum", "Argmax"})
-              .Reference(Pool<float>, Pool<double>));
+  ops.Add(
+      OpDef("roi_pool")
+          .Doc("Out[r, c, p, q] = the largest element of X in bin (p, q) of RoI r, whose "
+               "corners are rounded to whole cells; 0 for an empty bin, a nan for one with a nan.")
+          .Apply(DeclareRoiConstraints)
+          .Apply(DeclareRois, "RoisNum")
+          .Output("Out", "tensor [R, C, pooled_height, pooled_width]")
+          .IntermediateOutput("Argmax",
+                              "int64: row W + column of that element, the first of "
+                              "equals; -1 for an empty bin")
+          .Apply(DeclarePooling)
+          .NoLod()
+          .Infer(InferPool)
+          .GradientOp({"X", "ROIs", "RoisNum", "Argmax"})
+          .Reference(Pool<float>, Pool<double>));
   ops.Add(OpDef("roi_pool_grad")
               .Doc("Gradient of roi_pool: each element of Out@GRAD goes to that of X which was the "
                    "largest.")

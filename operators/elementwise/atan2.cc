@@ -34,14 +34,16 @@ KernelOf<T> Atan2Reference(const PrepareContext& ctx) {
 }
 
 // With m = max(|X1|, |X2|), by which the squares neither overflow nor vanish, a = X1 / m and
-// b = X2 / m:  dX1 = dOut b / (a^2 + b^2) / m,  dX2 = -dOut a / (a^2 + b^2) / m.
+// b = X2 / m:  dX1 = dOut b / (a^2 + b^2) / m,  dX2 = -dOut a / (a^2 + b^2) / m, both 0 at (0, 0).
 void Atan2Gradient(GradientContext& g) {
   const Variable x1 = g.In("X1"), x2 = g.In("X2"), larger = Max(Abs(x1), Abs(x2));
-  const Variable m = g.Make("stop_gradient", {{"X", {larger.name()}}});
-  const Variable a = x1 / m, b = x2 / m;
-  const Variable s = g.Grad("Out") / (Square(a) + Square(b)) / m;
-  g.Set("X1", b * s);
-  g.Set("X2", -(a * s));
+  const Variable zeros = Cast(Equal(larger, ZerosLike(larger)), larger.dtype());  // 1 at (0, 0)
+  const Variable positive = larger + zeros;
+  const Variable m = g.Make("stop_gradient", {{"X", {positive.name()}}});
+  const Variable a = x1 / m, b = x2 / m, square = Square(a) + Square(b) + zeros;
+  const Variable s = g.Grad("Out") / square;
+  g.Set("X1", b * s / m);
+  g.Set("X2", -(a * s / m));
 }
 
 void Register(OpRegistry& ops) {

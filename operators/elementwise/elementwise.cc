@@ -9,8 +9,11 @@
 #include <coracle/operators/kernels/lane_kernel.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/rules/promotion.h>
 #include <coracle/operators/rules/same_type.h>
 
+#include <array>
+#include <cmath>
 #include <string>
 #include <type_traits>
 
@@ -132,11 +135,19 @@ struct FloorDiv {
   }
 };
 
-void InferElementwise(InferContext& ctx) {
+// The rows whose formula has a meaning for complex numbers.
+template <class F>
+constexpr bool kTakesComplex = std::is_same_v<F, Add> || std::is_same_v<F, Sub> ||
+                               std::is_same_v<F, Mul> || std::is_same_v<F, Div>;
+
+void InferElementwise(InferContext& ctx, bool takes_complex) {
   Shape out =
       InferBroadcast(ctx, ctx.InputShape("X"), ctx.InputShape("Y"), ctx.Attr<int32_t>("axis"));
-  RequireSameDType(ctx, "C4", "X", "Y");
   VarMeta meta = ctx.Input(ctx.InputShape("X").rank() >= ctx.InputShape("Y").rank() ? "X" : "Y");
+  if (takes_complex)
+    meta.dtype = RequirePromotable(ctx, "C4");
+  else
+    RequireSameDType(ctx, "C4", "X", "Y");
   meta.shape = out;
   ctx.SetOutput("Out", meta);
 }
@@ -153,6 +164,7 @@ Operands OperandsOf(const PrepareContext& ctx) {
 
 template <class F, class T>
 Kernel ElementwiseReference(const PrepareContext& ctx) {
+  if (kTakesComplex<F> && MixesDTypes(ctx)) return PrepareComplex(ctx);
   return [o = OperandsOf(ctx)](Workspace& ws) {
     BroadcastLoop(o.nest, ws.Data<const T>(o.x), ws.Data<const T>(o.y), ws.Data<T>(o.out),
                   [](T x, T y) { return F::template Apply<T>(x, y); });
@@ -161,7 +173,7 @@ Kernel ElementwiseReference(const PrepareContext& ctx) {
 
 template <class F>
 Kernel ElementwiseFast(const PrepareContext& ctx) {
-  if (ctx.Input("X").dtype != DType::kFloat32) return {};
+  if (ctx.Input("X").dtype != DType::kFloat32 || MixesDTypes(ctx)) return {};
   Operands operands = OperandsOf(ctx);
   const simd::Form form = operands.nest.x_repeats()   ? simd::Form::kScalarVector
                           : operands.nest.y_repeats() ? simd::Form::kVectorScalar
@@ -181,11 +193,6 @@ Kernel ElementwiseFast(const PrepareContext& ctx) {
                     std::move(loop)};
 }
 
-// The rows whose formula has a meaning for complex numbers.
-template <class F>
-constexpr bool kTakesComplex = std::is_same_v<F, Add> || std::is_same_v<F, Sub> ||
-                               std::is_same_v<F, Mul> || std::is_same_v<F, Div>;
-
 template <class F>
 void DeclareReference(OpDef& def) {
   const auto kernel = []<class T>(const PrepareContext& c) {
@@ -201,17 +208,24 @@ void DeclareReference(OpDef& def) {
 
 template <class F>
 OpDef Declare() {
+  constexpr bool kComplex = kTakesComplex<F>;
+  const char* dtypes = kComplex ? "X and Y must have one dtype, or one be complex and the other "
+                                  "float32, float64 or complex"
+                                : "X and Y must have one dtype";
+  const char* y = kComplex ? "tensor of X's dtype; a real operand of a complex one counts as "
+                             "complex, and gets the real part of its gradient"
+                           : "tensor of X's dtype";
   OpDef def(F::kType);
   def.Doc(std::string(F::kFormula) + " " + kBroadcastDoc)
       .Apply(DeclareBroadcast)
-      .Constraint("C4", "X and Y must have one dtype")
+      .Constraint("C4", dtypes)
       .Input("X", "tensor")
-      .Input("Y", "tensor of X's dtype")
+      .Input("Y", y)
       .Output("Out", "tensor of the broadcast shape")
       .Attr<int32_t>("axis", -1, "where the operand of lower rank begins in the other one")
       .Inplace("X", "Out")
       .Elementwise()
-      .Infer(InferElementwise);
+      .Infer([](InferContext& ctx) { InferElementwise(ctx, kTakesComplex<F>); });
   DeclareReference<F>(def);
   return def;
 }
@@ -221,35 +235,109 @@ void AddRow(OpRegistry& ops, GradientFn gradient) {
   ops.Add(Declare<F>().Gradient(std::move(gradient)).Fast(ElementwiseFast<F>));
 }
 
-// dX = dOut Y X^(Y - 1) and dY = dOut Out log X, each summed to its operand's shape by the gradient
-// of a product. The logarithm reads X from below 1e-38 as 1e-38, so that 0^Y has the limit 0.
-void PowGradient(GradientContext& g) {
-  const ElementwiseAxes axes(g);
-  const Variable x = g.In("X"), y = g.In("Y");
-  const auto op = [&](const char* type, const Variable& a, const Variable& b, AttrList axis) {
-    return g.Make(type, {{"X", {a.name()}}, {"Y", {b.name()}}}, std::move(axis));
+template <class F>
+void AddArithmeticRow(OpRegistry& ops, const ElementwiseReads& reads) {
+  AddRow<F>(ops, [reads](GradientContext& g) {
+    const SlotList out = reads.out ? SlotList{{"Out", {g.Output("Out")}}} : SlotList();
+    if (!SetMixedGradient(g, g.ForwardAttrs({"axis"}), out)) AppendElementwiseGrad(g, reads);
+  });
+}
+
+constexpr int32_t kHighestOrder = 8;
+
+struct PowOrders {
+  int32_t x, y;
+};
+
+// The factors of log(x)^k, k = 0 to orders.y, in the derivative over x^(y - orders.x). With the
+// falling factorial f(y) = y (y - 1) .. (y - orders.x + 1), that of log(x)^(b - j) is the binomial
+// coefficient (b, j) times the derivative of order j of f, for b = orders.y.
+std::array<double, kHighestOrder + 1> LogFactors(double y, PowOrders orders) {
+  std::array<double, kHighestOrder + 1> taylor = {1};  // of f at y
+  for (int32_t i = 0; i < orders.x; ++i) {
+    for (int32_t j = orders.y; j >= 0; --j)
+      taylor[j] = taylor[j] * (y - i) + (j > 0 ? taylor[j - 1] : 0);
+  }
+  std::array<double, kHighestOrder + 1> factors = {};
+  double falling = 1;  // b (b - 1) .. (b - j + 1) = (b, j) j!
+  for (int32_t j = 0; j <= orders.y; falling *= orders.y - j, ++j)
+    factors[orders.y - j] = falling * taylor[j];
+  return factors;
+}
+
+// The derivative of x^y. Limits decide where a factor is infinite: with a base of 0, a power that
+// is not negative beats every logarithm; at 0^0, which has no limit, all derivatives are 0.
+double PowDerivative(double x, double y, PowOrders orders) {
+  if (x == 0 && y == 0) return orders.x + orders.y == 0 ? 1 : 0;
+  const double exponent = y - orders.x;
+  const auto factors = LogFactors(y, orders);
+  double sum = factors[0];
+  if (orders.y > 0 && !(x == 0 && exponent >= 0)) {
+    const double log = std::log(x);
+    double power = 1;
+    for (int32_t k = 1; k <= orders.y; ++k) {
+      power *= log;
+      if (factors[k] != 0) sum += factors[k] * power;
+    }
+  }
+  if (sum == 0) return 0;
+  const double power = std::pow(x, exponent), whole = std::pow(x, y);
+  if (std::isfinite(power) || !std::isfinite(whole) || x == 0) return sum * power;
+  // A small factor may make a number of what overflows without it.
+  double product = sum * whole;
+  for (int32_t i = 0; i < orders.x; ++i) product /= x;
+  return product;
+}
+
+template <class T>
+KernelOf<T> PowDerivativeReference(const PrepareContext& ctx) {
+  const PowOrders orders{ctx.Attr<int32_t>("x_order"), ctx.Attr<int32_t>("y_order")};
+  return [o = OperandsOf(ctx), orders](Workspace& ws) {
+    BroadcastLoop(o.nest, ws.Data<const T>(o.x), ws.Data<const T>(o.y), ws.Data<T>(o.out),
+                  [&](T x, T y) {
+                    return static_cast<T>(
+                        PowDerivative(static_cast<double>(x), static_cast<double>(y), orders));
+                  });
   };
-  const auto summed = [&](const char* slot, const Variable& a, const Variable& b, AttrList axis) {
-    g.Set(slot, g.Make("elementwise_mul_grad",
-                       {{"X", {a.name()}}, {"Y", {b.name()}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
-                       std::move(axis), std::string(slot) + "@GRAD"));
-  };
-  const Variable less = op("elementwise_pow", x, y - 1.0, axes.Original());
-  summed("X", x, op("elementwise_mul", less, y, axes.OfY()), axes.OfX());
-  const Variable safe = g.Make("clip", {{"X", {x.name()}}},
-                               {{"min", 1e-38f}, {"max", std::numeric_limits<float>::max()}});
-  const Variable log = Log(safe), power = op("elementwise_pow", x, y, axes.Original());
-  summed("Y", op("elementwise_mul", power, log, axes.OfX()), y, axes.OfY());
+}
+
+void PowDerivativeGradient(GradientContext& g) {
+  SetPowGradient(g, g.Attr<int32_t>("x_order"), g.Attr<int32_t>("y_order"));
+}
+
+void DeclarePowDerivative(OpRegistry& ops) {
+  ops.Add(
+      OpDef("elementwise_pow_derivative")
+          .Doc("Out = the derivative of X^Y, x_order times by X and y_order times by Y: Y X^(Y - "
+               "1), X^Y log X, and so on. Where X is 0 a logarithm times a power that is not "
+               "negative is 0, and all derivatives are 0 where Y is 0 too; those by Y are nan "
+               "where X is negative. " +
+               std::string(kBroadcastDoc))
+          .Apply(DeclareBroadcast)
+          .Constraint("C4", "X and Y must have one dtype")
+          .Input("X", "floating-point tensor")
+          .Input("Y", "tensor of X's dtype")
+          .Output("Out", "tensor of the broadcast shape")
+          .Attr<int32_t>("axis", -1, "where the operand of lower rank begins in the other one")
+          .Attr<int32_t>("x_order", 0, "how often to differentiate by X")
+          .Range(0, kHighestOrder)
+          .Attr<int32_t>("y_order", 0, "how often to differentiate by Y")
+          .Range(0, kHighestOrder)
+          .Elementwise()
+          .Infer([](InferContext& ctx) { InferElementwise(ctx, false); })
+          .Gradient(PowDerivativeGradient)
+          .Reference(PowDerivativeReference<float>, PowDerivativeReference<double>));
 }
 
 void Register(OpRegistry& ops) {
-  AddRow<Add>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {false, false, false}); });
-  AddRow<Sub>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {false, false, false}); });
-  AddRow<Mul>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {true, true, false}); });
-  AddRow<Div>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {false, true, true}); });
+  AddArithmeticRow<Add>(ops, {false, false, false});
+  AddArithmeticRow<Sub>(ops, {false, false, false});
+  AddArithmeticRow<Mul>(ops, {true, true, false});
+  AddArithmeticRow<Div>(ops, {false, true, true});
   AddRow<Max>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {true, true, false}); });
   AddRow<Min>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {true, true, false}); });
-  ops.Add(Declare<Pow>().Gradient(PowGradient));
+  ops.Add(Declare<Pow>().Gradient([](GradientContext& g) { SetPowGradient(g, 0, 0); }));
+  DeclarePowDerivative(ops);
   ops.Add(Declare<Mod>().NoGradient("a remainder is used on counters and indices"));
   ops.Add(Declare<FloorDiv>().NotDifferentiable("a rounded quotient is piecewise constant"));
 }

@@ -37,4 +37,24 @@ void AppendElementwiseGrad(GradientContext& g, const ElementwiseReads& reads) {
            {{"X@GRAD", {g.InputGrad("X")}}, {"Y@GRAD", {g.InputGrad("Y")}}}, {{"axis", axis}});
 }
 
+void SetPowGradient(GradientContext& g, int32_t x_order, int32_t y_order) {
+  const ElementwiseAxes axes(g);
+  const Variable x = g.In("X"), y = g.In("Y");
+  const auto derivative = [&](int32_t by_x, int32_t by_y) {
+    AttrList attrs = axes.Original();
+    attrs.push_back({"x_order", by_x});
+    attrs.push_back({"y_order", by_y});
+    return g.Make("elementwise_pow_derivative", {{"X", {x.name()}}, {"Y", {y.name()}}},
+                  std::move(attrs));
+  };
+  // The gradient of a product sums to the operand's shape.
+  const auto set = [&](const char* slot, const Variable& a, const Variable& b, AttrList axis) {
+    g.Set(slot, g.Make("elementwise_mul_grad",
+                       {{"X", {a.name()}}, {"Y", {b.name()}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
+                       std::move(axis), std::string(slot) + "@GRAD"));
+  };
+  set("X", x, derivative(x_order + 1, y_order), axes.OfX());
+  set("Y", derivative(x_order, y_order + 1), y, axes.OfY());
+}
+
 }  // namespace coracle

@@ -30,4 +30,8 @@ struct ElementwiseReads {
 // shape is surely Out's, so that the memory of the operand can be reused.
 void AppendElementwiseGrad(GradientContext& g, const ElementwiseReads& reads);
 
+// The gradients of Out = the derivative of X^Y of these orders (elementwise_pow for 0 and 0):
+// products with the derivatives that are one order higher.
+void SetPowGradient(GradientContext& g, int32_t x_order, int32_t y_order);
+
 }  // namespace coracle

@@ -3,8 +3,10 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/lane_kernel.h>
+#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/kernels/sweep.h>
@@ -38,6 +40,22 @@ struct ScaleValue {
   float attr;
 };
 
+// Whether elements of T are to be multiplied in double: the tensor's value does not fit into T.
+template <class T>
+bool IsWide(const ScaleValue& scale, double value) {
+  if constexpr (std::is_integral_v<T> || kIsComplex<T>)
+    return false;
+  else
+    return scale.tensor && !IsFactorOf<T>(value);
+}
+template <class T>
+T WideProduct(double scale, T x) {
+  if constexpr (std::is_integral_v<T> || kIsComplex<T>)
+    return x;
+  else
+    return SaturateTo<T>(scale * static_cast<double>(static_cast<Wide<T>>(x)));
+}
+
 template <class T>
 Kernel ScaleRows(const PrepareContext& ctx) {
   const RowsInput x(ctx, "X");
@@ -47,9 +65,12 @@ Kernel ScaleRows(const PrepareContext& ctx) {
     const RowsView in = x(ws);
     T* o = out.MakeSame(ws, in).value.template data<T>();
     const T* from = in.data<T>();
-    const T s = SaturateTo<T>(scale(ws));
+    const double value = scale(ws);
+    const T s = SaturateTo<T>(value);
+    const bool wide = IsWide<T>(scale, value);
     ParallelFor(in.count() * in.width, 32768, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) o[i] = WrapMul(s, from[i]);
+      for (int64_t i = begin; i < end; ++i)
+        o[i] = wide ? WideProduct(value, from[i]) : WrapMul(s, from[i]);
     });
   };
 }
@@ -60,12 +81,18 @@ Kernel ScaleReference(const PrepareContext& ctx) {
   const std::vector<TensorArg> x = ctx.Inputs("X"), out = ctx.Outputs("Out");
   const ScaleValue scale(ctx);
   const T bias = SaturateTo<T>(static_cast<double>(ctx.Attr<float>("bias")));
-  const bool after = ctx.Attr<bool>("bias_after_scale");
+  const bool after = ctx.Attr<bool>("bias_after_scale"), unbiased = ctx.Attr<float>("bias") == 0;
   return [=](Workspace& ws) {
-    const T s = SaturateTo<T>(scale(ws));
+    const double value = scale(ws);
+    const T s = SaturateTo<T>(value);
+    const bool wide = unbiased && IsWide<T>(scale, value);
     for (size_t k = 0; k < x.size(); ++k) {
       const T* in = ws.Data<const T>(x[k]);
       T* o = ws.Data<T>(out[k]);
+      if (wide) {
+        for (int64_t i = 0; i < x[k].numel; ++i) o[i] = WideProduct(value, in[i]);
+        continue;
+      }
       for (int64_t i = 0; i < x[k].numel; ++i)
         o[i] = after ? WrapAdd(WrapMul(s, in[i]), bias) : WrapMul(s, WrapAdd(in[i], bias));
     }
@@ -85,7 +112,12 @@ Kernel ScaleFast(const PrepareContext& ctx) {
             [=](Workspace& ws, int64_t begin, int64_t end) {
               const float* in = ws.Data<const float>(x);
               float* o = ws.Data<float>(out);
-              const simd::Params params{static_cast<float>(scale(ws)), bias, 0};
+              const double value = scale(ws);
+              if (bias == 0 && IsWide<float>(scale, value)) {
+                for (int64_t i = begin; i < end; ++i) o[i] = WideProduct(value, in[i]);
+                return;
+              }
+              const simd::Params params{static_cast<float>(value), bias, 0};
               if (in == o && params.a == 1.0f && params.b == 0.0f) return;
               loop(in + begin, o + begin, end - begin, params);
             },
@@ -108,8 +140,11 @@ void ScaleGradient(GradientContext& g) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("scale")
-          .Doc("Out = scale X + bias, or scale (X + bias) when bias_after_scale is false. Scale "
-               "and bias are first converted to X's dtype (to an integer: truncated).")
+          .Doc(
+              "Out = scale X + bias, or scale (X + bias) when bias_after_scale is false. Scale "
+              "and bias are first converted to X's dtype (to an integer: truncated); a ScaleTensor "
+              "that has more digits than a 16-bit X, or that is no normal number of X's dtype, "
+              "multiplies in float64, and the product is rounded.")
           .Constraint("C1", "ScaleTensor must hold one element")
           .Constraint("C2",
                       "ScaleTensor must have X's dtype and be real, or have float32 or float64")

@@ -4,6 +4,7 @@
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/kernels/matrix_tile.h>
 #include <coracle/operators/kernels/onednn_scope.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
@@ -66,7 +67,13 @@ void OneDnnGemm(const GemmSpec& s, const GemmBlock& block, const float* a, const
       dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', block.rows, block.columns,
                  s.k, static_cast<float>(s.alpha), a, s.transpose_a ? s.m : s.k, b,
                  s.transpose_b ? s.k : s.n, static_cast<float>(s.beta), c, s.n);
-  if (status != dnnl_success) throw InternalError("dnnl_sgemm failed");
+  if (status == dnnl_out_of_memory) {
+    throw OutOfMemory(
+        fmt::format("a product of [{}, {}] and [{}, {}]: oneDNN found none for its buffers",
+                    block.rows, s.k, s.k, block.columns));
+  }
+  if (status != dnnl_success)
+    throw InternalError(fmt::format("dnnl_sgemm failed with status {}", static_cast<int>(status)));
 }
 
 // Whether BlockedProduct is faster than oneDNN's kernels. With AVX2 those read A and B in place

@@ -34,9 +34,10 @@ dnnl::stream& ThreadStream() {
 }
 
 void Rethrow(const dnnl::error& error, const char* what) {
-  ErrorCode code = error.status == dnnl_unimplemented   ? ErrorCode::kUnimplemented
-                   : error.status == dnnl_out_of_memory ? ErrorCode::kResourceExhausted
-                                                        : ErrorCode::kInternal;
+  if (error.status == dnnl_out_of_memory)
+    throw OutOfMemory(fmt::format("{}: oneDNN found none for its code and buffers", what));
+  const ErrorCode code =
+      error.status == dnnl_unimplemented ? ErrorCode::kUnimplemented : ErrorCode::kInternal;
   throw Error(code, fmt::format("{}: oneDNN: {}", what, error.what()));
 }
 

@@ -59,20 +59,41 @@ struct ReduceNest {
 // reduce[i] tells whether dim i of `in` is reduced. Exact shapes.
 ReduceNest MakeReduceNest(const Shape& in, const bool* reduce);
 
-// Calls store(j, acc) for each output j, with acc = step(acc, offset) over the input offsets that
-// belong to j: the reference. One thread works on one j.
-template <class Acc, class Step, class Store>
-void ReduceLoop(const ReduceNest& nest, Acc init, const Step& step, const Store& store) {
+// Calls visit(j, each) for each output j, where each(f) calls f(offset) for the input offsets that
+// belong to j, whenever it is called. One thread works on one j.
+template <class Visit>
+void ForEachOutput(const ReduceNest& nest, const Visit& visit) {
   const int64_t grain = 1 + 32768 / (1 + nest.reduced_numel);
+  Dims outer = nest.reduced;  // without the innermost dim
+  int64_t inner = 1, step = 0;
+  if (outer.rank > 0) {
+    --outer.rank;
+    inner = outer.size[outer.rank];
+    step = outer.step[outer.rank];
+  }
+  const int64_t runs = nest.reduced_numel == 0 ? 0 : nest.reduced_numel / inner;
   ParallelFor(nest.out_numel, grain, [&](int64_t begin, int64_t end) {
     DimsWalk kept(nest.kept, begin);
     for (int64_t j = begin; j < end; ++j, kept.Next()) {
-      Acc acc = init;
-      DimsWalk reduced(nest.reduced, 0);
-      for (int64_t r = 0; r < nest.reduced_numel; ++r, reduced.Next())
-        acc = step(acc, kept.offset() + reduced.offset());
-      store(j, acc);
+      visit(j, [&](const auto& f) {
+        DimsWalk reduced(outer, 0);
+        for (int64_t r = 0; r < runs; ++r, reduced.Next()) {
+          const int64_t at = kept.offset() + reduced.offset();
+          for (int64_t i = 0; i < inner; ++i) f(at + i * step);
+        }
+      });
     }
+  });
+}
+
+// Calls store(j, acc) for each output j, with acc = step(acc, offset) over the input offsets that
+// belong to j: the reference.
+template <class Acc, class Step, class Store>
+void ReduceLoop(const ReduceNest& nest, Acc init, const Step& step, const Store& store) {
+  ForEachOutput(nest, [&](int64_t j, const auto& each) {
+    Acc acc = init;
+    each([&](int64_t at) { acc = step(acc, at); });
+    store(j, acc);
   });
 }
 

@@ -152,7 +152,7 @@ struct HardSwish : WithParams {
   using WithParams::WithParams;
   Vec Value(Vec x) const {
     const Vec gate = hn::Min(hn::Max(hn::Add(x, c), zero), a);
-    return KeepNan(x, hn::Div(hn::Mul(x, gate), b));
+    return KeepNan(x, hn::IfThenZeroElse(hn::Eq(gate, zero), hn::Mul(x, hn::Div(gate, b))));
   }
   Vec Grad(Vec x, Vec g) const {
     const Vec shifted = hn::Add(x, c);
@@ -164,10 +164,14 @@ struct HardSwish : WithParams {
 };
 struct Swish : WithParams {
   using WithParams::WithParams;
-  Vec Value(Vec x) const { return hn::Mul(x, SafeSigmoid(hn::Mul(a, x))); }
+  Vec Value(Vec x) const {
+    const Vec s = SafeSigmoid(hn::Mul(a, x));
+    return hn::IfThenZeroElse(hn::Eq(s, zero), hn::Mul(x, s));
+  }
+  // A gate that is 0 or 1 does not change, however large x is.
   Vec Grad(Vec x, Vec g) const {
-    const Vec ax = hn::Mul(a, x), s = SafeSigmoid(ax);
-    return hn::Mul(g, hn::MulAdd(hn::Mul(ax, s), hn::Sub(one, s), s));
+    const Vec ax = hn::Mul(a, x), s = SafeSigmoid(ax), d = hn::Mul(s, hn::Sub(one, s));
+    return hn::Mul(g, hn::IfThenElse(hn::Eq(d, zero), s, hn::MulAdd(ax, d, s)));
   }
 };
 

@@ -5,8 +5,8 @@
 
 namespace coracle {
 
-// The sum of squares of a float tensor: of fixed pieces in float, or in double where that
-// overflows, then of their sums in double. It has the same bits for any number of threads.
+// The sum of squares of a float tensor: of fixed pieces in float, or in double where squares would
+// overflow or vanish, then of their sums in double. It has the same bits for any number of threads.
 class SumOfSquares {
  public:
   SumOfSquares(const PrepareContext& ctx, const TensorArg& x);

@@ -9,7 +9,7 @@
 #include <coracle/operators/rules/aligned_dim.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
-#include <coracle/operators/rules/same_type.h>
+#include <coracle/operators/rules/promotion.h>
 
 #include <algorithm>
 
@@ -17,8 +17,8 @@ namespace coracle::kron_op {
 
 VarMeta KronOut(InferContext& ctx) {
   const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
-  RequireSameDType(ctx, "C1", "X", "Y");
   VarMeta out = ctx.Input("X");
+  out.dtype = RequirePromotable(ctx, "C1");
   out.shape = {};
   const int rank = std::max(x.rank(), y.rank());
   for (int i = 0; i < rank; ++i)
@@ -62,6 +62,7 @@ void ForEachPair(const Dims& outer, const Dims& inner, const F& f) {
 
 template <class T>
 KernelOf<T> Kron(const PrepareContext& ctx) {
+  if (MixesDTypes(ctx)) return PrepareComplex(ctx);
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
   const Places places = PlacesOf(ctx);
   return [=](Workspace& ws) {
@@ -98,6 +99,8 @@ KernelOf<T> KronGrad(const PrepareContext& ctx) {
 }
 
 void InferKronGrad(InferContext& ctx) {
+  ctx.Require("C1", ctx.InputDType("X") == ctx.InputDType("Y"), "X", ctx.InputDType("X"), "Y",
+              ctx.InputDType("Y"));
   RequireOutGrad(ctx, "C2", KronOut(ctx));
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
   ctx.SetOutput("Y@GRAD", ctx.Input("Y"));
@@ -108,12 +111,18 @@ void Register(OpRegistry& ops) {
               .Doc("Out = the Kronecker product of X and Y: the product of each element of X with "
                    "all of Y, as a block. The operand of lower rank gets leading dims of 1; each "
                    "dim of Out is the product of the operands'. Integers wrap around.")
-              .Constraint("C1", "X and Y must have one dtype")
+              .Constraint("C1",
+                          "X and Y must have one dtype, or one be complex and the other float32, "
+                          "float64 or complex")
               .Input("X", "tensor of numbers")
-              .Input("Y", "tensor of X's dtype")
-              .Output("Out", "tensor of X's dtype")
+              .Input("Y",
+                     "tensor of X's dtype; a real operand of a complex one counts as complex, and "
+                     "gets the real part of its gradient")
+              .Output("Out", "tensor of the operands' dtype")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", KronOut(ctx)); })
-              .GradientOp({"X", "Y"})
+              .Gradient([](GradientContext& g) {
+                if (!SetMixedGradient(g, {})) g.AppendGradientOp({"X", "Y"});
+              })
               .Reference(Kron<float>, Kron<double>, Kron<int32_t>, Kron<int64_t>, Kron<complex64>,
                          Kron<complex128>));
   ops.Add(

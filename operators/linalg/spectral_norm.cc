@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/same_type.h>
@@ -42,9 +43,7 @@ struct Matrix {
 };
 
 void Normalise(double* x, int64_t n, double epsilon) {
-  double squares = 0;
-  for (int64_t i = 0; i < n; ++i) squares += x[i] * x[i];
-  const double norm = std::sqrt(squares) + epsilon;
+  const double norm = NormOf(2, x, n) + epsilon;
   for (int64_t i = 0; i < n; ++i) x[i] /= norm;
 }
 

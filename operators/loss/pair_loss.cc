@@ -6,6 +6,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
@@ -62,7 +63,9 @@ struct BceLoss : Row {
   static constexpr const char* kType = "bce_loss";
   static constexpr const char* kDoc =
       "Out = -Label max(log(X), -100) - (1 - Label) max(log(1 - X), -100), element by element: the "
-      "cross entropy of probabilities; nan for an X outside of [0, 1].";
+      "cross entropy of probabilities; nan for an X outside of [0, 1]. As in Paddle its gradient "
+      "is "
+      "Out@GRAD (X - Label) / max(X (1 - X), 1e-12).";
   static constexpr SlotRow kFirst = {"X", "floating-point tensor of probabilities"};
   static constexpr SlotRow kSecond = {"Label", "tensor of X's shape and dtype, in [0, 1]", true};
   static constexpr SlotRow kOut = {"Out", "tensor of X's shape and dtype"};
@@ -70,11 +73,12 @@ struct BceLoss : Row {
   static T Value(T x, T y, T, const P<T>&, T*) {
     return -y * BoundedLog(x) - (1 - y) * BoundedLog(1 - x);
   }
-  // dX = dOut (X - Label) / max(X (1 - X), 1e-12).
+  // dX = dOut (X - Label) / max(X (1 - X), 1e-12), in float32 at least: float16 has no 1e-12.
   static void Gradient(GradientContext& g) {
-    const Variable x = g.In("X"), slope = x * (1.0 - x);
-    const Variable error = x - g.In("Label");
-    g.Set("X", g.Grad("Out") * (error / Max(slope, 1e-12)));
+    const DType own = g.In("X").dtype(), wide = IsHalf(own) ? DType::kFloat32 : own;
+    const Variable x = Cast(g.In("X"), wide), slope = x * (1.0 - x);
+    const Variable error = x - Cast(g.In("Label"), wide), bounded = Max(slope, 1e-12);
+    g.Set("X", Cast(Cast(g.Grad("Out"), wide) * (error / bounded), own));
   }
 };
 

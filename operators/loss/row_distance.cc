@@ -6,6 +6,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/same_type.h>
@@ -15,7 +16,7 @@
 
 namespace coracle::row_distance_op {
 
-constexpr double kLeastSquare = 1e-8;  // of a norm of cos_sim
+constexpr double kLeastNorm = 1e-4;  // of cos_sim
 
 // C1 and C2; the number of rows of Y.
 int64_t RequireRows(InferContext& ctx, bool may_be_one) {
@@ -91,10 +92,21 @@ void InferCosSim(InferContext& ctx) {
 }
 
 template <class T>
-double Norm(const T* row, int64_t n) {
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(row[i]) * static_cast<double>(row[i]);
-  return std::sqrt(sum < kLeastSquare ? kLeastSquare : sum);
+double RowNorm(const T* row, int64_t n) {
+  const double norm = NormOf(2, row, n);
+  return norm < kLeastNorm ? kLeastNorm : norm;
+}
+
+// a . b / (na nb), where no product overflows.
+template <class T>
+double Cosine(const T* a, const T* b, int64_t n, double na, double nb) {
+  double dot = 0;
+  for (int64_t j = 0; j < n; ++j) dot += static_cast<double>(a[j]) * static_cast<double>(b[j]);
+  if (std::isfinite(dot) && std::isfinite(na * nb)) return dot / (na * nb);
+  dot = 0;
+  for (int64_t j = 0; j < n; ++j)
+    dot += static_cast<double>(a[j]) / na * (static_cast<double>(b[j]) / nb);
+  return dot;
 }
 
 template <class T>
@@ -107,30 +119,32 @@ KernelOf<T> CosSim(const PrepareContext& ctx) {
     T* o = ws.Data<T>(out);
     T* x_norms = xnorm ? ws.Data<T>(xnorm) : nullptr;
     T* y_norms = ynorm ? ws.Data<T>(ynorm) : nullptr;
-    const double shared = pairs.one_y ? Norm(y, pairs.width) : 0;
+    const double shared = pairs.one_y ? RowNorm(y, pairs.width) : 0;
     if (pairs.one_y && y_norms) y_norms[0] = static_cast<T>(shared);
     pairs.ForEach([&](int64_t row, int64_t at_x, int64_t at_y) {
       const T *a = x + at_x, *b = y + at_y;
-      double dot = 0;
-      for (int64_t j = 0; j < pairs.width; ++j)
-        dot += static_cast<double>(a[j]) * static_cast<double>(b[j]);
-      const double na = Norm(a, pairs.width), nb = pairs.one_y ? shared : Norm(b, pairs.width);
-      o[row] = static_cast<T>(dot / (na * nb));
+      const double na = RowNorm(a, pairs.width);
+      const double nb = pairs.one_y ? shared : RowNorm(b, pairs.width);
+      o[row] = static_cast<T>(Cosine(a, b, pairs.width, na, nb));
       if (x_norms) x_norms[row] = static_cast<T>(na);
       if (y_norms && !pairs.one_y) y_norms[row] = static_cast<T>(nb);
     });
   };
 }
 
-// With the norms m of X and n of Y:  dX = dOut (Y / (m n) - X Out / m^2), dY likewise.
+Variable NormOfRows(GradientContext& g, const Variable& v) {
+  const Variable norm = g.Make("frobenius_norm", {{"X", {v.name()}}},
+                               {{"dim", AllButRows(v.shape().rank())}, {"keep_dim", true}});
+  return Max(norm, kLeastNorm);
+}
+
+// With x = X / |X|, y = Y / |Y|:  dX = dOut (y - x Out) / |X|, dY likewise.
 void CosSimGradient(GradientContext& g) {
-  const Variable x = g.In("X"), y = g.In("Y"), dout = Column(g, g.Grad("Out"));
-  const Variable mm = Max(RowSum(Square(x)), kLeastSquare);
-  const Variable nn = Max(RowSum(Square(y)), kLeastSquare);
-  const Variable mn = Sqrt(mm * nn), out = RowSum(x * y) / mn;
-  const Variable to_y = y / mn, to_x = x / mn;
-  g.Set("X", dout * (to_y - x * (out / mm)));
-  SetY(g, dout * (to_x - y * (out / nn)));
+  const Variable dout = Column(g, g.Grad("Out"));
+  const Variable m = NormOfRows(g, g.In("X")), n = NormOfRows(g, g.In("Y"));
+  const Variable x = g.In("X") / m, y = g.In("Y") / n, out = RowSum(x * y);
+  g.Set("X", dout * ((y - x * out) / m));
+  SetY(g, dout * ((x - y * out) / n));
 }
 
 // --- smooth_l1_loss ---

@@ -7,7 +7,7 @@
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/operators.h>
-#include <coracle/operators/rules/same_type.h>
+#include <coracle/operators/rules/promotion.h>
 
 namespace coracle::dot_op {
 
@@ -15,7 +15,7 @@ void InferDot(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   ctx.Require("C1", x.shape.rank() == 1 || x.shape.rank() == 2, x.shape);
   ctx.Require("C2", x.shape.CompatibleWith(ctx.InputShape("Y")), x.shape, ctx.InputShape("Y"));
-  RequireSameDType(ctx, "C3", "X", "Y");
+  x.dtype = RequirePromotable(ctx, "C3");
   x.shape[x.shape.rank() - 1] = 1;
   ctx.SetOutput("Out", x);
 }
@@ -36,6 +36,7 @@ Kernel DotKernel(const PrepareContext& ctx, SumRow sum) {
 
 template <class T>
 KernelOf<T> DotReference(const PrepareContext& ctx) {
+  if (MixesDTypes(ctx)) return PrepareComplex(ctx);
   return DotKernel<T>(ctx, [](const T* x, const T* y, int64_t n) {
     using Acc = std::conditional_t<std::is_integral_v<T>, T,
                                    std::conditional_t<kIsComplex<T>, complex128, double>>;
@@ -47,7 +48,7 @@ KernelOf<T> DotReference(const PrepareContext& ctx) {
 }
 
 Kernel DotFast(const PrepareContext& ctx) {
-  if (ctx.Input("X").dtype != DType::kFloat32) return {};
+  if (ctx.Input("X").dtype != DType::kFloat32 || MixesDTypes(ctx)) return {};
   return DotKernel<float>(ctx, simd::Dot);
 }
 
@@ -57,11 +58,11 @@ Variable ConjugateOf(GradientContext& g, const char* slot) {
   return IsComplex(x.dtype()) ? g.Make("conj", {{"X", {x.name()}}}) : x;
 }
 
-// dX = conj(Y) dOut, dY = conj(X) dOut.
+// dX = conj(Y) dOut, dY = conj(X) dOut; the real part for a real operand of a complex one.
 void DotGradient(GradientContext& g) {
   const Variable dout = g.Grad("Out"), x = ConjugateOf(g, "X"), y = ConjugateOf(g, "Y");
-  g.Set("X", y * dout);
-  g.Set("Y", x * dout);
+  g.Set("X", Cast(y * dout, g.In("X").dtype()));
+  g.Set("Y", Cast(x * dout, g.In("Y").dtype()));
 }
 
 void Register(OpRegistry& ops) {
@@ -71,9 +72,13 @@ void Register(OpRegistry& ops) {
           .Doc("Out = the sum of X Y over the last dim, nothing conjugated. Integers wrap around.")
           .Constraint("C1", "X must have rank 1 or 2")
           .Constraint("C2", "X and Y must have one shape")
-          .Constraint("C3", "X and Y must have one dtype")
+          .Constraint("C3",
+                      "X and Y must have one dtype, or one be complex and the other float32, "
+                      "float64 or complex")
           .Input("X", "tensor of numbers, [K] or [N, K]")
-          .Input("Y", "tensor of X's shape and dtype")
+          .Input("Y",
+                 "tensor of X's shape and dtype; a real operand of a complex one counts as "
+                 "complex, and gets the real part of its gradient")
           .Output("Out", "[1] or [N, 1]")
           .Infer(InferDot)
           .Gradient(DotGradient)

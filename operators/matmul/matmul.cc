@@ -9,6 +9,7 @@
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/matmul/bilinear_gradient.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/promotion.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -94,7 +95,6 @@ Shape ProductShape(const InferContext& ctx, const Flags& flags) {
     ctx.Require("C3", p == 1 || q == 1 || InferContext::Matches(p, q), p, q);
     out.Append(p == 1 ? q : q == 1 ? p : std::max(p, q));
   }
-  RequireSameDType(ctx, "C4", "X", "Y");
   // Of a vector a dim of 1 is left out.
   if (x.rank() > 1 || a.rows != 1) out.Append(a.rows);
   if (y.rank() > 1 || columns != 1) out.Append(columns);
@@ -216,6 +216,7 @@ template <class T>
 Kernel Matmul(const PrepareContext& ctx, const Version& v, KernelMode mode) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
   if (out.numel == 0) return [](Workspace&) {};
+  if (MixesDTypes(ctx)) return PrepareComplex(ctx);
   const Product p = ProductOf(x.shape, y.shape, FlagsOf(ctx, v));
   if constexpr (std::is_integral_v<T>) {
     return PlainMatmul<T>(p, x, y, out);
@@ -284,6 +285,7 @@ void InferMatmulGrad(InferContext& ctx, const Version& v) {
   const Shape out = ProductShape(ctx, FlagsOf(ctx, v));
   ctx.Require("C5", out.CompatibleWith(ctx.InputShape("Out@GRAD")), ctx.InputShape("Out@GRAD"),
               out);
+  RequireSameDType(ctx, "C4", "X", "Y");
   RequireSameDType(ctx, "C4", "Out@GRAD", "X");
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
   ctx.SetOutput("Y@GRAD", ctx.Input("Y"));
@@ -301,6 +303,7 @@ void MatmulGradient(GradientContext& g, const Version& v) {
     throw Error(ErrorCode::kUnimplemented, "matmul: has no gradient with head_number above 1",
                 "  " + Locate(g.op()));
   }
+  if (SetMixedGradient(g, AttrsOf(g, v))) return;
   g.Append(std::string(v.type) + "_grad",
            {{"X", {g.Input("X")}}, {"Y", {g.Input("Y")}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
            {{"X@GRAD", {g.InputGrad("X")}}, {"Y@GRAD", {g.InputGrad("Y")}}}, AttrsOf(g, v));
@@ -357,13 +360,18 @@ void AddVersion(OpRegistry& ops, const Version& v) {
   OpDef forward(v.type);
   forward.Doc(std::string("Out = ") + (v.has_alpha ? "alpha X Y. " : "X Y. ") + RulesOf(v))
       .Apply(DeclareProduct)
-      .Constraint("C4", "X and Y must have one dtype")
+      .Constraint("C4",
+                  "X and Y must have one dtype, or one be complex and the other float32, float64 "
+                  "or complex")
       .Input("X", "tensor of floats, int32, int64 or complex numbers; integers wrap around")
-      .Input("Y", "tensor of X's dtype")
+      .Input("Y",
+             "tensor of X's dtype; a real operand of a complex one counts as complex, and gets the "
+             "real part of its gradient")
       .Output("Out", "the product")
       .Infer([v](InferContext& ctx) {
         const Shape out = ProductShape(ctx, FlagsOf(ctx, v));
         VarMeta meta = ctx.Input("X");
+        meta.dtype = RequirePromotable(ctx, "C4");
         meta.shape = out;
         ctx.SetOutput("Out", meta);
       })

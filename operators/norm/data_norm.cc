@@ -9,6 +9,12 @@
 
 namespace coracle::data_norm_op {
 
+// Means and Scales may also hold one row for each row of X.
+bool OfEachRow(std::string_view slot, const Shape& given, const Shape& x) {
+  return (slot == "Means" || slot == "Scales") && given.rank() == 2 &&
+         InferContext::Matches(given[0], x[0]);
+}
+
 // Returns the number of columns; -1 when unknown.
 int64_t CheckInputs(const InferContext& ctx, std::initializer_list<const char*> vectors) {
   const Shape& x = ctx.InputShape("X");
@@ -17,11 +23,13 @@ int64_t CheckInputs(const InferContext& ctx, std::initializer_list<const char*> 
   for (const char* slot : vectors) {
     if (!ctx.HasInput(slot)) continue;
     const VarMeta& given = ctx.Input(slot);
+    const int rank = given.shape.rank();
+    const bool vector = rank == 1 || OfEachRow(slot, given.shape, x);
     ctx.Require("C2",
-                given.shape.rank() == 1 && InferContext::Matches(given.shape[0], columns) &&
+                vector && InferContext::Matches(given.shape[rank - 1], columns) &&
                     given.dtype == ctx.InputDType("X"),
                 slot, given, "columns", columns);
-    if (columns < 0) columns = given.shape[0];
+    if (columns < 0) columns = given.shape[rank - 1];
   }
   const int64_t slot_dim = ctx.Attr<int32_t>("slot_dim");
   ctx.Require("C3", slot_dim <= 0 || columns < 0 || columns % slot_dim == 0, "slot_dim", slot_dim,
@@ -110,20 +118,23 @@ KernelOf<T> DataNormGrad(const PrepareContext& ctx) {
     const T *mean = ws.Data<const T>(means), *scale = ws.Data<const T>(scales);
     const T* w = scaled ? ws.Data<const T>(scale_w) : nullptr;
     T* to = dx ? ws.Data<T>(dx) : nullptr;
+    const int64_t mean_step = means.shape.rank() == 2 ? columns : 0;
+    const int64_t scale_step = scales.shape.rank() == 2 ? columns : 0;
     for (int64_t j = 0; j < columns; ++j) {
       Column c;
       for (int64_t i = 0; i < rows; ++i) {
         const int64_t at = i * columns + j;
         const bool skipped = slots.Skips(in + i * columns, j);
-        const T factor = scaled ? scale[j] * w[j] : scale[j];
+        const T m = mean[i * mean_step + j], s = scale[i * scale_step + j];
+        const T factor = scaled ? s * w[j] : s;
         if (to) to[at] = skipped ? T(0) : g[at] * factor;
         if (skipped) continue;
-        const double off = static_cast<double>(in[at]) - static_cast<double>(mean[j]);
+        const double off = static_cast<double>(in[at]) - static_cast<double>(m);
         const double d = static_cast<double>(g[at]);
         c.count += 1;
         c.sum += static_cast<double>(in[at]);
         c.squares += off * off;
-        c.along += d * off * static_cast<double>(scale[j]);
+        c.along += d * off * static_cast<double>(s);
         c.dy += d;
       }
       const bool means_of_slots = slots.dim > 0 && c.count > 0;
@@ -195,8 +206,8 @@ void Register(OpRegistry& ops) {
           .ConstraintsOf("data_norm", {"C1", "C2", "C3", "C4"})
           .Constraint("C5", "Y@GRAD must have X's shape and dtype")
           .Apply(DeclareDataNorm)
-          .Input("Means", "data_norm's Means")
-          .Input("Scales", "data_norm's Scales")
+          .Input("Means", "data_norm's Means, [c], or a row for each row of X")
+          .Input("Scales", "data_norm's Scales, [c], or a row for each row of X")
           .Input("Y@GRAD", "gradient of Y")
           .OptionalOutput("X@GRAD", "gradient of X")
           .OptionalOutput("BatchSize@GRAD", "[c]")

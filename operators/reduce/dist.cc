@@ -3,7 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/kernels/reduce.h>
+#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/reduce/axes.h>
 #include <coracle/operators/reduce/p_norm.h>
@@ -65,21 +65,20 @@ KernelOf<T> DistReference(const PrepareContext& ctx) {
   const Shape shape = DifferenceShape(x.shape, y.shape);
   const int64_t numel = shape.numel();
   const Operand from_x(x.shape, shape.rank()), from_y(y.shape, shape.rank());
-  return WithNorm(static_cast<double>(ctx.Attr<float>("p")), [&](const auto& norm) -> Kernel {
-    return [=](Workspace& ws) {
-      const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
+  const double p = static_cast<double>(ctx.Attr<float>("p"));
+  return [=](Workspace& ws) {
+    const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
+    ws.Data<T>(out)[0] = static_cast<T>(NormOf(p, [&](const auto& f) {
       int64_t index[Shape::kMaxRank] = {};
-      double acc = norm.Start();
       for (int64_t i = 0; i < numel; ++i) {
         // The difference may have far more elements than the operands.
         if (i % (1 << 20) == 0) CheckTimeLimit("computing a distance");
         const T d = a[from_x.Offset(index, shape.rank())] - b[from_y.Offset(index, shape.rank())];
-        acc = norm.Step(acc, std::abs(static_cast<double>(d)));
+        f(static_cast<double>(d));
         for (int k = shape.rank() - 1; k >= 0 && ++index[k] == shape[k]; --k) index[k] = 0;
       }
-      ws.Data<T>(out)[0] = static_cast<T>(norm.Finish(acc));
-    };
-  });
+    }));
+  };
 }
 
 // The attr of a tile op that repeats v where `other` is a multiple of it; empty if nothing is. Dims
@@ -108,8 +107,8 @@ void DistGradient(GradientContext& g) {
   const std::vector<int32_t> times_x = Repeats(x, y), times_y = Repeats(y, x);
   const Variable wide_x = repeated(x, times_x), wide_y = repeated(y, times_y);
   const Variable d = wide_x - wide_y;
-  const Variable dd = OfRankLike(d, NormGradient(d, out, g.Grad("Out"), p, 1e-10,
-                                                 [](const Variable& value) { return value; }));
+  const Variable dd = OfRankLike(
+      d, NormGradient(d, out, g.Grad("Out"), p, [](const Variable& value) { return value; }));
   const auto set = [&](const char* slot, const Variable& v, const std::vector<int32_t>& times) {
     const std::string output = std::string(slot) + "@GRAD";
     const Variable wide = g.Make(

@@ -2,6 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/operators.h>
 
@@ -34,7 +35,13 @@ KernelOf<T> NormReference(const PrepareContext& ctx) {
       double squares = epsilon;
       for (int64_t i = at; i < at + view.n * view.inner; i += view.inner)
         squares += static_cast<double>(in[i]) * static_cast<double>(in[i]);
-      const double length = std::sqrt(squares);
+      const double length =
+          IsSafeSum(squares)
+              ? std::sqrt(squares)
+              : std::hypot(std::sqrt(epsilon), NormOf(2, [&](const auto& f) {
+                             for (int64_t i = at; i < at + view.n * view.inner; i += view.inner)
+                               f(static_cast<double>(in[i]));
+                           }));
       if (norm) norm[line] = static_cast<T>(length);
       for (int64_t i = at; i < at + view.n * view.inner; i += view.inner)
         o[i] = static_cast<T>(static_cast<double>(in[i]) / length);

@@ -6,9 +6,11 @@
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
+#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/kernels/reduce.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/reduce/axes.h>
+#include <coracle/operators/reduce/p_norm.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -65,8 +67,9 @@ struct Mean : Sum {
   }
 };
 struct Max {
-  static constexpr const char *kType = "reduce_max",
-                              *kFormula = "the largest value (the lowest of all, of no elements)";
+  static constexpr const char
+      *kType = "reduce_max",
+      *kFormula = "the largest value (a nan where there is one; the lowest of all, of no elements)";
   static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
   template <class T>
   using Acc = T;
@@ -85,8 +88,10 @@ struct Max {
   }
 };
 struct Min : Max {
-  static constexpr const char *kType = "reduce_min",
-                              *kFormula = "the smallest value (the highest of all, of no elements)";
+  static constexpr const char
+      *kType = "reduce_min",
+      *kFormula =
+          "the smallest value (a nan where there is one; the highest of all, of no elements)";
   static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
   template <class T>
   static T Start() {
@@ -114,8 +119,6 @@ struct FrobeniusNorm : Sum {
   static constexpr const char *kType = "frobenius_norm",
                               *kFormula = "the square root of the sum of the squares";
   static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
-  static double Step(double acc, double x) { return acc + x * x; }
-  static double Finish(double acc, int64_t) { return std::sqrt(acc); }
 };
 struct Any {
   static constexpr const char *kType = "reduce_any", *kFormula = "whether any is true";
@@ -149,19 +152,39 @@ Out ToOut(A value) {
     return SaturateTo<Out>(static_cast<double>(value));
 }
 
-template <class F, class T, class Store>
-Kernel ReduceInto(const PrepareContext& ctx, Store store) {
+template <class T, class Store>
+Kernel FrobeniusInto(const PrepareContext& ctx, Store store) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const ReduceNest nest = MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce);
   return [=](Workspace& ws) {
-    using Acc = typename F::template Acc<T>;
     const T* in = ws.Data<const T>(x);
     void* to = ws.Data<void>(out);
-    ReduceLoop(
-        nest, F::template Start<T>(),
-        [in](Acc acc, int64_t at) { return F::Step(acc, static_cast<Acc>(in[at])); },
-        [&](int64_t j, Acc acc) { store(F::Finish(acc, nest.reduced_numel), to, j); });
+    ForEachOutput(nest, [&](int64_t j, const auto& each) {
+      store(
+          NormOf(2,
+                 [&](const auto& f) { each([&](int64_t at) { f(static_cast<double>(in[at])); }); }),
+          to, j);
+    });
   };
+}
+
+template <class F, class T, class Store>
+Kernel ReduceInto(const PrepareContext& ctx, Store store) {
+  if constexpr (std::is_same_v<F, FrobeniusNorm>) {
+    return FrobeniusInto<T>(ctx, store);
+  } else {
+    const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+    const ReduceNest nest = MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce);
+    return [=](Workspace& ws) {
+      using Acc = typename F::template Acc<T>;
+      const T* in = ws.Data<const T>(x);
+      void* to = ws.Data<void>(out);
+      ReduceLoop(
+          nest, F::template Start<T>(),
+          [in](Acc acc, int64_t at) { return F::Step(acc, static_cast<Acc>(in[at])); },
+          [&](int64_t j, Acc acc) { store(F::Finish(acc, nest.reduced_numel), to, j); });
+    };
+  }
 }
 
 template <class A, class Out>
@@ -263,7 +286,8 @@ KernelOf<T> SumGrad(const PrepareContext& ctx) {
   };
 }
 
-// Every element that equals the extremum gets the whole gradient, as in Paddle.
+// Every element that equals the extremum gets the whole gradient, as in Paddle, and so does every
+// nan of an extremum that is one.
 template <class T>
 KernelOf<T> ExtremumGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD");
@@ -274,45 +298,45 @@ KernelOf<T> ExtremumGrad(const PrepareContext& ctx) {
     const T* d = ws.Data<const T>(dout);
     T* o = ws.Data<T>(dx);
     ForEachPiece(nest, [&](int64_t at, int64_t j, int64_t step, int64_t n) {
-      for (int64_t i = 0; i < n; ++i, j += step) o[at + i] = in[at + i] == best[j] ? d[j] : T(0);
+      for (int64_t i = 0; i < n; ++i, j += step) {
+        const T value = in[at + i];
+        o[at + i] = value == best[j] || value != value ? d[j] : T(0);
+      }
     });
   };
 }
 
-// dX[i] = dOut times the product of the other elements; exact when elements are 0.
+// dX[i] = dOut times the product of the other elements: of those before i times those after it, so
+// that elements may be 0, and in double, since the product of all may overflow.
 template <class T>
 KernelOf<T> ProdGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   const ReduceNest nest = MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce);
+  const TensorArg offsets = ctx.Scratch(DType::kInt64, {nest.reduced_numel});
+  const TensorArg products = ctx.Scratch(DType::kFloat64, {nest.reduced_numel});
   return [=](Workspace& ws) {
     const T *in = ws.Data<const T>(x), *d = ws.Data<const T>(dout);
     T* o = ws.Data<T>(dx);
+    int64_t* at = ws.Data<int64_t>(offsets);
+    double* before = ws.Data<double>(products);
     if (x.numel == 0) return;
-    DimsWalk kept(nest.kept, 0);
+    const int64_t n = nest.reduced_numel;
+    DimsWalk kept(nest.kept, 0), reduced(nest.reduced, 0);
+    for (int64_t r = 0; r < n; ++r, reduced.Next()) at[r] = reduced.offset();
     for (int64_t j = 0; j < nest.out_numel; ++j, kept.Next()) {
-      int64_t zeros = 0;
-      T product = 1;
-      DimsWalk reduced(nest.reduced, 0);
-      for (int64_t r = 0; r < nest.reduced_numel; ++r, reduced.Next()) {
-        const T value = in[kept.offset() + reduced.offset()];
-        if (value == 0)
-          ++zeros;
-        else
-          product *= value;
-      }
-      for (int64_t r = 0; r < nest.reduced_numel; ++r, reduced.Next()) {
-        const int64_t at = kept.offset() + reduced.offset();
-        const T others = zeros == 0 ? product / in[at] : zeros == 1 && in[at] == 0 ? product : T(0);
-        o[at] = d[j] * others;
-      }
+      const T* line = in + kept.offset();
+      double product = 1, after = static_cast<double>(d[j]);
+      for (int64_t r = 0; r < n; ++r, product *= static_cast<double>(line[at[r - 1]]))
+        before[r] = product;
+      for (int64_t r = n; r-- > 0; after *= static_cast<double>(line[at[r]]))
+        o[kept.offset() + at[r]] = static_cast<T>(before[r] * after);
     }
   };
 }
 
 // value + slope e, with e^2 = 0.
-template <class T>
 struct Dual {
-  T value, slope;
+  double value, slope;
   Dual operator*(const Dual& o) const {
     return {value * o.value, value * o.slope + slope * o.value};
   }
@@ -326,29 +350,31 @@ KernelOf<T> ProdGradGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("DOut"), ddx = ctx.Input("DDX");
   const TensorArg dx = ctx.Output("DX"), ddout = ctx.Output("DDOut");
   const ReduceNest nest = MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce);
-  const TensorArg scratch = ctx.Scratch(x.dtype, {2 * nest.reduced_numel + 2});
+  const TensorArg scratch = ctx.Scratch(DType::kFloat64, {2 * nest.reduced_numel + 2});
   const TensorArg offsets = ctx.Scratch(DType::kInt64, {nest.reduced_numel});
   return [=](Workspace& ws) {
     const T *in = ws.Data<const T>(x), *u = ws.Data<const T>(ddx), *d = ws.Data<const T>(dout);
-    T* before = ws.Data<T>(scratch);
+    double* before = ws.Data<double>(scratch);
     int64_t* at = ws.Data<int64_t>(offsets);
     const int64_t n = nest.reduced_numel;
     DimsWalk kept(nest.kept, 0), reduced(nest.reduced, 0);
     for (int64_t r = 0; r < n && nest.out_numel > 0; ++r, reduced.Next()) at[r] = reduced.offset();
     for (int64_t j = 0; j < nest.out_numel; ++j, kept.Next()) {
       auto element = [&](int64_t r) {
-        return Dual<T>{in[kept.offset() + at[r]], u[kept.offset() + at[r]]};
+        const int64_t i = kept.offset() + at[r];
+        return Dual{static_cast<double>(in[i]), static_cast<double>(u[i])};
       };
-      Dual<T> product{1, 0};
+      Dual product{1, 0};
       for (int64_t r = 0; r < n; ++r, product = product * element(r - 1)) {
         before[2 * r] = product.value;
         before[2 * r + 1] = product.slope;
       }
-      if (ddout) ws.Data<T>(ddout)[j] = product.slope;
-      Dual<T> behind{1, 0};
+      if (ddout) ws.Data<T>(ddout)[j] = static_cast<T>(product.slope);
+      Dual behind{1, 0};
       for (int64_t r = n; dx && r-- > 0; behind = behind * element(r)) {
-        const Dual<T> others = Dual<T>{before[2 * r], before[2 * r + 1]} * behind;
-        ws.Data<T>(dx)[kept.offset() + at[r]] = d[j] * others.slope;
+        const Dual others = Dual{before[2 * r], before[2 * r + 1]} * behind;
+        ws.Data<T>(dx)[kept.offset() + at[r]] =
+            static_cast<T>(static_cast<double>(d[j]) * others.slope);
       }
     }
   };
@@ -453,7 +479,8 @@ void AddExtremum(OpRegistry& ops) {
               .Gradient([](GradientContext& g) { ReduceGradient<F>(g, true); })
               .Reference(ReduceReference<F, float>, ReduceReference<F, double>,
                          ReduceReference<F, int32_t>, ReduceReference<F, int64_t>));
-  ops.Add(DeclareGrad<F>("X@GRAD = Out@GRAD at every element that equals Out, else 0.", true)
+  ops.Add(DeclareGrad<F>("X@GRAD = Out@GRAD at every element that equals Out or is a nan, else 0.",
+                         true)
               .Gradient(ExtremumGradGradient)
               .Reference(ExtremumGrad<float>, ExtremumGrad<double>));
 }
@@ -493,12 +520,13 @@ void AddProd(OpRegistry& ops) {
   ops.Add(std::move(second));
 }
 
-// dX = X dOut / (Out + 1e-12).
+// dX = X / Out dOut, and 0 where Out is 0.
 void FrobeniusGradient(GradientContext& g) {
   const Variable x = g.In("X"), out = Cast(g.Out("Out"), x.dtype());
   const Variable dout = Cast(g.Grad("Out"), x.dtype());
-  const Variable quotient = dout / (out + 1e-12);
-  g.Set("X", OfRankLike(x, x * Spread(g, quotient, AxesOf(g, x.shape()))));
+  const ReducedAxes axes = AxesOf(g, x.shape());
+  const auto spread = [&](const Variable& value) { return Spread(g, value, axes); };
+  g.Set("X", OfRankLike(x, NormGradient(x, out, dout, 2, spread)));
 }
 
 template <class F>

@@ -114,30 +114,32 @@ void SegmentPoolGradient(GradientContext& g) {
                  g.Make("elementwise_div", {{"X", {dx.name()}}, {"Y", {Gathered(g, sizes).name()}}},
                         {{"axis", int32_t{0}}}));
   }
-  const Variable chosen = Equal(x, Gathered(g, g.Out("Out")));
+  const Variable equal = Equal(x, Gathered(g, g.Out("Out"))), number = Equal(x, x);
+  const Variable chosen = Or(equal, Not(number));
   g.Set("X", variable_functions::Where(chosen, dx, ZerosLike(dx)));
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("segment_pool")
-              .Doc("Row s of Out = the sum, mean, minimum or maximum of the rows i of X with "
-                   "SegmentIds[i] = s, 0 where there is none; Out has one row more than the last "
-                   "id says. An extremum passes its whole gradient on to every row that attains "
-                   "it.")
-              .Constraint("C1", "SegmentIds must be int32 or int64")
-              .Constraint("C2", "SegmentIds must be a vector with one id for each row of X")
-              .Constraint("C3", "ids must not be negative and must not fall")
-              .Input("X", "floating-point tensor [n, ...]")
-              .Input("SegmentIds", "int32 or int64 vector [n]")
-              .Output("Out", "tensor [last id + 1, ...]")
-              .IntermediateOutput("SummedIds", "[last id + 1, 1], the sizes of the segments")
-              .Attr<std::string>("pooltype", "SUM", "SUM, MEAN, MIN or MAX")
-              .OneOf({"SUM", "MEAN", "MIN", "MAX"})
-              .RunTimeShape()
-              .NoGradientTo({"SegmentIds"})
-              .Infer(InferSegmentPool)
-              .Gradient(SegmentPoolGradient)
-              .Reference(SegmentPool<float>, SegmentPool<double>));
+  ops.Add(
+      OpDef("segment_pool")
+          .Doc("Row s of Out = the sum, mean, minimum or maximum of the rows i of X with "
+               "SegmentIds[i] = s, 0 where there is none; Out has one row more than the last "
+               "id says. An extremum is a nan where there is one, and passes its whole gradient "
+               "on to every row that attains it.")
+          .Constraint("C1", "SegmentIds must be int32 or int64")
+          .Constraint("C2", "SegmentIds must be a vector with one id for each row of X")
+          .Constraint("C3", "ids must not be negative and must not fall")
+          .Input("X", "floating-point tensor [n, ...]")
+          .Input("SegmentIds", "int32 or int64 vector [n]")
+          .Output("Out", "tensor [last id + 1, ...]")
+          .IntermediateOutput("SummedIds", "[last id + 1, 1], the sizes of the segments")
+          .Attr<std::string>("pooltype", "SUM", "SUM, MEAN, MIN or MAX")
+          .OneOf({"SUM", "MEAN", "MIN", "MAX"})
+          .RunTimeShape()
+          .NoGradientTo({"SegmentIds"})
+          .Infer(InferSegmentPool)
+          .Gradient(SegmentPoolGradient)
+          .Reference(SegmentPool<float>, SegmentPool<double>));
 }
 
 }  // namespace coracle::segment_pool_op

@@ -1,30 +1,46 @@
+// squared_l2_norm, and total_norm: the norm of a gradient, for clips. In float64, since the norm of
+// numbers that floats hold may be larger than every float, and its square smaller.
+
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/decimal.h>
+#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/sum_of_squares.h>
 #include <coracle/operators/kernels/sweep.h>
 #include <coracle/operators/operators.h>
 
+#include <cmath>
+
 namespace coracle::squared_l2_norm_op {
 
-// Of the rows that the stored ones add up to, in ascending order.
+// The rows that the stored ones add up to, in ascending order.
 template <class T>
-Kernel SquaredNormOfRows(const PrepareContext& ctx) {
-  const RowsInput x(ctx, "X");
-  const TensorArg out = ctx.Output("Out");
-  const RowGrouper grouper(ctx);
-  return [=](Workspace& ws) {
+struct MergedRows {
+  explicit MergedRows(const PrepareContext& ctx) : x(ctx, "X"), grouper(ctx) {}
+  template <class F>
+  void ForEachElement(Workspace& ws, const F& f) const {
     const RowsView in = x(ws);
     const RowGroups groups = grouper(ws, in);
-    double squares = 0;
     for (int64_t k = 0; k < groups.count(); ++k) {
       SumGroup(groups, k, in.data<T>(), in.width, [&](int64_t, const T* sum, int64_t n) {
-        for (int64_t j = 0; j < n; ++j)
-          squares += static_cast<double>(sum[j]) * static_cast<double>(sum[j]);
+        for (int64_t j = 0; j < n; ++j) f(static_cast<double>(sum[j]));
       });
     }
+  }
+  RowsInput x;
+  RowGrouper grouper;
+};
+
+template <class T>
+Kernel SquaredNormOfRows(const PrepareContext& ctx) {
+  const MergedRows<T> rows(ctx);
+  const TensorArg out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    double squares = 0;
+    rows.ForEachElement(ws, [&](double v) { squares += v * v; });
     ws.Data<T>(out)[0] = static_cast<T>(squares);
   };
 }
@@ -54,6 +70,64 @@ Kernel SquaredNormFast(const PrepareContext& ctx) {
   });
 }
 
+// --- total_norm ---
+
+void InferTotalNorm(InferContext& ctx) { ctx.SetOutput("Out", DType::kFloat64, {1}); }
+
+// What the attrs say: the order, and how a norm is written.
+struct Order {
+  explicit Order(const PrepareContext& ctx)
+      : p(DecimalOf(ctx.Attr<float>("porder"))), exponent(ctx.Attr<int32_t>("exponent")) {}
+  double Out(const ScaledNorm& norm) const {
+    if (norm.unit > 1) return std::ldexp(norm.unit, -exponent) * norm.value;
+    return std::ldexp(norm.product(), -exponent);
+  }
+  double p;
+  int32_t exponent;
+};
+
+template <class T>
+Kernel TotalNormOfRows(const PrepareContext& ctx) {
+  const MergedRows<T> rows(ctx);
+  const TensorArg out = ctx.Output("Out");
+  const Order order(ctx);
+  return [=](Workspace& ws) {
+    const ScaledNorm norm =
+        ScaledNormOf(order.p, [&](const auto& f) { rows.ForEachElement(ws, f); });
+    ws.Data<double>(out)[0] = order.Out(norm);
+  };
+}
+
+template <class T>
+KernelOf<T> TotalNormReference(const PrepareContext& ctx) {
+  if (IsSparse(ctx.Input("X"))) return TotalNormOfRows<T>(ctx);
+  const std::vector<TensorArg> x = ctx.Inputs("X"), out = ctx.Outputs("Out");
+  const Order order(ctx);
+  return [=](Workspace& ws) {
+    for (size_t k = 0; k < x.size(); ++k) {
+      const auto norm = ScaledNormOf(order.p, ws.Data<const T>(x[k]), x[k].numel);
+      ws.Data<double>(out[k])[0] = order.Out(norm);
+    }
+  };
+}
+
+Kernel TotalNormFast(const PrepareContext& ctx) {
+  const Order order(ctx);
+  if (ctx.Input("X").dtype != DType::kFloat32 || IsSparse(ctx.Input("X")) || order.p != 2)
+    return {};
+  return SweepItems(ctx, 65536, [order](const PrepareContext& item) -> TensorWork {
+    const TensorArg x = item.Input("X"), out = item.Output("Out");
+    const SumOfSquares squares(item, x);
+    return {x.numel,
+            [=](Workspace& ws, int64_t begin, int64_t end) { squares.SumBlocks(ws, begin, end); },
+            [=](Workspace& ws) {
+              *ws.Data<double>(out) = order.Out({1, std::sqrt(squares.Total(ws))});
+            }};
+  });
+}
+
+// --- declarations ---
+
 // dX = 2 dOut X.
 void SquaredNormGradient(GradientContext& g) {
   const Variable x = g.In("X"), product = x * g.Grad("Out");
@@ -74,6 +148,26 @@ void Register(OpRegistry& ops) {
               .Gradient(SquaredNormGradient)
               .Reference(SquaredNormReference<float>, SquaredNormReference<double>)
               .Fast(SquaredNormFast));
+  ops.Add(
+      OpDef("total_norm")
+          .ComputesIn(OpPrecision::kFloat32)
+          .Doc("Out = the norm of order p = porder of all elements of X, (sum |X|^p)^(1/p), or for "
+               "inf the largest |X|, divided by 2^exponent. It is right for all finite numbers: no "
+               "sum overflows or loses small summands. Duplicates in selected rows are added up "
+               "first. The clips of gradients by norm use it.")
+          .Input("X", "floating-point tensor or selected rows")
+          .Output("Out", "float64 tensor [1]")
+          .Takes(VarType::kSelectedRows, {"X"})
+          .Attr<float>("porder", 2.0f, "the order p, which stands for the decimal number")
+          .Range(0, {})
+          .Attr<int32_t>("exponent", 0,
+                         "of the power of two that Out is divided by: the norm of float64 numbers "
+                         "may be larger than all of them")
+          .MultiTensor({})
+          .Infer(InferTotalNorm)
+          .NoGradient("it is applied to gradients, after differentiation")
+          .Reference(TotalNormReference<float>, TotalNormReference<double>)
+          .Fast(TotalNormFast));
 }
 
 }  // namespace coracle::squared_l2_norm_op

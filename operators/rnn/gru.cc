@@ -82,32 +82,64 @@ GruSpec SpecOf(const PrepareContext& ctx) {
   return spec;
 }
 
+// BatchGate and Gate hold u, r and n of a row side by side; the recurrence has all n after all u
+// and r.
+template <class T, class Move>
+void ForGateRows(T* gate, const GruSpec& spec, const Move& move) {
+  const int64_t n = spec.hidden;
+  for (int64_t row = 0; row < spec.rows; ++row) {
+    move(gate + row * 3 * n, row * 2 * n, 2 * n);
+    move(gate + row * 3 * n + 2 * n, spec.rows * 2 * n + row * n, n);
+  }
+}
+template <class T>
+void WriteGateRows(const T* from, const GruSpec& spec, T* gate) {
+  ForGateRows(gate, spec,
+              [&](T* row, int64_t at, int64_t count) { std::copy_n(from + at, count, row); });
+}
+template <class T>
+void ReadGateRows(const T* gate, const GruSpec& spec, T* to) {
+  ForGateRows(gate, spec,
+              [&](const T* row, int64_t at, int64_t count) { std::copy_n(row, count, to + at); });
+}
+
 template <class T>
 Kernel RunGru(const PrepareContext& ctx, KernelMode mode) {
-  GruArgs args{ctx.Input("Weight"),  ctx.Input("Bias"),       ctx.Input("H0"),
-               ctx.Output("Hidden"), ctx.Output("BatchGate"), ctx.Output("BatchResetHiddenPrev")};
-  const TensorArg input = ctx.Input("Input"), batch_hidden = ctx.Output("BatchHidden");
-  const GruForward<T> gru(ctx, SpecOf(ctx), args, mode);
+  const GruSpec spec = SpecOf(ctx);
+  const TensorArg input = ctx.Input("Input"), gate = ctx.Output("BatchGate");
+  const TensorArg gates = ctx.Scratch(input.dtype, {spec.rows, 3 * spec.hidden});
+  const GruForward<T> gru(
+      ctx, spec,
+      {ctx.Input("Weight"), ctx.Input("Bias"), ctx.Input("H0"), ctx.Output("Hidden"), gates,
+       ctx.Output("BatchResetHiddenPrev"), ctx.Output("BatchHidden")},
+      mode);
   const SequencesArg sequences(ctx, "Input", "C5");
   return [=](Workspace& ws) {
     gru(ws, sequences(ws), ws.Data<const T>(input));
-    // Backward does not read it, but nothing may stay unwritten.
-    if (batch_hidden)
-      std::copy_n(ws.Data<const T>(args.out), args.out.numel, ws.Data<T>(batch_hidden));
+    if (gate) WriteGateRows(ws.Data<const T>(gates), spec, ws.Data<T>(gate));
   };
 }
 
 template <class T>
 Kernel RunGruGrad(const PrepareContext& ctx, KernelMode mode) {
-  const GruArgs args{ctx.Input("Weight"),    ctx.Input("Bias"),
-                     ctx.Input("H0"),        ctx.Input("Hidden"),
-                     ctx.Input("BatchGate"), ctx.Input("BatchResetHiddenPrev")};
+  const GruSpec spec = SpecOf(ctx);
+  const TensorArg gate = ctx.Input("BatchGate");
+  const TensorArg gates = ctx.Scratch(gate.dtype, {spec.rows, 3 * spec.hidden});
+  const GruArgs args{ctx.Input("Weight"),
+                     ctx.Input("Bias"),
+                     ctx.Input("H0"),
+                     ctx.Input("Hidden"),
+                     gates,
+                     ctx.Input("BatchResetHiddenPrev")};
   const GruGradArgs grads{ctx.Input("Hidden@GRAD"), ctx.Output("Input@GRAD"),
                           ctx.Output("Weight@GRAD"), ctx.Output("Bias@GRAD"),
                           ctx.Output("H0@GRAD")};
-  const GruBackward<T> backward(ctx, SpecOf(ctx), args, grads, mode);
+  const GruBackward<T> backward(ctx, spec, args, grads, mode);
   const SequencesArg sequences(ctx, "Input", "C5");
-  return [=](Workspace& ws) { backward(ws, sequences(ws)); };
+  return [=](Workspace& ws) {
+    ReadGateRows(ws.Data<const T>(gate), spec, ws.Data<T>(gates));
+    backward(ws, sequences(ws));
+  };
 }
 
 void GradientWith(GradientContext& g, std::vector<std::string> left,
@@ -140,16 +172,6 @@ std::vector<uint64_t> SingleRows(int64_t rows) {
   return offsets;
 }
 
-// Gate has u, r and n of a row side by side; the recurrence has all n behind all u and r.
-template <class T, class Move>
-void ForGateRows(T* gate, const GruSpec& spec, const Move& move) {
-  const int64_t n = spec.hidden;
-  for (int64_t row = 0; row < spec.rows; ++row) {
-    move(gate + row * 3 * n, row * 2 * n, 2 * n);
-    move(gate + row * 3 * n + 2 * n, spec.rows * 2 * n + row * n, n);
-  }
-}
-
 template <class T>
 Kernel RunUnit(const PrepareContext& ctx, KernelMode mode) {
   const GruSpec spec = UnitSpecOf(ctx);
@@ -163,10 +185,7 @@ Kernel RunUnit(const PrepareContext& ctx, KernelMode mode) {
   const std::vector<uint64_t> offsets = SingleRows(spec.rows);
   return [=](Workspace& ws) {
     gru(ws, Sequences(offsets), ws.Data<const T>(input));
-    if (!gate) return;
-    const T* from = ws.Data<const T>(gates);
-    ForGateRows(ws.Data<T>(gate), spec,
-                [&](T* row, int64_t at, int64_t count) { std::copy_n(from + at, count, row); });
+    if (gate) WriteGateRows(ws.Data<const T>(gates), spec, ws.Data<T>(gate));
   };
 }
 
@@ -189,9 +208,7 @@ Kernel RunUnitGrad(const PrepareContext& ctx, KernelMode mode) {
   const GruBackward<T> backward(ctx, spec, args, grads, mode);
   const std::vector<uint64_t> offsets = SingleRows(spec.rows);
   return [=](Workspace& ws) {
-    T* to = ws.Data<T>(gates);
-    ForGateRows(ws.Data<const T>(gate), spec,
-                [&](const T* row, int64_t at, int64_t count) { std::copy_n(row, count, to + at); });
+    ReadGateRows(ws.Data<const T>(gate), spec, ws.Data<T>(gates));
     backward(ws, Sequences(offsets));
   };
 }
@@ -253,9 +270,9 @@ void AddGru(OpRegistry& ops) {
       .Apply(DeclareRecurrentConstraints, "Input must be [rows, 3 D]",
              "Weight must be [D, 3 D] and Bias [1, 3 D]")
       .Apply(DeclareGruInputs)
-      .IntermediateOutput("BatchGate", "the activated gates, in the order of time")
+      .IntermediateOutput("BatchGate", "the activated u, r and n [rows, 3 D], in the order of time")
       .IntermediateOutput("BatchResetHiddenPrev", "r h, in the order of time")
-      .IntermediateOutput("BatchHidden", "as Hidden; not read")
+      .IntermediateOutput("BatchHidden", "h of every step [rows, D], in the order of time")
       .Output("Hidden", "h of every step [rows, D]")
       .Apply(DeclareGruAttrs)
       .Infer(InferForward)

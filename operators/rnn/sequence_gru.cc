@@ -44,7 +44,7 @@ GruForward<T>::GruForward(const PrepareContext& ctx, const GruSpec& spec, const 
   };
   if (!args_.gates) args_.gates = scratch(3 * spec_.hidden);
   if (!args_.resets) args_.resets = scratch(spec_.hidden);
-  states_ = scratch(spec_.hidden);
+  if (!args_.states) args_.states = scratch(spec_.hidden);
   first_ = scratch(spec_.hidden);
 }
 
@@ -57,7 +57,7 @@ void GruForward<T>::operator()(Workspace& ws, const Sequences& sequences, const 
   run.gates = ws.Data<T>(args_.gates);
   run.candidates = run.gates + 2 * n * spec_.rows;
   run.resets = ws.Data<T>(args_.resets);
-  run.states = ws.Data<T>(states_);
+  run.states = ws.Data<T>(args_.states);
   run.first = Sorted<T>(ws, args_.h0, run.batches.sequences, run.batches.Count(), n, first_);
   const T* bias = args_.bias ? ws.Data<const T>(args_.bias) : nullptr;
   ParallelFor(spec_.rows, Grain(spec_), [&](int64_t begin, int64_t end) {

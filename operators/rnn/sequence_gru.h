@@ -26,9 +26,10 @@ struct GruArgs {
   TensorArg bias;    // [1, 3 D]
   TensorArg h0;      // [sequences, D]
   TensorArg out;     // h' [rows, D]
-  // What backward reads, sorted: the activated u and r [rows, 2 D] and behind them n [rows, D]; r h
+  // What backward reads, sorted: the activated u and r [rows, 2 D], followed by n [rows, D]; r h
   // [rows, D].
   TensorArg gates, resets;
+  TensorArg states;  // h' [rows, D], sorted; only the forward kernel writes it
 };
 
 template <class T>
@@ -46,7 +47,7 @@ class GruForward {
   GruArgs args_;
   KernelMode mode_;
   BatchedSequences batches_;
-  TensorArg states_, first_;  // h' of all steps and H0, sorted
+  TensorArg first_;  // H0, sorted
 };
 
 struct GruGradArgs {

@@ -205,7 +205,7 @@ void Register(OpRegistry& ops) {
           .OptionalInput("SeqLength", "int32 or int64 tensor [batch]: steps of each sequence")
           .Output("Precision", "float32 tensor [1]")
           .Output("Recall", "float32 tensor [1]")
-          .Output("F1-Score", "float32 tensor [1]")
+          .OptionalOutput("F1-Score", "float32 tensor [1]")
           .OptionalOutput("NumInferChunks", "int64 tensor [1]")
           .OptionalOutput("NumLabelChunks", "int64 tensor [1]")
           .OptionalOutput("NumCorrectChunks", "int64 tensor [1]")

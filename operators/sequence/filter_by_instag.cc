@@ -127,8 +127,9 @@ void InferFilterGrad(InferContext& ctx) {
   const VarMeta &weight = ctx.Input("LossWeight"), &map = ctx.Input("IndexMap");
   ctx.Require("C6",
               SameRows(ins.shape, dout.shape) && ins.dtype == dout.dtype &&
-                  weight.dtype == DType::kFloat32 && weight.shape.CompatibleWith({-1, 1}) &&
-                  map.dtype == DType::kInt64 && map.shape.CompatibleWith({weight.shape[0], 3}),
+                  (weight.dtype == DType::kFloat32 || weight.dtype == DType::kFloat64) &&
+                  weight.shape.CompatibleWith({-1, 1}) && map.dtype == DType::kInt64 &&
+                  map.shape.CompatibleWith({weight.shape[0], 3}),
               "Out@GRAD", dout, "LossWeight", weight, "IndexMap", map);
   ctx.SetOutput("Ins@GRAD", ins);
 }
@@ -138,6 +139,10 @@ Kernel FilterGrad(const PrepareContext& ctx) {
   const TensorArg dout = ctx.Input("Out@GRAD"), dins = ctx.Output("Ins@GRAD");
   const RunConstraint fits(ctx, "C6");
   const size_t bytes = RowBytes(dout.dtype, dout.shape);
+  const auto weights = [weight](Workspace& ws, int64_t k) {
+    return weight.dtype == DType::kFloat32 ? double{ws.Data<const float>(weight)[k]}
+                                           : ws.Data<const double>(weight)[k];
+  };
   return [=](Workspace& ws) {
     FillZeroBytes(ws.Data<void>(dins), dins.nbytes());
     const auto* place = ws.Data<const int64_t>(map);
@@ -146,7 +151,7 @@ Kernel FilterGrad(const PrepareContext& ctx) {
       return begin >= 0 && rows >= 0 && begin <= all && rows <= all - begin;
     };
     for (int64_t k = 0; k < weight.numel; ++k, place += 3) {
-      if (ws.Data<const float>(weight)[k] == 0) continue;
+      if (weights(ws, k) == 0) continue;
       fits.Require(in(place[0], place[2], dout.shape[0]) && in(place[1], place[2], dins.shape[0]),
                    "row", place[0], "from", place[1], "rows", place[2]);
       copy(place[0], place[1], place[2]);
@@ -185,7 +190,7 @@ void Register(OpRegistry& ops) {
                           "them")
               .Input("IndexMap", "the forward op's")
               .Input("Ins", "the forward op's, for its shape")
-              .Input("LossWeight", "the forward op's")
+              .Input("LossWeight", "the forward op's, in float32 or float64")
               .Input("Out@GRAD", "gradient of Out")
               .OptionalInput("LossWeight@GRAD", "not read: LossWeight is constant")
               .Output("Ins@GRAD", "gradient of Ins")

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace coracle::im2sequence_op {
 
@@ -52,7 +53,7 @@ void RequireImages(const InferContext& ctx) {
     const VarMeta& y = ctx.Input("Y");
     ctx.Require("C3",
                 y.dtype == x.dtype && y.shape.rank() == 2 && InferContext::Matches(y.shape[1], 2) &&
-                    InferContext::Matches(y.shape[0], x.shape[0]),
+                    (y.shape[0] < 0 || x.shape[0] < 0 || y.shape[0] >= x.shape[0]),
                 "Y", y, "X", x);
   }
 }
@@ -87,7 +88,7 @@ class PatchGrid {
     for (int k = 0; k < 2; ++k) {
       const double size = static_cast<double>(ws.Data<const T>(y_)[2 * i + k]);
       const double real = std::ceil(size / out_stride_[static_cast<size_t>(k)]);
-      sizes_.Require(real >= 0 && real <= static_cast<double>(x_[2 + k]), "Y", size, "X", x_);
+      sizes_.Require(real >= 0 && real <= std::numeric_limits<int32_t>::max(), "Y", size);
       image[2 + k] = static_cast<int64_t>(real);
     }
     return WholeGrid(image, kernels_, strides_, paddings_);
@@ -184,7 +185,10 @@ KernelOf<T> ToSequenceGrad(const PrepareContext& ctx) {
 
 void DeclareImages(OpDef& def) {
   def.Input("X", "floating-point tensor [N, C, H, W]")
-      .OptionalInput("Y", "tensor [N, 2] of X's dtype: the height and width of each image")
+      .OptionalInput(
+          "Y",
+          "tensor [N or more, 2] of X's dtype: the height and width of each image, which "
+          "may exceed those of X: zeros follow")
       .NoGradientTo({"Y"});
 }
 
@@ -192,14 +196,14 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("im2sequence")
               .Doc("Out = the patches of kernels of each image of X, from left to right and from "
                    "top to bottom, as the rows of a sequence; a row holds channel after channel, "
-                   "zero in the padding. With Y, image i has patches as if only Y[i] / "
-                   "out_stride, rounded up, of its rows and columns were there.")
+                   "zero in the padding. With Y, image i has patches as if it had Y[i] / "
+                   "out_stride, rounded up, rows and columns; elements outside of X are 0.")
               .Constraint("C1", "X must be [N, C, H, W]")
               .Constraint("C2",
                           "kernels, strides and out_stride must be two positive numbers, "
                           "paddings four that are not negative")
-              .Constraint("C3", "Y must be [N, 2], of X's dtype")
-              .Constraint("C4", "Y / out_stride must lie in [0, size of X]")
+              .Constraint("C3", "Y must be [N or more, 2], of X's dtype")
+              .Constraint("C4", "Y / out_stride must lie in [0, 2^31)")
               .Apply(DeclareImages)
               .Output("Out", "tensor [patches, C * kernel height * kernel width] with LoD")
               .Attr<Ints>("kernels", "height and width of a patch")

@@ -25,10 +25,14 @@ inline int64_t CountSequences(const InferContext& ctx, std::string_view id, cons
   if (ctx.HasInput(length_slot)) {
     const VarMeta& length = ctx.Input(length_slot);
     const int rank = length.shape.rank();
-    const bool list = rank == 1 || (rank == 2 && InferContext::Matches(length.shape[1], 1));
+    // A list of n is [n], or a row or a column of a matrix.
+    const bool column = rank == 1 || (rank == 2 && InferContext::Matches(length.shape[1], 1) &&
+                                      InferContext::Matches(length.shape[0], x[0]));
+    const bool row = rank == 2 && InferContext::Matches(length.shape[0], 1);
+    const int64_t count = rank == 0 ? 1 : length.shape[column ? 0 : 1];
     ctx.Require(id,
-                x.rank() >= 2 && IsIndexType(length.dtype) && list &&
-                    InferContext::Matches(length.shape[0], x[0]),
+                x.rank() >= 2 && IsIndexType(length.dtype) && (column || row) &&
+                    InferContext::Matches(count, x[0]),
                 slot, x, length_slot, length);
     return x[0];
   }

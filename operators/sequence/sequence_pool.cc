@@ -5,6 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/sequence/sequences.h>
 
@@ -46,7 +47,7 @@ void ForEachMaxRow(const T* x, int64_t width, int64_t begin, int64_t end, const 
       const T* from = x + r * width + first;
       const auto at = static_cast<std::remove_reference_t<decltype(row[0])>>(r - begin);
       for (int64_t j = 0; j < columns; ++j) {
-        const bool better = from[j] > best[j];
+        const bool better = Exceeds(from[j], best[j]);
         best[j] = better ? from[j] : best[j];
         row[j] = better ? at : row[j];
       }
@@ -158,7 +159,8 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_pool")
               .Doc("Out = one row for each sequence of X: the sum, the average, the sum divided by "
                    "the square root of the length, the last, the first, or the largest elements "
-                   "of its rows. Sequences are those of the last level; with two levels, Out has "
+                   "of its rows, a nan where there is one. Sequences are those of the last level; "
+                   "with two levels, Out has "
                    "the first one.")
               .Constraint("C1", "X must have rows")
               .Constraint("C2", "X must have LoD of one or two levels")

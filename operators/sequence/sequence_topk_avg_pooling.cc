@@ -5,6 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/sequence/sequences.h>
@@ -87,10 +88,8 @@ void SortColumns(const T* row, int64_t n, std::vector<int32_t>* order) {
   order->resize(static_cast<size_t>(n));
   std::iota(order->begin(), order->end(), 0);
   std::sort(order->begin(), order->end(), [row](int32_t a, int32_t b) {
-    // A nan counts as the smallest value.
-    const bool less = row[b] < row[a] || (row[b] != row[b] && row[a] == row[a]);
-    const bool greater = row[a] < row[b] || (row[a] != row[a] && row[b] == row[b]);
-    return less || (!greater && a > b);
+    const bool larger = ComesBefore(row[b], row[a]), smaller = ComesBefore(row[a], row[b]);
+    return larger || (!smaller && a > b);
   });
 }
 
@@ -155,28 +154,29 @@ void DeclareImages(OpDef& def) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("sequence_topk_avg_pooling")
-              .Doc("Sample i of X has channel_num images of as many rows and columns as the "
-                   "sequences i of ROW and COLUMN are long. Out[row][c K + k] = the sum of the "
-                   "topks[k] largest elements of that row of image c (all if it has fewer), "
-                   "divided by topks[k], where K is the length of topks.")
-              .Constraint("C1", "X must have one column, ROW and COLUMN rows")
-              .Constraint("C2", "topks must hold positive numbers, and channel_num be positive")
-              .Constraint("C3", "ROW and COLUMN must have LoD of one level")
-              .Constraint("C4",
-                          "ROW and COLUMN must have equally many sequences, and X the "
-                          "elements of their images")
-              .Apply(DeclareImages)
-              .Output("Out", "tensor [rows of ROW, channel_num * K] with ROW's LoD")
-              .IntermediateOutput("pos",
-                                  "int32 tensor: for each row of Out and channel the columns "
-                                  "by falling value, of equal ones the last first; then -1")
-              .Attr<std::vector<int32_t>>("topks", "how many elements to average")
-              .Attr<int32_t>("channel_num", "images of a sample")
-              .LodFrom("ROW")
-              .Infer(InferTopKPool)
-              .GradientOp({"X", "ROW", "COLUMN"})
-              .Reference(TopKPool<float>, TopKPool<double>));
+  ops.Add(
+      OpDef("sequence_topk_avg_pooling")
+          .Doc("Sample i of X has channel_num images of as many rows and columns as the "
+               "sequences i of ROW and COLUMN are long. Out[row][c K + k] = the sum of the "
+               "topks[k] largest elements of that row of image c (all if it has fewer), "
+               "divided by topks[k], where K is the length of topks. A nan counts as the largest.")
+          .Constraint("C1", "X must have one column, ROW and COLUMN rows")
+          .Constraint("C2", "topks must hold positive numbers, and channel_num be positive")
+          .Constraint("C3", "ROW and COLUMN must have LoD of one level")
+          .Constraint("C4",
+                      "ROW and COLUMN must have equally many sequences, and X the "
+                      "elements of their images")
+          .Apply(DeclareImages)
+          .Output("Out", "tensor [rows of ROW, channel_num * K] with ROW's LoD")
+          .IntermediateOutput("pos",
+                              "int32 tensor: for each row of Out and channel the columns "
+                              "by falling value, of equal ones the last first; then -1")
+          .Attr<std::vector<int32_t>>("topks", "how many elements to average")
+          .Attr<int32_t>("channel_num", "images of a sample")
+          .LodFrom("ROW")
+          .Infer(InferTopKPool)
+          .GradientOp({"X", "ROW", "COLUMN"})
+          .Reference(TopKPool<float>, TopKPool<double>));
   ops.Add(OpDef("sequence_topk_avg_pooling_grad")
               .Doc("Gradient of sequence_topk_avg_pooling.")
               .ConstraintsOf("sequence_topk_avg_pooling", {"C1", "C2", "C3", "C4"})

@@ -36,6 +36,8 @@ To Convert(From value) {
     return Convert<RealType<From>, To>(value.real());
   else if constexpr (std::is_same_v<To, bool>)
     return static_cast<Wide<From>>(value) != 0;
+  else if constexpr (sizeof(To) == 2 && !std::is_integral_v<To>)
+    return ToHalf<To>(value);
   else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>)
     return SaturateTo<To>(static_cast<double>(static_cast<Wide<From>>(value)));
   else

@@ -3,6 +3,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/rules/same_type.h>
 #include <coracle/operators/update/update.h>
@@ -28,8 +29,11 @@ void InferAverageAccumulates(InferContext& ctx) {
               "min_average_window", ctx.Attr<int64_t>("min_average_window"), "max_average_window",
               ctx.Attr<int64_t>("max_average_window"));
   for (auto [in, out] : kSums) {
-    RequireSameType(ctx, "C1", in, "param");
-    ctx.SetOutput(out, ctx.Input("param"));
+    const VarMeta &param = ctx.Input("param"), &sum = ctx.Input(in);
+    const bool wide = IsHalf(param.dtype) && sum.dtype == DType::kFloat32 &&
+                      sum.type == VarType::kLoDTensor && sum.shape.CompatibleWith(param.shape);
+    if (!wide) RequireSameType(ctx, "C1", in, "param");
+    ctx.SetOutput(out, sum);
   }
   for (auto [in, out] : kCounts) {
     const VarMeta& count = ctx.Input(in);

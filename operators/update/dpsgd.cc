@@ -18,7 +18,7 @@ KernelOf<T> Dpsgd(const PrepareContext& ctx) {
   const uint64_t stream = ctx.RandomStream("ParamOut");
   return ElementwiseUpdate<T, 0>(ctx, {}, [=](Workspace& ws) {
     const T* g = ws.Data<const T>(grad);
-    const double norm = std::sqrt(sum(ws, [g](int64_t i) { return double{g[i]} * double{g[i]}; }));
+    const double norm = sum.Norm(ws, [g](int64_t i) { return g[i]; });
     const T factor = static_cast<T>(norm > clip ? clip / norm : 1);
     const double draw = Philox(seed != 0 ? seed : ws.seed(), stream, ws.step()).Normal(0);
     const T noise = static_cast<T>(draw * sigma / batch), lr = static_cast<T>(rate(ws));

@@ -15,7 +15,7 @@ struct Step {
     *v = b2 * *v + (1 - b2) * g * g;
   }
   T Direction(T p, T m, T v) const {
-    return m * correct1 / (std::sqrt(v * correct2) + epsilon) + decay * p;
+    return m * correct1 / (std::sqrt(v * correct2) + epsilon) + DecayOf(decay, p);
   }
 };
 
@@ -46,12 +46,8 @@ class Lamb {
     const T *p = ws.Data<const T>(param_), *m = ws.Data<const T>(moment1_out_);
     const T* v = ws.Data<const T>(moment2_out_);
     const auto direction = [=](int64_t i) { return step.Direction(p[i], m[i], v[i]); };
-    const double p_norm =
-        std::sqrt(sum_(ws, [=](int64_t i) { return double{p[i]} * double{p[i]}; }));
-    const double r_norm = std::sqrt(sum_(ws, [=](int64_t i) {
-      const double r = direction(i);
-      return r * r;
-    }));
+    const double p_norm = sum_.Norm(ws, [=](int64_t i) { return p[i]; });
+    const double r_norm = sum_.Norm(ws, direction);
     const double trust = p_norm > 0 && r_norm > 0 ? p_norm / r_norm : 1;
     const T lr = static_cast<T>(rate_(ws) * trust);
     T* out = ws.Data<T>(param_out_);

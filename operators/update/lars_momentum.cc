@@ -14,7 +14,7 @@ struct Norms {
   template <class T>
   double Of(Workspace& ws, const TensorArg& arg) const {
     const T* x = ws.Data<const T>(arg);
-    return std::sqrt(sum(ws, [x](int64_t i) { return double{x[i]} * double{x[i]}; }));
+    return sum.Norm(ws, [x](int64_t i) { return x[i]; });
   }
 };
 
@@ -35,7 +35,7 @@ KernelOf<T> LarsMomentum(const PrepareContext& ctx) {
       local *= coeff * p_norm / (g_norm + decay * p_norm + epsilon);
     const T lr = static_cast<T>(local), wd = static_cast<T>(decay), by = static_cast<T>(rescale);
     return [=](T p, T g, T* state) {
-      state[0] = mu * state[0] + lr * (by * g + wd * p);
+      state[0] = mu * state[0] + lr * (by * g + DecayOf(wd, p));
       return p - state[0];
     };
   });

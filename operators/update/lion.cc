@@ -19,7 +19,7 @@ KernelOf<T> Lion(const PrepareContext& ctx) {
         state[0] = b2 * state[0] + (1 - b2) * g;
         // A nan stays one.
         const T sign = c > 0 ? T{1} : c < 0 ? T{-1} : c;
-        return p - lr * (sign + decay * p);
+        return p - lr * (sign + DecayOf(decay, p));
       };
     };
   });

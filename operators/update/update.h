@@ -16,8 +16,8 @@
 namespace coracle {
 
 // C1: Grad and the accumulators have Param's shape and dtype (Grad may be selected rows where the
-// op takes them; accumulators may be float32 beside a Param of 16 bits). C2: the scalars hold one
-// element.
+// op takes them; it and accumulators may be float32 beside a Param of 16 bits). C2: the scalars
+// hold one element.
 void InferUpdate(InferContext& ctx,
                  std::initializer_list<std::pair<const char*, const char*>> state,
                  std::initializer_list<const char*> scalars);
@@ -83,6 +83,12 @@ void SgdRowsUpdate(const RowsView& rows, const T* g, double lr, const RowShare& 
   }
 }
 
+// decay p; without decay 0, for an infinite p too.
+template <class T>
+T DecayOf(T decay, T p) {
+  return decay == 0 ? T(0) : decay * p;
+}
+
 // g' = rescale g + decay p;  v' = mu v + g';  p' = p - lr v', or p - lr (g' + mu v') (Nesterov)
 template <class T>
 void MomentumUpdate(const T* p, const T* g, const T* v, const MomentumStep& s, T* p_out, T* v_out,
@@ -90,7 +96,7 @@ void MomentumUpdate(const T* p, const T* g, const T* v, const MomentumStep& s, T
   const T lr = static_cast<T>(s.lr), mu = static_cast<T>(s.mu);
   const T rescale = static_cast<T>(s.rescale), decay = static_cast<T>(s.decay);
   for (int64_t i = 0; i < n; ++i) {
-    const T grad = rescale * g[i] + decay * p[i];
+    const T grad = rescale * g[i] + DecayOf(decay, p[i]);
     const T velocity = mu * v[i] + grad;
     const T param = p[i];
     v_out[i] = velocity;

@@ -4,11 +4,13 @@
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/kernels/sweep.h>
 #include <coracle/operators/update/update.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 
@@ -107,6 +109,19 @@ class BlockedSum {
     double sum = 0;
     for (int64_t b = 0; b < blocks_; ++b) sum += partial[b];
     return sum;
+  }
+
+  // The L2 norm of value(i), right for all finite numbers.
+  template <class Value>
+  double Norm(Workspace& ws, Value value) const {
+    const double squares = (*this)(ws, [&](int64_t i) {
+      const auto v = static_cast<double>(value(i));
+      return v * v;
+    });
+    if (IsSafeSum(squares) || std::isnan(squares)) return std::sqrt(squares);
+    return NormOf(2, [&](const auto& f) {
+      for (int64_t i = 0; i < numel_; ++i) f(static_cast<double>(value(i)));
+    });
   }
 
  private:

@@ -46,10 +46,12 @@ void Momentum(const float* p, const float* g, const float* v, const MomentumStep
   const auto lr = hn::Set(d, static_cast<float>(s.lr)), mu = hn::Set(d, static_cast<float>(s.mu));
   const auto rescale = hn::Set(d, static_cast<float>(s.rescale));
   const auto decay = hn::Set(d, static_cast<float>(s.decay));
+  const bool decays = static_cast<float>(s.decay) != 0;
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const auto param = hn::LoadU(d, p + i);
-    const auto grad = hn::MulAdd(decay, param, hn::Mul(rescale, hn::LoadU(d, g + i)));
+    const auto plain = hn::Mul(rescale, hn::LoadU(d, g + i));
+    const auto grad = decays ? hn::MulAdd(decay, param, plain) : plain;  // 0 inf is a nan
     const auto velocity = hn::MulAdd(mu, hn::LoadU(d, v + i), grad);
     const auto direction = s.nesterov ? hn::MulAdd(mu, velocity, grad) : velocity;
     hn::StoreU(velocity, d, v_out + i);
@@ -141,12 +143,20 @@ void RequireState(InferContext& ctx, const char* slot) {
   RequireSameType(ctx, "C1", slot, "Param");
 }
 
+// The gradient of a parameter of 16 bits may be float32: a sum of gradients, or an unscaled one.
+void RequireGradient(InferContext& ctx) {
+  const VarMeta &param = ctx.Input("Param"), &grad = ctx.Input("Grad");
+  const bool wide = IsHalf(param.dtype) && grad.dtype == DType::kFloat32;
+  if (!wide || !grad.shape.CompatibleWith(param.shape))
+    RequireSameElements(ctx, "C1", "Grad", "Param");
+}
+
 }  // namespace
 
 void InferUpdate(InferContext& ctx,
                  std::initializer_list<std::pair<const char*, const char*>> state,
                  std::initializer_list<const char*> scalars) {
-  RequireSameElements(ctx, "C1", "Grad", "Param");
+  RequireGradient(ctx);
   for (const auto& in_out : state) RequireState(ctx, in_out.first);
   for (const char* slot : scalars) RequireScalar(ctx, "C2", slot);
   ctx.SetOutput("ParamOut", ctx.Input("Param"));

@@ -6,6 +6,7 @@
 #include <coracle/clip/clip.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 
@@ -107,6 +108,51 @@ TEST(ClipGradNorm, Table) {
         EXPECT_NEAR(got[i], row.torch[i], 1e-6 * std::max(1.0, row.torch[i])) << i;
         const double expected = g[i] * std::min(1.0, row.max / total);
         EXPECT_NEAR(got[i], expected, tolerance * std::max(1.0, expected)) << i;
+      }
+    }
+  }
+}
+
+// Every kind of clip on gradients of every size: factors, squares and norms that the dtype does not
+// hold. `norm`: of the gradients, in long double.
+TEST(ClipGradNorm, AllFiniteNumbers) {
+  struct Sizes {
+    DType dtype;
+    std::vector<double> values;
+  };
+  const std::vector<Sizes> all = {
+      {DType::kFloat32, {3e-42, 3e-23, 1e-19, 1e19, 1e30, 3e38}},
+      {DType::kFloat64, {5e-320, 1e-200, 1e-160, 1e155, 1e200, 1.7e308}},
+      {DType::kFloat16, {6e-6, 60000}},
+      {DType::kBFloat16, {1e-38, 3e-23, 1e19, 3e38}}};
+  for (const Sizes& sizes : all) {
+    for (const double size : sizes.values) {
+      for (const double p : {1.0, 2.0, 3.0, 40.0, kInf}) {
+        SCOPED_TRACE(testing::Message() << ToString(sizes.dtype) << " " << size << " p " << p);
+        const double limit = size < 1 ? size / 16 : 1;
+        const double times = std::isinf(p) ? 1 : std::pow(5, 1 / p);
+        const double own = std::isinf(p) ? 1 : std::pow(4, 1 / p);
+        const double digits = sizes.dtype == DType::kFloat64   ? 1e-13
+                              : sizes.dtype == DType::kFloat32 ? 1e-6
+                              : sizes.dtype == DType::kFloat16 ? 2e-3
+                                                               : 1e-2;
+        const double least = sizes.dtype == DType::kFloat64    ? 5e-324
+                             : sizes.dtype == DType::kFloat16  ? 6e-8
+                             : sizes.dtype == DType::kBFloat16 ? 9.2e-41
+                                                               : 1.5e-45;
+        const auto check = [&](const Setting& setting, double expected) {
+          Clipped clip(sizes.dtype, setting, {size, -size, size, -size}, {size});
+          clip.Run();
+          const std::vector<double> got = clip.Gradients();
+          for (size_t i = 0; i < 4; ++i) {
+            EXPECT_NEAR(std::abs(got[i]), expected, digits * expected + least) << setting.kind << i;
+          }
+        };
+        check(GlobalNorm(limit, p), limit / times);
+        check(ClipGradByNorm(limit, {.norm_type = p}), limit / own);
+        if (IsHalf(sizes.dtype) || p != 2) continue;
+        // Of weights that are 0: the limit is epsilon times the factor.
+        check(AdaptiveGradientClip({.clip_factor = 0.5, .epsilon = 2 * limit}), limit / own);
       }
     }
   }

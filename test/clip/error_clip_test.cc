@@ -3,6 +3,9 @@
 #include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -132,6 +135,30 @@ TEST(ErrorClip, ByNormAppendsClipByNorm) {
   EXPECT_EQ(clip.type(), "clip_by_norm");
   EXPECT_EQ(clip.GetAttr<float>("max_norm", 0), 2.5f);
   EXPECT_EQ(clip.Input("X"), clip.Output("Out"));
+}
+
+// Attrs are floats, and 0.1 is none.
+TEST(ErrorClip, LimitsOfDoublesAreDoubles) {
+  const std::vector<std::pair<ErrorClipPtr, double>> clips = {
+      {std::make_shared<ErrorClipByValue>(0.1), 0.1},
+      {std::make_shared<ErrorClipByValue>(0.75, 0.3), 0.75},
+      {std::make_shared<ErrorClipByNorm>(0.1), 0.1}};
+  for (const auto& [clip, expected] : clips) {
+    ProgramDesc program;
+    const Writer w(program.Root(), DefaultOps());
+    VarDesc& x = program.Root().Var("x");
+    x.SetMeta({VarType::kLoDTensor, DType::kFloat64, {1}, 0});
+    const Variable v = Square(w.Var("x"));
+    v.desc().SetErrorClip(clip);
+    BackwardOptions options;
+    options.callbacks = {ErrorClipCallback};
+    options.parameter_list = {"x"};
+    AppendBackward(Sum(v), options);
+    VerifyOrThrow(program, DefaultOps());
+    VarValues values = {{"x", Tensor::Of<double>({1}, {1})}};
+    Interpret(program.Root(), DefaultOps(), values);
+    EXPECT_EQ(std::get<Tensor>(values.at(GradName(v.name()))).Item<double>(), expected);
+  }
 }
 
 TEST(ErrorClip, WithoutTheCallbackNothingIsClipped) {

@@ -128,7 +128,7 @@ TEST_F(GlobalNormClip, OpsHaveTheRoleOptimize) {
   int products = 0;
   for (size_t i = 0; i < main.Root().NumOps(); ++i) {
     const OpDesc& op = main.Root().op(i);
-    if (op.type() == "squared_l2_norm" || op.type() == "sqrt") {
+    if (op.type() == "total_norm") {
       EXPECT_EQ(kOptimize, op.role());
     }
     if (op.type() != "scale") continue;
@@ -136,7 +136,7 @@ TEST_F(GlobalNormClip, OpsHaveTheRoleOptimize) {
     EXPECT_EQ(op.GetAttr<std::vector<std::string>>(kOpRoleVarAttr, {})[1], op.Output("Out")[0]);
   }
   EXPECT_EQ(2, products);
-  EXPECT_EQ(std::string::npos, PrintProgram(main.CloneForTest()).find("squared_l2_norm"));
+  EXPECT_EQ(std::string::npos, PrintProgram(main.CloneForTest()).find("total_norm"));
 }
 
 TEST_F(GlobalNormClip, FromModelText) {
@@ -241,6 +241,35 @@ TEST_F(GlobalNormClip, Statistics) {
   }
   EXPECT_EQ(4, scope.Get("gradient_clip.all.steps").Item<int64_t>());
   EXPECT_EQ(2, scope.Get("gradient_clip.all.clipped_steps").Item<int64_t>());
+}
+
+// The default passes merge norms and factors; without them, and in reference kernels, all is alike.
+TEST(GradientClip, LargeAndSmallInEveryMode) {
+  for (const CompileOptions& options :
+       {CompileOptions{}, CompileOptions{.kernels = KernelMode::kReference},
+        CompileOptions{.optimize = false}}) {
+    for (const float k : {1e-25f, 1e-10f, 1e19f, 1e30f, 5e37f}) {
+      for (const double p : {2.0, 3.0}) {
+        SCOPED_TRACE(testing::Message() << k << " p " << p);
+        ClipNet one;
+        one.Loss();
+        const double limit = k < 1 ? double{k} / 8 : 1;
+        one.sgd.SetGradientClip(ClipGradByGlobalNorm(limit, "g", {.norm_type = p}));
+        one.sgd.Minimize(Variable::Of(one.main.Root(), "loss"), one.startup);
+        Scope scope;
+        Executor exe(options);
+        exe.Run(one.startup, scope);
+        exe.Run(one.main, scope, {{"x", Tensor::Of<float>({1, 2}, {3 * k, 4 * k})}});
+        const double norm = p == 2 ? std::sqrt(50.0) : std::cbrt(2 * (27 + 64));
+        for (const char* name : {"a", "b"}) {
+          for (const int i : {0, 1}) {
+            const double expected = -(3 + i) / norm * limit;
+            EXPECT_NEAR(scope.Get(name).data<float>()[i], expected, 2e-6 * std::abs(expected));
+          }
+        }
+      }
+    }
+  }
 }
 
 // One vector for the gradients of one limit.

@@ -11,10 +11,14 @@
 
 namespace coracle {
 
-// The gradient of the sum of an output by the input `slot`.
-inline Tensor GradientOf(const std::string& type, const AttrList& attrs,
-                         const std::vector<std::pair<std::string, Tensor>>& inputs,
-                         const std::string& slot, const std::string& output = "Out") {
+// An output, and the gradient of its sum by the input `slot`.
+struct ValueAndGradient {
+  Tensor value, gradient;
+};
+inline ValueAndGradient Differentiate(const std::string& type, const AttrList& attrs,
+                                      const std::vector<std::pair<std::string, Tensor>>& inputs,
+                                      const std::string& slot, const std::string& output = "Out",
+                                      KernelMode kernels = KernelMode::kReference) {
   ProgramDesc program;
   const Writer writer{program.Root(), DefaultOps()};
   VarValues values;
@@ -28,8 +32,17 @@ inline Tensor GradientOf(const std::string& type, const AttrList& attrs,
   }
   const Variable out = writer.Make(type, slots, attrs, output);
   const std::string gradient = Gradients({out}, {Variable::Of(program.Root(), slot)}).at(0);
-  Interpret(program.Root(), DefaultOps(), values);
-  return std::get<Tensor>(values.at(gradient));
+  InterpretOptions options;
+  options.kernels = kernels;
+  Interpret(program.Root(), DefaultOps(), values, options);
+  return {std::get<Tensor>(values.at(out.name())), std::get<Tensor>(values.at(gradient))};
+}
+
+inline Tensor GradientOf(const std::string& type, const AttrList& attrs,
+                         const std::vector<std::pair<std::string, Tensor>>& inputs,
+                         const std::string& slot, const std::string& output = "Out",
+                         KernelMode kernels = KernelMode::kReference) {
+  return Differentiate(type, attrs, inputs, slot, output, kernels).gradient;
 }
 
 // The elements of a float32 or float64 tensor.

@@ -180,6 +180,59 @@ TEST(Activation, SigmoidEndsAtZero) {
   }
 }
 
+// A gate that is 0 or 1 keeps an infinite X from making a nan.
+TEST(Activation, GatesOfInfinities) {
+  for (const char* type : {"swish", "silu", "mish", "hard_swish"}) {
+    const std::string name = type;
+    OpTest(name).Input("X", {3}, {-kInf, kInf, kNan}).Expect("Out", {3}, {0, kInf, kNan});
+    OpTest(name + "_grad")
+        .Input("X", {5}, {-kInf, -1e30, 1e30, kInf, kNan})
+        .Input("Out@GRAD", {5}, {2, 2, 2, 2, 2})
+        .Expect("X@GRAD", {5}, {0, 0, 2, 2, kNan});
+    OpTest(name + "_grad_grad")
+        .Input("X", {4}, {-kInf, -1e30, 1e30, kInf})
+        .Input("DOut", {4}, {2, 2, 2, 2})
+        .Input("DDX", {4}, {1, 1, 1, 1})
+        .Expect("DV", {4}, {0, 0, 0, 0});
+  }
+  OpTest("softsign").Input("X", {2}, {-kInf, kInf}).Expect("Out", {2}, {-1, 1});
+  OpTest("hard_swish").Input("X", {1}, {1e38}).Expect("Out", {1}, {1e38});
+}
+
+// Second derivatives of numbers whose squares and cubes overflow.
+TEST(Activation, CurvaturesOfLargeNumbers) {
+  const auto expect = [](const char* type, double x, double want) {
+    OpTest(std::string(type) + "_grad_grad")
+        .Input("X", {1}, {x})
+        .Input("DOut", {1}, {1e20})
+        .Input("DDX", {1}, {1e15})
+        .Expect("DV", {1}, {want * 1e35});
+  };
+  expect("atan", 1e10, -2e-30);
+  expect("atan", kInf, 0);
+  expect("softsign", -1e13, 2e-39);
+  expect("log", 1e19, -1e-38);
+  expect("erf", kInf, 0);
+}
+
+// Paddle's softplus has straight and exponential parts beyond a positive threshold.
+TEST(Activation, MishBeyondItsThreshold) {
+  const std::vector<double> x = {-8, -5.5, -4.5, -1e-3, 0.7, 4.5, 5.5, 8};
+  std::vector<double> cut, whole;
+  for (const double v : x) {
+    const double s = std::log1p(std::exp(v));
+    whole.push_back(v * std::tanh(s));
+    cut.push_back(v * std::tanh(v > 5 ? v : v < -5 ? std::exp(v) : s));
+  }
+  OpTest("mish")
+      .Attr("threshold", 5.f)
+      .Input("X", {8}, x)
+      .Expect("Out", {8}, cut, 1e-6)
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
+  OpTest("mish").Attr("threshold", 0.f).Input("X", {8}, x).Expect("Out", {8}, whole, 1e-6);
+}
+
 TEST(Activation, GeluOfInfinities) {
   for (const bool approximate : {false, true}) {
     OpTest("gelu")
@@ -385,6 +438,14 @@ TEST(Activation, Pow) {
       .Expect("Out", {2}, {4, 9})
       .CheckGradient({"X"})
       .CheckSecondGradient({"X"});
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64}) {
+    OpTest("pow")
+        .Input("X", {2}, {2, 3})
+        .TensorInput("FactorTensor", Tensor::Of<double>({1}, {2}).Cast(dtype))
+        .Expect("Out", {2}, {4, 9})
+        .CheckGradient({"X"})
+        .CheckSecondGradient({"X"});
+  }
   OpTest("pow").Attr("factor", 2.f).IntInput("X", {2}, {-3, 5}).Expect("Out", {2}, {9, 25});
   OpTest("pow_grad")
       .Attr("factor", 0.f)
@@ -449,14 +510,17 @@ TEST(Activation, GradientConstraints) {
 
 TEST(Activation, PowConstraints) {
   OpTest("pow").RandomInput("X", {2}).RandomInput("FactorTensor", {2}).ExpectError("pow.C1");
-  OpTest("pow").RandomInput("X", {2}).IntInput("FactorTensor", {1}, {2}).ExpectError("pow.C2");
+  OpTest("pow")
+      .RandomInput("X", {2})
+      .IntInput("FactorTensor", {1}, {2}, DType::kInt8)
+      .ExpectError("pow.C2");
   const auto grad = [] {
     OpTest test("pow_grad");
     test.RandomInput("X", {2}).RandomInput("Out@GRAD", {2});
     return test;
   };
   grad().RandomInput("FactorTensor", {2}).ExpectError("pow_grad.C1");
-  grad().IntInput("FactorTensor", {1}, {2}).ExpectError("pow_grad.C2");
+  grad().IntInput("FactorTensor", {1}, {2}, DType::kInt8).ExpectError("pow_grad.C2");
   OpTest("pow_grad").RandomInput("X", {2}).RandomInput("Out@GRAD", {3}).ExpectError("pow_grad.C3");
   OpTest("pow_grad")
       .RandomInput("X", {1})
@@ -470,7 +534,7 @@ TEST(Activation, PowConstraints) {
   second().RandomInput("DDX", {2}).RandomInput("FactorTensor", {2}).ExpectError("pow_grad_grad.C1");
   second()
       .RandomInput("DDX", {2})
-      .IntInput("FactorTensor", {1}, {2})
+      .IntInput("FactorTensor", {1}, {2}, DType::kInt8)
       .ExpectError("pow_grad_grad.C2");
   second().RandomInput("DDX", {3}).ExpectError("pow_grad_grad.C3");
   second().IntInput("DDX", {2}, {1, 2}).ExpectError("pow_grad_grad.C4");

@@ -23,6 +23,32 @@ OpTest Interp(bool align = false) {
 
 const std::vector<double> kImage = {1, 2, 3, 4};
 
+// In double the weights have all its digits; the ratio is float32, as in Paddle.
+TEST(BicubicInterp, WeightsOfDoubles) {
+  const std::vector<double> x = {1, -2, 5, 0.5, 3};
+  const auto cubic = [](double t) {
+    const double a = -0.75, d = std::abs(t);
+    return d <= 1 ? (a + 2) * d * d * d - (a + 3) * d * d + 1
+                  : a * d * d * d - 5 * a * d * d + 8 * a * d - 4 * a;
+  };
+  const auto ratio = static_cast<double>(5.f / 7.f);
+  std::vector<double> want;
+  for (int k = 0; k < 7; ++k) {
+    const double at = ratio * (k + 0.5) - 0.5, low = std::floor(at);
+    double sum = 0;
+    for (int t = -1; t <= 2; ++t) {
+      const int place = std::min(std::max(static_cast<int>(low) + t, 0), 4);
+      sum += cubic(at - low - t) * x[static_cast<size_t>(place)];
+    }
+    want.push_back(sum);
+  }
+  const Tensor line = Tensor::Of<double>({1, 1, 1, 5}, x);
+  OpTest test("bicubic_interp");
+  test.Attr("align_corners", false).Attr("out_h", 1).Attr("out_w", 7);
+  const Tensor out = test.TensorInput("X", line).Output("Out", KernelMode::kReference);
+  for (size_t k = 0; k < want.size(); ++k) EXPECT_NEAR(out.data<double>()[k], want[k], 1e-13);
+}
+
 TEST(NearestInterp, Values) {
   const std::vector<double> doubled = {1, 1, 2, 2, 1, 1, 2, 2, 3, 3, 4, 4, 3, 3, 4, 4};
   Interp()

@@ -53,6 +53,13 @@ TEST(MaxPoolWithIndex, Images) {
       .Input("X", {1, 1, 2, 2}, {1, 2, 3, 0})
       .Expect("Out", {1, 1, 1, 1}, {3})
       .Expect("Mask", {1, 1, 1, 1}, {2});
+  // The whole channel as the size of an adaptive result.
+  Pool("max_pool2d_with_index", {7, 7})
+      .Attr("global_pooling", true)
+      .Attr("adaptive", true)
+      .Input("X", {1, 1, 2, 2}, {1, 2, 3, 0})
+      .Expect("Out", {1, 1, 2, 2}, {1, 2, 3, 0})
+      .Expect("Mask", {1, 1, 2, 2}, {0, 1, 2, 3});
   Pool("max_pool2d_with_index", {1, 1})
       .Input("X", {0, 1, 2, 2}, {})
       .Expect("Out", {0, 1, 2, 2}, {});
@@ -111,7 +118,9 @@ TEST(Unpool, Values) {
       .CheckGradient({"X"})
       .CheckHigherGradients();
   Unpool({3, 3, 1, 0})
-      .Expect("Out", {1, 2, 2, 4}, {0, 0, 0, 6, 0, 0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0});
+      .Expect("Out", {1, 2, 2, 4}, {0, 0, 0, 6, 0, 0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0})
+      .CheckGradient({"X"})
+      .CheckHigherGradients();
   Unpool({3, 8, 1, 0}).ExpectError("unpool: Indices holds 8 at 1, outside [0, 8)");
 }
 
@@ -130,6 +139,12 @@ TEST(Unpool, Constraints) {
       .Attr("strides", Ints{0, 1})
       .ExpectError("unpool.C3");
   op({1, 1, 1, 1}).RandomInput("Indices", {1, 1, 1, 1}).ExpectError("unpool.C2");
+  OpTest("unpool_grad")
+      .Attr("ksize", Ints{2, 2})
+      .RandomInput("X", {1, 1, 1, 1})
+      .IntInput("Indices", {1, 1, 1, 1}, {0})
+      .RandomInput("Out@GRAD", {1, 1, 3, 2})
+      .ExpectError("unpool_grad.C5");
 }
 
 }  // namespace coracle::max_pool_with_index_test

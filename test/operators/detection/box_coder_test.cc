@@ -27,6 +27,11 @@ TEST(BoxCoder, Encode) {
       .Input("PriorBoxVar", {1, 4}, {0.5, 0.5, 0.25, 0.25})
       .Input("TargetBox", {1, 4}, {1, 1, 3, 3})
       .Expect("OutputBox", {1, 1, 4}, {1, 0, 0, 4 * kHalf});
+  Coder(true, true)
+      .Input("PriorBox", {2, 4}, {0, 0, 2, 4, 0, 0, 2, 4})
+      .Input("PriorBoxVar", {4}, {0.5, 0.5, 0.25, 0.25})
+      .Input("TargetBox", {1, 4}, {1, 1, 3, 3})
+      .Expect("OutputBox", {1, 2, 4}, {1, 0, 0, 4 * kHalf, 1, 0, 0, 4 * kHalf});
   Coder(true, false)
       .Attr("variance", Floats{0.5f, 0.5f, 0.25f, 0.25f})
       .Input("PriorBox", {1, 4}, {0, 0, 1, 3})
@@ -55,6 +60,11 @@ TEST(BoxCoder, Decode) {
       .Input("TargetBox", {2, 1, 4}, {1, 0, 0, 2 * kHalf, 0, 0, 0, 0})
       .Expect("OutputBox", {2, 1, 4}, {1, 1, 3, 3, 1, 1, 3, 3})
       .ExpectLod("OutputBox", {{0, 2}});
+  Coder(false, true)
+      .Input("PriorBox", {2, 4}, priors)
+      .Input("PriorBoxVar", {4}, {0.5, 1, 1, 0.5})
+      .Input("TargetBox", {1, 2, 4}, {1, 0, 0, 2 * kHalf, 0, 0, 0, 0})
+      .Expect("OutputBox", {1, 2, 4}, {1, 1, 3, 3, 1, 1, 3, 3});
   Coder(false, false)
       .Attr("variance", Floats{0.5f, 1, 1, 0.5f})
       .Input("PriorBox", {1, 4}, {0, 0, 1, 3})

@@ -44,12 +44,12 @@ TEST(DetectionMap, Values) {
 }
 
 TEST(DetectionMap, State) {
-  const auto with = [](int64_t state) {
+  const auto with = [](int64_t state, const Shape& counts = {3, 1}) {
     OpTest test = Map();
     return std::move(test.Input("DetectRes", {1, 6}, {1, .5, -1, -1, .4, .4})
                          .Input("Label", {1, 5}, {1, 0, 0, .4, .4})
                          .IntInput("HasState", {1}, {state}, DType::kInt32)
-                         .IntInput("PosCount", {3, 1}, {0, 1, 0}, DType::kInt32)
+                         .IntInput("PosCount", counts, {0, 1, 0}, DType::kInt32)
                          .Input("TruePos", {2, 2}, {.9, 0, .2, 1})
                          .Lod({{0, 0, 2, 2}})
                          .Input("FalsePos", {2, 2}, {.9, 1, .2, 0})
@@ -59,6 +59,7 @@ TEST(DetectionMap, State) {
       .Expect("AccumPosCount", {3, 1}, {0, 2, 0})
       .Expect("AccumTruePos", {3, 2}, {.9, 0, .2, 1, .5, 1})
       .Expect("MAP", {1}, {0.5 * 0.5 + 2.0 / 3 * 0.5});
+  with(1, {3}).Expect("AccumPosCount", {3, 1}, {0, 2, 0});
   with(0).Expect("AccumPosCount", {3, 1}, {0, 1, 0}).Expect("MAP", {1}, {1});
 }
 

@@ -88,11 +88,11 @@ TEST(MulticlassNms, Nothing) {
 TEST(MulticlassNms, BoxesOfClasses) {
   const Doubles boxes = {0, 0, 2, 1, 9, 9, 9, 9, 2, 0, 4, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 2, 1};
   const Doubles scores = {.5, .1, .9, .1, .1, .8};
-  for (bool counts : {false, true}) {
+  for (const Shape& counts : {Shape(), Shape{2}, Shape{2, 1}}) {
     OpTest test = Nms("multiclass_nms3", 0.2f, -1, -1);
     test.Attr("background_label", -1).Input("BBoxes", {3, 2, 4}, boxes);
-    if (counts)
-      test.IntInput("RoisNum", {2}, {2, 1}, DType::kInt32);
+    if (counts.rank() > 0)
+      test.IntInput("RoisNum", counts, {2, 1}, DType::kInt32);
     else
       test.Lod({{0, 2, 3}});
     test.Input("Scores", {3, 2}, scores)

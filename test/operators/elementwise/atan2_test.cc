@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "../../op_test.h"
 #include "../gradient_of.h"
@@ -47,6 +48,18 @@ TEST(Atan2, GradientsOfExtremeValues) {
     EXPECT_NEAR(by_x2[0] * scale, -0.12, 1e-6);
     EXPECT_EQ(by_x2[1], 0);
   }
+}
+
+// At the origin, which has no angle, and where the smaller square vanishes.
+TEST(Atan2, GradientsAtTheOrigin) {
+  const std::vector<std::pair<std::string, Tensor>> inputs = {
+      {"X1", Tensor::Of<float>({3}, {0, 1e-40f, 0})},
+      {"X2", Tensor::Of<float>({3}, {0, 0, 1e-40f})}};
+  const std::vector<double> by_x1 = NumbersOf(GradientOf("atan2", {}, inputs, "X1"));
+  const std::vector<double> by_x2 = NumbersOf(GradientOf("atan2", {}, inputs, "X2"));
+  const double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(by_x1, (std::vector<double>{0, 0, inf}));
+  EXPECT_EQ(by_x2, (std::vector<double>{0, -inf, 0}));
 }
 
 TEST(Atan2, Constraints) {

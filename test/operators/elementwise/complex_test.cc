@@ -200,11 +200,15 @@ TEST(Complex, Arithmetic) {
         .Expect("Out", {2}, {3, 6, 9, -3});
     OpTest("scale").TensorInput("ScaleTensor", y).TensorInput("X", x).ExpectError("scale.C2");
     OpTest("sum").TensorInput("X", x).TensorInput("X", x).Expect("Out", {2}, {2, 4, 6, -2});
-    // An operand of another type is refused, as among real ones.
+    // Integers do not become complex numbers, and what needs an order takes none.
     OpTest("elementwise_mul")
         .TensorInput("X", x)
-        .RandomInput("Y", {2})
+        .IntInput("Y", {2}, {1, 2})
         .ExpectError("elementwise_mul.C4");
+    OpTest("elementwise_max")
+        .TensorInput("X", x)
+        .RandomInput("Y", {2})
+        .ExpectError("elementwise_max.C4");
     OpTest("elementwise_max").TensorInput("X", x).TensorInput("Y", x).ExpectError("complex");
   });
   for (const char* type :
@@ -222,6 +226,54 @@ TEST(Complex, Arithmetic) {
   CheckGradients({"scale", "sum"}, false, [](Formula& f) {
     const Variable x = f.Input("x", {2});
     return AddAll({2.0 * x, 0.1 * x, x - 0.3, x / 3.0, 1.0 / x});
+  });
+}
+
+// As in Paddle, a real operand of a complex one counts as complex.
+TEST(Complex, RealOperands) {
+  for (const DType complex : {DType::kComplex64, DType::kComplex128}) {
+    for (const DType real : {DType::kFloat32, DType::kFloat64, DType::kComplex64}) {
+      if (real == complex) continue;
+      SCOPED_TRACE(std::string(ToString(complex)) + " and " + ToString(real));
+      const DType out = real == DType::kFloat64 ? DType::kComplex128 : complex;
+      const Tensor x = Complexes({2}, {{1, 2}, {3, -1}}, complex);
+      const Tensor y = Tensor::Of<double>({2}, {2, -4}).Cast(real);
+      const auto expect = [&](const char* type, const Values& xy, const Values& yx) {
+        const Shape shape = {static_cast<int64_t>(xy.size()) / 2};
+        OpTest(type)
+            .TensorInput("X", x)
+            .TensorInput("Y", y)
+            .Expect("Out", shape, xy)
+            .ExpectDType("Out", out);
+        OpTest(type)
+            .TensorInput("X", y)
+            .TensorInput("Y", x)
+            .Expect("Out", shape, yx)
+            .ExpectDType("Out", out);
+      };
+      expect("elementwise_add", {3, 2, -1, -1}, {3, 2, -1, -1});
+      expect("elementwise_sub", {-1, 2, 7, -1}, {1, -2, -7, 1});
+      expect("elementwise_mul", {2, 4, -12, 4}, {2, 4, -12, 4});
+      expect("elementwise_div", {0.5, 1, -0.75, 0.25}, {0.4, -0.8, -1.2, -0.4});
+      expect("matmul_v2", {-10, 8}, {-10, 8});
+      expect("dot", {-10, 8}, {-10, 8});
+      expect("kron", {2, 4, -4, -8, 6, -2, -12, 4}, {2, 4, 6, -2, -4, -8, -12, 4});
+    }
+  }
+  for (const char* type : {"elementwise_add", "elementwise_sub", "elementwise_mul",
+                           "elementwise_div", "matmul_v2", "dot", "kron"}) {
+    CheckGradients({type}, true, [&](Formula& f) {
+      const Variable x = f.Input("x", {2, 2});
+      return f.Binary(type, x, f.Real("y", {2, 2}));
+    });
+    CheckGradients({type}, true, [&](Formula& f) {
+      const Variable y = f.Input("y", {2, 2});
+      return f.Binary(type, f.Real("x", {2, 2}), y);
+    });
+  }
+  CheckGradients({"elementwise_mul"}, false, [&](Formula& f) {
+    const Variable x = f.Input("x", {2, 3});
+    return f.Binary("elementwise_mul", x, f.Real("y", {3}));  // summed to its shape
   });
 }
 

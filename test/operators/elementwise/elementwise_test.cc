@@ -2,9 +2,11 @@
 #include <coracle/framework/op/infer_context.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "../../op_test.h"
+#include "../gradient_of.h"
 
 namespace coracle::elementwise_test {
 
@@ -179,9 +181,10 @@ TEST(Elementwise, UnknownDims) {
 }
 
 TEST(Elementwise, Constraints) {
-  for (const char* name : {"elementwise_add", "elementwise_sub", "elementwise_mul",
-                           "elementwise_div", "elementwise_max", "elementwise_min",
-                           "elementwise_pow", "elementwise_mod", "elementwise_floordiv"}) {
+  for (const char* name :
+       {"elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div",
+        "elementwise_max", "elementwise_min", "elementwise_pow", "elementwise_mod",
+        "elementwise_floordiv", "elementwise_pow_derivative"}) {
     const std::string type = name;
     OpTest(type)
         .Attr("axis", 3)
@@ -200,6 +203,84 @@ TEST(Elementwise, Constraints) {
         .ExpectError(type + ".C2");
     OpTest(type).RandomInput("X", {2, 3}).RandomInput("Y", {2}).ExpectError(type + ".C3");
     OpTest(type).RandomInput("X", {2}).IntInput("Y", {2}, {1, 2}).ExpectError(type + ".C4");
+  }
+}
+
+std::vector<double> PowGradient(DType dtype, const std::vector<double>& x,
+                                const std::vector<double>& y, const char* slot) {
+  const auto tensor = [&](const std::vector<double>& numbers) {
+    const auto n = static_cast<int64_t>(numbers.size());
+    return Tensor::Of<double>({n}, numbers).Cast(dtype);
+  };
+  return NumbersOf(GradientOf("elementwise_pow", {}, {{"X", tensor(x)}, {"Y", tensor(y)}}, slot));
+}
+void ExpectNumbers(const std::vector<double>& got, const std::vector<double>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(std::isnan(got[i]), std::isnan(want[i])) << i;
+    if (std::isnan(want[i]) || got[i] == want[i]) continue;
+    EXPECT_NEAR(got[i], want[i], 1e-6 * std::abs(want[i])) << i;
+  }
+}
+
+// As PyTorch has them: no bound of the logarithm, and 0 at 0^0.
+TEST(Elementwise, PowGradientsAtTheEdges) {
+  const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
+  const std::vector<double> x = {0, 0, 0, 0, 0, -2, -2, 2, -3}, y = {0, 0.5, 1, 1.5, 2, 2, 3, 0, 0};
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16}) {
+    ExpectNumbers(PowGradient(dtype, x, y, "X"), {0, inf, 1, 0, 0, -4, 12, 0, 0});
+    const std::vector<double> by_y = PowGradient(dtype, x, y, "Y");
+    const double log2 = dtype == DType::kBFloat16 ? 0.69140625 : std::log(2.0);
+    ExpectNumbers(by_y, {0, 0, 0, 0, 0, nan, nan, log2, nan});
+  }
+  ExpectNumbers(
+      PowGradient(DType::kFloat64, {1e-100, 1e-300, 1e300, 1e-310}, {0.1, 1, 0.5, 1}, "Y"),
+      {std::pow(1e-100, 0.1) * std::log(1e-100), 1e-300 * std::log(1e-300), 1e150 * std::log(1e300),
+       1e-310 * std::log(1e-310)});
+}
+
+OpTest PowDerivative(int32_t by_x, int32_t by_y) {
+  return OpTest("elementwise_pow_derivative").Attr("x_order", by_x).Attr("y_order", by_y);
+}
+
+TEST(ElementwisePowDerivative, Values) {
+  const std::vector<double> x = {2, 3, 0.5, 1}, y = {3, 0.5, -1, 4};
+  const auto expect = [&](int32_t by_x, int32_t by_y,
+                          const std::function<double(double, double)>& f) {
+    std::vector<double> want;
+    for (size_t i = 0; i < x.size(); ++i) want.push_back(f(x[i], y[i]));
+    PowDerivative(by_x, by_y).Input("X", {4}, x).Input("Y", {4}, y).Expect("Out", {4}, want);
+  };
+  expect(0, 0, [](double a, double b) { return std::pow(a, b); });
+  expect(1, 0, [](double a, double b) { return b * std::pow(a, b - 1); });
+  expect(0, 1, [](double a, double b) { return std::pow(a, b) * std::log(a); });
+  expect(2, 0, [](double a, double b) { return b * (b - 1) * std::pow(a, b - 2); });
+  expect(1, 1, [](double a, double b) { return std::pow(a, b - 1) * (1 + b * std::log(a)); });
+  expect(0, 2, [](double a, double b) { return std::pow(a, b) * std::log(a) * std::log(a); });
+  expect(2, 1, [](double a, double b) {
+    return std::pow(a, b - 2) * (2 * b - 1 + b * (b - 1) * std::log(a));
+  });
+}
+
+// The second order at 0: no derivative of 0^0, and a logarithm counts less than a power.
+TEST(ElementwisePowDerivative, ValuesAtZero) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::vector<double> x = {0, 0, 0, 0, 0}, y = {0, 1, 2, 3, 1.5};
+  const auto run = [&](int32_t by_x, int32_t by_y) {
+    return PowDerivative(by_x, by_y).Input("X", {5}, x).Input("Y", {5}, y);
+  };
+  run(2, 0).Expect("Out", {5}, {0, 0, 2, 0, inf});
+  run(1, 1).Expect("Out", {5}, {0, 1, 0, 0, 0});
+  run(0, 2).Expect("Out", {5}, {0, 0, 0, 0, 0});
+  // At an exponent of 0 the mixed derivative is 1 / X.
+  PowDerivative(1, 1).Input("X", {1}, {4}).Input("Y", {1}, {0}).Expect("Out", {1}, {0.25});
+}
+
+TEST(ElementwisePowDerivative, Gradients) {
+  for (const auto& [by_x, by_y] : {std::pair{0, 0}, {1, 0}, {0, 1}, {1, 2}}) {
+    OpTest test = PowDerivative(by_x, by_y);
+    test.RandomInput("X", {2, 3}, 0.5, 2).RandomInput("Y", {3}, 0.5, 2);
+    test.CheckGradient({"X", "Y"}).CheckHigherGradients();
   }
 }
 

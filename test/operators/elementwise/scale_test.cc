@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "../../op_test.h"
@@ -28,6 +30,27 @@ TEST(Scale, ScaleTensorReplacesTheAttr) {
       .Input("ScaleTensor", {1}, {3})
       .Expect("Out", {2}, {3, -6})
       .CheckGradient({"X"});
+}
+
+// A ScaleTensor that X's dtype does not hold: the product is rounded, and not the factor.
+TEST(Scale, WideScaleTensor) {
+  const auto check = [](const Tensor& x, double scale, double expected, double relative) {
+    OpTest("scale")
+        .TensorInput("X", x)
+        .TensorInput("ScaleTensor", Tensor::Of<double>({1}, {scale}))
+        .Expect("Out", {1}, {expected}, relative * std::min(1.0, std::abs(expected)));
+  };
+  check(Tensor::Of<float>({1}, {3e38f}), 1e-41, 3e-3, 1e-6);
+  check(Tensor::Of<float>({1}, {1e-44f}), 1e40, double{1e-44f} * 1e40, 1e-6);
+  check(Tensor::Of<double>({1}, {60000}).Cast(DType::kFloat16), 1e-9, 6e-5, 1e-3);
+  check(Tensor::Of<double>({1}, {1}).Cast(DType::kBFloat16), 1.00390625 / 256, 1.00390625 / 256,
+        0.004);
+  OpTest("scale")
+      .RowsInput("X", {4, 1}, {1}, {3})
+      .TensorInput("ScaleTensor", Tensor::Of<double>({1}, {1e-41}))
+      .ExpectRows("Out", 4, {1}, {3e-41}, 1e-45);
+  const double nan = std::nan("");
+  check(Tensor::Of<float>({1}, {2}), nan, nan, 0);
 }
 
 TEST(Scale, Integers) {

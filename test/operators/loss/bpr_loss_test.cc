@@ -1,9 +1,11 @@
 #include <coracle/backward/backward.h>
 
 #include <cmath>
+#include <limits>
 
 #include "../../error_of.h"
 #include "../../op_test.h"
+#include "../gradient_of.h"
 
 namespace coracle::bpr_loss_test {
 
@@ -26,6 +28,16 @@ TEST(BprLoss, Gradients) {
   OpTest test("bpr_loss");
   test.RandomInput("X", {3, 4}).IntInput("Label", {3, 1}, {3, 0, 1});
   test.CheckGradient({"X"}).CheckHigherGradients();
+}
+
+// A class that is masked away costs nothing and gets no gradient.
+TEST(BprLoss, ScoresOfMinusInfinity) {
+  const Tensor x = Tensor::Of<float>({1, 3}, {-std::numeric_limits<float>::infinity(), 1, 1});
+  const Tensor label = Tensor::Of<int64_t>({1, 1}, {1});
+  const ValueAndGradient run =
+      Differentiate("bpr_loss", {}, {{"X", x}, {"Label", label}}, "X", "Y");
+  EXPECT_NEAR(NumbersOf(run.value)[0], std::log(2) / 2, 1e-6);
+  EXPECT_EQ(NumbersOf(run.gradient), (std::vector<double>{0, -0.25, 0.25}));
 }
 
 TEST(BprLoss, GradientNeedsTheClasses) {

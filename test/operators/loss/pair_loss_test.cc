@@ -5,11 +5,22 @@
 #include <limits>
 
 #include "../../op_test.h"
+#include "../gradient_of.h"
 
 namespace coracle::pair_loss_test {
 
 const double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::nan("");
+
+// 1e-12, the least slope of the sigmoid that counts, is 0 in float16.
+TEST(BceLoss, GradientsOfCertainHalves) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
+    const Tensor x = Tensor::Of<float>({3}, {0, 1, 0.5}).Cast(dtype);
+    const Tensor label = Tensor::Of<float>({3}, {0, 1, 1}).Cast(dtype);
+    EXPECT_EQ(NumbersOf(GradientOf("bce_loss", {}, {{"X", x}, {"Label", label}}, "X")),
+              (std::vector<double>{0, 0, -2}));
+  }
+}
 
 TEST(BceLoss, Values) {
   OpTest("bce_loss")

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "../../op_test.h"
+#include "../gradient_of.h"
 
 namespace coracle::row_distance_test {
 
@@ -38,6 +39,21 @@ TEST(CosSim, Gradients) {
   OpTest test("cos_sim");
   test.RandomInput("X", {2, 2, 2}, -2, 2, 0.2).RandomInput("Y", {1, 2, 2}, -2, 2, 0.2);
   test.CheckGradient({"X", "Y"});
+}
+
+// Squares of these overflow.
+TEST(CosSim, LargeNumbers) {
+  const auto check = [](auto zero, double size) {
+    using T = decltype(zero);
+    const auto s = static_cast<T>(size);
+    const Tensor x = Tensor::Of<T>({1, 2}, {3 * s, 4 * s}), y = Tensor::Of<T>({1, 2}, {s, 0});
+    OpTest("cos_sim").TensorInput("X", x).TensorInput("Y", y).Expect("Out", {1, 1}, {0.6}, 1e-6);
+    const std::vector<double> dx = NumbersOf(GradientOf("cos_sim", {}, {{"X", x}, {"Y", y}}, "X"));
+    EXPECT_NEAR(dx[0] * size, 0.64 / 5, 1e-6);  // (1 - 0.6 0.6) / |x|
+    EXPECT_NEAR(dx[1] * size, -0.48 / 5, 1e-6);
+  };
+  check(float(), 1e25);
+  check(double(), 1e200);
 }
 
 TEST(SmoothL1Loss, Values) {

@@ -58,6 +58,17 @@ TEST(DataNorm, GradientsOfStatistics) {
       .Expect("BatchSize@GRAD", {2}, {2, 2})
       .Expect("BatchSum@GRAD", {2}, {3, 10})
       .Expect("BatchSquareSum@GRAD", {2}, {4 + 1 + 1, 4 + 16 + 1});
+  // Means and Scales of each row, as Paddle's tests give them.
+  OpTest("data_norm_grad")
+      .Attr("epsilon", 0.5f)
+      .Input("X", {2, 2}, {3, 4, 0, 6})
+      .Input("Means", {2, 2}, {1, 2, -1, 3})
+      .Input("Scales", {2, 2}, {2, 0.5, 10, 20})
+      .Input("Y@GRAD", {2, 2}, dy)
+      .Expect("X@GRAD", {2, 2}, {2, 1, 30, 80})
+      .Expect("BatchSize@GRAD", {2}, {2, 2})
+      .Expect("BatchSum@GRAD", {2}, {3, 10})
+      .Expect("BatchSquareSum@GRAD", {2}, {4 + 1 + 1, 4 + 9 + 1});
   // The second row has no slot; only the first counts.
   Grad()
       .Attr("slot_dim", 2)

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "../../op_test.h"
@@ -46,6 +47,73 @@ TEST(ClipByNorm, LargeNorm) {
     out[i] = -2;
   }
   OpTest("clip_by_norm").Attr("max_norm", 4.f).Input("X", {10000}, x).Expect("Out", {10000}, out);
+}
+
+// From the smallest number to the largest: a sum of squares, or limit / norm, may be none.
+TEST(ClipByNorm, AllFiniteNumbers) {
+  struct Case {
+    double x, limit;
+  };
+  for (const Case& c : {Case{3e-23, 1e-24}, Case{1e-25, 1e-26}, Case{1e-40, 1e-41},
+                        Case{1e30, 1e-24}, Case{3e38, 1}, Case{3e38, 1e-30}, Case{3.4e38, 1e38}}) {
+    OpTest test("clip_by_norm");
+    const Tensor x = Tensor::Full<float>({4}, static_cast<float>(c.x));
+    test.TensorInput("X", x).TensorInput("MaxNorm", Tensor::Of<double>({1}, {c.limit}));
+    test.Expect("Out", {4}, std::vector<double>(4, c.limit / 2),
+                2e-7 * std::min(1.0, c.limit) + 1e-45);
+  }
+  for (const Case& c : {Case{1e-200, 1e-201}, Case{1e-310, 1e-311}, Case{1e200, 1e-200},
+                        Case{1.7e308, 1}, Case{1.7e308, 1e-30}, Case{1.7e308, 1.7e308}}) {
+    OpTest test("clip_by_norm");
+    test.TensorInput("X", Tensor::Full<double>({4}, c.x))
+        .TensorInput("MaxNorm", Tensor::Of<double>({1}, {c.limit}));
+    test.Expect("Out", {4}, std::vector<double>(4, c.limit / 2),
+                1e-14 * std::min(1.0, c.limit) + 5e-324);
+  }
+}
+
+// Each slice by its own norm: rows, then columns.
+TEST(ClipByNorm, Slices) {
+  const std::vector<double> x = {3, 4, 0.3, 0.4, 6, 8};
+  OpTest("clip_by_norm")
+      .Attr("max_norm", 1.f)
+      .Attr("axis", 0)
+      .Input("X", {3, 2}, x)
+      .Expect("Out", {3, 2}, {0.6, 0.8, 0.3, 0.4, 0.6, 0.8});
+  OpTest("clip_by_norm")
+      .Attr("axis", 0)
+      .Input("X", {3, 2}, x)
+      .Input("MaxNorm", {3, 1}, {10, 0.05, 5})
+      .Expect("Out", {3, 2}, {3, 4, 0.03, 0.04, 3, 4});
+  OpTest("clip_by_norm")
+      .Attr("axis", 1)
+      .Input("X", {2, 2}, {3, 5, 4, 12})
+      .Input("MaxNorm", {1, 2}, {1, 1})
+      .Expect("Out", {2, 2}, {0.6, 5.0 / 13, 0.8, 12.0 / 13});
+  OpTest("clip_by_norm")
+      .Attr("axis", 0)
+      .Attr("max_norm", 1.f)
+      .Input("X", {0, 2}, {})
+      .Expect("Out", {0, 2}, {});
+}
+
+TEST(ClipByNorm, C3_Axis) {
+  for (int32_t axis : {1, 2})
+    OpTest("clip_by_norm")
+        .Attr("axis", axis)
+        .Attr("max_norm", 1.f)
+        .Input("X", {1}, {1})
+        .ExpectError("clip_by_norm.C3");
+  OpTest("clip_by_norm")
+      .Attr("axis", 0)
+      .Attr("max_norm", 1.f)
+      .RowsInput("X", {4, 1}, {1}, {3})
+      .ExpectError("clip_by_norm.C3");
+  OpTest("clip_by_norm")
+      .Attr("axis", 0)
+      .Input("X", {3, 1}, {1, 1, 1})
+      .Input("MaxNorm", {2}, {1, 1})
+      .ExpectError("clip_by_norm.C2");
 }
 
 TEST(ClipByNorm, C1_MaxNormNotPositive) {

@@ -35,6 +35,16 @@ TEST(Norm, Gradients) {
   Along(1).RandomInput("X", {2, 3}).CheckHigherGradients();
 }
 
+TEST(Norm, AllFiniteNumbers) {
+  for (const double x : {1e-200, 1e-100, 1e160, 1e200}) {
+    OpTest("norm")
+        .Attr("axis", 0)
+        .Attr("epsilon", 0.f)
+        .TensorInput("X", Tensor::Of<double>({2}, {3 * x, 4 * x}))
+        .Expect("Out", {2}, {0.6, 0.8}, 1e-14);
+  }
+}
+
 TEST(Norm, C1_Axis) {
   Along(2).RandomInput("X", {2, 3}).ExpectError("norm.C1");
   Along(0).RandomInput("X", {}).ExpectError("norm.C1");

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -73,6 +74,29 @@ TEST(PNorm, GradientsOfExtremeValues) {
   }
   EXPECT_EQ(gradient(0.5f, {4, 0}), (std::vector<double>{1, 0}));
   EXPECT_EQ(gradient(1.5f, {0, 0}), (std::vector<double>{0, 0}));
+}
+
+// The norm and its gradient from the smallest number to the largest. Powers of these, and epsilon,
+// would leave nothing of them.
+TEST(PNorm, AllFiniteNumbers) {
+  const auto check = [](auto zero, double x, double tolerance) {
+    using T = decltype(zero);
+    const Tensor all = Tensor::Full<T>({3}, static_cast<T>(x));
+    for (const float p : {1.f, 2.f, 3.f, 40.f}) {
+      SCOPED_TRACE(testing::Message() << x << " p " << p);
+      const double norm = static_cast<double>(static_cast<T>(x)) * std::pow(3, 1 / double{p});
+      Order(p).TensorInput("X", all).Expect("Out", {1}, {norm}, tolerance * std::min(1.0, norm));
+      const double slope = std::pow(3, 1 / double{p} - 1);
+      for (const double dx : NumbersOf(GradientOf("p_norm", {{"porder", p}}, {{"X", all}}, "X")))
+        EXPECT_NEAR(dx, slope, 1e-5);
+      if (p != 2) continue;
+      const AttrList attrs = {{"dim", std::vector<int32_t>{0}}};
+      for (const double dx : NumbersOf(GradientOf("frobenius_norm", attrs, {{"X", all}}, "X")))
+        EXPECT_NEAR(dx, slope, 1e-5);
+    }
+  };
+  for (const double x : {1e-38, 1e-30, 1e-25, 1e19, 1e38}) check(float(), x, 1e-6);
+  for (const double x : {1e-300, 1e-200, 1e-170, 1e160, 1e200, 5e307}) check(double(), x, 1e-13);
 }
 
 TEST(PNorm, C1_Axis) { Order(2, 2).RandomInput("X", {2, 3}).ExpectError("p_norm.C1"); }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "../../op_test.h"
+#include "../gradient_of.h"
 
 namespace coracle::reduce_test {
 
@@ -134,6 +135,25 @@ TEST(Reduce, ProdGradientWithZeros) {
 
 // x y z with (x, y, z) = (0, 2, 3), u = (1, 10, 100), DOut = 5: the slope of the product is
 // 1 y z = 6; dX: 5 (10 z + 100 y) = 1150, 5 (1 z + 100 x) = 15, 5 (1 y + 10 x) = 10.
+// Products of the others that are floats, though those of all are none.
+TEST(Reduce, ProdGradientsOfExtremeValues) {
+  const auto gradient = [](const std::vector<float>& x) {
+    const Tensor tensor = Tensor::Of<float>({static_cast<int64_t>(x.size())}, x);
+    return NumbersOf(GradientOf("reduce_prod", {}, {{"X", tensor}}, "X"));
+  };
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto expect = [](const std::vector<double>& got, const std::vector<double>& want) {
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (std::isinf(want[i]))
+        EXPECT_EQ(got[i], want[i]);
+      else
+        EXPECT_NEAR(got[i], want[i], 1e-6 * want[i]);
+    }
+  };
+  expect(gradient({1e-30f, 1e-30f, 1e30f, 1e30f}), {1e30, 1e30, 1e-30, 1e-30});
+  expect(gradient({1e30f, 1e30f, 1e-30f}), {1, 1, inf});
+}
+
 TEST(Reduce, ProdSecondGradientWithZeros) {
   const auto second = [](const std::vector<double>& x, const std::vector<double>& dx,
                          double ddout) {

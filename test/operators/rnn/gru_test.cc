@@ -50,6 +50,21 @@ TEST(Gru, ByHand) {
       .Expect("Hidden", {2, 1}, {h, 0.5 * h + 0.5 * std::tanh(1 + h)});
 }
 
+// Two sequences of one and two rows: the longer one comes first in each step. With U = 0, u = r =
+// sigmoid(0) = 1/2 and n = tanh(x).
+TEST(Gru, IntermediatesAreInTheOrderOfTime) {
+  const double a = std::tanh(1.0), b = std::tanh(2.0), c = std::tanh(3.0);
+  const double h_b = 0.5 * b, h_c = 0.5 * h_b + 0.5 * c;
+  OpTest("gru")
+      .Input("Input", {3, 3}, {0, 0, 1, 0, 0, 2, 0, 0, 3})
+      .Lod({{0, 1, 3}})
+      .Input("Weight", {1, 3}, {0, 0, 0})
+      .Expect("Hidden", {3, 1}, {0.5 * a, h_b, h_c})
+      .Expect("BatchGate", {3, 3}, {0.5, 0.5, b, 0.5, 0.5, a, 0.5, 0.5, c})
+      .Expect("BatchResetHiddenPrev", {3, 1}, {0, 0, 0.5 * h_b})
+      .Expect("BatchHidden", {3, 1}, {h_b, 0.5 * a, h_c});
+}
+
 TEST(Gru, AgreesWithOneSequenceAfterTheOther) {
   for (const bool origin : {false, true}) {
     for (const bool states : {false, true}) {

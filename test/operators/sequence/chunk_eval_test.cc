@@ -26,6 +26,19 @@ void ExpectCounts(OpTest test, double found, double wanted, double right) {
       .Expect("F1-Score", {1}, {p + r > 0 ? 2 * p * r / (p + r) : 0});
 }
 
+// Early versions of Paddle save the op without F1-Score.
+TEST(ChunkEval, WithoutF1) {
+  OpTest test("chunk_eval");
+  test.Attr("num_chunk_types", 1)
+      .IntInput("Inference", {2, 1}, {0, 2})
+      .Lod({{0, 2}})
+      .IntInput("Label", {2, 1}, {0, 0})
+      .Lod({{0, 2}})
+      .NoOutput("F1-Score")
+      .Expect("Precision", {1}, {1})
+      .Expect("Recall", {1}, {0.5});
+}
+
 // Labels of two types: B0 0, I0 1, B1 2, I1 3, other 4.
 TEST(ChunkEval, Iob) {
   // [0 1] 4 [2 3 3] against [0 1] 4 [2 3] [2]; then [2] [0 1] twice: a chunk ends with its

@@ -107,11 +107,13 @@ TEST(CrfDecoding, RandomShapes) {
         .Lod(lod)
         .Input("Transition", {tags + 2, tags}, w)
         .Expect("ViterbiPath", {steps, 1}, path);
-    OpTest("crf_decoding")
-        .Input("Emission", {count, time, tags}, padded)
-        .Input("Transition", {tags + 2, tags}, w)
-        .IntInput("Length", {count}, lengths)
-        .Expect("ViterbiPath", {count, time}, padded_path);
+    for (const Shape& list : {Shape{count}, Shape{count, 1}, Shape{1, count}}) {
+      OpTest("crf_decoding")
+          .Input("Emission", {count, time, tags}, padded)
+          .Input("Transition", {tags + 2, tags}, w)
+          .IntInput("Length", list, lengths)
+          .Expect("ViterbiPath", {count, time}, padded_path);
+    }
   }
 }
 

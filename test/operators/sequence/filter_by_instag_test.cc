@@ -58,14 +58,16 @@ TEST(FilterByInstag, NothingStays) {
 }
 
 TEST(FilterByInstag, Gradient) {
-  OpTest("filter_by_instag_grad")
-      .Attr("is_lod", true)
-      .IntInput("IndexMap", {2, 3}, {0, 0, 1, 1, 2, 2})
-      .Input("Ins", {4, 1}, {0, 0, 0, 0})
-      .Lod({{0, 1, 2, 4}})
-      .TensorInput("LossWeight", Tensor::Of<float>({2, 1}, {1, 1}))
-      .Input("Out@GRAD", {3, 1}, {5, 6, 7})
-      .Expect("Ins@GRAD", {4, 1}, {5, 0, 6, 7});
+  for (const DType weights : {DType::kFloat32, DType::kFloat64}) {
+    OpTest("filter_by_instag_grad")
+        .Attr("is_lod", true)
+        .IntInput("IndexMap", {2, 3}, {0, 0, 1, 1, 2, 2})
+        .Input("Ins", {4, 1}, {0, 0, 0, 0})
+        .Lod({{0, 1, 2, 4}})
+        .TensorInput("LossWeight", Tensor::Of<float>({2, 1}, {1, 1}).Cast(weights))
+        .Input("Out@GRAD", {3, 1}, {5, 6, 7})
+        .Expect("Ins@GRAD", {4, 1}, {5, 0, 6, 7});
+  }
 }
 
 // Losses of the instances that stay, weighted by LossWeight, to which a gradient flows in vain.

@@ -43,6 +43,17 @@ TEST(Im2sequence, SizesOfImages) {
       .CheckGradient({"X"});
 }
 
+// As in Paddle, a size may exceed X, and Y may have more rows than X has images.
+TEST(Im2sequence, SizesBeyondTheImages) {
+  OpTest("im2sequence")
+      .Attr("kernels", Ints{1, 2})
+      .Input("X", {1, 1, 1, 2}, {1, 2})
+      .Input("Y", {2, 2}, {2, 3, 9, 9})
+      .Expect("Out", {4, 2}, {1, 2, 2, 0, 0, 0, 0, 0})
+      .ExpectLod("Out", {{0, 4}})
+      .CheckGradient({"X"});
+}
+
 OpTest With(const Ints& kernels, const Shape& x) {
   return std::move(OpTest("im2sequence").Attr("kernels", kernels).RandomInput("X", x));
 }
@@ -53,7 +64,9 @@ TEST(Im2sequence, Constraints) {
   With({1, 0}, {1, 1, 1, 1}).ExpectError("im2sequence.C2");
   With({1, 1}, {1, 1, 1, 1}).Attr("paddings", Ints{0, 0, 0, -1}).ExpectError("im2sequence.C2");
   With({1, 1}, {1, 1, 1, 1}).RandomInput("Y", {1, 3}).ExpectError("im2sequence.C3");
-  With({1, 1}, {1, 1, 1, 1}).Input("Y", {1, 2}, {2, 1}).ExpectError("im2sequence.C4");
+  With({1, 1}, {2, 1, 1, 1}).RandomInput("Y", {1, 2}).ExpectError("im2sequence.C3");
+  for (const double bad : {-1.0, 3e9, std::nan("")})
+    With({1, 1}, {1, 1, 1, 1}).Input("Y", {1, 2}, {bad, 1}).ExpectError("im2sequence.C4");
   for (int64_t width : {1, 2}) {
     OpTest("im2sequence_grad")
         .Attr("kernels", Ints{1, 1})

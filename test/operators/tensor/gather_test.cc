@@ -150,6 +150,13 @@ TEST(GatherNd, Values) {
       .IntInput("Index", {1, 1}, {1}, DType::kInt32)
       .Expect("Out", {1, 2}, {3, 4})
       .CheckGradient({"X"});
+  // An index for each axis, and no list of them: one element.
+  OpTest("gather_nd")
+      .Input("X", {2, 2}, {1, 2, 3, 4})
+      .IntInput("Index", {2}, {1, 0})
+      .Expect("Out", {}, {3})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
   OpTest("gather_nd")
       .Input("X", {2}, {1, 2})
       .IntInput("Index", {2, 0}, {})

@@ -1,5 +1,7 @@
 #include <coracle/framework/base/resource_limits.h>
 
+#include <cmath>
+
 #include "../update_test.h"
 
 namespace coracle::lars_momentum_test {
@@ -33,6 +35,21 @@ TEST(LarsMomentum, WithoutDecay) {
       .Make()
       .Expect("VelocityOut", {3}, {0.3, -0.1, -0.125})
       .Expect("ParamOut", {3}, {0.7, -1.9, 0.625});
+}
+
+TEST(LarsMomentum, InfiniteParameterAndLargeNumbers) {
+  OpTest infinite("lars_momentum");
+  infinite.Attr("mu", 0.5f).Attr("lars_weight_decay", 0.f).NoOutput("MasterParamOut");
+  infinite.Input("Param", {1}, {HUGE_VAL}).Input("Grad", {1}, {1}).Input("Velocity", {1}, {0});
+  infinite.Input("LearningRate", {1}, {0.5}).Expect("ParamOut", {1}, {HUGE_VAL});
+  // |Param| / |g| = 1, though squares overflow: the rate is 0.5 0.25 / 1.125.
+  OpTest large("lars_momentum");
+  large.Attr("mu", 0.5f).Attr("lars_coeff", 0.25f).Attr("lars_weight_decay", 0.125f);
+  large.NoOutput("MasterParamOut").TensorInput("Param", Tensor::Full<double>({2}, 1e200));
+  large.TensorInput("Grad", Tensor::Full<double>({2}, 1e200));
+  large.TensorInput("Velocity", Tensor::Zeros(DType::kFloat64, {2}));
+  large.TensorInput("LearningRate", Tensor::Full<double>({1}, 0.5));
+  large.Expect("VelocityOut", {2}, {0.125e200, 0.125e200}, 1e-7);
 }
 
 // The norm is that of MasterParam too.

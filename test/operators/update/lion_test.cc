@@ -32,6 +32,15 @@ TEST(Lion, ZeroAndNan) {
       .Expect("ParamOut", {1}, {3});
 }
 
+TEST(Lion, InfiniteParameter) {
+  OpTest("lion")
+      .Input("Param", {1}, {HUGE_VAL})
+      .Input("Grad", {1}, {1})
+      .Input("LearningRate", {1}, {0.5})
+      .Input("Moment", {1}, {0})
+      .Expect("ParamOut", {1}, {HUGE_VAL});
+}
+
 TEST(Lion, Edges) {
   Case().CheckEdges();
   Case().CheckLarge();

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "../../op_test.h"
 
 namespace coracle::momentum_test {
@@ -49,6 +51,16 @@ TEST(Momentum, VelocityHoldsTheRate) {
       .Attr("regularization_coeff", 0.25f)
       .Expect("VelocityOut", {1}, {1.4})
       .Expect("ParamOut", {1}, {6.6});
+}
+
+// Without decay 0 times infinity is no nan, in the vectors of the fast kernel and behind them.
+TEST(Momentum, InfiniteParameter) {
+  const size_t n = 19;
+  const std::vector<double> p(n, HUGE_VAL), g(n, 1), v(n, 0);
+  for (const bool nesterov : {false, true}) {
+    OpTest test = Momentum(p, g, v, 0.1, 0.5f);
+    test.Attr("use_nesterov", nesterov).Expect("VelocityOut", {19}, g).Expect("ParamOut", {19}, p);
+  }
 }
 
 TEST(Momentum, WeightDecayAndRescale) {

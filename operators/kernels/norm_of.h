@@ -1,0 +1,122 @@
+#pragma once
+// The norm of order p of some elements d: the number of those that are not 0 (p = 0), the largest
+// or smallest |d| (p = +-inf), else (sum |d|^p)^(1/p). Right for all finite numbers, subnormal ones
+// included: a sum that overflows, or that has summands too small for a double, is made again of the
+// elements divided by the largest of them (by the smallest, where p < 0).
+
+#include <coracle/framework/tensor/dtype.h>
+#include <coracle/operators/kernels/arithmetic.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace coracle {
+
+// unit * value: the norm of float64 elements may be larger than the largest double.
+struct ScaledNorm {
+  double unit = 1, value = 0;
+  double product() const { return unit * value; }
+};
+
+// Whether a sum of powers of doubles has lost nothing: summands below 1e-308 do not matter.
+inline bool IsSafeSum(double sum) { return sum > 1e-280 && sum <= 1e300; }
+
+namespace internal {
+
+template <class Each>
+double SumOfPowers(double p, double unit, const Each& each) {
+  double sum = 0;
+  if (p == 2) {
+    each([&](double d) { sum += (d / unit) * (d / unit); });
+  } else if (p == 1) {
+    each([&](double d) { sum += std::abs(d) / unit; });
+  } else {
+    each([&](double d) { sum += std::pow(std::abs(d) / unit, p); });
+  }
+  return sum;
+}
+
+// The plain sum: without a division for each element.
+template <class Each>
+double SumOfPowers(double p, const Each& each) {
+  if (p != 2) return SumOfPowers(p, 1, each);
+  double sum = 0;
+  each([&](double d) { sum += d * d; });
+  return sum;
+}
+
+template <class Each>
+double Extreme(bool largest, const Each& each) {
+  double best = largest ? 0 : std::numeric_limits<double>::infinity();
+  each([&](double d) {
+    const double a = std::abs(d);
+    if ((largest ? a > best : a < best) || a != a) best = a;
+  });
+  return best;
+}
+
+}  // namespace internal
+
+// each(f) calls f(double) for each element, whenever it is called.
+template <class Each>
+ScaledNorm ScaledNormOf(double p, const Each& each) {
+  if (p == 0) {
+    double count = 0;
+    each([&](double d) { count += d != 0 ? 1 : 0; });
+    return {1, count};
+  }
+  if (std::isinf(p)) return {1, internal::Extreme(p > 0, each)};
+  const auto root = [p](double sum) {
+    return p == 2 ? std::sqrt(sum) : p == 1 ? sum : std::pow(sum, 1 / p);
+  };
+  const double sum = internal::SumOfPowers(p, each);
+  if (IsSafeSum(sum) || std::isnan(sum)) return {1, root(sum)};
+  const double unit = internal::Extreme(p > 0, each);
+  if (!(unit > 0) || std::isinf(unit)) return {1, unit};
+  return {unit, root(internal::SumOfPowers(p, unit, each))};
+}
+
+template <class Each>
+double NormOf(double p, const Each& each) {
+  return ScaledNormOf(p, each).product();
+}
+
+// Of n elements of a floating-point type.
+template <class T>
+ScaledNorm ScaledNormOf(double p, const T* x, int64_t n) {
+  return ScaledNormOf(p, [x, n](const auto& f) {
+    for (int64_t i = 0; i < n; ++i) f(static_cast<double>(static_cast<Wide<T>>(x[i])));
+  });
+}
+template <class T>
+double NormOf(double p, const T* x, int64_t n) {
+  return ScaledNormOf(p, x, n).product();
+}
+
+// Whether elements of T may be multiplied by this factor in T: it is neither too small nor too
+// large for full precision there.
+template <class T>
+bool IsFactorOf(double factor) {
+  if (factor == 0 || !std::isfinite(factor)) return true;
+  if constexpr (sizeof(T) == 2) {
+    return static_cast<double>(static_cast<float>(static_cast<T>(static_cast<float>(factor)))) ==
+           factor;
+  } else {
+    return std::abs(factor) >= static_cast<double>(std::numeric_limits<T>::min()) &&
+           std::abs(factor) <= static_cast<double>(std::numeric_limits<T>::max());
+  }
+}
+
+// out = x, scaled down to the norm `limit` where `norm`, its own, exceeds that. A nan norm gives
+// nans, so that it is noticed. `multiply(factor)` does it for a factor of IsFactorOf<T>.
+template <class T, class Multiply>
+void ScaleDownTo(double limit, const ScaledNorm& norm, const T* x, T* out, int64_t n,
+                 const Multiply& multiply) {
+  const double factor = norm.product() <= limit ? 1 : limit / norm.product();
+  if (IsFactorOf<T>(factor) && (factor != 0 || std::isinf(norm.value))) return multiply(factor);
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = static_cast<T>(static_cast<double>(x[i]) / norm.unit / norm.value * limit);
+}
+
+}  // namespace coracle

@@ -1,0 +1,128 @@
+#pragma once
+// Real and complex operands X and Y of one op. As in Paddle, the real one counts as a complex
+// number.
+
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/operators.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+// The dtype in which an op computes. That of X and Y if they have one. If one is complex, and the
+// other complex or a float: complex128 where one of them has 64-bit parts, else complex64. Other
+// pairs violate `id`.
+inline DType RequirePromotable(const InferContext& ctx, std::string_view id) {
+  const DType x = ctx.InputDType("X"), y = ctx.InputDType("Y");
+  if (x == y) return x;
+  const auto taken = [](DType d) {
+    return IsComplex(d) || d == DType::kFloat32 || d == DType::kFloat64;
+  };
+  ctx.Require(id, (IsComplex(x) || IsComplex(y)) && taken(x) && taken(y), "X", x, "Y", y);
+  const bool wide = RealOf(x) == DType::kFloat64 || RealOf(y) == DType::kFloat64;
+  return wide ? DType::kComplex128 : DType::kComplex64;
+}
+
+// Whether X and Y have different dtypes.
+inline bool MixesDTypes(const PrepareContext& ctx) {
+  return ctx.Input("X").dtype != ctx.Input("Y").dtype;
+}
+
+// The args of an op with Out's dtype, which is complex: other inputs are copied to scratch memory.
+class ComplexArgs : public ArgTable {
+ public:
+  explicit ComplexArgs(const PrepareContext& ctx)
+      : args_(ctx.args()), dtype_(ctx.Output("Out").dtype) {}
+
+  TensorArg Read(const std::string& name) override {
+    const TensorArg given = args_.Read(name);
+    if (given.dtype == dtype_) return given;
+    for (const auto& [from, to] : copies_) {
+      if (from.index == given.index) return to;
+    }
+    TensorArg copy = given;
+    copy.dtype = dtype_;
+    copy.index = args_.Scratch(dtype_, given.shape).index;
+    copies_.emplace_back(given, copy);
+    return copy;
+  }
+  TensorArg Write(const std::string& name) override { return args_.Write(name); }
+  TensorArg Scratch(DType dtype, const Shape& shape) override {
+    return args_.Scratch(dtype, shape);
+  }
+  TensorArg ScratchArray() override { return args_.ScratchArray(); }
+  TensorArg ScratchValue() override { return args_.ScratchValue(); }
+  int32_t SubBlock(BlockRef block, const BlockArgs& args) override {
+    return args_.SubBlock(block, args);
+  }
+  bool HasGradientBlock(BlockRef block) override { return args_.HasGradientBlock(block); }
+  const Tensor* Constant(const std::string&) override { return nullptr; }
+
+  Kernel Around(Kernel kernel) const {
+    return [copies = copies_, kernel = std::move(kernel)](Workspace& ws) {
+      for (const auto& [from, to] : copies) {
+        if (to.dtype == DType::kComplex64)
+          Copy<complex64>(ws, from, to);
+        else
+          Copy<complex128>(ws, from, to);
+      }
+      kernel(ws);
+    };
+  }
+
+ private:
+  template <class To>
+  static void Copy(Workspace& ws, const TensorArg& from, const TensorArg& to) {
+    const auto copy = [&](const auto* in) {
+      To* out = ws.Data<To>(to);
+      for (int64_t i = 0; i < from.numel; ++i) out[i] = To(in[i]);
+    };
+    switch (from.dtype) {
+      case DType::kFloat32:
+        return copy(ws.Data<const float>(from));
+      case DType::kFloat64:
+        return copy(ws.Data<const double>(from));
+      default:
+        return copy(ws.Data<const complex64>(from));
+    }
+  }
+
+  ArgTable& args_;
+  DType dtype_;
+  std::vector<std::pair<TensorArg, TensorArg>> copies_;
+};
+
+// The op's reference kernel, on operands that all have Out's dtype.
+inline Kernel PrepareComplex(const PrepareContext& ctx) {
+  ComplexArgs args(ctx);
+  const PrepareContext complex(ctx.spec(), ctx.op(), args);
+  return args.Around(ctx.spec().reference(complex));
+}
+
+// Sets the gradients of X and Y where their dtypes differ: those of complex operands, of which a
+// real operand gets the real part. `type`_grad has inputs X, Y, Out@GRAD and `more`. Returns false
+// where X and Y have one dtype.
+inline bool SetMixedGradient(GradientContext& g, const AttrList& attrs, const SlotList& more = {}) {
+  const Variable x = g.In("X"), y = g.In("Y");
+  if (x.dtype() == y.dtype()) return false;
+  const DType wide = g.Grad("Out").dtype();
+  SlotList inputs = {{"X", {Cast(x, wide).name()}},
+                     {"Y", {Cast(y, wide).name()}},
+                     {"Out@GRAD", {g.OutputGrad("Out")}}};
+  inputs.insert(inputs.end(), more.begin(), more.end());
+  for (const Variable& operand : {x, y}) {
+    const std::string slot = operand.name() == x.name() ? "X" : "Y";
+    const Variable grad = g.Make(g.op().type() + "_grad", inputs, attrs, slot + "@GRAD");
+    g.Set(slot, Cast(grad, operand.dtype()));
+  }
+  return true;
+}
+
+}  // namespace coracle
