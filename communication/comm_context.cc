@@ -16,7 +16,9 @@ double SecondsSince(Clock::time_point start) {
 }  // namespace
 
 CommContext::CommContext(std::shared_ptr<Communicator> communicator)
-    : communicator_(std::move(communicator)) {}
+    : communicator_(std::move(communicator)) {
+  if (!communicator_) ThrowInvalid("a CommContext was given no communicator: the pointer is null");
+}
 
 bool CommContext::Pending::Has(const std::vector<std::string>& wanted) const {
   return std::any_of(wanted.begin(), wanted.end(), [&](const std::string& name) {

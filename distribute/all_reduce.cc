@@ -6,6 +6,7 @@
 #include <coracle/distribute/shard_state.h>
 #include <coracle/distribute/whole_writer.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/recomputed.h>
@@ -102,10 +103,22 @@ class Inserter {
     return var && var->persistable() && op.Reads(out) && op.Reads(gradient) ? &out : nullptr;
   }
 
+  // What the update reads a gradient as: one of 16 bits is added up in float32.
+  std::string InFloat(const std::string& gradient) const {
+    for (const OpDesc* reader : std::as_const(root_).Uses(gradient).readers) {
+      if (reader->type() == "cast" && HasRole(*reader, kOptimize)) return reader->Output("Out")[0];
+    }
+    return gradient;
+  }
+  std::vector<const OpDesc*> ReadersOf(const std::string& gradient) const {
+    const auto uses = std::as_const(root_).Uses(InFloat(gradient));
+    return {uses.readers.begin(), uses.readers.end()};
+  }
+
   void FindSums() {
     for (Gradient& gradient : gradients_) {
-      for (const OpDesc* reader : std::as_const(root_).Uses(gradient.name).readers) {
-        const std::string* sum = AccumulatedBy(*reader, gradient.name);
+      for (const OpDesc* reader : ReadersOf(gradient.name)) {
+        const std::string* sum = AccumulatedBy(*reader, InFloat(gradient.name));
         if (!sum) continue;
         gradient.sum = *sum;
         gradient.once = BlockReader(*sum);
@@ -235,13 +248,18 @@ class Inserter {
                     Quote(grad), why));
   }
 
+  // The ops that make the limits of a clip: its variables' constants, after what counts its work.
+  static bool MakesLimit(const OpDesc& op) { return op.type() == "fill_constant"; }
+
   // Each rank clips the sum over the ranks and goes on with its share of that. What counts the
   // clip's work sees it as well.
   void ClipSum(const OpDesc& op, const VarDesc& grad, const PartValue& part) {
     const OpDesc *first = &op, *last = &op;
     for (size_t i = 1; i + 1 < root_.NumOps(); ++i) {
       if (&root_.op(i) != &op || root_.op(i + 1).type() != "clip_statistics") continue;
-      first = &root_.op(i - 1);
+      size_t before = i - 1;
+      while (before > 0 && MakesLimit(root_.op(before))) --before;
+      first = &root_.op(before);
       last = &root_.op(i + 1);
     }
     inserter_.Before(*first, SumOf({grad.name()}, options_.ring_id, kBackward));
@@ -250,39 +268,37 @@ class Inserter {
                                    {{"Out", {grad.name()}}}, {}, kBackward));
   }
 
-  // scale by max_norm / max(norm, max_norm), where norm is that of all ranks; 16-bit floats, whose
-  // squares overflow, as float32.
+  // scale by max_norm / max(norm, max_norm), where norm is that of all ranks, in float64.
   void ClipByNormOfAll(OpDesc& op, const VarDesc& var) {
     const int role = RoleOf(op);
-    const bool half = var.dtype() == DType::kFloat16 || var.dtype() == DType::kBFloat16;
-    const DType dtype = half ? DType::kFloat32 : var.dtype();
-    const auto make = [&](const std::string& type, SlotList inputs, AttrList attrs, DType made) {
+    const auto make = [&](const std::string& type, SlotList inputs, AttrList attrs,
+                          int64_t numel = 1) {
       const std::string name = main_.UniqueName("error_clip_" + type);
       VarDesc& out = root_.Var(name);
-      out.SetMeta({VarType::kLoDTensor, made, {1}, 0});
+      out.SetMeta({VarType::kLoDTensor, DType::kFloat64, {numel}, 0});
       out.SetStopGradient(true);
       inserter_.Before(op,
                        MakeOp(type, std::move(inputs), {{"Out", {name}}}, std::move(attrs), role));
       return name;
     };
-    std::string x = var.name();
-    if (half) x = make("cast", {{"X", {x}}}, CastAttrs(var.dtype(), dtype), dtype);
-    const std::string squares = make("squared_l2_norm", {{"X", {x}}}, {}, dtype);
-    const std::string all = make("c_allreduce_sum", {{"X", {squares}}},
-                                 {{"ring_id", int32_t{options_.ring_id}}}, dtype);
-    const std::string norm = make("sqrt", {{"X", {all}}}, {}, dtype);
+    const std::string part = make("total_norm", {{"X", {var.name()}}}, {});
+    const std::string parts = make(
+        "c_allgather", {{"X", {part}}},
+        {{"ring_id", int32_t{options_.ring_id}}, {"nranks", static_cast<int32_t>(options_.nranks)}},
+        options_.nranks);
+    const std::string norm = make("total_norm", {{"X", {parts}}}, {});
     std::string limit;
     if (op.HasInput("MaxNorm")) {
       limit = op.Input("MaxNorm")[0];
       const DType from = root_.FindVarRecursive(limit)->dtype();
-      if (from != dtype) limit = make("cast", {{"X", {limit}}}, CastAttrs(from, dtype), dtype);
+      if (from != DType::kFloat64)
+        limit = make("cast", {{"X", {limit}}}, CastAttrs(from, DType::kFloat64));
     } else {
       const auto max_norm = static_cast<double>(op.GetAttr<float>("max_norm", 0));
-      limit = make("fill_constant", {}, FillAttrs({1}, dtype, max_norm), dtype);
+      limit = make("fill_constant", {}, FillAttrs({1}, DType::kFloat64, max_norm));
     }
-    const std::string larger = make("elementwise_max", {{"X", {norm}}, {"Y", {limit}}}, {}, dtype);
-    std::string factor = make("elementwise_div", {{"X", {limit}}, {"Y", {larger}}}, {}, dtype);
-    if (half) factor = make("cast", {{"X", {factor}}}, CastAttrs(dtype, var.dtype()), var.dtype());
+    const std::string larger = make("elementwise_max", {{"X", {norm}}, {"Y", {limit}}}, {});
+    const std::string factor = make("elementwise_div", {{"X", {limit}}, {"Y", {larger}}}, {});
     op.SetType("scale");
     op.RemoveAttr("max_norm");
     op.SetInput("MaxNorm", {});
@@ -497,6 +513,7 @@ void AverageLocals(const Ranks& ranks, const std::vector<std::string>& names, Sc
 
 AllReduceReport InsertAllReduce(ProgramDesc& main, ProgramDesc& startup,
                                 const AllReduceOptions& options) {
+  const EditGuard guard(main, startup);
   RequireRanksToBe(options.nranks);
   RequireNoExchanges(main);
   ProgramDesc new_main = main, new_startup = startup;

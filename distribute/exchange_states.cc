@@ -2,6 +2,7 @@
 #include <coracle/distribute/exchange_states.h>
 #include <coracle/distribute/forward_states.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/freeze.h>
@@ -150,6 +151,7 @@ void ExchangeStates(ProgramDesc& main, const AllReduceOptions& options, OpInsert
 }
 
 AllReduceReport InsertStateExchanges(ProgramDesc& program, const AllReduceOptions& options) {
+  const EditGuard guard(program);
   AllReduceReport report;
   OpInserter inserter;
   ExchangeStates(program, options, &inserter, &report);

@@ -3,6 +3,7 @@
 #include <coracle/distribute/local_sgd.h>
 #include <coracle/distribute/rank_values.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/operators/control/conditional_block.h>
 #include <coracle/operators/operators.h>
@@ -283,6 +284,7 @@ class LocalSgd {
 
 LocalSgdReport InsertLocalSgd(ProgramDesc& main, ProgramDesc& startup,
                               const LocalSgdOptions& options) {
+  const EditGuard guard(main, startup);
   ProgramDesc new_main = main, new_startup = startup;
   LocalSgdReport report = LocalSgd(new_main, new_startup, options).Run();
   main = std::move(new_main);

@@ -18,6 +18,8 @@ std::string HostName() {
 }  // namespace
 
 RankRows RowsOfRank(int64_t rows, int rank, int size) {
+  if (rows < 0 || rank < 0 || rank >= size)
+    ThrowInvalid(fmt::format("{} rows have no part of rank {} of {}", rows, rank, size));
   const int64_t each = rows / size, more = rows % size;
   const int64_t count = each + (rank < more ? 1 : 0);
   if (count == 0) return {0, 1, false};
@@ -69,6 +71,21 @@ std::vector<std::string> Ranks::Names() const {
   return names;
 }
 
+namespace {
+
+// Where to begin to show two texts, so that their first difference is among what is shown: at the
+// line that has it, or not far before it.
+size_t DifferingPart(const std::string& a, const std::string& b) {
+  constexpr size_t kBefore = 60;
+  const auto differ = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  const auto at = static_cast<size_t>(differ.first - a.begin());
+  if (at < kBefore) return 0;
+  const size_t line = a.rfind('\n', at - 1);
+  return line != std::string::npos && at - line <= kBefore ? line + 1 : at - kBefore;
+}
+
+}  // namespace
+
 void Ranks::RequireSame(const std::string& what, const std::string& value,
                         const std::string& advice) const {
   if (!several()) return;
@@ -80,10 +97,15 @@ void Ranks::RequireSame(const std::string& what, const std::string& value,
                                   [&](const std::string& print) { return print != prints[0]; });
   if (other == prints.end()) return;
   const auto at = static_cast<size_t>(other - prints.begin());
-  constexpr size_t kShown = 300;
-  const std::vector<std::string> values = Gather(value.substr(0, kShown)), names = Names();
+  const std::vector<std::string> values = Gather(value), names = Names();
+  const size_t part = DifferingPart(values[at], values[0]);
+  const auto shown = [&](const std::string& text) {
+    constexpr size_t kShown = 120;
+    return (part > 0 ? "..." : "") +
+           Quote(std::string_view(text).substr(std::min(part, text.size())), kShown);
+  };
   ThrowInvalid(fmt::format("{} and {} differ in the {}: {} and {}; {}", names[at], names[0], what,
-                           Quote(values[at]), Quote(values[0]), advice));
+                           shown(values[at]), shown(values[0]), advice));
 }
 
 }  // namespace coracle

@@ -150,6 +150,8 @@ void GradScaler::RequireScaled(const char* call) const {
 void GradScaler::DivideAndCheck(PerOptimizer* optimizer, const std::string& name,
                                 const std::vector<Tensor*>& gradients) {
   for (const Tensor* gradient : gradients) {
+    if (!gradient)
+      ThrowInvalid(fmt::format("GradScaler: a gradient of {} is a null pointer", Quote(name)));
     const DType dtype = gradient->dtype();
     if (dtype == DType::kFloat32 || dtype == DType::kFloat64) continue;
     ThrowInvalid(

@@ -1,4 +1,5 @@
 #include <coracle/clip/clip.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/update/loss_scale.h>
@@ -33,6 +34,7 @@ std::vector<std::string> GradsOf(const std::vector<ParamAndGrad>& pairs) {
 
 LossScaling::LossScaling(ProgramDesc& main, ProgramDesc& startup, const GradScalerOptions& options)
     : options_(options), startup_(startup) {
+  const EditGuard guard(main, startup);
   LossScaleRuleOf(options);
   if (!options_.enabled) return;
   const auto state = [&](const char* prefix, DType dtype, double value) {
@@ -46,6 +48,7 @@ LossScaling::LossScaling(ProgramDesc& main, ProgramDesc& startup, const GradScal
 
 Variable LossScaling::Scale(const Variable& loss) {
   if (!options_.enabled) return loss;
+  const EditGuard guard(loss.program());
   ProgramDesc& main = loss.program();
   const Writer w(loss.block(), DefaultOps());
   std::string wide = loss.name();
@@ -80,6 +83,7 @@ BackwardCallback LossScaling::ErrorClip(bool count) {
 }
 
 std::string LossScaling::Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs) {
+  const EditGuard guard(block.program());
   if (!options_.enabled) ThrowInvalid("loss scaling: Unscale() where it is disabled");
   const std::vector<std::string> grads = GradsOf(pairs);
   if (grads.empty()) ThrowInvalid("loss scaling: there are no gradients to unscale");
@@ -92,6 +96,7 @@ std::string LossScaling::Unscale(BlockDesc& block, const std::vector<ParamAndGra
 }
 
 std::string LossScaling::CheckAgain(BlockDesc& block, const std::vector<ParamAndGrad>& clipped) {
+  const EditGuard guard(block.program());
   if (overflows_.empty())
     ThrowInvalid("loss scaling: CheckAgain() before any Unscale(): no gradient was looked at");
   const std::string& overflow = overflows_.back();
@@ -103,6 +108,7 @@ std::string LossScaling::CheckAgain(BlockDesc& block, const std::vector<ParamAnd
 }
 
 void LossScaling::Update(BlockDesc& block) {
+  const EditGuard guard(block.program());
   if (!options_.enabled) return;
   if (overflows_.empty())
     ThrowInvalid("loss scaling: Update() before any Unscale(): no gradient was looked at");

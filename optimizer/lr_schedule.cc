@@ -1,3 +1,4 @@
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/operators/operators.h>
@@ -37,6 +38,7 @@ std::string CounterOf(const Writer& w, ProgramDesc& startup) {
 
 std::string AppendLrSchedule(const LrSchedule& schedule, BlockDesc& block, ProgramDesc& startup,
                              DType dtype) {
+  const EditGuard guard(block.program(), startup);
   ProgramDesc& main = block.program();
   const Writer w(block, DefaultOps(),
                  {.role = kLRSched,

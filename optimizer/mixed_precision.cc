@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/optimizer/mixed_precision.h>
@@ -157,6 +158,22 @@ class Rewriter {
     };
     return op.AnyInput(other) || op.AnyOutput(other);
   }
+  // A persistable variable that the program writes, as running statistics: it moves by less than
+  // digits of 16 bits show.
+  bool IsState(const VarDesc* var) const {
+    return var && var->persistable() && var->dtype() == DType::kFloat32 && writes_.count(var) > 0;
+  }
+  bool Stays(const OpDesc& op, const std::string& slot, const VarDesc* var) const {
+    return StaysFloat32(ops_, op, slot) && (float32_norms_ || IsState(var));
+  }
+  // Such an op would round the state in each step.
+  bool WritesState(const OpDesc& op) {
+    bool writes = false;
+    op.ForEachOutput([&](const std::string& name, const std::string& slot) {
+      writes |= IsState(Find(name)) && !StaysFloat32(ops_, op, slot);
+    });
+    return writes;
+  }
   bool TouchesBlackVar(const OpDesc& op) {
     const auto black = [&](const std::string& name) { return black_vars_.count(name) > 0; };
     return op.AnyInput(black) || op.AnyOutput(black);
@@ -167,7 +184,8 @@ class Rewriter {
     if (!def || def->kind != OpKind::kCompute || def->side_effect || op.type() == "cast")
       return Color::kNone;
     if (def->shape_only || !HasFloatInput(op)) return Color::kNone;
-    if (TouchesBlackVar(op) || HasOtherThanTensors(op) || lists_.black.count(op.type()))
+    if (TouchesBlackVar(op) || WritesState(op) || HasOtherThanTensors(op) ||
+        lists_.black.count(op.type()))
       return Color::kFloat;
     if (all_low_ || lists_.white.count(op.type())) return Color::kLow;
     return Followed(op);
@@ -199,11 +217,11 @@ class Rewriter {
   }
 
   void CastInputs(OpDesc* op, DType from, DType to) {
-    const bool keep = float32_norms_ && to != DType::kFloat32;
+    const bool keep = to != DType::kFloat32;
     op->RenameInputs([&](const std::string& name, const std::string& slot) {
       const VarDesc* var = Find(name);
       const bool cast = var && var->dtype() == from && var->type() == VarType::kLoDTensor &&
-                        !(keep && StaysFloat32(ops_, *op, slot));
+                        !(keep && Stays(*op, slot, var));
       return cast ? CastOf(name, *var, to) : name;
     });
   }
@@ -227,7 +245,7 @@ class Rewriter {
     std::vector<std::pair<std::string, std::string>> beside;
     op->RenameOutputs([&](const std::string& name, const std::string& slot) {
       const VarDesc* var = Find(name);
-      const bool computed_here = float32_norms_ && StaysFloat32(ops_, *op, slot);
+      const bool computed_here = Stays(*op, slot, var);
       if (computed_here || !var || var->dtype() != DType::kFloat32 || MayBecomeLow(*var))
         return name;
       const std::string temp = NewVar(name, *var, options_.dtype);
@@ -387,7 +405,7 @@ void NarrowInitializer(ProgramDesc& startup, const std::string& name, DType dtyp
   }
 }
 
-// Persistable float32 tensors that ops read as 16 bits: all, but what norms keep.
+// Persistable float32 tensors that ops read as 16 bits: all, but states, and what norms keep.
 void NarrowParameters(ProgramDesc& main, ProgramDesc& startup, const MixedPrecisionOptions& options,
                       const PrecisionLists& lists) {
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
@@ -399,6 +417,7 @@ void NarrowParameters(ProgramDesc& main, ProgramDesc& startup, const MixedPrecis
     op.ForEachInput([&](const std::string& name, const std::string& slot) {
       if (black || (float32_norms && StaysFloat32(ops, op, slot))) kept.insert(name);
     });
+    op.ForEachOutput([&](const std::string& name) { kept.insert(name); });
   });
   for (int b = 0; b < main.NumBlocks(); ++b) {
     BlockDesc& block = main.Block(b);
@@ -483,6 +502,7 @@ void CheckProgram(const ProgramDesc& main, const MixedPrecisionOptions& options)
 
 MixedPrecisionReport DecorateMixedPrecision(ProgramDesc& main, ProgramDesc& startup,
                                             const MixedPrecisionOptions& options) {
+  const EditGuard guard(main, startup);
   CheckProgram(main, options);
   const PrecisionLists lists = ListsOf(options);
   if (options.level == PrecisionLevel::kO0) return {};

@@ -209,6 +209,7 @@ class LossScaling {
   const std::string& skipped_var() const { return skipped_; }  // steps skipped in a row
 
  private:
+  friend class StepUndo;
   GradScalerOptions options_;
   ProgramDesc& startup_;
   std::string scale_, good_steps_, bad_steps_, skipped_;

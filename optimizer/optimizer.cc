@@ -82,6 +82,8 @@ void Optimizer::Unscale(StepState& step) {
   std::vector<std::string> guards = guards_;
   guards.insert(guards.end(), step.guards.begin(), step.guards.end());
   if (step.scaling.enabled() && !turn.gradients.empty()) {
+    const Writer w = UpdateWriter(block);
+    for (ParamAndGrad& pair : turn.gradients) pair.grad = WideGradient(w, pair.grad);
     guards.push_back(step.scaling.Unscale(block, turn.gradients));
     step.unscaled = true;
   }

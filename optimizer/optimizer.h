@@ -116,6 +116,7 @@ class Optimizer {
  private:
   // Stages of a training step: see TrainingStages.
   friend const std::vector<StepStage>& TrainingStages();
+  friend class StepUndo;
   void Unscale(StepState& step);
   void AverageBeforeClip(StepState& step);
   void Clip(StepState& step);

@@ -130,6 +130,22 @@ AttrList AttrsOf(const OptimizerKind& kind, const void* options) {
   return attrs;
 }
 
+// Whether it is an update op's own weight decay.
+bool IsDecay(const std::string& attr) {
+  return attr == "weight_decay" || attr == "lars_weight_decay";
+}
+
+// The gradient; selected rows that the op does not take become a dense one.
+std::string GradientFor(const std::string& type, const UpdateContext& update) {
+  const Writer w(update.block, DefaultOps(), {.stop_gradient = true});
+  const SlotDef* slot = DefaultOps().Get(type).FindInput("Grad");
+  if (!slot || slot->Takes(w.Var(update.grad).desc().type())) return update.grad;
+  return w
+      .Named(update.grad + "@DENSE",
+             w.Make("get_tensor_from_selected_rows", {{"X", {update.grad}}}))
+      .name();
+}
+
 }  // namespace
 
 void CheckOptions(const std::type_info& type, const void* options) {
@@ -163,7 +179,7 @@ OneOpOptimizer::OneOpOptimizer(const std::type_info& type, const void* options)
 
 void OneOpOptimizer::AppendUpdate(const UpdateContext& update) {
   const Shape one = {1};
-  SlotList inputs = {{"Param", {update.param}}, {"Grad", {update.grad}}};
+  SlotList inputs = {{"Param", {update.param}}, {"Grad", {GradientFor(type_, update)}}};
   if (needs_rate_ || !update.unit_rate) inputs.push_back({"LearningRate", {update.learning_rate}});
   SlotList outputs = {{"ParamOut", {update.param}}};
   std::vector<std::pair<std::string, double>> powers;
@@ -176,7 +192,10 @@ void OneOpOptimizer::AppendUpdate(const UpdateContext& update) {
     else
       powers.emplace_back(name, state.value);
   }
-  Writer(update.block, DefaultOps()).Append(type_, std::move(inputs), std::move(outputs), attrs_);
+  AttrList attrs = attrs_;
+  for (NamedAttr& attr : attrs)
+    if (IsDecay(attr.name) && !Decays(update.param)) attr.value = 0.0f;
+  Writer(update.block, DefaultOps()).Append(type_, std::move(inputs), std::move(outputs), attrs);
   for (const auto& [name, base] : powers) AppendScale(update.block, name, name, base);
 }
 

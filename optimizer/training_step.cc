@@ -1,11 +1,15 @@
 #include <coracle/clip/clip.h>
 #include <coracle/framework/base/place.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
 #include <coracle/optimizer/internal/training_step.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <map>
 
 namespace coracle {
 namespace {
@@ -50,9 +54,10 @@ void Accumulate(StepState& step) {
   const std::string counter =
       MakeState(main, step.startup, main.FreeName("@MICRO_STEPS@"), DType::kInt64, {1}, 0);
   for (ParamAndGrad& pair : step.pairs) {
+    const std::string grad = WideGradient(w, pair.grad);
     const std::string sum = MakeState(main, step.startup, main.FreeName(pair.grad + "@SUM"),
-                                      w.Var(pair.grad).dtype(), w.Var(pair.param).shape(), 0);
-    w.Into(sum, "sum", {{"X", {sum, pair.grad}}},
+                                      w.Var(grad).dtype(), w.Var(pair.param).shape(), 0);
+    w.Into(sum, "sum", {{"X", {sum, grad}}},
            {{kOpRoleVarAttr, std::vector<std::string>{pair.param, pair.grad}}});
     pair.grad = sum;
     step.resets.emplace_back(sum, 0);
@@ -132,13 +137,61 @@ void Check(const TrainingStep& step) {
                            step.accumulate));
 }
 
+}  // namespace
+
+// What optimizers and loss scaling remember of the programs, as it was before a step was refused.
+class StepUndo {
+ public:
+  StepUndo(const TrainingStep& step, LossScaling& scaling)
+      : exceptions_(std::uncaught_exceptions()),
+        scaling_(scaling),
+        entering_finite_(scaling.entering_finite_),
+        overflows_(scaling.overflows_) {
+    for (const OptimizerGroup& group : step.groups) {
+      Optimizer& optimizer = *group.optimizer;
+      optimizers_.push_back({optimizer, optimizer.learning_rate_var_, optimizer.rate_dtype_,
+                             optimizer.scaled_rates_});
+    }
+  }
+  ~StepUndo() {
+    if (std::uncaught_exceptions() <= exceptions_) return;
+    scaling_.entering_finite_ = std::move(entering_finite_);
+    scaling_.overflows_ = std::move(overflows_);
+    for (Rates& before : optimizers_) {
+      before.optimizer.learning_rate_var_ = std::move(before.var);
+      before.optimizer.rate_dtype_ = before.dtype;
+      before.optimizer.scaled_rates_ = std::move(before.scaled);
+    }
+  }
+  StepUndo(const StepUndo&) = delete;
+  StepUndo& operator=(const StepUndo&) = delete;
+
+ private:
+  struct Rates {
+    Optimizer& optimizer;
+    std::string var;
+    DType dtype;
+    std::map<std::pair<int, double>, std::string> scaled;
+  };
+  const int exceptions_;
+  LossScaling& scaling_;
+  std::string entering_finite_;
+  std::vector<std::string> overflows_;
+  std::vector<Rates> optimizers_;
+};
+
+namespace {
+
 // `given`: gradients, where there is no loss.
 std::vector<ParamAndGrad> AppendStep(const TrainingStep& step, BlockDesc& block,
                                      ProgramDesc& startup, const Variable& loss,
                                      std::vector<ParamAndGrad> given) {
   Check(step);
+  const EditGuard guard(block.program(), startup);
   LossScaling none(block.program(), startup, {.enabled = false});
-  StepState state(step, step.scaling ? *step.scaling : none, block, startup);
+  LossScaling& scaling = step.scaling ? *step.scaling : none;
+  const StepUndo undo(step, scaling);
+  StepState state(step, scaling, block, startup);
   state.loss = loss;
   state.pairs = std::move(given);
   std::erase_if(state.pairs, [](const ParamAndGrad& pair) { return pair.grad.empty(); });
@@ -152,6 +205,12 @@ void OfOptimizer(StepState& step) {
 }
 
 }  // namespace
+
+std::string WideGradient(const Writer& w, const std::string& grad) {
+  const Variable var = w.Var(grad);
+  if (!IsHalf(var.dtype())) return grad;
+  return w.Named(grad + "@FLOAT", Cast(var, DType::kFloat32)).name();
+}
 
 const std::vector<StepStage>& TrainingStages() {
   using S = TrainingStage;

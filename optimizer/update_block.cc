@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/operators/control/conditional_block.h>
 #include <coracle/operators/operators.h>
@@ -44,6 +45,7 @@ void GuardedBlock::Close() {
 
 void AppendGuarded(BlockDesc& outer, const std::vector<std::string>& guards,
                    const std::function<void(BlockDesc& block)>& body) {
+  const EditGuard guard(outer.program());
   GuardedBlock guarded(outer, guards);
   body(guarded.block());
   guarded.Close();

@@ -1,4 +1,6 @@
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
 #include <coracle/optimizer/internal/training_step.h>
 #include <coracle/optimizer/option_fields.h>
@@ -16,10 +18,26 @@ void AppendAssign(const Writer& w, const std::string& x, const std::string& out)
   w.Into(out, "assign", {{"X", {x}}});
 }
 
-// out = x times the one element of `factor`.
-void AppendScaled(const Writer& w, const Variable& x, const Variable& factor,
-                  const std::string& out) {
-  w.Into(out, "scale", {{"X", {x.name()}}, {"ScaleTensor", {factor.name()}}});
+// The value of a parameter in float32, where it has 16 bits: an average moves by less than such
+// digits show.
+Variable Wide(const Writer& w, const std::string& param) {
+  const Variable var = w.Var(param);
+  return IsHalf(var.dtype()) ? w.Named(param + "_wide", Cast(var, DType::kFloat32)) : var;
+}
+
+// The parameter becomes x, rounded where it has 16 bits.
+void AssignParam(const Writer& w, const Variable& x, const std::string& param) {
+  const DType dtype = w.Var(param).dtype();
+  if (dtype == x.dtype()) return AppendAssign(w, x.name(), param);
+  w.Into(param, "cast", {{"X", {x.name()}}}, CastAttrs(x.dtype(), dtype));
+}
+
+// The parameter becomes x times the one element of `factor`.
+void AssignScaled(const Writer& w, const Variable& x, const Variable& factor,
+                  const std::string& param) {
+  if (w.Var(param).dtype() != x.dtype())
+    return AssignParam(w, w.Named(param + "_average", Scale(x, factor)), param);
+  w.Into(param, "scale", {{"X", {x.name()}}, {"ScaleTensor", {factor.name()}}});
 }
 
 // A persistable variable of `main` in another program.
@@ -37,7 +55,8 @@ std::string ParamState(BlockDesc& block, ProgramDesc& startup, const std::string
                        const char* suffix) {
   ProgramDesc& main = block.program();
   const VarDesc& var = Variable::Of(block, param).desc();
-  return MakeState(main, startup, main.UniqueName(param + suffix), var.dtype(), var.shape(), 0);
+  const DType dtype = IsHalf(var.dtype()) ? DType::kFloat32 : var.dtype();
+  return MakeState(main, startup, main.UniqueName(param + suffix), dtype, var.shape(), 0);
 }
 
 }  // namespace
@@ -96,6 +115,7 @@ ExponentialMovingAverage::ExponentialMovingAverage(const ExponentialMovingAverag
 
 void ExponentialMovingAverage::Append(BlockDesc& block, ProgramDesc& startup,
                                       const std::vector<std::string>& params) {
+  const EditGuard guard(block.program(), startup);
   ProgramDesc& main = block.program();
   const auto state = [&](const char* name, double value) {
     return MakeState(main, startup, main.FreeName(name), DType::kFloat64, {1}, value);
@@ -116,7 +136,7 @@ void ExponentialMovingAverage::Append(BlockDesc& block, ProgramDesc& startup,
   for (const std::string& param : params) {
     const std::string average = averages[param] = ParamState(block, startup, param, "_ema");
     const Variable old_share = w.Named(param + "_ema_old", Scale(w.Var(average), decay));
-    const Variable new_share = w.Named(param + "_ema_new", Scale(w.Var(param), rest));
+    const Variable new_share = w.Named(param + "_ema_new", Scale(Wide(w, param), rest));
     w.Into(average, "sum", {{"X", {old_share.name(), new_share.name()}}});
   }
   const auto has_average = [&](const Writer& apply) {
@@ -124,7 +144,7 @@ void ExponentialMovingAverage::Append(BlockDesc& block, ProgramDesc& startup,
   };
   MakePrograms(main, params, has_average, [&](const Writer& apply, const std::string& param) {
     const Variable correction = 1.0 / (1.0 - apply.Var(product));
-    AppendScaled(apply, Use(apply, main, averages[param]), correction, param);
+    AssignScaled(apply, Use(apply, main, averages[param]), correction, param);
   });
 }
 
@@ -139,6 +159,7 @@ ModelAverage::ModelAverage(const ModelAverageOptions& options)
 
 void ModelAverage::Append(BlockDesc& block, ProgramDesc& startup,
                           const std::vector<std::string>& params) {
+  const EditGuard guard(block.program(), startup);
   ProgramDesc& main = block.program();
   const Writer w = UpdateWriter(block);
   struct State {
@@ -178,12 +199,13 @@ void ModelAverage::Append(BlockDesc& block, ProgramDesc& startup,
       for (const std::string& name : *names) Use(apply, main, name);
     const Variable count = AddAll(apply.Vars({state.counts[0], state.counts[1]}));
     const Variable share = 1.0 / Cast(count, DType::kFloat64);
-    AppendScaled(apply, AddAll(apply.Vars(state.sums)), share, param);
+    AssignScaled(apply, AddAll(apply.Vars(state.sums)), share, param);
   });
 }
 
 void AppendLookahead(BlockDesc& block, ProgramDesc& startup, const std::vector<std::string>& params,
                      const LookaheadOptions& options) {
+  const EditGuard guard(block.program(), startup);
   FieldsOf(options).Check("lookahead", options);
   ProgramDesc& main = block.program();
   const std::string counter =
@@ -195,17 +217,20 @@ void AppendLookahead(BlockDesc& block, ProgramDesc& startup, const std::vector<s
   for (const std::string& param : params) {
     slow[param] = ParamState(block, startup, param, "_slow");
     // No Writer: the startup program need not declare what it does not fill.
-    startup.Root().AppendOp("assign", {{"X", {param}}}, {{"Out", {slow[param]}}},
-                            {{kOpRoleAttr, int32_t{kOptimize}}});
+    const DType from = w.Var(param).dtype(), to = w.Var(slow[param]).dtype();
+    OpDesc& begin = startup.Root().AppendOp(from == to ? "assign" : "cast", {{"X", {param}}},
+                                            {{"Out", {slow[param]}}},
+                                            from == to ? AttrList() : CastAttrs(from, to));
+    begin.SetAttr(kOpRoleAttr, int32_t{kOptimize});
   }
   AppendGuarded(block, {last.name()}, [&](BlockDesc& inner) {
     const Writer in = UpdateWriter(inner);
     for (const std::string& param : params) {
       const Variable behind = in.Var(slow[param]);
-      const Variable ahead = in.Named(param + "_ahead", in.Var(param) - behind);
+      const Variable ahead = in.Named(param + "_ahead", Wide(in, param) - behind);
       const Variable step = in.Named(param + "_ahead", ahead * options.alpha);
       in.Into(behind.name(), "sum", {{"X", {behind.name(), step.name()}}});
-      AppendAssign(in, behind.name(), param);
+      AssignParam(in, in.Var(slow[param]), param);
     }
     in.Into(counter, "fill_constant", {}, FillAttrs({1}, DType::kInt64, 0));
   });

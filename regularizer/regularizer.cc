@@ -1,4 +1,5 @@
 #include <coracle/framework/base/registry.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/operators/operators.h>
 #include <coracle/regularizer/regularizer.h>
 
@@ -14,6 +15,14 @@ Writer DecayWriter(const UpdateContext& update) {
                 {.name = [&main](const std::string& name) { return main.FreeName(name); }});
 }
 
+// The parameter; in float32, where it has 16 bits and its gradient has more.
+Variable ParamFor(const UpdateContext& update, const Writer& w) {
+  const Variable param = w.Var(update.param);
+  const DType dtype = w.Var(update.grad).dtype();
+  if (dtype == param.dtype()) return param;
+  return w.Named(update.param + "@DECAY", Cast(param, dtype));
+}
+
 // The gradient + coeff * source. It may be selected rows; the sum is dense.
 std::string AppendDecay(const UpdateContext& update, const Writer& w, const Variable& source,
                         double coeff) {
@@ -25,13 +34,13 @@ std::string AppendDecay(const UpdateContext& update, const Writer& w, const Vari
 std::string L2Decay(const UpdateContext& update, const Setting& setting) {
   if (CoeffOf(setting) == 0) return update.grad;
   const Writer w = DecayWriter(update);
-  return AppendDecay(update, w, w.Var(update.param), CoeffOf(setting));
+  return AppendDecay(update, w, ParamFor(update, w), CoeffOf(setting));
 }
 
 std::string L1Decay(const UpdateContext& update, const Setting& setting) {
   if (CoeffOf(setting) == 0) return update.grad;
   const Writer w = DecayWriter(update);
-  const Variable sign = w.Named(update.param + "@SIGN", Sign(w.Var(update.param)));
+  const Variable sign = w.Named(update.param + "@SIGN", Sign(ParamFor(update, w)));
   return AppendDecay(update, w, sign, CoeffOf(setting));
 }
 
@@ -88,6 +97,7 @@ void CheckRegularizer(const Setting& setting) {
 }
 
 std::string AppendRegularizer(const UpdateContext& update, Setting setting, double multiplier) {
+  const EditGuard guard(update.block.program(), update.startup);
   try {
     CheckRegularizer(setting);
     for (NamedAttr& attr : setting.attrs) {
@@ -101,6 +111,7 @@ std::string AppendRegularizer(const UpdateContext& update, Setting setting, doub
 }
 
 void AppendDecoupledDecay(const UpdateContext& update, double coeff) {
+  const EditGuard guard(update.block.program(), update.startup);
   const Writer w(update.block, DefaultOps(), {.stop_gradient = true});
   const std::string name = update.param + "_decay";
   const Variable product = w.Named(name, w.Var(update.learning_rate) * -coeff);

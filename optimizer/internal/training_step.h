@@ -17,6 +17,10 @@ namespace coracle {
 // Writes ops of the role Optimize.
 Writer UpdateWriter(BlockDesc& block);
 
+// The name of the gradient in float32, where it has 16 bits: a sum of many and a gradient divided
+// by the loss scale have more digits, and less range, than these.
+std::string WideGradient(const Writer& w, const std::string& grad);
+
 // A group of all parameters for an optimizer that outlives the group.
 OptimizerGroup GroupOf(Optimizer& optimizer);
 

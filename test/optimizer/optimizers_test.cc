@@ -1,8 +1,10 @@
 // Optimizers on one weight with given gradients, against loops in double written out here from the
 // formulas (Paddle's, see the options' docs).
 
+#include <coracle/executor/executor.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 
@@ -151,6 +153,33 @@ TEST(Optimizers, Lamb) {
           const double trust = w != 0 && r != 0 ? std::abs(w) / std::abs(r) : 1;
           return w - 0.1 * trust * r;
         });
+  }
+}
+
+// Parameters that do not decay: of lion and lars too, which have a decay of their own.
+TEST(Optimizers, NoDecay) {
+  for (const std::string kind : {"adamw", "lamb", "lion", "lars_momentum"}) {
+    SCOPED_TRACE(kind);
+    const std::string decay = kind == "adamw" || kind == "lion" ? "weight_decay"
+                              : kind == "lamb"                  ? "lamb_weight_decay"
+                                                                : "lars_weight_decay";
+    const auto run = [&](double coeff, bool filtered) {
+      ProgramDesc main, startup;
+      Builder net(main, startup);
+      const Variable w =
+          net.Parameter("w", {2}, DType::kFloat64, {.name = "w"}, ConstantInitializer(3));
+      const std::unique_ptr<Optimizer> optimizer =
+          MakeOptimizer({kind, {{"learning_rate", 0.1}, {decay, coeff}}});
+      if (filtered) optimizer->SetDecayFilter([](const std::string& name) { return name != "w"; });
+      optimizer->Minimize(net.ReduceSum(w), startup);
+      Scope scope;
+      Executor exe;
+      exe.Run(startup, scope);
+      for (int i = 0; i < 3; ++i) exe.Run(main, scope);
+      return scope.Get("w").data<double>()[0];
+    };
+    EXPECT_NE(run(0.5, false), run(0, false));
+    EXPECT_EQ(run(0.5, true), run(0, false));
   }
 }
 

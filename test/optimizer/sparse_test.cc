@@ -85,6 +85,21 @@ TEST(SparseOptimizer, EachAsWithTheDenseGradient) {
   ExpectSparseAsDense([] { return std::make_unique<Adam>(AdamOptions{.learning_rate = 0.1}); });
 }
 
+// Those without an update of rows get a dense gradient. The rates let each learn in five steps.
+TEST(SparseOptimizer, EveryKindTakesThem) {
+  const std::vector<std::pair<std::string, double>> kinds = {
+      {"sgd", 0.5},     {"momentum", 0.5}, {"lars_momentum", 100},   {"lion", 0.1},
+      {"dpsgd", 0.5},   {"adam", 0.1},     {"adamw", 0.1},           {"adamax", 0.1},
+      {"lamb", 0.1},    {"adagrad", 0.1},  {"decayed_adagrad", 0.1}, {"adadelta", 50},
+      {"rmsprop", 0.1}, {"ftrl", 0.1},     {"proximal_gd", 0.5}};
+  for (const auto& [kind, rate] : kinds) {
+    SCOPED_TRACE(kind);
+    ExpectSparseAsDense([kind = kind, rate = rate] {
+      return coracle::MakeOptimizer({kind, {{"learning_rate", rate}}});
+    });
+  }
+}
+
 TEST(SparseOptimizer, ClipAndDecay) {
   const auto sgd = [] { return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.5}); };
   ExpectSparseAsDense(sgd, [](VarDesc& table) {

@@ -195,6 +195,60 @@ TEST(WeightAverage, Lookahead) {
   net.ExpectSameBits(resumed);
 }
 
+// Averages of parameters of 16 bits are float32: they move by less than such digits show.
+TEST(WeightAverage, OfSixteenBits) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    SCOPED_TRACE(ToString(dtype));
+    const auto constant = [&](WeightAverage& average, int steps) {
+      Net net(dtype, [&](BlockDesc& block, ProgramDesc& startup) {
+        average.Append(block, startup, {"w"});
+      });
+      for (int step = 0; step < steps; ++step) net.Run(0);
+      net.RunProgram(average.apply());
+      EXPECT_EQ(net.W(), 1);
+      net.RunProgram(average.restore());
+      EXPECT_EQ(net.W(), 1);
+    };
+    ExponentialMovingAverage ema({.decay = 0.999});
+    constant(ema, 1500);
+    ModelAverage mean(ModelAverageOptions{});
+    constant(mean, 1500);
+    // Each five steps the parameter goes by 0.025 or, rounded, 0.0195, and the slow one by a tenth.
+    Net net(dtype, [&](BlockDesc& block, ProgramDesc& startup) {
+      AppendLookahead(block, startup, {"w"}, {.alpha = 0.1, .k = 5});
+    });
+    for (int step = 0; step < 200; ++step) net.Run(0.05);
+    EXPECT_GT(net.W(), 0.85);
+    EXPECT_LT(net.W(), 0.95);
+  }
+}
+
+// 600 gradients of 1 are 600, of -2 -1200.
+TEST(WeightAverage, SumsOfGradientsOfSixteenBits) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    ProgramDesc main, startup;
+    for (const char* name : {"w", "g"}) {
+      VarDesc& var = main.Root().Var(name);
+      var.SetMeta({VarType::kLoDTensor, dtype, {2}, 0});
+      var.SetPersistable(true);
+    }
+    main.Root().FindVar("w")->SetIsParameter(true);
+    const OptimizerGroup group{.optimizer = std::make_shared<Sgd>(SgdOptions{.learning_rate = 1})};
+    AppendTrainingStep({.groups = {group}, .accumulate = 600}, main.Root(), startup, {{"w", "g"}});
+    VerifyOrThrow(main, DefaultOps());
+    Scope scope;
+    Executor exe;
+    exe.Run(startup, scope);
+    scope.Set("w", Tensor::Zeros(dtype, {2}));
+    scope.Set("g", Tensor::Of<float>({2}, {1, -2}).Cast(dtype));
+    PreparedProgram step = exe.Prepare(main, {}, {});
+    for (int i = 0; i < 600; ++i) step.Run(scope);
+    const Tensor w = scope.Get("w").Cast(DType::kFloat32);
+    EXPECT_EQ(w.data<float>()[0], -600);
+    EXPECT_EQ(w.data<float>()[1], 1200);
+  }
+}
+
 TEST(WeightAverage, Errors) {
   EXPECT_THROW(ExponentialMovingAverage({.decay = 1}), Error);
   EXPECT_THROW(ExponentialMovingAverage({.decay = std::nan("")}), Error);

@@ -141,4 +141,20 @@ TEST(BatchReader, RefusesWhatGivesNoBatch) {
   ErrorOf([] { BatchReader(Counting(3), {.batch_size = 0}); });
   ErrorOf([] { BatchReader(Counting(0), {.batch_size = 1}); });
 }
+
+TEST(BatchReader, RefusesWhatCannotBeRead) {
+  ExpectContains(ErrorOf([] { BatchReader(nullptr, {}); }), "the pointer is null");
+  for (const int rank : {-1, 2, 5}) {
+    ExpectContains(ErrorOf([&] { BatchReader(Counting(4), {.rank = rank, .ranks = 2}); }),
+                   "have no part of rank");
+  }
+  ExpectContains(ErrorOf([] { BatchReader(Counting(4), {.rank = 0, .ranks = 0}); }),
+                 "have no part of rank 0 of 0");
+  BatchReader reader(Counting(4), {.batch_size = 2});
+  reader.Next();
+  EXPECT_EQ(reader.PlaceOf(1), "row 1 of counting");
+  ExpectContains(ErrorOf([&] { reader.PlaceOf(2); }), "row 2 asked of a batch, which has 2");
+  ExpectContains(ErrorOf([&] { reader.PlaceOf(-1); }), "row -1 asked of a batch");
+}
+
 }  // namespace coracle::batch_reader_test

@@ -1,6 +1,7 @@
 #include <coracle/train/data/data_source.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "train_test_util.h"
@@ -102,4 +103,51 @@ TEST(DataSource, RandomPartsShareTheRows) {
   EXPECT_EQ(test->Place(3), "row " + std::to_string(drawn[0][3]) + " of numbers");
   ErrorOf([&] { MakeRandomPart(all, 0.001, 1, true); });
 }
+
+DataSourcePtr Sequences(std::vector<uint64_t> offsets) {
+  return MakeMemorySource({{.name = "s",
+                            .rows = Tensor::Of<float>({3, 2}, {0, 1, 2, 3, 4, 5}),
+                            .shape = {2},
+                            .offsets = std::move(offsets)}},
+                          "sequences");
+}
+
+TEST(DataSource, OffsetsMustLieInTheRows) {
+  EXPECT_EQ(Sequences({0, 1, 1, 3})->size(), 3);
+  ExpectContains(ErrorOf([] { Sequences({0, 9, 2}); }), "have 2 at place 2");
+  ExpectContains(ErrorOf([] { Sequences({0, 900000000, 900000001}); }), "900000001 at place 2");
+  ExpectContains(ErrorOf([] { Sequences({5, 3, 1}); }), "have 3 at place 1");
+  ExpectContains(ErrorOf([] { Sequences({0, 2, uint64_t{1} << 62}); }), "at place 2");
+  ExpectContains(ErrorOf([] { LengthsOf(MemoryColumn{.name = "s"}); }), "has no sequences");
+}
+
+TEST(DataSource, RefusesWhatGetCannotFill) {
+  const std::vector<int64_t> rows{0, 1};
+  const DataSourcePtr images =
+      MakeMemorySource({{"x", Tensor(DType::kFloat32, {4, 12}), {3, 2, 2}}}, "images");
+  const DataSourcePtr sources[] = {Numbers(), MakeSubset(Numbers(), 1, 0),
+                                   MakeRandomPart(Numbers(), 0.5, 1, true),
+                                   MakeTransformed(images, {.crop_size = 1})};
+  for (const DataSourcePtr& source : sources) {
+    std::vector<Tensor> none, small(source->columns().size());
+    std::vector<Tensor> wrong;
+    for (const DataColumn& column : source->columns()) {
+      wrong.emplace_back(column.dtype == DType::kInt64 ? DType::kFloat32 : DType::kInt64,
+                         Shape{100});
+    }
+    ExpectContains(ErrorOf([&] { source->Get(rows, none); }), "needs a tensor for each of its");
+    ExpectContains(ErrorOf([&] { source->Get(rows, small); }), "elements of");
+    ExpectContains(ErrorOf([&] { source->Get(rows, wrong); }), "elements of");
+  }
+}
+
+TEST(DataSource, NullSources) {
+  ExpectContains(ErrorOf([] { MakeSubset(nullptr, 0, 0); }), "the pointer is null");
+  ExpectContains(ErrorOf([] { MakeRandomPart(nullptr, 0.5, 1, true); }), "the pointer is null");
+  ExpectContains(ErrorOf([] { MakeTransformed(nullptr, {}); }), "the pointer is null");
+  for (const double share : {-0.1, 1.5, std::nan("")})
+    ExpectContains(ErrorOf([&] { MakeRandomPart(Numbers(), share, 1, true); }),
+                   "must lie in [0, 1]");
+}
+
 }  // namespace coracle::data_source_test

@@ -1,11 +1,14 @@
 // The jobs that users see first.
 
+#include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/run/programs.h>
 #include <coracle/train/run/trainer.h>
 
 #include <cstdlib>
 
+#include "../origins.h"
 #include "../test_data.h"
 #include "train_test_util.h"
 
@@ -29,6 +32,22 @@ TEST(Examples, JobsRead) {
         "mnist/lenet_caffe.pbtxt", "tagger/job.pbtxt", "shakespeare/lstm.pbtxt", "iris/iris.pbtxt",
         "housing/housing.pbtxt"})
     CheckJob(ReadJob(Example(name)));
+}
+
+// Every op of their compiled training steps knows its place in the program.
+TEST(Examples, CompiledOpsHaveOrigins) {
+  for (const char* name :
+       {"digits/lenet_job.pbtxt", "digits/mlp_job.pbtxt", "digit_strings/job.pbtxt",
+        "mnist/lenet.pbtxt", "tagger/job.pbtxt", "shakespeare/lstm.pbtxt", "transformer/sort.pbtxt",
+        "iris/iris.pbtxt", "housing/housing.pbtxt"}) {
+    const JobConfig job = QuietJob(name);
+    const Programs programs = BuildPrograms(job, {});
+    const ProgramDesc& main = programs.train.program;
+    const ProgramDesc compiled =
+        Executor().Prepare(main, programs.train.Feeds(job), {job.loss}).program();
+    EXPECT_EQ(OriginDefect(main, compiled), "") << name;
+    EXPECT_LT(compiled.Root().NumOps(), main.Root().NumOps()) << name;
+  }
 }
 
 // The digits are no toy for a linear model...

@@ -239,12 +239,25 @@ TEST(Csv, ColumnsHaveSettingsAndCategories) {
   ExpectContains(error("1,2,3,4,5"), "t.csv: no column 'c'");
 }
 
+// As spreadsheets write them.
+TEST(Csv, SignsAndTinyNumbers) {
+  const DataSourcePtr source = ParseCsv("+1.5,1e-400,+3\n-1e-400,+.5,4\n", Csv());
+  const std::vector<Tensor> rows = RowsOf(*source, {0, 1});
+  EXPECT_EQ(std::vector<float>(rows[0].data<float>(), rows[0].data<float>() + 4),
+            (std::vector<float>{1.5f, 0, 0, 0.5f}));
+  EXPECT_EQ(rows[1].data<int64_t>()[0], 3);
+  for (const char* number : {"+", "++1", "+-1", "1e-400x"}) {
+    ExpectContains(ErrorOf([&] { ParseCsv(std::string(number) + ",2\n", Csv()); }),
+                   std::string("'") + number + "' is not a number");
+  }
+}
+
 TEST(Csv, ErrorsSayLineAndColumn) {
   ExpectContains(ErrorOf([] { ParseCsv("1,2\n3,x4,5\n", Csv()); }), "t.csv:2:1: 3 cells");
   ExpectContains(ErrorOf([] { ParseCsv("1,2,0\n3,x4,5\n", Csv()); }),
                  "t.csv:2:3: 'x4' is not a number");
   ExpectContains(ErrorOf([] { ParseCsv("1,setosa\n", Csv()); }), "t.csv:1:3: label 'setosa'");
-  for (const char* number : {"nan", "inf", "1e39"}) {
+  for (const char* number : {"nan", "inf", "1e39", "1e400"}) {
     ExpectContains(ErrorOf([&] { ParseCsv(std::string("1,2\n") + number + ",2\n", Csv()); }),
                    std::string("t.csv:2:1: '") + number + "' is not a finite float32");
   }

@@ -5,11 +5,16 @@
 #include <coracle/proto/caffe.pb.h>
 #include <coracle/train/data/data_source.h>
 #include <coracle/train/data/database.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #ifdef CORACLE_LEVELDB
 #include <leveldb/db.h>
@@ -88,39 +93,134 @@ TEST(Lmdb, ReadsFilesOfTheLibrary) {
 #endif
 
 #ifdef CORACLE_LEVELDB
-TEST(LevelDb, ReadsDatums) {
-  TemporaryDirectory directory;
-  const std::string path = directory.File("images_leveldb");
-  {
-    leveldb::Options options;
-    options.create_if_missing = true;
-    leveldb::DB* made = nullptr;
-    ASSERT_TRUE(leveldb::DB::Open(options, path, &made).ok());
-    const std::unique_ptr<leveldb::DB> database(made);
-    int i = 0;
-    for (const int label : {200, 3, 9}) {
-      database->Put({}, fmt::format("{:08}", i++), DatumOf(label, 2, 30, 20));
-    }
-  }
-  const DatumOptions options = {DatumOptions::Format::kLevelDb, path};
-  const DataSourcePtr source = MakeDatumSource(options);
-  EXPECT_EQ(source->Describe(), "leveldb 'images_leveldb'");
-  ExpectRows(*source);
-  ExpectRows(*MakeDatumSource(options));  // two of one process
-}
-
-TEST(LevelDb, AnotherProcessHasItOpen) {
-  TemporaryDirectory directory;
-  const std::string path = directory.File("images_leveldb");
+void MakeLevelDb(const std::string& path) {
   leveldb::Options options;
   options.create_if_missing = true;
   leveldb::DB* made = nullptr;
   ASSERT_TRUE(leveldb::DB::Open(options, path, &made).ok());
-  const std::unique_ptr<leveldb::DB> database(made);  // its lock is what a process would have
+  const std::unique_ptr<leveldb::DB> database(made);
+  int i = 0;
+  for (const int label : {200, 3, 9})
+    database->Put({}, fmt::format("{:08}", i++), DatumOf(label, 2, 30, 20));
+}
+
+// Names, kinds, times of change and contents of what is in a directory, not through links.
+std::string Fingerprint(const std::string& directory) {
+  std::map<std::string, std::string> entries;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    struct stat info;
+    EXPECT_EQ(::lstat(entry.path().c_str(), &info), 0);
+    std::string text = fmt::format("{} {} {}.{} ", info.st_ino, info.st_mode, info.st_mtim.tv_sec,
+                                   info.st_mtim.tv_nsec);
+    if (S_ISREG(info.st_mode)) text += ReadFile(entry.path().string());
+    entries[entry.path().filename().string()] = text;
+  }
+  std::string all;
+  for (const auto& [name, text] : entries) all += name + ": " + text + "\n";
+  return all;
+}
+
+TEST(LevelDb, ReadsDatums) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb");
+  MakeLevelDb(path);
+  const std::string before = Fingerprint(path);
+  const DatumOptions options = {DatumOptions::Format::kLevelDb, path};
+  {
+    const DataSourcePtr source = MakeDatumSource(options);
+    EXPECT_EQ(source->Describe(), "leveldb 'images_leveldb'");
+    ExpectRows(*source);
+    ExpectRows(*MakeDatumSource(options));  // two of one process
+  }
+  EXPECT_EQ(Fingerprint(path), before);
+}
+
+// More tables of level 0 than the library leaves as they are: it would write all data anew.
+TEST(LevelDb, ManyTablesStayAsTheyAre) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb");
+  constexpr int kRows = 300;
+  for (int part = 0; part < 9; ++part) {
+    leveldb::Options options;
+    options.create_if_missing = true;
+    options.write_buffer_size = 1 << 16;
+    leveldb::DB* made = nullptr;
+    ASSERT_TRUE(leveldb::DB::Open(options, path, &made).ok());
+    const std::unique_ptr<leveldb::DB> database(made);
+    for (int i = part; i < kRows; i += 9)
+      database->Put({}, fmt::format("{:08}", i), DatumOf(i % 251, 1, 30, 40));
+  }
+  const std::string before = Fingerprint(path);
+  {
+    const std::unique_ptr<Database> database = OpenLevelDb(path);
+    ASSERT_EQ(database->size(), kRows);
+    for (int round = 0; round < 3; ++round)
+      for (int i = 0; i < kRows; ++i)
+        ASSERT_EQ(database->value(i), DatumOf(i % 251, 1, 30, 40)) << i;
+  }
+  EXPECT_EQ(Fingerprint(path), before);
+}
+
+// Links at the names that the library writes next, and at those that it reads.
+TEST(LevelDb, LinksAreNotFollowed) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb"), victim = directory.File("victim");
+  WriteFileAtomic(victim, "precious");
+  for (const char* name : {"MANIFEST-000004", "000005.ldb", "000006.log", "LOG", "LOG.old", "LOCK",
+                           "000007.dbtmp", "CURRENT"}) {
+    std::filesystem::remove_all(path);
+    MakeLevelDb(path);
+    std::filesystem::remove(path + "/" + name);
+    std::filesystem::create_symlink("../victim", path + "/" + name);
+    const std::string before = Fingerprint(path);
+    EXPECT_EQ(ErrorOf([&] { OpenLevelDb(path); }),
+              fmt::format("'{}': LevelDB: IO error: {}: is a symbolic link, which is not followed; "
+                          "copy the file that is meant to there",
+                          path, name));
+    EXPECT_EQ(Fingerprint(path), before);
+  }
+  EXPECT_EQ(ReadFile(victim), "precious");
+}
+
+// A pipe would be waited for.
+TEST(LevelDb, OnlyRegularFilesAreRead) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb");
+  MakeLevelDb(path);
+  ASSERT_EQ(::mkfifo((path + "/000009.ldb").c_str(), 0600), 0);
+  EXPECT_NE(ErrorOf([&] { OpenLevelDb(path); }).find("000009.ldb: is not a regular file"),
+            std::string::npos);
+}
+
+// The child holds the lock as the library does.
+TEST(LevelDb, AnotherProcessHasItOpen) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb");
+  MakeLevelDb(path);
+  int to_parent[2], to_child[2];
+  ASSERT_EQ(::pipe(to_parent) + ::pipe(to_child), 0);
+  const pid_t child = ::fork();
+  char byte = 0;
+  if (child == 0) {
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    const int file = ::open((path + "/LOCK").c_str(), O_RDWR);
+    const bool locked = ::fcntl(file, F_SETLK, &lock) == 0;
+    ::_exit(::write(to_parent[1], &byte, 1) == 1 && ::read(to_child[0], &byte, 1) == 1 && locked
+                ? 0
+                : 1);
+  }
+  ASSERT_EQ(::read(to_parent[0], &byte, 1), 1);
   EXPECT_EQ(ErrorOf([&] { OpenLevelDb(path); }),
-            fmt::format("'{}': another process has it open, and LevelDB lets one at a time; make "
-                        "an LMDB of it, or give each process a copy",
+            fmt::format("'{}': another process has it open, and may write to it; wait for it, or "
+                        "make a copy",
                         path));
+  ASSERT_EQ(::write(to_child[1], &byte, 1), 1);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(ErrorOf([&] { OpenLevelDb(path); }), "no error");
+  for (const int end : {to_parent[0], to_parent[1], to_child[0], to_child[1]}) ::close(end);
 }
 
 TEST(LevelDb, DamagedFilesAreRefused) {

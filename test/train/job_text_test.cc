@@ -98,6 +98,29 @@ TEST(JobText, NumbersThatNoRunReaches) {
   }
 }
 
+// What is not closed is named, not only what comes next.
+TEST(JobText, BracesThatAreNotClosed) {
+  EXPECT_EQ(TextError("optimizer { sgd { }\ntrain { digits { } }"),
+            "j.pbtxt:2:1: train: a field of a job, but the brace of optimizer at j.pbtxt:1:1 is "
+            "not closed before it");
+  EXPECT_EQ(TextError("# {\noptimizer { sgd { learning_rate: 1\nbatch_size: 3"),
+            "j.pbtxt:3:1: batch_size: a field of a job, but the brace of sgd at j.pbtxt:2:13 is "
+            "not closed before it");
+  const std::string end = TextError("train { digits { count: 3 }\n");
+  EXPECT_NE(end.find("is a closing brace missing? That of train at j.pbtxt:1:1 is open"),
+            std::string::npos)
+      << end;
+}
+
+TEST(JobText, FieldsThatThereAreAreListed) {
+  const std::string optimizer = TextError("optimizer { zzzzzz { } }");
+  EXPECT_NE(optimizer.find("zzzzzz: no such field in optimizer; it has "), std::string::npos);
+  EXPECT_NE(optimizer.find("one of a library of your own needs --op_library"), std::string::npos)
+      << optimizer;
+  EXPECT_EQ(TextError("train { csv { file: 'a.csv' class: ['a', 'b'] } }"),
+            "j.pbtxt:1:29: class names classes, which only label_kind: CLASS has");
+}
+
 TEST(JobText, ErrorsSayPositionAndNearestName) {
   EXPECT_EQ(TextError("model: \"m\"\n  batch_sise: 3"),
             "j.pbtxt:2:3: batch_sise: no such field in a job; did you mean batch_size?");
@@ -289,4 +312,15 @@ TEST(JobText, ModelTextsAfterCommentsAndSpace) {
        {"model_texts: \"a\"", "xmodel: 'a'", "a: \"b\nc: 'd'\n", "\"", "model_text: '"})
     EXPECT_EQ(SplitBlock(text, "model_text").text, text);
 }
+
+TEST(JobText, NamesDoNotLeadOutOfOutput) {
+  EXPECT_EQ(ParseJobText("name: \"a/b\"").output_dir, "output/a/b");
+  EXPECT_EQ(ParseJobText("name: \"..\" output_dir: \"here\"").output_dir, "here");
+  for (const char* name : {"..", "../x", "a/../../x", "/tmp/x", ".", ""}) {
+    EXPECT_EQ(TextError("\nname: \"" + std::string(name) + "\""),
+              "j.pbtxt:2:1: the name '" + std::string(name) +
+                  "' makes no directory in output; give another, or an output_dir");
+  }
+}
+
 }  // namespace coracle::job_text_test

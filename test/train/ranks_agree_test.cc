@@ -59,6 +59,13 @@ TEST(RanksOfAJob, WhatMustBeTheSame) {
           << rank.error;
     }
   }
+  // Of long texts the part is shown that differs.
+  const std::string same(400, '#');
+  const auto ranks = RunOn(2, RankJob("long"), {}, [&](int rank, JobConfig& job, TrainOptions&) {
+    job.text = same + "\nrate: 0." + std::to_string(1 + rank) + "\nmore: 1";
+  });
+  for (const char* part : {"...'rate: 0.1", "...'rate: 0.2"})
+    EXPECT_NE(ranks[0].error.find(part), std::string::npos) << ranks[0].error;
   JobConfig job = RankJob("few");
   job.batch_size = 1;
   EXPECT_NE(RunOn(2, job)[0].error.find("a batch of 1 rows for 2 ranks"), std::string::npos);

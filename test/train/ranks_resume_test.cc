@@ -38,6 +38,39 @@ TEST(RanksOfAJob, LossOfAJobThatWasOver) {
   EXPECT_EQ(RunOn(1, job, {.resume = true})[0].result.loss, loss);
 }
 
+// Running statistics of plain batch_norm go on as each rank has them, and evaluations on the way
+// change nothing.
+TEST(RanksOfAJob, ResumesStatisticsToTheBit) {
+  const auto make = [](const std::string& name) {
+    JobConfig job = RankJob(name);
+    const std::string hidden = "layer { fc { input: \"h\"";
+    job.model_text.replace(job.model_text.find(hidden), hidden.size(),
+                           "layer { batch_norm { input: \"h\" output: \"n\" } }\n"
+                           "layer { fc { input: \"n\"");
+    job.epochs = 0;
+    job.max_iter = 17;
+    job.test_interval = 100;
+    return job;
+  };
+  const auto whole = RunOn(2, make("statistics"));
+  ASSERT_EQ(whole[0].error, "");
+  JobConfig part = make("statistics_part");
+  part.max_iter = 7;
+  part.test_interval = 3;
+  ASSERT_EQ(RunOn(2, part)[0].error, "");
+  part.max_iter = 17;
+  const auto resumed = RunOn(2, part, {.resume = true});
+  ASSERT_EQ(resumed[0].error, "");
+  int statistics = 0;
+  for (const std::string& name : PersistableNames(whole[0].result.main)) {
+    if (name.find("batch_norm") == std::string::npos) continue;
+    ++statistics;
+    EXPECT_TRUE(BitEqual(resumed[0].result.scope.Get(name), whole[0].result.scope.Get(name)))
+        << name;
+  }
+  EXPECT_GE(statistics, 4);
+}
+
 void ResumeWithTwoAndThreeRanks(bool shard_state) {
   JobConfig job = RankJob("whole");
   job.distribute.shard_state = shard_state;

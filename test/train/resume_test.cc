@@ -129,6 +129,45 @@ TEST_F(BestAfterResume, RestoredParametersAreNoNewEvaluation) {
   }
 }
 
+// A last evaluation off the interval is none that a longer run makes: the run that goes on has the
+// rates of one that was never over, and stops where that stops.
+TEST(Resume, TheLastEvaluationLowersNoRate) {
+  const TempDir dir;
+  const auto make = [&](const std::string& name, int64_t max_iter) {
+    JobConfig job = SmallJob();
+    job.output_dir = dir / name;
+    job.test_interval = 2;
+    job.max_iter = max_iter;
+    job.epochs = 0;
+    PlateauConfig plateau;
+    plateau.options.factor = 0.5;
+    plateau.options.patience = 0;
+    plateau.options.threshold = 0.9;  // nothing is an improvement
+    job.training.optimizers[0].plateau = plateau;
+    job.early_stop = EarlyStopConfig{{"loss", WatchGoal::kMaximize, 0}, 5};  // it falls
+    return job;
+  };
+  const TrainResult whole = Train(make("whole", 20)).result;
+  Train(make("parts", 5));
+  Train(make("parts", 9), Resume());
+  const TrainResult parts = Train(make("parts", 20), Resume()).result;
+  EXPECT_EQ(parts.steps, whole.steps);
+  EXPECT_EQ(parts.loss, whole.loss);
+  for (const std::string& name : PersistableNames(whole.main))
+    EXPECT_TRUE(BitEqual(parts.scope.Get(name), whole.scope.Get(name))) << name;
+}
+
+// One of them may be the best, and is no reason to stop.
+TEST_F(BestAfterResume, TheLastEvaluationMayBeTheBest) {
+  job_.test_interval = 4;
+  const TrainResult result = Train(job_).result;
+  EXPECT_EQ(result.best.step, 6);
+  EXPECT_EQ(BestSnapshot(dir_ / "run/snapshots"), dir_ / "run/snapshots/step_00000006");
+  WatchForTheWorst();
+  job_.output_dir = dir_ / "worst";
+  EXPECT_EQ(Train(job_).result.best.worse, 0);
+}
+
 TEST_F(BestAfterResume, TheBestSnapshotComesAlongElsewhere) {
   WatchForTheWorst();
   Train(job_, {}, 4);

@@ -207,6 +207,33 @@ TEST_F(SnapshotTest, MismatchesAreNamedAndOverridden) {
   ExpectContains(messages[2], "epoch 1 begins anew");
 }
 
+// As many rows of the same file, with other values.
+TEST_F(SnapshotTest, OtherValuesOfTheDataAreRefused) {
+  const auto write = [&](float last) {
+    Tensor image = Tensor::Zeros(DType::kFloat32, {150, 784});
+    for (int64_t i = 0; i < image.numel(); ++i)
+      image.data<float>()[i] = static_cast<float>(i % 13) / 13;
+    image.data<float>()[image.numel() - 1] = last;
+    Tensor label = Tensor::Zeros(DType::kInt64, {150, 1});
+    for (int64_t i = 0; i < 150; ++i) label.data<int64_t>()[i] = i % 10;
+    WriteNpz({{"image", image}, {"label", label}}, dir_ / "data.npz");
+  };
+  NpzOptions npz;
+  npz.file = dir_ / "data.npz";
+  job_.train.source = npz;
+  write(0.5f);
+  const std::string path = TrainTo(6);
+  job_.max_iter = 7;
+  TrainOptions resume;
+  resume.resume = true;
+  EXPECT_EQ(RunJob(job_, resume).steps, 7);  // the same values
+  write(0.25f);
+  job_.max_iter = 8;
+  ExpectContains(Resume(), "cannot be continued: the values of its training data, ");
+  resume.override_mismatch = true;
+  EXPECT_EQ(RunJob(job_, resume).steps, 8);
+}
+
 // Another layer: what is the same goes on, the rest is new.
 TEST_F(SnapshotTest, OverrideTakesTheVariablesThatFit) {
   const std::string path = TrainTo(6);

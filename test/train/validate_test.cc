@@ -57,6 +57,38 @@ TEST(Validate, DeployedInputsThatNothingNeedsAreTold) {
   EXPECT_EQ(Messages(job), "warning: job: no deployed output needs the input 'label'\n");
 }
 
+// What a program's ops say together, with the line of the model text.
+TEST(Validate, ALossOfProbabilitiesIsTold) {
+  JobConfig job = TextJob("loss: \"loss\" optimizer { sgd {} }");
+  job.model_text =
+      "data { name: 'image' shape: [-1, 1, 28, 28] }\n"
+      "data { name: 'label' shape: [-1, 1] dtype: INT64 }\n"
+      "layer { fc { input: 'image' size: 10 act: 'softmax' output: 'p' } }\n"
+      "layer { softmax_with_cross_entropy { logits: 'p' label: 'label' output: 'ce' } }\n"
+      "layer { mean { input: 'ce' output: 'loss' } }";
+  const std::string messages = Messages(job);
+  EXPECT_NE(messages.find(":4:9: softmax_with_cross_entropy: its input 'p' is the result of "
+                          "softmax, and it applies softmax itself"),
+            std::string::npos)
+      << messages;
+}
+
+TEST(Validate, ACropOfWholeImagesIsTold) {
+  std::vector<std::string> lines;
+  const LogSink before =
+      SetLogSink([&](MessageLevel, const std::string& line) { lines.push_back(line); });
+  for (const char* size : {"28", "24"}) {
+    OpenTrainData(ParseJobText(std::string("model: \"m\"\ntrain { digits { count: 9 }\n  transform "
+                                           "{ crop_size: ") +
+                                   size + " } }\nloss: \"l\"",
+                               "job.pbtxt"));
+  }
+  SetLogSink(before);
+  EXPECT_EQ(lines, std::vector<std::string>{
+                       "job.pbtxt:3:15: crop_size 28 is the size of the images: nothing is "
+                       "cropped"});
+}
+
 TEST(Validate, BindsAreOfInputs) {
   JobConfig job = SmallJob();
   job.bind = {{"label", "h"}};

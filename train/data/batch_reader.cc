@@ -1,5 +1,6 @@
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/train/data/batch_check.h>
 #include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
 
@@ -52,6 +53,7 @@ void ShuffleRows(uint64_t seed, uint64_t epoch, std::span<int64_t> rows) {
 struct BatchReader::Impl {
   Impl(DataSourcePtr data, const BatchOptions& batch_options)
       : source(std::move(data)), options(batch_options) {
+    RequireSource(source, "a BatchReader");
     int64_t size = source->size();
     if (options.batch_size < 1)
       ThrowInvalid(fmt::format("batch_size must be at least 1, got {}", options.batch_size));
@@ -208,7 +210,12 @@ void BatchReader::Seek(int64_t position) {
 }
 
 std::string BatchReader::PlaceOf(int64_t row) const {
-  return impl_->source->Place(impl_->Shown().rows.at(static_cast<size_t>(row)));
+  const std::vector<int64_t>& rows = impl_->Shown().rows;
+  if (row < 0 || row >= static_cast<int64_t>(rows.size())) {
+    throw Error(ErrorCode::kOutOfRange,
+                fmt::format("row {} asked of a batch, which has {}", row, rows.size()));
+  }
+  return impl_->source->Place(rows[static_cast<size_t>(row)]);
 }
 int64_t BatchReader::rows_of_all() const { return impl_->Shown().of_all; }
 int64_t BatchReader::own_rows() const { return impl_->Own(rows_of_all()).rows(); }

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <optional>
@@ -22,6 +24,22 @@ struct Cell {
   std::string text;
   int64_t column = 1;  // where it begins in its line, from 1
 };
+
+// As spreadsheets write positive numbers: "+1.5" is 1.5.
+std::string_view WithoutPlus(std::string_view text) {
+  const bool signed_number = text.size() > 1 && text[0] == '+' && text[1] != '-' && text[1] != '+';
+  return signed_number ? text.substr(1) : text;
+}
+
+// A number that is smaller than any double is 0, one that is larger infinite.
+bool ParseNumber(std::string_view text, double* value) {
+  text = WithoutPlus(text);
+  if (ParseDouble(text, value)) return true;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  if (error != std::errc::result_out_of_range || end != text.data() + text.size()) return false;
+  *value = std::strtod(std::string(text).c_str(), nullptr);
+  return true;
+}
 
 // Splits text into lines of cells; knows where it is.
 class CsvReader {
@@ -229,7 +247,7 @@ class CsvTable {
       int64_t value = 0;
       if (!column.categories.empty())
         value = WordOf(column, item);
-      else if (!ParseInt64(item.text, &value))
+      else if (!ParseInt64(WithoutPlus(item.text), &value))
         reader_.Fail(cell.column, fmt::format("{} is not an integer", Quote(item.text, 40)));
       sequence->values.push_back(value);
     }
@@ -253,7 +271,7 @@ class CsvTable {
       reader_.Fail(cell.column, "empty cell; give fill a value to use instead");
     }
     double value = 0;
-    if (!ParseDouble(cell.text, &value))
+    if (!ParseNumber(cell.text, &value))
       reader_.Fail(cell.column, fmt::format("{} is not a number", Quote(cell.text, 40)));
     if (!(std::abs(value) <= static_cast<double>(std::numeric_limits<float>::max())))
       reader_.Fail(cell.column, fmt::format("{} is not a finite float32", Quote(cell.text, 40)));
@@ -267,7 +285,7 @@ class CsvTable {
         break;
       case CsvLabel::kInteger: {
         int64_t value = 0;
-        if (!ParseInt64(cell.text, &value))
+        if (!ParseInt64(WithoutPlus(cell.text), &value))
           reader_.Fail(cell.column, fmt::format("label {} is not an integer; name the classes, or "
                                                 "say that labels are real",
                                                 Quote(cell.text, 40)));

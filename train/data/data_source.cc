@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/train/data/batch_check.h>
 #include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
 
@@ -35,10 +36,7 @@ class MemorySource : public DataSource {
   }
 
   void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
-    for (int64_t row : rows) CheckRow(row, size_, description_);
-    if (out.size() != data_.size()) {
-      throw InternalError("a batch needs one tensor per column of its source");
-    }
+    CheckBatch(*this, rows, out);
     for (size_t c = 0; c < data_.size(); ++c) CopyRows(c, rows, out[c]);
   }
 
@@ -58,6 +56,11 @@ class MemorySource : public DataSource {
       ThrowInvalid(fmt::format("{}: column {} has {} rows, column {} has {}", description_,
                                Quote(column.name), n, Quote(columns_[0].name), size_));
     }
+    if (sequences) CheckOffsets(column);
+    if (column.scaled && rows.dtype() != DType::kUInt8) {
+      ThrowInvalid(fmt::format("{}: column {} is {}, and only bytes (uint8) are scaled",
+                               description_, Quote(column.name), ToString(rows.dtype())));
+    }
     int64_t numel = column.shape.numel();
     const int64_t parts = rows.shape()[0];
     if (parts > 0 && rows.numel() / parts != numel) {
@@ -74,14 +77,22 @@ class MemorySource : public DataSource {
     tables_.push_back(table);
   }
 
+  void CheckOffsets(const MemoryColumn& column) const {
+    const std::vector<uint64_t>& at = column.offsets;
+    const auto rows = static_cast<uint64_t>(column.rows.shape()[0]);
+    const auto down = std::is_sorted_until(at.begin(), at.end());
+    if (down == at.end() && at.back() <= rows) return;
+    const auto bad = down == at.end() ? at.end() - 1 : down;
+    ThrowInvalid(
+        fmt::format("{}: column {} has {} rows, and its offsets, which must ascend, have "
+                    "{} at place {}",
+                    description_, Quote(column.name), rows, *bad, bad - at.begin()));
+  }
+
   void CopyRows(size_t c, std::span<const int64_t> rows, Tensor& out) const {
     const MemoryColumn& column = data_[c];
     if (columns_[c].sequences) return JoinSequences(column, rows, &out);
     auto numel = static_cast<size_t>(numel_[c]);
-    if (out.dtype() != columns_[c].dtype ||
-        static_cast<size_t>(out.numel()) < rows.size() * numel) {
-      throw InternalError("a batch tensor does not fit column " + column.name);
-    }
     if (column.scaled) return ScaleRows(column.rows, tables_[c], rows, numel, out.data<float>());
     const char* from = static_cast<const char*>(column.rows.raw());
     char* to = static_cast<char*>(out.raw());
@@ -185,6 +196,9 @@ class RandomPart : public DataSource {
 
 MemoryColumn LengthsOf(const MemoryColumn& sequences) {
   const std::vector<uint64_t>& offsets = sequences.offsets;
+  if (offsets.empty())
+    ThrowInvalid(
+        fmt::format("column {} has no sequences: its offsets are empty", Quote(sequences.name)));
   MemoryColumn lengths;
   lengths.name = sequences.name + "@LENGTH";
   lengths.rows = Tensor(DType::kInt64, {static_cast<int64_t>(offsets.size()) - 1, 1});
@@ -195,6 +209,7 @@ MemoryColumn LengthsOf(const MemoryColumn& sequences) {
 }
 
 int64_t RowsOfBatch(const Tensor& column) {
+  if (column.shape().rank() == 0) ThrowInvalid("a batch's column is a scalar, not a list of rows");
   return column.lod().empty() ? column.shape()[0]
                               : static_cast<int64_t>(column.lod()[0].size()) - 1;
 }
@@ -216,6 +231,9 @@ DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string de
 }
 
 DataSourcePtr MakeRandomPart(DataSourcePtr source, double share, uint64_t seed, bool drawn) {
+  RequireSource(source, "MakeRandomPart");
+  if (!(share >= 0 && share <= 1))
+    ThrowInvalid(fmt::format("a random part's share must lie in [0, 1], got {}", share));
   std::vector<int64_t> order(static_cast<size_t>(source->size()));
   ShuffleRows(seed, 0, order);
   const auto cut = order.begin() + std::llround(share * static_cast<double>(order.size()));
@@ -232,6 +250,7 @@ DataSourcePtr MakeRandomPart(DataSourcePtr source, double share, uint64_t seed, 
 }
 
 DataSourcePtr MakeSubset(DataSourcePtr source, int64_t first, int64_t limit) {
+  RequireSource(source, "MakeSubset");
   int64_t size = source->size();
   if (first == 0 && limit == 0) return source;
   if (first < 0 || limit < 0 || first >= size || limit > size - first) {

@@ -2,6 +2,7 @@
 
 #include <coracle/framework/base/text.h>
 #include <coracle/proto/caffe.pb.h>
+#include <coracle/train/data/batch_check.h>
 #include <coracle/train/data/data_source.h>
 #include <coracle/train/data/database.h>
 #include <fmt/format.h>
@@ -34,13 +35,10 @@ class DatumSource : public DataSource {
   std::string Describe() const override { return name_; }
 
   void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
+    CheckBatch(*this, rows, out);
     float* to = out[0].data<float>();
     int64_t* label = out[1].data<int64_t>();
     for (const int64_t row : rows) {
-      if (row < 0 || row >= size()) {
-        throw Error(ErrorCode::kOutOfRange,
-                    fmt::format("row {} asked of {}, which has {}", row, Describe(), size()));
-      }
       const Datum datum = Parse(row);
       Check(datum, row);
       to = CopyValues(datum, to);

@@ -5,11 +5,14 @@
 #include <fmt/format.h>
 
 #ifdef CORACLE_LEVELDB
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/train/data/leveldb_env.h>
 #include <leveldb/db.h>
 
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <new>
 #include <vector>
 #endif
 
@@ -22,8 +25,8 @@ namespace {
   const std::string text = PrintableLine(status.ToString());
   if (status.IsIOError() && text.find("IO error: lock ") == 0) {
     throw Error(ErrorCode::kIo,
-                fmt::format("{}: another process has it open, and LevelDB lets one at a time; make "
-                            "an LMDB of it, or give each process a copy",
+                fmt::format("{}: another process has it open, and may write to it; wait for it, or "
+                            "make a copy",
                             Quote(path, 300)),
                 text);
   }
@@ -31,39 +34,53 @@ namespace {
               fmt::format("{}: LevelDB: {}", Quote(path, 300), text));
 }
 
-// One for all that read a directory: the library lets a process open it once.
-std::shared_ptr<leveldb::DB> Open(const std::string& path) {
-  static std::mutex mutex;
-  static std::map<std::string, std::weak_ptr<leveldb::DB>> opened;
-  std::error_code error;
-  const std::string key = std::filesystem::weakly_canonical(path, error).string();
-  const std::lock_guard lock(mutex);
-  if (std::shared_ptr<leveldb::DB> found = opened[key].lock()) return found;
-  leveldb::Options options;
-  options.paranoid_checks = true;
-  leveldb::DB* database = nullptr;
-  const leveldb::Status status = leveldb::DB::Open(options, path, &database);
-  if (!status.ok()) Fail(path, status);
-  std::shared_ptr<leveldb::DB> owner(database);
-  opened[key] = owner;
-  return owner;
-}
+constexpr int kMostOpenFiles = 256;
+constexpr uint64_t kCopiesOfLogs = 2;  // recovery keeps a sorted copy, of which it writes a table
 
-class LevelDb : public Database {
+// An open database. The library reports a block whose size is absurd by bad_alloc.
+class OpenDb {
  public:
-  explicit LevelDb(const std::string& path) : path_(path), database_(Open(path)) {
+  explicit OpenDb(const std::string& path) : path_(path), env_(std::make_unique<ReadOnlyEnv>()) {
+    uint64_t log_bytes = 0;
+    leveldb::Status status = env_->OpenDirectory(path, &log_bytes);
+    if (!status.ok()) Fail(path, status);
+    Reserve(kCopiesOfLogs * log_bytes);
+    leveldb::Options options;
+    options.env = env_.get();
+    options.paranoid_checks = true;
+    options.max_open_files = kMostOpenFiles;
+    leveldb::DB* database = nullptr;
+    Call([&] { return leveldb::DB::Open(options, path, &database); });
+    database_.reset(database);
+  }
+  // Work on damaged files could end the process, so that they stay open.
+  ~OpenDb() {
+    if (damaged_) {
+      static_cast<void>(database_.release());
+      static_cast<void>(env_.release());
+    } else {
+      env_->FinishWork();
+      database_.reset();
+    }
+    if (limits_) limits_->Release(reserved_);
+  }
+  OpenDb(const OpenDb&) = delete;
+  OpenDb& operator=(const OpenDb&) = delete;
+
+  std::vector<std::string> Keys() {
     leveldb::ReadOptions options = Checked();
     options.fill_cache = false;
-    const std::unique_ptr<leveldb::Iterator> row(database_->NewIterator(options));
-    for (row->SeekToFirst(); row->Valid(); row->Next()) keys_.push_back(row->key().ToString());
-    if (!row->status().ok()) Fail(path, row->status());
+    std::vector<std::string> keys;
+    Call([&] {
+      const std::unique_ptr<leveldb::Iterator> row(database_->NewIterator(options));
+      for (row->SeekToFirst(); row->Valid(); row->Next()) keys.push_back(row->key().ToString());
+      return row->status();
+    });
+    return keys;
   }
-
-  int64_t size() const override { return static_cast<int64_t>(keys_.size()); }
-  std::string value(int64_t i) const override {
+  std::string Get(const std::string& key) {
     std::string value;
-    const leveldb::Status status = database_->Get(Checked(), keys_[static_cast<size_t>(i)], &value);
-    if (!status.ok()) Fail(path_, status);
+    Call([&] { return database_->Get(Checked(), key, &value); });
     return value;
   }
 
@@ -73,9 +90,47 @@ class LevelDb : public Database {
     options.verify_checksums = true;
     return options;
   }
+  void Reserve(uint64_t bytes) {
+    if (!(limits_ = ResourceLimits::Current())) return;
+    limits_->Reserve(bytes, [&] {
+      return fmt::format("{}: LevelDB copies its log to memory", Quote(path_, 300));
+    });
+    reserved_ = bytes;
+  }
+  template <class F>
+  void Call(F&& f) {
+    leveldb::Status status;
+    try {
+      status = f();
+    } catch (const std::bad_alloc&) {
+      damaged_ = true;
+      throw OutOfMemory(fmt::format("{}: a block of LevelDB is larger than the memory that is left",
+                                    Quote(path_, 300)));
+    }
+    if (status.ok()) return;
+    damaged_ = true;
+    Fail(path_, status);
+  }
 
   std::string path_;
-  std::shared_ptr<leveldb::DB> database_;
+  std::unique_ptr<ReadOnlyEnv> env_;
+  std::unique_ptr<leveldb::DB> database_;
+  bool damaged_ = false;
+  std::shared_ptr<ResourceLimits> limits_;
+  uint64_t reserved_ = 0;
+};
+
+class LevelDb : public Database {
+ public:
+  explicit LevelDb(const std::string& path) : database_(path), keys_(database_.Keys()) {}
+
+  int64_t size() const override { return static_cast<int64_t>(keys_.size()); }
+  std::string value(int64_t i) const override {
+    return database_.Get(keys_[static_cast<size_t>(i)]);
+  }
+
+ private:
+  mutable OpenDb database_;
   std::vector<std::string> keys_;
 };
 

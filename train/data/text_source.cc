@@ -1,5 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/train/data/batch_check.h>
 #include <coracle/train/data/text_source.h>
 #include <fmt/format.h>
 #include <zlib.h>
@@ -50,15 +51,10 @@ TextSource::TextSource(const TextOptions& options, TextPart part, int64_t stream
 }
 
 void TextSource::Get(std::span<const int64_t> rows, std::span<Tensor> out) const {
-  if (out.size() != columns_.size())
-    throw InternalError("a batch needs one tensor per column of its source");
+  CheckBatch(*this, rows, out);
   auto* text = out[0].data<int64_t>();
   auto* next = out[1].data<int64_t>();
   for (int64_t row : rows) {
-    if (row < 0 || row >= size()) {
-      throw Error(ErrorCode::kOutOfRange,
-                  fmt::format("row {} asked of {}, which has {}", row, Describe(), size()));
-    }
     const int64_t* from = ids_.data() + row % streams_ * stream_step_ + row / streams_ * length_;
     text = std::copy_n(from, length_, text);
     next = std::copy_n(from + 1, length_, next);

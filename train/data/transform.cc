@@ -6,6 +6,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/proto/caffe.pb.h>
+#include <coracle/train/data/batch_check.h>
 #include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
 
@@ -35,7 +36,11 @@ struct Draw {
 class Transformed : public DataSource {
  public:
   Transformed(DataSourcePtr source, const TransformOptions& options)
-      : source_(std::move(source)), options_(options), columns_(source_->columns()) {
+      : source_(std::move(source)), options_(options) {
+    RequireSource(source_, "transform");
+    if (options.crop_size < 0)
+      ThrowInvalid(fmt::format("crop_size must not be negative, got {}", options.crop_size));
+    columns_ = source_->columns();
     FindImages();
     const Shape& in = source_->columns()[column_].shape;
     c_ = in[0], h_ = in[1], w_ = in[2];
@@ -61,6 +66,7 @@ class Transformed : public DataSource {
 
   void GetInEpoch(int64_t epoch, std::span<const int64_t> rows,
                   std::span<Tensor> out) const override {
+    CheckBatch(*this, rows, out);
     std::vector<Tensor> whole(out.begin(), out.end());
     const DataColumn& images = source_->columns()[column_];
     whole[column_] = Tensor(images.dtype, {static_cast<int64_t>(rows.size()), c_, h_, w_});

@@ -39,9 +39,24 @@ TextOptions WithPaths(const JobConfig& config, TextOptions text) {
   return text;
 }
 
+// A crop that takes the whole of each image does nothing.
+void WarnOfWholeCrop(const JobConfig& config, const TransformOptions& transform,
+                     const DataSource& source) {
+  for (const DataColumn& column : source.columns()) {
+    if (column.shape.rank() != 3 || column.sequences) continue;
+    if (transform.crop_size == column.shape[1] && transform.crop_size == column.shape[2]) {
+      LogMessage(MessageLevel::kWarning,
+                 fmt::format("{}: crop_size {} is the size of the images: nothing is cropped",
+                             config.Place("train.transform.crop_size"), transform.crop_size));
+    }
+    return;
+  }
+}
+
 // In tests the middle of an image is taken.
 DataSourcePtr Transform(const JobConfig& config, TransformOptions transform, DataSourcePtr source,
                         bool test) {
+  if (!test) WarnOfWholeCrop(config, transform, *source);
   if (!transform.mean_file.empty()) transform.mean_file = DataPath(config, transform.mean_file);
   transform.random_crop = !test;
   transform.seed = config.random_seed;
@@ -184,6 +199,19 @@ void CheckSplits(const JobConfig& config) {
 }
 
 }  // namespace
+
+std::string DefaultOutputDirectory(const JobConfig& config) {
+  const std::vector<std::string> parts = Split(config.name, '/');
+  const bool leads_out = config.name.empty() || config.name[0] == '/' || config.name == "." ||
+                         std::find(parts.begin(), parts.end(), "..") != parts.end();
+  if (leads_out) {
+    ThrowInvalid(
+        fmt::format("{}: the name {} makes no directory in output; give another, or an "
+                    "output_dir",
+                    config.Place("name"), Quote(config.name, 300)));
+  }
+  return (fs::path("output") / config.name).string();
+}
 
 std::string JobConfig::SnapshotDirectory() const {
   if (!snapshot_dir.empty() || output_dir.empty()) return snapshot_dir;

@@ -291,6 +291,9 @@ std::vector<std::string> JobKindNames();  // what DescribeJobKind knows
 // Does not throw.
 bool LooksLikeJob(std::string_view text);
 
+// "output/NAME". Throws kInvalidArgument for a name that would lead out of that directory.
+std::string DefaultOutputDirectory(const JobConfig& config);
+
 // Throws kInvalidArgument for numbers out of range, a job without end, a missing loss and the like.
 void CheckJob(const JobConfig& config);
 

@@ -52,6 +52,8 @@ CsvOptions ToCsv(const proto::CsvConfig& csv, const Node& at) {
   options.classes.assign(csv.class_().begin(), csv.class_().end());
   if (options.label_kind == CsvLabel::kClass && options.classes.empty())
     at.Fail("label_kind", "CLASS needs the names of the classes: class: \"...\"");
+  if (options.label_kind != CsvLabel::kClass && !options.classes.empty())
+    at.Fail("class", "names classes, which only label_kind: CLASS has", 0);
   options.skip.assign(csv.skip().begin(), csv.skip().end());
   if (csv.has_fill()) options.fill = csv.fill();
   options.mean = csv.mean();

@@ -1,10 +1,12 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/layers/internal/text_hints.h>
 #include <coracle/train/job/job_node.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
 namespace coracle {
 namespace {
@@ -65,14 +67,11 @@ std::string Reword(const SchemaPool& schema, std::string message) {
   if (!type.empty() && !field.empty()) {
     const auto* descriptor = schema.Find(type);
     if (descriptor != nullptr) {
-      std::vector<std::string> names;
-      for (int i = 0; i < descriptor->field_count(); ++i)
-        names.push_back(descriptor->field(i)->name());
       const bool model_text =
           descriptor->name() == "JobConfig" && (field == "data" || field == "layer");
       return fmt::format("{}: no such field in {}{}", field, MessageWord(*descriptor),
                          model_text ? "; this is a model text: name it in a job's model"
-                                    : DidYouMean(field, names));
+                                    : FieldHint(*descriptor, field));
     }
   }
   const std::string first = QuotedAfter(message, "is specified along with field ");
@@ -92,6 +91,12 @@ std::string Reword(const SchemaPool& schema, std::string message) {
   return message;
 }
 
+// Whether a field of the job itself is in another message, whose brace is perhaps not closed.
+bool IsMisplaced(const SchemaPool& schema, const std::string& message) {
+  const auto* type = schema.Find(QuotedAfter(message, "Message type "));
+  return type && IsOfRootAlone(*schema.root(), *type, QuotedAfter(message, "has no field named "));
+}
+
 std::string FieldOf(const std::string& message) {
   for (const char* marker :
        {"has no field named ", "Non-repeated field ", "Field ", "Unknown enumeration value of "}) {
@@ -104,23 +109,46 @@ std::string FieldOf(const std::string& message) {
 }  // namespace
 
 Places::Places(std::string_view text, const std::string& source)
-    : lines_(Split(text, '\n')), source_(source) {}
+    : text_(text), columns_(text), source_(source) {}
 
 std::string Places::At(int line, int column, const std::string& name) const {
-  if (line < 0 || static_cast<size_t>(line) >= lines_.size())
+  if (line < 0 || static_cast<size_t>(line) >= columns_.lines())
     return fmt::format("{}:{}:{}", source_, line + 1, column + 1);
-  const std::string& text = lines_[static_cast<size_t>(line)];
-  size_t byte = 0;
-  for (int at = 0; byte < text.size() && at < column; ++byte)
-    at = text[byte] == '\t' ? (at / 8 + 1) * 8 : at + 1;
-  size_t begin = name.empty() ? std::string::npos : text.rfind(name, byte);
-  return fmt::format("{}:{}:{}", source_, line + 1,
-                     (begin == std::string::npos ? byte : begin) + 1);
+  const size_t begin = columns_.LineBegin(static_cast<size_t>(line));
+  return fmt::format("{}:{}:{}", source_, line + 1, OffsetAt(line, column, name) - begin + 1);
+}
+
+size_t Places::OffsetAt(int line, int column, const std::string& name) const {
+  const size_t begin = columns_.LineBegin(static_cast<size_t>(line));
+  const size_t byte = columns_.OffsetOf(line, column);
+  const size_t named = name.empty() ? std::string::npos : text_.rfind(name, byte);
+  return named != std::string::npos && named >= begin ? named : byte;
+}
+
+std::string Places::OpenBrace(int line, int column, const std::string& name) const {
+  if (line < 0 || static_cast<size_t>(line) >= columns_.lines()) return "";
+  const std::string text = text_.substr(0, OffsetAt(line, column, name));
+  const std::optional<coracle::OpenBrace> open = OpenBraceBefore(text, text.size());
+  if (!open) return "";
+  const auto begin = text.begin(), at = begin + static_cast<ptrdiff_t>(open->offset);
+  const size_t break_before = text.rfind('\n', open->offset);
+  const size_t in_line = break_before == text.npos ? open->offset : open->offset - break_before - 1;
+  return fmt::format("{} at {}:{}:{}", open->of, source_, std::count(begin, at, '\n') + 1,
+                     in_line + 1);
 }
 
 void ErrorList::AddError(int line, pb::io::ColumnNumber column, const std::string& message) {
   if (++count_ > 20) return;
-  std::string text = places_.At(line, column, FieldOf(message)) + ": " + Reword(schema_, message);
+  const std::string field = FieldOf(message);
+  const bool misplaced = IsMisplaced(schema_, message), ends = message.ends_with("got: ");
+  const std::string open =
+      misplaced || ends ? places_.OpenBrace(line, column, field) : std::string();
+  std::string text = places_.At(line, column, field) + ": ";
+  if (misplaced && !open.empty())
+    text += fmt::format("{}: a field of a job, but the brace of {} is not closed before it", field,
+                        open);
+  else
+    text += Reword(schema_, message) + (open.empty() ? "" : " That of " + open + " is open");
   if (first_.empty()) {
     first_ = text;
   } else {

@@ -1,6 +1,7 @@
 #pragma once
 // Places in a job text: which line and column a field stands at, for errors.
 
+#include <coracle/framework/base/text_columns.h>
 #include <coracle/framework/ir/fields.h>
 #include <coracle/layers/internal/schema_writer.h>
 #include <google/protobuf/io/tokenizer.h>
@@ -27,9 +28,15 @@ class Places {
   // "file:line:column". protobuf notices a bad field past its name: with `name`, the place is
   // where that begins.
   std::string At(int line, int column, const std::string& name = "") const;
+  // "fc at file:2:9": the innermost brace that is open before the field, "" if none is.
+  std::string OpenBrace(int line, int column, const std::string& name) const;
 
  private:
-  std::vector<std::string> lines_;
+  // The offset in the text of the place, or of `name` before it in its line.
+  size_t OffsetAt(int line, int column, const std::string& name) const;
+
+  std::string text_;
+  TextColumns columns_;
   std::string source_;
 };
 

@@ -118,8 +118,7 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
   config.snapshot_interval = job.snapshot_interval();
   config.keep_snapshots = job.keep_snapshots();
   config.snapshot_dir = job.snapshot_dir();
-  config.output_dir =
-      job.has_output_dir() ? job.output_dir() : (fs::path("output") / config.name).string();
+  config.output_dir = job.output_dir();
   config.random_seed = job.random_seed();
   config.shuffle = job.shuffle();
   ReadCarry(job, at, &config);
@@ -158,6 +157,7 @@ JobConfig ParseJobText(std::string_view text, const std::string& source,
   if (blocked.first_line > 0)
     config.model_text.insert(0, static_cast<size_t>(blocked.first_line - 1), '\n');
   config.places = root.AllPlaces();
+  if (!job.has_output_dir()) config.output_dir = DefaultOutputDirectory(config);
   config.text = text;
   return config;
 }

@@ -32,6 +32,13 @@ Json Variables(const ProgramDesc& main) {
   return list;
 }
 
+uint64_t HexOf(const JsonReader& json) {
+  const std::string text = json.Text();
+  if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != text.npos)
+    json.Fail("must be 16 hexadecimal digits, got " + Quote(text));
+  return std::stoull(text, nullptr, 16);
+}
+
 TrainSnapshot FromJson(const JsonReader& json) {
   TrainSnapshot s;
   const JsonReader data = json.At("data"), random = json.At("random"), best = json.At("best");
@@ -40,6 +47,7 @@ TrainSnapshot FromJson(const JsonReader& json) {
   s.step = json.At("step").Integer(0);
   s.epoch = json.At("epoch").Integer(0);
   s.data = data.At("source").Text();
+  if (data.Has("fingerprint")) s.data_fingerprint = HexOf(data.At("fingerprint"));
   s.rows = data.At("rows").Integer(0);
   s.position = data.At("position").Integer(0);
   s.batch_size = data.At("batch_size").Integer(0);
@@ -97,19 +105,16 @@ Json StateJson(const TrainSnapshot& s) {
   Json evaluations = Json::array();
   for (const EvaluationRecord& evaluation : s.evaluations)
     evaluations.push_back(ToJson(evaluation));
+  Json data = {{"source", Utf8(s.data)},     {"rows", s.rows},       {"position", s.position},
+               {"batch_size", s.batch_size}, {"shuffle", s.shuffle}, {"drop_last", s.drop_last}};
+  if (s.data_fingerprint != 0) data["fingerprint"] = fmt::format("{:016x}", s.data_fingerprint);
   return {
       {"format", kFormat},
       {"version", kVersion},
       {"job", Utf8(s.job)},
       {"step", s.step},
       {"epoch", s.epoch},
-      {"data",
-       {{"source", Utf8(s.data)},
-        {"rows", s.rows},
-        {"position", s.position},
-        {"batch_size", s.batch_size},
-        {"shuffle", s.shuffle},
-        {"drop_last", s.drop_last}}},
+      {"data", data},
       {"random", {{"seed", s.seed}, {"step", s.random_step}}},
       {"machine", {{"threads", s.threads}, {"instructions", s.instructions}, {"ranks", s.ranks}}},
       {"evaluations", evaluations},

@@ -27,6 +27,7 @@ constexpr const char* kState = "state.pdiparams";
 constexpr const char* kJob = "job.pbtxt";
 constexpr const char* kProgress = "progress.npz";
 constexpr const char* kCarried = "carried.npz";
+constexpr const char* kOfRanks = "of_ranks.npz";
 // Beside the snapshots: the names of two of them.
 constexpr const char* kLatest = "LATEST";
 constexpr const char* kBest = "BEST";
@@ -144,6 +145,7 @@ std::string WriteSnapshot(const std::string& directory, const TrainSnapshot& sna
       WriteFileAtomic(At(temporary, kJob), job_text);
       if (!snapshot.progress.empty()) WriteNpz(snapshot.progress, At(temporary, kProgress));
       if (!snapshot.carried.empty()) WriteNpz(snapshot.carried, At(temporary, kCarried));
+      if (!snapshot.of_ranks.empty()) WriteNpz(snapshot.of_ranks, At(temporary, kOfRanks));
       Manifest manifest{snapshot, {}};
       for (const auto& entry : fs::directory_iterator(temporary)) {
         const std::string bytes = ReadFile(entry.path().string());
@@ -221,6 +223,7 @@ SavedSnapshot ReadSnapshot(const std::string& path) {
   saved.state = std::move(manifest.state);
   if (manifest.files.contains(kProgress)) saved.state.progress = ReadNpz(At(path, kProgress));
   if (manifest.files.contains(kCarried)) saved.state.carried = ReadNpz(At(path, kCarried));
+  if (manifest.files.contains(kOfRanks)) saved.state.of_ranks = ReadNpz(At(path, kOfRanks));
   saved.main = ReadProgram(At(path, kMain));
   saved.startup = ReadProgram(At(path, kStartup));
   saved.job_text = ReadFile(At(path, kJob));
@@ -239,6 +242,9 @@ std::vector<std::string> Mismatches(const SavedSnapshot& then, const TrainSnapsh
   Compare("random_seed", s.seed, now.seed, &found);
   Compare("training data", s.data, Utf8(now.data), &found);
   Compare("number of rows", s.rows, now.rows, &found);
+  if (found.empty() && s.data_fingerprint != 0 && now.data_fingerprint != 0 &&
+      s.data_fingerprint != now.data_fingerprint)
+    found.push_back(fmt::format("the values of its training data, {}, have changed", s.data));
   Compare("batch_size", s.batch_size, now.batch_size, &found);
   Compare("shuffle", s.shuffle, now.shuffle, &found);
   Compare("drop_last", s.drop_last, now.drop_last, &found);

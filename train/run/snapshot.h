@@ -32,7 +32,8 @@ struct TrainSnapshot {
   uint64_t random_step = 0;  // what random ops draw by (PreparedProgram::step)
   // What must be the same for the run to continue as if never stopped.
   uint64_t seed = 0;
-  std::string data;  // DataSource::Describe
+  std::string data;               // DataSource::Describe
+  uint64_t data_fingerprint = 0;  // FingerprintOf; 0: unknown
   int64_t rows = 0;
   int64_t batch_size = 0;
   bool shuffle = false;
@@ -48,6 +49,9 @@ struct TrainSnapshot {
   NonFiniteCounts non_finite;
   // States that the last batch left for the next, by the names that they are fed to.
   NamedTensors carried;
+  // Of several ranks: running statistics as each rank has them, as "NAME@RANK". (The variables of
+  // the snapshot are their means.)
+  NamedTensors of_ranks;
 };
 
 // A snapshot as it was read.

@@ -115,6 +115,19 @@ void BeginAnew(const Programs& programs, Scope& scope) {
   }
 }
 
+// The rank's own, in place of the means.
+void LoadStatistics(const NamedTensors& of_ranks, int rank, Scope& scope) {
+  const std::string end = fmt::format("@{}", rank);
+  for (const auto& [name, value] : of_ranks) {
+    if (!name.ends_with(end)) continue;
+    const std::string of = name.substr(0, name.size() - end.size());
+    if (!scope.Has(of)) continue;
+    const Tensor& mean = scope.Get(of);
+    if (mean.dtype() == value.dtype() && mean.shape() == value.shape())
+      scope.Set(of, value.Clone());
+  }
+}
+
 Start Resume(const JobConfig& config, const TrainOptions& options, const Programs& programs,
              const std::string& path, ResumedState state) {
   SavedSnapshot saved = ReadWhole(path);
@@ -138,6 +151,8 @@ Start Resume(const JobConfig& config, const TrainOptions& options, const Program
     for (std::string& line : LoadMatching(config, options, programs, saved, mismatches, state))
       start.messages.push_back(std::move(line));
   }
+  if (saved.state.ranks == now.ranks && mismatches.empty() && programs.of_rank)
+    LoadStatistics(saved.state.of_ranks, state.ranks.rank(), state.scope);
   state.evaluations = saved.state.evaluations;
   if (programs.of_rank) DivideStates(state.ranks, programs.of_rank->states, state.scope);
   if (programs.of_rank && programs.of_rank->local_sgd) BeginAnew(programs, state.scope);

@@ -34,10 +34,13 @@ void OnStop(int signal) {
   const int error = errno;  // of what the signal interrupted
   stop_signal.store(signal);
   RestoreTerminal();
-  // A second one takes its usual course.
-  struct sigaction usual {};
-  usual.sa_handler = SIG_DFL;
-  sigaction(signal, &usual, nullptr);
+  // A second one takes the course that it had before the job, and ends the process in any case.
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    if (kSignals[i] != signal) continue;
+    struct sigaction usual = old_actions[i];
+    if (usual.sa_handler == SIG_IGN) usual.sa_handler = SIG_DFL;
+    sigaction(signal, &usual, nullptr);
+  }
   errno = error;
 }
 

@@ -1,3 +1,4 @@
+#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/train/run/tensor_norms.h>
 
 #include <algorithm>
@@ -16,11 +17,12 @@ TensorNorms NormsOf(const Tensor& tensor) {
   const Tensor wide = tensor.Cast(DType::kComplex128);
   for (const complex128& v : wide.span<complex128>()) {
     const double size = std::abs(v);
-    norms.l2 += size * size;
     norms.mean_abs += size;
     norms.max_abs = Larger(norms.max_abs, size);
   }
-  norms.l2 = std::sqrt(norms.l2);
+  norms.l2 = NormOf(2, [&](const auto& f) {
+    for (const complex128& v : wide.span<complex128>()) f(std::abs(v));
+  });
   norms.mean_abs /= static_cast<double>(std::max<int64_t>(tensor.numel(), 1));
   return norms;
 }

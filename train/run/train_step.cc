@@ -1,6 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/train/data/row_error.h>
+#include <coracle/train/run/same_data.h>
 #include <coracle/train/run/train_step.h>
 #include <fmt/format.h>
 
@@ -129,6 +130,8 @@ void TrainStep::Save(TrainSnapshot* snapshot) const {
   snapshot->random_step = program_.step();
   snapshot->seed = config_.random_seed;
   snapshot->data = data_->Describe();
+  if (!data_fingerprint_) data_fingerprint_ = FingerprintOf(*data_);
+  snapshot->data_fingerprint = *data_fingerprint_;
   snapshot->rows = data_->size();
   snapshot->batch_size = config_.batch_size;
   snapshot->shuffle = config_.shuffle;

@@ -11,6 +11,7 @@
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/snapshot.h>
 
+#include <optional>
 #include <string>
 
 namespace coracle {
@@ -70,6 +71,7 @@ class TrainStep {
   StepWindow window_;
   Probe probe_;
   PreparedProgram program_;
+  mutable std::optional<uint64_t> data_fingerprint_;  // once a snapshot asks for it
   DType share_dtype_;  // of the share of the rank's rows in a batch, which is fed
   std::vector<Tensor> feeds_of_ranks_;
 };

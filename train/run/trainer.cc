@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -101,7 +102,34 @@ class Job {
   }
   void MakeRanksTheSame() {
     if (!RanksAreTheSame()) average_->Run(result_.scope);
-    if (programs_.of_rank) AverageLocals(ranks_, programs_.of_rank->local, result_.scope);
+    if (!programs_.of_rank) return;
+    own_.clear();
+    for (const std::string& name : programs_.of_rank->local)
+      if (result_.scope.Has(name)) own_.emplace_back(name, result_.scope.Get(name).Clone());
+    AverageLocals(ranks_, programs_.of_rank->local, result_.scope);
+  }
+  // Statistics go on from the rank's own: what a snapshot or an evaluation looked at leaves no
+  // trace in the last bits.
+  void TakeOwnStatistics() {
+    for (auto& [name, value] : own_) result_.scope.Set(name, std::move(value));
+    own_.clear();
+  }
+  NamedTensors StatisticsOfRanks() const {
+    std::string bytes;
+    for (const auto& [name, value] : own_)
+      bytes.append(static_cast<const char*>(value.raw()), value.nbytes());
+    const std::vector<std::string> all = ranks_.Gather(bytes);
+    NamedTensors gathered;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      const char* from = all[rank].data();
+      for (const auto& [name, value] : own_) {
+        Tensor& copy =
+            gathered.emplace_back(fmt::format("{}@{}", name, rank), value.Clone()).second;
+        std::memcpy(copy.raw(), from, copy.nbytes());
+        from += copy.nbytes();
+      }
+    }
+    return gathered;
   }
 
   void CompareParameters() const {
@@ -341,6 +369,10 @@ class Job {
     return config_.test_interval > 0 ? steps_ % config_.test_interval == 0 : step_->EpochEnded();
   }
 
+  // Whether an evaluation now is one that a longer run makes too: one at the end, off the interval,
+  // lowers no rate and is not waited for, or the resumed run would differ from the longer one.
+  bool Counts() const { return steps_ == 0 || EvaluationDue(); }
+
   bool AllEvaluated() const {
     const std::vector<std::string> names = tests_->names();
     return std::all_of(names.begin(), names.end(), [this](const std::string& name) {
@@ -353,7 +385,7 @@ class Job {
   // want to wait.
   bool EvaluateAll() {
     const bool best = RunTests();
-    if (result_.stopped) return best;
+    if (result_.stopped || !Counts()) return best;
     const auto value = [this](const std::string& metric) { return FirstSetValue(metric); };
     for (const std::string& line : programs_.training.AfterEvaluation(result_.scope, value))
       ReportLine(line);
@@ -372,12 +404,13 @@ class Job {
     };
     if (!tests_->Run(result_.scope, callbacks_.stop, tell)) result_.stopped = true;
     training.UseParameters(executor_, result_.scope);
+    TakeOwnStatistics();
     return best;
   }
 
   bool RecordEvaluation(EvaluationRecord record, int64_t rows) {
     const bool best =
-        !restored_ && watch_->watches(record.set) && watch_->Add(steps_, record.values);
+        !restored_ && watch_->watches(record.set) && watch_->Add(steps_, record.values, Counts());
     const EvalReport report{plan_, record.set,    steps_, step_->last_epoch(),
                             rows,  record.values, best,   restored_};
     if (ranks_.first()) {
@@ -416,6 +449,7 @@ class Job {
     TrainSnapshot snapshot;
     step_->window().Merge(ranks_);
     step_->Save(&snapshot);
+    if (!own_.empty()) snapshot.of_ranks = StatisticsOfRanks();
     snapshot.job = config_.name;
     snapshot.step = steps_;
     snapshot.evaluations = result_.evaluations;
@@ -428,6 +462,7 @@ class Job {
                         result_.scope, config_.text, config_.keep_snapshots, best);
     }
     DropJoinedStates();
+    TakeOwnStatistics();
     result_.snapshot_path = ranks_.FromFirst(result_.snapshot_path);
     if (!ranks_.first()) return;
     if (callbacks_.on_snapshot) callbacks_.on_snapshot(result_.snapshot_path);
@@ -518,6 +553,7 @@ class Job {
   std::optional<TestSets> tests_;
   std::optional<Watch> watch_;
   std::optional<RankTimes> times_;  // since the first step
+  NamedTensors own_;                // this rank's running statistics, while all have their mean
   NonFiniteLosses non_finite_;
   std::optional<RunLog> log_;         // of rank 0
   int64_t steps_ = 0, compared_ = 0;  // the steps so far; at the last comparison of parameters

@@ -1,5 +1,7 @@
 #include <coracle/clip/clip.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/inspect/mistakes.h>
+#include <coracle/operators/operators.h>
 #include <coracle/train/data/feeder.h>
 #include <coracle/train/job/names.h>
 #include <coracle/train/log/format.h>
@@ -10,6 +12,8 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
+#include <variant>
 
 namespace coracle {
 namespace {
@@ -206,6 +210,60 @@ void AddGradientClips(const JobConfig& config, const ProgramDesc& program, Lines
   }
 }
 
+// The columns that the job describes one by one, with their places.
+std::vector<std::pair<std::string, std::string>> DescribedColumns(const JobConfig& config) {
+  std::vector<std::pair<std::string, std::string>> columns;
+  const auto add = [&](const std::string& name, const char* source, size_t i) {
+    columns.emplace_back(name, config.Place(fmt::format("train.{}.column[{}]", source, i)));
+  };
+  if (const auto* csv = std::get_if<CsvOptions>(&config.train.source)) {
+    for (size_t i = 0; i < csv->columns.size(); ++i) {
+      const CsvColumn& column = csv->columns[i];
+      const std::string& name = column.ids.empty() ? column.sequence : column.ids;
+      if (!name.empty()) add(name, "csv", i);
+    }
+  }
+  if (const auto* npz = std::get_if<NpzOptions>(&config.train.source)) {
+    for (size_t i = 0; i < npz->columns.size(); ++i) {
+      const NpzColumn& column = npz->columns[i];
+      add(column.name.empty() ? column.key : column.name, "npz", i);
+    }
+  }
+  return columns;
+}
+
+void AddUnusedColumns(const JobConfig& config, const Programs& programs, Lines* lines) {
+  std::set<std::string> used;
+  const auto note = [&](const Net& net) { used.insert(net.columns.begin(), net.columns.end()); };
+  note(programs.train);
+  for (const Net& net : programs.tests) note(net);
+  for (const BindConfig& bind : config.bind) used.insert(bind.column);
+  for (const auto& [name, place] : DescribedColumns(config)) {
+    if (!used.count(name))
+      lines->push_back(
+          fmt::format("{}: no input of the model takes the column {}", place, Quote(name)));
+  }
+}
+
+// Likely mistakes of the training program, inputs that no program of the job reads, and dropouts
+// that drop when the model is deployed.
+void AddMistakes(const Programs& programs, const OpRegistry& ops, Lines* lines) {
+  const auto reads = [](const Net& net, const std::string& var) {
+    return !net.program.Root().Uses(var).readers.empty();
+  };
+  for (const Mistake& mistake : FindMistakes(programs.train.program, ops)) {
+    const bool elsewhere =
+        mistake.unread && (reads(programs.deploy, mistake.var) ||
+                           std::any_of(programs.tests.begin(), programs.tests.end(),
+                                       [&](const Net& net) { return reads(net, mistake.var); }));
+    if (!elsewhere) lines->push_back(DescribeMistake(mistake));
+  }
+  for (const Mistake& mistake : FindDeployedMistakes(programs.deploy.program)) {
+    if (mistake.op && mistake.op->type() == "dropout" && mistake.op->Writes(mistake.var))
+      lines->push_back("deployed: " + DescribeMistake(mistake));
+  }
+}
+
 void AddEarlyStop(const JobConfig& config, int64_t total_steps, int64_t steps_per_epoch,
                   Lines* lines) {
   if (!config.early_stop) return;
@@ -232,6 +290,8 @@ std::vector<std::string> ValidateJob(const JobConfig& config, const Programs& pr
   AddErrorClips(program, &lines);
   AddGradientClips(config, program, &lines);
   AddEarlyStop(config, total_steps, steps_per_epoch, &lines);
+  AddMistakes(programs, DefaultOps(), &lines);
+  AddUnusedColumns(config, programs, &lines);
   for (std::string& line : lines) line = "warning: " + line;
   return lines;
 }

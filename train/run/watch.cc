@@ -10,7 +10,9 @@ namespace coracle {
 
 Watch::Watch(const JobConfig& config, const std::vector<std::string>& set_names,
              const std::vector<std::vector<std::string>>& values)
-    : active_(config.best || config.early_stop), early_stop_(config.early_stop) {
+    : active_(config.best || config.early_stop),
+      keeps_best_(config.best.has_value()),
+      early_stop_(config.early_stop) {
   if (!active_) return;
   config_ = config.best ? config.best->watch : config.early_stop->watch;
   if (config_.metric.empty()) config_.metric = config.loss_name;
@@ -35,7 +37,8 @@ Watch::Watch(const JobConfig& config, const std::vector<std::string>& set_names,
                   Quote(config_.metric), Join(known, ", "), DidYouMean(config_.metric, known)));
 }
 
-bool Watch::Add(int64_t step, const std::vector<NamedValue>& values) {
+bool Watch::Add(int64_t step, const std::vector<NamedValue>& values, bool counts) {
+  if (!counts && !keeps_best_) return false;
   const auto found = std::find_if(values.begin(), values.end(),
                                   [this](const NamedValue& v) { return v.name == metric_; });
   const double value = found->value;
@@ -45,7 +48,7 @@ bool Watch::Add(int64_t step, const std::vector<NamedValue>& values) {
     best_ = {shown_, value, step, 0};
     return true;
   }
-  ++best_.worse;
+  if (counts) ++best_.worse;
   return false;
 }
 

@@ -19,8 +19,9 @@ class Watch {
 
   bool watches(const std::string& set) const { return active_ && set == set_; }
   // Takes the evaluation of the watched set. Returns whether it is the best so far: the first, or
-  // better by more than min_delta; what is not finite never is.
-  bool Add(int64_t step, const std::vector<NamedValue>& values);
+  // better by more than min_delta; what is not finite never is. One that does not count may be the
+  // best, where the job keeps that, and is nothing to early_stop otherwise.
+  bool Add(int64_t step, const std::vector<NamedValue>& values, bool counts = true);
 
   bool should_stop() const;         // the job's early_stop says so
   std::string StopMessage() const;  // why
@@ -30,7 +31,7 @@ class Watch {
   void Forget() { best_.metric.clear(); }
 
  private:
-  bool active_ = false;
+  bool active_ = false, keeps_best_ = false;
   WatchConfig config_;
   std::optional<EarlyStopConfig> early_stop_;
   std::string set_, metric_, shown_;

@@ -1,0 +1,296 @@
+#include <coracle/train/data/leveldb_env.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+using leveldb::Slice;
+using leveldb::Status;
+
+std::string NameOf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+Status Missing(const std::string& path) { return Status::NotFound(NameOf(path), "no such file"); }
+
+// The names that the library reads, by leveldb's doc/impl.md.
+bool IsOfDatabase(const std::string& name) {
+  const auto starts = [&](const char* start) { return name.rfind(start, 0) == 0; };
+  return name == "CURRENT" || name == "LOCK" || starts("LOG") || starts("MANIFEST-") ||
+         (!name.empty() && name[0] >= '0' && name[0] <= '9');
+}
+
+bool IsLog(const std::string& name) {
+  return name.size() > 4 && name.compare(name.size() - 4, 4, ".log") == 0;
+}
+
+// pread until all is there or the file ends.
+Status ReadAt(int file, uint64_t offset, size_t size, Slice* result, char* scratch) {
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t got =
+        ::pread(file, scratch + done, size - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Status::IOError("cannot read", std::strerror(errno));
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  *result = Slice(scratch, done);
+  return Status::OK();
+}
+
+class RandomFile : public leveldb::RandomAccessFile {
+ public:
+  explicit RandomFile(int file) : file_(file) {}
+  ~RandomFile() override { ::close(file_); }
+  Status Read(uint64_t offset, size_t size, Slice* result, char* scratch) const override {
+    return ReadAt(file_, offset, size, result, scratch);
+  }
+
+ private:
+  int file_;
+};
+
+class SequentialFromFile : public leveldb::SequentialFile {
+ public:
+  explicit SequentialFromFile(int file) : file_(file) {}
+  ~SequentialFromFile() override { ::close(file_); }
+  Status Read(size_t size, Slice* result, char* scratch) override {
+    const Status status = ReadAt(file_, at_, size, result, scratch);
+    if (status.ok()) at_ += result->size();
+    return status;
+  }
+  Status Skip(uint64_t size) override {
+    at_ += size;
+    return Status::OK();
+  }
+
+ private:
+  int file_;
+  uint64_t at_ = 0;
+};
+
+Slice Part(const std::string& bytes, uint64_t offset, size_t size) {
+  if (offset >= bytes.size()) return {};
+  return {bytes.data() + offset, std::min<size_t>(size, bytes.size() - offset)};
+}
+
+class RandomMemory : public leveldb::RandomAccessFile {
+ public:
+  explicit RandomMemory(std::shared_ptr<std::string> bytes) : bytes_(std::move(bytes)) {}
+  Status Read(uint64_t offset, size_t size, Slice* result, char*) const override {
+    *result = Part(*bytes_, offset, size);
+    return Status::OK();
+  }
+
+ private:
+  std::shared_ptr<std::string> bytes_;
+};
+
+class SequentialFromMemory : public leveldb::SequentialFile {
+ public:
+  explicit SequentialFromMemory(std::shared_ptr<std::string> bytes) : bytes_(std::move(bytes)) {}
+  Status Read(size_t size, Slice* result, char*) override {
+    *result = Part(*bytes_, at_, size);
+    at_ += result->size();
+    return Status::OK();
+  }
+  Status Skip(uint64_t size) override {
+    at_ += size;
+    return Status::OK();
+  }
+
+ private:
+  std::shared_ptr<std::string> bytes_;
+  uint64_t at_ = 0;
+};
+
+class MemoryWriter : public leveldb::WritableFile {
+ public:
+  explicit MemoryWriter(std::shared_ptr<std::string> bytes) : bytes_(std::move(bytes)) {}
+  Status Append(const Slice& data) override {
+    bytes_->append(data.data(), data.size());
+    return Status::OK();
+  }
+  Status Close() override { return Status::OK(); }
+  Status Flush() override { return Status::OK(); }
+  Status Sync() override { return Status::OK(); }
+
+ private:
+  std::shared_ptr<std::string> bytes_;
+};
+
+}  // namespace
+
+ReadOnlyEnv::ReadOnlyEnv() : EnvWrapper(leveldb::Env::Default()) {}
+
+ReadOnlyEnv::~ReadOnlyEnv() {
+  if (directory_ >= 0) ::close(directory_);
+}
+
+Status ReadOnlyEnv::OpenDirectory(const std::string& path, uint64_t* log_bytes) {
+  directory_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  std::vector<std::string> names;
+  Status status = GetChildren(path, &names);
+  for (size_t i = 0; status.ok() && i < names.size(); ++i) status = CheckEntry(names[i], log_bytes);
+  return status;
+}
+
+Status ReadOnlyEnv::CheckEntry(const std::string& name, uint64_t* log_bytes) const {
+  if (!IsOfDatabase(name)) return Status::OK();
+  struct stat info;
+  if (::fstatat(directory_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+    return Status::IOError(name, std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) {
+    return Status::IOError(
+        name,
+        S_ISLNK(info.st_mode)
+            ? "is a symbolic link, which is not followed; copy the file that is meant to there"
+            : "is not a regular file");
+  }
+  if (IsLog(name)) *log_bytes += static_cast<uint64_t>(info.st_size);
+  return Status::OK();
+}
+
+void ReadOnlyEnv::FinishWork() {
+  std::vector<std::pair<void (*)(void*), void*>> work;
+  {
+    const std::lock_guard lock(mutex_);
+    finishing_ = true;
+    work.swap(waiting_);
+  }
+  for (const auto& [run, argument] : work) target()->Schedule(run, argument);
+}
+
+void ReadOnlyEnv::Schedule(void (*work)(void*), void* argument) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!finishing_) return waiting_.emplace_back(work, argument), void();
+  }
+  target()->Schedule(work, argument);
+}
+
+ReadOnlyEnv::Bytes ReadOnlyEnv::Written(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  const auto found = written_.find(NameOf(path));
+  return found == written_.end() ? nullptr : found->second;
+}
+
+int ReadOnlyEnv::Open(const std::string& name) const {
+  const int file =
+      ::openat(directory_, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  struct stat info;
+  if (file >= 0 && (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode))) return ::close(file), -1;
+  return file;
+}
+
+Status ReadOnlyEnv::NewSequentialFile(const std::string& path, leveldb::SequentialFile** file) {
+  *file = nullptr;
+  if (Bytes bytes = Written(path)) return *file = new SequentialFromMemory(bytes), Status::OK();
+  const int opened = Open(NameOf(path));
+  if (opened < 0) return Missing(path);
+  *file = new SequentialFromFile(opened);
+  return Status::OK();
+}
+
+Status ReadOnlyEnv::NewRandomAccessFile(const std::string& path, leveldb::RandomAccessFile** file) {
+  *file = nullptr;
+  if (Bytes bytes = Written(path)) return *file = new RandomMemory(bytes), Status::OK();
+  const int opened = Open(NameOf(path));
+  if (opened < 0) return Missing(path);
+  *file = new RandomFile(opened);
+  return Status::OK();
+}
+
+Status ReadOnlyEnv::NewWritableFile(const std::string& path, leveldb::WritableFile** file) {
+  *file = nullptr;
+  const std::lock_guard lock(mutex_);
+  if (finishing_) return Status::IOError(NameOf(path), "the database is only read");
+  const auto bytes = std::make_shared<std::string>();
+  written_[NameOf(path)] = bytes;
+  *file = new MemoryWriter(bytes);
+  return Status::OK();
+}
+
+Status ReadOnlyEnv::NewAppendableFile(const std::string& path, leveldb::WritableFile** file) {
+  *file = nullptr;
+  return Status::NotSupported(NameOf(path), "the database is only read");
+}
+
+bool ReadOnlyEnv::FileExists(const std::string& path) {
+  uint64_t size = 0;
+  return GetFileSize(path, &size).ok();
+}
+
+Status ReadOnlyEnv::GetFileSize(const std::string& path, uint64_t* size) {
+  if (const Bytes bytes = Written(path)) return *size = bytes->size(), Status::OK();
+  struct stat info;
+  if (::fstatat(directory_, NameOf(path).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+      !S_ISREG(info.st_mode)) {
+    return Missing(path);
+  }
+  *size = static_cast<uint64_t>(info.st_size);
+  return Status::OK();
+}
+
+Status ReadOnlyEnv::GetChildren(const std::string& path, std::vector<std::string>* names) {
+  names->clear();
+  const int again = ::openat(directory_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* listing = again < 0 ? nullptr : ::fdopendir(again);
+  if (!listing) return Status::IOError(path, std::strerror(errno));
+  while (const dirent* entry = ::readdir(listing)) names->emplace_back(entry->d_name);
+  ::closedir(listing);
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, bytes] : written_)
+    if (std::find(names->begin(), names->end(), name) == names->end()) names->push_back(name);
+  return Status::OK();
+}
+
+// A file of the directory stays; the library does not come back to it.
+Status ReadOnlyEnv::RemoveFile(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  written_.erase(NameOf(path));
+  return Status::OK();
+}
+
+Status ReadOnlyEnv::RenameFile(const std::string& from, const std::string& to) {
+  const std::lock_guard lock(mutex_);
+  const auto found = written_.find(NameOf(from));
+  if (found == written_.end()) return Missing(from);
+  written_[NameOf(to)] = found->second;
+  written_.erase(found);
+  return Status::OK();
+}
+
+// Others may read the database at the same time. A process that may write it holds the lock.
+Status ReadOnlyEnv::LockFile(const std::string& path, leveldb::FileLock** lock) {
+  *lock = nullptr;
+  const int file = Open(NameOf(path));
+  if (file >= 0) {
+    struct flock held = {};
+    held.l_type = F_WRLCK;
+    held.l_whence = SEEK_SET;
+    const bool taken = ::fcntl(file, F_GETLK, &held) == 0 && held.l_type != F_UNLCK;
+    ::close(file);
+    if (taken) return Status::IOError("lock " + NameOf(path), "held by another process");
+  }
+  *lock = new leveldb::FileLock;
+  return Status::OK();
+}
+
+Status ReadOnlyEnv::UnlockFile(leveldb::FileLock* lock) {
+  delete lock;
+  return Status::OK();
+}
+
+Status ReadOnlyEnv::NewLogger(const std::string& path, leveldb::Logger** logger) {
+  *logger = nullptr;
+  return Status::NotSupported(NameOf(path), "no log is kept");
+}
+
+}  // namespace coracle
