@@ -42,6 +42,7 @@ std::vector<std::unique_ptr<OpDesc>> OpsInPlaceOf(const OpDesc& op, const PlanDr
       if (directly) continue;
       assigns.push_back(
           std::make_unique<OpDesc>("assign", SlotList{{"X", {made}}}, SlotList{{"Out", {out}}}));
+      AddOrigins(op, *assigns.back());
     }
   }
   block.ForEachOp([&](const OpDesc& inner) {

@@ -78,19 +78,31 @@ int64_t NextNumber() {
 CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::string> feeds,
                                  std::vector<std::string> fetches, const CompileOptions& options,
                                  const OpRegistry& ops, const FrozenFrom& parameters,
-                                 const PassObserver& observer)
+                                 const PassObserver& observer,
+                                 std::shared_ptr<ShapeWarningLog> warning_log)
     : number_(NextNumber()),
       program_(program),
       feeds_(std::move(feeds)),
       fetches_(std::move(fetches)),
       options_(options),
+      warning_log_(warning_log ? std::move(warning_log)
+                               : std::make_shared<ShapeWarningLog>(options.shape_warnings)),
       seed_(program.random_seed ? program.random_seed : options.seed),
       memory_limit_(options.memory_limit ? options.memory_limit : DefaultMemoryLimit()) {
+  if (!(options.time_limit >= 0))
+    ThrowInvalid(fmt::format("time_limit must not be negative, got {}", options.time_limit));
   Compile(ops, parameters, observer);
-  const PlanContext context{
-      program_, uses_,         ops,           options_.kernels, FileAccess(options_.allow_files),
-      frozen_,  memory_limit_, options_.tune, options_.optimize};
-  plans_ = std::make_unique<PlanCache>(context, feeds_, fetches_, options_.max_plans);
+  const PlanContext context{program_,
+                            origins_,
+                            uses_,
+                            ops,
+                            options_.kernels,
+                            FileAccess(options_.allow_files),
+                            frozen_,
+                            memory_limit_,
+                            options_.tune,
+                            options_.optimize};
+  plans_ = std::make_unique<PlanCache>(context, feeds_, fetches_, options_.max_plans, warning_log_);
 }
 
 void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameters,
@@ -101,12 +113,14 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
     const TraceSpan verify("compile", "verify");
     VerifyOrThrow(program_, ops);
   }
+  SetOrigins(program_);
+  const ScopedVarOrigins origins(origins_);
   for (const FileUse& use : FilesOf(program_, ops))
     RequireAllowed(use, FileAccess(options_.allow_files));
   RemoveForeignStacks(program_);
   RemoveFeedAndFetchOps(program_, ops, &feeds_, &fetches_);
   // Only now that they are in the calling block, the ops of functions are checked with its types.
-  if (InlineCalls(program_)) VerifyOrThrow(program_, ops);
+  if (InlineCalls(program_, &origins_)) VerifyOrThrow(program_, ops);
   RequireVars(program_, feeds_, "feed");
   RequireVars(program_, fetches_, "fetch");
   ShareCoalesced(program_, fetches_);
@@ -121,8 +135,8 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
 void CompiledProgram::DeclareHeldShapes(const FrozenValues& frozen, const OpRegistry& ops) {
   Scope held;
   for (const auto& [name, value] : frozen) held.Set(name, value);
-  const std::vector<std::string> warnings = ShapeWarnings(program_).New({}, {}, held);
-  for (const std::string& warning : warnings) LogMessage(MessageLevel::kWarning, warning);
+  const std::vector<ShapeWarning> warnings = ShapeWarnings(program_).New({}, {}, held);
+  warning_log_->Log(warnings);
   if (warnings.empty()) return;
   const auto problems = [&] {
     const std::vector<VerifyProblem> found = Verify(program_, ops);
@@ -161,6 +175,7 @@ void CompiledProgram::RunAllPasses(const OpRegistry& ops, FrozenValues* frozen,
   context.disabled = options_.disabled_passes;
   context.frozen = frozen;
   context.kernels = options_.kernels;
+  context.origins = &origins_;
   if (options_.check_nan_inf) {
     for (const Pass& pass : Pipeline()) {
       if (pass.hides_results) context.disabled.push_back(pass.name);

@@ -5,6 +5,7 @@
 #include <coracle/executor/frozen_guard.h>
 #include <coracle/executor/plan_cache.h>
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/passes/pass.h>
 
 #include <memory>
@@ -21,15 +22,19 @@ class CompiledProgram {
     const Scope* scope = nullptr;  // nullptr: none are
     Scope* erase_from = nullptr;   // the same, for Executor::PrepareOwning
   };
-  // See Executor::Prepare, PrepareFrozen, PrepareOwning. `observer` sees each pass.
+  // See Executor::Prepare, PrepareFrozen, PrepareOwning. `observer` sees each pass. `warning_log`:
+  // nullptr for one of its own.
   CompiledProgram(const ProgramDesc& program, std::vector<std::string> feeds,
                   std::vector<std::string> fetches, const CompileOptions& options,
                   const OpRegistry& ops, const FrozenFrom& parameters,
-                  const PassObserver& observer = {});
+                  const PassObserver& observer = {},
+                  std::shared_ptr<ShapeWarningLog> warning_log = nullptr);
   CompiledProgram(const CompiledProgram&) = delete;
   CompiledProgram& operator=(const CompiledProgram&) = delete;
 
   const ProgramDesc& program() const { return program_; }
+  // What the variables of that program are in the program as it was given.
+  const VarOrigins& origins() const { return origins_; }
   const std::vector<std::string>& feeds() const { return feeds_; }
   const std::vector<std::string>& fetches() const { return fetches_; }
   const CompileOptions& options() const { return options_; }
@@ -55,8 +60,10 @@ class CompiledProgram {
 
   const int64_t number_;
   ProgramDesc program_;
+  VarOrigins origins_;
   std::vector<std::string> feeds_, fetches_;
   CompileOptions options_;
+  std::shared_ptr<ShapeWarningLog> warning_log_;
   uint64_t seed_, memory_limit_;
   std::vector<BlockUse> uses_;
   FrozenGuard guard_;

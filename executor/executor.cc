@@ -12,6 +12,12 @@ namespace {
 // Odd, so that the ranks' seeds differ; large, so that they are not those of other programs.
 constexpr uint64_t kSeedOfRank = 0x9e3779b97f4a7c15;
 
+template <class Impl>
+Impl& Held(const std::unique_ptr<Impl>& impl) {
+  if (!impl) ThrowInvalid("a PreparedProgram was used that has been moved from; prepare another");
+  return *impl;
+}
+
 }  // namespace
 
 struct PreparedProgram::Impl {
@@ -31,11 +37,12 @@ struct PreparedProgram::Impl {
   }
 
   static PreparedProgram Compile(const ProgramDesc& program, const std::vector<std::string>& feeds,
-                                 const std::vector<std::string>& fetches,
-                                 const CompileOptions& options, const OpRegistry& ops,
+                                 const std::vector<std::string>& fetches, const Executor& executor,
+                                 const std::shared_ptr<ShapeWarningLog>& warning_log,
                                  const CompiledProgram::FrozenFrom& parameters) {
     return PreparedProgram(std::make_unique<Impl>(std::make_shared<const CompiledProgram>(
-        program, feeds, fetches, options, ops, parameters)));
+        program, feeds, fetches, executor.options(), executor.ops(), parameters, PassObserver(),
+        warning_log)));
   }
 
   // Decides whether a trace records the ops of the next run.
@@ -93,7 +100,7 @@ struct PreparedProgram::Impl {
 
 PreparedProgram::PreparedProgram(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PreparedProgram::PreparedProgram(const PreparedProgram& other)
-    : impl_(std::make_unique<Impl>(other.impl_->compiled)) {
+    : impl_(std::make_unique<Impl>(Held(other.impl_).compiled)) {
   impl_->step = other.impl_->step;
 }
 PreparedProgram& PreparedProgram::operator=(const PreparedProgram& other) {
@@ -105,35 +112,35 @@ PreparedProgram& PreparedProgram::operator=(PreparedProgram&&) noexcept = defaul
 PreparedProgram::~PreparedProgram() = default;
 
 const std::vector<Tensor>& PreparedProgram::Run(Scope& scope, std::span<const Tensor> feeds) {
-  return impl_->Run(scope, feeds);
+  return Held(impl_).Run(scope, feeds);
 }
 
 void PreparedProgram::SetCommunicator(std::shared_ptr<Communicator> communicator) {
-  impl_->SetCommunicator(std::move(communicator));
+  Held(impl_).SetCommunicator(std::move(communicator));
 }
-const CommContext* PreparedProgram::comm() const { return impl_->state.comm.get(); }
+const CommContext* PreparedProgram::comm() const { return Held(impl_).state.comm.get(); }
 
 const std::vector<std::string>& PreparedProgram::frozen_names() const {
-  return impl_->compiled->frozen().names();
+  return Held(impl_).compiled->frozen().names();
 }
 const std::vector<std::string>& PreparedProgram::feed_names() const {
-  return impl_->compiled->feeds();
+  return Held(impl_).compiled->feeds();
 }
 const std::vector<std::string>& PreparedProgram::fetch_names() const {
-  return impl_->compiled->fetches();
+  return Held(impl_).compiled->fetches();
 }
-const ProgramDesc& PreparedProgram::program() const { return impl_->compiled->program(); }
-uint64_t PreparedProgram::step() const { return impl_->step; }
-void PreparedProgram::SetStep(uint64_t step) { impl_->step = step; }
+const ProgramDesc& PreparedProgram::program() const { return Held(impl_).compiled->program(); }
+uint64_t PreparedProgram::step() const { return Held(impl_).step; }
+void PreparedProgram::SetStep(uint64_t step) { Held(impl_).step = step; }
 const std::shared_ptr<const CompiledProgram>& PreparedProgram::compiled() const {
-  return impl_->compiled;
+  return Held(impl_).compiled;
 }
 
 std::vector<OpTime> PreparedProgram::Profile() const {
   std::vector<OpTime> times;
-  if (!impl_->compiled->options().profile) return times;
-  if (!impl_->root) return times;
-  impl_->root->ForEachFrame([&](const Frame& frame) {
+  if (!Held(impl_).compiled->options().profile) return times;
+  if (!Held(impl_).root) return times;
+  Held(impl_).root->ForEachFrame([&](const Frame& frame) {
     const Plan& plan = frame.plan();
     for (StepId id : plan.steps.ids()) {
       const PlanStep& step = plan.steps[id];
@@ -165,29 +172,33 @@ std::string PreparedProgram::ProfileTable() const {
 
 uint64_t PreparedProgram::WorkspaceBytes() const {
   uint64_t bytes = 0;
-  if (impl_->root) impl_->root->ForEachFrame([&](const Frame& frame) { bytes += frame.Bytes(); });
+  if (Held(impl_).root)
+    Held(impl_).root->ForEachFrame([&](const Frame& frame) { bytes += frame.Bytes(); });
   return bytes;
 }
 
 Executor::Executor(CompileOptions options, const OpRegistry& ops)
-    : options_(std::move(options)), ops_(&ops) {}
+    : options_(std::move(options)),
+      ops_(&ops),
+      warning_log_(std::make_shared<ShapeWarningLog>(options_.shape_warnings)) {}
 
 PreparedProgram Executor::Prepare(const ProgramDesc& program, const std::vector<std::string>& feeds,
                                   const std::vector<std::string>& fetches) const {
-  return PreparedProgram::Impl::Compile(program, feeds, fetches, options_, *ops_, {});
+  return PreparedProgram::Impl::Compile(program, feeds, fetches, *this, warning_log_, {});
 }
 
 PreparedProgram Executor::PrepareFrozen(const ProgramDesc& program, const Scope& scope,
                                         const std::vector<std::string>& feeds,
                                         const std::vector<std::string>& fetches) const {
-  return PreparedProgram::Impl::Compile(program, feeds, fetches, options_, *ops_,
+  return PreparedProgram::Impl::Compile(program, feeds, fetches, *this, warning_log_,
                                         {&scope, nullptr});
 }
 
 PreparedProgram Executor::PrepareOwning(const ProgramDesc& program, Scope& scope,
                                         const std::vector<std::string>& feeds,
                                         const std::vector<std::string>& fetches) const {
-  return PreparedProgram::Impl::Compile(program, feeds, fetches, options_, *ops_, {&scope, &scope});
+  return PreparedProgram::Impl::Compile(program, feeds, fetches, *this, warning_log_,
+                                        {&scope, &scope});
 }
 
 std::vector<Tensor> Executor::Run(const ProgramDesc& program, Scope& scope,

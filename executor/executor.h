@@ -44,6 +44,9 @@ struct CompileOptions {
   std::string allow_files = {};
   uint64_t seed = 0;      // of random ops, unless the program has a random_seed
   size_t max_plans = 16;  // plans kept for different feed signatures
+  // Warn where a feed or a persistable variable has another shape than the program declares: once
+  // for each variable and Executor. Off for callers who feed other shapes on purpose.
+  bool shape_warnings = true;
 };
 
 // The time spent in one op, summed over runs. Ops of sub-blocks are timed separately; their time is
@@ -63,6 +66,7 @@ struct OpTime {
 class CompiledProgram;
 class CommContext;
 class Communicator;
+class ShapeWarningLog;
 
 // A compiled program with the workspace to run it, for one thread at a time. Copies share the
 // compiled program and its plans, but each has its own workspace: make one copy per thread.
@@ -166,6 +170,7 @@ class Executor {
  private:
   CompileOptions options_;
   const OpRegistry* ops_;
+  std::shared_ptr<ShapeWarningLog> warning_log_;  // of all that it compiles
 };
 
 }  // namespace coracle

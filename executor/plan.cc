@@ -23,7 +23,7 @@ TensorArg Plan::ArgOf(ValueId value) const {
 }
 
 std::string_view Plan::OutputOf(const PlanStep& step) const {
-  return step.outputs.empty() ? std::string_view() : values[step.outputs[0]].name;
+  return step.outputs.empty() ? std::string_view() : NameOf(values[step.outputs[0]]);
 }
 
 OpName Plan::NameOfStep(StepId id) const {
@@ -49,8 +49,8 @@ std::string Plan::DescribeLargestTemporary() const {
   }
   const PlanValue& value = values[largest];
   return fmt::format("the largest temporary is {} {} ({}); feed smaller batches or raise the limit",
-                     value.name.empty() ? "scratch" : Quote(value.name), value.meta.ToString(),
-                     writer);
+                     value.name.empty() ? "scratch" : Quote(NameOf(value)),
+                     MetaOf(value).ToString(), writer);
 }
 
 }  // namespace coracle

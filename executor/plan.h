@@ -9,7 +9,7 @@
 
 #include <coracle/executor/ids.h>
 #include <coracle/executor/procedure.h>
-#include <coracle/framework/ir/var.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/framework/op/out_of_memory.h>
 
@@ -198,6 +198,7 @@ struct NextStage {
 
 struct Plan {
   size_t first_op = 0;
+  const VarOrigins* origins = nullptr;  // of the compiled program, which owns the plan
   Guards guards;
 
   IdVector<ValueId, PlanValue> values;
@@ -228,6 +229,13 @@ struct Plan {
   static ValueId IdOf(const TensorArg& arg) { return ValueId::FromNumber(arg.index); }
 
   uint64_t FrameBytes() const { return arena_bytes + result_bytes; }
+  // Name and type of a value's variable in the given program: people are told these.
+  const std::string& NameOf(const PlanValue& value) const {
+    return origins ? origins->NameOf(value.name) : value.name;
+  }
+  VarMeta MetaOf(const PlanValue& value) const {
+    return origins ? origins->MetaOf(value.name, value.meta) : value.meta;
+  }
   std::string_view OutputOf(const PlanStep& step) const;  // name of its first output, or ""
   OpName NameOfStep(StepId step) const;
   // How many values the next stage relies on: where this one could do nothing, those that it knew

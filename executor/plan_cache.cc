@@ -23,7 +23,7 @@ constexpr const char* kDeclaredShapes =
 // a log sink may run this program.
 std::shared_ptr<const Plan> PlanCache::Get(ProcedureId procedure, size_t first_op,
                                            const StageInput& input) {
-  std::vector<std::string> warnings;
+  std::vector<ShapeWarning> warnings;
   std::shared_ptr<const Plan> plan;
   std::exception_ptr failure;
   {
@@ -41,7 +41,7 @@ std::shared_ptr<const Plan> PlanCache::Get(ProcedureId procedure, size_t first_o
                           : std::current_exception();
     }
   }
-  for (const std::string& warning : warnings) LogMessage(MessageLevel::kWarning, warning);
+  warning_log_->Log(warnings);
   if (failure) std::rethrow_exception(failure);
   return plan;
 }

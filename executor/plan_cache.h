@@ -19,11 +19,13 @@ class PlanCache {
   // Refers to what `context` refers to. `feeds` and `fetches`: of the root block. `max_plans`: kept
   // for the root block; the plan used longest ago goes first.
   PlanCache(const PlanContext& context, std::vector<std::string> feeds,
-            std::vector<std::string> fetches, size_t max_plans)
+            std::vector<std::string> fetches, size_t max_plans,
+            std::shared_ptr<ShapeWarningLog> warning_log)
       : context_(context),
         feeds_(std::move(feeds)),
         fetches_(std::move(fetches)),
         max_plans_(max_plans),
+        warning_log_(std::move(warning_log)),
         shape_warnings_(context.program) {}
 
   // The plan of a procedure's block from op `first_op` on for what the stage finds. Thread-safe.
@@ -43,6 +45,7 @@ class PlanCache {
   const PlanContext context_;
   const std::vector<std::string> feeds_, fetches_;
   const size_t max_plans_;
+  const std::shared_ptr<ShapeWarningLog> warning_log_;
   std::mutex mutex_;
   ProcedureTable procedures_;
   std::deque<Plans> plans_;  // by procedure

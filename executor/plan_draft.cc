@@ -29,7 +29,7 @@ ValueId PlanDraft::Get(const std::string& name, const OpDesc* op) {
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{}: the var {} has no value: nothing before the op writes it{}; feed "
                           "it or make it persistable",
-                          op ? op->type() : "fetch", Quote(name),
+                          op ? op->type() : "fetch", QuoteVar(name),
                           procedure.FindCell(name) ? ", and no sub-block that ran did" : ""),
               op ? "  " + Locate(*op) : "");
 }

@@ -76,9 +76,11 @@ void AddResults(PlanDraft& draft) {
 }  // namespace
 
 Plan MakePlan(const PlanContext& context, const PlanRequest& request, ProcedureTable& procedures) {
+  const ScopedVarOrigins origins(context.origins);
   PlanDraft draft(context, request, procedures);
   Plan& plan = draft.plan;
   plan.first_op = request.first_op;
+  plan.origins = &context.origins;
   plan.guards.feeds = request.feeds;
   plan.guards.values = request.known_values;
   DeclareCallerCells(draft.use, draft.procedure);

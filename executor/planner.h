@@ -6,6 +6,7 @@
 #include <coracle/executor/guards.h>
 #include <coracle/executor/procedure.h>
 #include <coracle/framework/base/file_access.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/op_registry.h>
 
@@ -17,6 +18,7 @@ namespace coracle {
 // What all plans of a compiled program have in common.
 struct PlanContext {
   const ProgramDesc& program;
+  const VarOrigins& origins;
   const std::vector<BlockUse>& uses;  // by block
   const OpRegistry& ops;
   KernelMode kernels = KernelMode::kAuto;

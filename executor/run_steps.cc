@@ -46,10 +46,12 @@ void CheckFinite(Frame& frame, const PlanStep& step, ExecutionState& state) {
     if (!tensor) continue;
     const int64_t index = FindNonFinite(tensor->raw(), tensor->dtype(), tensor->numel());
     if (index < 0) continue;
-    const PlanValue& value = frame.plan().values[output];
+    const Plan& plan = frame.plan();
+    const PlanValue& value = plan.values[output];
+    const int64_t given = rows ? index : plan.origins->IndexOf(value.name, tensor->shape(), index);
     throw Error(ErrorCode::kOutOfRange,
                 fmt::format("{}: output var {} {} has a nan or inf at index {}", step.Name(),
-                            Quote(value.name), value.meta.ToString(), index),
+                            Quote(plan.NameOf(value)), plan.MetaOf(value).ToString(), given),
                 "  " + step.where);
   }
 }
@@ -65,8 +67,7 @@ void ShowWritten(Frame& frame, const PlanStep& step, bool in_root_block,
 void RunStep(Frame& frame, StepId id, ExecutionState& state) {
   const PlanStep& step = frame.plan().steps[id];
   state.limits->CheckTime([&] {
-    return fmt::format("before op {} of {} ({})", id.index() + 1, frame.plan().steps.size(),
-                       step.Name());
+    return fmt::format("before {}{}{}", step.Name(), step.where.empty() ? "" : ", ", step.where);
   });
   if (state.trace)
     PerformTraced(frame, id, state);
@@ -75,21 +76,34 @@ void RunStep(Frame& frame, StepId id, ExecutionState& state) {
   if (state.check_nan_inf) CheckFinite(frame, step, state);
 }
 
+// What a kernel throws does not say which op it is. Of nested blocks the innermost op counts.
+[[noreturn]] void ThrowWithPlace(const Error& error, const Frame& frame, StepId at) {
+  const bool stopped =
+      error.code() == ErrorCode::kDeadlineExceeded || error.code() == ErrorCode::kCancelled;
+  const std::string where = at ? frame.plan().steps[at].where : "";
+  if (stopped || where.empty() || !error.details().empty()) throw;
+  throw error.WithDetail(where);
+}
+
 }  // namespace
 
 void RunSteps(Frame& frame, ExecutionState& state, bool in_root_block) {
   const ValueObserver* observer = ScopedValueObserver::Current();
   StepId at;
-  NameOutOfMemory(
-      [&] {
-        for (StepId step : frame.plan().steps.ids()) {
-          RunStep(frame, at = step, state);
-          if (observer) ShowWritten(frame, frame.plan().steps[step], in_root_block, *observer);
-        }
-        // Values leave the frame now.
-        if (state.comm) state.comm->WaitForAll();
-      },
-      [&] { return frame.plan().NameOfStep(at); });
+  try {
+    NameOutOfMemory(
+        [&] {
+          for (StepId step : frame.plan().steps.ids()) {
+            RunStep(frame, at = step, state);
+            if (observer) ShowWritten(frame, frame.plan().steps[step], in_root_block, *observer);
+          }
+          // Values leave the frame now.
+          if (state.comm) state.comm->WaitForAll();
+        },
+        [&] { return frame.plan().NameOfStep(at); });
+  } catch (const Error& error) {
+    ThrowWithPlace(error, frame, at);
+  }
 }
 
 }  // namespace coracle

@@ -1,12 +1,23 @@
 #include <coracle/executor/shape_warnings.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
 namespace coracle {
 
-std::vector<std::string> ShapeWarnings::New(const std::vector<std::string>& names,
-                                            std::span<const Tensor> feeds, const Scope& scope) {
-  std::vector<std::string> warnings;
+void ShapeWarningLog::Log(const std::vector<ShapeWarning>& warnings) {
+  for (const ShapeWarning& warning : warnings) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!enabled_ || !logged_.insert(warning.key).second) continue;
+    }
+    LogMessage(MessageLevel::kWarning, warning.text);  // a sink may run a program
+  }
+}
+
+std::vector<ShapeWarning> ShapeWarnings::New(const std::vector<std::string>& names,
+                                             std::span<const Tensor> feeds, const Scope& scope) {
+  std::vector<ShapeWarning> warnings;
   for (size_t i = 0; i < feeds.size(); ++i) Check("feed", names[i], feeds[i], &warnings);
   for (size_t i = 0; i < program_.Root().NumVars(); ++i) {
     const VarDesc& var = program_.Root().var(i);
@@ -19,13 +30,15 @@ std::vector<std::string> ShapeWarnings::New(const std::vector<std::string>& name
 }
 
 void ShapeWarnings::Check(const char* what, const std::string& name, const Tensor& tensor,
-                          std::vector<std::string>* warnings) {
+                          std::vector<ShapeWarning>* warnings) {
   const VarDesc* var = program_.Root().FindVar(name);
   if (!var || var->shape().rank() == 0 || tensor.shape().CompatibleWith(var->shape())) return;
   if (!warned_.insert(name).second) return;
+  const std::string declared = var->shape().ToString();
   warnings->push_back(
-      fmt::format("{} {} has the shape {}, the program declares {}; it is run with what is there",
-                  what, Quote(name), tensor.shape().ToString(), var->shape().ToString()));
+      {name + " " + declared,
+       fmt::format("{} {} has the shape {}, the program declares {}; it is run with what is there",
+                   what, Quote(name), tensor.shape().ToString(), declared)});
 }
 
 }  // namespace coracle

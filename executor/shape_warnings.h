@@ -1,16 +1,34 @@
 #pragma once
-// ShapeWarnings: tells of feeds and parameters whose shape is not the one that the program
-// declares. Internal to executor/.
+// Warnings of feeds and parameters whose shape is not the one that the program declares. Internal
+// to executor/.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
 
+#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
 namespace coracle {
+
+struct ShapeWarning {
+  std::string key;   // the variable and its declared shape
+  std::string text;  // one line
+};
+
+// Logs warnings, one for each variable: what an Executor compiles shares one. Thread-safe.
+class ShapeWarningLog {
+ public:
+  explicit ShapeWarningLog(bool enabled) : enabled_(enabled) {}
+  void Log(const std::vector<ShapeWarning>& warnings);
+
+ private:
+  const bool enabled_;
+  std::mutex mutex_;
+  std::unordered_set<std::string> logged_;  // keys
+};
 
 // Files declare the shape of their export (or none), which binds a feed only where they say so.
 // What does not agree is run as it is, with a warning.
@@ -20,14 +38,14 @@ class ShapeWarnings {
 
   // The warnings for these feeds and the scope's persistables, each variable's once in
   // the object's life.
-  std::vector<std::string> New(const std::vector<std::string>& names, std::span<const Tensor> feeds,
-                               const Scope& scope);
+  std::vector<ShapeWarning> New(const std::vector<std::string>& names,
+                                std::span<const Tensor> feeds, const Scope& scope);
 
   bool any() const { return !warned_.empty(); }  // so far
 
  private:
   void Check(const char* what, const std::string& name, const Tensor& tensor,
-             std::vector<std::string>* warnings);
+             std::vector<ShapeWarning>* warnings);
 
   const ProgramDesc& program_;
   std::unordered_set<std::string> warned_;

@@ -32,7 +32,7 @@ void RequireDense(PlanDraft& draft, const std::string& shape_var, const OpDesc& 
   throw Error(
       ErrorCode::kUnimplemented,
       fmt::format("{}: an output shape depends on the value of {}, which is no dense tensor",
-                  op.type(), Quote(shape_var)),
+                  op.type(), QuoteVar(shape_var)),
       "  " + Locate(op));
 }
 
@@ -45,7 +45,7 @@ void StoreResults(PlanDraft& draft) {
     if (!value) {
       ThrowInvalid(
           fmt::format("block {} gives its var {} no value, which the op that runs it takes",
-                      draft.block.idx(), Quote(results[i])));
+                      GivenIndexOf(draft.block), QuoteVar(results[i])));
     }
     draft.AddStore(value, draft.procedure.ResultCell(i), "");
   }

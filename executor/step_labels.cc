@@ -28,7 +28,7 @@ TraceLabel LabelOf(const Plan& plan, const PlanStep& step) {
   };
   label.args.emplace_back("type", label.name);
   add("output", std::string(plan.OutputOf(step)));
-  if (!step.outputs.empty()) add("shape", plan.values[step.outputs[0]].meta.ToString());
+  if (!step.outputs.empty()) add("shape", plan.MetaOf(plan.values[step.outputs[0]]).ToString());
   if (const auto* run = std::get_if<RunKernel>(&step.action)) add("kernel", run->how);
   add("place", step.where);
   return label;

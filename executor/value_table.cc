@@ -26,8 +26,8 @@ uint64_t ValueTable::CheckAffordable(const std::string& name, const VarMeta& met
   const uint64_t bytes =
       meta.shape.HasTooManyElements() ? UINT64_MAX : ByteSize(meta.dtype, meta.shape);
   if (bytes <= memory_limit_) return bytes;
-  throw OutOfMemory(fmt::format("{}{} takes {}, more than the memory limit of {}",
-                                name.empty() ? "" : Quote(name) + " ", meta.ToString(),
+  throw OutOfMemory(fmt::format("{} takes {}, more than the memory limit of {}",
+                                name.empty() ? meta.ToString() : DescribeVar(name, meta),
                                 HumanBytes(bytes), HumanBytes(memory_limit_)));
 }
 

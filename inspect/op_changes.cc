@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/listing.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/name_attrs.h>
 #include <coracle/inspect/op_changes.h>
 #include <fmt/format.h>
@@ -52,7 +53,8 @@ bool HoldsFloats(AttrType type) {
 }
 
 bool IsIgnored(const std::string& attr) {
-  return attr == kOpCallstackAttr || attr == kOpNamescopeAttr || attr == kForwardOpAttr;
+  return attr == kOpCallstackAttr || attr == kOpNamescopeAttr || attr == kForwardOpAttr ||
+         attr == kOpOriginAttr;
 }
 
 // The part of a long text that differs from another.

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/inspect/op_matching.h>
 
 #include <functional>
@@ -31,7 +32,8 @@ size_t MixedBits(size_t x) {
 
 bool IsLeftOutOfMatching(const std::string& attr) {
   return attr == kOpRoleAttr || attr == kOpRoleVarAttr || attr == kOpNamescopeAttr ||
-         attr == kOpCallstackAttr || attr == kOpDeviceAttr || attr == kForwardOpAttr;
+         attr == kOpCallstackAttr || attr == kOpDeviceAttr || attr == kForwardOpAttr ||
+         attr == kOpOriginAttr;
 }
 
 NamePairs::NamePairs(const ProgramDesc& before, const ProgramDesc& after) {

@@ -67,12 +67,12 @@ std::string SlotTraits(const SlotDef& slot) {
   return traits.empty() ? "" : traits.substr(2);
 }
 
-std::string Brief(const std::string& doc) {
+std::string Brief(const std::string& doc, size_t most) {
   size_t end = doc.find(". ");
   while (end != doc.npos && end > 0 && doc[end - 1] == '.') end = doc.find(". ", end + 1);
   std::string text = end == doc.npos ? doc : doc.substr(0, end + 1);
   if (!text.empty() && text.back() == '.') text.pop_back();
-  if (text.size() > 72) text.replace(69, text.npos, "...");
+  if (text.size() > most) text.replace(most - 3, text.npos, "...");
   return text;
 }
 

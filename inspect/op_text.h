@@ -14,7 +14,7 @@ std::string KernelsText(const OpSpec& def);   // "reference, fast"
 std::string InplaceText(const OpSpec& def);   // "X and Out"; "": no pairs
 std::string SlotTraits(const SlotDef& slot);  // "optional, no gradient"; "": nothing special
 std::string AttrLimits(const AttrDef& attr);  // ", at least 0"; "": any value
-// The doc's first sentence, cut to a column. ".. " ends none.
-std::string Brief(const std::string& doc);
+// The doc's first sentence, cut to `most` characters. ".. " ends none.
+std::string Brief(const std::string& doc, size_t most = std::string::npos);
 
 }  // namespace coracle

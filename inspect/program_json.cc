@@ -1,4 +1,5 @@
 #include <coracle/backward/backward.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/inspect/json.h>
 #include <coracle/inspect/op_layers.h>
@@ -16,7 +17,8 @@ namespace {
 // What stage, layer, origin and forward_op say.
 bool IsBookkeeping(std::string_view name) {
   return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpNamescopeAttr ||
-         name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr;
+         name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr ||
+         name == kOpOriginAttr;
 }
 
 bool HoldsTensors(VarType type) {

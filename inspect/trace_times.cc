@@ -41,22 +41,24 @@ std::string SiteOf(const std::string& creation_site) {
   return creation_site.substr(creation_site.rfind('/') + 1);
 }
 
-// Where an op stands in the compiled program, and where it was made.
+// Where an op is in the traced program, and where it was made.
 struct TracedPlace {
   Place place = kNoPlace;
   std::string site = {};  // "net.pbtxt:3:9", or ""
 };
 
-// "op 2 of block 1, from dir/net.pbtxt:3:9".
+// "op 2 of block 1, from dir/net.pbtxt:3:9"; of "ops 2, 3 and 4 of block 1" the last.
 TracedPlace PlaceFrom(const std::string& text) {
   static const std::string kFrom = ", from ";
   const size_t comma = text.find(kFrom);
   TracedPlace found;
   if (comma != std::string::npos) found.site = SiteOf(text.substr(comma + kFrom.size()));
   const std::vector<std::string> words = Split(text.substr(0, comma), ' ');
+  const size_t of =
+      static_cast<size_t>(std::find(words.begin(), words.end(), "of") - words.begin());
   int64_t op = 0, block = 0;
-  if (words.size() != 5 || words[0] != "op" || words[2] != "of" || words[3] != "block" ||
-      !ParseInt64(words[1], &op) || !ParseInt64(words[4], &block))
+  if (of < 2 || of + 2 >= words.size() || !words[0].starts_with("op") || words[of + 1] != "block" ||
+      !ParseInt64(words[of - 1], &op) || !ParseInt64(words[of + 2], &block))
     return found;
   if (op >= 0 && block >= 0 && block <= INT32_MAX)
     found.place = Place(static_cast<int>(block), static_cast<size_t>(op));

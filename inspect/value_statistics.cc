@@ -1,4 +1,5 @@
 #include <coracle/inspect/value_statistics.h>
+#include <coracle/operators/kernels/norm_of.h>
 
 #include <algorithm>
 #include <cmath>
@@ -45,7 +46,11 @@ ValueStatistics StatisticsOf(const Tensor& tensor, size_t bins) {
   s.min = min;
   s.max = max;
   s.mean = sum / static_cast<double>(finite);
-  s.norm = std::sqrt(squares);
+  s.norm = IsSafeSum(squares) ? std::sqrt(squares) : NormOf(2, [&](const auto& f) {
+    ForEachElement(tensor, [&](double x) {
+      if (std::isfinite(x)) f(x);
+    });
+  });
   double spread = 0;
   const double last = static_cast<double>(bins - 1);
   // Halves: max - min may be too large for a double.

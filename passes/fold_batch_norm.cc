@@ -181,8 +181,13 @@ class BatchNormFolder {
       new_bias[c] = (own_bias[c] + added[c] - mean[c]) * factors[c] + shift[c];
     }
     Tensor scaled = Scaled<T>(m["w"], channels, factors);
-    Replace(m, context_.AddFrozen(program_, m["w"] + "@FOLDED", std::move(scaled)),
-            context_.AddFrozen(program_, m["shift"] + "@FOLDED", bias.Cast(DTypeOfSums(m))));
+    const auto add = [&](const std::string& of, Tensor value) {
+      std::string name = context_.AddFrozen(program_, of + "@FOLDED", std::move(value));
+      context_.NoteMade(name, of);
+      return name;
+    };
+    const std::string weight = add(m["w"], std::move(scaled));
+    Replace(m, weight, add(m["shift"], bias.Cast(DTypeOfSums(m))));
     context_.ReleaseFrozen(m["w"]);
   }
 

@@ -150,8 +150,10 @@ class ConstantFolder {
       return false;
     op.ForEachOutput([&](const std::string& name) {
       if (flow_.IsUnread(name)) return;
-      flow_.Forward(name, context_.AddFrozen(program_, name + "@FOLDED",
-                                             std::move(std::get<Tensor>(env[name]))));
+      const std::string folded =
+          context_.AddFrozen(program_, name + "@FOLDED", std::move(std::get<Tensor>(env[name])));
+      context_.NoteMade(folded, name);
+      flow_.Forward(name, folded);
     });
     flow_.Remove(op);
     for (const std::string& name : InputsOf(op)) {

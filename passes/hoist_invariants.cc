@@ -135,6 +135,7 @@ class Hoister {
       op->ForEachOutput([&](const std::string& name) {
         const std::string moved = program_.FreeName(name + "@HOISTED");
         root_.Var(moved).SetMeta(body.FindVar(name)->meta());
+        context_.NoteMade(moved, name);
         names[name] = moved;
         outputs.push_back(moved);
       });
@@ -164,6 +165,7 @@ class Hoister {
         "conditional_block", SlotList{{"Cond", loop.Input("Condition")}, {"Input", inputs}},
         SlotList{{"Out", outputs}, {"Scope", {scopes}}},
         AttrList{{"sub_block", BlockRef{before.idx()}}, {"is_scalar_condition", true}});
+    AddOrigins(loop, *hoisted_[&loop]);
     std::vector<std::string> reads = loop.Input("X");
     reads.insert(reads.end(), outputs.begin(), outputs.end());
     loop.SetInput("X", std::move(reads));

@@ -38,7 +38,7 @@ struct CallSite {
 
 class CallSites {
  public:
-  explicit CallSites(const ProgramDesc& program) {
+  CallSites(const ProgramDesc& program, VarOrigins* origins) : origins_(origins) {
     std::unordered_map<std::string, int> uses;
     program.ForEachOp([&](const OpDesc& op) {
       if (op.type() != "call") return;
@@ -56,6 +56,9 @@ class CallSites {
     site.prefix = program.UniqueName("call_grad");
     return site;
   }
+  void NoteMade(const std::string& made, const std::string& from) {
+    if (origins_) origins_->Add(made, from);
+  }
   // The call that has this variable in its slot Scope; nullptr when there is none.
   const CallSite* OfScope(const std::string& scope) const {
     const auto found = of_scope_.find(scope);
@@ -63,6 +66,7 @@ class CallSites {
   }
 
  private:
+  VarOrigins* origins_;
   std::deque<CallSite> sites_;
   std::unordered_map<const OpDesc*, CallSite*> of_call_;
   std::unordered_map<std::string, CallSite*> of_scope_;
@@ -74,7 +78,7 @@ class CallSites {
 class Inliner {
  public:
   Inliner(BlockDesc& caller, const OpDesc& op, CallSites& sites)
-      : caller_(caller), op_(op), gradient_(op.type() == "call_grad") {
+      : caller_(caller), op_(op), sites_(sites), gradient_(op.type() == "call_grad") {
     const BlockRef ref = op.GetAttr<BlockRef>("sub_block", BlockRef{});
     block_ = &BlockRunBy(caller, ref.idx, op);
     site_ = gradient_ ? &sites.OfGradient(caller.program()) : &sites.OfCall(op);
@@ -126,6 +130,7 @@ class Inliner {
 
   void Declare(const VarDesc& var, BlockDesc& block) const {
     VarDesc& copy = block.Var(Renamed(var.name()));
+    sites_.NoteMade(copy.name(), var.name());
     copy.SetMeta(var.meta());
     copy.SetStopGradient(var.stop_gradient());
     if (var.error_clip()) copy.SetErrorClip(var.error_clip());
@@ -135,6 +140,7 @@ class Inliner {
     ops.push_back(std::make_unique<OpDesc>("assign", SlotList{{"X", {from}}},
                                            SlotList{{"Out", {to}}},
                                            AttrList{{kOpRoleAttr, int32_t{op_.role()}}}));
+    AddOrigins(op_, *ops.back());
   }
 
   // `op` is one of `from`; the copy goes to `to`.
@@ -178,6 +184,7 @@ class Inliner {
 
   BlockDesc& caller_;
   const OpDesc& op_;
+  CallSites& sites_;
   bool gradient_;
   const BlockDesc* block_ = nullptr;
   CallSite* site_ = nullptr;
@@ -334,12 +341,12 @@ void PutGradientBlocksLast(ProgramDesc& program) {
   ReorderBlocks(program, order);
 }
 
-bool Inline(ProgramDesc& program, IsCallFn is_call) {
+bool Inline(ProgramDesc& program, IsCallFn is_call, VarOrigins* origins) {
   const int blocks = program.NumBlocks();
   bool any = false;
   for (int b = 0; b < blocks && !any; ++b) any = HasCall(program.Block(b), is_call);
   if (!any) return false;
-  CallSites sites(program);
+  CallSites sites(program, origins);
   const auto scopes = ScopesOf(program, is_call);
   for (int b : InliningOrder(program).Find()) InlineInto(program.Block(b), sites, is_call);
   if (!scopes.empty()) ForgetScopes(program, scopes);
@@ -349,8 +356,10 @@ bool Inline(ProgramDesc& program, IsCallFn is_call) {
 
 }  // namespace
 
-bool InlineCalls(ProgramDesc& program) { return Inline(program, IsCall); }
+bool InlineCalls(ProgramDesc& program, VarOrigins* origins) {
+  return Inline(program, IsCall, origins);
+}
 
-bool InlineDerivedCalls(ProgramDesc& program) { return Inline(program, IsDerivedCall); }
+bool InlineDerivedCalls(ProgramDesc& program) { return Inline(program, IsDerivedCall, nullptr); }
 
 }  // namespace coracle

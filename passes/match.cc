@@ -292,7 +292,10 @@ void Rewrites::Replace(const std::vector<const OpDesc*>& ops, const OpDesc& plac
   for (const OpDesc* op : ops) replaced_.try_emplace(op);
   std::vector<std::unique_ptr<OpDesc>>& made = replaced_.at(&place);
   made.clear();
-  for (const OpDesc& op : with) made.push_back(std::make_unique<OpDesc>(op));
+  for (const OpDesc& op : with) {
+    made.push_back(std::make_unique<OpDesc>(op));
+    for (const OpDesc* replaced : ops) AddOrigins(*replaced, *made.back());
+  }
 }
 
 void Rewrites::Apply() {

@@ -120,7 +120,8 @@ class Rewrites {
  public:
   explicit Rewrites(BlockDesc& block) : block_(block) {}
 
-  // The ops of the match go, and these stand where the last of them stood.
+  // The ops of the match go, and these stand where the last of them stood. Each has the origins of
+  // all that go.
   void Replace(const Match& match, const std::vector<OpDesc>& with);
   // The ops go, and these stand where `place`, one of them, stood.
   void Replace(const std::vector<const OpDesc*>& ops, const OpDesc& place,

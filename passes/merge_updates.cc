@@ -154,6 +154,7 @@ class Merger {
       if (!slot.args.empty()) last.SetOutput(slot.name, all(slot.name, false));
     }
     last.RemoveAttr(kOpRoleVarAttr);
+    for (size_t member : group.members) AddOrigins(*ops[member], last);
   }
 
   BlockDesc& block_;

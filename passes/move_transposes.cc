@@ -357,6 +357,7 @@ class Mover {
     for (auto& [var, source] : forms_) {
       if (source.empty()) source = NewForm(var);
     }
+    NoteWriters();
     std::vector<std::unique_ptr<OpDesc>> made;
     for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
       if (entries_.count(op.get())) {
@@ -364,7 +365,7 @@ class Mover {
       } else if (exits_.count(op.get())) {
         renamed_[op->Output("Out")[0]] = forms_.at(op->Input("X")[0]);
       } else if (auto follower = followers_.find(op.get()); follower != followers_.end()) {
-        Emit(follower->second, made);
+        Emit(*op, follower->second, made);
       } else {
         made.push_back(std::move(op));
       }
@@ -377,10 +378,12 @@ class Mover {
     RemoveUnusedForms();
   }
 
-  void Emit(const Following& following, std::vector<std::unique_ptr<OpDesc>>& made) {
+  void Emit(const OpDesc& given, const Following& following,
+            std::vector<std::unique_ptr<OpDesc>>& made) {
     for (const OpDesc& op : following.ops) {
       made.push_back(std::make_unique<OpDesc>(op));
       OpDesc& last = *made.back();
+      AddOrigins(given, last);
       last.ForEachOutput([&](const std::string& name) {
         if (!block_.FindVar(name)) DeclareDims(name);
       });
@@ -403,6 +406,19 @@ class Mover {
       made.push_back(std::make_unique<OpDesc>("transpose2", SlotList{{"X", {forms_.at(name)}}},
                                               SlotList{{"Out", {name}}},
                                               AttrList{{"axis", axes_}, {"keeps_lod", true}}));
+      AddOrigins(given, *made.back());
+    }
+  }
+
+  // The ops that write forms now, as they were.
+  void NoteWriters() const {
+    for (const auto& [op, following] : followers_) {
+      if (following.plain) continue;
+      const auto writer = std::make_shared<const OpDesc>(*op);
+      op->ForEachOutput([&](const std::string& name) {
+        const auto form = forms_.find(name);
+        if (form != forms_.end()) context_.NoteMade(form->second, name, back_, writer);
+      });
     }
   }
 
@@ -432,6 +448,7 @@ class Mover {
     InterpretOp(transpose, context_.ops, env);
     it->second =
         context_.AddFrozen(program_, name + "@MOVED", std::move(std::get<Tensor>(env["y"])));
+    context_.NoteMade(it->second, name, back_);
     return it->second;
   }
 

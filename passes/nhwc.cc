@@ -50,6 +50,7 @@ class NhwcRewriter {
     if (ranks_.empty()) return;
     FindVectors();
     for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
+      at_ = op.get();
       const OpSpec* def = context_.ops.Find(op->type());
       const int rank = def ? LayoutRank(*def, *op) : 0;
       if (ranks_.count(rank)) {
@@ -209,6 +210,7 @@ class NhwcRewriter {
   // Rewrites the op's variables for which listed(name, slot) holds to their NHWC forms.
   template <class Listed>
   void Convert(OpDesc& op, Listed&& listed) {
+    const auto given = std::make_shared<const OpDesc>(op);
     op.RenameInputs([&](const std::string& name, const std::string& slot) {
       if (listed(name, slot)) return NhwcForm(name);
       MakeNchw(name);
@@ -219,7 +221,7 @@ class NhwcRewriter {
         forms_.erase(name);
         return name;
       }
-      std::string nhwc = NewNhwcVar(name);
+      std::string nhwc = NewNhwcVar(name, given);
       forms_[name] = {nhwc, false};
       written_in_nhwc_[name] = nhwc;
       if (context_.IsVisible(block_, name)) show_.push_back(name);
@@ -249,7 +251,7 @@ class NhwcRewriter {
     show_.clear();
   }
 
-  std::string NewNhwcVar(const std::string& name) {
+  std::string NewNhwcVar(const std::string& name, std::shared_ptr<const OpDesc> writer = nullptr) {
     const VarDesc& from = *block_.FindVarRecursive(name);
     std::string nhwc = program_.FreeName(name + "@NHWC");
     VarDesc& var = block_.Var(nhwc);
@@ -258,6 +260,7 @@ class NhwcRewriter {
     const std::vector<int32_t> axes = ToNhwc(nchw.rank());
     for (size_t i = 0; i < axes.size(); ++i) meta.shape[static_cast<int>(i)] = nchw[axes[i]];
     var.SetMeta(meta);
+    context_.NoteMade(nhwc, name, axes, std::move(writer));
     return nhwc;
   }
 
@@ -285,6 +288,7 @@ class NhwcRewriter {
     out_.push_back(
         std::make_unique<OpDesc>("transpose2", SlotList{{"X", {from}}}, SlotList{{"Out", {to}}},
                                  AttrList{{"axis", std::move(axis)}, {"keeps_lod", true}}));
+    AddOrigins(*at_, *out_.back());
   }
 
   // Variables that only exist in NHWC keep their NCHW VarDesc, which nothing writes any more.
@@ -304,6 +308,7 @@ class NhwcRewriter {
   ProgramDesc& program_;
   const PassContext& context_;
   BlockDesc& block_;
+  const OpDesc* at_ = nullptr;     // the op that is being rewritten
   std::unordered_set<int> ranks_;  // of images that are converted
   std::unordered_set<std::string> vectors_;
   std::vector<std::unique_ptr<OpDesc>> out_;

@@ -57,6 +57,7 @@ class GroupWriter {
                  {"lod_from", LodSources(group, arguments, results)}});
     for (const NamedAttr& attr : group.attrs) op->SetAttr(attr.name, attr.value);
     CopyRemarks(root_.op(group.members.back()), *op);
+    for (size_t member : group.members) AddOrigins(root_.op(member), *op);
     for (const GroupVar& var : group.outputs) {
       if (!IsNeeded(var.name)) gone_.insert(var.name);
     }
@@ -98,6 +99,7 @@ class GroupWriter {
   void Declare(BlockDesc& block, const GroupVar& var) {
     const std::string inner = program_.FreeName(var.name + "@FUSED");
     block.Var(inner).SetMeta(var.meta);
+    context_.NoteMade(inner, var.name);
     inner_[var.name] = inner;
   }
   void AppendInner(BlockDesc& block, const OpDesc& op) const {

@@ -2,6 +2,7 @@
 // Passes: functions that rewrite a program for the executor. Saved programs keep Paddle's ops;
 // passes work on the compiled copy. The list, in order and with reasons, is in pipeline.cc.
 
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -38,7 +39,16 @@ struct PassContext {
   // fetched. REQUIRES: frozen.
   void ReleaseFrozen(const std::string& name) const;
 
+  // Notes that a variable which the pass has made holds `from`, an older one; with its axes in
+  // another order, `writer` is the op that wrote `from` (VarOrigin).
+  void NoteMade(const std::string& made, const std::string& from,
+                const std::vector<int32_t>& axes = {},
+                std::shared_ptr<const OpDesc> writer = nullptr) const {
+    if (origins) origins->Add(made, from, axes, std::move(writer));
+  }
+
   std::vector<std::string> disabled = {};  // names of passes that RunPasses leaves out
+  VarOrigins* origins = nullptr;           // of the variables that passes make
 };
 
 struct Pass {
@@ -54,6 +64,9 @@ struct Pass {
 const std::vector<Pass>& Pipeline();
 // The names of its passes but for those of `disabled`. Throws kNotFound for an unknown name.
 std::vector<std::string> PassesWithout(const std::vector<std::string>& disabled);
+
+// Ops that a pass makes have the origins of those whose work they do (AddOrigins): Rewrites,
+// ValueFlow::Replace and CopyRemarks see to that, as do copies of ops.
 
 // What a pass did.
 struct PassRun {
@@ -82,8 +95,8 @@ void RunPassList(ProgramDesc& program, const PassContext& context, const std::ve
 // all gradient blocks. Values, names of arguments and results, and the order of all other ops do
 // not change. Handles on variables of sub-blocks become invalid. Throws kInvalidArgument for a
 // function that calls itself. REQUIRES: parents and forward blocks of all blocks exist (Verify
-// checks this). Returns whether there was a call.
-bool InlineCalls(ProgramDesc& program);
+// checks this). Returns whether there was a call. `origins` gets those of the variables.
+bool InlineCalls(ProgramDesc& program, VarOrigins* origins = nullptr);
 
 // The same, except that calls whose gradient is given (by gradient_block or gradient_function)
 // stay: their gradient is not that of their block.

@@ -1,3 +1,4 @@
+#include <coracle/framework/ir/origin.h>
 #include <coracle/passes/remarks.h>
 
 #include <algorithm>
@@ -12,13 +13,15 @@ constexpr std::array<const char*, 5> kCopied = {kOpRoleAttr, kOpNamescopeAttr, k
 }  // namespace
 
 bool IsRemark(const std::string& attr) {
-  return attr == kOpRoleVarAttr || std::find(kCopied.begin(), kCopied.end(), attr) != kCopied.end();
+  return attr == kOpRoleVarAttr || attr == kOpOriginAttr ||
+         std::find(kCopied.begin(), kCopied.end(), attr) != kCopied.end();
 }
 
 void CopyRemarks(const OpDesc& from, OpDesc& to) {
   for (const char* name : kCopied) {
     if (const Attribute* value = from.FindAttr(name)) to.SetAttr(name, *value);
   }
+  AddOrigins(from, to);
 }
 
 }  // namespace coracle

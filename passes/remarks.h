@@ -7,11 +7,11 @@
 
 namespace coracle {
 
-// Role, name scope, stack, device, and the links to parameters and to the forward op.
+// Role, name scope, stack, device, origins, and the links to parameters and to the forward op.
 bool IsRemark(const std::string& attr);
 
-// `to`, an op that takes the place of `from`, gets its remarks, but not the list of parameters
-// (op_role_var), whose names belong to the slots of `from`.
+// `to`, an op that takes the place of `from`, gets its remarks (origins in addition to its own),
+// but not the list of parameters (op_role_var), whose names belong to the slots of `from`.
 void CopyRemarks(const OpDesc& from, OpDesc& to);
 
 }  // namespace coracle

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/share_coalesced.h>
 #include <fmt/format.h>
@@ -125,6 +126,7 @@ class BlockSharer {
     attrs.push_back({"copy_data", true});
     ops_.push_back(std::make_unique<OpDesc>(kCoalesce, SlotList{{"Input", group.parts}},
                                             SlotList{{"FusedOutput", {group.whole}}}, attrs));
+    AddOrigins(*group.maker, *ops_.back());
     group.whole_is_new = true;
   }
   void Divide(Group& group) {
@@ -132,6 +134,7 @@ class BlockSharer {
     ops_.push_back(std::make_unique<OpDesc>("divide_coalesced",
                                             SlotList{{"X", {group.whole}}, {"Like", group.parts}},
                                             SlotList{{"Out", group.parts}}, Attrs(group)));
+    AddOrigins(*group.maker, *ops_.back());
     group.parts_are_new = true;
   }
   static AttrList Attrs(const Group& group) {

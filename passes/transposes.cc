@@ -74,6 +74,7 @@ bool JoinTransposes(ProgramDesc& program, const PassContext& context) {
     OpDesc both("transpose2", {{"X", {source}}}, {{"Out", {out}}},
                 {{"axis", axes}, {"keeps_lod", keeps}});
     CopyRemarks(op, both);
+    AddOrigins(*first, both);
     flow.Remove(*first);
     flow.Replace(op, both);
   });

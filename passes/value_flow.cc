@@ -154,6 +154,7 @@ void ValueFlow::Forward(const std::string& out, const std::string& source) {
 }
 
 void ValueFlow::Replace(const OpDesc& op, OpDesc with) {
+  AddOrigins(op, with);
   replaced_[&op] = std::make_unique<OpDesc>(with);
 }
 

@@ -74,7 +74,7 @@ class ValueFlow {
   // Ops that read `out` are to read `source` (or what stands for that) from now on.
   void Forward(const std::string& out, const std::string& source);
   void Remove(const OpDesc& op) { removed_.insert(&op); }
-  // The op is to be replaced.
+  // The op is to be replaced by one that also has its origins.
   void Replace(const OpDesc& op, OpDesc with);
   bool IsRemoved(const OpDesc& op) const { return removed_.count(&op) > 0; }
   bool IsReplaced(const OpDesc& op) const { return replaced_.count(&op) > 0; }

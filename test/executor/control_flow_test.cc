@@ -32,6 +32,35 @@ TEST(While, CountsAndCarries) {
   }
 }
 
+// What StaticRnn and Cond give can stand in formulas, inside of a step and after it.
+TEST(ControlFlow, ResultsInFormulas) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  const Variable x = net.Data("x", {3, 2}), h0 = net.Data("h0", {2});
+  const Variable p = net.Data("p", {1}, DType::kBool);
+  StaticRnn rnn(net);
+  rnn.Step([&] {
+    const Variable in = rnn.StepInput(x), h = rnn.Memory(h0);
+    const Variable next = 0.5 * h + in;
+    rnn.UpdateMemory(h, next);
+    rnn.StepOutput(next);
+  });
+  const Variable sums = 2.0 * rnn.Outputs()[0] - 1.0;
+  const Variable chosen = Cond(
+      net, p, [&] { return std::vector<Variable>{x + 1.0}; },
+      [&] { return std::vector<Variable>{x - 1.0}; })[0];
+  const Variable both = sums * Square(chosen);
+  EXPECT_EQ(&both.block(), &main.Root());
+  Scope scope;
+  const auto out = Executor().Run(main, scope,
+                                  {{"x", Tensor::Of<float>({3, 2}, {1, 2, 3, 4, 5, 6})},
+                                   {"h0", Tensor::Of<float>({2}, {2, 0})},
+                                   {"p", Tensor::Of<bool>({1}, {true})}},
+                                  {both.name()});
+  // Sums 2, 4, 7 and 2, 5, 8.5.
+  EXPECT_EQ(ValuesOf(out[0]), (std::vector<float>{3 * 4, 3 * 9, 7 * 16, 9 * 25, 13 * 36, 16 * 49}));
+}
+
 TEST(While, OnePlanServesAllCounts) {
   LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {2});

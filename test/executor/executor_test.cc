@@ -1,6 +1,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/test/error_of.h>
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
@@ -487,4 +488,45 @@ TEST(Executor, ProgramsTouchFilesOnlyWhereAllowed) {
                               {{"file_path", std::string("../stolen")}});
   ExpectMessage([&] { allowed.Run(net.program, scope); }, "\"..\" may lead out");
 }
+
+TEST(Executor, APreparedProgramThatWasMovedFrom) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Clip("x", "a", -1, 1);
+  Scope scope;
+  PreparedProgram run = Executor().Prepare(net.program, {"x"}, {"a"});
+  PreparedProgram other = std::move(run);
+  const std::string error = "a PreparedProgram was used that has been moved from; prepare another";
+  // NOLINTBEGIN(bugprone-use-after-move): that is what is tested
+  EXPECT_EQ(ErrorOf([&] { run.Run(scope, {Row({1, 2})}); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.feed_names(); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.fetch_names(); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.frozen_names(); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.program(); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.comm(); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.SetCommunicator(nullptr); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.step(); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.SetStep(1); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.Profile(); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.ProfileTable(); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.WorkspaceBytes(); }), error);
+  EXPECT_EQ(ErrorOf([&] { run.compiled(); }), error);
+  EXPECT_EQ(ErrorOf([&] { PreparedProgram copy = run; }), error);
+  EXPECT_EQ(ErrorOf([&] { other = run; }), error);
+  run = other;  // may be assigned
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_EQ(ValuesOf(run.Run(scope, {Row({-3, 0.5f})})[0]), (std::vector<float>{-1, 0.5f}));
+}
+
+TEST(Executor, TimeLimitsThatAreNoneAreRefused) {
+  Net net;
+  net.Var("x", {-1, 2});
+  for (const double seconds : {-1.0, std::nan("")}) {
+    EXPECT_NE(ErrorOf([&] {
+                Executor({.time_limit = seconds}).Prepare(net.program);
+              }).find("time_limit must not be negative"),
+              std::string::npos);
+  }
+}
+
 }  // namespace coracle::executor_test

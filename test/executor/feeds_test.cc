@@ -29,6 +29,32 @@ TEST(Executor, FeedsOfAnotherShapeAreWarnedOfOnce) {
                                             "[-1, 2]; it is run with what is there"});
 }
 
+// Of one Executor, however often it compiles; an option turns warnings off.
+TEST(Executor, OneWarningForEachVariableOfAnExecutor) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Var("w", {2, 2}, true);
+  net.Mul("x", "w", "y");
+  std::vector<std::string> lines;
+  LogSink before =
+      SetLogSink([&](MessageLevel, const std::string& line) { lines.push_back(line); });
+  Scope scope;
+  scope.Set("w", Tensor::Zeros(DType::kFloat32, {3, 2}));
+  const Tensor x = Tensor::Zeros(DType::kFloat32, {4, 3});
+  const Executor executor;
+  for (int i = 0; i < 3; ++i) {
+    executor.Run(net.program, scope, {{"x", x}}, {"y"});
+    executor.PrepareFrozen(net.program, scope, {"x"}, {"y"}).Run(scope, {x});
+  }
+  EXPECT_EQ(lines.size(), 2u);
+  lines.clear();
+  CompileOptions quiet;
+  quiet.shape_warnings = false;
+  Executor(quiet).Run(net.program, scope, {{"x", x}}, {"y"});
+  EXPECT_EQ(lines.size(), 0u);
+  SetLogSink(before);
+}
+
 TEST(Executor, PersistablesOfAnotherShapeAreWarnedOfOnce) {
   Net net;
   net.Var("w", {2, 2}, true);

@@ -109,6 +109,22 @@ TEST(Diff, NamesInAttrsAreVariables) {
   ExpectPart(Text(a, b), "my_op Out=y  attr of: ");
 }
 
+// What Paddle writes into every op is what an op without it has.
+TEST(Diff, UnsetAttrsOfEveryOpAreNoDifference) {
+  ProgramDesc a, b, c;
+  Append(a.Root(), "relu", "x", "y");
+  Append(b.Root(), "relu", "x", "y",
+         {{"op_role", int32_t{0}},
+          {"op_role_var", Strings()},
+          {"op_device", std::string()},
+          {"op_namescope", std::string("/")},
+          {"with_quant_attr", false}});
+  EXPECT_TRUE(Diff(a, b).empty()) << Text(a, b);
+  EXPECT_TRUE(Diff(b, a).empty()) << Text(b, a);
+  Append(c.Root(), "relu", "x", "y", {{"op_role", int32_t{kBackward}}});
+  ExpectPart(Text(a, c), "op_role");
+}
+
 TEST(Diff, DefaultsAndTypesOfNumbersAreNoDifference) {
   ProgramDesc a, b;
   Append(a.Root(), "scale", "x", "y", {{"scale", 1.0f}});

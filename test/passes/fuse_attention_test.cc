@@ -66,6 +66,51 @@ TEST(FuseAttention, ForwardAlone) {
   }
 }
 
+// A row that sees no key has nans, as the softmax of a row of -inf, and so have the gradients that
+// it takes part in; other rows have what they have without it.
+TEST(FuseAttention, RowsWithoutAKeyAsUnfused) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (const int64_t keys : {int64_t{6}, int64_t{300}}) {
+    for (const float dropout : {0.0f, 0.4f}) {
+      for (const DType dtype : {DType::kFloat64, DType::kFloat32}) {
+        AttentionNet net(dtype);
+        const Variable q = net.Data("q", {2, 3, 4, 5}), k = net.Data("k", {2, 3, keys, 5});
+        const Variable v = net.Data("v", {2, 3, keys, 4});
+        const Form form{.mask = {2, 1, 4, keys}, .dropout = dropout, .seed = 5};
+        const Variable out = net.Attend(form, q, k, v, "y");
+        // Of the second batch row 1 sees nothing, row 2 the last key alone, row 3 all but the
+        // first.
+        Tensor mask = Tensor::Zeros(DType::kFloat64, form.mask);
+        double* row = mask.data<double>() + 5 * keys;
+        std::fill_n(row, 2 * keys - 1, -kInf);
+        row[2 * keys] = -kInf;
+        net.given["y_mask"] = mask;
+        Names fetches = Gradients({out}, {q, k, v});
+        fetches.push_back(out.name());
+        EXPECT_EQ(Count(Fused(net, fetches), "scaled_dot_product_attention_grad"), 1u);
+        const std::vector<Tensor> expected =
+            net.Run({.kernels = KernelMode::kReference, .optimize = false}, fetches);
+        for (const KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
+          const std::vector<Tensor> got = net.Run({.kernels = mode}, fetches);
+          for (size_t f = 0; f < fetches.size(); ++f) {
+            const Tensor a = expected[f].Cast(DType::kFloat64), b = got[f].Cast(DType::kFloat64);
+            int64_t nans = 0;
+            for (int64_t i = 0; i < a.numel(); ++i) {
+              const double want = a.data<double>()[i], is = b.data<double>()[i];
+              nans += std::isnan(want);
+              ASSERT_EQ(std::isnan(is), std::isnan(want)) << fetches[f] << " " << i;
+              ASSERT_NEAR(std::isnan(want) ? 0 : is, std::isnan(want) ? 0 : want, 1e-5)
+                  << fetches[f] << " " << i;
+            }
+            EXPECT_GT(nans, 0) << fetches[f];
+            EXPECT_LT(nans, a.numel()) << fetches[f];
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(FuseAttention, WithGradients) {
   for (const Form& form : Forms()) {
     for (bool fixed : {true, false}) {
