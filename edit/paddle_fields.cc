@@ -25,6 +25,7 @@ constexpr std::string_view kOwnTypes[] = {
     "prevent_gradient",
     "scaled_dot_product_attention",
     "stop_gradient",
+    "total_norm",
     "unset_in_array",
 };
 

@@ -1,6 +1,7 @@
 #include <coracle/edit/rename.h>
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/op/name_attrs.h>
 #include <coracle/framework/op/random_draws.h>
 #include <coracle/framework/op/recomputed.h>
@@ -139,6 +140,7 @@ NamePairs PairsByRegex(const ProgramDesc& program, const std::string& regex,
 
 Renamed RenameVariables(ProgramDesc& program, const NamePairs& names, const OpRegistry& ops,
                         const RenameOptions& options) {
+  const EditGuard guard(program);
   const std::vector<std::string> declared = DeclaredNames(program);
   NameMap map = CheckedMap(names, declared, Holders(program));
   if (options.derived) AddDerived(declared, map);

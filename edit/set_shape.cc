@@ -1,6 +1,7 @@
 #include <coracle/edit/require_var.h>
 #include <coracle/edit/set_shape.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/outer_names.h>
@@ -208,6 +209,7 @@ void SetShape(ProgramDesc& program, const std::string& name, const Shape& shape)
 }  // namespace
 
 void DeclareShapes(ProgramDesc& program, const InputShapes& shapes, const OpRegistry& ops) {
+  const EditGuard guard(program);
   VerifyOrThrow(program, ops, {.infer_shapes = false});
   for (const auto& [name, shape] : shapes) SetShape(program, name, shape);
   ShapeInference(program, ops).Run();

@@ -1,5 +1,6 @@
 // Attention with its projections.
 
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/layers/internal/layer_checks.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
@@ -58,6 +59,7 @@ ParamAttr Named(ParamAttr attr, const char* part) {
 }  // namespace
 
 Variable Builder::Attention(const Variable& x, const AttentionOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   const Variable& memory = options.memory ? options.memory : x;
   Check(x, "input", options);
   Check(memory, "memory", options);

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/internal/layer_scope.h>
@@ -98,6 +99,7 @@ void Agree(VarDesc& param, const ParamAttr& attr) {
 
 Variable Builder::Parameter(const std::string& prefix, const Shape& shape, DType dtype,
                             const ParamAttr& attr, const Setting& default_initializer) {
+  const EditGuard guard(*main_, *startup_);
   shape.numel();  // refuses unknown and overflowing dims
   if (!std::isfinite(attr.learning_rate)) {
     ThrowInvalid(fmt::format("parameter {}: learning_rate must be finite, got {}",
@@ -128,6 +130,7 @@ Variable Builder::Parameter(const std::string& prefix, const Shape& shape, DType
 
 Variable Builder::Statistic(const std::string& prefix, const std::string& name, const Shape& shape,
                             DType dtype, const Setting& initializer) {
+  const EditGuard guard(*main_, *startup_);
   shape.numel();
   if (VarDesc* found = name.empty() ? nullptr : main_->Root().FindVar(name)) {
     return Share(*found, shape, dtype);
@@ -144,6 +147,7 @@ Variable Builder::Statistic(const std::string& prefix, const std::string& name, 
 
 Variable Builder::Data(const std::string& name, const Shape& shape, DType dtype,
                        const DataOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   if (IsEmptyName(name)) ThrowInvalid("data: a name is required");
   for (int64_t dim : shape) {
     if (dim < -1) {
@@ -163,6 +167,7 @@ Variable Builder::Data(const std::string& name, const Shape& shape, DType dtype,
 
 Variable Builder::Make(const std::string& type, SlotList inputs, AttrList attrs,
                        const OutputOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, type, options);
   const std::string out = layer.Out();
   Append(type, std::move(inputs), {{"Out", {out}}}, std::move(attrs));
@@ -171,11 +176,13 @@ Variable Builder::Make(const std::string& type, SlotList inputs, AttrList attrs,
 
 Variable Builder::Unary(const std::string& type, const Variable& x, AttrList attrs,
                         const OutputOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   return Make(type, {{"X", {x.name()}}}, std::move(attrs), options);
 }
 
 Variable Builder::Binary(const std::string& type, const Variable& x, const Variable& y,
                          AttrList attrs, const OutputOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   return Make(type, {{"X", {x.name()}}, {"Y", {y.name()}}}, std::move(attrs), options);
 }
 

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/builder.h>
@@ -37,6 +38,11 @@ void RequireBool(const char* layer, const char* what, const Variable& condition)
                            Quote(condition.name()), condition.desc().meta().ToString()));
 }
 
+template <class F>
+void RequireBody(const char* layer, const F& body) {
+  if (!body) ThrowInvalid(fmt::format("{}: the function that makes its ops is empty", layer));
+}
+
 std::string NewVar(Builder& net, const std::string& prefix, VarType type) {
   VarDesc& var = net.block().Var(net.block().program().UniqueName(prefix));
   var.SetType(type);
@@ -66,9 +72,19 @@ VarDesc* NewResult(BlockDesc& block, const std::string& name) {
               fmt::format("cond: the block has a var {} already", Quote(name)));
 }
 
+// The variable of another block than ops go to now, with the builder's Writer.
+Variable VarOf(Builder& net, BlockDesc& block, const std::string& name) {
+  BlockDesc& now = net.block();
+  net.SetBlock(block);
+  const Variable var = net.Var(name);
+  net.SetBlock(now);
+  return var;
+}
+
 }  // namespace
 
 void Assign(Builder& net, const Variable& x, const Variable& out) {
+  const EditGuard guard(net.main(), net.startup());
   if (x.dtype() != out.dtype()) {
     ThrowInvalid(fmt::format("assign: {} must have the dtype of {}, {}, got {}", Quote(x.name()),
                              Quote(out.name()), ToString(out.dtype()), ToString(x.dtype())));
@@ -77,12 +93,14 @@ void Assign(Builder& net, const Variable& x, const Variable& out) {
 }
 
 Variable Increment(Builder& net, const Variable& x, float step) {
+  const EditGuard guard(net.main(), net.startup());
   net.Append("increment", {{"X", {x.name()}}}, {{"Out", {x.name()}}}, {{"step", step}});
   return x;
 }
 
 Variable FillConstant(Builder& net, const Shape& shape, DType dtype, double value,
                       const std::string& output) {
+  const EditGuard guard(net.main(), net.startup());
   const std::string name =
       output.empty() ? net.block().program().UniqueName("fill_constant") : output;
   net.Append("fill_constant", {}, {{"Out", {name}}}, FillAttrs(shape, dtype, value));
@@ -91,7 +109,9 @@ Variable FillConstant(Builder& net, const Shape& shape, DType dtype, double valu
 
 void While(Builder& net, const Variable& condition, const std::function<void()>& body,
            const WhileOptions& options) {
+  const EditGuard guard(net.main(), net.startup());
   RequireBool("while", "condition", condition);
+  RequireBody("while", body);
   BlockDesc* block = nullptr;
   {
     InBlock inside(net);
@@ -112,7 +132,9 @@ void While(Builder& net, const Variable& condition, const std::function<void()>&
 }
 
 void If(Builder& net, const Variable& condition, const std::function<void()>& body) {
+  const EditGuard guard(net.main(), net.startup());
   RequireBool("if", "condition", condition);
+  RequireBody("if", body);
   AppendConditional(net, condition, body);
 }
 
@@ -120,7 +142,10 @@ std::vector<Variable> Cond(Builder& net, const Variable& pred,
                            const std::function<std::vector<Variable>()>& then,
                            const std::function<std::vector<Variable>()>& otherwise,
                            const std::vector<std::string>& outputs) {
+  const EditGuard guard(net.main(), net.startup());
   RequireBool("cond", "pred", pred);
+  RequireBody("cond", then);
+  RequireBody("cond", otherwise);
   std::vector<Variable> results;
   BlockDesc& outer = net.block();
   If(net, pred, [&] {
@@ -130,7 +155,7 @@ std::vector<Variable> Cond(Builder& net, const Variable& pred,
       VarDesc* result = outputs.empty() ? &outer.Var(outer.program().UniqueName("cond.out"))
                                         : NewResult(outer, outputs[results.size()]);
       result->SetMeta(x.desc().meta());
-      results.emplace_back(&outer, result);
+      results.push_back(VarOf(net, outer, result->name()));
       Assign(net, x, results.back());
     }
   });
@@ -159,7 +184,9 @@ std::vector<Variable> Cond(Builder& net, const Variable& pred,
 }
 
 Switch& Switch::Case(const Variable& condition, const std::function<void()>& body) {
+  const EditGuard guard(net_.main(), net_.startup());
   RequireBool("switch", "a condition", condition);
+  RequireBody("switch", body);
   If(net_, none_yet_ ? net_.Binary("logical_and", none_yet_, condition) : condition, body);
   const Variable failed = net_.Unary("logical_not", condition);
   none_yet_ = none_yet_ ? net_.Binary("logical_and", none_yet_, failed) : failed;
@@ -167,6 +194,7 @@ Switch& Switch::Case(const Variable& condition, const std::function<void()>& bod
 }
 
 void Switch::Default(const std::function<void()>& body) {
+  const EditGuard guard(net_.main(), net_.startup());
   if (!none_yet_) ThrowInvalid("switch: there must be a case before the default");
   If(net_, none_yet_, body);
 }
@@ -174,6 +202,7 @@ void Switch::Default(const std::function<void()>& body) {
 // --- tensor arrays ---
 
 Variable CreateArray(Builder& net, DType dtype, const std::string& output) {
+  const EditGuard guard(net.main(), net.startup());
   const std::string name = output.empty() ? net.block().program().UniqueName("array") : output;
   VarDesc* var = net.block().TryAddVar(name);
   if (!var) {
@@ -185,15 +214,18 @@ Variable CreateArray(Builder& net, DType dtype, const std::string& output) {
 }
 
 void ArrayWrite(Builder& net, const Variable& x, const Variable& i, const Variable& array) {
+  const EditGuard guard(net.main(), net.startup());
   net.Append("write_to_array", {{"X", {x.name()}}, {"I", {i.name()}}}, {{"Out", {array.name()}}});
 }
 
 Variable ArrayRead(Builder& net, const Variable& array, const Variable& i,
                    const OutputOptions& options) {
+  const EditGuard guard(net.main(), net.startup());
   return net.Make("read_from_array", {{"X", {array.name()}}, {"I", {i.name()}}}, {}, options);
 }
 
 Variable ArrayLength(Builder& net, const Variable& array) {
+  const EditGuard guard(net.main(), net.startup());
   return net.Make("lod_array_length", {{"X", {array.name()}}});
 }
 
@@ -203,13 +235,20 @@ StaticRnn::StaticRnn(Builder& net, StaticRnnOptions options)
     : net_(net), options_(options), outer_(&net.block()) {}
 
 void StaticRnn::Step(const std::function<void()>& body) {
+  const EditGuard guard(net_.main(), net_.startup());
   if (inner_) ThrowInvalid("static_rnn: Step is called twice");
-  {
-    InBlock inside(net_);
-    inner_ = &inside.block();
-    body();
+  RequireBody("static_rnn", body);
+  try {
+    {
+      InBlock inside(net_);
+      inner_ = &inside.block();
+      body();
+    }
+    AppendOp();
+  } catch (...) {
+    outputs_.clear();  // their variables are gone
+    throw;
   }
-  AppendOp();
 }
 
 void StaticRnn::RequireInStep(const char* what) const {
@@ -224,10 +263,11 @@ Variable StaticRnn::Local(const std::string& name, DType dtype, const Shape& sha
                 fmt::format("static_rnn: the step has a var {} already", Quote(name)));
   }
   var->SetMeta({VarType::kLoDTensor, dtype, shape, 0});
-  return {inner_, var};
+  return VarOf(net_, *inner_, name);
 }
 
 Variable StaticRnn::StepInput(const Variable& sequence) {
+  const EditGuard guard(net_.main(), net_.startup());
   RequireInStep("StepInput");
   const Shape& shape = sequence.shape();
   if (shape.rank() < 1) {
@@ -273,6 +313,7 @@ Variable StaticRnn::MakeMask(const Variable& sequence) {
 }
 
 Variable StaticRnn::Memory(const Variable& init, const std::string& given) {
+  const EditGuard guard(net_.main(), net_.startup());
   RequireInStep("Memory");
   const std::string name = given.empty() ? inner_->program().UniqueName("rnn.memory") : given;
   memories_.push_back({init.name(), name, ""});
@@ -296,6 +337,7 @@ Variable StaticRnn::Masked(const Variable& next, const Variable& before) {
 }
 
 void StaticRnn::UpdateMemory(const Variable& memory, const Variable& next) {
+  const EditGuard guard(net_.main(), net_.startup());
   RequireInStep("UpdateMemory");
   auto found = std::find_if(memories_.begin(), memories_.end(),
                             [&](const MemoryVar& m) { return m.before == memory.name(); });
@@ -310,6 +352,7 @@ void StaticRnn::UpdateMemory(const Variable& memory, const Variable& next) {
 }
 
 void StaticRnn::StepOutput(const Variable& x, const std::string& output) {
+  const EditGuard guard(net_.main(), net_.startup());
   RequireInStep("StepOutput");
   const Variable shown = mask_ ? net_.Mul(x, MaskFor(x)) : x;
   const std::string name = output.empty() ? inner_->program().UniqueName("rnn.output") : output;
@@ -319,7 +362,7 @@ void StaticRnn::StepOutput(const Variable& x, const std::string& output) {
                 fmt::format("static_rnn: the block has a var {} already", Quote(name)));
   }
   stacked->SetMeta(shown.desc().meta());
-  outputs_.emplace_back(outer_, stacked);
+  outputs_.push_back(VarOf(net_, *outer_, name));
   Local(name, shown.dtype(), shown.shape());
   net_.Append("assign", {{"X", {shown.name()}}}, {{"Out", {name}}});
 }

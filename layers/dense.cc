@@ -1,6 +1,7 @@
 // Fully connected layers, embedding and dropout; parameters for ops.
 
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/layers/internal/layer_checks.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
@@ -109,6 +110,7 @@ Variable Builder::Fc(const Variable& x, const FcOptions& options) {
 }
 
 Variable Builder::Fc(const std::vector<Variable>& x, const FcOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   FcLayer().Check(options);
   if (x.empty()) ThrowInvalid("fc: at least one input is required");
   std::vector<int> rows;
@@ -141,6 +143,7 @@ Variable Builder::Fc(const std::vector<Variable>& x, const FcOptions& options) {
 }
 
 Variable Builder::Embedding(const Variable& ids, const EmbeddingOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   EmbeddingLayer().Check(options);
   int64_t padding = -1;
   if (options.padding_idx) {
@@ -161,6 +164,7 @@ Variable Builder::Embedding(const Variable& ids, const EmbeddingOptions& options
 }
 
 Variable Builder::Dropout(const Variable& x, const DropoutOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "dropout", OutputOf(options));
   const std::string out = layer.Out(), mask = layer.Temp();
   Append("dropout", {{"X", {x.name()}}}, {{"Out", {out}}, {"Mask", {mask}}},

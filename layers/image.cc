@@ -1,5 +1,6 @@
 // Layers of images [N, C, H, W].
 
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/layers/internal/layer_checks.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
@@ -59,6 +60,7 @@ void RequireRank4(const char* layer, const Variable& x) {
 }  // namespace
 
 Variable Builder::Conv2d(const Variable& x, const Conv2dOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   RequireRank4("conv2d", x);
   RequireKnown("conv2d", x, 1, 2);
   Conv2dLayer().Check(options);
@@ -89,6 +91,7 @@ Variable Builder::Conv2d(const Variable& x, const Conv2dOptions& options) {
 }
 
 Variable Builder::Pool2d(const Variable& x, const Pool2dOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   const int32_t smallest = std::min(options.pool_size.height, options.pool_size.width);
   if (!options.global_pooling && smallest <= 0)
     ThrowInvalid(fmt::format("pool2d: pool_size must be positive, got {}", smallest));

@@ -53,8 +53,16 @@ class LayerArgs {
   std::map<std::string, ParamAttr> params;
 
   bool HasVar(const std::string& name) const { return vars.count(name) > 0; }
-  const Variable& Var(const std::string& name) const { return vars.at(name).front(); }
-  const std::vector<Variable>& Vars(const std::string& name) const { return vars.at(name); }
+  const Variable& Var(const std::string& name) const {
+    const std::vector<Variable>& all = Vars(name);
+    if (all.empty()) ThrowInvalid("the field '" + name + "' of a layer names no variable");
+    return all.front();
+  }
+  const std::vector<Variable>& Vars(const std::string& name) const {
+    const auto found = vars.find(name);
+    if (found == vars.end()) ThrowInvalid("a layer was given no field '" + name + "'");
+    return found->second;
+  }
   bool Has(const std::string& name) const { return attrs.count(name) > 0; }
   ParamAttr Param(const std::string& name) const {
     auto found = params.find(name);

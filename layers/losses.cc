@@ -1,5 +1,6 @@
 // Losses and metrics.
 
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
 
@@ -7,6 +8,7 @@ namespace coracle {
 
 Variable Builder::CrossEntropy(const Variable& x, const Variable& label,
                                const CrossEntropyOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "cross_entropy", OutputOf(options));
   const std::string out = layer.Out();
   Append("cross_entropy", {{"X", {x.name()}}, {"Label", {label.name()}}}, {{"Y", {out}}},
@@ -16,6 +18,7 @@ Variable Builder::CrossEntropy(const Variable& x, const Variable& label,
 
 Variable Builder::SoftmaxWithCrossEntropy(const Variable& logits, const Variable& label,
                                           const SoftmaxWithCrossEntropyOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "softmax_with_cross_entropy", OutputOf(options));
   RequireFreeOutput(*this, "softmax_with_cross_entropy", options.softmax_output);
   const std::string softmax =
@@ -32,6 +35,7 @@ Variable Builder::SoftmaxWithCrossEntropy(const Variable& logits, const Variable
 
 Variable Builder::SigmoidCrossEntropyWithLogits(const Variable& x, const Variable& label,
                                                 const SigmoidCrossEntropyOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "sigmoid_cross_entropy_with_logits", OutputOf(options));
   const std::string out = layer.Out();
   Append("sigmoid_cross_entropy_with_logits", {{"X", {x.name()}}, {"Label", {label.name()}}},
@@ -43,6 +47,7 @@ Variable Builder::SigmoidCrossEntropyWithLogits(const Variable& x, const Variabl
 // (x - label)^2, element by element.
 Variable Builder::SquareErrorCost(const Variable& x, const Variable& label,
                                   const OutputOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "square_error_cost", options);
   const std::string difference = layer.Temp(), out = layer.Out();
   Append("elementwise_sub", {{"X", {x.name()}}, {"Y", {label.name()}}}, {{"Out", {difference}}},
@@ -57,6 +62,7 @@ Variable Builder::Mean(const Variable& x, const OutputOptions& options) {
 
 Variable Builder::Accuracy(const Variable& x, const Variable& label,
                            const AccuracyOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   OutputOptions result;
   result.name = options.name;
   result.output = options.output;

@@ -1,5 +1,6 @@
 // Activations, arithmetic and reductions.
 
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
 
@@ -46,6 +47,7 @@ Variable Builder::Min(const Variable& x, const Variable& y, const ElementwiseOpt
   return Binary("elementwise_min", x, y, {{"axis", options.axis}}, OutputOf(options));
 }
 Variable Builder::Matmul(const Variable& x, const Variable& y, const MatmulOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   return Binary("matmul", x, y,
                 {{"transpose_X", options.transpose_x},
                  {"transpose_Y", options.transpose_y},
@@ -53,6 +55,7 @@ Variable Builder::Matmul(const Variable& x, const Variable& y, const MatmulOptio
                 OutputOf(options));
 }
 Variable Builder::Scale(const Variable& x, const ScaleOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   return Unary("scale", x,
                {{"scale", options.scale},
                 {"bias", options.bias},
@@ -61,6 +64,7 @@ Variable Builder::Scale(const Variable& x, const ScaleOptions& options) {
 }
 
 Variable Builder::Sum(const std::vector<Variable>& x, const OutputOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "sum", options);
   const std::string out = layer.Out();
   Append("sum", {{"X", NamesOf(x)}}, {{"Out", {out}}});
@@ -68,6 +72,7 @@ Variable Builder::Sum(const std::vector<Variable>& x, const OutputOptions& optio
 }
 
 Variable Builder::Reduce(const std::string& type, const Variable& x, const ReduceOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   const bool all = options.dim.empty();
   return Unary(type, x,
                {{"dim", all ? std::vector<int32_t>{0} : options.dim},
@@ -89,6 +94,7 @@ Variable Builder::ReduceMin(const Variable& x, const ReduceOptions& options) {
 }
 
 Variable Builder::Cast(const Variable& x, DType dtype, const OutputOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   return Unary("cast", x, CastAttrs(x.dtype(), dtype), options);
 }
 

@@ -468,7 +468,7 @@ class Reader {
   }
 
   const TextSchema& schema_;
-  const ModelState& state_;
+  const StateToMatch state_;
   BuiltModel& model_;
   Builder net_;
   bool skipping_ = false;  // inside of an entry that the state does not include

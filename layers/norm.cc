@@ -1,5 +1,6 @@
 // Normalisation.
 
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/layers/internal/layer_checks.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
@@ -72,6 +73,7 @@ DType ParameterDType(const Variable& x) {
 }  // namespace
 
 Variable Builder::BatchNorm(const Variable& x, const BatchNormOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   const Shape shape = {RequireChannels("batch_norm", x, options.data_layout == "NHWC")};
   LayerScope layer(*this, "batch_norm", OutputOf(options));
   const DType dtype = ParameterDType(x);
@@ -103,6 +105,7 @@ Variable Builder::BatchNorm(const Variable& x, const BatchNormOptions& options) 
 }
 
 Variable Builder::LayerNorm(const Variable& x, const LayerNormOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   const int begin = options.begin_norm_axis;
   if (begin < 1 || begin >= x.shape().rank()) {
     ThrowInvalid(fmt::format(
@@ -132,6 +135,7 @@ Variable Builder::LayerNorm(const Variable& x, const LayerNormOptions& options) 
 }
 
 Variable Builder::InstanceNorm(const Variable& x, const InstanceNormOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   const Shape shape = {RequireChannels("instance_norm", x)};
   LayerScope layer(*this, "instance_norm", OutputOf(options));
   const Variable scale = Parameter(layer.name() + ".w", shape, ParameterDType(x),

@@ -4,6 +4,7 @@
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/op/name_attrs.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
@@ -346,6 +347,7 @@ class ProgramCopy {
 
 std::vector<Variable> Builder::Program(const std::vector<Variable>& x,
                                        const ProgramOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   return ProgramCopy(*this, x, options).Append();
 }
 

@@ -1,5 +1,6 @@
 // Recurrent layers: the rnn op with its parameters and initial states.
 
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
 #include <fmt/format.h>
@@ -224,14 +225,17 @@ RnnOutput BuildRecurrent(Builder& net, const char* type, const char* mode, const
 }  // namespace
 
 RnnOutput Builder::Lstm(const Variable& x, const RnnOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   return BuildRecurrent(*this, "lstm", "LSTM", x, options);
 }
 
 RnnOutput Builder::Gru(const Variable& x, const RnnOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   return BuildRecurrent(*this, "gru", "GRU", x, options);
 }
 
 RnnOutput Builder::SimpleRnn(const Variable& x, const RnnOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   if (options.activation != "tanh" && options.activation != "relu") {
     ThrowInvalid(
         fmt::format("simple_rnn: activation must be tanh or relu, got {}", options.activation));

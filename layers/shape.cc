@@ -1,5 +1,6 @@
 // Changes of shape.
 
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
 #include <fmt/format.h>
@@ -27,6 +28,7 @@ LayerDef ListLayer(const char* name, const char* doc, const char* field, const c
 // An op whose second output keeps the shape of X for its gradient.
 Variable Builder::WithXShape(const char* type, const Variable& x, AttrList attrs,
                              const OutputOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, type, options);
   const std::string out = layer.Out(), x_shape = layer.Temp();
   Append(type, {{"X", {x.name()}}}, {{"Out", {out}}, {"XShape", {x_shape}}}, std::move(attrs));
@@ -39,6 +41,7 @@ Variable Builder::Reshape(const Variable& x, const std::vector<int32_t>& shape,
   return WithXShape("reshape2", x, {{"shape", shape}}, options);
 }
 Variable Builder::Flatten(const Variable& x, const FlattenOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   return WithXShape("flatten_contiguous_range", x,
                     {{"start_axis", options.start_axis}, {"stop_axis", options.stop_axis}},
                     OutputOf(options));
@@ -57,6 +60,7 @@ Variable Builder::Unsqueeze(const Variable& x, const std::vector<int32_t>& axes,
 }
 
 Variable Builder::Concat(const std::vector<Variable>& x, const ConcatOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "concat", OutputOf(options));
   const std::string out = layer.Out();
   Append("concat", {{"X", NamesOf(x)}}, {{"Out", {out}}}, {{"axis", options.axis}});
@@ -65,6 +69,7 @@ Variable Builder::Concat(const std::vector<Variable>& x, const ConcatOptions& op
 
 Variable Builder::Stack(const std::vector<Variable>& x, int32_t axis,
                         const OutputOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "stack", options);
   const std::string out = layer.Out();
   Append("stack", {{"X", NamesOf(x)}}, {{"Y", {out}}}, {{"axis", axis}});
@@ -72,6 +77,7 @@ Variable Builder::Stack(const std::vector<Variable>& x, int32_t axis,
 }
 
 std::vector<Variable> Builder::Split(const Variable& x, const SplitOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   const size_t parts = options.num > 0 ? static_cast<size_t>(options.num) : options.sections.size();
   constexpr size_t kMaxParts = 65536;
   if (parts == 0 || parts > kMaxParts) {
@@ -99,6 +105,7 @@ std::vector<Variable> Builder::Split(const Variable& x, const SplitOptions& opti
 }
 
 Variable Builder::OneHot(const Variable& ids, int32_t depth, const OutputOptions& options) {
+  const EditGuard guard(*main_, *startup_);
   return Unary("one_hot_v2", ids, {{"depth", depth}}, options);
 }
 

@@ -1,19 +1,15 @@
 #include <coracle/layers/internal/model_reader.h>
 
-#include <algorithm>
-
 namespace coracle {
 namespace {
 
 using google::protobuf::FieldDescriptor;
 
-bool Holds(const Node& rule, const ModelState& state) {
+bool Holds(const Node& rule, const StateToMatch& state) {
   if (rule.Has("phase") && (rule.Integer("phase") == 0) != state.train) return false;
   if (rule.Has("min_level") && state.level < rule.Integer("min_level")) return false;
   if (rule.Has("max_level") && state.level > rule.Integer("max_level")) return false;
-  auto among = [&](const std::string& stage) {
-    return std::find(state.stages.begin(), state.stages.end(), stage) != state.stages.end();
-  };
+  auto among = [&](const std::string& stage) { return state.stages.count(stage) > 0; };
   const FieldDescriptor &stage = rule.Field("stage"), &not_stage = rule.Field("not_stage");
   for (int i = 0; i < rule.Count(stage); ++i)
     if (!among(rule.String(stage, i))) return false;
@@ -24,7 +20,7 @@ bool Holds(const Node& rule, const ModelState& state) {
 
 }  // namespace
 
-bool Includes(const Node& entry, const ModelState& state, bool* has_rules) {
+bool Includes(const Node& entry, const StateToMatch& state, bool* has_rules) {
   const int include = entry.Count("include_if"), exclude = entry.Count("exclude_if");
   if (include > 0 && exclude > 0) entry.Fail("an entry has include_if or exclude_if, not both");
   if (include + exclude == 0) return true;

@@ -1,4 +1,5 @@
 #include <coracle/layers/internal/schema_help.h>
+#include <coracle/layers/internal/text_hints.h>
 #include <coracle/layers/internal/text_schema.h>
 #include <coracle/layers/layer.h>
 #include <coracle/layers/text_help.h>
@@ -74,6 +75,10 @@ std::vector<std::string> LayerNames(const OpRegistry& ops) {
   const std::shared_ptr<const TextSchema> schema = CurrentTextSchema(ops);
   for (const Named& named : AllNamed(schema->pool())) names.push_back(named.name);
   return names;
+}
+
+std::string LayerHint(const std::string& name, const OpRegistry& ops) {
+  return NameHint(name, LayerNames(ops), "layers");
 }
 
 TextEntry ModelField(std::string_view path, const OpRegistry& ops) {

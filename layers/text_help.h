@@ -44,6 +44,10 @@ std::vector<TextEntry> LayerEntries(const std::string& name, const OpRegistry& o
 // A text with that layer or entry in it; "" where none is found that builds.
 std::string LayerExample(const std::string& name, const OpRegistry& ops = DefaultOps());
 
+// What to say after "there is no layer X": what X is called here, the nearest name, or where to
+// look.
+std::string LayerHint(const std::string& name, const OpRegistry& ops = DefaultOps());
+
 // The field at a path: "model", "model.data.shape", "model.layer.conv2d.groups". Throws kNotFound
 // with the nearest name.
 TextEntry ModelField(std::string_view path, const OpRegistry& ops = DefaultOps());

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/refused_ops.h>
+#include <coracle/layers/internal/text_hints.h>
 #include <coracle/layers/internal/text_parse.h>
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
 namespace coracle {
 namespace {
@@ -50,22 +52,46 @@ size_t PlaceBefore(const std::string& text, size_t offset, const std::string& na
   return place == std::string::npos ? offset : place;
 }
 
+// For a layer or a raw op that there is not.
+std::string EntryHint(const Descriptor& type, const std::string& name) {
+  const FieldDescriptor* op = type.FindFieldByName("op");
+  if (op && op->message_type() && op->message_type()->FindFieldByName(name))
+    return fmt::format("; there is an op of that name: op {{ {} {{ ... }} }}", name);
+  return NameHint(name, FieldNames(type), op ? "layers" : "ops");
+}
+
 std::string NoSuchField(const TextSchema& schema, const std::string& message) {
   const Descriptor* type = schema.pool().Find(Quoted(message, 0));
   const std::string name = Quoted(message, 1);
   if (!type) return message;
   const std::string in = DisplayName(*type);
-  std::string hint = DidYouMean(name, FieldNames(*type));
-  if (in == "Layer") {
-    const FieldDescriptor* op = type->FindFieldByName("op");
-    if (op && op->message_type()->FindFieldByName(name)) {
-      hint = fmt::format("; there is an op of that name: op {{ {} {{ ... }} }}", name);
-    }
-    return fmt::format("{}: no such layer{}", name, hint);
-  }
   if (in == "Op" && FindRefusedOp(name)) return DescribeMissingOp(name);
-  if (in == "Op") return fmt::format("{}: no such op{}", name, hint);
-  return fmt::format("{}: no such field in {}{}", name, in, hint);
+  if (in == "Layer" || in == "Op") {
+    return fmt::format("{}: no such {}{}", name, in == "Layer" ? "layer" : "op",
+                       EntryHint(*type, name));
+  }
+  return fmt::format("{}: no such field in {}{}", name, in, FieldHint(*type, name));
+}
+
+// "; that of fc at m:2:9 is open", of the innermost brace that is open at `offset`.
+std::string OpenBraceHint(const TextFile& file, size_t offset) {
+  const std::optional<OpenBrace> open = OpenBraceBefore(file.text, offset);
+  if (!open) return "";
+  return fmt::format(" That of {} at {} is open", open->of, file.WhereOf(open->offset));
+}
+
+// An entry inside of a message that cannot hold it: that message's brace is to blame.
+void ThrowIfUnclosed(const TextSchema& schema, const TextFile& file, const std::string& message,
+                     size_t offset) {
+  const Descriptor* type = schema.pool().Find(Quoted(message, 0));
+  const std::string name = Quoted(message, 1);
+  if (!type || !IsOfRootAlone(*schema.pool().root(), *type, name)) return;
+  const size_t place = PlaceBefore(file.text, offset, name);
+  const std::optional<OpenBrace> open = OpenBraceBefore(file.text, place);
+  if (!open) return;
+  throw LocatedError(file.WhereOf(open->offset),
+                     fmt::format("{}: its brace is not closed before the {} at {}", open->of, name,
+                                 file.WhereOf(place)));
 }
 
 std::string UnknownEnumerator(const TextSchema& schema, const std::string& message) {
@@ -95,6 +121,7 @@ std::string TidyMessage(std::string message) {
   auto is = [&](const char* part) { return message.find(part) != std::string::npos; };
   if (error.line < 0) throw LocatedError(file.source, TidyMessage(message));
   if (is("has no field named")) {
+    ThrowIfUnclosed(schema, file, message, offset);
     throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, Quoted(message, 1))),
                        NoSuchField(schema, message));
   }
@@ -115,24 +142,16 @@ std::string TidyMessage(std::string message) {
   if (is("recursion limit")) {
     throw LocatedError(file.WhereOf(offset), "messages are nested deeper than 64 levels");
   }
-  throw LocatedError(file.WhereOf(offset), TidyMessage(message));
+  const bool at_end = message.ends_with("got: ");
+  throw LocatedError(file.WhereOf(offset),
+                     TidyMessage(message) + (at_end ? OpenBraceHint(file, offset) : ""));
 }
 
 }  // namespace
 
-size_t TextFile::OffsetOf(int line, int column) const {
-  if (line < 0 || static_cast<size_t>(line) >= lines.size()) return text.size();
-  size_t offset = lines[static_cast<size_t>(line)];
-  for (int at = 0; at < column && offset < text.size(); ++offset) {
-    at = text[offset] == '\t' ? at + 8 - at % 8 : at + 1;
-  }
-  return offset;
-}
-
 std::string TextFile::WhereOf(size_t offset) const {
-  auto next = std::upper_bound(lines.begin(), lines.end(), offset);
-  size_t line = static_cast<size_t>(next - lines.begin());
-  return fmt::format("{}:{}:{}", source, line, offset - lines[line - 1] + 1);
+  const size_t line = columns.LineAt(offset);
+  return fmt::format("{}:{}:{}", source, line + 1, offset - columns.LineBegin(line) + 1);
 }
 
 std::string TextFile::Where(int line, int column) const {
@@ -148,10 +167,7 @@ std::unique_ptr<TextFile> ParseText(const TextSchema& schema, std::string text, 
   if (file->text.size() >= size_t{1} << 30) {
     throw LocatedError(file->source, "the text is larger than 1 GiB");
   }
-  file->lines.push_back(0);
-  for (size_t i = 0; i < file->text.size(); ++i) {
-    if (file->text[i] == '\n') file->lines.push_back(i + 1);
-  }
+  file->columns = TextColumns(file->text);
   google::protobuf::LogSilencer silencer;
   file->message = schema.pool().New();
   FirstError error;

@@ -2,6 +2,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/refused_ops.h>
 #include <coracle/inspect/json.h>
+#include <coracle/inspect/mistakes.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
@@ -40,8 +41,9 @@ bool IsError(const VerifyProblem& problem) {
 // What the verifier found in a program.
 struct Findings {
   std::string program;  // the argument
-  size_t blocks = 0, ops = 0, errors = 0, notes = 0;
+  size_t blocks = 0, ops = 0, errors = 0, warnings = 0, notes = 0;
   std::vector<VerifyProblem> problems;                  // but for those of missing types
+  std::vector<std::string> mistakes;                    // likely ones, with their places
   std::vector<std::pair<std::string, size_t>> missing;  // op types, the most frequent first
   std::vector<OpUse> uses;                              // with --gradients
 };
@@ -63,6 +65,11 @@ Findings Check(const std::string& argument) {
   found.missing.assign(missing.begin(), missing.end());
   std::stable_sort(found.missing.begin(), found.missing.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (found.errors == 0) {
+    for (const Mistake& mistake : FindMistakes(program, DefaultOps()))
+      found.mistakes.push_back(DescribeMistake(mistake));
+  }
+  found.warnings = found.mistakes.size();
   if (FLAGS_gradients) found.uses = UsesOf(program, DefaultOps());
   return found;
 }
@@ -87,12 +94,15 @@ std::string Describe(const Findings& found) {
     text += fmt::format("{}: {}\n{}", IsError(problem) ? "error" : "note",
                         PrintableLine(problem.ToString()), Indented(problem.details));
   }
+  for (const std::string& mistake : found.mistakes)
+    text += fmt::format("warning: {}\n", PrintableLine(mistake));
   if (!found.missing.empty()) text += DescribeMissing(found);
   if (FLAGS_gradients) text += DescribeLackingGradients(found.uses);
-  const std::string verdict =
-      found.errors > 0  ? Counted(found.errors, "error") + ", " + Counted(found.notes, "note")
-      : found.notes > 0 ? "no errors, " + Counted(found.notes, "note")
-                        : "no problems";
+  std::vector<std::string> counts = {found.errors > 0 ? Counted(found.errors, "error")
+                                                      : "no errors"};
+  if (found.warnings > 0) counts.push_back(Counted(found.warnings, "warning"));
+  if (found.notes > 0 || found.errors > 0) counts.push_back(Counted(found.notes, "note"));
+  const std::string verdict = counts.size() == 1 ? "no problems" : Join(counts, ", ");
   return text + fmt::format("{}: {}, {}: {}\n", Shown(found.program),
                             Counted(found.blocks, "block"), Counted(found.ops, "op"), verdict);
 }
@@ -116,10 +126,12 @@ std::string DescribeAsJson(const Findings& found) {
   json["blocks"] = found.blocks;
   json["ops"] = found.ops;
   json["errors"] = found.errors;
+  json["warnings"] = found.warnings;
   json["notes"] = found.notes;
   json["problems"] = Json::array();
   for (const VerifyProblem& problem : found.problems)
     json["problems"].push_back(ProblemJson(problem));
+  for (const std::string& mistake : found.mistakes) json["mistakes"].push_back(JsonString(mistake));
   json["missing_types"] = Json::array();
   for (const auto& [type, count] : found.missing) {
     Json entry = {{"type", JsonString(type)}, {"ops", count}};

@@ -42,6 +42,9 @@ std::string Counted(size_t n, const std::string& what);
 // The name of a variable for a terminal: in quotes, with escapes, when it has control characters.
 std::string Shown(const std::string& name);
 
+// Of the last column of a list: what a terminal has room for, and no limit for another reader.
+size_t BriefWidth();
+
 // Writes to standard output, with what could act on a terminal escaped (Printable). Where the
 // reader went away (`| head`) nothing is written, and the command runs on.
 void Print(std::string_view text);

@@ -17,6 +17,8 @@ DEFINE_string(out, "", "`PATH` of the result: a file, for train a directory");
 DEFINE_string(kernels, "auto", "`KIND`: auto, or reference for plain loops only");
 DEFINE_bool(check_nan_inf, false, "stop at the first op that makes a nan or inf");
 DEFINE_bool(profile, false, "print the time of each op");
+DEFINE_bool(shape_warnings, true,
+            "warn where a feed or a parameter has another shape than the program declares");
 DEFINE_bool(tune, false,
             "choose among an op's kernels by timing them, which takes a while at first");
 DEFINE_string(disabled_passes, "",
@@ -93,8 +95,8 @@ double TimeLimitFromFlags() {
 }
 
 std::vector<std::string> WithCompileFlags(std::vector<std::string> flags) {
-  for (const char* name :
-       {"kernels", "check_nan_inf", "profile", "tune", "disabled_passes", "allow_files", "seed"})
+  for (const char* name : {"kernels", "check_nan_inf", "profile", "tune", "disabled_passes",
+                           "shape_warnings", "allow_files", "seed"})
     flags.emplace_back(name);
   return WithLimitFlags(std::move(flags));
 }
@@ -112,6 +114,7 @@ CompileOptions CompileOptionsFromFlags() {
   options.check_nan_inf = FLAGS_check_nan_inf;
   options.profile = FLAGS_profile;
   options.tune = FLAGS_tune;
+  options.shape_warnings = FLAGS_shape_warnings;
   options.disabled_passes = ListFlag(FLAGS_disabled_passes);
   if (FLAGS_disabled_passes == "all") {
     options.disabled_passes.clear();

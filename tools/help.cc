@@ -10,7 +10,9 @@
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "command_line.h"
@@ -50,6 +52,27 @@ std::string DescribePath(const std::string& path) {
   }
 }
 
+// The fields of jobs and model texts that are called so: themselves where one is, else their paths.
+std::string DescribeFields(const std::string& name) {
+  constexpr int kDeepest = 3;
+  std::vector<std::string> level = {"job", "model"}, found;
+  for (int depth = 0; depth < kDeepest && found.empty(); ++depth) {
+    std::vector<std::string> below;
+    for (const std::string& path : level) {
+      for (std::string& field :
+           path.starts_with("job") ? JobFieldsBelow(path) : ModelFieldsBelow(path, DefaultOps()))
+        below.push_back(std::move(field));
+    }
+    std::copy_if(below.begin(), below.end(), std::back_inserter(found),
+                 [&](const std::string& path) { return path.ends_with("." + name); });
+    level = std::move(below);
+  }
+  if (found.size() == 1) return DescribePath(found[0]);
+  std::string text;
+  for (const std::string& path : found) text += fmt::format("`coracle help {}`\n", path);
+  return text.empty() ? "" : fmt::format("{} is a field in several places:\n{}", name, text);
+}
+
 int WritePages() {
   std::filesystem::create_directories(FLAGS_out);
   for (const auto& [name, text] : ManPages()) WriteFileAtomic(FLAGS_out + "/" + name, text);
@@ -76,6 +99,7 @@ int RunHelp(const std::vector<std::string>& args) {
   const Command* command = FindCommand(args[0]);
   std::string text = (command ? HelpOf(*command) : "") + DescribeName(args[0]);
   if (IsTextPath(args[0])) text += DescribePath(args[0]);
+  if (text.empty()) text = DescribeFields(args[0]);
   Print(text.empty() ? HelpOf(RequireCommand(args[0], DescribedNames())) : text);
   return 0;
 }

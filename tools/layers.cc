@@ -49,7 +49,7 @@ std::string List(const std::vector<TextEntry>& entries) {
   std::string text;
   for (const TextEntry& entry : entries) {
     text += fmt::format("{:<{}}  {:<11}  {}\n", entry.name, width,
-                        entry.kind == "layer" ? "" : entry.kind, Brief(entry.doc));
+                        entry.kind == "layer" ? "" : entry.kind, Brief(entry.doc, BriefWidth()));
   }
   return text + fmt::format("{} names; `coracle layers NAME` tells all\n", entries.size());
 }
@@ -64,10 +64,8 @@ std::vector<TextEntry> Find(const std::string& name) {
                             "text it is layer {{ op {{ {} {{ ... }} }} }}",
                             name, name, name));
   }
-  const std::string hint = DidYouMean(name, LayerNames(DefaultOps()));
   throw Error(ErrorCode::kNotFound,
-              fmt::format("there is no layer {}{}", Quote(name),
-                          hint.empty() ? "; `coracle layers` lists them" : hint));
+              fmt::format("there is no layer {}{}", Quote(name), LayerHint(name, DefaultOps())));
 }
 
 int RunLayers(const std::vector<std::string>& args) {

@@ -4,6 +4,7 @@
 #include <coracle/convert/onnx_import.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/base/temporaries.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
@@ -11,6 +12,7 @@
 #include <fmt/format.h>
 #include <glog/logging.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -149,6 +151,8 @@ std::string Counted(size_t n, const std::string& what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
+size_t BriefWidth() { return ::isatty(STDOUT_FILENO) ? 72 : std::string::npos; }
+
 void Print(std::string_view text) { Write(Printable(text)); }
 
 void PrintData(std::string_view text) {
@@ -213,8 +217,29 @@ const std::vector<Command>& Commands() {
   return commands;
 }
 
+namespace {
+
+// Ends the process as the signal does, without files under temporary names.
+void EndBySignal(int signal) {
+  RemoveNotedTemporaries();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+// One that is ignored stays so: nohup's SIGHUP.
+void HandleSignal(int signal) {
+  struct sigaction action {};
+  ::sigaction(signal, nullptr, &action);
+  if (action.sa_handler != SIG_DFL) return;
+  action.sa_handler = EndBySignal;
+  ::sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
 void SetUp(const char* program) {
   std::signal(SIGPIPE, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) HandleSignal(signal);
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(program);
   SetLogSink(LogToStandardError);
@@ -224,6 +249,16 @@ void SetUp(const char* program) {
 void FailAsTrouble() { failure_code = kTrouble; }
 
 int FailureCode() { return failure_code; }
+
+namespace {
+
+uint64_t PeakMemory() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+}  // namespace
 
 int RunCommandLine(const std::vector<std::string>& words) {
   failure_code = kFailed;
@@ -238,7 +273,8 @@ int RunCommandLine(const std::vector<std::string>& words) {
     if (IsOfGoneReader(e)) return 0;
     Fail(e.what());
   } catch (const std::bad_alloc&) {
-    Fail("out of memory");
+    Fail(fmt::format("out of memory in: coracle {}, which held {} at the most",
+                     PrintableLine(Join(words, " ")), HumanBytes(PeakMemory())));
   } catch (const std::exception& e) {
     Fail(e.what());
   } catch (...) {

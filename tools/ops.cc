@@ -165,7 +165,7 @@ std::string List() {
     ++count;
     const OpSpec& def = DefaultOps().Get(type);
     text += fmt::format("{:<{}}  {:<8}  {}\n", type, width, def.HasGradient() ? "gradient" : "",
-                        Brief(def.doc));
+                        Brief(def.doc, BriefWidth()));
   }
   if (!FLAGS_all) {
     return text + fmt::format(

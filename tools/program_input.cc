@@ -5,6 +5,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/layer.h>
 #include <coracle/train/job/job.h>
+#include <coracle/train/run/snapshot.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,6 +54,24 @@ void RequireNoTensors(const std::string& path) {
                           beside.empty() ? "" : ": " + Shown(beside)));
 }
 
+// The first field of a ModelProto is the number ir_version; that of a ProgramDesc is a block.
+bool LooksLikeOnnx(const std::string& bytes) { return bytes.starts_with('\x08'); }
+
+ProgramDesc ParseBinary(const std::string& bytes, const std::string& source) {
+  if (LooksLikeOnnx(bytes)) {
+    ThrowInvalid(fmt::format("{} begins as an ONNX model does, and not as a program: name it .onnx",
+                             Quote(source, 300)));
+  }
+  try {
+    return ParseProgram(bytes, source);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kResourceExhausted) throw;
+    throw Error(error.code(),
+                fmt::format("{} is no program: {}", Quote(source, 300), error.message()),
+                error.details());
+  }
+}
+
 }  // namespace
 
 ProgramDesc ReadAnyProgram(const std::string& given) {
@@ -65,10 +84,9 @@ ProgramDesc ReadAnyProgram(const std::string& given) {
   const std::string bytes = ReadFileOrStdin(path, kMaxProgramBytes);
   const std::string source = path == "-" ? "standard input" : path;
   Scope ignored;
-  // The first field of a ModelProto is ir_version, of a ProgramDesc its blocks.
-  if (path == "-" && bytes.starts_with('\x08')) return ParseOnnx(bytes, source, ignored).program;
+  if (path == "-" && LooksLikeOnnx(bytes)) return ParseOnnx(bytes, source, ignored).program;
   const bool named_text = path.ends_with(".pbtxt") || path.ends_with(".txt");
-  if (!named_text && !LooksLikeText(bytes)) return ParseProgram(bytes, source);
+  if (!named_text && !LooksLikeText(bytes)) return ParseBinary(bytes, source);
   const std::string directory = path == "-" ? "." : fs::path(path).parent_path().string();
   return std::move(
       ParseModelText(bytes, source, directory.empty() ? "." : directory, DefaultOps()).main);
@@ -105,15 +123,19 @@ void ReadParameters(const ProgramDesc& program, const std::string& path, Scope& 
                     ".pdiparams, .params, .npz, .safetensors or .onnx",
                     Quote(path, 300)));
   }
-  if (!IsOnnx(path)) return LoadParameters(program, path, scope);
+  const std::string snapshot = IsDirectory(path) ? FindSnapshot(path) : "";
+  if (snapshot.empty() && !IsOnnx(path)) return LoadParameters(program, path, scope);
   Scope values;
-  ImportOnnx(path, values);
+  if (snapshot.empty())
+    ImportOnnx(path, values);
+  else
+    values = std::move(ReadSnapshot(snapshot).variables);
   for (const std::string& name : PersistableNames(program)) {
     VarValue* value = values.FindLocal(name);
     if (!value) {
-      throw Error(ErrorCode::kNotFound, fmt::format("{} has no initializer {}, which the program "
-                                                    "reads",
-                                                    Quote(path, 300), Quote(name)));
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("{} has no {} {}, which the program reads", Quote(path, 300),
+                              snapshot.empty() ? "initializer" : "variable", Quote(name)));
     }
     scope.Var(name) = std::move(*value);
   }

@@ -19,7 +19,9 @@ DEFINE_string(feed, "",
               "file x@LOD@0 has the offsets of x's sequences), or npy for the only input");
 DEFINE_string(fetch, "",
               "`NAMES` of the variables to fetch; none: those of the program's fetch ops");
-DEFINE_string(params, "", "parameters: `PATH` of a directory or of a combined file");
+DEFINE_string(
+    params, "",
+    "parameters: `PATH` of a directory, of a combined file or of a snapshot of a training job");
 
 namespace coracle::tools {
 namespace {

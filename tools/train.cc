@@ -42,8 +42,7 @@ void RequireAtLeast(const char* flag, int64_t value, int64_t least) {
 void ApplyFlags(JobConfig& job) {
   if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;
   if (!FLAGS_out.empty()) job.output_dir = FLAGS_out;
-  if (job.output_dir.empty())
-    job.output_dir = (std::filesystem::path("output") / job.name).string();
+  if (job.output_dir.empty()) job.output_dir = DefaultOutputDirectory(job);
   if (FLAGS_snapshot_interval >= 0) job.snapshot_interval = FLAGS_snapshot_interval;
   if (FLAGS_max_seconds > 0) job.max_seconds = FLAGS_max_seconds;
   if (FLAGS_seed > 0) job.random_seed = FLAGS_seed;

@@ -20,6 +20,7 @@
 #include "program_input.h"
 #include "tensor_file.h"
 
+DECLARE_string(data_dir);
 DECLARE_string(params);
 DECLARE_string(of);
 DEFINE_string(
@@ -54,7 +55,8 @@ void ReadSnapshotInput(const std::string& path, Input* input) {
 }
 
 void ReadJobInput(const std::string& file, Input* input) {
-  const JobConfig job = ReadJob(file);
+  JobConfig job = ReadJob(file);
+  if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;
   input->what = "training program of the job " + Quote(job.name);
   input->program = std::move(BuildPrograms(job, {}).train.program);
 }
@@ -146,12 +148,12 @@ Command ViewCommand() {
           "makes a page for the browser of a program, model text, job or snapshot, or of how two "
           "differ",
           "view FILE [FILE2] -o model.html [--shape=x:1x3x640x640] [--params=DIR|FILE] "
-          "[--arrays=FILE] [--times=FILE.json] [--of=loss] [--nomemory]",
+          "[--arrays=FILE] [--times=FILE.json] [--of=loss] [--nomemory] [--data_dir=DIR]",
           "  coracle view inference.pdmodel -o model.html --shape=x:1x3x640x640\n"
           "  coracle view examples/digits/lenet.pbtxt -o lenet.html\n"
           "  coracle view output/digits_lenet/snapshots -o trained.html\n"
           "  coracle view before.pb after.pb -o difference.html\n",
-          WithLimitFlags({"out", "shape", "params", "arrays", "times", "of", "memory"}),
+          WithLimitFlags({"out", "shape", "params", "arrays", "times", "of", "memory", "data_dir"}),
           RunView};
 }
 

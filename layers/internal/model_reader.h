@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 
 namespace coracle {
 
@@ -20,8 +21,17 @@ std::string CanonicalPath(const std::string& path);  // itself where it cannot b
 void ReadModel(const TextSchema& schema, const OpRegistry& ops, const ModelState& state,
                const TextFile& file, const std::string& path, BuiltModel& model);
 
+// A state whose stages rules look up; it may have thousands.
+struct StateToMatch {
+  explicit StateToMatch(const ModelState& state)
+      : train(state.train), level(state.level), stages(state.stages.begin(), state.stages.end()) {}
+  bool train;
+  int64_t level;
+  std::unordered_set<std::string> stages;
+};
+
 // Whether the include_if and exclude_if of an entry include it in the programs of that state; sets
 // *has_rules where it has any.
-bool Includes(const Node& entry, const ModelState& state, bool* has_rules);
+bool Includes(const Node& entry, const StateToMatch& state, bool* has_rules);
 
 }  // namespace coracle

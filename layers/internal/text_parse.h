@@ -2,6 +2,7 @@
 // Parsing of model text: a message with the place of every field.
 
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text_columns.h>
 #include <coracle/layers/internal/text_schema.h>
 #include <google/protobuf/text_format.h>
 
@@ -26,14 +27,14 @@ struct TextFile {
   std::string source;     // as messages name it
   std::string directory;  // where its includes are looked up
   std::string text;
-  std::vector<size_t> lines;  // offsets of their first characters
+  TextColumns columns;  // of the text
   std::unique_ptr<google::protobuf::Message> message;
   ParseTree tree;
 
   // "lenet.pbtxt:7:22" of protobuf's 0-based line and column (in which a tab reaches the next
   // multiple of 8); the source alone for an unknown place.
   std::string Where(int line, int column) const;
-  size_t OffsetOf(int line, int column) const;
+  size_t OffsetOf(int line, int column) const { return columns.OffsetOf(line, column); }
   std::string WhereOf(size_t offset) const;
 };
 

@@ -40,10 +40,15 @@ void Differentiate(const ProgramDesc& program, const std::vector<std::string>& f
   ProgramDesc copy = program;
   std::vector<Variable> inputs;
   for (const std::string& name : fed) inputs.push_back(Variable::Of(copy.Root(), name));
+  const std::string before = SerializeProgram(copy);
+  bool done = false;
   Refusable([&] {
     Gradients({Variable::Of(copy.Root(), computed.back())}, inputs);
+    done = true;
     IsSound(copy);
   });
+  if (!done && SerializeProgram(copy) != before)
+    throw InternalError("refused gradients changed the program");
 }
 
 void Rewrite(const ProgramDesc& program, const std::vector<std::string>& fed,

@@ -29,6 +29,7 @@ constexpr OpHint kSmooth[] = {
     {"elementwise_div", "X[...] Y:+[...]", "axis=-1"},
     {"elementwise_div", "X[...,k] Y:+[k]", "axis=-1"},
     {"elementwise_pow", "X:+[...] Y[...]", "axis=-1"},
+    {"elementwise_pow_derivative", "X:+[...] Y[...]", "axis=-1 x_order=0|1 y_order=0|1"},
     {"minus square_error_cost", "X[...] Y[...]"},
     {"sum", "X*[...]"},
     {"stack", "X*[...]", "axis=0|-1"},

@@ -6,6 +6,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/test/fuzz/program_check.h>
+#include <coracle/test/origins.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,6 +41,19 @@ void CheckFirstLine(const Error& error) {
     Fail("internal: " + Shorten(error.message()), error.what());
   if (error.message().empty() || error.message().find('\n') != std::string::npos)
     Fail("an error's first line must stand alone", error.what());
+}
+
+// edit(), which leaves the program as it was where it is refused.
+template <class F>
+auto Editing(const ProgramDesc& program, const F& edit) {
+  const std::string before = SerializeProgram(program);
+  try {
+    return edit();
+  } catch (const Error& error) {
+    if (SerializeProgram(program) != before)
+      Fail("a refused edit changed the program", error.what());
+    throw;
+  }
 }
 
 struct Outcome {
@@ -152,6 +166,8 @@ class Check {
       PreparedProgram prepared = frozen
                                      ? Executor(options).PrepareFrozen(run, scope, names, fetches)
                                      : Executor(options).Prepare(run, names, fetches);
+      const std::string defect = OriginDefect(run, prepared.program());
+      if (!defect.empty()) Fail("an op of the compiled program has no valid origin", defect);
       for (const Tensor& value : prepared.Run(scope, feeds))
         outcome.values.push_back(value.Clone());
     } catch (const Error& error) {
@@ -271,14 +287,15 @@ class Check {
         BackwardOptions options = plan_.backward;
         options.parameter_list = inputs;
         for (const std::string& name : inputs) variable(name).desc().SetStopGradient(false);
-        for (const ParamAndGrad& pair : AppendBackward(variable(made_.loss), options))
+        for (const ParamAndGrad& pair :
+             Editing(program, [&] { return AppendBackward(variable(made_.loss), options); }))
           fetches.push_back(pair.grad);
       } else {
         std::vector<Variable> xs, ys;
         for (const std::string& name : inputs) xs.push_back(variable(name));
         for (const std::string& name : Existing(plan_.targets)) ys.push_back(variable(name));
         if (xs.empty() || ys.empty()) return;
-        fetches = Gradients(ys, xs, plan_.backward);
+        fetches = Editing(program, [&] { return Gradients(ys, xs, plan_.backward); });
       }
     } catch (const Error& error) {
       CheckFirstLine(error);
@@ -314,7 +331,7 @@ class Check {
     const auto attempt = [&](const auto& f) {
       try {
         ProgramDesc copy = made_.program;
-        f(copy);
+        Editing(copy, [&] { return f(copy), 0; });
       } catch (const Error& error) {
         CheckFirstLine(error);
       }
@@ -344,7 +361,7 @@ class Check {
     if (xs.empty() || ys.empty()) return;
     std::vector<std::string> fetches;
     try {
-      fetches = Gradients(ys, xs);
+      fetches = Editing(program, [&] { return Gradients(ys, xs); });
     } catch (const Error& error) {
       CheckFirstLine(error);
       Note(error.message());

@@ -32,7 +32,7 @@ void FuzzRun(std::string_view bytes);
 void FuzzTensor(std::string_view bytes);
 // An ONNX model, which is imported, treated as any program, and run under small limits.
 void FuzzOnnx(std::string_view bytes);
-// Weights of Caffe: protobuf or HDF5.
+// Weights of Caffe.
 void FuzzCaffeWeights(std::string_view bytes);
 // An LMDB file of Datum messages.
 void FuzzImageDatabase(std::string_view bytes);

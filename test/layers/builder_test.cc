@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 namespace coracle::builder_test {
 
@@ -352,4 +353,68 @@ TEST_F(BuilderTest, NamesFollowTheLayersName) {
   EXPECT_EQ(main.Parameters(), Names({"top.w_0", "top.b_0"}));
   EXPECT_EQ(LastOp().Output("Out"), Names({"top.tmp_2"}));
 }
+
+// An empty Variable in each place of a layer, of a formula and of control flow.
+TEST_F(BuilderTest, EmptyVariablesAreRefused) {
+  const Variable none, x = net.Data("x", {-1, 4});
+  const std::function<void()> calls[] = {
+      [&] { net.Relu(none); },
+      [&] { net.Fc(none, {.size = 3}); },
+      [&] {
+        net.Fc({x, none}, {.size = 3});
+      },
+      [&] { net.Add(x, none); },
+      [&] {
+        net.Concat({none, x});
+      },
+      [&] { net.Sum({none}); },
+      [&] { net.Cast(none, DType::kInt64); },
+      [&] { net.Reshape(none, {1}); },
+      [&] { net.BatchNorm(none); },
+      [&] { net.Program({none}, {}); },
+      [&] { none + none; },
+      [&] { x + none; },
+      [&] { none * 2.0; },
+      [&] { 2.0 / none; },
+      [&] { While(net, none, [] {}); },
+      [&] { If(net, none, [] {}); },
+      [&] { Assign(net, x, none); },
+      [&] { ArrayRead(net, none, x); },
+      [&] { StaticRnn(net).StepInput(none); },
+  };
+  const ProgramDesc before = main;
+  for (const auto& call : calls) EXPECT_NE(ErrorOf(call), "no error");
+  EXPECT_TRUE(main == before);
+}
+
+TEST_F(BuilderTest, EmptyBodiesAreRefused) {
+  const Variable yes = FillConstant(net, {1}, DType::kBool, 1);
+  const std::string error = ": the function that makes its ops is empty";
+  EXPECT_EQ(ErrorOf([&] { While(net, yes, nullptr); }), "while" + error);
+  EXPECT_EQ(ErrorOf([&] { If(net, yes, nullptr); }), "if" + error);
+  EXPECT_EQ(ErrorOf([&] { Cond(net, yes, nullptr, nullptr); }), "cond" + error);
+  EXPECT_EQ(ErrorOf([&] { Switch(net).Case(yes, nullptr); }), "switch" + error);
+  EXPECT_EQ(ErrorOf([&] { StaticRnn(net).Step(nullptr); }), "static_rnn" + error);
+}
+
+// A layer of several ops that is refused at a late one, and a body that throws.
+TEST_F(BuilderTest, ARefusedLayerLeavesNothing) {
+  const Variable x = net.Data("x", {-1, 4}), ids = net.Data("ids", {-1, 1}, DType::kInt64);
+  const Variable yes = FillConstant(net, {1}, DType::kBool, 1);
+  const ProgramDesc before = main, startup_before = startup;
+  EXPECT_NE(ErrorOf([&] { net.Fc(x, {.size = 3, .act = "no_such_op"}); }), "no error");
+  EXPECT_NE(ErrorOf([&] { net.Fc({x, ids}, {.size = 3}); }), "no error");
+  EXPECT_NE(ErrorOf([&] {
+              While(net, yes, [&] {
+                net.Fc(x, {.size = 3});
+                ThrowInvalid("mine");
+              });
+            }),
+            "no error");
+  EXPECT_NE(ErrorOf([&] { While(net, yes, [&] { net.Relu(x); }); }), "no error");
+  EXPECT_TRUE(main == before);
+  EXPECT_TRUE(startup == startup_before);
+  EXPECT_EQ(net.Fc(x, {.size = 3}).shape(), (Shape{-1, 3}));
+}
+
 }  // namespace coracle::builder_test

@@ -89,4 +89,21 @@ TEST(ModelRules, WhatIsLeftOutCannotBeRead) {
   EXPECT_EQ(LayersOf(text, {.train = false}), "ab");
   EXPECT_THROW(LayersOf(text, {}), Error);
 }
+
+// Thousands of stages, each with a rule of its own, and all in one line.
+TEST(ModelRules, ThousandsOfStages) {
+  ModelState state;
+  std::string text = "data { name: \"x\" shape: [-1, 4] } ";
+  constexpr int kStages = 4000;
+  for (int i = 0; i < kStages; ++i) {
+    const std::string number = std::to_string(i);
+    state.stages.push_back("s" + number);
+    text += "layer { relu { input: \"x\" output: \"t" + number + "\" } include_if { stage: \"s" +
+            number + "\" } } ";
+  }
+  EXPECT_EQ(ParseModelText(text, "m", ".", DefaultOps(), state).main.Root().NumOps(),
+            static_cast<size_t>(kStages));
+  EXPECT_EQ(ParseModelText(text, "m").main.Root().NumOps(), 0u);
+}
+
 }  // namespace coracle::model_rules_test

@@ -282,6 +282,37 @@ TEST_F(Cli, RunsASavedModelOnASizeOfItsOwn) {
   }
 }
 
+// A saved model has no likely mistakes either.
+TEST_F(Cli, CheckWarnsOfLikelyMistakes) {
+  WriteFileAtomic(Path("soft.pbtxt"),
+                  "data { name: 'x' shape: [-1, 3] } data { name: 'l' shape: [-1, 1] dtype: INT64 "
+                  "}\nlayer { softmax { input: 'x' output: 'p' } }\n"
+                  "layer { softmax_with_cross_entropy { logits: 'p' label: 'l' output: 'c' } }\n");
+  Expect("coracle check soft.pbtxt", 0,
+         {"warning: soft.pbtxt:3:9: softmax_with_cross_entropy: its input 'p' is the result of "
+          "softmax",
+          "no errors, 1 warning\n"});
+}
+
+// What is no program is called what it is.
+TEST_F(Cli, FilesThatAreNoPrograms) {
+  Expect("head -c 3000 /dev/urandom | tr -d '\\010' > g.pdmodel; coracle dump g.pdmodel", 1,
+         {"g.pdmodel"});
+  Expect("printf '\\010\\010\\022\\001x' > o.pdmodel && coracle dump o.pdmodel", 1,
+         {"'o.pdmodel' begins as an ONNX model does, and not as a program: name it .onnx"});
+}
+
+// In a pipe nothing is cut.
+TEST_F(Cli, ListsAreWholeInAPipe) {
+  Expect("coracle layers | grep -c '[.][.][.]$'", 1, {"0\n"});
+  Expect("coracle ops | grep -c '[.][.][.]$'", 1, {"0\n"});
+}
+
+TEST_F(Cli, GradientsOfParametersAreListedTogether) {
+  Expect("coracle backward model.pbtxt --loss=loss --out=b.pb && coracle dump b.pb", 0,
+         {"  gradients of parameters\n    fc_0.w_0@GRAD  ", "\n    fc_0.b_0@GRAD  "});
+}
+
 TEST_F(Cli, RealModels) {
   const std::string data = DataDirectory();
   if (!fs::exists(data + "/paddle")) GTEST_SKIP() << "no " << data << "/paddle";

@@ -46,6 +46,14 @@ TEST_F(HelpCommand, EveryLayerExampleBuilds) {
   EXPECT_GT(examples, 200u);
 }
 
+// A field is found by its name alone, and a layer by what other libraries call it.
+TEST_F(HelpCommand, FieldsAreFound) {
+  Expect("coracle help mixed_precision", 0, {"job.mixed_precision: "});
+  Expect("coracle help label_kind", 0, {"`coracle help job.train.csv.label_kind`"});
+  Expect("coracle help no_such_thing", 2, {"unknown command 'no_such_thing'"});
+  Expect("coracle layers Dense", 1, {"there is no layer 'Dense'; here it is called fc"});
+}
+
 TEST_F(HelpCommand, LayersAreListed) {
   Expect("coracle layers", 0,
          {"\nconv2d ", "Convolution (cross-correlation) with a bias for each filter\n", "\nxavier",

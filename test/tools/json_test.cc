@@ -232,7 +232,12 @@ TEST_F(JsonPage, Check) {
   root.AppendOp("no_such_op", {}, {});
   WriteProgram(program, Path("bad.pb"));
   const Json bad = Get("coracle check bad.pb --json --gradients", 1);
-  ExpectFields("check", {bad, Get("coracle check model.pbtxt --json")});
+  WriteFileAtomic(Path("unread.pbtxt"),
+                  "data { name: 'x' shape: [2] } data { name: 'y' shape: [2] }\n"
+                  "layer { mean { input: 'x' output: 'm' } }");
+  const Json unread = Get("coracle check unread.pbtxt --json");
+  ExpectFields("check", {bad, Get("coracle check model.pbtxt --json"), unread});
+  EXPECT_EQ(unread["warnings"], 1);
   EXPECT_EQ(bad["missing_types"].size(), 2u);
   EXPECT_EQ(bad["types_without_gradient"].size(), 2u);
   EXPECT_EQ(bad["errors"], bad["problems"].size() + 2);

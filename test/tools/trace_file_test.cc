@@ -110,7 +110,7 @@ TEST_F(TraceFile, OfARunHasPassesPlanOpsAndMemory) {
     EXPECT_EQ(span.args["type"], "mean");
     EXPECT_EQ(span.args["output"], "loss");
     EXPECT_EQ(span.args["shape"], "float32[1]");
-    EXPECT_EQ(span.args["place"].get<std::string>().rfind("op ", 0), 0u);
+    EXPECT_EQ(span.args["place"].get<std::string>().rfind("op", 0), 0u);
   }
 }
 

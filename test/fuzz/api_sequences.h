@@ -1,0 +1,22 @@
+#pragma once
+// Sequences of random calls of the C++ interface, right and wrong ones: programs are built, edited,
+// differentiated, rewritten, saved, compiled and run, with empty, foreign and moved-from arguments.
+// Each call succeeds or throws an Error; a refused edit leaves the programs as they were.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace coracle {
+
+struct ApiCounts {
+  std::map<std::string, uint64_t> done, refused;  // calls, by name
+};
+
+// What went wrong in the sequence of that seed, with the calls that led there; none if all held.
+// `directory` takes the files that it writes.
+std::optional<std::string> RunApiSequence(uint64_t seed, const std::string& directory,
+                                          ApiCounts* counts);
+
+}  // namespace coracle
