@@ -1,5 +1,7 @@
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/error_of.h>
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
@@ -248,4 +250,39 @@ TEST(Npy, NumpysOwnFiles) {
   EXPECT_EQ(ReadFile(directory.File("again.npy")),
             ReadFile(data + "/paddle/golden/cls_in_rot0.npy"));
 }
+
+TEST(Npz, TwoArraysOfOneName) {
+  TemporaryDirectory directory;
+  const Tensor x = Tensor::Of<float>({1}, {1});
+  Tensor rows = Tensor::Of<float>({2}, {1, 2});
+  rows.lod() = {{0, 2}};
+  const std::string path = directory.File("a.npz");
+  EXPECT_EQ(coracle::ErrorOf([&] {
+              WriteNpz({{"x", x}, {"x", rows}}, path);
+            }),
+            "two arrays are called 'x', and a file holds one of a name");
+  EXPECT_EQ(coracle::ErrorOf([&] {
+              WriteNpz({{"x", rows}, {"x@LOD@0", x}}, path);
+            }),
+            "two arrays are called 'x@LOD@0', and a file holds one of a name");
+  EXPECT_FALSE(FileExists(path));
+}
+
+// A thousandth of its size on disk: refused before any of it is extracted.
+TEST(Npz, WhatPassesTheMemoryLimitIsNotExtracted) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("zeros.npz");
+  WriteNpz({{"a", Tensor::Zeros(DType::kFloat32, {1 << 20})},
+            {"b", Tensor::Zeros(DType::kFloat32, {1 << 20})}},
+           path, true);
+  const std::string bytes = ReadFile(path);
+  EXPECT_LT(bytes.size(), size_t{20000});
+  const auto limits = std::make_shared<ResourceLimits>(ResourceOptions{.memory = 6 << 20});
+  const ScopedLimits scoped(limits);
+  EXPECT_EQ(coracle::ErrorOf([&] { ParseNpz(bytes, "zeros.npz"); }),
+            "out of memory: zeros.npz: what it holds takes 8.0 MiB, which with 0 B in use passes "
+            "the memory limit of 6.0 MiB");
+  EXPECT_EQ(limits->bytes_in_use(), 0u);
+}
+
 }  // namespace coracle::npy_test
