@@ -417,7 +417,7 @@ constexpr const char* kMulticlassDoc =
     "For each image and class but the background: of the nms_top_k boxes with the largest scores "
     "over score_threshold, those that overlap with no better kept one by more than nms_threshold. "
     "The keep_top_k best of an image remain, ordered by label and score (by index if Scores has "
-    "rank 2). ";
+    "rank 2, as in Paddle's kernel; its test expects the order of scores where none is dropped). ";
 
 void Register(OpRegistry& ops) {
   ops.Add(MulticlassOp("multiclass_nms")
@@ -426,7 +426,7 @@ void Register(OpRegistry& ops) {
     OpDef def = MulticlassOp(type);
     def.Doc(std::string(kMulticlassDoc) + "Index = where each is among the boxes of all images.");
     if (type == std::string_view("multiclass_nms3"))
-      def.Constraint("C5", "RoisNum must be an int32 or int64 vector that adds up to the rows")
+      def.Constraint("C5", "RoisNum must be int32 or int64, [n] or [n, 1], and add up to the rows")
           .OptionalInput("RoisNum", "rows of BBoxes [R, C, 4] of each image; absent: by LoD")
           .OptionalOutput("NmsRoisNum", "int32 vector [images]: detections of each");
     def.IntermediateOutput("Index", "int32 tensor [n, 1]: image M + box, or row C + class");

@@ -335,17 +335,20 @@ void RegisterStack(OpRegistry& ops) {
               .Infer(InferUnstack)
               .Gradient(UnstackGradient)
               .Reference(Unstack));
-  ops.Add(OpDef("unbind")
-              .Doc("Out[i] = slice i of X along axis, without that dimension.")
-              .Constraint("C1", "X must have a dimension, and axis lie in [-rank, rank)")
-              .Constraint("C2", "there must be as many outputs as the dimension says")
-              .Input("X", "tensor of any dtype")
-              .VariadicOutput("Out", "the slices")
-              .Attr<int32_t>("axis", 0, "the axis")
-              .NoLod()
-              .Infer(InferUnstack)
-              .Gradient(UnbindGradient)
-              .Reference(Unstack));
+  ops.Add(
+      OpDef("unbind")
+          .Doc(
+              "Out[i] = slice i of X along axis, without that dimension (Paddle's tests expect one "
+              "of 1, which its kernel does not keep).")
+          .Constraint("C1", "X must have a dimension, and axis lie in [-rank, rank)")
+          .Constraint("C2", "there must be as many outputs as the dimension says")
+          .Input("X", "tensor of any dtype")
+          .VariadicOutput("Out", "the slices")
+          .Attr<int32_t>("axis", 0, "the axis")
+          .NoLod()
+          .Infer(InferUnstack)
+          .Gradient(UnbindGradient)
+          .Reference(Unstack));
 }
 
 void Register(OpRegistry& ops) {
