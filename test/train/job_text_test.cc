@@ -146,7 +146,7 @@ TEST(JobText, ErrorsSayPositionAndNearestName) {
                  "beta1 must lie in [0, 1), got nan");
   EXPECT_EQ(TextError("train { digits { count: 5 }"),
             "j.pbtxt:1:28: expected identifier, got the end of the text; is a closing brace "
-            "missing?");
+            "missing? That of train at j.pbtxt:1:1 is open");
   // Kinds that other tests register may follow.
   ExpectContains(TextError("\n optimizer { }"),
                  "j.pbtxt:2:2: optimizer has no kind; give it one of sgd, momentum, "
