@@ -62,13 +62,21 @@ ProgramDesc ParseBinary(const std::string& bytes, const std::string& source) {
     ThrowInvalid(fmt::format("{} begins as an ONNX model does, and not as a program: name it .onnx",
                              Quote(source, 300)));
   }
+  return ParseProgram(bytes, source);
+}
+
+bool IsNamedBinary(const std::string& path) {
+  return path.ends_with(".pdmodel") || path.ends_with(".pb") || path.ends_with("__model__");
+}
+
+ProgramDesc ParseText(const std::string& text, const std::string& source) {
+  const std::string directory = fs::path(source).parent_path().string();
   try {
-    return ParseProgram(bytes, source);
+    return std::move(
+        ParseModelText(text, source, directory.empty() ? "." : directory, DefaultOps()).main);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kResourceExhausted) throw;
-    throw Error(error.code(),
-                fmt::format("{} is no program: {}", Quote(source, 300), error.message()),
-                error.details());
+    if (!IsNamedBinary(source)) throw;
+    throw error.WithPrefix(Quote(source, 300) + " is a text, not a binary program");
   }
 }
 
@@ -87,9 +95,7 @@ ProgramDesc ReadAnyProgram(const std::string& given) {
   if (path == "-" && LooksLikeOnnx(bytes)) return ParseOnnx(bytes, source, ignored).program;
   const bool named_text = path.ends_with(".pbtxt") || path.ends_with(".txt");
   if (!named_text && !LooksLikeText(bytes)) return ParseBinary(bytes, source);
-  const std::string directory = path == "-" ? "." : fs::path(path).parent_path().string();
-  return std::move(
-      ParseModelText(bytes, source, directory.empty() ? "." : directory, DefaultOps()).main);
+  return ParseText(bytes, source);
 }
 
 std::string ParametersBeside(const std::string& program_file) {

@@ -296,8 +296,10 @@ TEST_F(Cli, CheckWarnsOfLikelyMistakes) {
 
 // What is no program is called what it is.
 TEST_F(Cli, FilesThatAreNoPrograms) {
-  Expect("head -c 3000 /dev/urandom | tr -d '\\010' > g.pdmodel; coracle dump g.pdmodel", 1,
-         {"g.pdmodel"});
+  Expect("printf '\\014\\001\\002' > g.pdmodel && coracle dump g.pdmodel", 1,
+         {"g.pdmodel: damaged at byte"});
+  Expect("echo garbage > t.pdmodel && coracle dump t.pdmodel", 1,
+         {"'t.pdmodel' is a text, not a binary program: t.pdmodel:1:1: garbage: no such field"});
   Expect("printf '\\010\\010\\022\\001x' > o.pdmodel && coracle dump o.pdmodel", 1,
          {"'o.pdmodel' begins as an ONNX model does, and not as a program: name it .onnx"});
 }
