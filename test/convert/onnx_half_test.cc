@@ -26,6 +26,7 @@ bool Moves(const std::string& type) {
                                               "fetch",
                                               "fill_any_like",
                                               "fill_constant",
+                                              "fill_zeros_like",
                                               "flatten2",
                                               "flip",
                                               "floor",
@@ -63,10 +64,15 @@ bool Moves(const std::string& type) {
   return types.count(type) > 0;
 }
 
-// The ops of a program that round to 16 bits; a cast of 16 bits to 16 bits is none.
+// The ops of a program that round to 16 bits; a cast of bools or small integers is none.
 std::vector<std::string> Roundings(const ProgramDesc& program) {
   std::vector<std::string> types;
+  const auto is_wide = [&](const std::string& name) {
+    const VarDesc* var = program.Root().FindVarRecursive(name);
+    return var && (var->dtype() == DType::kFloat32 || var->dtype() == DType::kFloat64);
+  };
   program.ForEachOp([&](const OpDesc& op) {
+    if (op.type() == "cast" && !op.AnyInput(is_wide)) return;
     bool half = false;
     op.ForEachOutput([&](const std::string& name) {
       const VarDesc* var = program.Root().FindVarRecursive(name);

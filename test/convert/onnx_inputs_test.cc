@@ -79,7 +79,8 @@ TEST(OnnxInputs, WhatARowForbidsIsRefusedByName) {
                   std::string::npos)
             << row.op_type << ": " << error(Given::kAbsent);
       }
-      if (rule.holds == 'V') continue;
+      // Sequences are of operator set 11.
+      if (rule.holds == 'V' || row.until < 11) continue;
       const std::string wrong = error(rule.holds == 'S' ? Given::kTensor : Given::kSequence);
       EXPECT_NE(wrong.find(fmt::format("input {} ('x{}') must be {}, got ", i, i, rule.ToString())),
                 std::string::npos)

@@ -301,7 +301,7 @@ void ImportUnrolled(NodeContext& node, const GraphProto& body, size_t carried) {
   bool more = !node.HasInput(1) || node.KnownInt(1, "the condition") != 0;
   Values values;
   for (size_t i = 0; i < carried; ++i) values.push_back(node.InAny(2 + i));
-  const int64_t parts = node.graph().state().inner_parts;
+  Unrolling unrolling(node.graph().state());
   for (int64_t turn = 0; more && turn < turns; ++turn) {
     if (turn >= kMaxUnrolled) node.Refuse("a loop that carries sequences for too many turns");
     Values inputs = {
@@ -309,7 +309,7 @@ void ImportUnrolled(NodeContext& node, const GraphProto& body, size_t carried) {
         ScalarConstant(Tensor::Full<bool>({1}, true), proto::onnx::TensorProto::BOOL)};
     inputs.insert(inputs.end(), values.begin(), values.end());
     Values outputs = node.graph().ImportInner(body, inputs);
-    CheckUnrolled(node, parts);
+    unrolling.EndTurn();
     const std::optional<bool> next = KnownBool(*ConditionOf(node, outputs));
     if (!next) node.Refuse("a loop that carries sequences for turns that are not known");
     more = *next;
@@ -487,10 +487,12 @@ void ImportBatchedScan(NodeContext& node) {
     node.Refuse(fmt::format("a batch of {}, and not of a number from 1 to {}", batch, kMaxBatch));
   std::vector<std::vector<std::string>> parts(spec.states + outputs);
   std::vector<bool> scalars(parts.size());
+  Unrolling unrolling(node.graph().state());
   for (int32_t n = 0; n < ToInt32(batch, "a batch"); ++n) {
     Values values;
     for (size_t i = 1; i < node.NumInputs(); ++i) values.push_back(ItemOf(node, i, n));
     LoopResult result = RunScan(node, spec, values);
+    unrolling.EndTurn();
     Values all = std::move(result.carried);
     all.insert(all.end(), result.collected.begin(), result.collected.end());
     for (size_t i = 0; i < all.size(); ++i) {

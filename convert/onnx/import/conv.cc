@@ -68,9 +68,8 @@ Variable Convolved(NodeContext& node) {
                 o);
 }
 
-// Of bfloat16 the compiler joins the bias to the convolution, which then rounds once.
 void ImportConv(NodeContext& node) {
-  if (node.dtype(0) == DType::kFloat16 && node.HasInput(2)) node.RoundOnce();
+  if (node.HasInput(2)) node.RoundOnce();
   node.Set(0, Convolved(node));
 }
 

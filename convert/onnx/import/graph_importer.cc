@@ -505,10 +505,13 @@ int PartsOf(const FunctionProto& function) {
 
 }  // namespace
 
-void CheckUnrolled(const NodeContext& node, int64_t parts) {
-  if (node.graph().state().inner_parts - parts <= kMaxUnrolledParts) return;
+void Unrolling::EndTurn() {
+  state_.unrolled_parts += state_.inner_parts - parts_;
+  parts_ = state_.inner_parts;
+  if (state_.unrolled_parts <= kMaxUnrolledParts) return;
   throw Error(ErrorCode::kResourceExhausted,
-              fmt::format("a body on sequences becomes more than {} nodes, inputs and outputs",
+              fmt::format("bodies that are imported turn by turn become more than {} nodes, inputs "
+                          "and outputs",
                           kMaxUnrolledParts));
 }
 

@@ -34,6 +34,7 @@ struct ImportState {
   // Nodes, inputs, attributes and the like of functions and sub-graphs, as often as they were
   // imported.
   int64_t inner_parts = 0;
+  int64_t unrolled_parts = 0;  // of bodies that are imported turn by turn
   int64_t sequence_elements = 0;
   int64_t folded_elements = 0;  // of inputs and results of nodes that were computed at once
   MemoryUse memory = {};        // of the program
@@ -104,9 +105,17 @@ class GraphImporter {
   std::unordered_map<std::string, ValuePtr> values_;
 };
 
-// Refuses a node that imports a sub-graph again and again once that became too much. `parts` is
-// what state.inner_parts was before.
-void CheckUnrolled(const NodeContext& node, int64_t parts);
+// Counts what a node becomes that imports a body turn by turn.
+class Unrolling {
+ public:
+  explicit Unrolling(ImportState& state) : state_(state), parts_(state.inner_parts) {}
+  // Throws kResourceExhausted where all such bodies of the model became too much.
+  void EndTurn();
+
+ private:
+  ImportState& state_;
+  int64_t parts_;
+};
 // `name`, or another one where that means something to files, passes or the executor.
 std::string UsableName(const std::string& name);
 // The domain as rows have it: "ai.onnx" is "".

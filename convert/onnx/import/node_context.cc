@@ -247,11 +247,11 @@ void NodeContext::SetValue(size_t i, Value value) {
     if (value.constant && value.dtype() != dtype) value.constant = value.constant->Cast(dtype);
     if (value.var) value.var = Cast(value.var, dtype);
     value.data_type = ToDataType(value.dtype());
-    for (const ValuePtr& input : inputs_) {
-      if (row_.unsigneds == Unsigned::kRefuse || !input || !input->is_tensor()) continue;
-      if (input->dtype() != value.dtype()) continue;
-      value.data_type = input->data_type;
-      break;
+    if (row_.unsigneds != Unsigned::kRefuse) {
+      const auto found = std::find_if(inputs_.begin(), inputs_.end(), [&](const ValuePtr& input) {
+        return input && input->is_tensor() && input->dtype() == value.dtype();
+      });
+      if (found != inputs_.end()) value.data_type = (*found)->data_type;
     }
     const std::optional<double> mask = MaskOf(value.data_type);
     if (row_.unsigneds == Unsigned::kWraps && mask && value.var)

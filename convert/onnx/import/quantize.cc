@@ -267,7 +267,7 @@ void AddQuantizeImporters(NodeImporters& importers) {
                    .import = import,
                    .maps_to = maps_to,
                    .unsigneds = Unsigned::kMoves,
-                   .composed = import == ImportDequantize,
+                   .composed = import == ImportDequantize || import == ImportDynamicQuantize,
                    .domain = domain});
   };
   add("QuantizeLinear", "n f i?", ImportQuantize, "elementwise_div, round, cast");

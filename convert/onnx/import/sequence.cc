@@ -140,9 +140,8 @@ void ImportConcatFromSequence(NodeContext& node) {
 void ImportSequenceMap(NodeContext& node) {
   const auto& body = node.Graph("body");
   std::vector<Values> outputs(static_cast<size_t>(body.output_size()));
-  const int64_t parts = node.graph().state().inner_parts;
+  Unrolling unrolling(node.graph().state());
   for (size_t at = 0; at < node.InSequence(0).size(); ++at) {
-    CheckUnrolled(node, parts);
     Values inputs;
     for (size_t i = 0; i < node.NumInputs(); ++i) {
       const ValuePtr& input = node.InAny(i);
@@ -151,6 +150,7 @@ void ImportSequenceMap(NodeContext& node) {
       inputs.push_back(input->elements ? (*input->elements)[at] : input);
     }
     const Values results = node.graph().ImportInner(body, inputs);
+    unrolling.EndTurn();
     for (size_t i = 0; i < results.size(); ++i) outputs[i].push_back(results[i]);
   }
   for (size_t i = 0; i < outputs.size(); ++i) SetSequence(node, i, std::move(outputs[i]));
