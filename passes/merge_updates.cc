@@ -154,7 +154,9 @@ class Merger {
       if (!slot.args.empty()) last.SetOutput(slot.name, all(slot.name, false));
     }
     last.RemoveAttr(kOpRoleVarAttr);
-    for (size_t member : group.members) AddOrigins(*ops[member], last);
+    std::vector<const OpDesc*> members;
+    for (size_t member : group.members) members.push_back(ops[member].get());
+    AddOriginsOfAll(members, last);
   }
 
   BlockDesc& block_;

@@ -57,7 +57,9 @@ class GroupWriter {
                  {"lod_from", LodSources(group, arguments, results)}});
     for (const NamedAttr& attr : group.attrs) op->SetAttr(attr.name, attr.value);
     CopyRemarks(root_.op(group.members.back()), *op);
-    for (size_t member : group.members) AddOrigins(root_.op(member), *op);
+    std::vector<const OpDesc*> members;
+    for (size_t member : group.members) members.push_back(&root_.op(member));
+    AddOriginsOfAll(members, *op);
     for (const GroupVar& var : group.outputs) {
       if (!IsNeeded(var.name)) gone_.insert(var.name);
     }

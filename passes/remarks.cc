@@ -24,4 +24,15 @@ void CopyRemarks(const OpDesc& from, OpDesc& to) {
   AddOrigins(from, to);
 }
 
+// In halves, since each addition walks through a whole list.
+void AddOriginsOfAll(std::span<const OpDesc* const> from, OpDesc& to) {
+  if (from.size() == 1) AddOrigins(*from[0], to);
+  if (from.size() < 2) return;
+  for (const auto& half : {from.first(from.size() / 2), from.subspan(from.size() / 2)}) {
+    OpDesc both;
+    AddOriginsOfAll(half, both);
+    AddOrigins(both, to);
+  }
+}
+
 }  // namespace coracle
