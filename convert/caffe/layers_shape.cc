@@ -234,11 +234,11 @@ void WriteReduction(const Layer& layer, NetWriter& net) {
   }
 }
 
-// The largest values along an axis, and their places as Caffe's numbers: floats.
+// The largest values along an axis, and their indices from its end: of equal values Caffe takes the
+// last one first.
 struct Largest {
-  std::string values, places;
+  std::string values, from_end;
 };
-// Of equal values Caffe takes the last one first, so they are searched from the end.
 Largest FindLargest(const Layer& layer, NetWriter& net, const std::string& x, int64_t axis,
                     int64_t size) {
   const int64_t count = layer.def.argmax_param().top_k();
@@ -246,52 +246,64 @@ Largest FindLargest(const Layer& layer, NetWriter& net, const std::string& x, in
     layer.Fail({"argmax_param", "top_k"},
                fmt::format("top_k must lie in [1, {}], got {}", size, count));
   }
-  const std::string reversed = net.Temp(layer, "reversed"), indices = net.Temp(layer, "indices");
-  const Largest found{net.Temp(layer, "values"), ""};
-  Entry flip("flip"), top("top_k_v2"), cast("cast"), place("scale");
+  const std::string reversed = net.Temp(layer, "reversed");
+  const Largest found{net.Temp(layer, "values"), net.Temp(layer, "indices")};
+  Entry flip("flip"), top("top_k_v2");
   net.AddOp(flip.Text("X", x).Field("axis", ListText({axis})).Text("Out", reversed));
   top.Text("X", reversed).Int("k", count).Int("axis", axis);
-  net.AddOp(top.Text("Out", found.values).Text("Indices", indices));
-  const std::string from_end =
-      net.Step(layer, cast.Text("input", indices).Field("dtype", "FP32"), "from_end");
-  place.Text("input", from_end).Float("scale", -1).Float("bias", static_cast<float>(size - 1));
-  return {found.values, net.Step(layer, place, "places")};
+  net.AddOp(top.Text("Out", found.values).Text("Indices", found.from_end));
+  return found;
+}
+// The places of what was found among `size` elements, as Caffe's numbers: floats.
+Entry PlacesOf(const Layer& layer, NetWriter& net, const Largest& found, int64_t size) {
+  Entry cast("cast"), place("scale");
+  const std::string number =
+      net.Step(layer, cast.Text("input", found.from_end).Field("dtype", "FP32"), "from_end");
+  place.Text("input", number).Float("scale", -1).Float("bias", static_cast<float>(size - 1));
+  return place;
 }
 
-// argmax_layer.cpp: with axis values or places along it; without, of all of a sample,
-// [N, 1, top_k], or [N, 2, top_k] of places and values, with 1s up to the rank of the bottom.
+// argmax_layer.cpp: with axis values or places along it.
+void WriteArgMaxOfAxis(const Layer& layer, NetWriter& net, const Blob& in) {
+  const auto& p = layer.def.argmax_param();
+  const int64_t axis = AxisOf(layer, p.axis(), in.dims.size());
+  if (axis == 0) layer.Fail({"argmax_param", "axis"}, "an axis of 0 would search the batch");
+  Dims dims = in.dims;
+  int64_t& size = dims[static_cast<size_t>(axis)];
+  const Largest found = FindLargest(layer, net, in.var, axis, size);
+  Entry result("assign");
+  if (p.out_max_val())
+    result.Text("input", found.values);
+  else
+    result = PlacesOf(layer, net, found, size);
+  size = p.top_k();
+  net.AddResult(layer, result, dims);
+}
+
+// Without axis, of all of a sample: [N, 1, top_k], or [N, 2, top_k] of places and values, with 1s
+// up to the rank of the bottom.
 void WriteArgMax(const Layer& layer, NetWriter& net) {
   const auto& p = layer.def.argmax_param();
   net.RequireBottoms(layer, 1, 1);
   const Blob in = net.KnownIn(layer);
-  Dims dims = in.dims;
-  if (p.has_axis()) {
-    const int64_t axis = AxisOf(layer, p.axis(), in.dims.size());
-    if (axis == 0) layer.Fail({"argmax_param", "axis"}, "an axis of 0 would search the batch");
-    const auto at = static_cast<size_t>(axis);
-    const Largest found = FindLargest(layer, net, in.var, axis, in.dims[at]);
-    dims[at] = p.top_k();
-    Entry result("assign");
-    return net.AddResult(layer, result.Text("input", p.out_max_val() ? found.values : found.places),
-                         dims);
-  }
+  if (p.has_axis()) return WriteArgMaxOfAxis(layer, net, in);
   if (in.dims.size() < 2) layer.Fail("its bottom needs two dims");
+  const int64_t size = NumelOf(in.dims, 1);
   const std::string flat = net.Step(layer, Entry("flatten").Text("input", in.var), "flat");
-  const Largest found = FindLargest(layer, net, flat, 1, NumelOf(in.dims, 1));
-  std::vector<std::string> parts = {found.places};
-  if (p.out_max_val()) parts.push_back(found.values);
-  dims = Dims(std::max<size_t>(3, in.dims.size()), 1);
+  const Largest found = FindLargest(layer, net, flat, 1, size);
+  std::string all = net.Step(layer, PlacesOf(layer, net, found, size), "places");
+  if (p.out_max_val()) {
+    Entry joined("concat");
+    all = net.Step(layer, joined.Texts("input", {all, found.values}).Int("axis", 1), "joined");
+  }
+  Dims dims(std::max<size_t>(3, in.dims.size()), 1), shape;
   dims[0] = in.dims[0];
-  dims[1] = static_cast<int64_t>(parts.size());
+  dims[1] = p.out_max_val() ? 2 : 1;
   dims[2] = p.top_k();
-  Entry joined("concat"), shape("reshape");
-  joined.Texts("input", parts).Int("axis", 1);
-  Dims wanted = dims;
-  wanted[0] = -1;
-  net.AddResult(
-      layer,
-      shape.Text("input", net.Step(layer, joined, "joined")).Field("shape", ListText(wanted)),
-      dims);
+  shape = dims;
+  shape[0] = -1;
+  Entry result("reshape");
+  net.AddResult(layer, result.Text("input", all).Field("shape", ListText(shape)), dims);
 }
 
 // Rows of the first bottom in the order that the second one, a list of numbers, gives.
