@@ -100,12 +100,13 @@ TEST(JobText, NumbersThatNoRunReaches) {
 
 // What is not closed is named, not only what comes next.
 TEST(JobText, BracesThatAreNotClosed) {
-  EXPECT_EQ(TextError("optimizer { sgd { }\ntrain { digits { } }"),
-            "j.pbtxt:2:1: train: a field of a job, but the brace of optimizer at j.pbtxt:1:1 is "
-            "not closed before it");
+  EXPECT_EQ(
+      TextError("optimizer { sgd { }\ntrain { digits { } }"),
+      "j.pbtxt:2:1: train: no such field in optimizer, but in a job: is the brace of optimizer "
+      "at j.pbtxt:1:1 closed?");
   EXPECT_EQ(TextError("# {\noptimizer { sgd { learning_rate: 1\nbatch_size: 3"),
-            "j.pbtxt:3:1: batch_size: a field of a job, but the brace of sgd at j.pbtxt:2:13 is "
-            "not closed before it");
+            "j.pbtxt:3:1: batch_size: no such field in sgd, but in a job: is the brace of sgd at "
+            "j.pbtxt:2:13 closed?");
   const std::string end = TextError("train { digits { count: 3 }\n");
   EXPECT_NE(end.find("is a closing brace missing? That of train at j.pbtxt:1:1 is open"),
             std::string::npos)

@@ -145,8 +145,8 @@ void ErrorList::AddError(int line, pb::io::ColumnNumber column, const std::strin
       misplaced || ends ? places_.OpenBrace(line, column, field) : std::string();
   std::string text = places_.At(line, column, field) + ": ";
   if (misplaced && !open.empty())
-    text += fmt::format("{}: a field of a job, but the brace of {} is not closed before it", field,
-                        open);
+    text += fmt::format("{}: no such field in {}, but in a job: is the brace of {} closed?", field,
+                        open.substr(0, open.find(' ')), open);
   else
     text += Reword(schema_, message) + (open.empty() ? "" : " That of " + open + " is open");
   if (first_.empty()) {
