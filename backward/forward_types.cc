@@ -48,20 +48,20 @@ class ForwardGraph::Metas : public MetaTable {
 std::vector<OpDesc*> ForwardGraph::OpsForTypes() {
   std::vector<OpDesc*> ops;
   std::unordered_set<const OpDesc*> seen;
-  auto add_writers = [&](const MutableVarUses& uses) {
-    if (uses.writers.size() + !uses.readers.empty() < 2) return;
+  std::unordered_set<std::string> looked_up;  // each once, however often it is overwritten
+  auto add_writers = [&](const std::string& name, size_t least) {
+    if (!looked_up.insert(name).second) return;
+    const MutableVarUses uses = block_.Uses(name);
+    if (uses.writers.size() < least || uses.writers.size() + !uses.readers.empty() < 2) return;
     for (OpDesc* op : uses.writers) {
       if (seen.insert(op).second) ops.push_back(op);
     }
   };
   for (const Var& v : vars_) {
-    if (v.versions > 1) add_writers(block_.Uses(v.name));
+    if (v.versions > 1) add_writers(std::string(v.name), 1);
   }
   for (size_t i = 0; i < ops.size(); ++i) {
-    ops[i]->ForEachInput([&](const std::string& name) {
-      const MutableVarUses uses = block_.Uses(name);
-      if (uses.writers.size() > 1) add_writers(uses);
-    });
+    ops[i]->ForEachInput([&](const std::string& name) { add_writers(name, 2); });
   }
   std::sort(ops.begin(), ops.end(), [&](const OpDesc* a, const OpDesc* b) {
     return block_.IndexOf(*a) < block_.IndexOf(*b);

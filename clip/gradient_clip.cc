@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -228,7 +229,11 @@ class NormClip {
     norm_ = parts_.size() == 1 ? parts_[0]
                                : TotalNorm(w_, w_.Named("parts", Concat(parts_, 0)), rule_.p);
     const Variable limit = Limit(w_, DType::kFloat64, std::ldexp(rule_.clip_norm, -exponent_));
-    factor_ = w_.Named("factor", limit / w_.Named("max", Max(norm_, limit)));
+    const Variable max = w_.Named("max", Max(norm_, limit));
+    if (dtype_ == DType::kFloat64)
+      SplitFactor(limit, max, what);
+    else
+      factor_ = w_.Named("factor", limit / max);
     if (rule_.non_finite != NonFinite::kPropagate) finite_ = w_.Named("finite", IsFinite(norm_));
     if (keep_statistics) {
       const Variable norm =
@@ -241,9 +246,14 @@ class NormClip {
   }
 
   std::string Scaled(const ParamAndGrad& pair) {
-    const std::string scaled =
-        Clipped(w_, pair, "scale", {{"X", {pair.grad}}, {"ScaleTensor", {factor_.name()}}},
-                {{"scale", 1.0f}});
+    std::string grad = pair.grad;
+    Variable factor = factor_;
+    if (dtype_ == DType::kFloat64) {
+      grad = w_.Named("first", Scale(w_.Var(grad), factor_)).name();
+      factor = rest_;
+    }
+    const std::string scaled = Clipped(
+        w_, pair, "scale", {{"X", {grad}}, {"ScaleTensor", {factor.name()}}}, {{"scale", 1.0f}});
     if (rule_.non_finite != NonFinite::kZero) return scaled;
     const Variable index = w_.Named("choice", Cast(finite_, DType::kInt32));
     const Variable zeros = w_.Named("zeros", ZerosLike(w_.Var(pair.grad)));
@@ -255,10 +265,32 @@ class NormClip {
   std::string guard() const { return rule_.non_finite == NonFinite::kSkip ? finite_.name() : ""; }
 
  private:
+  // limit / max may be smaller than every normal float64. factor_ is that of at most 2^1000 times
+  // the limit, and rest_, which is 1 for all but extreme gradients, is what max has beyond it.
+  void SplitFactor(const Variable& limit, const Variable& max, const std::string& what) {
+    const double most =
+        std::min(std::ldexp(rule_.clip_norm, 1000 - exponent_), std::numeric_limits<double>::max());
+    const Variable reach = Limit(w_, DType::kFloat64, most);
+    factor_ = w_.Named("factor", limit / w_.Named("min", Min(max, reach)));
+    rest_ = w_.Named("rest", 1.0 / w_.Named("max", Max(w_.Named("beyond", max / reach), 1.0)));
+    if (exponent_ == 0) RefuseLargeNorms(what);
+  }
+
+  // No two numbers take a gradient from there to so small a limit.
+  void RefuseLargeNorms(const std::string& what) {
+    const Variable reach = Limit(w_, DType::kFloat64, 1e280);
+    const Variable above = w_.Named("above", Greater(norm_, reach));
+    const Variable fits = w_.Named("fits", w_.Make("logical_not", {{"X", {above.name()}}}));
+    w_.Append("assert", {{"Cond", {fits.name()}}, {"Data", {norm_.name()}}}, {},
+              {{"message", fmt::format("the norm of the gradients of {} is too large for the limit "
+                                       "{:g}; a larger clip_norm mends it",
+                                       what, rule_.clip_norm)}});
+  }
+
   // The norm of float64 gradients may be larger than every float64; where the limit allows, it is
   // computed as a multiple of 2^kExponent.
   static constexpr int32_t kExponent = 64;
-  static constexpr double kLeastScaled = 1e-250;
+  static constexpr double kLeastScaled = 1e-280;
 
   Writer w_;
   ProgramDesc& startup_;
@@ -266,7 +298,7 @@ class NormClip {
   DType dtype_;
   int32_t exponent_;
   std::vector<Variable> parts_;
-  Variable norm_, factor_, finite_;  // float64, in units of 2^exponent_; float64; bool
+  Variable norm_, factor_, rest_, finite_;  // float64, in units of 2^exponent_; float64; bool
 };
 
 void AddGuard(ClippedGradients& result, const std::string& guard) {

@@ -107,12 +107,13 @@ void Optimizer::Average(StepState& step) const {
   if (gradient_divisor_ == 1) return;
   BlockDesc& block = step.block();
   for (ParamAndGrad& pair : step.turn->gradients) {
+    const std::string grad = WideGradient(UpdateWriter(block), pair.grad);
     const size_t first = block.NumOps();
     const Writer w(block, DefaultOps(), {.name = [&](const std::string& name) {
                      return block.program().FreeName(name);
                    }});
     const std::string name = GradName(pair.param) + "@MEAN";
-    const Variable mean = w.Named(name, w.Var(pair.grad) * (1 / gradient_divisor_));
+    const Variable mean = w.Named(name, w.Var(grad) * (1 / gradient_divisor_));
     SetRoles(block, first, pair);
     pair.grad = mean.name();
   }
@@ -122,8 +123,11 @@ void Optimizer::Clip(StepState& step) {
   std::vector<ParamAndGrad>& gradients = step.turn->gradients;
   std::vector<ClipMember> members;
   members.reserve(gradients.size());
-  for (const ParamAndGrad& pair : gradients) {
+  const Writer w = UpdateWriter(step.block());
+  for (ParamAndGrad& pair : gradients) {
     const std::optional<Setting> clip = ClipOf(Variable::Of(step.block(), pair.param).desc());
+    // What a clip makes small has few digits in 16 bits.
+    if (clip && clip->kind != NoGradientClip().kind) pair.grad = WideGradient(w, pair.grad);
     members.push_back({pair, clip ? *clip : NoGradientClip()});
   }
   ClippedGradients clips = AppendGradientClips(step.block(), step.startup, members);

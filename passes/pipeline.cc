@@ -254,13 +254,15 @@ void RunPassList(ProgramDesc& program, const PassContext& context, const std::ve
     beginning.ThrowIfBroken(context, passes);
     throw InternalError(fmt::format("passes broke the program: {}", defect));
   }
+  ProgramDesc before = program;
   for (const Pass& pass : passes) {
-    const ProgramDesc before = program;
     const auto start = std::chrono::steady_clock::now();
     RunPass(pass, program, context);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-    if (!(program == before)) RequireSound(program, context.ops, "pass " + pass.name);
+    const bool changed = !(program == before);
+    if (changed) RequireSound(program, context.ops, "pass " + pass.name);
     after_each({pass, before, program, time.count()});
+    if (changed) before = program;
   }
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -100,12 +99,6 @@ NamedTensors WithLodArrays(const NamedTensors& tensors) {
       std::copy(level.begin(), level.end(), offsets.data<int64_t>());
       arrays.emplace_back(fmt::format("{}{}{}", name, kInfix, k), std::move(offsets));
     }
-  }
-  std::unordered_set<std::string_view> names;
-  for (const auto& [name, array] : arrays) {
-    if (!names.insert(name).second)
-      ThrowInvalid(fmt::format("two arrays are called {}, and a file holds one of a name",
-                               Quote(name, 300)));
   }
   return arrays;
 }

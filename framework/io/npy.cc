@@ -10,6 +10,7 @@
 #include <cctype>
 #include <cstring>
 #include <optional>
+#include <unordered_set>
 
 namespace coracle {
 namespace {
@@ -340,8 +341,12 @@ NamedTensors ReadNpz(const std::string& path) { return ParseNpz(ReadFile(path), 
 
 void WriteNpz(const NamedTensors& tensors, const std::string& path, bool compressed) {
   std::vector<ZipFile> files;
-  for (const auto& [name, tensor] : WithLodArrays(tensors))
+  std::unordered_set<std::string> names;
+  for (const auto& [name, tensor] : WithLodArrays(tensors)) {
+    if (!names.insert(name).second)
+      ThrowInvalid(fmt::format("an npz file holds one {}, and there are two", Quote(name, 300)));
     files.push_back({name + ".npy", SerializeNpy(tensor)});
+  }
   WriteFileAtomic(path, WriteZip(files, compressed));
 }
 

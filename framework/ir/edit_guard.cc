@@ -1,6 +1,7 @@
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/edit_journal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <new>
@@ -29,15 +30,17 @@ std::unordered_map<T*, std::unique_ptr<T>> ByAddress(std::vector<std::unique_ptr
   return all;
 }
 
-// Puts the objects of `order` into `held` again; a copy takes the place of one that left the block.
-template <class T>
+// Puts the objects of `order` into `held` again; a copy takes the place of one that left the block,
+// which replaced(object, copy) is called for.
+template <class T, class Replaced>
 void PutBack(const std::vector<T*>& order, std::vector<std::unique_ptr<T>>& removed,
              std::unordered_map<T*, std::unique_ptr<T>>& copies,
-             std::vector<std::unique_ptr<T>>& held) {
+             std::vector<std::unique_ptr<T>>& held, const Replaced& replaced) {
   auto all = ByAddress(held, removed);
   for (T* object : order) {
     const auto found = all.find(object);
     held.push_back(std::move(found != all.end() ? found->second : copies[object]));
+    if (found == all.end()) replaced(object, held.back().get());
   }
   for (auto& [address, object] : all)
     if (object) removed.push_back(std::move(object));
@@ -106,7 +109,8 @@ void EditJournal::NoteCounter(const std::string& prefix) {
 
 void EditJournal::KeepBlocks(size_t first) {
   for (size_t i = first; i < program.blocks_.size() && !all_blocks; ++i)
-    if (!IsNoted(program.blocks_[i]->stamp_)) removed_blocks[i] = std::move(program.blocks_[i]);
+    if (i < num_blocks && !IsNoted(program.blocks_[i]->stamp_))
+      removed_blocks.try_emplace(i, std::move(program.blocks_[i]));  // the first was there before
 }
 
 void EditJournal::KeepAllBlocks() {
@@ -136,7 +140,7 @@ void EditJournal::Restore(OpDesc& op, OpDesc& copy) const {
 
 void EditJournal::UndoVars(BlockDesc& block, BlockRecord& record) {
   if (record.var_order)
-    PutBack(*record.var_order, removed_vars, vars, block.vars_);
+    PutBack(*record.var_order, removed_vars, vars, block.vars_, [](VarDesc*, VarDesc*) {});
   else
     block.vars_.resize(record.vars);
   block.var_index_.Clear();
@@ -151,9 +155,21 @@ void EditJournal::UndoVars(BlockDesc& block, BlockRecord& record) {
   }
 }
 
+void EditJournal::NoteReplaced(OpDesc* op, OpDesc* copy) {
+  for (auto& [block, record] : blocks)
+    if (record.op_order) std::replace(record.op_order->begin(), record.op_order->end(), op, copy);
+  if (auto saved = ops.extract(op)) {
+    saved.key() = copy;
+    ops.insert(std::move(saved));
+  }
+}
+
 void EditJournal::UndoOps(BlockDesc& block, BlockRecord& record) {
   if (record.op_order)
-    PutBack(*record.op_order, removed_ops, ops, block.ops_);
+    PutBack(*record.op_order, removed_ops, ops, block.ops_, [&](OpDesc* op, OpDesc* copy) {
+      for (EditJournal* around = outer; around; around = around->outer)
+        around->NoteReplaced(op, copy);
+    });
   else
     block.ops_.resize(record.ops);
   for (const auto& op : block.ops_) {

@@ -60,6 +60,8 @@ struct EditJournal {
   BlockRecord& RecordOf(BlockDesc& block);
   bool IsNoted(uint32_t stamp) const { return stamp == id || all_blocks.has_value(); }
   void NoteNames(const BlockDesc& block);
+  // An op that somebody destroyed is there again, as another object.
+  void NoteReplaced(OpDesc* op, OpDesc* copy);
   void UndoVars(BlockDesc& block, BlockRecord& record);
   void UndoOps(BlockDesc& block, BlockRecord& record);
   void Restore(VarDesc& var, VarDesc& copy) const;

@@ -167,12 +167,17 @@ void ProgramDesc::NoteInnerName(std::string_view name, int block) {
 
 bool ProgramDesc::HasName(const std::string& name) const {
   if (Root().FindVar(name)) return true;
-  const auto inner = inner_names_.find(std::hash<std::string_view>()(name));
-  if (inner == inner_names_.end()) return false;
+  // A cache: a block that has lost the name is looked past once, not at each call.
+  auto& noted = const_cast<ProgramDesc*>(this)->inner_names_;
+  const auto inner = noted.find(VarIndex::Hash(name));
+  if (inner == noted.end()) return false;
   if (inner->second < NumBlocks() && Block(inner->second).FindVar(name)) return true;
   for (const auto& block : blocks_) {
-    if (block->FindVar(name)) return true;
+    if (!block->FindVar(name)) continue;
+    inner->second = block->idx();
+    return true;
   }
+  noted.erase(inner);
   return false;
 }
 

@@ -93,6 +93,7 @@ Kernel ScaleReference(const PrepareContext& ctx) {
         for (int64_t i = 0; i < x[k].numel; ++i) o[i] = WideProduct(value, in[i]);
         continue;
       }
+      if (in == o && unbiased && s == T(1)) continue;
       for (int64_t i = 0; i < x[k].numel; ++i)
         o[i] = after ? WrapAdd(WrapMul(s, in[i]), bias) : WrapMul(s, WrapAdd(in[i], bias));
     }

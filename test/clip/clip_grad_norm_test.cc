@@ -18,16 +18,16 @@ namespace coracle::clip_grad_norm_test {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::nan("");
 
-// Plain descent with the rate 1 from zeros: the parameters become minus the clipped gradients.
+// Plain descent from zeros: the parameters become minus rate times the clipped gradients.
 class Clipped {
  public:
   Clipped(DType dtype, const Setting& clip, const std::vector<double>& a,
-          const std::vector<double>& b)
+          const std::vector<double>& b, double rate = 1)
       : dtype_(dtype) {
     Declare("a", a.size());
     Declare("b", b.size());
     Declare("c", 2);
-    Sgd sgd({.learning_rate = 1});
+    Sgd sgd({.learning_rate = rate});
     sgd.SetGradientClip(clip);
     sgd.ApplyGradients(main_.Root(), startup_, {{"a", "a@GRAD"}, {"b", "b@GRAD"}, {"c", ""}});
     VerifyOrThrow(main_, DefaultOps());
@@ -156,6 +156,50 @@ TEST(ClipGradNorm, AllFiniteNumbers) {
       }
     }
   }
+}
+
+// Factors that no normal float64 is: limit and norm are 1e400 apart.
+TEST(ClipGradNorm, FactorsBelowAllNumbers) {
+  struct Case {
+    double limit, size;
+  };
+  for (const Case& c : {Case{1e-200, 1e200},
+                        {1e-270, 1.7e308},
+                        {1e-10, 1.7e308},
+                        {1, 1.7e308},
+                        {1e280, 1.7e308},
+                        {1.7e308, 1.7e308},
+                        {1e-300, 1e270}}) {
+    for (const double p : {2.0, 3.0, kInf}) {
+      SCOPED_TRACE(testing::Message() << c.limit << " of " << c.size << ", p " << p);
+      const std::vector<double> four = {c.size, -c.size, c.size / 2, 0};
+      Clipped clip(DType::kFloat64, GlobalNorm(c.limit, p), four, {c.size});
+      clip.Run();
+      const double norm = std::isinf(p) ? 1 : std::pow(3 + std::pow(0.5, p), 1 / p);
+      const double expected = c.limit / norm;
+      EXPECT_NEAR(clip.Gradients()[0], expected, 1e-13 * expected);
+      EXPECT_NEAR(clip.Gradients()[1], -expected, 1e-13 * expected);
+      EXPECT_NEAR(clip.Gradients()[2], expected / 2, 1e-13 * expected);
+      EXPECT_EQ(clip.Gradients()[3], 0);
+    }
+  }
+  Clipped clip(DType::kFloat64, GlobalNorm(1e-300, 2), {1e290, 0}, {0});
+  EXPECT_THROW(clip.Run(), Error);
+}
+
+// A clip makes numbers smaller than float16 has with all digits; the update gets them in float32.
+TEST(ClipGradNorm, HalfGradientsKeepTheirDigits) {
+  const auto near = [](const Setting& setting, const std::vector<double>& expected) {
+    Clipped clip(DType::kFloat16, setting, {3, 4}, {12}, 1024);
+    clip.Run();
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(clip.Gradients()[i], 1024 * expected[i], 0.5 * expected[i]) << setting.kind << i;
+  };
+  near(GlobalNorm(13e-7, 2), {3e-7, 4e-7, 12e-7});
+  near(GlobalNorm(12e-7, kInf), {3e-7, 4e-7, 12e-7});
+  near(ClipGradByNorm(5e-7), {3e-7, 4e-7, 5e-7});
+  near(ClipGradByNorm(4e-7, {.norm_type = kInf}), {3e-7, 4e-7, 4e-7});
+  near(ClipGradByValue(1e-7), {1e-7, 1e-7, 1e-7});
 }
 
 // Limits that no float is: a float64 gradient is clipped as exactly as it is stored.

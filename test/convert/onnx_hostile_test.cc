@@ -344,22 +344,29 @@ ModelProto LoopOnSequence(int nodes) {
 
 TEST(OnnxHostile, LoopsThatUnroll) {
   EXPECT_EQ(OpsOf(LoopOnSequence(0)), 3u);
-  ExpectRefusal(LoopOnSequence(100).SerializeAsString(), ErrorCode::kResourceExhausted,
-                "bodies that are imported turn by turn become more than 65536 nodes");
+  try {
+    OpsOf(LoopOnSequence(100));
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_NE(
+        e.message().find("bodies that are imported turn by turn become more than 65536 nodes"),
+        std::string::npos)
+        << e.message();
+  }
 }
 
 TEST(OnnxHostile, ChainsOfInsertions) {
   ModelProto model = ModelOfX({1}, "x");
   GraphProto& graph = *model.mutable_graph();
   Append(graph, "SequenceEmpty", {}, "s0");
-  for (int i = 0; i < 8000; ++i)
+  for (int i = 0; i < 5000; ++i)
     Append(graph, "SequenceInsert", {"s" + std::to_string(i), "x"}, "s" + std::to_string(i + 1));
   Scope scope;
   try {
     ParseOnnx(model.SerializeAsString(), "m.onnx", scope);
     FAIL() << "no error";
   } catch (const Error& e) {
-    EXPECT_NE(e.message().find("the sequences of the model have more than 16777216 elements"),
+    EXPECT_NE(e.message().find("the sequences of the model have more than 8388608 elements"),
               std::string::npos)
         << e.message();
   }

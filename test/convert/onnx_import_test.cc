@@ -389,6 +389,27 @@ TEST_F(OnnxImport, OutputsOfNodesWithGraphsKeepTheirNames) {
   EXPECT_EQ(FloatsOf(results[2]), (std::vector<float>{1, -2, -1, 2}));
 }
 
+// A body that declares the counter as [1] uses it as a vector.
+TEST_F(OnnxImport, CountersOfLoopsMayBeVectors) {
+  Input("x", {5, 2});
+  for (const auto& [name, value] : {std::pair("n", 3), std::pair("one", 1), std::pair("zero", 0)})
+    Ints(name, {value});
+  NodeProto& loop = Node("Loop", {"n", ""}, {"y"});
+  GraphProto& body = *AddAttr(loop, "body", AttributeProto::GRAPH).mutable_g();
+  for (const char* name : {"i", "c"}) body.add_input()->set_name(name);
+  auto& type = *body.mutable_input(0)->mutable_type()->mutable_tensor_type();
+  type.set_elem_type(TensorProto::INT64);
+  type.mutable_shape()->add_dim()->set_dim_value(1);
+  AddNode(*body.mutable_node(), "Add", {"i", "one"}, {"end"});
+  AddNode(*body.mutable_node(), "Slice", {"x", "i", "end", "zero"}, {"row"});
+  AddNode(*body.mutable_node(), "Identity", {"c"}, {"more"});
+  for (const char* name : {"more", "row"}) body.add_output()->set_name(name);
+  Output("y");
+  const std::vector<Tensor> results =
+      Run({Tensor::Of<float>({5, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10})});
+  EXPECT_EQ(FloatsOf(results[0]), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+}
+
 TEST_F(OnnxImport, SequencesAreListsOfTheImporter) {
   Input("x", {3});
   Ints("second", {1});

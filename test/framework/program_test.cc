@@ -361,8 +361,8 @@ TEST(Misuse, AProgramThatWasMovedFrom) {
   EXPECT_EQ(ErrorOf([&] { from.Block(0); }), error);
   EXPECT_EQ(ErrorOf([&] { from.Parameters(); }), error);
   EXPECT_EQ(ErrorOf([&] { program.UniqueName("x"); }), error);
-  EXPECT_NO_THROW(SerializeProgram(from));
-  EXPECT_NO_THROW(PrintProgram(from));
+  EXPECT_EQ(ErrorOf([&] { SerializeProgram(from); }), error);
+  EXPECT_EQ(ErrorOf([&] { PrintProgram(from); }), error);
   program = moved;  // may be assigned
   EXPECT_NE(program.Root().FindVar("x"), nullptr);
 }

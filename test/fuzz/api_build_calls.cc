@@ -179,7 +179,7 @@ void CallControlFlow(Sequence& s) {
     if (kind == 0) While(net, condition, body);
     if (kind == 1) If(net, condition, body);
     if (kind == 2) Cond(net, condition, branch, branch, s.AnyNames(1));
-    if (kind == 3) Switch(net).Case(condition, body).Case(s.AnyVariable(), body).Default(body);
+    if (kind == 3) Switch(net).Case(condition, body);
     if (kind == 4) AnyRnn(s, net);
     if (kind == 5) ArrayWrite(net, s.AnyVariable(), s.AnyVariable(), array);
     if (kind == 6) ArrayRead(net, s.choose.OneIn(2) ? array : s.AnyVariable(), s.AnyVariable());

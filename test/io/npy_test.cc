@@ -260,11 +260,11 @@ TEST(Npz, TwoArraysOfOneName) {
   EXPECT_EQ(coracle::ErrorOf([&] {
               WriteNpz({{"x", x}, {"x", rows}}, path);
             }),
-            "two arrays are called 'x', and a file holds one of a name");
+            "an npz file holds one 'x', and there are two");
   EXPECT_EQ(coracle::ErrorOf([&] {
               WriteNpz({{"x", rows}, {"x@LOD@0", x}}, path);
             }),
-            "two arrays are called 'x@LOD@0', and a file holds one of a name");
+            "an npz file holds one 'x@LOD@0', and there are two");
   EXPECT_FALSE(FileExists(path));
 }
 

@@ -197,13 +197,4 @@ TEST_F(Safetensors, ParametersByName) {
   EXPECT_EQ(scope.Get("weight").numel(), 2);
 }
 
-TEST(Safetensors, TwoTensorsOfOneName) {
-  TemporaryDirectory directory;
-  const Tensor x = Tensor::Of<float>({1}, {1});
-  EXPECT_EQ(ErrorOf([&] {
-              WriteSafetensors({{"x", x}, {"x", x}}, directory.File("a.safetensors"));
-            }),
-            "two arrays are called 'x', and a file holds one of a name");
-}
-
 }  // namespace coracle::safetensors_test

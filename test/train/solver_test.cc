@@ -386,6 +386,22 @@ TEST(Solver, DebugInfoTellsMeansOfAbsoluteValues) {
   ExpectContains(log.messages, text);
 }
 
+// Squares of these are no float64.
+TEST(Solver, DebugInfoHasNormsOfLargeNumbers) {
+  JobConfig job;
+  job.model_text = R"(
+data { name: "x" shape: [-1, 1] dtype: FP64 }
+layer { fc { input: "x" size: 2 bias_term: false output: "y" } }
+layer { mean { input: "y" output: "loss" } }
+)";
+  job.train.custom = MakeMemorySource({{"x", Tensor::Full<double>({4, 1}, 1e200), {1}}}, "large");
+  job.training.optimizers = {SgdOptions{.learning_rate = 0}};
+  job.batch_size = 4;
+  job.max_iter = 1;
+  job.debug_info = true;
+  ExpectContains(Train(job).messages, "their gradients: L1 1e+200 L2 7.07107e+199");
+}
+
 // What the optimizer writes is looked at too, not only what forward and backward compute: here the
 // loss and all gradients are finite, the updated parameter is not.
 TEST(Solver, CheckNanInfSeesTheOptimizersOutputs) {

@@ -132,6 +132,21 @@ TEST(Validate, PatternsMatchSomething) {
             "fc_1.w_0, fc_1.b_0");
 }
 
+TEST(Validate, NoDecayThatDoesNothingIsTold) {
+  const auto told = [](const std::string& optimizer) {
+    return Messages(TextJob("optimizer { " + optimizer + " no_decay: \"*.b_0\" }\n"));
+  };
+  EXPECT_EQ(told("adam { learning_rate: 0.1 }"),
+            "warning: job.pbtxt:5:1: no_decay does nothing: adam has no weight decay here, and no "
+            "regularizer\n");
+  ExpectContains(told("lion { learning_rate: 0.1 weight_decay: 0 }"), "lion has no weight decay");
+  for (const char* decays :
+       {"lion { learning_rate: 0.1 weight_decay: 0.1 }", "lamb { learning_rate: 0.1 }",
+        "sgd { learning_rate: 0.1 } regularizer { l2_decay { coeff: 0.1 } }",
+        "lars_momentum { learning_rate: 0.1 }", "adamw { learning_rate: 0.1 }"})
+    EXPECT_EQ(told(decays), "") << decays;
+}
+
 TEST(Validate, SchedulesBeyondTheRunAreTold) {
   const auto told = [](const std::string& schedule) {
     return Messages(

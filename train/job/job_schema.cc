@@ -81,8 +81,8 @@ void AddOptimizers(SchemaWriter& schema) {
   optimizer.Nested("regularizer", "RegularizerConfig",
                    "for parameters that have none of their own");
   optimizer.List("no_decay", Proto::TYPE_STRING,
-                 "patterns of names: no weight decay, neither by `regularizer` nor of adamw and "
-                 "lamb");
+                 "patterns of names: no weight decay, neither by `regularizer` nor of adamw, lamb, "
+                 "lion and lars_momentum");
   schema.AddKinds(optimizer, "optimizer", OptimizerFields(), {"custom"});
   AddCustomChoice(optimizer);
 }

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/tensor/complex.h>
+#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/train/run/probe.h>
 #include <fmt/format.h>
 
@@ -28,21 +29,22 @@ double LargestOf(const Tensor& x) {
   return largest;
 }
 
-// Sums of the elements' absolute values and squares, and how many there are.
+// The norms of all elements, and how many there are.
 struct Sums {
-  double abs = 0, squares = 0, count = 0;
+  double l1 = 0, l2 = 0, count = 0;
   void Add(const Tensor& x) {
     DispatchAnyDType(x.dtype(), [&]<class T>() {
       const T* values = static_cast<const T*>(x.raw());
-      for (int64_t i = 0; i < x.numel(); ++i) {
-        double v = 0;
-        if constexpr (kIsComplex<T>)
-          v = static_cast<double>(std::abs(values[i]));
-        else
-          v = static_cast<double>(values[i]);
-        abs += std::abs(v);
-        squares += v * v;
-      }
+      const auto each = [&](const auto& f) {
+        for (int64_t i = 0; i < x.numel(); ++i) {
+          if constexpr (kIsComplex<T>)
+            f(static_cast<double>(std::abs(values[i])));
+          else
+            f(static_cast<double>(values[i]));
+        }
+      };
+      l1 += NormOf(1, each);
+      l2 = std::hypot(l2, NormOf(2, each));
     });
     count += static_cast<double>(x.numel());
   }
@@ -94,13 +96,13 @@ void Probe::FindLearningRates(const ProgramDesc& program) {
   });
 }
 
-// See AppendGradientClips: "gradient_clip.GROUP.norm" keeps what is compared with the
-// limit, a constant.
+// See AppendGradientClips: "gradient_clip.GROUP.norm" keeps what is compared with the limit, a
+// constant, in float64.
 void Probe::FindClips(const BlockDesc& block) {
   const std::string_view prefix = "gradient_clip.", suffix = ".norm";
   for (size_t i = 0; i < block.NumOps(); ++i) {
     const OpDesc& op = block.op(i);
-    if (op.type() != "assign") continue;
+    if (op.type() != "assign" && op.type() != "cast") continue;
     const std::string& kept = op.Output("Out").front();
     if (!kept.starts_with(prefix) || !kept.ends_with(suffix)) continue;
     const std::string unique = kept.substr(0, kept.size() - suffix.size());
@@ -248,7 +250,7 @@ void Probe::DescribeSizes(const Scope& scope) {
     Sums sums;
     sums.Add(value);
     lines_.push_back(fmt::format("debug: {:<10} {}: mean |x| {:.6g}", size.kind,
-                                 PrintableLine(size.name), sums.abs / std::max(sums.count, 1.0)));
+                                 PrintableLine(size.name), sums.l1 / std::max(sums.count, 1.0)));
     if (size.fetch == kPersistable) parameters.Add(value);
     const bool of_parameter =
         size.name.ends_with(kGradSuffix) &&
@@ -257,7 +259,7 @@ void Probe::DescribeSizes(const Scope& scope) {
   }
   lines_.push_back(fmt::format(
       "debug: all parameters: L1 {:.6g} L2 {:.6g}; their gradients: L1 {:.6g} L2 {:.6g}",
-      parameters.abs, std::sqrt(parameters.squares), gradients.abs, std::sqrt(gradients.squares)));
+      parameters.l1, parameters.l2, gradients.l1, gradients.l2));
 }
 
 }  // namespace coracle

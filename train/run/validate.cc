@@ -2,6 +2,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/inspect/mistakes.h>
 #include <coracle/operators/operators.h>
+#include <coracle/optimizer/optimizers.h>
 #include <coracle/train/data/feeder.h>
 #include <coracle/train/job/names.h>
 #include <coracle/train/log/format.h>
@@ -264,6 +265,28 @@ void AddMistakes(const Programs& programs, const OpRegistry& ops, Lines* lines) 
   }
 }
 
+// Whether the optimizer has a decay that no_decay could leave out. What a custom optimizer, or one
+// that is made in C++, does is not known.
+bool MayDecay(const OptimizerConfig& optimizer) {
+  if (optimizer.regularizer || optimizer.setting.kind.empty()) return true;
+  const KindsWithFields kinds = OptimizerFields();
+  const FieldTable* table = FieldsOfKind(kinds, optimizer.setting.kind);
+  if (!table || table->any()) return true;
+  return std::any_of(table->fields().begin(), table->fields().end(), [&](const FieldSpec& field) {
+    if (!field.name.ends_with("weight_decay") || !field.default_value) return false;
+    return optimizer.setting.Get(field.name, AttributeAs<double>(*field.default_value)) != 0;
+  });
+}
+
+void AddIdleNoDecay(const JobConfig& config, Lines* lines) {
+  for (const OptimizerConfig& optimizer : config.training.optimizers) {
+    if (optimizer.no_decay.empty() || MayDecay(optimizer)) continue;
+    lines->push_back(fmt::format(
+        "{}: no_decay does nothing: {} has no weight decay here, and no regularizer",
+        optimizer.place.empty() ? config.source : optimizer.place, optimizer.setting.kind));
+  }
+}
+
 void AddEarlyStop(const JobConfig& config, int64_t total_steps, int64_t steps_per_epoch,
                   Lines* lines) {
   if (!config.early_stop) return;
@@ -289,6 +312,7 @@ std::vector<std::string> ValidateJob(const JobConfig& config, const Programs& pr
   AddSchedules(config, total_steps, &lines);
   AddErrorClips(program, &lines);
   AddGradientClips(config, program, &lines);
+  AddIdleNoDecay(config, &lines);
   AddEarlyStop(config, total_steps, steps_per_epoch, &lines);
   AddMistakes(programs, DefaultOps(), &lines);
   AddUnusedColumns(config, programs, &lines);

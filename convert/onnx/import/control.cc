@@ -272,6 +272,13 @@ ValuePtr Scalar(const Variable& var, int data_type) {
   return std::make_shared<Value>(Value{.var = var, .data_type = data_type, .scalar = true});
 }
 
+// The counter and the condition of a loop have rank 0, and some exporters declare them as [1] in
+// the body, which then relies on it.
+bool HasRankOne(const GraphProto& body, int input) {
+  if (input >= body.input_size() || !body.input(input).type().has_tensor_type()) return false;
+  return body.input(input).type().tensor_type().shape().dim_size() == 1;
+}
+
 ValuePtr ScalarConstant(Tensor tensor, int data_type) {
   return std::make_shared<Value>(
       Value{.constant = std::move(tensor), .data_type = data_type, .scalar = true});
@@ -307,6 +314,7 @@ void ImportUnrolled(NodeContext& node, const GraphProto& body, size_t carried) {
     Values inputs = {
         ScalarConstant(Tensor::Full<int64_t>({1}, turn), proto::onnx::TensorProto::INT64),
         ScalarConstant(Tensor::Full<bool>({1}, true), proto::onnx::TensorProto::BOOL)};
+    for (int i = 0; i < 2; ++i) inputs[static_cast<size_t>(i)]->scalar = !HasRankOne(body, i);
     inputs.insert(inputs.end(), values.begin(), values.end());
     Values outputs = node.graph().ImportInner(body, inputs);
     unrolling.EndTurn();
@@ -339,8 +347,10 @@ void ImportLoop(NodeContext& node) {
   }
   const ValuePtr holds =  // a turn runs only then
       ScalarConstant(Tensor::Full<bool>({1}, true), proto::onnx::TensorProto::BOOL);
+  holds->scalar = !HasRankOne(body, 1);
   const LoopResult result = loop.Run([&](const Variable& counter, const Values& values) {
     Values inputs = {Scalar(counter, proto::onnx::TensorProto::INT64), holds};
+    inputs[0]->scalar = !HasRankOne(body, 0);
     inputs.insert(inputs.end(), values.begin(), values.end());
     Values outputs = node.graph().ImportInner(body, inputs);
     const auto at = outputs.begin() + 1 + static_cast<ptrdiff_t>(carried);

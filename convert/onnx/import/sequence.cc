@@ -16,7 +16,7 @@ namespace {
 // ONNX's sequences hold tensors. Each sequence is a list of its own, so that a chain of insertions
 // takes the square of its length.
 void SetSequence(NodeContext& node, size_t i, Values elements) {
-  constexpr int64_t kMost = int64_t{1} << 24;
+  constexpr int64_t kMost = int64_t{1} << 23;
   for (const ValuePtr& element : elements)
     node.Require(element && element->is_tensor(), "an element of a sequence must be a tensor");
   ImportState& state = node.graph().state();

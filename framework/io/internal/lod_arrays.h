@@ -10,8 +10,7 @@ namespace coracle {
 // The tensors of an npz file, with the levels taken into their LoD. Throws kInvalidArgument for
 // levels that are no offsets of their tensor, or without one; `source` names the file.
 NamedTensors TakeLodArrays(NamedTensors arrays, const std::string& source);
-// The inverse: each tensor with LoD is followed by the arrays of its levels (int64). Throws
-// kInvalidArgument for two arrays of one name.
+// The inverse: each tensor with LoD is followed by the arrays of its levels (int64).
 NamedTensors WithLodArrays(const NamedTensors& tensors);
 
 }  // namespace coracle
