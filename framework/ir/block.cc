@@ -255,10 +255,7 @@ void BlockDesc::TruncateOps(size_t size) {
 
 std::vector<std::unique_ptr<OpDesc>> BlockDesc::ReleaseOps() {
   InvalidateUses();
-  if (auto* edits = journal()) {
-    edits->NoteOpOrder(*this);
-    for (const auto& op : ops_) edits->SaveOp(*op);  // who gets them may destroy them
-  }
+  if (auto* edits = journal()) edits->NoteRelease(*this);
   std::vector<std::unique_ptr<OpDesc>> taken = std::move(ops_);
   ops_.clear();
   for (auto& op : taken) op->block_ = nullptr;

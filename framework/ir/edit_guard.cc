@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <new>
+#include <unordered_set>
 #include <utility>
 
 namespace coracle {
@@ -30,18 +31,12 @@ std::unordered_map<T*, std::unique_ptr<T>> ByAddress(std::vector<std::unique_ptr
   return all;
 }
 
-// Puts the objects of `order` into `held` again; a copy takes the place of one that left the block,
-// which replaced(object, copy) is called for.
-template <class T, class Replaced>
+// Puts the objects of `order` into `held` again. All of them live: see NoteRelease.
+template <class T>
 void PutBack(const std::vector<T*>& order, std::vector<std::unique_ptr<T>>& removed,
-             std::unordered_map<T*, std::unique_ptr<T>>& copies,
-             std::vector<std::unique_ptr<T>>& held, const Replaced& replaced) {
+             std::vector<std::unique_ptr<T>>& held) {
   auto all = ByAddress(held, removed);
-  for (T* object : order) {
-    const auto found = all.find(object);
-    held.push_back(std::move(found != all.end() ? found->second : copies[object]));
-    if (found == all.end()) replaced(object, held.back().get());
-  }
+  for (T* object : order) held.push_back(std::move(all.at(object)));
   for (auto& [address, object] : all)
     if (object) removed.push_back(std::move(object));
 }
@@ -140,7 +135,7 @@ void EditJournal::Restore(OpDesc& op, OpDesc& copy) const {
 
 void EditJournal::UndoVars(BlockDesc& block, BlockRecord& record) {
   if (record.var_order)
-    PutBack(*record.var_order, removed_vars, vars, block.vars_, [](VarDesc*, VarDesc*) {});
+    PutBack(*record.var_order, removed_vars, block.vars_);
   else
     block.vars_.resize(record.vars);
   block.var_index_.Clear();
@@ -158,18 +153,35 @@ void EditJournal::UndoVars(BlockDesc& block, BlockRecord& record) {
 void EditJournal::NoteReplaced(OpDesc* op, OpDesc* copy) {
   for (auto& [block, record] : blocks)
     if (record.op_order) std::replace(record.op_order->begin(), record.op_order->end(), op, copy);
+  ops.erase(copy);  // of an op that was at this address before
   if (auto saved = ops.extract(op)) {
     saved.key() = copy;
     ops.insert(std::move(saved));
   }
 }
 
+void EditJournal::NoteRelease(BlockDesc& block) {
+  NoteOpOrder(block);
+  const auto record = blocks.find(&block);
+  if (IsNoted(block.stamp_) || record == blocks.end()) return;
+  std::unordered_set<OpDesc*> held;
+  for (const auto& op : block.ops_) held.insert(op.get());
+  for (OpDesc*& op : *record->second.op_order) {
+    if (held.count(op) == 0) continue;
+    SaveOp(*op);
+    std::unique_ptr<OpDesc> copy = std::move(ops.at(op));
+    ops.erase(op);
+    ops.erase(copy.get());
+    for (EditJournal* around = outer; around; around = around->outer)
+      around->NoteReplaced(op, copy.get());
+    op = copy.get();
+    removed_ops.push_back(std::move(copy));
+  }
+}
+
 void EditJournal::UndoOps(BlockDesc& block, BlockRecord& record) {
   if (record.op_order)
-    PutBack(*record.op_order, removed_ops, ops, block.ops_, [&](OpDesc* op, OpDesc* copy) {
-      for (EditJournal* around = outer; around; around = around->outer)
-        around->NoteReplaced(op, copy);
-    });
+    PutBack(*record.op_order, removed_ops, block.ops_);
   else
     block.ops_.resize(record.ops);
   for (const auto& op : block.ops_) {

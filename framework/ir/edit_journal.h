@@ -22,6 +22,8 @@ struct EditJournal {
   void NoteAppend(BlockDesc& block);
   void NoteVarOrder(BlockDesc& block);
   void NoteOpOrder(BlockDesc& block);
+  // Copies of the block's ops take their places, since who gets them may destroy them.
+  void NoteRelease(BlockDesc& block);
   void SaveVar(VarDesc& var);
   void SaveOp(OpDesc& op);
   void NoteCounter(const std::string& prefix);
@@ -60,7 +62,7 @@ struct EditJournal {
   BlockRecord& RecordOf(BlockDesc& block);
   bool IsNoted(uint32_t stamp) const { return stamp == id || all_blocks.has_value(); }
   void NoteNames(const BlockDesc& block);
-  // An op that somebody destroyed is there again, as another object.
+  // A copy takes the place of an op in what this journal has noted.
   void NoteReplaced(OpDesc* op, OpDesc* copy);
   void UndoVars(BlockDesc& block, BlockRecord& record);
   void UndoOps(BlockDesc& block, BlockRecord& record);
