@@ -53,6 +53,8 @@ void OpPlanner::InferOutputs() {
   for (const Output& output : outputs_) {
     const VarMeta& meta = output.meta;
     if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown() && !def_.run_time_shape) {
+      // Of an op with a block an input that has no value was let through.
+      op_.ForEachInput([&](const std::string& name) { draft_.Get(name, &op_); });
       throw InternalError(fmt::format("{}: the shape {} inferred for '{}' is not known", op_.type(),
                                       meta.shape.ToString(), output.name));
     }

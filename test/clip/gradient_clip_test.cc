@@ -184,6 +184,12 @@ TEST_F(GlobalNormClip, Errors) {
   refused({"by_norm", {{"clip_norm", 1.0}, {"non_finite", "sero"}}},
           "unknown non_finite 'sero'; did you mean zero?");
   Parameter("wide", DType::kFloat64);
+  for (const auto& [name, dtype] :
+       {std::pair("b@GRAD", DType::kFloat32), {"wide@GRAD", DType::kFloat64}}) {
+    VarDesc& grad = main.Root().Var(name);
+    grad.SetDType(dtype);
+    grad.SetShape({2});
+  }
   EXPECT_EQ(
       "gradient clip: group 'default_group' holds the float32 'b' and float64 elements here; give "
       "them groups of their own, for the parameter 'wide'",

@@ -102,7 +102,7 @@ TEST(OnnxInputs, RulesRead) {
   EXPECT_TRUE(ParseInputRules("").empty());
   EXPECT_THROW(ParseInputRules("q"), InternalError);
   NodeImporters importers;
-  EXPECT_THROW(importers.Add({.op_type = "Op"}), InternalError);
+  EXPECT_THROW(importers.Add({.op_type = "Op", .maps_to = ""}), InternalError);
 }
 
 // --- single models ---

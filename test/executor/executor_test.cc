@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <thread>
+#include <tuple>
 
 #include "op_net.h"
 
@@ -527,6 +528,19 @@ TEST(Executor, TimeLimitsThatAreNoneAreRefused) {
               }).find("time_limit must not be negative"),
               std::string::npos);
   }
+}
+
+// The ops become one, with a block.
+TEST(Executor, AFusedOpWithoutItsFeed) {
+  Net net;
+  net.Var("x", {-1, 2});
+  for (const auto& [type, in, out] : {std::tuple{"exp", "x", "a"}, std::tuple{"tanh", "a", "b"}}) {
+    InferOp(net.program.Root(), net.program.Root().AppendOp(type, {{"X", {in}}}, {{"Out", {out}}}),
+            DefaultOps());
+  }
+  Scope scope;
+  ExpectMessage([&] { Executor().Run(net.program, scope, {}, {"b"}); },
+                "the var 'x' has no value: nothing before the op writes it");
 }
 
 }  // namespace coracle::executor_test

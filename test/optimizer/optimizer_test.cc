@@ -218,6 +218,8 @@ TEST_F(OptimizerTest, Errors) {
   } catch (const Error& e) {
     EXPECT_NE(e.message().find("'l3_decay'"), std::string::npos) << e.message();
   }
+  W().MutableTraining() = {};
+  sgd.Minimize(Loss(), startup);
   ProgramDesc other, other_startup;
   try {
     sgd.ApplyGradients(other.Root(), other_startup, {});
@@ -225,7 +227,6 @@ TEST_F(OptimizerTest, Errors) {
   } catch (const Error& e) {
     EXPECT_NE(e.message().find("one object serves one program"), std::string::npos) << e.message();
   }
-  W().MutableTraining() = {};
   W().MutableTraining().trainable = false;
   try {
     Sgd({}).Minimize(Loss(), startup);

@@ -49,7 +49,7 @@ TEST(TrainingStep, DumpOfClipsScheduleAndDecays) {
   adam.SetSchedule(StepRate({0.1, 0.5, 2}));
   adam.Minimize(t.loss, t.startup);
   EXPECT_EQ(t.Told(),
-            "training step: forward 3 ops -> backward 4 -> error clip 1 -> gradient clip 12 -> "
+            "training step: forward 3 ops -> backward 4 -> error clip 1 -> gradient clip 11 -> "
             "learning-rate schedule 9 -> weight decay 5 -> update 1 (adam)\n");
 }
 
@@ -78,7 +78,7 @@ TEST(TrainingStep, DumpOfAllStages) {
       t.Told(),
       R"(training step: forward 3 ops -> scale loss 1 -> backward 5 -> error clip 7 -> check loss 2 -> accumulate 4 -> block 1 if last_micro_step_0
   block 1: unscale and check 5 ops -> block 2 if update_guard_0 -> update loss scale 2 -> check loss 1 -> accumulate 2
-    block 2: average gradients 1 op -> gradient clip 12 -> unscale and check 4 -> block 3 if loss_scaling_not_2
+    block 2: average gradients 1 op -> gradient clip 11 -> unscale and check 4 -> block 3 if loss_scaling_not_2
       block 3: learning-rate schedule 9 ops -> weight decay 2 -> update 1 (momentum) -> averages of parameters 10 -> block 4 if greater_equal_1
         block 4: averages of parameters 5 ops
 )");

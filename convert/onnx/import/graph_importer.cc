@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <new>
 
+#include "check_inputs.h"
 #include "layer_weights.h"
 #include "node_context.h"
 

@@ -1,7 +1,6 @@
 #include "input_rules.h"
 
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,35 +16,15 @@ const std::map<char, const char*>& Contents() {
   return names;
 }
 
-bool Holds(char holds, DType dtype) {
-  switch (holds) {
-    case 'n':
-      return dtype != DType::kBool;
-    case 'f':
-      return IsFloating(dtype);
-    case 'i':
-      return IsInteger(dtype);
-    case 'b':
-      return dtype == DType::kBool;
-    default:
-      return true;
-  }
-}
-
-std::string WhatItIs(const Value& value) {
-  if (value.is_nothing) return "an optional value that is not there";
-  if (value.elements) return "a sequence";
-  return coracle::ToString(value.dtype()) + value.shape().ToString();
-}
-
 InputRule ParseRule(std::string_view word) {
+  if (word.empty() || !Contents().count(word[0]))
+    throw InternalError("a rule of inputs of an unknown letter");
   InputRule rule{.holds = word[0]};
   word.remove_prefix(1);
   if (word.ends_with('?') || word.ends_with('*')) {
     (word.back() == '?' ? rule.optional : rule.repeated) = true;
     word.remove_suffix(1);
   }
-  if (!Contents().count(rule.holds)) throw InternalError("a rule of inputs of an unknown letter");
   if (word.empty()) return rule;
   rule.least_rank = rule.most_rank = word[0] - '0';
   if (word.size() > 1) rule.most_rank = word[1] == '+' ? Shape::kMaxRank : word.back() - '0';
@@ -53,12 +32,6 @@ InputRule ParseRule(std::string_view word) {
 }
 
 }  // namespace
-
-bool InputRule::Allows(const Value& value) const {
-  if (holds == 'V') return true;
-  if (holds == 'S' || !value.is_tensor()) return holds == 'S' && value.elements != nullptr;
-  return Holds(holds, value.dtype()) && value.rank() >= least_rank && value.rank() <= most_rank;
-}
 
 std::string InputRule::ToString() const {
   std::string text = Contents().at(holds);
@@ -76,27 +49,6 @@ std::vector<InputRule> ParseInputRules(std::string_view text) {
     rules.push_back(ParseRule(word));
   }
   return rules;
-}
-
-void CheckInputs(const std::vector<InputRule>& rules, const Values& inputs,
-                 const std::vector<std::string>& names) {
-  const bool repeats = !rules.empty() && rules.back().repeated;
-  for (size_t i = 0; i < std::max(inputs.size(), rules.size()); ++i) {
-    const ValuePtr value = i < inputs.size() ? inputs[i] : nullptr;
-    if (i >= rules.size() && !repeats) {
-      if (!value) continue;
-      ThrowInvalid(fmt::format("the op takes {} inputs, got input {} ({})", rules.size(), i,
-                               Quote(names[i])));
-    }
-    const InputRule& rule = rules[std::min(i, rules.size() - 1)];
-    if (!value) {
-      if (rule.optional || (rule.repeated && i >= inputs.size())) continue;
-      ThrowInvalid(fmt::format("input {} is missing, and must be {}", i, rule.ToString()));
-    }
-    if (rule.Allows(*value)) continue;
-    ThrowInvalid(fmt::format("input {} ({}) must be {}, got {}", i, Quote(names[i]),
-                             rule.ToString(), WhatItIs(*value)));
-  }
 }
 
 }  // namespace coracle::onnx

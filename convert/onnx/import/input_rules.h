@@ -14,8 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include "value.h"
-
 namespace coracle::onnx {
 
 struct InputRule {
@@ -23,16 +21,10 @@ struct InputRule {
   int least_rank = 0, most_rank = Shape::kMaxRank;
   bool optional = false, repeated = false;
 
-  bool Allows(const Value& value) const;
   std::string ToString() const;  // "floats of rank 3 to 5"
 };
 
 // Throws InternalError for a text that is none.
 std::vector<InputRule> ParseInputRules(std::string_view text);
-
-// Throws kInvalidArgument for the first of `inputs` that `rules` do not allow. `names` are those of
-// the values; an absent one is nullptr.
-void CheckInputs(const std::vector<InputRule>& rules, const Values& inputs,
-                 const std::vector<std::string>& names);
 
 }  // namespace coracle::onnx
