@@ -146,8 +146,9 @@ std::vector<OpTime> PreparedProgram::Profile() const {
       const PlanStep& step = plan.steps[id];
       const Frame::StepTime& time = frame.times()[id];
       const auto* run = std::get_if<RunKernel>(&step.action);
-      times.push_back({std::string(step.Name()), std::string(plan.OutputOf(step)), time.runs,
-                       time.seconds, run ? run->how : ""});
+      const std::string output = step.outputs.empty() ? "" : plan.values[step.outputs[0]].name;
+      times.push_back(
+          {std::string(step.Name()), output, time.runs, time.seconds, run ? run->how : ""});
     }
   });
   return times;
@@ -165,7 +166,8 @@ std::string PreparedProgram::ProfileTable() const {
     table += fmt::format("{:>10.3f} {:>6.2f} {:>8} {:>10.2f}  {:<32} {}{}\n", t.seconds * 1e3,
                          total > 0 ? 100 * t.seconds / total : 0.0, t.runs,
                          t.runs ? t.seconds * 1e6 / static_cast<double>(t.runs) : 0.0, t.op_type,
-                         PrintableLine(t.output), t.kernel.empty() ? "" : " [" + t.kernel + "]");
+                         PrintableLine(impl_->compiled->origins().NameOf(t.output)),
+                         t.kernel.empty() ? "" : " [" + t.kernel + "]");
   }
   return table + fmt::format("{:>10.3f} ms in all\n", total * 1e3);
 }

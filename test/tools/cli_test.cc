@@ -312,7 +312,8 @@ TEST_F(Cli, ListsAreWholeInAPipe) {
 
 TEST_F(Cli, GradientsOfParametersAreListedTogether) {
   Expect("coracle backward model.pbtxt --loss=loss --out=b.pb && coracle dump b.pb", 0,
-         {"  gradients of parameters\n    fc_0.w_0@GRAD  ", "\n    fc_0.b_0@GRAD  "});
+         {"  gradients of parameters\n    fc_0.b_0@GRAD  float32[2]\n    fc_0.w_0@GRAD  "
+          "float32[3,2]\n"});
 }
 
 TEST_F(Cli, RealModels) {
