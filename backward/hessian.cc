@@ -32,10 +32,13 @@ class SecondOrder {
  public:
   SecondOrder(const char* who, const Variable& y, const std::vector<Variable>& xs,
               const HessianOptions& options)
-      : who_(who), y_(y), xs_(xs), ops_(options.ops ? *options.ops : DefaultOps()) {
+      : who_(who),
+        y_(y),
+        xs_(xs),
+        ops_(options.ops ? *options.ops : DefaultOps()),
+        guard_(ProgramOf(y)) {
     options_.no_grad_set = options.no_grad_set;
     options_.ops = &ops_;
-    if (!y) Throw("y is an empty Variable");
     internal::RequireBlocks(y.program(), ops_);
     internal::OpenTypes open(y.program(), ops_);
     open.FillWhereOpen();
@@ -61,6 +64,11 @@ class SecondOrder {
 
   [[noreturn]] void Throw(const std::string& what) const {
     ThrowInvalid(std::string(who_) + ": " + what);
+  }
+
+  ProgramDesc& ProgramOf(const Variable& y) const {
+    if (!y) Throw("y is an empty Variable");
+    return y.program();
   }
 
   void ReplaceCalls() {
@@ -229,6 +237,7 @@ class SecondOrder {
   const Variable& y_;
   const std::vector<Variable>& xs_;
   const OpRegistry& ops_;
+  const EditGuard guard_;
   GradientsOptions options_;
   std::optional<Writer> writer_;
 };
@@ -238,7 +247,6 @@ class SecondOrder {
 std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>& xs,
                                  const HessianOptions& options) {
   SecondOrder second("hessian", y, xs, options);
-  const EditGuard guard(second.block().program());
   second.CheckShapes();
   second.ReplaceCalls();
   const std::vector<std::string> first = second.First();
@@ -251,7 +259,6 @@ std::vector<std::string> HessianVectorProduct(const Variable& y, const std::vect
                                               const std::vector<Variable>& v,
                                               const HessianOptions& options) {
   SecondOrder second("hessian_vector_product", y, xs, options);
-  const EditGuard guard(second.block().program());
   second.CheckVectors(v);
   second.ReplaceCalls();
   std::vector<std::string> product = second.Product(second.First(), v);

@@ -52,7 +52,7 @@ BackwardCallback CountingErrorClipCallback(ProgramDesc& startup) {
 void CountErrorClip(BlockDesc& block, ProgramDesc& startup, const std::string& grad,
                     const std::string& var, const std::function<void()>& clip) {
   const EditGuard guard(block.program(), startup);
-  if (block.FindVarRecursive(grad)->type() != VarType::kLoDTensor) return clip();
+  if (Variable::Of(block, grad).desc().type() != VarType::kLoDTensor) return clip();
   ProgramDesc& main = block.program();
   const std::string statistics = "error_clip." + var + ".statistics";
   if (!main.Root().FindVar(statistics))

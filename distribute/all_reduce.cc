@@ -6,7 +6,6 @@
 #include <coracle/distribute/shard_state.h>
 #include <coracle/distribute/whole_writer.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/recomputed.h>
@@ -171,7 +170,7 @@ class Inserter {
   void ScaleLoss() {
     for (const OpDesc* op : LossGradients(main_)) {
       const std::string& grad = op->Output("Out").at(0);
-      const DType dtype = root_.FindVarRecursive(grad)->dtype();
+      const DType dtype = VarOf(root_, grad).dtype();
       if (!options_.share.empty()) DeclareShare(root_, options_.share, dtype);
       const std::string loss = grad.substr(0, grad.rfind(kGradSuffix));
       const PartValue part = writer_.Settle(loss);
@@ -290,7 +289,7 @@ class Inserter {
     std::string limit;
     if (op.HasInput("MaxNorm")) {
       limit = op.Input("MaxNorm")[0];
-      const DType from = root_.FindVarRecursive(limit)->dtype();
+      const DType from = VarOf(root_, limit).dtype();
       if (from != DType::kFloat64)
         limit = make("cast", {{"X", {limit}}}, CastAttrs(from, DType::kFloat64));
     } else {
@@ -329,7 +328,7 @@ class Inserter {
   // --- exchanges ---
 
   bool IsSparse(const std::string& name) const {
-    return root_.FindVarRecursive(name)->type() == VarType::kSelectedRows;
+    return VarOf(root_, name).type() == VarType::kSelectedRows;
   }
   struct Bucket {
     GradientBucket what;
@@ -342,7 +341,7 @@ class Inserter {
     std::vector<Bucket> full, open;
     for (const Gradient& gradient : gradients) {
       const std::string& name = gradient.exchanged();
-      const DType dtype = root_.FindVarRecursive(name)->dtype();
+      const DType dtype = VarOf(root_, name).dtype();
       if (IsSparse(name)) {
         full.push_back({{{name}, -1}, dtype, gradient.complete, gradient.once});
         continue;
@@ -352,7 +351,7 @@ class Inserter {
       });
       if (at == open.end()) at = open.insert(open.end(), {{{}, 0}, dtype, 0, gradient.once});
       at->what.gradients.push_back(name);
-      at->what.bytes += BytesOf(*root_.FindVarRecursive(name));
+      at->what.bytes += BytesOf(VarOf(root_, name));
       at->complete = gradient.complete;
       if (at->what.bytes < limit) continue;
       full.push_back(std::move(*at));
@@ -513,9 +512,11 @@ void AverageLocals(const Ranks& ranks, const std::vector<std::string>& names, Sc
 
 AllReduceReport InsertAllReduce(ProgramDesc& main, ProgramDesc& startup,
                                 const AllReduceOptions& options) {
-  const EditGuard guard(main, startup);
   RequireRanksToBe(options.nranks);
   RequireNoExchanges(main);
+  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  VerifyOrThrow(main, ops, {.infer_shapes = false});
+  VerifyOrThrow(startup, ops, {.infer_shapes = false});
   ProgramDesc new_main = main, new_startup = startup;
   AgreeOnLengths(new_main, WholeOptions(options));
   AllReduceReport report = Inserter(new_main, new_startup, options).Run();

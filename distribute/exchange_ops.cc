@@ -55,6 +55,12 @@ void RequireNoExchanges(const ProgramDesc& main) {
   });
 }
 
+const VarDesc& VarOf(const BlockDesc& block, const std::string& name) {
+  if (const VarDesc* var = block.FindVarRecursive(name)) return *var;
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("distribute: block {} has no var {}", block.idx(), Quote(name)));
+}
+
 std::vector<std::string> ParameterGradients(const ProgramDesc& main) {
   std::vector<std::string> gradients;
   std::unordered_set<std::string> known;

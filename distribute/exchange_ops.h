@@ -19,6 +19,8 @@ OpDesc Collective(const std::string& type, const std::vector<std::string>& names
 // The sum over all ranks, in place, in one exchange.
 OpDesc SumOf(const std::vector<std::string>& names, int ring_id, int role);
 
+// The variable that a block has or sees. Throws kNotFound: attrs may name what there is not.
+const VarDesc& VarOf(const BlockDesc& block, const std::string& name);
 // The bytes of a dense variable; 0 while its shape is not known.
 int64_t BytesOf(const VarDesc& var);
 // The size of buckets in bytes. Throws kInvalidArgument for one that is negative or infinite.

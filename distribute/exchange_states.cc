@@ -40,7 +40,7 @@ class Exchanger {
     return out;
   }
   std::string CastTo(const std::string& from, DType to) {
-    const VarDesc& var = *root_.FindVar(from);
+    const VarDesc& var = VarOf(root_, from);
     if (var.dtype() == to) return from;
     return Make("cast", {{"X", {from}}}, to, var.shape(), CastAttrs(var.dtype(), to));
   }
@@ -92,8 +92,8 @@ bool Exchanger::MoveCenters(const OpDesc& behind, const VarDesc& state) {
     op->SetOutput("SampleCenterDiff", {Declare("state_diff", dtype, {-1, width})});
   op->SetAttr("need_update", false);
   const std::string label = op->Input("Label").at(0);
-  const std::string ids = Make("reshape", {{"X", {label}}}, root_.FindVarRecursive(label)->dtype(),
-                               {-1}, {{"shape", std::vector<int32_t>{-1}}});
+  const std::string ids = Make("reshape", {{"X", {label}}}, VarOf(root_, label).dtype(), {-1},
+                               {{"shape", std::vector<int32_t>{-1}}});
   std::string hot = Make("one_hot_v2", {{"X", {ids}}}, DType::kFloat32, {-1, classes},
                          {{"depth", static_cast<int32_t>(classes)}});
   hot = CastTo(hot, dtype);
@@ -143,7 +143,7 @@ void ExchangeStates(ProgramDesc& main, const AllReduceOptions& options, OpInsert
   ShareStatistics(main, options.share);
   Exchanger exchanger(main, options, inserter);
   for (const auto& [name, last] : found.states) {
-    const VarDesc& state = *main.Root().FindVar(name);
+    const VarDesc& state = VarOf(main.Root(), name);
     if (exchanger.MoveCenters(*last, state)) continue;
     exchanger.Average(*last, state);
     report->averaged.push_back(name);

@@ -3,7 +3,6 @@
 #include <coracle/distribute/local_sgd.h>
 #include <coracle/distribute/rank_values.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/operators/control/conditional_block.h>
 #include <coracle/operators/operators.h>
@@ -165,7 +164,7 @@ class LocalSgd {
     const std::vector<const OpDesc*> losses = LossGradients(main_);
     for (const OpDesc* op : losses) {
       const std::string& grad = op->Output("Out").at(0);
-      const DType dtype = root.FindVarRecursive(grad)->dtype();
+      const DType dtype = VarOf(root, grad).dtype();
       DeclareShare(root, options_.share, dtype);
       const std::string counts = NewVar(root, "rank_has_rows", dtype);
       inserter_.Behind(*op, MakeOp("sign", {{"X", {options_.share}}}, {{"Out", {counts}}}, {},
@@ -173,7 +172,7 @@ class LocalSgd {
       inserter_.Behind(*op, MakeOp("scale", {{"X", {grad}}, {"ScaleTensor", {counts}}},
                                    {{"Out", {grad}}}, {}, kBackward | kLoss));
     }
-    const DType dtype = root.FindVar(options_.share)->dtype();
+    const DType dtype = VarOf(root, options_.share).dtype();
     const std::string exact = NewVar(root, "rank_rows", DType::kFloat64);
     inserter_.Behind(*losses[0], MakeOp("cast", {{"X", {options_.share}}}, {{"Out", {exact}}},
                                         CastAttrs(dtype, DType::kFloat64), kOptimize));
@@ -209,7 +208,7 @@ class LocalSgd {
   BlockDesc& DeclareIn(ProgramDesc& program) {
     std::vector<std::string> names = averaged_;
     names.insert(names.end(), report_.added.begin(), report_.added.end());
-    for (const std::string& name : names) program.Root().AppendVar(*main_.Root().FindVar(name));
+    for (const std::string& name : names) program.Root().AppendVar(VarOf(main_.Root(), name));
     return program.Root();
   }
 
@@ -250,7 +249,7 @@ class LocalSgd {
       w.Into(name, "fill_constant", {}, FillAttrs({1}, DTypeOf(name), 0));
     report_.buckets = buckets;
   }
-  DType DTypeOf(const std::string& name) const { return main_.Root().FindVar(name)->dtype(); }
+  DType DTypeOf(const std::string& name) const { return VarOf(main_.Root(), name).dtype(); }
 
   std::vector<GradientBucket> Buckets() const {
     const int64_t limit = BucketLimit(options_.bucket_mb);
@@ -258,7 +257,7 @@ class LocalSgd {
     for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
       bool open = false;
       for (const std::string& name : averaged_) {
-        const VarDesc& var = *main_.Root().FindVar(name);
+        const VarDesc& var = VarOf(main_.Root(), name);
         if (var.dtype() != dtype) continue;
         if (!open) full.emplace_back();
         full.back().gradients.push_back(name);
@@ -284,7 +283,9 @@ class LocalSgd {
 
 LocalSgdReport InsertLocalSgd(ProgramDesc& main, ProgramDesc& startup,
                               const LocalSgdOptions& options) {
-  const EditGuard guard(main, startup);
+  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  VerifyOrThrow(main, ops, {.infer_shapes = false});
+  VerifyOrThrow(startup, ops, {.infer_shapes = false});
   ProgramDesc new_main = main, new_startup = startup;
   LocalSgdReport report = LocalSgd(new_main, new_startup, options).Run();
   main = std::move(new_main);

@@ -47,7 +47,7 @@ class LengthWriter {
   }
 
   std::string LargestOf(const std::string& lengths) {
-    const DType dtype = root_.FindVar(lengths)->dtype();
+    const DType dtype = VarOf(root_, lengths).dtype();
     std::string largest = Make("reduce_max", "X", lengths, dtype,
                                {{"reduce_all", true}, {"dim", std::vector<int32_t>{0}}});
     if (IsFloating(dtype)) largest = Make("ceil", "X", largest, dtype);

@@ -122,7 +122,7 @@ void StateSharder::Scatter(const std::vector<std::string>& gradients, const OpDe
                            OpInserter* main) {
   std::vector<std::string> sums;
   for (const std::string& gradient : gradients) {
-    const VarDesc& var = *main_.Root().FindVarRecursive(gradient);
+    const VarDesc& var = VarOf(main_.Root(), gradient);
     const std::string& sum = sums.emplace_back(main_.UniqueName(gradient + "@SCATTERED"));
     main_.Root().Var(sum).SetMeta(var.meta());
     main_.Root().Var(sum).SetStopGradient(true);
@@ -144,10 +144,9 @@ std::vector<ShardedState> StateSharder::Rewrite(OpInserter& main) {
   std::vector<ShardedState> sharded;
   for (Update& update : updates_) {
     OpDesc& op = *update.op;
-    const VarDesc& param = *op.block()->FindVarRecursive(update.param);
+    const VarDesc& param = VarOf(*op.block(), update.param);
     const std::string param_part = MakeShard(*op.block(), param);
-    const std::string gradient_part =
-        MakeShard(*op.block(), *op.block()->FindVarRecursive(update.gradient));
+    const std::string gradient_part = MakeShard(*op.block(), VarOf(*op.block(), update.gradient));
     main.Before(op,
                 ShardOp("c_flat_shard", {update.summed.empty() ? update.gradient : update.summed},
                         {gradient_part}));
@@ -158,13 +157,13 @@ std::vector<ShardedState> StateSharder::Rewrite(OpInserter& main) {
     Rename(op, update.param, param_part);
     Rename(op, update.gradient, gradient_part);
     for (const std::string& state : update.states) {
-      const VarDesc& whole = *main_.Root().FindVarRecursive(state);
+      const VarDesc& whole = VarOf(main_.Root(), state);
       const std::string part = MakeShard(main_.Root(), whole);
       sharded.push_back({state, part, whole.shape()});
       main_.Root().FindVar(part)->SetPersistable(true);
       Rename(op, state, part);
       VarDesc& made = startup_.Root().Var(part);
-      made.SetMeta(main_.Root().FindVar(part)->meta());
+      made.SetMeta(VarOf(main_.Root(), part).meta());
       made.SetPersistable(true);
       OpDesc& fill = *startup_.Root().Uses(state).writers[0];
       fill.SetOutput("Out", {part});

@@ -49,7 +49,7 @@ std::string WholeWriter::Constant(const Place& place, double value, DType dtype)
 std::string WholeWriter::Share(const Place& place, DType dtype) {
   if (options_.share.empty()) return Constant(place, 1.0 / options_.nranks, dtype);
   if (!root_.FindVar(options_.share)) DeclareShare(root_, options_.share, dtype);
-  return CastTo(place, options_.share, root_.FindVar(options_.share)->dtype(), dtype);
+  return CastTo(place, options_.share, VarOf(root_, options_.share).dtype(), dtype);
 }
 
 // 1, or 0 for a rank whose rows do not count; "" where all count.
@@ -57,7 +57,7 @@ std::string WholeWriter::Counts(const Place& place, DType dtype) {
   if (options_.share.empty()) return "";
   if (!root_.FindVar(options_.share))
     DeclareShare(root_, options_.share, IsFloating(dtype) ? dtype : DType::kFloat32);
-  const DType of_share = root_.FindVar(options_.share)->dtype();
+  const DType of_share = VarOf(root_, options_.share).dtype();
   const std::string sign =
       Make(place, "sign", {{"X", {options_.share}}}, {}, of_share, "rank_has_rows");
   return CastTo(place, sign, of_share, dtype);
@@ -68,7 +68,7 @@ std::string WholeWriter::Counts(const Place& place, DType dtype) {
 std::string WholeWriter::ShareOf(const PartValue& part, const Place& place, DType dtype) {
   std::string own;
   if (part.counted) {
-    own = CastTo(place, part.weight, root_.FindVar(part.weight)->dtype(), DType::kFloat64);
+    own = CastTo(place, part.weight, VarOf(root_, part.weight).dtype(), DType::kFloat64);
   } else {
     own = Make(place, "size", {{"Input", {part.weight}}}, {}, DType::kInt64, "rank_elements");
     own = CastTo(place, own, DType::kInt64, DType::kFloat64);
@@ -111,7 +111,7 @@ const OpDesc& WholeWriter::LastForwardWriter(const std::string& name) const {
 // A part without elements may be a nan, which counts as nothing.
 WholeWriter::Weighed WholeWriter::Weigh(const std::string& name, const PartValue& part,
                                         const Place& place) {
-  const VarDesc& var = *root_.FindVarRecursive(name);
+  const VarDesc& var = VarOf(root_, name);
   const DType dtype = var.dtype();
   const std::string factor = FactorAt(part, place, dtype);
   if (factor.empty()) return {name, factor};
@@ -138,13 +138,13 @@ std::string WholeWriter::WholeOf(const std::string& name) {
   if (auto it = whole_.find(name); it != whole_.end()) return it->second.name;
   const Place place{LastForwardWriter(name), kForward};
   const auto [own, factor] = Weigh(name, parts_.Of(name), place);
-  const std::string whole = SumOverRanks(place, own, root_.FindVar(name)->dtype());
+  const std::string whole = SumOverRanks(place, own, VarOf(root_, name).dtype());
   whole_[name] = {whole, factor};
   return whole;
 }
 
 void WholeWriter::LeaveOutRowsThatDoNotCount(const std::string& grad, const OpDesc& writer) {
-  const std::string counts = Counts({writer, kBackward}, root_.FindVarRecursive(grad)->dtype());
+  const std::string counts = Counts({writer, kBackward}, VarOf(root_, grad).dtype());
   if (counts.empty()) return;
   inserter_.Behind(writer, MakeOp("scale", {{"X", {grad}}, {"ScaleTensor", {counts}}},
                                   {{"Out", {grad}}}, {}, kBackward));

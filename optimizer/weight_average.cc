@@ -1,3 +1,4 @@
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/half_array.h>
@@ -40,12 +41,18 @@ void AssignScaled(const Writer& w, const Variable& x, const Variable& factor,
   w.Into(param, "scale", {{"X", {x.name()}}, {"ScaleTensor", {factor.name()}}});
 }
 
+const VarMeta& MetaOf(const ProgramDesc& main, const std::string& name) {
+  if (const VarDesc* var = main.Root().FindVar(name)) return var->meta();
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("average: the program has no variable {}", Quote(name)));
+}
+
 // A persistable variable of `main` in another program.
 Variable Use(const Writer& w, const ProgramDesc& main, const std::string& name) {
   BlockDesc& root = w.block().program().Root();
   if (!root.FindVar(name)) {
     VarDesc& var = root.Var(name);
-    var.SetMeta(main.Root().FindVar(name)->meta());
+    var.SetMeta(MetaOf(main, name));
     var.SetPersistable(true);
   }
   return w.Var(name);
@@ -98,7 +105,7 @@ void WeightAverage::MakePrograms(
     for (const Writer& w : {apply, restore}) {
       Use(w, main, param);
       VarDesc& backup = w.block().Var(param + kBackup);
-      backup.SetMeta(main.Root().FindVar(param)->meta());
+      backup.SetMeta(MetaOf(main, param));
       backup.SetPersistable(true);
     }
     AppendAssign(apply, param, param + kBackup);
