@@ -206,8 +206,9 @@ struct HardSwish : Row {
                                                      {"offset", 3.0f, "shift of the gate"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
-    const T shifted = x + p[2], gate = shifted < 0 ? T(0) : shifted;
-    return gate == 0 ? T(0) : x * ((gate > p[0] ? p[0] : gate) / p[1]);
+    const T shifted = x + p[2], open = shifted < 0 ? T(0) : shifted;
+    const T gate = open > p[0] ? p[0] : open;
+    return gate == 0 ? T(0) : x * (gate / p[1]);
   }
   // A negative threshold is the gate everywhere.
   template <class T>

@@ -30,7 +30,11 @@ inline ValueAndGradient Differentiate(const std::string& type, const AttrList& a
     values[name] = value;
     slots.push_back({name, {name}});
   }
-  const Variable out = writer.Make(type, slots, attrs, output);
+  SlotList outputs;
+  for (const SlotDef& def : DefaultOps().Get(type).outputs)
+    if (def.name == output || !def.optional) outputs.push_back({def.name, {"made " + def.name}});
+  writer.Append(type, slots, outputs, attrs);
+  const Variable out = writer.Var("made " + output);
   const std::string gradient = Gradients({out}, {Variable::Of(program.Root(), slot)}).at(0);
   InterpretOptions options;
   options.kernels = kernels;

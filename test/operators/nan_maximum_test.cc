@@ -72,7 +72,8 @@ TEST(NanMaximum, ComesOutOfEveryPlace) {
         OpTest op(c.type);
         for (const NamedAttr& attr : c.attrs) op.Attr(attr.name, attr.value);
         op.TensorInput("X", NumbersWithNan(c.x, place).Cast(dtype));
-        for (const auto& [slot, tensor] : c.others) op.TensorInput(slot, tensor);
+        for (const auto& [slot, tensor] : c.others)
+          op.TensorInput(slot, IsFloating(tensor.dtype()) ? tensor.Cast(dtype) : tensor);
         for (const KernelMode mode : {KernelMode::kReference, KernelMode::kAuto})
           EXPECT_TRUE(std::isnan(NumbersOf(op.Output("Out", mode))[0]));
       }
