@@ -76,6 +76,7 @@ TEST(FuseAttention, RowsWithoutAKeyAsUnfused) {
         AttentionNet net(dtype);
         const Variable q = net.Data("q", {2, 3, 4, 5}), k = net.Data("k", {2, 3, keys, 5});
         const Variable v = net.Data("v", {2, 3, keys, 4});
+        for (const Variable* wanted : {&q, &k, &v}) wanted->desc().SetStopGradient(false);
         const Form form{.mask = {2, 1, 4, keys}, .dropout = dropout, .seed = 5};
         const Variable out = net.Attend(form, q, k, v, "y");
         // Of the second batch row 1 sees nothing, row 2 the last key alone, row 3 all but the
