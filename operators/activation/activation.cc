@@ -113,7 +113,7 @@ T FactorOf(const Workspace& ws, const TensorArg& factor) {
     case DType::kFloat64:
       return SaturateTo<T>(ws.Data<const double>(factor)[0]);
     case DType::kInt32:
-      return SaturateTo<T>(double{ws.Data<const int32_t>(factor)[0]});
+      return SaturateTo<T>(static_cast<double>(ws.Data<const int32_t>(factor)[0]));
     case DType::kInt64:
       return SaturateTo<T>(static_cast<double>(ws.Data<const int64_t>(factor)[0]));
     default:
