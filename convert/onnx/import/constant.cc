@@ -103,7 +103,7 @@ void SetCast(NodeContext& node, int data_type) {
 int TypeAttr(NodeContext& node) {
   if (node.opset() >= 6) return node.Int32("to");
   const std::string name = node.String("to", "");
-  proto::onnx::TensorProto::DataType type;
+  auto type = proto::onnx::TensorProto::UNDEFINED;
   node.Require(proto::onnx::TensorProto::DataType_Parse(name, &type),
                fmt::format("attribute to names no type, got {}", Quote(name)));
   return type;

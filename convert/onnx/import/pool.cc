@@ -66,8 +66,8 @@ Variable PoolByAnyOp(NodeContext& node, const Variable& x, const Windows& window
 // replaced by the nearest one inside the window, which changes no maximum, and counts as 0 in sums.
 struct Places {
   int64_t count = 0;
-  Ints index;                 // [count, kernel]
-  std::vector<float> inside;  // the same shape
+  Ints index = {};                 // [count, kernel]
+  std::vector<float> inside = {};  // the same shape
 };
 
 Places PlacesOf(NodeContext& node, const Windows& windows, size_t i, int64_t in) {
