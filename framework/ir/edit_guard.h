@@ -7,8 +7,8 @@
 //
 // When an exception ends its scope, the programs are as they were at its beginning, and so are the
 // handles on what was in them: blocks, ops and variables are the same objects (except ops that
-// ReleaseOps gave away). What is made anew is only counted, and an older object is copied before its
-// first change, so that edits that succeed cost about what they did.
+// ReleaseOps gave away). What is made anew is only counted, and an older object is copied before
+// its first change, so that edits that succeed cost about what they did.
 
 #include <coracle/framework/ir/program.h>
 

@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 std::string WrongNarrowing(const std::string& line) {
   // The number of a dtype, which is one of a list, may be cast.
   static const std::regex cast(R"(static_cast<int32_t>\((?![^()]*(DType::|dtype)))");
-  static const std::regex attribute(R"(static_cast<(int|float|uint32_t)>\(\w+(\.|->)(Int\(|i\(\)))");
+  static const std::regex attribute(
+      R"(static_cast<(int|float|uint32_t)>\(\w+(\.|->)(Int\(|i\(\)))");
   static const std::regex clamp(R"(std::clamp(<int64_t>)?\(\w+(\.|->)Int\()");
   static const std::regex list(R"(vector<int32_t>\(\w+\.begin\(\))");
   if (std::regex_search(line, cast)) return "a cast to int32_t; ToInt32 checks the number";

@@ -232,8 +232,8 @@ struct JobConfig {
   int64_t test_iterations = 0;  // batches of `test` in an evaluation; 0: all
   bool initial_test = false;    // an evaluation before the first step
   int64_t display = 100;
-  // The loss that is shown is the mean over the rows of the last so many steps; 0: of those since it
-  // was last shown.
+  // The loss that is shown is the mean over the rows of the last so many steps; 0: of those since
+  // it was last shown.
   int64_t average_loss = 0;
   int64_t snapshot_interval = 0;
   int64_t keep_snapshots = 3;

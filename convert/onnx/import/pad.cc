@@ -62,7 +62,8 @@ Variable PadByIndex(NodeContext& node, Variable x, const Paddings& pads, const s
     const int64_t n = x.shape()[axis];
     if (n < 0) node.Refuse(fmt::format("mode {} along a dimension of unknown length", mode));
     node.Require(n > 0, fmt::format("mode {} of a dimension without elements", mode));
-    RequireSmallConstant(node, {std::max<int64_t>(0, pads.before[a] + n + pads.after[a])}, "a result");
+    RequireSmallConstant(node, {std::max<int64_t>(0, pads.before[a] + n + pads.after[a])},
+                         "a result");
     Ints from;
     for (int64_t i = -pads.before[a]; i < n + pads.after[a]; ++i)
       from.push_back(SourceOf(i, n, mode));
