@@ -314,7 +314,14 @@ TEST(LocalSgd, WhatDoesNotGoTogetherIsRefused) {
   };
   for (const char* type : {"c_allreduce_sum", "c_reduce_sum", "allreduce", "ncclAllReduce"})
     EXPECT_EQ(with_op(type), "distribute: the program exchanges gradients already") << type;
-  EXPECT_EQ(with_op("sync_batch_norm"),
+  const auto with_sync_batch_norm = [](StepPrograms& programs) {
+    Builder net(programs.main, programs.startup);
+    net.BatchNorm(Variable::Of(programs.main.Root(), "x"));
+    programs.main.ForEachOp([](OpDesc& op) {
+      if (op.type() == "batch_norm") op.SetType("sync_batch_norm");
+    });
+  };
+  EXPECT_EQ(RefusalOf(sgd, {.nranks = 2}, with_sync_batch_norm),
             "distribute: local SGD: the statistics of sync_batch_norm are of ranks whose "
             "parameters differ; use batch_norm");
   const auto with_half = [](StepPrograms& programs) {
