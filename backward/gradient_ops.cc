@@ -254,6 +254,8 @@ void GradientOps::AppendGradientsOf(const ForwardGraph::Node& node) {
   GradientContext context(graph_.ops(), MakeRequest(node));
   try {
     overridden_ ? rule(context) : RunGradient(*node.def, context);
+  } catch (const InternalError&) {
+    throw;  // the caller looks for what is wrong with the program
   } catch (const Error& e) {
     if (!context.has_formulas()) throw;
     throw e.WithDetail(OriginOf(*node.op));

@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kOwnTypes[] = {
     "call",
     "clip_statistics",
+    "elementwise_pow_derivative",
     "fc_gradients",
     "fused_elementwise",
     "fused_images",

@@ -110,8 +110,8 @@ inline Kernel PrepareComplex(const PrepareContext& ctx) {
 // real operand gets the real part. `type`_grad has inputs X, Y, Out@GRAD and `more`. Returns false
 // where X and Y have one dtype.
 inline bool SetMixedGradient(GradientContext& g, const AttrList& attrs, const SlotList& more = {}) {
+  if (g.MetaOf(g.Input("X")).dtype == g.MetaOf(g.Input("Y")).dtype) return false;
   const Variable x = g.In("X"), y = g.In("Y");
-  if (x.dtype() == y.dtype()) return false;
   const DType wide = g.Grad("Out").dtype();
   SlotList inputs = {{"X", {Cast(x, wide).name()}},
                      {"Y", {Cast(y, wide).name()}},

@@ -134,6 +134,8 @@ TEST_F(UnverifiedTest, NoChangeOfOneArgumentIsADefectOfBackward) {
           main = before;
           OpDesc& changed = main.Root().op(i);
           inputs ? changed.SetInput(slots[s].name, args) : changed.SetOutput(slots[s].name, args);
+          SCOPED_TRACE(changed.type() + " " + slots[s].name + " = " +
+                       (args.empty() ? "nothing" : args[0]));
           for (const std::string& message : Messages()) refused += message != "nothing";
         }
       }

@@ -32,7 +32,8 @@ inline ValueAndGradient Differentiate(const std::string& type, const AttrList& a
   }
   SlotList outputs;
   for (const SlotDef& def : DefaultOps().Get(type).outputs)
-    if (def.name == output || !def.optional) outputs.push_back({def.name, {"made " + def.name}});
+    if (def.name == output || def.intermediate || !def.optional)
+      outputs.push_back({def.name, {"made " + def.name}});
   writer.Append(type, slots, outputs, attrs);
   const Variable out = writer.Var("made " + output);
   const std::string gradient = Gradients({out}, {Variable::Of(program.Root(), slot)}).at(0);
