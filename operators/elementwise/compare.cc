@@ -76,9 +76,11 @@ Kernel CompareKernel(const PrepareContext& ctx) {
 template <class F>
 void AddRow(OpRegistry& ops) {
   const bool unequal = std::string(F::kType) == "not_equal";
-  const std::string doc = std::string("Out = ") + F::kFormula +
-                          ", element by element; with a nan " + (unequal ? "true. " : "false. ") +
-                          kBroadcastDoc;
+  std::string doc = "Out = ";
+  doc += F::kFormula;
+  doc += unequal ? ", element by element; with a nan true. "
+                 : ", element by element; with a nan false. ";
+  doc += kBroadcastDoc;
   OpDef def(F::kType);
   def.Doc(doc)
       .Apply(DeclareBroadcast)
