@@ -4,6 +4,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/rules/same_type.h>
+#include <fmt/format.h>
 
 #include <string>
 
@@ -60,9 +61,10 @@ KernelOf<T> NotKernel(const PrepareContext& ctx) {
 template <class F>
 void AddRow(OpRegistry& ops) {
   OpDef def(F::kType);
-  def.Doc(std::string("Out = ") + F::kFormula +
-          ", bit by bit of every element. The operand of lower rank aligns with the last dims of "
-          "the other one, and dims of 1 stretch.")
+  def.Doc(
+         fmt::format("Out = {}, bit by bit of every element. The operand of lower rank aligns with "
+                     "the last dims of the other one, and dims of 1 stretch.",
+                     F::kFormula))
       .Constraint("C3", "aligned dims must be equal, or one of them 1")
       .Constraint("C4", "X and Y must have one dtype")
       .Input("X", "tensor of integers or bool")

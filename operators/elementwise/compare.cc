@@ -5,6 +5,7 @@
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/rules/real_input.h>
 #include <coracle/operators/rules/same_type.h>
+#include <fmt/format.h>
 
 #include <string>
 
@@ -76,11 +77,8 @@ Kernel CompareKernel(const PrepareContext& ctx) {
 template <class F>
 void AddRow(OpRegistry& ops) {
   const bool unequal = std::string(F::kType) == "not_equal";
-  std::string doc = "Out = ";
-  doc += F::kFormula;
-  doc += unequal ? ", element by element; with a nan true. "
-                 : ", element by element; with a nan false. ";
-  doc += kBroadcastDoc;
+  const std::string doc = fmt::format("Out = {}, element by element; with a nan {}. {}",
+                                      F::kFormula, unequal, kBroadcastDoc);
   OpDef def(F::kType);
   def.Doc(doc)
       .Apply(DeclareBroadcast)

@@ -11,6 +11,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/promotion.h>
 #include <coracle/operators/rules/same_type.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <cmath>
@@ -216,7 +217,8 @@ OpDef Declare() {
                              "complex, and gets the real part of its gradient"
                            : "tensor of X's dtype";
   OpDef def(F::kType);
-  def.Doc(std::string(F::kFormula) + " " + kBroadcastDoc)
+  const std::string doc = fmt::format("{} {}", F::kFormula, kBroadcastDoc);
+  def.Doc(doc)
       .Apply(DeclareBroadcast)
       .Constraint("C4", dtypes)
       .Input("X", "tensor")
