@@ -75,7 +75,7 @@ VarDesc* GradientOps::DeclareGradient(int32_t version) {
   if (var.plain < 0) var.plain = version;
   if (var.plain == version) return Declare(std::move(name), graph_.MetaOf(version));
   ProgramDesc& program = block().program();
-  for (int& k = numbered_[name];;) {
+  for (int& k = run_.numbered[name];;) {
     std::string numbered = fmt::format("{}@{}", name, ++k);
     if (program.FreeName(numbered) == numbered)
       return Declare(std::move(numbered), graph_.MetaOf(version));

@@ -25,6 +25,8 @@ struct BackwardRun {
   GradToVar* grad_to_var = nullptr;  // kept up while ops are appended
   SavedValues saved = {};
   int depth = 0;  // of nested gradient blocks
+  // Of a gradient's name: the last number given out, so that no block tries those of others.
+  std::unordered_map<std::string, int> numbered = {};
   // Of gradient blocks, by index: what they read of blocks outside their forward block.
   std::unordered_map<int, std::vector<std::string>> outer_reads = {};
 };
@@ -129,7 +131,6 @@ class GradientOps {
   std::unordered_map<std::string, std::string> dense_of_;  // by sparse gradient
   bool any_sparse_ = false;                                // some gradient is selected rows
   std::unordered_map<int32_t, std::string> other_name_;    // by version
-  std::unordered_map<std::string, int> numbered_;          // of a gradient's name, given out so far
   std::unordered_set<int32_t> shares_;
   std::unordered_set<std::string> arriving_;  // declared here, and given a value from outside
   // Gradients by name, of variables that a callback may write to.
