@@ -168,7 +168,7 @@ TEST_F(Explain, InsideABlockOfSeveral) {
 
 // Each step finds the block that its op runs.
 TEST_F(Explain, ThousandsOfBlocks) {
-  constexpr int kBlocks = 2000;
+  constexpr int kBlocks = 6000;
   ProgramDesc program;
   BlockDesc& root = program.Root();
   for (const char* name : {"x", "y"})
