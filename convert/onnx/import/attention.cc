@@ -244,8 +244,32 @@ void ImportAttention(NodeContext& node) {
   if (node.Wants(3)) node.Set(3, stages[static_cast<size_t>(mode)]);
 }
 
-// com.microsoft: inputs query, key, value [batch, length, heads * size], a bias of all three, a
-// mask of keys, what is added to the products, past keys and values.
+// Queries, keys and values [batch, length, heads * size]. Of several that are packed in one input
+// of rank 5, [batch, length, heads, how many, size], the others are absent.
+std::vector<Variable> PartsOf(NodeContext& node, int64_t heads) {
+  std::vector<Variable> parts;
+  for (size_t i = 0; parts.size() < 3; ++i) {
+    const Variable x = node.In(i);
+    if (node.rank(i) == 3) {
+      parts.push_back(x);
+      continue;
+    }
+    if (node.rank(i) != 5) node.Refuse("query, key or value of another rank than 3 and 5");
+    const int64_t rest = 3 - static_cast<int64_t>(i);
+    const Shape& shape = x.shape();
+    node.Require(rest > 1 && shape[2] == heads && shape[3] == rest && shape[4] > 0,
+                 fmt::format("input {}, {}, must hold {} tensors of {} heads", i, shape.ToString(),
+                             rest, heads));
+    for (int64_t part = 0; part < rest; ++part)
+      parts.push_back(node.Reshape(SliceOf(node, x, 3, part, part + 1), {0, 0, heads * shape[4]}));
+    for (size_t other = i + 1; other < 3; ++other)
+      node.Require(!node.HasInput(other), fmt::format("input {} is packed in input {}", other, i));
+  }
+  return parts;
+}
+
+// com.microsoft: inputs query, key, value, a bias of all three, a mask of keys, what is added to
+// the products, past keys and values.
 void ImportMultiHeadAttention(NodeContext& node) {
   for (size_t i : {size_t{4}, size_t{6}, size_t{7}, size_t{8}, size_t{9}}) {
     if (node.HasInput(i)) node.Refuse(fmt::format("input {} of this op", i));
@@ -253,16 +277,14 @@ void ImportMultiHeadAttention(NodeContext& node) {
   node.attributes().Ignore("mask_filter_value");
   const int64_t heads = node.Int("num_heads");
   node.Require(heads >= 1, "attribute num_heads must be positive");
-  std::vector<Variable> parts;
+  std::vector<Variable> parts = PartsOf(node, heads);
   int64_t begin = 0;
-  for (size_t i = 0; i < 3; ++i) {
-    if (node.rank(i) != 3) node.Refuse("query, key or value of another rank than 3");
-    Variable part = node.In(i);
+  for (Variable& part : parts) {
     const int64_t width = part.shape()[2];
     if (width < 0) node.Refuse("a width that is not known");
     if (node.HasInput(3)) part = part + SliceOf(node, node.In(3), 0, begin, begin + width);
     begin += width;
-    parts.push_back(WithHeads(node, part, heads));
+    part = WithHeads(node, part, heads);
   }
   const Operands o = {.q = parts[0], .k = parts[1], .v = parts[2]};
   const float given = node.Float("scale", 0.0f);
@@ -415,7 +437,8 @@ void ImportTensorScatter(NodeContext& node) {
 void ImportCausalConv(NodeContext& node) {
   const std::string activation = node.OneOf("activation", "none", {"none", "silu", "swish"});
   const Shape filter = node.shape(1);
-  node.Require(node.rank(0) == 3 && filter.rank() == 3, "input and weight must have rank 3");
+  if (node.rank(0) != 3 || filter.rank() != 3 || (node.HasInput(3) && node.rank(3) != 3))
+    node.Refuse("an input, weight or state of another rank than 3");
   const int64_t channels = filter[0], reach = filter[2] - 1;
   if (channels < 0 || reach < 0) node.Refuse("filters of unknown shape");
   node.Require(channels >= 1 && filter[1] == 1, "weight must be [channels, 1, size]");
@@ -448,7 +471,7 @@ void AddAttentionImporters(NodeImporters& importers) {
                    .maps_to = maps_to,
                    .composed = import != ImportTensorScatter});
   };
-  add("Attention", "f3-4 f3-4 f3-4 T1+? f4? f4? i1?", 23, ImportAttention,
+  add("Attention", "f3-4 f3-4 f3-4 T? f4? f4? i1?", 23, ImportAttention,
       "matmul_v2, elementwise_add, softmax");
   add("RotaryEmbedding", "f3-4 f2-3 f2-3 i2?", 23, ImportRotaryEmbedding,
       "lookup_table_v2, elementwise_mul, concat");
@@ -464,11 +487,11 @@ void AddAttentionImporters(NodeImporters& importers) {
                    .composed = true,
                    .domain = "com.microsoft"});
   };
-  microsoft("MultiHeadAttention", "f f f f1? T? f? T? T? T? T?", ImportMultiHeadAttention,
+  microsoft("MultiHeadAttention", "f f? f? f1? T? f? T? T? T? T?", ImportMultiHeadAttention,
             "matmul_v2, elementwise_add, softmax");
   microsoft("RotaryEmbedding", "f3-4 i? f2-3 f2-3", ImportPositionedRotary,
             "lookup_table_v2, elementwise_mul, concat");
-  microsoft("CausalConvWithState", "f3 f3 f1? f3?", ImportCausalConv, "concat, conv2d, swish");
+  microsoft("CausalConvWithState", "f f f1? f?", ImportCausalConv, "concat, conv2d, swish");
 }
 
 }  // namespace coracle::onnx

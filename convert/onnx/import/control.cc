@@ -521,11 +521,13 @@ void ImportBatchedScan(NodeContext& node) {
 
 void AddControlImporters(NodeImporters& importers) {
   importers.Add({.op_type = "If",
+                 .since = 1,
                  .takes = "b",
                  .import = ImportIf,
                  .maps_to = "conditional_block",
                  .unsigneds = Unsigned::kMoves});
   importers.Add({.op_type = "Loop",
+                 .since = 1,
                  .takes = "i? b? V*",
                  .import = ImportLoop,
                  .maps_to = "while, write_to_array, tensor_array_to_tensor",

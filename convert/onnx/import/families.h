@@ -5,6 +5,7 @@
 
 namespace coracle::onnx {
 
+void AddActivationImporters(NodeImporters& importers);
 void AddAttentionImporters(NodeImporters& importers);
 void AddConstantImporters(NodeImporters& importers);
 void AddControlImporters(NodeImporters& importers);
@@ -34,13 +35,13 @@ void AddSoftmaxImporters(NodeImporters& importers);
 void AddSortImporters(NodeImporters& importers);
 
 inline constexpr void (*kFamilies[])(NodeImporters&) = {
-    AddAttentionImporters, AddConstantImporters,    AddControlImporters,  AddConvImporters,
-    AddEinsumImporters,    AddElementwiseImporters, AddGatherImporters,   AddImageImporters,
-    AddLossImporters,      AddMatmulImporters,      AddMlImporters,       AddNormImporters,
-    AddOptimizerImporters, AddPadImporters,         AddPoolImporters,     AddQuantizeImporters,
-    AddRandomImporters,    AddReduceImporters,      AddResizeImporters,   AddRnnImporters,
-    AddSampleImporters,    AddScatterImporters,     AddSequenceImporters, AddShapeImporters,
-    AddSignalImporters,    AddSoftmaxImporters,     AddSortImporters,
+    AddActivationImporters, AddAttentionImporters, AddConstantImporters,    AddControlImporters,
+    AddConvImporters,       AddEinsumImporters,    AddElementwiseImporters, AddGatherImporters,
+    AddImageImporters,      AddLossImporters,      AddMatmulImporters,      AddMlImporters,
+    AddNormImporters,       AddOptimizerImporters, AddPadImporters,         AddPoolImporters,
+    AddQuantizeImporters,   AddRandomImporters,    AddReduceImporters,      AddResizeImporters,
+    AddRnnImporters,        AddSampleImporters,    AddScatterImporters,     AddSequenceImporters,
+    AddShapeImporters,      AddSignalImporters,    AddSoftmaxImporters,     AddSortImporters,
 };
 
 }  // namespace coracle::onnx

@@ -129,7 +129,7 @@ Ints PlacesOfPatches(const Ints& image, const Windows& w, int64_t elements, int6
   return places;
 }
 
-// Overlapping elements of the patches add up.
+// Overlapping elements of the patches add up; a sum of bools says whether one of them is true.
 void ImportCol2Im(NodeContext& node) {
   const Ints image = node.KnownInts(1, "image_shape"), block = node.KnownInts(2, "block_shape");
   const size_t rank = image.size();
@@ -159,8 +159,11 @@ void ImportCol2Im(NodeContext& node) {
   RequireSmallConstant(node, {elements, blocks}, "places of patches");
   const int64_t channels = in[1] / elements;
   const int64_t size = std::accumulate(image.begin(), image.end(), int64_t{1}, std::multiplies<>());
+  const DType own = node.dtype(0);
+  if (IsComplex(own)) node.Refuse("sums of complex numbers");
+  const Variable x = node.Cast(node.In(0), node.ComputeDType("scatter", own));
   const Variable rows =
-      node.Transpose(node.Reshape(node.In(0), {in[0] * channels, elements * blocks}), {1, 0});
+      node.Transpose(node.Reshape(x, {in[0] * channels, elements * blocks}), {1, 0});
   const Variable places = node.ConstantVar(PlacesOfPatches(image, w, elements, blocks));
   const Variable zeros = FillConstant(node.writer(), rows.dtype(), 0, {size + 1, in[0] * channels});
   const Variable sums = node.Make(
@@ -168,7 +171,8 @@ void ImportCol2Im(NodeContext& node) {
       {{"overwrite", false}});
   Ints out = {in[0], channels};
   out.insert(out.end(), image.begin(), image.end());
-  node.Set(0, node.Reshape(node.Transpose(SliceOf(node, sums, 0, 0, size), {1, 0}), out));
+  const Variable y = node.Reshape(node.Transpose(SliceOf(node, sums, 0, 0, size), {1, 0}), out);
+  node.Set(0, node.Cast(y, own));
 }
 
 // --- DeformConv ---
@@ -228,7 +232,7 @@ void AddImageImporters(NodeImporters& importers) {
            .unsigneds = kMoves},
            {.op_type = "Col2Im",
            .since = 18,
-           .takes = "n i1 i1",
+           .takes = "T i1 i1",
            .import = ImportCol2Im,
            .maps_to = "scatter",
            .composed = true},

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 
+#include "elementwise.h"
 #include "families.h"
 #include "indices.h"
 #include "node_context.h"
-#include "rounding.h"
 #include "windows.h"
 
 namespace coracle::onnx {
@@ -95,8 +95,8 @@ void ImportQuantize(NodeContext& node) {
   node.Require(wanted == 0 || wanted == data_type,
                "attribute output_dtype must be the type of y_zero_point");
   RangeOf(node, data_type);
-  const DType dtype =
-      precision == 0 ? node.dtype(1) : FromDataType(precision).value_or(DType::kFloat32);
+  DType dtype = precision == 0 ? node.dtype(1) : FromDataType(precision).value_or(DType::kFloat32);
+  if (!IsFloating(dtype)) dtype = DType::kFloat64;  // of int32 the quotient itself is rounded
   const Variable x = node.Cast(node.In(0), dtype);
   const Shape& shape = x.shape();
   const Variable scale = node.Cast(Stretched(node, 1, shape, axis, block), dtype);
@@ -270,7 +270,7 @@ void AddQuantizeImporters(NodeImporters& importers) {
                    .composed = import == ImportDequantize || import == ImportDynamicQuantize,
                    .domain = domain});
   };
-  add("QuantizeLinear", "n f i?", ImportQuantize, "elementwise_div, round, cast");
+  add("QuantizeLinear", "n n i?", ImportQuantize, "elementwise_div, round, cast");
   add("DequantizeLinear", "i f i?", ImportDequantize, "elementwise_sub, elementwise_mul");
   add("DynamicQuantizeLinear", "f", ImportDynamicQuantize, "reduce_min, reduce_max, round, cast");
   add("MatMulInteger", "i1+ i1+ i? i?", ImportMatMulInteger, "elementwise_sub, matmul_v2");

@@ -42,11 +42,15 @@ Variable RowsAt(NodeContext& node, const Variable& x, const Variable& flat) {
   return node.Make("gather", {{"X", {rows.name()}}, {"Index", {index.name()}}});
 }
 
+// x where the weight is not 0, else 0.
+Variable WhereWeighted(NodeContext& node, const Variable& weight, const Variable& x) {
+  return BroadcastWhere(node, Equal(weight, ZerosLike(weight)), node.ScalarVar(x.dtype(), 0), x);
+}
+
 // What a cell of that weight adds. One of weight 0 lies outside, where a cell that is not finite
 // counts no more than another one.
 Variable Weighted(NodeContext& node, const Variable& cells, const Variable& weight) {
-  return BroadcastWhere(node, Equal(weight, ZerosLike(weight)), node.ScalarVar(cells.dtype(), 0),
-                        cells * weight);
+  return WhereWeighted(node, weight, cells * weight);
 }
 
 // --- GridSample ---
@@ -149,6 +153,9 @@ Variable SampleByTaps(NodeContext& node, const GridSpec& spec) {
   const Shape in = x.shape(), places = grid.shape();
   if (!in.IsKnown() || !places.IsKnown()) node.Refuse("inputs of unknown shape");
   const DType own = x.dtype(), of_grid = WideOf(grid.dtype());
+  const bool nearest = spec.mode == "nearest";
+  if (!nearest && (own == DType::kBool || IsComplex(own)))
+    node.Refuse(fmt::format("{} samples between elements of {}", spec.mode, ToString(own)));
   const DType wide =
       own == of_grid || own == DType::kFloat16 || own == DType::kBFloat16 || own == DType::kFloat32
           ? of_grid
@@ -169,10 +176,14 @@ Variable SampleByTaps(NodeContext& node, const GridSpec& spec) {
   for (int64_t i = 0; i < in[0] * samples; ++i)
     image.push_back(i / std::max<int64_t>(1, samples) * in.Product(2, in.rank()));
   const Variable flat = all.at + node.Reshape(node.ConstantVar(image), {-1, 1});
-  const Variable rows = node.Reshape(RowsAt(node, node.Cast(x, wide), flat), {-1, count, in[1]});
-  const Variable weights = node.Cast(node.Reshape(all.weight, {-1, count, 1}), wide);
+  const DType computed = nearest ? own : wide;  // a nearest element is moved
+  const Variable rows =
+      node.Reshape(RowsAt(node, node.Cast(x, computed), flat), {-1, count, in[1]});
+  const Variable weights = node.Reshape(all.weight, {-1, count, 1});
   const Variable sums =
-      node.Unary("reduce_sum", Weighted(node, rows, weights), {{"dim", std::vector<int32_t>{1}}});
+      nearest ? WhereWeighted(node, weights, rows)
+              : node.Unary("reduce_sum", Weighted(node, rows, node.Cast(weights, wide)),
+                           {{"dim", std::vector<int32_t>{1}}});
   const Variable result = node.Transpose(node.Reshape(sums, {in[0], samples, in[1]}), {0, 2, 1});
   Ints out = {in[0], in[1]};
   for (int i = 1; i + 1 < places.rank(); ++i) out.push_back(places[i]);
@@ -388,7 +399,7 @@ void AddSampleImporters(NodeImporters& importers) {
   for (const NodeImporter& row : std::initializer_list<NodeImporter>{
            {.op_type = "GridSample",
          .since = 16,
-         .takes = "n f",
+         .takes = "T f",
          .import = ImportGridSample,
          .maps_to = "grid_sampler; gather, reduce_sum",
          .composed = true},

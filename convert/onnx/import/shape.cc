@@ -151,11 +151,23 @@ void ImportConcat(NodeContext& node) {
   node.Set(0, node.Make("concat", {{"X", variable_functions::NamesOf(x)}}, {{"axis", axis}}));
 }
 
+// Input 1 of operator set 1, which has the floats of X's dtype.
+Ints FloatSections(NodeContext& node) {
+  if (!IsFloating(node.InValue(1).dtype())) return node.KnownInts(1, "split");
+  Ints sizes;
+  for (float size : node.KnownFloats(1, "split")) {
+    node.Require(size >= 0 && size == std::floor(size) && size <= 0x1p31f,
+                 fmt::format("a part must have a whole number of elements, got {}", size));
+    sizes.push_back(static_cast<int64_t>(size));
+  }
+  return sizes;
+}
+
 // The sizes of the parts; {} for equal ones of a dimension that is not known.
 Ints Sections(NodeContext& node, int64_t dim) {
   if (node.opset() < 13) {
     if (const auto sizes = node.attributes().Ints("split")) return *sizes;
-    if (node.opset() == 1 && node.HasInput(1)) return node.KnownInts(1, "split");
+    if (node.opset() == 1 && node.HasInput(1)) return FloatSections(node);
   } else if (node.HasInput(1)) {
     return node.KnownInts(1, "split");
   }
@@ -491,7 +503,7 @@ void AddShapeImporters(NodeImporters& importers) {
            .unsigneds = kMoves},
            {.op_type = "Split",
            .since = 1,
-           .takes = "T i?",
+           .takes = "T T?",
            .import = ImportSplit,
            .maps_to = "split",
            .unsigneds = kMoves},

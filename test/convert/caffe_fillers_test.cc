@@ -1,0 +1,68 @@
+// What fillers of Caffe draw from, by its bounds and second moments.
+
+#include <algorithm>
+#include <cmath>
+
+#include "../error_of.h"
+#include "caffe_net.h"
+
+namespace coracle::caffe::caffe_fillers_test {
+
+struct Moments {
+  double most = 0, mean = 0, deviation = 0;
+};
+
+Moments DrawFiller(const std::string& filler) {
+  // Weights [50, 40]: fan_in 40, fan_out 50.
+  TestNet net(OneLayer("dim: 1 dim: 40",
+                       "name: 'f' type: 'InnerProduct' bottom: 'data' top: 'f' "
+                       "inner_product_param { num_output: 50 weight_filler { " +
+                           filler + " } }"));
+  Moments m;
+  const Tensor& w = net.scope.Get("f.w_0");
+  EXPECT_EQ(w.numel(), 2000);
+  for (const float v : w.span<float>()) {
+    m.most = std::max(m.most, static_cast<double>(std::abs(v)));
+    m.mean += static_cast<double>(v) / 2000;
+  }
+  for (const float v : w.span<float>())
+    m.deviation += std::pow(static_cast<double>(v) - m.mean, 2) / 2000;
+  m.deviation = std::sqrt(m.deviation);
+  return m;
+}
+
+TEST(CaffeFillers, UniformBounds) {
+  const auto check = [](const std::string& filler, double bound, double mean) {
+    SCOPED_TRACE(filler);
+    const Moments m = DrawFiller(filler);
+    EXPECT_LE(m.most, bound * 1.0001);
+    EXPECT_GT(m.most, bound * 0.99);
+    EXPECT_NEAR(m.mean, mean, bound / 20);
+  };
+  check("type: 'xavier'", std::sqrt(3. / 40), 0);
+  check("type: 'xavier' variance_norm: FAN_OUT", std::sqrt(3. / 50), 0);
+  check("type: 'xavier' variance_norm: AVERAGE", std::sqrt(3. / 45), 0);
+  check("type: 'uniform' min: 0 max: 0.5", 0.5, 0.25);
+  check("type: 'uniform'", 1, 0.5);
+}
+
+TEST(CaffeFillers, NormalDeviations) {
+  EXPECT_NEAR(DrawFiller("type: 'msra'").deviation, std::sqrt(2. / 40), 0.01);
+  EXPECT_NEAR(DrawFiller("type: 'msra' variance_norm: FAN_OUT").deviation, std::sqrt(2. / 50),
+              0.01);
+  EXPECT_NEAR(DrawFiller("type: 'msra' variance_norm: AVERAGE").deviation, std::sqrt(2. / 45),
+              0.01);
+  EXPECT_NEAR(DrawFiller("type: 'gaussian' std: 0.3").deviation, 0.3, 0.02);
+  EXPECT_NEAR(DrawFiller("type: 'gaussian' mean: 2 std: 0.3").mean, 2, 0.05);
+  EXPECT_NEAR(DrawFiller("type: 'constant' value: 0.125").mean, 0.125, 1e-9);
+}
+
+TEST(CaffeFillers, WhatHasNoCounterpartIsRefused) {
+  for (const char* filler :
+       {"type: 'gaussian' sparse: 3", "type: 'positive_unitball'", "type: 'gausian'"}) {
+    const std::string error = ErrorOf([&] { DrawFiller(filler); });
+    EXPECT_NE(error.find("layer 'f' (InnerProduct)"), std::string::npos) << error;
+  }
+}
+
+}  // namespace coracle::caffe::caffe_fillers_test
