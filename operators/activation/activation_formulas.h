@@ -237,21 +237,26 @@ struct Swish : Row {
   static constexpr const char* kFormula = "X / (1 + e^(-beta X))";
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSwish;
   static constexpr std::array<AttrRow, 1> kAttrs = {{{"beta", 1.0f, "steepness of the gate"}}};
+  // 0 times an infinite X is 0.
+  template <class T>
+  static T Inner(T x, const P<T>& p) {
+    return p[0] == 0 ? T(0) : p[0] * x;
+  }
   template <class T>
   static T Value(T x, const P<T>& p) {
-    const T s = SigmoidOf(p[0] * x);
+    const T s = SigmoidOf(Inner(x, p));
     return s == 0 ? T(0) : x * s;
   }
   // A gate that is 0 or 1 does not change, however large X is.
   template <class T>
   static T Slope(T x, const P<T>& p) {
-    const T s = SigmoidOf(p[0] * x), d = s * (1 - s);
-    return d == 0 ? s : s + p[0] * x * d;
+    const T ax = Inner(x, p), s = SigmoidOf(ax), d = s * (1 - s);
+    return d == 0 ? s : s + ax * d;
   }
   template <class T>
   static T Curve(T x, const P<T>& p) {
-    const T s = SigmoidOf(p[0] * x), d = s * (1 - s);
-    return d == 0 ? T(0) : p[0] * d * (2 + p[0] * x * (1 - 2 * s));
+    const T ax = Inner(x, p), s = SigmoidOf(ax), d = s * (1 - s);
+    return d == 0 ? T(0) : p[0] * d * (2 + ax * (1 - 2 * s));
   }
 };
 struct Silu : Row {

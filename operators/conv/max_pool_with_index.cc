@@ -126,8 +126,8 @@ void AddPool(OpRegistry& ops, const std::string& type) {
       OpDef(type)
           .Doc("Out = the maximum of each window of a channel of X, and Mask = where it is: the "
                "index of its first element among all of the channel; a nan is larger than every "
-               "number. Output size: (in - kernel "
-               "+ 2 padding) / stride + 1, rounded down. Padding never enters a maximum.")
+               "number. Output size: (in - kernel + 2 padding) / stride + 1, rounded down. Padding "
+               "never enters a maximum.")
           .Constraint("C1", std::string("X must have rank ") + (axes == 3 ? "5" : "4"))
           .Constraint("C2", "ksize and strides must be " + many + " positive numbers, paddings " +
                                 many + " that are not negative")

@@ -253,38 +253,50 @@ struct PowOrders {
 
 // The factors of log(x)^k, k = 0 to orders.y, in the derivative over x^(y - orders.x). With the
 // falling factorial f(y) = y (y - 1) .. (y - orders.x + 1), that of log(x)^(b - j) is the binomial
-// coefficient (b, j) times the derivative of order j of f, for b = orders.y.
+// coefficient (b, j) times the derivative of order j of f, for b = orders.y. An infinite y times a
+// factor of 0 is 0.
 std::array<double, kHighestOrder + 1> LogFactors(double y, PowOrders orders) {
-  std::array<double, kHighestOrder + 1> taylor = {1};  // of f at y
-  for (int32_t i = 0; i < orders.x; ++i) {
-    for (int32_t j = orders.y; j >= 0; --j)
-      taylor[j] = taylor[j] * (y - i) + (j > 0 ? taylor[j - 1] : 0);
-  }
   std::array<double, kHighestOrder + 1> factors = {};
-  double falling = 1;  // b (b - 1) .. (b - j + 1) = (b, j) j!
-  for (int32_t j = 0; j <= orders.y; falling *= orders.y - j, ++j)
-    factors[orders.y - j] = falling * taylor[j];
+  factors[orders.y] = 1;
+  for (int32_t i = 0; i < orders.x; ++i) {  // Taylor's coefficients of f at y
+    for (int32_t k = 0; k <= orders.y; ++k)
+      factors[k] =
+          (factors[k] == 0 ? 0 : factors[k] * (y - i)) + (k < orders.y ? factors[k + 1] : 0);
+  }
+  double falling = 1;  // b (b - 1) .. (k + 1) = (b, j) j!
+  for (int32_t k = orders.y - 1; k >= 0; --k) factors[k] *= falling *= k + 1;
   return factors;
 }
 
-// The derivative of x^y. Limits decide where a factor is infinite: with a base of 0, a power that
-// is not negative beats every logarithm; at 0^0, which has no limit, all derivatives are 0.
+// The sum of factors[k] log^k. The highest power decides where the logarithm is infinite.
+double LogPolynomial(const std::array<double, kHighestOrder + 1>& factors, int32_t order,
+                     double log) {
+  double sum = factors[0], power = 1;
+  for (int32_t k = 1; k <= order; ++k) {
+    power *= log;
+    if (factors[k] == 0 || power == 0) continue;
+    sum = std::isinf(log) ? factors[k] * power : sum + factors[k] * power;
+  }
+  return sum;
+}
+
+// The derivative of x^y. Limits decide where a factor is infinite: a power that is 0 beats every
+// other factor, and with a base of 0 a power of 1 beats the logarithm too. At 0^0, which has no
+// limit, all derivatives are 0.
 double PowDerivative(double x, double y, PowOrders orders) {
   if (x == 0 && y == 0) return orders.x + orders.y == 0 ? 1 : 0;
-  const double exponent = y - orders.x;
-  const auto factors = LogFactors(y, orders);
-  double sum = factors[0];
-  if (orders.y > 0 && !(x == 0 && exponent >= 0)) {
-    const double log = std::log(x);
-    double power = 1;
-    for (int32_t k = 1; k <= orders.y; ++k) {
-      power *= log;
-      if (factors[k] != 0) sum += factors[k] * power;
-    }
-  }
+  const double exponent = y - orders.x, power = std::pow(x, exponent);
+  const bool by_y = orders.y > 0;
+  if (power == 0 && !(x < 0 && by_y)) return 0;
+  const bool logs = by_y && !(x == 0 && exponent >= 0);
+  const double log = logs ? std::log(x) : 0;
+  const double sum = orders.x + orders.y == 1
+                         ? (by_y ? log : y)  // a first derivative, as most are
+                         : LogPolynomial(LogFactors(y, orders), logs ? orders.y : 0, log);
   if (sum == 0) return 0;
-  const double power = std::pow(x, exponent), whole = std::pow(x, y);
-  if (std::isfinite(power) || !std::isfinite(whole) || x == 0) return sum * power;
+  if (std::isfinite(power) || x == 0) return sum * power;
+  const double whole = std::pow(x, y);
+  if (!std::isfinite(whole)) return sum * power;
   // A small factor may make a number of what overflows without it.
   double product = sum * whole;
   for (int32_t i = 0; i < orders.x; ++i) product /= x;
@@ -311,9 +323,9 @@ void DeclarePowDerivative(OpRegistry& ops) {
   ops.Add(
       OpDef("elementwise_pow_derivative")
           .Doc("Out = the derivative of X^Y, x_order times by X and y_order times by Y: Y X^(Y - "
-               "1), X^Y log X, and so on. Where X is 0 a logarithm times a power that is not "
-               "negative is 0, and all derivatives are 0 where Y is 0 too; those by Y are nan "
-               "where X is negative. " +
+               "1), X^Y log X, and so on. A power that is 0 times an infinite factor is 0, as in "
+               "the limit, and 0^0 times a logarithm is 0. All derivatives are 0 where X and Y are "
+               "0; those by Y are nan where X is negative. " +
                std::string(kBroadcastDoc))
           .Apply(DeclareBroadcast)
           .Constraint("C4", "X and Y must have one dtype")

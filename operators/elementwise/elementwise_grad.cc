@@ -11,6 +11,7 @@
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/matmul/bilinear_gradient.h>
 #include <coracle/operators/operators.h>
+#include <fmt/format.h>
 
 #include <string>
 #include <type_traits>
@@ -421,8 +422,9 @@ OpDef Declare() {
       def.OptionalInput(name, "the forward op's, for its shape alone; absent: it has Out's shape");
   };
   OpDef def(F::kType);
-  def.Doc(std::string("Gradient: ") + F::kFormula +
-          ", each summed over the dims along which the operand was stretched. " + kBroadcastDoc)
+  def.Doc(fmt::format(
+              "Gradient: {}, each summed over the dims along which the operand was stretched. {}",
+              F::kFormula, kBroadcastDoc))
       .Apply(DeclareBroadcast)
       .Constraint("C4", "all inputs must have one dtype")
       .Constraint("C5", "Out@GRAD (and Out) must have the broadcast shape of X and Y");

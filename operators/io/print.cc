@@ -54,7 +54,7 @@ std::string LodText(const LoD& lod) {
 }
 
 void WriteLine(std::string line) {
-  if (line.size() > kLongestLine) line = line.substr(0, kLongestLine) + "...";
+  if (line.size() > kLongestLine) line = fmt::format("{}...", line.substr(0, kLongestLine));
   LogMessage(MessageLevel::kInfo, PrintableLine(line));
 }
 

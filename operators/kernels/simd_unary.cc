@@ -38,11 +38,12 @@ struct Normal {
 
   Vec cdf, bell;  // bell = e^(-x^2 / 2)
 };
-// tanh(sqrt(2 / pi) (x + 0.044715 x^3)); past |x| = 10 it is +-1 in any case.
-inline Vec GeluTanhTerm(Vec x) {
-  const Vec c = Clamp(x, -10.0f, 10.0f);
+// (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), as sigmoid(2 u), which keeps its
+// digits where tanh(u) is near -1. Past |x| = 10 it is 0 or 1.
+inline Vec GeluTanhGate(Vec x) {
+  const Vec c = Clamp(x, -14.0f, 14.0f);
   const Vec inner = hn::MulAdd(hn::Mul(hn::Mul(c, c), c), Set(0.044715f), c);
-  return SafeTanh(hn::Mul(inner, Set(0.79788456f)));
+  return SafeSigmoid(hn::Mul(inner, Set(1.59576912f)));
 }
 
 struct WithParams {
@@ -126,16 +127,13 @@ struct GeluErf : WithParams {
 };
 struct GeluTanh : WithParams {
   using WithParams::WithParams;
-  Vec Value(Vec x) const {
-    const Vec half = hn::Mul(hn::Max(x, Set(-14.0f)), Set(0.5f));
-    return KeepNan(x, hn::MulAdd(half, GeluTanhTerm(x), half));
-  }
+  Vec Value(Vec x) const { return KeepNan(x, hn::Mul(hn::Max(x, Set(-14.0f)), GeluTanhGate(x))); }
   Vec Grad(Vec x, Vec g) const {
-    const Vec t = GeluTanhTerm(x), v = Clamp(x, -10, 10), half = Set(0.5f);
+    const Vec s = GeluTanhGate(x), v = Clamp(x, -14, 14);
     const Vec inner_slope =
-        hn::Mul(hn::MulAdd(hn::Mul(v, v), Set(0.134145f), one), Set(0.79788456f));
-    const Vec tail = hn::Mul(hn::Mul(hn::Mul(half, v), hn::NegMulAdd(t, t, one)), inner_slope);
-    return hn::Mul(g, KeepNan(x, hn::Add(hn::MulAdd(half, t, half), tail)));
+        hn::Mul(hn::MulAdd(hn::Mul(v, v), Set(0.134145f), one), Set(1.59576912f));
+    const Vec gate_slope = hn::Mul(hn::Mul(s, hn::Sub(one, s)), inner_slope);
+    return hn::Mul(g, KeepNan(x, hn::MulAdd(v, gate_slope, s)));
   }
 };
 struct HardSigmoid : WithParams {
@@ -164,13 +162,15 @@ struct HardSwish : WithParams {
 };
 struct Swish : WithParams {
   using WithParams::WithParams;
+  // 0 times an infinite x is 0.
+  Vec Inner(Vec x) const { return hn::IfThenZeroElse(hn::Eq(a, zero), hn::Mul(a, x)); }
   Vec Value(Vec x) const {
-    const Vec s = SafeSigmoid(hn::Mul(a, x));
+    const Vec s = SafeSigmoid(Inner(x));
     return hn::IfThenZeroElse(hn::Eq(s, zero), hn::Mul(x, s));
   }
   // A gate that is 0 or 1 does not change, however large x is.
   Vec Grad(Vec x, Vec g) const {
-    const Vec ax = hn::Mul(a, x), s = SafeSigmoid(ax), d = hn::Mul(s, hn::Sub(one, s));
+    const Vec ax = Inner(x), s = SafeSigmoid(ax), d = hn::Mul(s, hn::Sub(one, s));
     return hn::Mul(g, hn::IfThenElse(hn::Eq(d, zero), s, hn::MulAdd(ax, d, s)));
   }
 };

@@ -64,8 +64,7 @@ struct BceLoss : Row {
   static constexpr const char* kDoc =
       "Out = -Label max(log(X), -100) - (1 - Label) max(log(1 - X), -100), element by element: the "
       "cross entropy of probabilities; nan for an X outside of [0, 1]. As in Paddle its gradient "
-      "is "
-      "Out@GRAD (X - Label) / max(X (1 - X), 1e-12).";
+      "is Out@GRAD (X - Label) / max(X (1 - X), 1e-12).";
   static constexpr SlotRow kFirst = {"X", "floating-point tensor of probabilities"};
   static constexpr SlotRow kSecond = {"Label", "tensor of X's shape and dtype, in [0, 1]", true};
   static constexpr SlotRow kOut = {"Out", "tensor of X's shape and dtype"};

@@ -9,6 +9,7 @@
 #include <coracle/operators/quantize/quantize.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
@@ -233,7 +234,7 @@ void AddAbsMax(OpRegistry& ops) {
 
 void AddMovingAverage(OpRegistry& ops) {
   const auto def = [](const char* type, bool dequantize) {
-    return ScaledDef(type, dequantize, std::string(kAverageDoc) + "; InScale under is_test.")
+    return ScaledDef(type, dequantize, fmt::format("{}; InScale under is_test.", kAverageDoc))
         .Input("InScale", "the scale before [1]")
         .Apply(DeclareOutputs)
         .NoGradientTo({"InScale"})

@@ -6,6 +6,7 @@
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/rules/real_input.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -104,8 +105,7 @@ Kernel ElementReference(const PrepareContext& ctx) {
 template <class F>
 OpDef WholeDef() {
   OpDef def(F::kType);
-  def.Doc(std::string("Out = ") + F::kWhole + (F::kAll ? " (true" : " (false") +
-          " when X is empty).")
+  def.Doc(fmt::format("Out = {} ({} when X is empty).", F::kWhole, F::kAll))
       .Input("X", "tensor or selected rows")
       .Output("Out", "bool tensor [1]")
       .Takes(VarType::kSelectedRows, {"X"})
@@ -121,8 +121,8 @@ OpDef WholeDef() {
 
 template <class F>
 OpDef ElementDef() {
-  OpDef def(std::string(F::kType) + "_v2");
-  def.Doc(std::string("Out = whether X ") + F::kElement + ", element by element.")
+  OpDef def(fmt::format("{}_v2", F::kType));
+  def.Doc(fmt::format("Out = whether X {}, element by element.", F::kElement))
       .Input("X", "tensor")
       .Output("Out", "bool tensor of X's shape")
       .NoGradientTo({"X"})

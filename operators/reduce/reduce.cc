@@ -6,12 +6,13 @@
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
-#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/kernels/reduce.h>
+#include <coracle/operators/kernels/slice_norms.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/reduce/axes.h>
 #include <coracle/operators/reduce/p_norm.h>
 #include <coracle/operators/rules/same_type.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -159,12 +160,8 @@ Kernel FrobeniusInto(const PrepareContext& ctx, Store store) {
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     void* to = ws.Data<void>(out);
-    ForEachOutput(nest, [&](int64_t j, const auto& each) {
-      store(
-          NormOf(2,
-                 [&](const auto& f) { each([&](int64_t at) { f(static_cast<double>(in[at])); }); }),
-          to, j);
-    });
+    ForEachL2Norm(nest, in,
+                  [&](int64_t j, const ScaledNorm& norm) { store(norm.product(), to, j); });
   };
 }
 
@@ -306,8 +303,8 @@ KernelOf<T> ExtremumGrad(const PrepareContext& ctx) {
   };
 }
 
-// dX[i] = dOut times the product of the other elements: of those before i times those after it, so
-// that elements may be 0, and in double, since the product of all may overflow.
+// dX[i] = dOut times the product of the other elements. That is the product of those before i times
+// that of those after it, so that elements may be 0. It is a double, since floats may overflow.
 template <class T>
 KernelOf<T> ProdGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
@@ -342,9 +339,9 @@ struct Dual {
   }
 };
 
-// With the duals x + u e (u: DDX), DDOut = slope of the product of all, and DX[i] = DOut times the
-// slope of the product of all but i: of those before i times those behind. Exact when elements
-// are 0.
+// The elements are duals x + u e, where u is DDX. DDOut is the slope of their product. DX[i] is
+// DOut times the slope of the product of all others: of those before i times those after it. It is
+// exact where elements are 0.
 template <class T>
 KernelOf<T> ProdGradGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("DOut"), ddx = ctx.Input("DDX");
@@ -370,9 +367,9 @@ KernelOf<T> ProdGradGrad(const PrepareContext& ctx) {
         before[2 * r + 1] = product.slope;
       }
       if (ddout) ws.Data<T>(ddout)[j] = static_cast<T>(product.slope);
-      Dual behind{1, 0};
-      for (int64_t r = n; dx && r-- > 0; behind = behind * element(r)) {
-        const Dual others = Dual{before[2 * r], before[2 * r + 1]} * behind;
+      Dual after{1, 0};
+      for (int64_t r = n; dx && r-- > 0; after = after * element(r)) {
+        const Dual others = Dual{before[2 * r], before[2 * r + 1]} * after;
         ws.Data<T>(dx)[kept.offset() + at[r]] =
             static_cast<T>(static_cast<double>(d[j]) * others.slope);
       }
@@ -384,7 +381,7 @@ AttrList DimAttrs(const GradientContext& g) {
   return g.ForwardAttrs({"dim", "keep_dim", "reduce_all"});
 }
 
-// <type>_grad, on dOut in X's dtype.
+// Appends <type>_grad, with dOut cast to X's dtype.
 template <class F>
 void ReduceGradient(GradientContext& g, bool reads_out) {
   const DType dtype = g.MetaOf(g.Input("X")).dtype;
@@ -393,7 +390,7 @@ void ReduceGradient(GradientContext& g, bool reads_out) {
   if (reads_out)
     inputs.push_back({"Out", {same ? g.Output("Out") : Cast(g.Out("Out"), dtype).name()}});
   inputs.push_back({"Out@GRAD", {same ? g.OutputGrad("Out") : Cast(g.Grad("Out"), dtype).name()}});
-  g.Append(std::string(F::kType) + "_grad", std::move(inputs), {{"X@GRAD", {g.InputGrad("X")}}},
+  g.Append(fmt::format("{}_grad", F::kType), std::move(inputs), {{"X@GRAD", {g.InputGrad("X")}}},
            DimAttrs(g));
 }
 
@@ -420,8 +417,8 @@ void DeclareDims(OpDef& def) {
 
 template <class F>
 OpDef Declare() {
-  const std::string doc = std::string("Out = ") + F::kFormula +
-                          " of X over the dims in dim. When none is left, Out has the shape [1].";
+  const std::string doc = fmt::format(
+      "Out = {} of X over the dims in dim. When none is left, Out has the shape [1].", F::kFormula);
   OpDef def(F::kType);
   def.Doc(doc)
       .Input("X", "tensor")
@@ -438,8 +435,8 @@ OpDef Declare() {
 template <class F>
 OpDef DeclareGrad(const char* formula, bool reads_out,
                   const std::vector<std::string>& no_gradient_to = {"X"}) {
-  const std::string doc = std::string("Gradient of ") + F::kType + ": " + formula;
-  OpDef def(std::string(F::kType) + "_grad");
+  const std::string doc = fmt::format("Gradient of {}: {}", F::kType, formula);
+  OpDef def(fmt::format("{}_grad", F::kType));
   const bool reads_x = reads_out || no_gradient_to.empty();
   def.Doc(doc).Input("X", reads_x ? "the forward op's" : "the forward op's, for its shape alone");
   if (reads_out) def.Input("Out", "the forward op's");
@@ -522,11 +519,14 @@ void AddProd(OpRegistry& ops) {
 
 // dX = X / Out dOut, and 0 where Out is 0.
 void FrobeniusGradient(GradientContext& g) {
-  const Variable x = g.In("X"), out = Cast(g.Out("Out"), x.dtype());
-  const Variable dout = Cast(g.Grad("Out"), x.dtype());
+  const Variable x = g.In("X");
   const ReducedAxes axes = AxesOf(g, x.shape());
-  const auto spread = [&](const Variable& value) { return Spread(g, value, axes); };
-  g.Set("X", OfRankLike(x, NormGradient(x, out, dout, 2, spread)));
+  const NormRule rule = {2,
+                         [&](const Variable& v) {
+                           return g.Make("frobenius_norm", {{"X", {v.name()}}}, DimAttrs(g));
+                         },
+                         [&](const Variable& v) { return Spread(g, v, axes); }};
+  g.Set("X", OfRankLike(x, NormGradient(x, g.Out("Out"), g.Grad("Out"), rule)));
 }
 
 template <class F>

@@ -29,7 +29,7 @@ struct GruArgs {
   // What backward reads, sorted: the activated u and r [rows, 2 D], followed by n [rows, D]; r h
   // [rows, D].
   TensorArg gates, resets;
-  TensorArg states;  // h' [rows, D], sorted; only the forward kernel writes it
+  TensorArg states = {};  // h' [rows, D], sorted; only the forward kernel writes it
 };
 
 template <class T>

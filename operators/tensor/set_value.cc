@@ -333,10 +333,10 @@ void DeclarePart(OpDef& def) {
 
 void Register(OpRegistry& ops) {
   OpDef def("set_value");
-  def.Doc(std::string("Out = Input with the part [starts, ends) of the axes, every steps-th "
+  def.Doc(fmt::format("Out = Input with the part [starts, ends) of the axes, every steps-th "
                       "element, replaced by the value, which is stretched to the part as "
-                      "elementwise ops stretch dims of 1.") +
-          kPartDoc)
+                      "elementwise ops stretch dims of 1.{}",
+                      kPartDoc))
       .Apply(DeclarePart)
       .Input("Input", "tensor of any dtype")
       .OptionalInput("ValueTensor", "the value; without it the attrs give it")

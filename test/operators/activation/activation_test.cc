@@ -233,6 +233,25 @@ TEST(Activation, MishBeyondItsThreshold) {
   OpTest("mish").Attr("threshold", 0.f).Input("X", {8}, x).Expect("Out", {8}, whole, 1e-6);
 }
 
+// Without steepness a swish is half of X.
+TEST(Activation, SwishWithoutSteepness) {
+  OpTest("swish")
+      .Attr("beta", 0.f)
+      .Input("X", {5}, {-kInf, -1e30, 3, kInf, kNan})
+      .Expect("Out", {5}, {-kInf, -5e29, 1.5, kInf, kNan});
+  OpTest("swish_grad")
+      .Attr("beta", 0.f)
+      .Input("X", {4}, {-kInf, -1e30, 3, kInf})
+      .Input("Out@GRAD", {4}, {2, 2, 2, 2})
+      .Expect("X@GRAD", {4}, {1, 1, 1, 1});
+  OpTest("swish_grad_grad")
+      .Attr("beta", 0.f)
+      .Input("X", {4}, {-kInf, -1e30, 3, kInf})
+      .Input("DOut", {4}, {2, 2, 2, 2})
+      .Input("DDX", {4}, {1, 1, 1, 1})
+      .Expect("DV", {4}, {0, 0, 0, 0});
+}
+
 TEST(Activation, GeluOfInfinities) {
   for (const bool approximate : {false, true}) {
     OpTest("gelu")

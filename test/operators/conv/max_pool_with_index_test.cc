@@ -124,6 +124,18 @@ TEST(Unpool, Values) {
   Unpool({3, 8, 1, 0}).ExpectError("unpool: Indices holds 8 at 1, outside [0, 8)");
 }
 
+// Paddle's programs name Out.
+TEST(Unpool, GradientWithOut) {
+  OpTest("unpool_grad")
+      .Attr("ksize", Ints{1, 2})
+      .Attr("unpooling_type", std::string("max"))
+      .RandomInput("X", {1, 1, 1, 1})
+      .IntInput("Indices", {1, 1, 1, 1}, {1})
+      .RandomInput("Out", {1, 1, 1, 2})
+      .Input("Out@GRAD", {1, 1, 1, 2}, {3, 5})
+      .Expect("X@GRAD", {1, 1, 1, 1}, {5});
+}
+
 TEST(Unpool, Constraints) {
   Unpool({0, 0, 0, 0}).Attr("paddings", Ints{1, -1}).ExpectError("unpool.C3");
   Unpool({0, 0, 0, 0}).Attr("paddings", Ints{1, 1}).ExpectError("unpool.C4");

@@ -276,6 +276,21 @@ TEST(ElementwisePowDerivative, ValuesAtZero) {
   PowDerivative(1, 1).Input("X", {1}, {4}).Input("Y", {1}, {0}).Expect("Out", {1}, {0.25});
 }
 
+// A power that is 0 beats infinite factors, and the highest power of an infinite logarithm decides.
+TEST(ElementwisePowDerivative, ValuesAtInfinities) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const std::vector<double> x = {inf, inf, inf, inf, 0.5, 2, 1, 0, -inf, -0.5};
+  const std::vector<double> y = {-2, -0.5, 0, 1, inf, -inf, inf, -2, -3, inf};
+  const auto expect = [&](int32_t by_x, int32_t by_y, const std::vector<double>& want) {
+    PowDerivative(by_x, by_y).Input("X", {10}, x).Input("Y", {10}, y).Expect("Out", {10}, want);
+  };
+  expect(1, 0, {0, 0, 0, 1, 0, 0, inf, -inf, 0, 0});
+  expect(0, 1, {0, 0, inf, inf, 0, 0, 0, -inf, nan, nan});
+  expect(1, 1, {0, 0, 0, inf, 0, 0, 1, inf, nan, nan});
+  expect(0, 2, {0, 0, inf, inf, 0, 0, 0, inf, nan, nan});
+  expect(2, 1, {0, 0, 0, 0, 0, 0, inf, -inf, nan, nan});
+}
+
 TEST(ElementwisePowDerivative, Gradients) {
   for (const auto& [by_x, by_y] : {std::pair{0, 0}, {1, 0}, {0, 1}, {1, 2}}) {
     OpTest test = PowDerivative(by_x, by_y);
