@@ -20,12 +20,12 @@ using InputShapes = std::vector<std::pair<std::string, Shape>>;
 //
 // Throws what the shape rule of an op throws that cannot take the shapes, kNotFound for a name that
 // the root block lacks, kInvalidArgument for a variable that is no dense tensor, is persistable or
-// is written by an op that is no feed op, and what VerifyOrThrow throws for the program. The
-// program is then partly changed.
+// is written by an op that is no feed op, and what VerifyOrThrow throws for the program. A program
+// stays as it was if one of them throws.
 void DeclareShapes(ProgramDesc& program, const InputShapes& shapes, const OpRegistry& ops);
 
 // The same for shapes that the program may be fed with: throws kInvalidArgument too for a shape
-// that a variable with need_check_feed does not admit.
+// that a variable with need_check_feed does not admit, and leaves the program as it was.
 void SetShapes(ProgramDesc& program, const InputShapes& shapes, const OpRegistry& ops);
 
 }  // namespace coracle

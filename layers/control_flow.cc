@@ -12,22 +12,23 @@
 namespace coracle {
 namespace {
 
-// Ops go to a new sub-block while this lives.
+// Ops go to another block while this lives.
 class InBlock {
  public:
-  explicit InBlock(Builder& net)
-      : net_(net), outer_(net.block()), inner_(net.block().program().AppendBlock(net.block())) {
-    net_.SetBlock(inner_);
+  InBlock(Builder& net, BlockDesc& block) : net_(net), before_(net.block()), block_(block) {
+    net_.SetBlock(block);
   }
-  ~InBlock() { net_.SetBlock(outer_); }
+  explicit InBlock(Builder& net)  // a new sub-block
+      : InBlock(net, net.block().program().AppendBlock(net.block())) {}
+  ~InBlock() { net_.SetBlock(before_); }
   InBlock(const InBlock&) = delete;
   InBlock& operator=(const InBlock&) = delete;
-  BlockDesc& block() { return inner_; }
+  BlockDesc& block() { return block_; }
 
  private:
   Builder& net_;
-  BlockDesc& outer_;
-  BlockDesc& inner_;
+  BlockDesc& before_;
+  BlockDesc& block_;
 };
 
 void RequireBool(const char* layer, const char* what, const Variable& condition) {
@@ -72,13 +73,10 @@ VarDesc* NewResult(BlockDesc& block, const std::string& name) {
               fmt::format("cond: the block has a var {} already", Quote(name)));
 }
 
-// The variable of another block than ops go to now, with the builder's Writer.
+// A variable of a block that ops need not go to now, with the builder's Writer.
 Variable VarOf(Builder& net, BlockDesc& block, const std::string& name) {
-  BlockDesc& now = net.block();
-  net.SetBlock(block);
-  const Variable var = net.Var(name);
-  net.SetBlock(now);
-  return var;
+  const InBlock inside(net, block);
+  return net.Var(name);
 }
 
 }  // namespace
@@ -245,8 +243,12 @@ void StaticRnn::Step(const std::function<void()>& body) {
       body();
     }
     AppendOp();
-  } catch (...) {
-    outputs_.clear();  // their variables are gone
+  } catch (...) {  // the guard removes the block and the variables that these name
+    inner_ = nullptr;
+    inputs_.clear();
+    memories_.clear();
+    outputs_.clear();
+    mask_ = {};
     throw;
   }
 }
@@ -276,20 +278,21 @@ Variable StaticRnn::StepInput(const Variable& sequence) {
   }
   Variable slice = Local(sequence.name(), sequence.dtype(),
                          Shape(std::span<const int64_t>(shape.begin() + 1, shape.end())));
-  inputs_.push_back(sequence.name());
+  std::vector<std::string> inputs = inputs_;
+  inputs.push_back(sequence.name());
   if (options_.lengths && !mask_) {
-    net_.SetBlock(*outer_);
     const Variable mask = MakeMask(sequence);
-    net_.SetBlock(*inner_);
+    inputs.push_back(mask.name());
     mask_ = Local(mask.name(), mask.dtype(), {mask.shape()[1]});
-    inputs_.push_back(mask.name());
   }
+  inputs_ = std::move(inputs);
   return slice;
 }
 
 // [steps, N]: 1 where a sequence is longer than the step, in the dtype of `sequence`.
 Variable StaticRnn::MakeMask(const Variable& sequence) {
   Builder& net = net_;
+  const InBlock inside(net, *outer_);
   const Variable zero = FillConstant(net, {1}, DType::kInt64, 0);
   const Variable one = FillConstant(net, {1}, DType::kInt64, 1);
   Variable steps;
@@ -316,8 +319,9 @@ Variable StaticRnn::Memory(const Variable& init, const std::string& given) {
   const EditGuard guard(net_.main(), net_.startup());
   RequireInStep("Memory");
   const std::string name = given.empty() ? inner_->program().UniqueName("rnn.memory") : given;
+  Variable memory = Local(name, init.dtype(), init.shape());
   memories_.push_back({init.name(), name, ""});
-  return Local(name, init.dtype(), init.shape());
+  return memory;
 }
 
 // The mask [N] as [N, 1, ...], of x's rank.
@@ -362,9 +366,9 @@ void StaticRnn::StepOutput(const Variable& x, const std::string& output) {
                 fmt::format("static_rnn: the block has a var {} already", Quote(name)));
   }
   stacked->SetMeta(shown.desc().meta());
-  outputs_.push_back(VarOf(net_, *outer_, name));
   Local(name, shown.dtype(), shown.shape());
   net_.Append("assign", {{"X", {shown.name()}}}, {{"Out", {name}}});
+  outputs_.push_back(VarOf(net_, *outer_, name));
 }
 
 void StaticRnn::AppendOp() {

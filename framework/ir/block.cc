@@ -60,15 +60,17 @@ VarDesc* BlockDesc::TryAddVar(std::string name) {
   return TryAppend(std::make_unique<VarDesc>(std::move(name)));
 }
 
+// All that may throw precedes the index, which must not hold a variable that the block lacks.
 VarDesc* BlockDesc::TryAppend(std::unique_ptr<VarDesc> var) {
-  var->index_ = vars_.size();
-  if (!var_index_.Add(var.get())) return nullptr;
-  var->block_ = this;
   if (auto* edits = journal()) {
-    edits->NoteAppend(*this);
+    edits->NoteBlock(*this);
     var->stamp_ = edits->id;
   }
   if (idx_ > 0) program_->NoteInnerName(var->name(), idx_);
+  if (vars_.size() == vars_.capacity()) vars_.reserve(2 * vars_.size() + 1);
+  var->index_ = vars_.size();
+  if (!var_index_.Add(var.get())) return nullptr;
+  var->block_ = this;
   // Ops may have named it before it was declared.
   if (uses_valid_ && !outer_uses_.empty() && outer_uses_.count(var->name())) InvalidateUses();
   vars_.push_back(std::move(var));
@@ -112,8 +114,12 @@ const VarDesc* BlockDesc::FindVarRecursive(std::string_view name) const {
 
 internal::EditJournal* BlockDesc::journal() const { return program_->journal_; }
 
+void BlockDesc::NoteChange() {
+  if (auto* edits = journal()) edits->NoteBlock(*this);
+}
+
 void BlockDesc::SetForwardBlockIdx(int idx) {
-  if (journal()) journal()->NoteAppend(*this);
+  NoteChange();
   forward_block_idx_ = idx;
 }
 
@@ -150,27 +156,56 @@ bool BlockDesc::RemoveVar(std::string_view name) {
   return true;
 }
 
-void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate, size_t first) {
-  if (journal()) journal()->NoteVarOrder(*this);
-  std::vector<std::unique_ptr<VarDesc>> kept, removed;  // the predicate may look vars up
-  for (size_t i = first; i < vars_.size(); ++i)
-    (predicate(*vars_[i]) ? removed : kept).push_back(std::move(vars_[i]));
-  vars_.resize(std::min(first, vars_.size()));
-  for (auto& var : kept) {
-    var->index_ = vars_.size();
-    vars_.push_back(std::move(var));
+namespace {
+
+// The places from `first` on whose object fulfils the predicate. The predicate may throw, or look
+// objects up, so that nothing is removed before its last call.
+template <class T>
+std::vector<size_t> PlacesWhere(const std::vector<std::unique_ptr<T>>& objects, size_t first,
+                                const std::function<bool(const T&)>& predicate) {
+  std::vector<size_t> places;
+  for (size_t i = first; i < objects.size(); ++i)
+    if (predicate(*objects[i])) places.push_back(i);
+  return places;
+}
+
+// Moves the objects at `places`, in ascending order, out of `objects`, which keeps its room.
+template <class T>
+internal::Removed<T> TakeOut(const std::vector<size_t>& places,
+                             std::vector<std::unique_ptr<T>>& objects) {
+  internal::Removed<T> taken(places.size());
+  if (places.empty()) return taken;
+  auto next = places.begin();
+  auto to = taken.begin();
+  size_t kept = places.front();
+  for (size_t i = kept; i < objects.size(); ++i) {
+    if (next != places.end() && *next == i) {
+      *to++ = std::move(objects[i]);
+      ++next;
+    } else {
+      objects[kept++] = std::move(objects[i]);
+    }
   }
-  if (removed.empty()) return;
-  if (first < uses_.size()) InvalidateUses();
+  objects.resize(kept);
+  return taken;
+}
+
+}  // namespace
+
+void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate, size_t first) {
+  const std::vector<size_t> places = PlacesWhere(vars_, first, predicate);
+  if (places.empty()) return;
+  if (journal()) journal()->NoteVarOrder(*this, places.front());
+  internal::Removed<VarDesc> removed = TakeOut(places, vars_);
+  for (size_t i = places.front(); i < vars_.size(); ++i) vars_[i]->index_ = i;
+  if (places.front() < uses_.size()) InvalidateUses();
   if (removed.size() < vars_.size() / 2) {
     for (const auto& var : removed) var_index_.Remove(var->name());
   } else {
     var_index_.Clear();
-    var_index_.Reserve(vars_.size());
     for (const auto& var : vars_) var_index_.Add(var.get());
   }
-  if (!journal()) return;
-  for (auto& var : removed) journal()->KeepVar(std::move(var));
+  if (auto* edits = journal()) edits->removed_vars.splice(edits->removed_vars.end(), removed);
 }
 
 void BlockDesc::Reserve(size_t vars, size_t ops) {
@@ -189,7 +224,7 @@ OpDesc& BlockDesc::AppendOp(const OpDesc& op) { return AppendOp(std::make_unique
 OpDesc& BlockDesc::AppendOp(std::unique_ptr<OpDesc> op) {
   if (!op) ThrowInvalid("a null op was appended to a block");
   if (auto* edits = journal()) {
-    edits->NoteAppend(*this);
+    edits->NoteBlock(*this);
     op->stamp_ = edits->id;
   }
   op->block_ = this;
@@ -207,69 +242,56 @@ OpDesc& BlockDesc::InsertOp(size_t position, const OpDesc& op) {
   auto added = std::make_unique<OpDesc>(op);
   added->block_ = this;
   if (auto* edits = journal()) {
-    edits->NoteOpOrder(*this);
+    edits->NoteOpOrder(*this, position);
     added->stamp_ = edits->id;
   }
   InvalidateUses();
   return **ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(position), std::move(added));
 }
 
-void BlockDesc::RemoveOp(size_t position) {
-  CheckedOp(position);
-  const auto at = ops_.begin() + static_cast<std::ptrdiff_t>(position);
-  if (auto* edits = journal()) {
-    edits->NoteOpOrder(*this);
-    edits->KeepOp(std::move(*at));
-  }
-  ops_.erase(at);
-  InvalidateUses();
-}
+void BlockDesc::RemoveOp(size_t position) { RemoveOpsAt({CheckedOp(position)}); }
 
 void BlockDesc::RemoveOpsIf(const std::function<bool(const OpDesc&)>& predicate) {
-  std::vector<bool> remove(ops_.size());  // the predicate may look ops up
-  for (size_t i = 0; i < remove.size(); ++i) remove[i] = predicate(*ops_[i]);
-  auto* edits = journal();
-  if (edits) edits->NoteOpOrder(*this);
-  std::vector<std::unique_ptr<OpDesc>> kept;
-  kept.reserve(ops_.size());
-  for (size_t i = 0; i < remove.size(); ++i) {
-    if (!remove[i]) {
-      kept.push_back(std::move(ops_[i]));
-    } else if (edits) {
-      edits->KeepOp(std::move(ops_[i]));
-    }
-  }
-  ops_ = std::move(kept);
-  InvalidateUses();
+  RemoveOpsAt(PlacesWhere(ops_, 0, predicate));
 }
 
 void BlockDesc::TruncateOps(size_t size) {
-  if (size >= ops_.size()) return;
+  std::vector<size_t> places;
+  for (size_t i = size; i < ops_.size(); ++i) places.push_back(i);
+  RemoveOpsAt(places);
+}
+
+void BlockDesc::RemoveOpsAt(const std::vector<size_t>& places) {
+  if (places.empty()) return;
   InvalidateUses();
-  if (auto* edits = journal()) {
-    edits->NoteOpOrder(*this);
-    for (size_t i = size; i < ops_.size(); ++i) edits->KeepOp(std::move(ops_[i]));
-  }
-  ops_.resize(size);
+  auto* edits = journal();
+  if (edits) edits->NoteOpOrder(*this, places.front());
+  internal::Removed<OpDesc> removed = TakeOut(places, ops_);
+  if (edits) edits->removed_ops.splice(edits->removed_ops.end(), removed);
 }
 
 std::vector<std::unique_ptr<OpDesc>> BlockDesc::ReleaseOps() {
   InvalidateUses();
+  std::vector<std::unique_ptr<OpDesc>> taken;
+  taken.reserve(ops_.size());
   if (auto* edits = journal()) edits->NoteRelease(*this);
-  std::vector<std::unique_ptr<OpDesc>> taken = std::move(ops_);
-  ops_.clear();
-  for (auto& op : taken) op->block_ = nullptr;
+  for (auto& op : ops_) {
+    op->block_ = nullptr;
+    taken.push_back(std::move(op));
+  }
+  ops_.clear();  // it keeps its room, which the journal relies on
   return taken;
 }
 
 void BlockDesc::SetOps(std::vector<std::unique_ptr<OpDesc>> ops) {
   for (const auto& op : ops)
     if (!op) ThrowInvalid("a null op was put into a block");
+  ops_.reserve(ops.size());
   static_cast<void>(ReleaseOps());
-  ops_ = std::move(ops);
-  for (auto& op : ops_) {
+  for (auto& op : ops) {
     op->block_ = this;
     if (auto* edits = journal()) op->stamp_ = edits->id;
+    ops_.push_back(std::move(op));
   }
 }
 

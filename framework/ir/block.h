@@ -5,6 +5,7 @@
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/ir/var.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -62,8 +63,9 @@ class VarIndex {
   void Reserve(size_t size) {
     if (2 * size > entries_.size()) Resize(2 * size);
   }
+  // Keeps the room, so that as many variables as before are added without an allocation.
   void Clear() {
-    entries_.clear();
+    std::fill(entries_.begin(), entries_.end(), Entry());
     size_ = 0;
   }
 
@@ -185,8 +187,14 @@ class BlockDesc {
 
   // For the codec only.
   const std::string& unknown_fields() const { return unknown_fields_; }
-  void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
-  std::optional<int32_t>& forward_block_idx_field() { return forward_block_idx_; }
+  void SetUnknownFields(std::string bytes) {
+    NoteChange();
+    unknown_fields_ = std::move(bytes);
+  }
+  std::optional<int32_t>& forward_block_idx_field() {
+    NoteChange();
+    return forward_block_idx_;
+  }
   const std::optional<int32_t>& forward_block_idx_field() const { return forward_block_idx_; }
 
  private:
@@ -204,6 +212,7 @@ class BlockDesc {
   }
   [[noreturn]] void ThrowPast(const char* what, size_t i, size_t size) const;
   internal::EditJournal* journal() const;
+  void NoteChange();  // before a change of the fields that are neither variables nor ops
   template <class Block>
   static auto* FindFrom(Block& start, std::string_view name, size_t hash);
   struct UseLists {
@@ -218,6 +227,7 @@ class BlockDesc {
   UseLists& UsesOf(std::string_view name) const;
   const UseLists& IndexedUsesOf(std::string_view name) const;
   VarDesc* TryAppend(std::unique_ptr<VarDesc> var);
+  void RemoveOpsAt(const std::vector<size_t>& places);  // in ascending order
   [[noreturn]] void ThrowTaken(const std::string& name) const;
 
   ProgramDesc* program_;

@@ -1,10 +1,8 @@
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/edit_journal.h>
 
-#include <algorithm>
 #include <atomic>
 #include <exception>
-#include <new>
 #include <unordered_set>
 #include <utility>
 
@@ -18,29 +16,6 @@ uint32_t NewStamp() {
   return stamp == 0 ? ++last : stamp;
 }
 
-// The objects of a block and those removed from it, by address.
-template <class T>
-std::unordered_map<T*, std::unique_ptr<T>> ByAddress(std::vector<std::unique_ptr<T>>& held,
-                                                     std::vector<std::unique_ptr<T>>& removed) {
-  std::unordered_map<T*, std::unique_ptr<T>> all;
-  for (auto* list : {&held, &removed}) {
-    for (auto& object : *list)
-      if (object) all.emplace(object.get(), std::move(object));
-    list->clear();
-  }
-  return all;
-}
-
-// Puts the objects of `order` into `held` again. All of them live: see NoteRelease.
-template <class T>
-void PutBack(const std::vector<T*>& order, std::vector<std::unique_ptr<T>>& removed,
-             std::vector<std::unique_ptr<T>>& held) {
-  auto all = ByAddress(held, removed);
-  for (T* object : order) held.push_back(std::move(all.at(object)));
-  for (auto& [address, object] : all)
-    if (object) removed.push_back(std::move(object));
-}
-
 }  // namespace
 
 EditJournal::EditJournal(ProgramDesc& edited)
@@ -48,71 +23,120 @@ EditJournal::EditJournal(ProgramDesc& edited)
       outer(edited.journal_),
       id(NewStamp()),
       num_blocks(edited.blocks_.size()),
+      parents_first(edited.parents_first_),
       version(edited.version),
-      random_seed(edited.random_seed) {}
+      version_in_legacy_field(edited.version_in_legacy_field),
+      random_seed(edited.random_seed),
+      op_versions(edited.op_versions),
+      unknown_fields(edited.unknown_fields_) {}
 
+// The outer journal gets its record at once, since later it could not tell what this journal's
+// guard has changed already.
 EditJournal::BlockRecord& EditJournal::RecordOf(BlockDesc& block) {
-  const auto [found, added] = blocks.try_emplace(&block);
-  if (added) {
-    found->second.vars = block.vars_.size();
-    found->second.ops = block.ops_.size();
-    found->second.forward_block_idx = block.forward_block_idx_;
-  }
-  return found->second;
+  if (const auto found = blocks.find(&block); found != blocks.end()) return found->second;
+  if (outer) outer->NoteBlock(block);
+  BlockRecord record;
+  record.vars.kept = block.vars_.size();
+  record.ops.kept = block.ops_.size();
+  record.forward_block_idx = block.forward_block_idx_;
+  record.unknown_fields = block.unknown_fields_;
+  return blocks.emplace(&block, std::move(record)).first->second;
 }
 
-void EditJournal::NoteAppend(BlockDesc& block) {
+void EditJournal::NoteBlock(BlockDesc& block) {
   if (!IsNoted(block.stamp_)) RecordOf(block);
 }
 
-void EditJournal::NoteVarOrder(BlockDesc& block) {
+void EditJournal::NoteVarOrder(BlockDesc& block, size_t first) {
   if (IsNoted(block.stamp_)) return;
-  BlockRecord& record = RecordOf(block);
-  if (record.var_order) return;
-  record.var_order.emplace();
-  for (size_t i = 0; i < record.vars; ++i) record.var_order->push_back(block.vars_[i].get());
+  if (outer) outer->NoteVarOrder(block, first);
+  RecordOf(block).vars.Note(first, block.vars_);
 }
 
-void EditJournal::NoteOpOrder(BlockDesc& block) {
+void EditJournal::NoteOpOrder(BlockDesc& block, size_t first) {
   if (IsNoted(block.stamp_)) return;
-  BlockRecord& record = RecordOf(block);
-  if (record.op_order) return;
-  record.op_order.emplace();
-  for (size_t i = 0; i < record.ops; ++i) record.op_order->push_back(block.ops_[i].get());
+  if (outer) outer->NoteOpOrder(block, first);
+  RecordOf(block).ops.Note(first, block.ops_);
 }
 
 void EditJournal::SaveVar(VarDesc& var) {
   if (IsNoted(var.stamp_)) return;
-  if (!IsNoted(var.block_->stamp_)) RecordOf(*var.block_);
-  vars.emplace(&var, std::make_unique<VarDesc>(var));
+  NoteBlock(*var.block_);
+  if (!vars.count(&var)) vars.emplace(&var, std::make_unique<VarDesc>(var));
   var.stamp_ = id;
 }
 
 void EditJournal::SaveOp(OpDesc& op) {
   if (IsNoted(op.stamp_)) return;
-  if (!IsNoted(op.block_->stamp_)) RecordOf(*op.block_);
-  ops.emplace(&op, std::make_unique<OpDesc>(op));
+  NoteBlock(*op.block_);
+  if (!ops.count(&op)) ops.emplace(&op, std::make_unique<OpDesc>(op));
   op.stamp_ = id;
 }
 
 void EditJournal::NoteCounter(const std::string& prefix) {
-  if (counters.count(prefix)) return;
+  if (content || counters.count(prefix)) return;
   const auto found = program.name_counters_.find(prefix);
-  counters[prefix] =
-      found == program.name_counters_.end() ? std::nullopt : std::optional(found->second);
+  counters.emplace(
+      prefix, found == program.name_counters_.end() ? std::nullopt : std::optional(found->second));
 }
 
 void EditJournal::KeepBlocks(size_t first) {
-  for (size_t i = first; i < program.blocks_.size() && !all_blocks; ++i)
-    if (i < num_blocks && !IsNoted(program.blocks_[i]->stamp_))
-      removed_blocks.try_emplace(i, std::move(program.blocks_[i]));  // the first was there before
+  if (content) return;
+  std::map<size_t, std::unique_ptr<BlockDesc>> gone;
+  for (size_t i = first; i < num_blocks && i < program.blocks_.size(); ++i)
+    if (program.blocks_[i]->stamp_ != id && !removed_blocks.count(i)) gone.emplace(i, nullptr);
+  for (auto& [index, block] : gone) block = std::move(program.blocks_[index]);
+  removed_blocks.merge(gone);
 }
 
-void EditJournal::KeepAllBlocks() {
-  if (!all_blocks) all_blocks = std::move(program.blocks_);
+void EditJournal::KeepContent() noexcept {
+  if (content) return;
+  content.emplace();
+  std::swap(content->blocks, program.blocks_);
+  std::swap(content->name_counters, program.name_counters_);
+  std::swap(content->inner_names, program.inner_names_);
 }
 
-void EditJournal::Restore(VarDesc& var, VarDesc& copy) const {
+// Ops that are older than this journal are in the record of the block: NoteOpOrder puts them there.
+// Nothing is moved before the last allocation.
+void EditJournal::NoteRelease(BlockDesc& block) {
+  if (IsNoted(block.stamp_)) return;
+  NoteOpOrder(block, 0);
+  std::unordered_set<OpDesc*> held;
+  for (const auto& op : block.ops_) held.insert(op.get());
+  std::unordered_map<OpDesc*, OpDesc*> copies;
+  for (OpDesc* op : RecordOf(block).ops.rest) {
+    if (!held.count(op)) continue;
+    SaveOp(*op);
+    copies.emplace(op, ops.at(op).get());
+  }
+  Removed<OpDesc> kept(copies.size());
+  auto place = kept.begin();
+  for (const auto& [op, copy] : copies) {
+    *place++ = std::move(ops.at(op));
+    ops.erase(op);
+  }
+  removed_ops.splice(removed_ops.end(), kept);
+  for (EditJournal* journal = this; journal; journal = journal->outer)
+    journal->NoteReplaced(block, copies);
+}
+
+void EditJournal::NoteReplaced(BlockDesc& block,
+                               const std::unordered_map<OpDesc*, OpDesc*>& copies) {
+  const auto record = blocks.find(&block);
+  if (record == blocks.end()) return;
+  for (OpDesc*& op : record->second.ops.rest)
+    if (const auto copy = copies.find(op); copy != copies.end()) op = copy->second;
+  for (const auto& [op, copy] : copies) {
+    ops.erase(copy);  // the note of a destroyed op that had this address
+    if (auto saved = ops.extract(op)) {
+      saved.key() = copy;
+      ops.insert(std::move(saved));
+    }
+  }
+}
+
+void EditJournal::Restore(VarDesc& var, VarDesc& copy) const noexcept {
   var.name_ = std::move(copy.name_);
   var.meta_ = std::move(copy.meta_);
   var.persistable_ = copy.persistable_;
@@ -124,7 +148,7 @@ void EditJournal::Restore(VarDesc& var, VarDesc& copy) const {
   var.wire_ = std::move(copy.wire_);
 }
 
-void EditJournal::Restore(OpDesc& op, OpDesc& copy) const {
+void EditJournal::Restore(OpDesc& op, OpDesc& copy) const noexcept {
   op.type_ = std::move(copy.type_);
   op.inputs_ = std::move(copy.inputs_);
   op.outputs_ = std::move(copy.outputs_);
@@ -133,162 +157,142 @@ void EditJournal::Restore(OpDesc& op, OpDesc& copy) const {
   op.unknown_fields_ = std::move(copy.unknown_fields_);
 }
 
-void EditJournal::UndoVars(BlockDesc& block, BlockRecord& record) {
-  if (record.var_order)
-    PutBack(*record.var_order, removed_vars, block.vars_);
-  else
-    block.vars_.resize(record.vars);
-  block.var_index_.Clear();
-  block.var_index_.Reserve(block.vars_.size());
-  for (size_t i = 0; i < block.vars_.size(); ++i) {
-    VarDesc& var = *block.vars_[i];
-    var.index_ = i;
-    var.block_ = &block;
-    if (const auto copy = vars.find(&var); copy != vars.end() && copy->second)
-      Restore(var, *copy->second);
-    block.var_index_.Add(&var);
-  }
-}
-
-void EditJournal::NoteReplaced(OpDesc* op, OpDesc* copy) {
-  for (auto& [block, record] : blocks)
-    if (record.op_order) std::replace(record.op_order->begin(), record.op_order->end(), op, copy);
-  ops.erase(copy);  // of an op that was at this address before
-  if (auto saved = ops.extract(op)) {
-    saved.key() = copy;
-    ops.insert(std::move(saved));
-  }
-}
-
-void EditJournal::NoteRelease(BlockDesc& block) {
-  NoteOpOrder(block);
-  const auto record = blocks.find(&block);
-  if (IsNoted(block.stamp_) || record == blocks.end()) return;
-  std::unordered_set<OpDesc*> held;
-  for (const auto& op : block.ops_) held.insert(op.get());
-  for (OpDesc*& op : *record->second.op_order) {
-    if (held.count(op) == 0) continue;
-    SaveOp(*op);
-    std::unique_ptr<OpDesc> copy = std::move(ops.at(op));
-    ops.erase(op);
-    ops.erase(copy.get());
-    for (EditJournal* around = outer; around; around = around->outer)
-      around->NoteReplaced(op, copy.get());
-    op = copy.get();
-    removed_ops.push_back(std::move(copy));
-  }
-}
-
-void EditJournal::UndoOps(BlockDesc& block, BlockRecord& record) {
-  if (record.op_order)
-    PutBack(*record.op_order, removed_ops, block.ops_);
-  else
-    block.ops_.resize(record.ops);
-  for (const auto& op : block.ops_) {
-    op->block_ = &block;
-    if (const auto copy = ops.find(op.get()); copy != ops.end() && copy->second)
-      Restore(*op, *copy->second);
-  }
-  block.InvalidateUses();
-}
-
-void EditJournal::NoteNames(const BlockDesc& block) {
-  program.NoteParent(block.parent_idx_, block.idx_);
-  if (block.idx_ == 0) return;
-  for (const auto& var : block.vars_) program.NoteInnerName(var->name(), block.idx_);
-}
-
-void EditJournal::Undo() {
-  if (all_blocks) {
-    program.blocks_ = std::move(*all_blocks);
-    program.Readopt();
-    for (const auto& block : program.blocks_) NoteNames(*block);
-  }
-  program.blocks_.resize(num_blocks);
-  for (auto& [index, block] : removed_blocks)
-    if (index < num_blocks) program.blocks_[index] = std::move(block);
-  for (const auto& block : program.blocks_) {  // others were new, and are gone
-    const auto record = blocks.find(block.get());
-    if (record == blocks.end()) continue;
-    block->forward_block_idx_ = record->second.forward_block_idx;
-    UndoVars(*block, record->second);
-    UndoOps(*block, record->second);
-  }
-  for (const auto& [prefix, counter] : counters) {
-    if (counter)
-      program.name_counters_[prefix] = *counter;
-    else
-      program.name_counters_.erase(prefix);
-  }
-  program.version = version;
-  program.random_seed = random_seed;
-}
-
 namespace {
 
-template <class T>
-void MoveTo(std::vector<T>& from, std::vector<T>& to) {
-  for (T& object : from) to.push_back(std::move(object));
+// A list gives its marked objects up: PutBack owns them next.
+template <class Objects, class IsMarked>
+void GiveUp(Objects& objects, const IsMarked& is_marked) {
+  for (auto& object : objects)
+    if (object && is_marked(*object)) static_cast<void>(object.release());
 }
 
-// What stood in the places that `outer` counted.
+// Allocates nothing, because the vector of a block keeps its room while a journal watches it.
 template <class T>
-void AddOrder(const std::optional<std::vector<T*>>& order, size_t count,
-              std::optional<std::vector<T*>>& outer) {
-  if (order && !outer) outer.emplace(order->begin(), order->begin() + std::ptrdiff_t(count));
+void PutBack(const OrderRecord<T>& record, std::vector<std::unique_ptr<T>>& objects) {
+  objects.resize(record.kept);
+  for (size_t i = record.rest.size(); i-- > 0;) objects.emplace_back(record.rest[i]);
 }
 
 }  // namespace
 
-// Where `outer` has noted an object it knows an older state. An object that is new since `outer`
-// began may get a record there, which Undo does not look up.
-void EditJournal::AddTo(EditJournal& to) {
-  MoveTo(removed_vars, to.removed_vars);
-  MoveTo(removed_ops, to.removed_ops);
-  for (auto& [prefix, counter] : counters) to.counters.try_emplace(prefix, counter);
-  if (to.all_blocks) return;
-  for (auto& [block, record] : blocks) {
-    const auto [found, added] = to.blocks.try_emplace(block, record);
-    if (added) continue;
-    AddOrder(record.var_order, found->second.vars, found->second.var_order);
-    AddOrder(record.op_order, found->second.ops, found->second.op_order);
+void EditJournal::UndoVars(BlockDesc& block) noexcept {
+  block.var_index_.Clear();
+  for (size_t i = 0; i < block.vars_.size(); ++i) {
+    VarDesc& var = *block.vars_[i];
+    var.index_ = i;
+    var.block_ = &block;
+    if (const auto copy = vars.find(&var); copy != vars.end()) Restore(var, *copy->second);
+    block.var_index_.Add(&var);
   }
-  for (auto& [var, copy] : vars) to.vars.try_emplace(var, std::move(copy));
-  for (auto& [op, copy] : ops) to.ops.try_emplace(op, std::move(copy));
+}
+
+void EditJournal::UndoOps(BlockDesc& block) noexcept {
+  for (const auto& op : block.ops_) {
+    op->block_ = &block;
+    if (const auto copy = ops.find(op.get()); copy != ops.end()) Restore(*op, *copy->second);
+  }
+  block.InvalidateUses();
+}
+
+// Every list first gives up what goes back to a record's place, and what it still owns after that
+// is new and is destroyed.
+void EditJournal::PutBackObjects() noexcept {
+  const uint32_t mark = NewStamp();
+  const auto is_marked = [mark](const auto& object) { return object.stamp_ == mark; };
+  for (const auto& block : program.blocks_) {
+    const auto record = blocks.find(block.get());
+    if (record == blocks.end()) continue;
+    for (VarDesc* var : record->second.vars.rest) var->stamp_ = mark;
+    for (OpDesc* op : record->second.ops.rest) op->stamp_ = mark;
+  }
+  GiveUp(removed_vars, is_marked);
+  GiveUp(removed_ops, is_marked);
+  for (const auto& block : program.blocks_) {
+    const auto record = blocks.find(block.get());
+    if (record == blocks.end()) continue;
+    GiveUp(block->vars_, is_marked);
+    GiveUp(block->ops_, is_marked);
+    PutBack(record->second.vars, block->vars_);
+    PutBack(record->second.ops, block->ops_);
+  }
+}
+
+void EditJournal::UndoFields() noexcept {
+  for (const auto& [prefix, counter] : counters) {
+    const auto found = program.name_counters_.find(prefix);
+    if (found == program.name_counters_.end()) continue;
+    if (counter)
+      found->second = *counter;
+    else
+      program.name_counters_.erase(found);
+  }
+  // A lost name may be back. HasName looks for it in each block once.
+  for (auto& [hash, block] : program.inner_names_)
+    if (block == ProgramDesc::kLost) block = 0;
+  program.parents_first_ = parents_first;
+  program.version = version;
+  program.version_in_legacy_field = version_in_legacy_field;
+  program.random_seed = random_seed;
+  program.op_versions = std::move(op_versions);
+  program.unknown_fields_ = std::move(unknown_fields);
+}
+
+void EditJournal::Undo() noexcept {
+  if (content) {
+    program.blocks_ = std::move(content->blocks);
+    program.name_counters_ = std::move(content->name_counters);
+    program.inner_names_ = std::move(content->inner_names);
+  }
+  program.blocks_.resize(num_blocks);
   for (auto& [index, block] : removed_blocks)
-    to.removed_blocks.try_emplace(index, std::move(block));
-  if (all_blocks) to.all_blocks = std::move(all_blocks);
+    if (index < num_blocks) program.blocks_[index] = std::move(block);
+  PutBackObjects();
+  for (const auto& block : program.blocks_) {
+    const auto record = blocks.find(block.get());
+    if (record == blocks.end()) continue;
+    block->forward_block_idx_ = record->second.forward_block_idx;
+    block->unknown_fields_ = std::move(record->second.unknown_fields);
+    UndoVars(*block);
+    UndoOps(*block);
+  }
+  UndoFields();
+}
+
+// Where `to` has noted an object it knows an older state, and merge leaves that one. An object that
+// is new since `to` began may get a note there, which Undo does not look up. The blocks have their
+// records in `to` already.
+void EditJournal::AddTo(EditJournal& to) noexcept {
+  to.removed_vars.splice(to.removed_vars.end(), removed_vars);
+  to.removed_ops.splice(to.removed_ops.end(), removed_ops);
+  if (to.content) return;
+  to.counters.merge(counters);
+  to.vars.merge(vars);
+  to.ops.merge(ops);
+  to.removed_blocks.merge(removed_blocks);
+  if (content) to.content = std::move(content);
 }
 
 }  // namespace internal
 
-EditGuard::EditGuard(ProgramDesc& program) : exceptions_(std::uncaught_exceptions()) {
-  Watch(program, &main_);
-}
+EditGuard::EditGuard(ProgramDesc& program) : EditGuard(program, program) {}
 
 EditGuard::EditGuard(ProgramDesc& main, ProgramDesc& startup)
-    : exceptions_(std::uncaught_exceptions()) {
-  Watch(main, &main_);
-  if (&startup != &main) Watch(startup, &startup_);
-}
-
-void EditGuard::Watch(ProgramDesc& program, std::unique_ptr<internal::EditJournal>* journal) {
-  *journal = std::make_unique<internal::EditJournal>(program);
-  program.journal_ = journal->get();
+    : exceptions_(std::uncaught_exceptions()),
+      main_(std::make_unique<internal::EditJournal>(main)),
+      startup_(&startup == &main ? nullptr : std::make_unique<internal::EditJournal>(startup)) {
+  main.journal_ = main_.get();
+  if (startup_) startup.journal_ = startup_.get();
 }
 
 EditGuard::~EditGuard() {
   const bool failed = std::uncaught_exceptions() > exceptions_;
-  for (auto* journal : {&startup_, &main_}) {
-    if (!*journal) continue;
-    internal::EditJournal* outer = (*journal)->outer;
-    (*journal)->program.journal_ = nullptr;
-    try {
-      if (failed) (*journal)->Undo();
-      if (!failed && outer) (*journal)->AddTo(*outer);
-    } catch (const std::bad_alloc&) {  // the exception under way says more
-    }
-    (*journal)->program.journal_ = outer;
+  for (auto* journal : {startup_.get(), main_.get()}) {
+    if (!journal) continue;
+    if (failed)
+      journal->Undo();
+    else if (journal->outer)
+      journal->AddTo(*journal->outer);
+    journal->program.journal_ = journal->outer;
   }
 }
 

@@ -5,10 +5,11 @@
 //     const EditGuard guard(loss.program());
 //     ...
 //
-// When an exception ends its scope, the programs are as they were at its beginning, and so are the
-// handles on what was in them: blocks, ops and variables are the same objects (except ops that
-// ReleaseOps gave away). What is made anew is only counted, and an older object is copied before
-// its first change, so that edits that succeed cost about what they did.
+// When an exception ends its scope, the programs get back the state that they had at its beginning.
+// Blocks, ops and variables are the same objects then, so that handles on them stay valid, except
+// for ops that ReleaseOps gave away. Handles on objects that the scope made are invalid. A guard
+// counts new objects and copies an older object before its first change, so that a successful edit
+// costs about what it would cost without a guard.
 
 #include <coracle/framework/ir/program.h>
 
@@ -18,7 +19,7 @@ namespace coracle {
 
 class EditGuard {
  public:
-  // The programs must outlive it. Guards may be inside each other.
+  // The programs must outlive the guard. Guards may be nested.
   explicit EditGuard(ProgramDesc& program);
   EditGuard(ProgramDesc& main, ProgramDesc& startup);
   ~EditGuard();
@@ -26,9 +27,7 @@ class EditGuard {
   EditGuard& operator=(const EditGuard&) = delete;
 
  private:
-  void Watch(ProgramDesc& program, std::unique_ptr<internal::EditJournal>* journal);
-
-  const int exceptions_;  // that were under way at the beginning
+  const int exceptions_;  // the number in flight at the beginning
   std::unique_ptr<internal::EditJournal> main_, startup_;
 };
 

@@ -1,73 +1,102 @@
 #pragma once
 // EditJournal: what an EditGuard needs to undo the edits of a program. ProgramDesc, BlockDesc,
-// OpDesc and VarDesc note their changes in it while there is one.
+// OpDesc and VarDesc tell the program's journal of each change before they make it.
 
 #include <coracle/framework/ir/program.h>
 
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace coracle::internal {
 
-// An object whose stamp is `id` is new since the journal began, or copied in it already.
+// The objects that a block had when the journal began. The first `kept` of them have their places
+// still; `rest` lists the others, the last one first. A note costs no more than the edit that it
+// precedes.
+template <class T>
+struct OrderRecord {
+  size_t kept = 0;
+  std::vector<T*> rest;
+
+  // Before an edit of the places from `first` on.
+  void Note(size_t first, const std::vector<std::unique_ptr<T>>& objects) {
+    for (; kept > first; --kept) rest.push_back(objects[kept - 1].get());
+  }
+};
+
+template <class T>
+using Removed = std::list<std::unique_ptr<T>>;  // a list, so that lists join without allocation
+
+// The stamp of an object equals `id` if the object is new since the journal began, or if the
+// journal has a copy of it. Notes may throw; Undo and AddTo allocate nothing.
 struct EditJournal {
   explicit EditJournal(ProgramDesc& program);
 
-  // Before the change that each names.
-  void NoteAppend(BlockDesc& block);
-  void NoteVarOrder(BlockDesc& block);
-  void NoteOpOrder(BlockDesc& block);
-  // Copies of the block's ops take their places, since who gets them may destroy them.
+  // These are called before the change that each names.
+  void NoteBlock(BlockDesc& block);  // variables or ops are appended, or other fields change
+  void NoteVarOrder(BlockDesc& block, size_t first);  // of the variables from `first` on
+  void NoteOpOrder(BlockDesc& block, size_t first);
+  // Puts copies of the block's ops in their places: who gets the ops may destroy them.
   void NoteRelease(BlockDesc& block);
   void SaveVar(VarDesc& var);
   void SaveOp(OpDesc& op);
   void NoteCounter(const std::string& prefix);
-  // Keep what is removed, so that handles on it stay valid.
-  void KeepVar(std::unique_ptr<VarDesc> var) { removed_vars.push_back(std::move(var)); }
-  void KeepOp(std::unique_ptr<OpDesc> op) { removed_ops.push_back(std::move(op)); }
+  // Keep removed objects, so that handles on them stay valid.
   void KeepBlocks(size_t first);
-  void KeepAllBlocks();  // the program gets another content; nothing is noted from now on
+  void KeepContent() noexcept;  // of a program that gets another; nothing is noted from now on
 
-  void Undo();
-  void AddTo(EditJournal& outer);  // of a guard around this one, which may undo it later
+  void Undo() noexcept;
+  void AddTo(EditJournal& outer) noexcept;  // the journal of a guard around this one
 
   struct BlockRecord {
-    size_t vars = 0, ops = 0;  // how many there were
+    OrderRecord<VarDesc> vars;
+    OrderRecord<OpDesc> ops;
     std::optional<int32_t> forward_block_idx;
-    std::optional<std::vector<VarDesc*>> var_order;  // where it may differ from their places
-    std::optional<std::vector<OpDesc*>> op_order;
+    std::string unknown_fields;
+  };
+  struct Content {
+    std::vector<std::unique_ptr<BlockDesc>> blocks;
+    std::unordered_map<std::string, int64_t> name_counters;
+    std::unordered_map<size_t, int> inner_names;
   };
 
   ProgramDesc& program;
   EditJournal* const outer;
   const uint32_t id;
   const size_t num_blocks;
+  const bool parents_first;
   const std::optional<int64_t> version;
+  const bool version_in_legacy_field;
   const uint64_t random_seed;
-  std::unordered_map<BlockDesc*, BlockRecord> blocks;
-  std::unordered_map<VarDesc*, std::unique_ptr<VarDesc>> vars;  // copies
-  std::unordered_map<OpDesc*, std::unique_ptr<OpDesc>> ops;
-  std::vector<std::unique_ptr<VarDesc>> removed_vars;
-  std::vector<std::unique_ptr<OpDesc>> removed_ops;
+  std::optional<std::vector<std::pair<std::string, int32_t>>> op_versions;
+  std::string unknown_fields;
+  // Each block here has a record in the outer journal, too, unless it is new there.
+  std::map<BlockDesc*, BlockRecord> blocks;
+  std::map<VarDesc*, std::unique_ptr<VarDesc>> vars;  // copies
+  std::map<OpDesc*, std::unique_ptr<OpDesc>> ops;
+  Removed<VarDesc> removed_vars;
+  Removed<OpDesc> removed_ops;
   std::map<size_t, std::unique_ptr<BlockDesc>> removed_blocks;  // by index
-  std::unordered_map<std::string, std::optional<int64_t>> counters;
-  std::optional<std::vector<std::unique_ptr<BlockDesc>>> all_blocks;
+  std::map<std::string, std::optional<int64_t>> counters;
+  std::optional<Content> content;  // of a program that got another
 
  private:
   BlockRecord& RecordOf(BlockDesc& block);
-  bool IsNoted(uint32_t stamp) const { return stamp == id || all_blocks.has_value(); }
-  void NoteNames(const BlockDesc& block);
-  // A copy takes the place of an op in what this journal has noted.
-  void NoteReplaced(OpDesc* op, OpDesc* copy);
-  void UndoVars(BlockDesc& block, BlockRecord& record);
-  void UndoOps(BlockDesc& block, BlockRecord& record);
-  void Restore(VarDesc& var, VarDesc& copy) const;
-  void Restore(OpDesc& op, OpDesc& copy) const;
+  bool IsNoted(uint32_t stamp) const { return stamp == id || content.has_value(); }
+  // Copies take the places of ops of the block in what this journal has noted.
+  void NoteReplaced(BlockDesc& block, const std::unordered_map<OpDesc*, OpDesc*>& copies);
+  void PutBackObjects() noexcept;
+  void UndoFields() noexcept;
+  void UndoVars(BlockDesc& block) noexcept;
+  void UndoOps(BlockDesc& block) noexcept;
+  void Restore(VarDesc& var, VarDesc& copy) const noexcept;
+  void Restore(OpDesc& op, OpDesc& copy) const noexcept;
 };
 
 }  // namespace coracle::internal

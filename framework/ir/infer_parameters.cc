@@ -79,7 +79,12 @@ bool SaysParameters(const BlockDesc& root) {
 void ProgramDesc::InferParameters() {
   const std::vector<bool> likely =
       SaysParameters(Root()) ? std::vector<bool>(Root().NumVars(), false) : LikelyParameters(*this);
-  for (size_t i = 0; i < likely.size(); ++i) Root().vars_[i]->inferred_parameter_ = likely[i];
+  for (size_t i = 0; i < likely.size(); ++i) {
+    VarDesc& var = Root().var(i);
+    if (var.inferred_parameter_ == likely[i]) continue;
+    var.Save();
+    var.inferred_parameter_ = likely[i];
+  }
 }
 
 bool ProgramDesc::MustSayParameters() const {

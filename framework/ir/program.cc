@@ -56,18 +56,19 @@ ProgramDesc::ProgramDesc(ProgramDesc&& other) noexcept { *this = std::move(other
 ProgramDesc::~ProgramDesc() = default;
 
 ProgramDesc& ProgramDesc::operator=(const ProgramDesc& other) {
-  if (this != &other) CopyFrom(other);
-  return *this;
+  if (this == &other) return *this;
+  ProgramDesc copy(other);
+  return *this = std::move(copy);
 }
 
 ProgramDesc& ProgramDesc::operator=(ProgramDesc&& other) noexcept {
   if (this == &other) return *this;
-  if (other.journal_) return *this = std::as_const(other);  // which an EditGuard may restore
+  if (other.journal_) return *this = std::as_const(other);  // an EditGuard may restore it
+  if (journal_) journal_->KeepContent();
   version = other.version;
   version_in_legacy_field = other.version_in_legacy_field;
   op_versions = std::move(other.op_versions);
   random_seed = other.random_seed;
-  if (journal_) journal_->KeepAllBlocks();
   blocks_ = std::move(other.blocks_);
   parents_first_ = other.parents_first_;
   name_counters_ = std::move(other.name_counters_);
@@ -88,8 +89,6 @@ void ProgramDesc::CopyFrom(const ProgramDesc& other) {
   random_seed = other.random_seed;
   name_counters_ = other.name_counters_;
   unknown_fields_ = other.unknown_fields_;
-  ClearBlocks();
-  inner_names_.clear();
   parents_first_ = other.parents_first_;
   for (const auto& from : other.blocks_) {
     blocks_.push_back(std::make_unique<BlockDesc>(this, from->idx_, from->parent_idx_));
@@ -107,7 +106,11 @@ void ProgramDesc::CopyFrom(const ProgramDesc& other) {
 BlockDesc& ProgramDesc::AppendBlock(const BlockDesc& parent) { return AppendBlock(parent.idx()); }
 
 void ProgramDesc::ClearBlocks() {
-  if (journal_) journal_->KeepAllBlocks();
+  if (journal_) {
+    std::unordered_map<std::string, int64_t> counters = name_counters_;
+    journal_->KeepContent();
+    name_counters_ = std::move(counters);
+  }
   blocks_.clear();
   parents_first_ = true;
 }
@@ -170,14 +173,14 @@ bool ProgramDesc::HasName(const std::string& name) const {
   // A cache: a block that has lost the name is looked past once, not at each call.
   auto& noted = const_cast<ProgramDesc*>(this)->inner_names_;
   const auto inner = noted.find(VarIndex::Hash(name));
-  if (inner == noted.end()) return false;
+  if (inner == noted.end() || inner->second == kLost) return false;
   if (inner->second < NumBlocks() && Block(inner->second).FindVar(name)) return true;
   for (const auto& block : blocks_) {
     if (!block->FindVar(name)) continue;
     inner->second = block->idx();
     return true;
   }
-  noted.erase(inner);
+  inner->second = kLost;
   return false;
 }
 

@@ -121,15 +121,20 @@ class ProgramDesc {
                        std::vector<const BlockDesc*>* blocks) const;
   void NoteInnerName(std::string_view name, int block);
   void NoteParent(int parent_idx, int idx);
-  bool MayBeInner(size_t hash) const { return inner_names_.count(hash) > 0; }
+  bool MayBeInner(size_t hash) const {
+    const auto noted = inner_names_.find(hash);
+    return noted != inner_names_.end() && noted->second != kLost;
+  }
   void CopyFrom(const ProgramDesc& other);
   void Readopt();
 
   std::vector<std::unique_ptr<BlockDesc>> blocks_;
   std::unordered_map<std::string, int64_t> name_counters_;
   // Maps the hash of a name to a block other than the root that declared it (and may have lost it
-  // since). HasName is called for each new name, in programs with any number of blocks.
+  // since), or to kLost where no block has the name now. HasName is called for each new name, in
+  // programs with any number of blocks.
   std::unordered_map<size_t, int> inner_names_;
+  static constexpr int kLost = -1;
   bool parents_first_ =
       true;  // each block's parent has a lower index, so that the root is above all
   std::string unknown_fields_;

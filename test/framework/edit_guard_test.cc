@@ -1,12 +1,44 @@
-// Random edits of programs, refused and accepted: after a refusal the program has the same bytes
-// and the same objects.
+// Random edits of programs, refused and accepted: after a refusal the program has the same bytes,
+// objects and names. Some edits run out of memory: the operator new of this binary can fail.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <limits>
+#include <new>
 #include <random>
+
+namespace coracle::edit_guard_test {
+
+constexpr int64_t kPlenty = std::numeric_limits<int64_t>::max();
+thread_local int64_t allocations_left = kPlenty;
+
+void* Allocate(size_t size) {
+  if (allocations_left == 0) throw std::bad_alloc();
+  if (allocations_left != kPlenty) --allocations_left;
+  if (void* made = std::malloc(size == 0 ? 1 : size)) return made;
+  throw std::bad_alloc();
+}
+
+}  // namespace coracle::edit_guard_test
+
+void* operator new(size_t size) { return coracle::edit_guard_test::Allocate(size); }
+void* operator new[](size_t size) { return coracle::edit_guard_test::Allocate(size); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept try {
+  return coracle::edit_guard_test::Allocate(size);
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+void* operator new[](size_t size, const std::nothrow_t& tag) noexcept {
+  return operator new(size, tag);
+}
+void operator delete(void* made) noexcept { std::free(made); }
+void operator delete[](void* made) noexcept { std::free(made); }
+void operator delete(void* made, size_t) noexcept { std::free(made); }
+void operator delete[](void* made, size_t) noexcept { std::free(made); }
 
 namespace coracle::edit_guard_test {
 
@@ -39,7 +71,8 @@ class RandomEdits {
 
   void EditOnce() {
     BlockDesc& block = AnyBlock();
-    const size_t kind = Below(20);
+    const size_t kind = Below(23);
+    if (kind >= 20) return EditFields(block, Below(8));
     if (kind < 6) return EditOps(block, kind);
     if (kind < 11) return EditVars(block, kind);
     if (kind < 13) return EditInGuard();
@@ -70,6 +103,20 @@ class RandomEdits {
     if (kind == 8) block.Var(program_.UniqueName("made"));
     if (kind == 9) block.RemoveVar(AnyName());
     if (kind == 10) block.RemoveVarsIf([&](const VarDesc&) { return Below(5) == 0; });
+  }
+
+  void EditFields(BlockDesc& block, size_t kind) {
+    if (kind == 0) block.SetUnknownFields("\x78\x01");  // field 15
+    if (kind == 1) program_.SetUnknownFields("\x78\x02");
+    if (kind == 2) block.forward_block_idx_field() = 0;
+    if (kind == 3) program_.op_versions = {{"relu", static_cast<int32_t>(Below(5))}};
+    if (kind == 4) program_.version = 1000000 + static_cast<int64_t>(Below(5));
+    if (kind == 4) program_.version_in_legacy_field = Below(2) == 0;
+    if (kind == 5) program_.InferParameters();
+    if (kind == 6) program_.FreeName(AnyName());
+    VarDesc* var = kind == 7 ? AnyVar(block) : nullptr;
+    const std::string name = AnyName();
+    if (var && !block.FindVar(name)) block.RenameVar(*var, name);
   }
 
   void EditBlocks() {
@@ -119,14 +166,32 @@ class RandomEdits {
   int depth_ = 0;
 };
 
-std::vector<const void*> Addresses(ProgramDesc& program) {
-  std::vector<const void*> all;
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    BlockDesc& block = program.Block(b);
-    all.push_back(&block);
-    for (size_t i = 0; i < block.NumVars(); ++i) all.push_back(&block.var(i));
+// What the public interface says of a program.
+struct State {
+  explicit State(ProgramDesc& program)
+      : bytes(SerializeProgram(program)),
+        for_test(SerializeProgram(program.CloneForTest())),
+        parameters(program.Parameters()) {
+    for (int b = 0; b < program.NumBlocks(); ++b) {
+      BlockDesc& block = program.Block(b);
+      objects.push_back(&block);
+      for (size_t i = 0; i < block.NumVars(); ++i) objects.push_back(&block.var(i));
+      for (int v = 0; v < 30; ++v)
+        objects.push_back(block.FindVarRecursive("v" + std::to_string(v)));
+    }
   }
-  return all;
+  bool operator==(const State&) const = default;
+
+  std::string bytes, for_test;
+  std::vector<std::string> parameters;
+  std::vector<const void*> objects;
+};
+
+// It changes the program's counters.
+std::vector<std::string> DrawNames(ProgramDesc& program) {
+  std::vector<std::string> names = {program.UniqueName("made")};
+  for (int v = 0; v < 30; ++v) names.push_back(program.FreeName("v" + std::to_string(v)));
+  return names;
 }
 
 // Each name leads to its variable, each variable has its place, and uses are those of the ops.
@@ -155,16 +220,16 @@ TEST(EditGuard, ARefusalChangesNothing) {
     ProgramDesc program;
     RandomEdits edits(program, seed);
     edits.Edit(static_cast<int>(10 + seed % 30));
-    const std::string before = SerializeProgram(program);
-    const auto addresses = Addresses(program);
+    const State before(program);
+    ProgramDesc copy = program;
     const std::string error = ErrorOf([&] {
       const EditGuard guard(program);
       edits.Edit(static_cast<int>(seed % 50));
       ThrowInvalid(kRefused);
     });
     ASSERT_EQ(error, kRefused);
-    ASSERT_EQ(SerializeProgram(program), before);
-    ASSERT_EQ(Addresses(program), addresses);
+    ASSERT_EQ(State(program), before);
+    ASSERT_EQ(DrawNames(program), DrawNames(copy));
     ExpectSound(program);
     edits.Edit(20);  // it may be edited on
     ExpectSound(program);
@@ -199,6 +264,148 @@ TEST(EditGuard, NamesAreDrawnAsBefore) {
   });
   EXPECT_EQ(program.UniqueName("x"), "x_1");
   EXPECT_EQ(startup.Root().NumVars(), 0u);
+}
+
+// The names of inner blocks are known again after a look-up found that they were lost.
+TEST(EditGuard, LostNamesAreBack) {
+  ProgramDesc program;
+  BlockDesc& inner = program.AppendBlock(program.Root());
+  BlockDesc& innermost = program.AppendBlock(inner);
+  VarDesc& removed = inner.Var("removed");
+  VarDesc& renamed = inner.Var("renamed");
+  ErrorOf([&] {
+    const EditGuard guard(program);
+    inner.RemoveVar("removed");
+    inner.RenameVar(renamed, "other");
+    EXPECT_EQ(program.FreeName("removed"), "removed");
+    EXPECT_EQ(program.FreeName("renamed"), "renamed");
+    ThrowInvalid(kRefused);
+  });
+  EXPECT_EQ(innermost.FindVarRecursive("removed"), &removed);
+  EXPECT_EQ(innermost.FindVarRecursive("renamed"), &renamed);
+  EXPECT_EQ(program.FreeName("removed"), "removed_0");
+  EXPECT_EQ(program.FreeName("renamed"), "renamed_0");
+}
+
+TEST(EditGuard, PredicatesMayThrow) {
+  ProgramDesc program;
+  for (const char* name : {"a", "b", "c"}) program.Root().Var(name);
+  for (int i = 0; i < 3; ++i) program.Root().AppendOp("relu", {}, {});
+  const State before(program);
+  const auto remove = [&] {
+    int calls = 0;
+    const auto throws_late = [&calls](const auto&) {
+      if (++calls == 3) ThrowInvalid(kRefused);
+      return true;
+    };
+    EXPECT_EQ(ErrorOf([&] { program.Root().RemoveVarsIf(throws_late); }), kRefused);
+    calls = 0;
+    program.Root().RemoveOpsIf(throws_late);
+  };
+  EXPECT_EQ(ErrorOf(remove), kRefused);
+  EXPECT_EQ(State(program), before);
+  EXPECT_EQ(ErrorOf([&] {
+              const EditGuard guard(program);
+              remove();
+            }),
+            kRefused);
+  EXPECT_EQ(State(program), before);
+  ExpectSound(program);
+}
+
+// A program that is assigned within a guard draws names as before if it is put back.
+TEST(EditGuard, CountersOutliveAnAssignment) {
+  ProgramDesc program, other;
+  for (int i = 0; i < 3; ++i) program.UniqueName("x");
+  ErrorOf([&] {
+    const EditGuard guard(program);
+    program = other;
+    EXPECT_EQ(program.UniqueName("x"), "x_0");
+    ThrowInvalid(kRefused);
+  });
+  EXPECT_EQ(program.UniqueName("x"), "x_3");
+}
+
+TEST(EditGuard, InferredParametersAreForgotten) {
+  ProgramDesc program;
+  program.Root().Var("w").SetPersistable(true);
+  program.Root().AppendOp("relu", {{"X", {"w"}}}, {{"Out", {"y"}}});
+  ErrorOf([&] {
+    const EditGuard guard(program);
+    program.InferParameters();
+    EXPECT_EQ(program.Parameters().size(), 1u);
+    ThrowInvalid(kRefused);
+  });
+  EXPECT_TRUE(program.Parameters().empty());
+}
+
+struct AllocationsUntilEnd {
+  explicit AllocationsUntilEnd(int64_t count) { allocations_left = count; }
+  ~AllocationsUntilEnd() { allocations_left = kPlenty; }
+};
+
+// No memory is left when the guard puts the program back.
+TEST(EditGuard, UndoAllocatesNothing) {
+  struct LastAllocation {
+    ~LastAllocation() { allocations_left = 0; }
+  };
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    ProgramDesc program;
+    RandomEdits edits(program, seed);
+    edits.Edit(30);
+    const State before(program);
+    try {
+      const AllocationsUntilEnd all(kPlenty);
+      const EditGuard guard(program);
+      const LastAllocation last;
+      edits.Edit(static_cast<int>(seed % 40));
+      throw 1;
+    } catch (int) {
+    }
+    ASSERT_EQ(State(program), before);
+    ExpectSound(program);
+  }
+}
+
+// Memory may run out at any place of an edit, and in nested guards.
+TEST(EditGuard, EditsMayRunOutOfMemory) {
+  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+    SCOPED_TRACE(seed);
+    ProgramDesc program;
+    RandomEdits edits(program, seed);
+    edits.Edit(30);
+    const State before(program);
+    try {
+      const AllocationsUntilEnd some(static_cast<int64_t>(edits.Below(400)));
+      const EditGuard guard(program);
+      edits.Edit(30);
+      throw std::bad_alloc();
+    } catch (const std::bad_alloc&) {
+    }
+    ASSERT_EQ(State(program), before);
+    ExpectSound(program);
+  }
+}
+
+// An op of the outer guard's record that nested guards release one after the other.
+TEST(EditGuard, OpsReleasedInNestedGuardsAreBack) {
+  ProgramDesc program;
+  for (const char* type : {"relu", "tanh", "exp"}) program.Root().AppendOp(type, {}, {});
+  const std::string before = SerializeProgram(program);
+  ErrorOf([&] {
+    const EditGuard outer(program);
+    program.Root().op(1).SetType("changed");
+    for (int i = 0; i < 3; ++i) {
+      const EditGuard inner(program);
+      auto ops = program.Root().ReleaseOps();
+      std::swap(ops.front(), ops.back());
+      ops.pop_back();
+      program.Root().SetOps(std::move(ops));
+    }
+    ThrowInvalid(kRefused);
+  });
+  EXPECT_EQ(SerializeProgram(program), before);
 }
 
 }  // namespace coracle::edit_guard_test

@@ -1,5 +1,6 @@
 // Calls that change programs: by hand, backward, optimizers, rewrites.
 
+#include <coracle/framework/ir/edit_guard.h>
 #include <coracle/test/fuzz/api_state.h>
 
 #include <limits>
@@ -145,6 +146,27 @@ AnyStep MakeStep(Sequence& s) {
   return made;
 }
 
+// An edit of variables and names that its guard puts back.
+void EditInVain(Sequence& s, ProgramDesc& program) {
+  const EditGuard guard(program);
+  for (size_t i = s.choose.Below(4) + 1; i > 0 && program.NumBlocks() > 0; --i) {
+    BlockDesc& block =
+        program.Block(static_cast<int>(s.choose.Below(static_cast<size_t>(program.NumBlocks()))));
+    if (block.NumVars() == 0) continue;
+    VarDesc& var = block.var(s.choose.Below(block.NumVars()));
+    const std::string name = var.name();
+    if (s.choose.OneIn(2)) {
+      block.RemoveVar(name);
+    } else {
+      block.RenameVar(var, program.UniqueName("renamed"));
+    }
+    program.FreeName(name);
+    if (s.choose.OneIn(4)) program.InferParameters();
+    if (s.choose.OneIn(8)) program = ProgramDesc(program);
+  }
+  ThrowInvalid("an edit in vain");
+}
+
 }  // namespace
 
 void EditByHand(Sequence& s) {
@@ -178,7 +200,7 @@ void EditByHand(Sequence& s) {
 
 void CallEdit(Sequence& s) {
   const OpRegistry& ops = DefaultOps();
-  const size_t kind = s.choose.Below(7);
+  const size_t kind = s.choose.Below(8);
   s.TryEdit("edit " + std::to_string(kind), [&] {
     if (kind == 0)
       RenameVariables(s.main(), {{s.AnyName(), s.AnyName() + "_r"}}, ops,
@@ -189,6 +211,7 @@ void CallEdit(Sequence& s) {
     if (kind == 4) ExtractProgram(s.main(), {s.AnyNames(2), s.AnyNames(2)}, ops);
     if (kind == 5) MergePrograms(s.nets[0].main, s.nets[1].main, ops);
     if (kind == 6) s.main().CloneForTest();
+    if (kind == 7) EditInVain(s, s.main());
   });
   s.NoteNames();
 }

@@ -12,10 +12,43 @@ namespace {
 constexpr size_t kMostOps = 400;  // a sequence ends where a program has more
 constexpr int kCalls = 40;
 
-// Of a program that was moved from there are none.
-std::string BytesOf(const ProgramDesc& program) {
-  return program.NumBlocks() == 0 ? "" : SerializeProgram(program);
-}
+// What a refused edit must leave as it was. A program that was moved from has no bytes.
+class State {
+ public:
+  explicit State(ProgramDesc& program)
+      : bytes_(program.NumBlocks() == 0 ? "" : SerializeProgram(program)), copy_(program) {
+    for (int b = 1; b < program.NumBlocks(); ++b)
+      for (size_t i = 0; i < program.Block(b).NumVars(); ++i)
+        inner_names_.push_back(program.Block(b).var(i).name());
+    found_ = Found(program);
+  }
+
+  // Draws names, which later names of the program depend on.
+  bool IsOf(ProgramDesc& program) {
+    if (bytes_ != (program.NumBlocks() == 0 ? "" : SerializeProgram(program))) return false;
+    if (found_ != Found(program)) return false;
+    return program.NumBlocks() == 0 || Drawn(program) == Drawn(copy_);
+  }
+
+ private:
+  std::vector<const VarDesc*> Found(ProgramDesc& program) const {
+    std::vector<const VarDesc*> found;
+    for (int b = 0; b < program.NumBlocks(); ++b)
+      for (const std::string& name : inner_names_)
+        found.push_back(program.Block(b).FindVarRecursive(name));
+    return found;
+  }
+  std::vector<std::string> Drawn(ProgramDesc& program) const {
+    std::vector<std::string> drawn = {program.UniqueName("tmp")};
+    for (const std::string& name : inner_names_) drawn.push_back(program.FreeName(name));
+    return drawn;
+  }
+
+  std::string bytes_;
+  ProgramDesc copy_;
+  std::vector<std::string> inner_names_;
+  std::vector<const VarDesc*> found_;
+};
 
 }  // namespace
 
@@ -55,8 +88,8 @@ std::string Sequence::History() const { return history_; }
 
 bool Sequence::Try(const std::string& name, const std::function<void()>& f, Edits edits) {
   history_ += name;
-  std::string before[2];
-  if (edits == Edits::kPrograms) before[0] = BytesOf(main()), before[1] = BytesOf(startup());
+  std::optional<State> before[2];
+  if (edits == Edits::kPrograms) before[0].emplace(main()), before[1].emplace(startup());
   // Loops that do not end, and giants.
   const ScopedLimits scoped(std::make_shared<ResourceLimits>(
       ResourceOptions{.memory = uint64_t{1} << 27, .seconds = 3}, nullptr));
@@ -76,8 +109,7 @@ bool Sequence::Try(const std::string& name, const std::function<void()>& f, Edit
   } catch (const std::exception& error) {
     throw Failed{fmt::format("{}: {}: {}", name, typeid(error).name(), error.what())};
   }
-  if (edits == Edits::kPrograms &&
-      (before[0] != BytesOf(main()) || before[1] != BytesOf(startup()))) {
+  if (edits == Edits::kPrograms && !(before[0]->IsOf(main()) && before[1]->IsOf(startup()))) {
     throw Failed{name + ": it was refused and has changed the programs"};
   }
   return false;

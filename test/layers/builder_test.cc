@@ -417,4 +417,56 @@ TEST_F(BuilderTest, ARefusedLayerLeavesNothing) {
   EXPECT_EQ(net.Fc(x, {.size = 3}).shape(), (Shape{-1, 3}));
 }
 
+// A refused Step leaves nothing behind, and another one may follow.
+TEST_F(BuilderTest, ARefusedStepCanBeMadeAgain) {
+  const Variable x = net.Data("x", {5, 3, 4}), h0 = net.Data("h0", {3, 4});
+  const Variable lengths = net.Data("lengths", {3}, DType::kInt64);
+  ProgramDesc other_main = main, other_startup = startup;
+  const auto step = [&](Builder& to, StaticRnn& rnn, bool refuse) {
+    const Variable h = rnn.Memory(h0), next = to.Add(h, rnn.StepInput(x));
+    rnn.UpdateMemory(h, next);
+    rnn.StepOutput(next);
+    if (refuse) ThrowInvalid("mine");
+  };
+  StaticRnn rnn(net, {.lengths = lengths});
+  EXPECT_EQ(ErrorOf([&] { rnn.Step([&] { step(net, rnn, true); }); }), "mine");
+  EXPECT_TRUE(rnn.Outputs().empty());
+  EXPECT_EQ(ErrorOf([&] { rnn.Step([&] { step(net, rnn, false); }); }), "no error");
+  ASSERT_EQ(rnn.Outputs().size(), 1u);
+  Builder other(other_main, other_startup);
+  StaticRnn direct(other, {.lengths = lengths});
+  direct.Step([&] { step(other, direct, false); });
+  EXPECT_TRUE(main == other_main);
+}
+
+// The body catches what one of its calls throws, and goes on without it.
+TEST_F(BuilderTest, AStepGoesOnAfterARefusedCall) {
+  const Variable x = net.Data("x", {5, 3, 4}), h0 = net.Data("h0", {3, 4});
+  ProgramDesc foreign, foreign_startup;
+  Builder abroad(foreign, foreign_startup);
+  const Variable lengths = abroad.Data("lengths", {3}, DType::kInt64);
+  StaticRnn with_lengths(net, {.lengths = lengths});
+  EXPECT_EQ(ErrorOf([&] {
+              with_lengths.Step([&] {
+                const BlockDesc* inner = &net.block();
+                EXPECT_NE(ErrorOf([&] { with_lengths.StepInput(x); }), "no error");
+                EXPECT_EQ(&net.block(), inner);
+                ThrowInvalid("mine");
+              });
+            }),
+            "mine");
+  EXPECT_EQ(&net.block(), &main.Root());
+  StaticRnn rnn(net);
+  rnn.Step([&] {
+    const Variable slice = rnn.StepInput(x), h = rnn.Memory(h0, "h");
+    EXPECT_NE(ErrorOf([&] { rnn.StepInput(x); }), "no error");
+    EXPECT_NE(ErrorOf([&] { rnn.Memory(h0, "h"); }), "no error");
+    EXPECT_NE(ErrorOf([&] { rnn.StepOutput(h, "h"); }), "no error");
+    rnn.UpdateMemory(h, net.Add(h, slice));
+    rnn.StepOutput(h);
+  });
+  EXPECT_EQ(rnn.Outputs().size(), 1u);
+  EXPECT_EQ(main.Root().SubBlockOps()[0]->Input("inputs"), std::vector<std::string>{"x"});
+}
+
 }  // namespace coracle::builder_test
