@@ -274,7 +274,7 @@ BlockDesc* SubBlockOf(BlockDesc& block, const OpDesc& op) {
   return nullptr;
 }
 
-// Of each op of a block with sub-blocks the first that it runs, by the op's Name.
+// The first sub-block that each op of the block runs, by the op's Name.
 using SubBlocks = std::unordered_map<std::string, BlockDesc*>;
 SubBlocks SubBlocksOf(BlockDesc& block) {
   SubBlocks all;

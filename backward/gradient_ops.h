@@ -25,9 +25,10 @@ struct BackwardRun {
   GradToVar* grad_to_var = nullptr;  // kept up while ops are appended
   SavedValues saved = {};
   int depth = 0;  // of nested gradient blocks
-  // Of a gradient's name: the last number given out, so that no block tries those of others.
+  // The last number that each gradient's name was given, so that a block does not try the numbers
+  // of other blocks.
   std::unordered_map<std::string, int> numbered = {};
-  // Of gradient blocks, by index: what they read of blocks outside their forward block.
+  // The variables that each gradient block, by its index, reads from outside its forward block.
   std::unordered_map<int, std::vector<std::string>> outer_reads = {};
 };
 

@@ -3,7 +3,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/ir/origin.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -110,8 +109,7 @@ OptimizedProgram OptimizeProgram(const ProgramDesc& program, const Scope& parame
                                  {options.freeze_parameters ? &parameters : nullptr, nullptr},
                                  observer);
   OptimizedProgram result;
-  result.program = compiled.program();
-  RemoveOrigins(result.program);
+  result.program = compiled.ProgramWithoutOrigins();
   if (options.paddle_only) RequireTypesOf(program, result.program);
   RestoreEnds(program, compiled.fetches(), ops, &result.program);
   NameSet ends(compiled.feeds().begin(), compiled.feeds().end());

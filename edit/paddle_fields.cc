@@ -1,5 +1,6 @@
 #include <coracle/edit/paddle_fields.h>
 #include <coracle/framework/io/extensions.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/inner_gradient.h>
 #include <coracle/framework/op/recomputed.h>
 
@@ -30,13 +31,20 @@ constexpr std::string_view kOwnTypes[] = {
     "unset_in_array",
 };
 
-// Links between ops, which backward writes and reads.
+// Links between ops, which backward writes and reads, and the compiler's origins.
 constexpr std::string_view kOwnAttrs[] = {kForwardOpAttr, kRecomputedFromAttr, kOuterReadsAttr,
-                                          kOuterInputsAttr};
+                                          kOuterInputsAttr, kOpOriginAttr};
 
 bool IsOwnType(std::string_view type) {
   while (type.ends_with("_grad")) type.remove_suffix(std::string_view("_grad").size());
   return std::find(std::begin(kOwnTypes), std::end(kOwnTypes), type) != std::end(kOwnTypes);
+}
+
+// Of a type that Paddle has in another form: what it lacks of this op's, else "".
+std::string OwnFormOf(const OpDesc& op) {
+  if (op.type() != "clip_by_norm") return "";
+  if (op.GetAttr<int32_t>("axis", -1) >= 0) return "clip_by_norm with an axis";
+  return op.HasInput("MaxNorm") ? "clip_by_norm with MaxNorm" : "";
 }
 
 class FieldRemover {
@@ -112,9 +120,10 @@ std::vector<std::pair<std::string, int64_t>> OpsUnknownToPaddle(const ProgramDes
   std::vector<std::pair<std::string, int64_t>> found;
   std::unordered_map<std::string, size_t> index;
   program.ForEachOp([&](const OpDesc& op) {
-    if (!IsOwnType(op.type())) return;
-    const auto [it, added] = index.try_emplace(op.type(), found.size());
-    if (added) found.emplace_back(op.type(), 0);
+    const std::string own = IsOwnType(op.type()) ? op.type() : OwnFormOf(op);
+    if (own.empty()) return;
+    const auto [it, added] = index.try_emplace(own, found.size());
+    if (added) found.emplace_back(own, 0);
     ++found[it->second].second;
   });
   return found;

@@ -28,7 +28,8 @@ struct LeftOut {
 std::vector<LeftOut> KeepPaddleFields(ProgramDesc& program);
 
 // The op types of the program that Coracle has and Paddle has not, and how many ops are of each, in
-// the order of their first op. Whether Paddle, or which version of it, has any other type and its
+// the order of their first op. "clip_by_norm with an axis" and "clip_by_norm with MaxNorm" count as
+// types: Paddle's has neither. Whether Paddle, or which version of it, has any other type and its
 // gradient is not known here.
 std::vector<std::pair<std::string, int64_t>> OpsUnknownToPaddle(const ProgramDesc& program);
 

@@ -114,7 +114,7 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
     VerifyOrThrow(program_, ops);
   }
   SetOrigins(program_);
-  const ScopedVarOrigins origins(origins_);
+  const ScopedOrigins origins(origins_);
   for (const FileUse& use : FilesOf(program_, ops))
     RequireAllowed(use, FileAccess(options_.allow_files));
   RemoveForeignStacks(program_);
@@ -192,6 +192,14 @@ void CompiledProgram::AddFrozen(FrozenValues values) {
   };
   for (const std::string& name : fetches_) add(name);
   program_.ForEachOp([&](const OpDesc& op) { op.ForEachInput(add); });
+}
+
+const ProgramDesc& CompiledProgram::ProgramWithoutOrigins() const {
+  std::call_once(made_without_origins_, [&] {
+    without_origins_ = program_;
+    RemoveOrigins(without_origins_);
+  });
+  return without_origins_;
 }
 
 void CompiledProgram::CheckFeeds(std::span<const Tensor> feeds) const {

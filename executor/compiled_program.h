@@ -9,6 +9,7 @@
 #include <coracle/passes/pass.h>
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,9 +33,13 @@ class CompiledProgram {
   CompiledProgram(const CompiledProgram&) = delete;
   CompiledProgram& operator=(const CompiledProgram&) = delete;
 
+  // Its ops have their origins as an attr.
   const ProgramDesc& program() const { return program_; }
+  // The same without that attr, for callers of the executor; made when it is first asked for.
+  // Thread-safe.
+  const ProgramDesc& ProgramWithoutOrigins() const;
   // What the variables of that program are in the program as it was given.
-  const VarOrigins& origins() const { return origins_; }
+  const ProgramOrigins& origins() const { return origins_; }
   const std::vector<std::string>& feeds() const { return feeds_; }
   const std::vector<std::string>& fetches() const { return fetches_; }
   const CompileOptions& options() const { return options_; }
@@ -60,7 +65,7 @@ class CompiledProgram {
 
   const int64_t number_;
   ProgramDesc program_;
-  VarOrigins origins_;
+  ProgramOrigins origins_;
   std::vector<std::string> feeds_, fetches_;
   CompileOptions options_;
   std::shared_ptr<ShapeWarningLog> warning_log_;
@@ -69,6 +74,8 @@ class CompiledProgram {
   FrozenGuard guard_;
   FrozenParameters frozen_;  // changed by plans_ alone, under its lock
   std::unique_ptr<PlanCache> plans_;
+  mutable std::once_flag made_without_origins_;
+  mutable ProgramDesc without_origins_;
 };
 
 }  // namespace coracle

@@ -129,7 +129,9 @@ const std::vector<std::string>& PreparedProgram::feed_names() const {
 const std::vector<std::string>& PreparedProgram::fetch_names() const {
   return Held(impl_).compiled->fetches();
 }
-const ProgramDesc& PreparedProgram::program() const { return Held(impl_).compiled->program(); }
+const ProgramDesc& PreparedProgram::program() const {
+  return Held(impl_).compiled->ProgramWithoutOrigins();
+}
 uint64_t PreparedProgram::step() const { return Held(impl_).step; }
 void PreparedProgram::SetStep(uint64_t step) { Held(impl_).step = step; }
 const std::shared_ptr<const CompiledProgram>& PreparedProgram::compiled() const {

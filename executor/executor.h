@@ -101,7 +101,7 @@ class PreparedProgram {
 
   const std::vector<std::string>& feed_names() const;
   const std::vector<std::string>& fetch_names() const;
-  const ProgramDesc& program() const;  // as compiled: after the passes
+  const ProgramDesc& program() const;  // as compiled: after the passes, and fit to be saved
 
   // Makes the next runs those of one rank of a distributed run: ops such as c_allreduce_sum
   // exchange through the communicator, and random ops draw from a seed of the rank's own (that of

@@ -53,7 +53,7 @@ void OpPlanner::InferOutputs() {
   for (const Output& output : outputs_) {
     const VarMeta& meta = output.meta;
     if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown() && !def_.run_time_shape) {
-      // Of an op with a block an input that has no value was let through.
+      // RequireInputs lets an input without a value pass where the op runs a block: name it.
       op_.ForEachInput([&](const std::string& name) { draft_.Get(name, &op_); });
       throw InternalError(fmt::format("{}: the shape {} inferred for '{}' is not known", op_.type(),
                                       meta.shape.ToString(), output.name));
@@ -177,8 +177,10 @@ void OpPlanner::AddKernelStep(Kernel kernel) {
   });
   reads.insert(reads.end(), sub_blocks_.used().begin(), sub_blocks_.used().end());
   NoteRebindings();
-  PlanStep step{
-      RunKernel{op_.type(), std::move(kernel), std::move(lods_), std::move(how_)}, {}, Locate(op_)};
+  PlanStep step{RunKernel{op_.type(), std::move(kernel), std::move(lods_), std::move(how_)},
+                {},
+                Locate(op_),
+                OriginsOf(op_)};
   op_.ForEachOutput([&](const std::string& name) {
     if (const Output* output = FindOutput(name)) step.outputs.push_back(output->place.value);
   });

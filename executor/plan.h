@@ -119,7 +119,8 @@ using Action = std::variant<RunKernel, CopyElements, StoreInCell, SaveForGradien
 struct PlanStep {
   Action action;
   std::vector<ValueId> outputs;
-  std::string where;  // for errors: place of the op
+  std::string where;                   // for errors: place of the op
+  std::vector<OpOrigin> origins = {};  // of the op that runs a kernel
 
   std::string_view Name() const;  // the op's type, or "copy", "store", "keep"
 };
@@ -198,7 +199,7 @@ struct NextStage {
 
 struct Plan {
   size_t first_op = 0;
-  const VarOrigins* origins = nullptr;  // of the compiled program, which owns the plan
+  const ProgramOrigins* origins = nullptr;  // of the compiled program, which owns the plan
   Guards guards;
 
   IdVector<ValueId, PlanValue> values;
@@ -229,7 +230,7 @@ struct Plan {
   static ValueId IdOf(const TensorArg& arg) { return ValueId::FromNumber(arg.index); }
 
   uint64_t FrameBytes() const { return arena_bytes + result_bytes; }
-  // Name and type of a value's variable in the given program: people are told these.
+  // Name and type of a value's variable in the given program: messages show these.
   const std::string& NameOf(const PlanValue& value) const {
     return origins ? origins->NameOf(value.name) : value.name;
   }

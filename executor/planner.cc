@@ -76,7 +76,7 @@ void AddResults(PlanDraft& draft) {
 }  // namespace
 
 Plan MakePlan(const PlanContext& context, const PlanRequest& request, ProcedureTable& procedures) {
-  const ScopedVarOrigins origins(context.origins);
+  const ScopedOrigins origins(context.origins);
   PlanDraft draft(context, request, procedures);
   Plan& plan = draft.plan;
   plan.first_op = request.first_op;

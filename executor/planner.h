@@ -18,7 +18,7 @@ namespace coracle {
 // What all plans of a compiled program have in common.
 struct PlanContext {
   const ProgramDesc& program;
-  const VarOrigins& origins;
+  const ProgramOrigins& origins;
   const std::vector<BlockUse>& uses;  // by block
   const OpRegistry& ops;
   KernelMode kernels = KernelMode::kAuto;

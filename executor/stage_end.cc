@@ -45,7 +45,7 @@ void StoreResults(PlanDraft& draft) {
     if (!value) {
       ThrowInvalid(
           fmt::format("block {} gives its var {} no value, which the op that runs it takes",
-                      GivenIndexOf(draft.block), QuoteVar(results[i])));
+                      draft.context.origins.GivenBlock(draft.block.idx()), QuoteVar(results[i])));
     }
     draft.AddStore(value, draft.procedure.ResultCell(i), "");
   }

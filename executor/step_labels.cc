@@ -6,7 +6,7 @@
 namespace coracle {
 namespace {
 
-// Of each step the bytes of the storages that live in the arena then.
+// The bytes of the storages that live in the arena during each step.
 IdVector<StepId, int64_t> ArenaInUse(const Plan& plan) {
   IdVector<StepId, int64_t> bytes;
   bytes.resize(plan.steps.size() + 1);
@@ -31,6 +31,9 @@ TraceLabel LabelOf(const Plan& plan, const PlanStep& step) {
   if (!step.outputs.empty()) add("shape", plan.MetaOf(plan.values[step.outputs[0]]).ToString());
   if (const auto* run = std::get_if<RunKernel>(&step.action)) add("kernel", run->how);
   add("place", step.where);
+  TraceLabel::Pairs ops;
+  for (const OpOrigin& origin : step.origins) ops.push_back({origin.block, origin.op});
+  if (!ops.empty()) label.args.emplace_back("ops", std::move(ops));
   return label;
 }
 

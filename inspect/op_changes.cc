@@ -1,6 +1,5 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/listing.h>
-#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/name_attrs.h>
 #include <coracle/inspect/op_changes.h>
 #include <fmt/format.h>
@@ -52,9 +51,10 @@ bool HoldsFloats(AttrType type) {
          type == AttrType::kFloat64s;
 }
 
+// A change of the role, of its variables or of the device is worth showing.
 bool IsIgnored(const std::string& attr) {
-  return attr == kOpCallstackAttr || attr == kOpNamescopeAttr || attr == kForwardOpAttr ||
-         attr == kOpOriginAttr;
+  return IsBookkeepingAttr(attr) && attr != kOpRoleAttr && attr != kOpRoleVarAttr &&
+         attr != kOpDeviceAttr;
 }
 
 // The part of a long text that differs from another.

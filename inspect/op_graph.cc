@@ -1,5 +1,4 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/origin.h>
 #include <coracle/inspect/op_matching.h>
 
 #include <functional>
@@ -13,7 +12,7 @@ size_t HashOf(std::string_view text) { return MixedBits(std::hash<std::string_vi
 size_t HashOfAttrs(const OpDesc& op, const OpRegistry& ops) {
   size_t sum = 0;
   for (const NamedAttr& attr : op.attrs()) {
-    if (IsLeftOutOfMatching(attr.name) || IsDefaultAttr(ops, op, attr)) continue;
+    if (IsBookkeepingAttr(attr.name) || IsDefaultAttr(ops, op, attr)) continue;
     const AttrType type = TypeOf(attr.value);
     const bool names_blocks = type == AttrType::kBlock || type == AttrType::kBlocks;
     sum += MixedBits(HashOf(attr.name) + (names_blocks ? 0 : HashOf(ToString(attr.value))));
@@ -28,12 +27,6 @@ size_t MixedBits(size_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
-}
-
-bool IsLeftOutOfMatching(const std::string& attr) {
-  return attr == kOpRoleAttr || attr == kOpRoleVarAttr || attr == kOpNamescopeAttr ||
-         attr == kOpCallstackAttr || attr == kOpDeviceAttr || attr == kForwardOpAttr ||
-         attr == kOpOriginAttr;
 }
 
 NamePairs::NamePairs(const ProgramDesc& before, const ProgramDesc& after) {

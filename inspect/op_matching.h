@@ -108,9 +108,6 @@ struct OpMatching {
 // Pairs the names of the variables of matched ops as well.
 OpMatching MatchOps(const OpGraph& before, const OpGraph& after, NamePairs& names);
 
-// Attrs that every op may carry and that say nothing about what it computes.
-bool IsLeftOutOfMatching(const std::string& attr);
-
 // Mixes all bits of a number (the finaliser of splitmix64), so that sums of hashes tell as much as
 // their terms.
 size_t MixedBits(size_t x);

@@ -1,5 +1,4 @@
 #include <coracle/backward/backward.h>
-#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/inspect/json.h>
 #include <coracle/inspect/op_layers.h>
@@ -13,13 +12,6 @@
 
 namespace coracle {
 namespace {
-
-// What stage, layer, origin and forward_op say.
-bool IsBookkeeping(std::string_view name) {
-  return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpNamescopeAttr ||
-         name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr ||
-         name == kOpOriginAttr;
-}
 
 bool HoldsTensors(VarType type) {
   return type == VarType::kLoDTensor || type == VarType::kSelectedRows ||
@@ -166,7 +158,7 @@ class ProgramJsonWriter {
     std::unordered_set<std::string_view> seen;
     for (const NamedAttr& attr : op.attrs()) {
       const bool hidden = options_.hide_default_attrs &&
-                          (IsBookkeeping(attr.name) || IsDefaultAttr(ops_, op, attr));
+                          (IsBookkeepingAttr(attr.name) || IsDefaultAttr(ops_, op, attr));
       if (!hidden && seen.insert(attr.name).second)
         AddMember(json, attr.name, JsonAttribute(attr.value));
     }

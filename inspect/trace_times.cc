@@ -41,37 +41,44 @@ std::string SiteOf(const std::string& creation_site) {
   return creation_site.substr(creation_site.rfind('/') + 1);
 }
 
-// Where an op is in the traced program, and where it was made.
+// The ops of the traced program that a span's op does the work of, and where it was made.
 struct TracedPlace {
-  Place place = kNoPlace;
+  std::vector<Place> ops = {};
   std::string site = {};  // "net.pbtxt:3:9", or ""
+
+  // The last of them: that is where passes put an op that they make of several.
+  Place place() const { return ops.empty() ? kNoPlace : ops.back(); }
 };
 
-// "op 2 of block 1, from dir/net.pbtxt:3:9"; of "ops 2, 3 and 4 of block 1" the last.
-TracedPlace PlaceFrom(const std::string& text) {
+// `args` has "ops": [[0, 7], [0, 9]] and "place": "ops 7 and 9 of block 0, from dir/net.pbtxt:3:9".
+// Only the end of `place` is read.
+TracedPlace PlaceFrom(const Json& args) {
   static const std::string kFrom = ", from ";
-  const size_t comma = text.find(kFrom);
   TracedPlace found;
-  if (comma != std::string::npos) found.site = SiteOf(text.substr(comma + kFrom.size()));
-  const std::vector<std::string> words = Split(text.substr(0, comma), ' ');
-  const size_t of =
-      static_cast<size_t>(std::find(words.begin(), words.end(), "of") - words.begin());
-  int64_t op = 0, block = 0;
-  if (of < 2 || of + 2 >= words.size() || !words[0].starts_with("op") || words[of + 1] != "block" ||
-      !ParseInt64(words[of - 1], &op) || !ParseInt64(words[of + 2], &block))
-    return found;
-  if (op >= 0 && block >= 0 && block <= INT32_MAX)
-    found.place = Place(static_cast<int>(block), static_cast<size_t>(op));
+  const std::string text = TextOf(args, "place");
+  const size_t from = text.find(kFrom);
+  if (from != std::string::npos) found.site = SiteOf(text.substr(from + kFrom.size()));
+  const auto ops = args.find("ops");
+  if (ops == args.end() || !ops->is_array()) return found;
+  for (const Json& op : *ops) {
+    if (!op.is_array() || op.size() != 2 || !op[0].is_number_unsigned() ||
+        !op[1].is_number_unsigned() || op[0].get<uint64_t>() > INT32_MAX)
+      return {{}, found.site};
+    found.ops.emplace_back(op[0].get<int>(), op[1].get<size_t>());
+  }
   return found;
 }
 
 // The program's ops that write a variable, each with the site where it was made.
 using Writers = std::map<Place, std::string>;
 
+// The parts of a span's time that ops of the program get.
+using Shares = std::vector<std::pair<Place, double>>;
+
 // The program's ops by what they write.
 class WriterIndex {
  public:
-  explicit WriterIndex(const ProgramDesc& program) : root_(program.Root()) {
+  explicit WriterIndex(const ProgramDesc& program) : program_(program), root_(program.Root()) {
     for (int b = 0; b < program.NumBlocks(); ++b) {
       const BlockDesc& block = program.Block(b);
       for (size_t i = 0; i < block.NumOps(); ++i) Add(block.op(i), {b, i});
@@ -94,7 +101,45 @@ class WriterIndex {
   bool WritesTemporaries() const { return writes_temporaries_; }
   bool HasSite(const std::string& site) const { return sites_.count(site) > 0; }
 
+  // `place`: an op of the program; `traced`: the ops of the traced one that were run as one. If
+  // they are ops of one type in this program too, passes merged updates, say, and each gets the
+  // time of the elements that it writes. Otherwise `place` gets all.
+  Shares SharesOf(const Place& place, const std::vector<Place>& traced) const {
+    const Shares whole = {{place, 1.0}};
+    if (std::find(traced.begin(), traced.end(), place) == traced.end()) return whole;
+    const std::string& type = OpAt(place)->type();
+    Shares shares;
+    double all = 0;
+    bool known = true;
+    for (const Place& at : traced) {
+      const OpDesc* op = OpAt(at);
+      if (!op || op->type() != type) return whole;
+      shares.emplace_back(at, ElementsWrittenBy(*op));
+      all += shares.back().second;
+      known &= shares.back().second > 0;
+    }
+    for (auto& [at, share] : shares)
+      share = known ? share / all : 1 / static_cast<double>(shares.size());
+    return shares;
+  }
+
  private:
+  const OpDesc* OpAt(const Place& place) const {
+    if (place.first >= program_.NumBlocks()) return nullptr;
+    const BlockDesc& block = program_.Block(place.first);
+    return place.second < block.NumOps() ? &block.op(place.second) : nullptr;
+  }
+  // 0 where a shape is not known.
+  static double ElementsWrittenBy(const OpDesc& op) {
+    double elements = 0;
+    bool known = true;
+    op.ForEachOutput([&](const std::string& name) {
+      const VarDesc* var = op.block()->FindVarRecursive(name);
+      known &= var && var->shape().IsKnown() && !var->shape().HasTooManyElements();
+      if (known) elements += static_cast<double>(var->shape().numel());
+    });
+    return known ? elements : 0;
+  }
   void Add(const OpDesc& op, const Place& place) {
     const std::string site = SiteOf(op.creation_site());
     sites_.insert(site);
@@ -105,6 +150,7 @@ class WriterIndex {
     });
   }
 
+  const ProgramDesc& program_;
   const BlockDesc& root_;
   std::unordered_map<std::string, Writers> by_name_, by_name_and_type_;
   std::set<std::string> sites_;
@@ -120,7 +166,7 @@ struct Span {
   TracedPlace at = {};
 };
 
-// What a span of an op or of a run says; without duration for another event.
+// Reads the span of an op or of a run; returns one without duration for any other event.
 Span SpanOf(const Json& event, const WriterIndex& index) {
   if (!event.is_object() || TextOf(event, "ph") != "X") return {};
   const std::string category = TextOf(event, "cat");
@@ -136,40 +182,40 @@ Span SpanOf(const Json& event, const WriterIndex& index) {
   const std::string output = TextOf(*args, "output");
   span.writers = index.Find(output, TextOf(event, "name"));
   span.writes_temporary = !output.empty() && !index.IsPersistable(output);
-  span.at = PlaceFrom(TextOf(*args, "place"));
+  span.at = PlaceFrom(*args);
   return span;
 }
 
-// What a trace tells of the ops of one compiled program.
+// The traced ops of one compiled program.
 class TracedProgram {
  public:
   explicit TracedProgram(const WriterIndex& index) : index_(&index) {}
 
   void Note(const Span& span) {
     writes_temporaries_ |= span.writes_temporary;
-    if (span.writers && span.at.place != kNoPlace)
-      traced_[span.writers].emplace(span.at.place, span.at.site);
+    if (span.writers && !span.at.ops.empty())
+      traced_[span.writers].emplace(span.at.place(), span.at.site);
   }
   void Resolve() {
     for (const auto& [writers, traced] : traced_) Resolve(*writers, traced, &own_[writers]);
   }
-  // A startup program writes what is persistable and no more, other programs do not.
+  // A startup program writes only persistable variables; other programs write temporaries too.
   bool IsAlike() const { return writes_temporaries_ == index_->WritesTemporaries(); }
-  // The program's op that an op of the compiled one stands for.
+  // The program's op that writes what an op of the compiled one does.
   Place OpOf(const Span& span) const {
     if (!span.writers) return kNoPlace;
     if (span.writers->size() == 1) return span.writers->begin()->first;
     const auto places = own_.find(span.writers);
     if (places == own_.end()) return kNoPlace;
-    const auto found = places->second.find(span.at.place);
+    const auto found = places->second.find(span.at.place());
     return found == places->second.end() ? kNoPlace : found->second;
   }
 
  private:
   using PlaceMap = std::map<Place, Place>;
 
-  // By the sites; what these do not tell of (a pass that fuses ops keeps the site of one of them),
-  // by the order.
+  // Pairs ops by their sites, and by their order where the sites do not say enough: a pass that
+  // fuses ops keeps the site of one of them.
   void Resolve(const Writers& own, const Writers& traced, PlaceMap* map) const {
     std::map<std::string, std::vector<Place>> own_at, traced_at;
     for (const auto& [place, site] : own) own_at[site].push_back(place);
@@ -206,12 +252,12 @@ class TracedProgram {
   std::map<const Writers*, PlaceMap> own_;
 };
 
-// Takes the time of what runs inside of an op from it, and gives each op the number of its run.
+// Subtracts from each op the time of the ops inside of it, and gives it the number of its run.
 void NestSpans(std::vector<Span>* spans) {
   std::stable_sort(spans->begin(), spans->end(), [](const Span& a, const Span& b) {
     return std::tie(a.thread, a.begin, b.duration) < std::tie(b.thread, b.begin, a.duration);
   });
-  // Whole nanoseconds: of sums of the file's microseconds the last digits are rounded.
+  // Whole nanoseconds, because sums of the file's microseconds differ in their last digits.
   const auto nanoseconds = [](double microseconds) { return std::round(1e3 * microseconds); };
   std::vector<std::pair<Span*, double>> open;  // around the span, with their ends
   double unknown = 0;
@@ -222,7 +268,7 @@ void NestSpans(std::vector<Span>* spans) {
       open.pop_back();
     open.emplace_back(&span, begin + nanoseconds(span.duration));
     if (!span.is_op) {
-      // What does not say its program may be of any.
+      // A run that does not name its program gets a number of its own.
       if (span.program == 0) span.program = --unknown;
     } else if (open.size() > 1) {
       Span& outer = *open[open.size() - 2].first;
@@ -254,8 +300,10 @@ TraceTimes SumByOp(const std::vector<Span>& spans, const WriterIndex& index) {
       times.without_op += seconds;
       continue;
     }
-    TracedOp& traced = ops[place];
-    traced = {place.first, place.second, traced.seconds + seconds, traced.runs + 1};
+    for (const auto& [at, share] : index.SharesOf(place, span.at.ops)) {
+      TracedOp& traced = ops[at];
+      traced = {at.first, at.second, traced.seconds + share * seconds, traced.runs + 1};
+    }
   }
   for (const auto& [place, traced] : ops) times.ops.push_back(traced);
   return times;

@@ -19,15 +19,17 @@ struct TracedOp {
 struct TraceTimes {
   std::vector<TracedOp> ops;  // in the order of the program
   double seconds = 0;         // of all ops of the trace
-  // Of those whose result no op of the program writes, or several of which none is certain.
+  // Of ops whose result no op of the program writes, or several of which none is certain.
   double without_op = 0;
 };
 
 // `text`: Chrome's trace event format. A span of an op belongs to the program's op that writes the
 // span's output, of the same type where there is one: a trace has the ops of compiled programs,
 // where passes have fused some. Where several such ops write it, the span's place says which: the
-// place in the text ("from net.pbtxt:3:9"), or else the order of all of them in the same compiled
-// program. Spans of a startup program belong to none of another program's ops.
+// place in the text ("from net.pbtxt:3:9"), or else the order of all of them in the traced program.
+// Where passes merged ops of one type (the span's `ops` are theirs, by block and number), each gets
+// the time in proportion to the elements that it writes; the time of other fused ops is that of the
+// op that writes the result. Spans of a startup program belong to none of another program's ops.
 // Throws kDataLoss for what is no such trace; `source` names it in errors.
 TraceTimes ReadTraceTimes(const std::string& text, const std::string& source,
                           const ProgramDesc& program);

@@ -73,11 +73,11 @@ std::string NoSuchField(const TextSchema& schema, const std::string& message) {
   return fmt::format("{}: no such field in {}{}", name, in, FieldHint(*type, name));
 }
 
-// "; that of fc at m:2:9 is open", of the innermost brace that is open at `offset`.
+// " The brace of fc at m:2:9 is open": the innermost brace that is open at `offset`.
 std::string OpenBraceHint(const TextFile& file, size_t offset) {
   const std::optional<OpenBrace> open = OpenBraceBefore(file.text, offset);
   if (!open) return "";
-  return fmt::format(" That of {} at {} is open", open->of, file.WhereOf(open->offset));
+  return fmt::format(" The brace of {} at {} is open", open->of, file.WhereOf(open->offset));
 }
 
 // An entry inside of a message that cannot hold it: that message's brace is to blame.

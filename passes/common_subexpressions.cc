@@ -118,7 +118,7 @@ class SubexpressionJoiner {
   static bool HasSameAttrs(const OpDesc& a, const OpDesc& b) {
     const auto has_all = [](const OpDesc& one, const OpDesc& other) {
       return std::all_of(one.attrs().begin(), one.attrs().end(), [&](const NamedAttr& attr) {
-        if (IsRemark(attr.name)) return true;
+        if (IsBookkeepingAttr(attr.name)) return true;
         const Attribute* same = other.FindAttr(attr.name);
         return same && HasSameBits<>(static_cast<const AttributeVariant&>(*same),
                                      static_cast<const AttributeVariant&>(attr.value));

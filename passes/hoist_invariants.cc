@@ -9,6 +9,7 @@
 // Under the loop's condition, because a loop without rounds computes nothing: that may be where the
 // operands do not even fit.
 
+#include <coracle/framework/ir/origin.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/value_flow.h>
 

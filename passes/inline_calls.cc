@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block_order.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/name_attrs.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/passes/pass.h>
@@ -38,7 +39,7 @@ struct CallSite {
 
 class CallSites {
  public:
-  CallSites(const ProgramDesc& program, VarOrigins* origins) : origins_(origins) {
+  CallSites(const ProgramDesc& program, ProgramOrigins* origins) : origins_(origins) {
     std::unordered_map<std::string, int> uses;
     program.ForEachOp([&](const OpDesc& op) {
       if (op.type() != "call") return;
@@ -59,6 +60,9 @@ class CallSites {
   void NoteMade(const std::string& made, const std::string& from) {
     if (origins_) origins_->Add(made, from);
   }
+  void NoteBlock(int made, int from) {
+    if (origins_) origins_->AddBlock(made, from);
+  }
   // The call that has this variable in its slot Scope; nullptr when there is none.
   const CallSite* OfScope(const std::string& scope) const {
     const auto found = of_scope_.find(scope);
@@ -66,7 +70,7 @@ class CallSites {
   }
 
  private:
-  VarOrigins* origins_;
+  ProgramOrigins* origins_;
   std::deque<CallSite> sites_;
   std::unordered_map<const OpDesc*, CallSite*> of_call_;
   std::unordered_map<std::string, CallSite*> of_scope_;
@@ -162,6 +166,7 @@ class Inliner {
     ++depth_;
     BlockDesc& copy = caller_.program().AppendBlock(parent);
     site_->copies[from.idx()] = copy.idx();
+    sites_.NoteBlock(copy.idx(), from.idx());
     if (from.forward_block_idx() >= 0) copy.SetForwardBlockIdx(CopyOfForward(from));
     for (size_t i = 0; i < from.NumVars(); ++i) {
       const VarDesc& var = from.var(i);
@@ -324,7 +329,7 @@ class InliningOrder {
 
 // Random ops of a sub-block also draw by the block's index. Placing gradient blocks after all
 // others keeps these indices the same whether or not backward was appended.
-void PutGradientBlocksLast(ProgramDesc& program) {
+void PutGradientBlocksLast(ProgramDesc& program, ProgramOrigins* origins) {
   const auto n = static_cast<size_t>(program.NumBlocks());
   std::vector<bool> gradient(n, false);
   std::vector<int> order;
@@ -339,9 +344,10 @@ void PutGradientBlocksLast(ProgramDesc& program) {
     }
   }
   ReorderBlocks(program, order);
+  if (origins) origins->ReorderBlocks(order);
 }
 
-bool Inline(ProgramDesc& program, IsCallFn is_call, VarOrigins* origins) {
+bool Inline(ProgramDesc& program, IsCallFn is_call, ProgramOrigins* origins) {
   const int blocks = program.NumBlocks();
   bool any = false;
   for (int b = 0; b < blocks && !any; ++b) any = HasCall(program.Block(b), is_call);
@@ -350,13 +356,13 @@ bool Inline(ProgramDesc& program, IsCallFn is_call, VarOrigins* origins) {
   const auto scopes = ScopesOf(program, is_call);
   for (int b : InliningOrder(program).Find()) InlineInto(program.Block(b), sites, is_call);
   if (!scopes.empty()) ForgetScopes(program, scopes);
-  if (program.NumBlocks() > blocks) PutGradientBlocksLast(program);
+  if (program.NumBlocks() > blocks) PutGradientBlocksLast(program, origins);
   return true;
 }
 
 }  // namespace
 
-bool InlineCalls(ProgramDesc& program, VarOrigins* origins) {
+bool InlineCalls(ProgramDesc& program, ProgramOrigins* origins) {
   return Inline(program, IsCall, origins);
 }
 

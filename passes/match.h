@@ -120,10 +120,10 @@ class Rewrites {
  public:
   explicit Rewrites(BlockDesc& block) : block_(block) {}
 
-  // The ops of the match go, and these stand where the last of them stood. Each has the origins of
-  // all that go.
+  // Puts `with` in the place of the match's last op and removes all ops of the match. Each new op
+  // gets the origins of all removed ops.
   void Replace(const Match& match, const std::vector<OpDesc>& with);
-  // The ops go, and these stand where `place`, one of them, stood.
+  // Puts `with` in the place of `place`, which is one of `ops`, and removes `ops`.
   void Replace(const std::vector<const OpDesc*>& ops, const OpDesc& place,
                const std::vector<OpDesc>& with);
   void Apply();

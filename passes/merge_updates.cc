@@ -113,7 +113,7 @@ class Merger {
       }
     }
     for (const NamedAttr& attr : op.attrs()) {
-      if (!IsRemark(attr.name)) key += "|" + attr.name + "=" + ToString(attr.value);
+      if (!IsBookkeepingAttr(attr.name)) key += "|" + attr.name + "=" + ToString(attr.value);
     }
     return key;
   }

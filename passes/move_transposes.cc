@@ -6,6 +6,7 @@
 // becomes
 //   c@MOVED = concat(a@NHWC, b@NHWC) axis=3
 
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/passes/passes.h>

@@ -2,18 +2,20 @@
 // Passes: functions that rewrite a program for the executor. Saved programs keep Paddle's ops;
 // passes work on the compiled copy. The list, in order and with reasons, is in pipeline.cc.
 
-#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/tensor.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 namespace coracle {
+
+class ProgramOrigins;
 
 // Values of persistable variables that are constants of the compiled program, by name.
 using FrozenValues = std::unordered_map<std::string, Tensor>;
@@ -43,12 +45,10 @@ struct PassContext {
   // another order, `writer` is the op that wrote `from` (VarOrigin).
   void NoteMade(const std::string& made, const std::string& from,
                 const std::vector<int32_t>& axes = {},
-                std::shared_ptr<const OpDesc> writer = nullptr) const {
-    if (origins) origins->Add(made, from, axes, std::move(writer));
-  }
+                std::shared_ptr<const OpDesc> writer = nullptr) const;
 
   std::vector<std::string> disabled = {};  // names of passes that RunPasses leaves out
-  VarOrigins* origins = nullptr;           // of the variables that passes make
+  ProgramOrigins* origins = nullptr;       // of the variables that passes make
 };
 
 struct Pass {
@@ -95,8 +95,8 @@ void RunPassList(ProgramDesc& program, const PassContext& context, const std::ve
 // all gradient blocks. Values, names of arguments and results, and the order of all other ops do
 // not change. Handles on variables of sub-blocks become invalid. Throws kInvalidArgument for a
 // function that calls itself. REQUIRES: parents and forward blocks of all blocks exist (Verify
-// checks this). Returns whether there was a call. `origins` gets those of the variables.
-bool InlineCalls(ProgramDesc& program, VarOrigins* origins = nullptr);
+// checks this). Returns whether there was a call. `origins` gets those of the variables and blocks.
+bool InlineCalls(ProgramDesc& program, ProgramOrigins* origins = nullptr);
 
 // The same, except that calls whose gradient is given (by gradient_block or gradient_function)
 // stay: their gradient is not that of their block.

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/passes.h>
 #include <fmt/format.h>
@@ -219,6 +220,12 @@ std::string PassContext::AddFrozen(ProgramDesc& program, const std::string& pref
 
 void PassContext::ReleaseFrozen(const std::string& name) const {
   if (!fetches.count(name)) frozen->erase(name);
+}
+
+void PassContext::NoteMade(const std::string& made, const std::string& from,
+                           const std::vector<int32_t>& axes,
+                           std::shared_ptr<const OpDesc> writer) const {
+  if (origins) origins->Add(made, from, axes, std::move(writer));
 }
 
 void RunPasses(ProgramDesc& program, const PassContext& context,

@@ -1,7 +1,6 @@
 #include <coracle/framework/ir/origin.h>
 #include <coracle/passes/remarks.h>
 
-#include <algorithm>
 #include <array>
 
 namespace coracle {
@@ -11,11 +10,6 @@ constexpr std::array<const char*, 5> kCopied = {kOpRoleAttr, kOpNamescopeAttr, k
                                                 kOpDeviceAttr, kForwardOpAttr};
 
 }  // namespace
-
-bool IsRemark(const std::string& attr) {
-  return attr == kOpRoleVarAttr || attr == kOpOriginAttr ||
-         std::find(kCopied.begin(), kCopied.end(), attr) != kCopied.end();
-}
 
 void CopyRemarks(const OpDesc& from, OpDesc& to) {
   for (const char* name : kCopied) {

@@ -1,5 +1,5 @@
 #pragma once
-// Attrs that every op may carry and that do not affect what it computes. Internal to passes/.
+// Remarks: the attrs of IsBookkeepingAttr on ops that passes make. Internal to passes/.
 
 #include <coracle/framework/ir/op.h>
 
@@ -7,9 +7,6 @@
 #include <string>
 
 namespace coracle {
-
-// Role, name scope, stack, device, origins, and the links to parameters and to the forward op.
-bool IsRemark(const std::string& attr);
 
 // `to`, an op that takes the place of `from`, gets its remarks (origins in addition to its own),
 // but not the list of parameters (op_role_var), whose names belong to the slots of `from`.

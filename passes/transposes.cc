@@ -1,3 +1,4 @@
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/remarks.h>
 #include <coracle/passes/transposes.h>

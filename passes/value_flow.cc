@@ -1,3 +1,4 @@
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/framework/op/run_rules.h>

@@ -14,7 +14,7 @@ namespace coracle {
 // The first defect: an op without origin or with one that names no op of `given`, or a made
 // variable whose origin `given` does not declare. "" if there is none.
 inline std::string OriginDefect(const ProgramDesc& given, const ProgramDesc& compiled,
-                                const VarOrigins* vars = nullptr) {
+                                const ProgramOrigins* vars = nullptr) {
   std::unordered_set<std::string> declared;
   for (int b = 0; b < given.NumBlocks(); ++b) {
     for (size_t i = 0; i < given.Block(b).NumVars(); ++i)

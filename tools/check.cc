@@ -43,13 +43,12 @@ struct Findings {
   std::string program;  // the argument
   size_t blocks = 0, ops = 0, errors = 0, warnings = 0, notes = 0;
   std::vector<VerifyProblem> problems;                  // but for those of missing types
-  std::vector<std::string> mistakes;                    // likely ones, with their places
+  std::vector<Mistake> mistakes;                        // their ops are the program's
   std::vector<std::pair<std::string, size_t>> missing;  // op types, the most frequent first
   std::vector<OpUse> uses;                              // with --gradients
 };
 
-Findings Check(const std::string& argument) {
-  const ProgramDesc program = ReadAnyProgram(argument);
+Findings Check(const ProgramDesc& program, const std::string& argument) {
   Findings found;
   found.program = argument == "-" ? "standard input" : argument;
   found.blocks = static_cast<size_t>(program.NumBlocks());
@@ -65,10 +64,7 @@ Findings Check(const std::string& argument) {
   found.missing.assign(missing.begin(), missing.end());
   std::stable_sort(found.missing.begin(), found.missing.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  if (found.errors == 0) {
-    for (const Mistake& mistake : FindMistakes(program, DefaultOps()))
-      found.mistakes.push_back(DescribeMistake(mistake));
-  }
+  if (found.errors == 0) found.mistakes = FindMistakes(program, DefaultOps());
   found.warnings = found.mistakes.size();
   if (FLAGS_gradients) found.uses = UsesOf(program, DefaultOps());
   return found;
@@ -94,8 +90,8 @@ std::string Describe(const Findings& found) {
     text += fmt::format("{}: {}\n{}", IsError(problem) ? "error" : "note",
                         PrintableLine(problem.ToString()), Indented(problem.details));
   }
-  for (const std::string& mistake : found.mistakes)
-    text += fmt::format("warning: {}\n", PrintableLine(mistake));
+  for (const Mistake& mistake : found.mistakes)
+    text += fmt::format("warning: {}\n", PrintableLine(DescribeMistake(mistake)));
   if (!found.missing.empty()) text += DescribeMissing(found);
   if (FLAGS_gradients) text += DescribeLackingGradients(found.uses);
   std::vector<std::string> counts = {found.errors > 0 ? Counted(found.errors, "error")
@@ -120,6 +116,19 @@ Json ProblemJson(const VerifyProblem& problem) {
   return json;
 }
 
+Json MistakeJson(const Mistake& mistake) {
+  Json json = {{"message", JsonString(mistake.message)}};
+  if (!mistake.place.empty()) json["place"] = JsonString(mistake.place);
+  if (mistake.op) {
+    const BlockDesc& block = *mistake.op->block();
+    json["block"] = block.idx();
+    json["op"] = block.IndexOf(*mistake.op);
+    json["op_type"] = JsonString(mistake.op->type());
+  }
+  if (!mistake.var.empty()) json["var"] = JsonString(mistake.var);
+  return json;
+}
+
 std::string DescribeAsJson(const Findings& found) {
   Json json = JsonDocument("check");
   json["program"] = JsonString(found.program);
@@ -131,7 +140,8 @@ std::string DescribeAsJson(const Findings& found) {
   json["problems"] = Json::array();
   for (const VerifyProblem& problem : found.problems)
     json["problems"].push_back(ProblemJson(problem));
-  for (const std::string& mistake : found.mistakes) json["mistakes"].push_back(JsonString(mistake));
+  json["mistakes"] = Json::array();
+  for (const Mistake& mistake : found.mistakes) json["mistakes"].push_back(MistakeJson(mistake));
   json["missing_types"] = Json::array();
   for (const auto& [type, count] : found.missing) {
     Json entry = {{"type", JsonString(type)}, {"ops", count}};
@@ -150,7 +160,8 @@ std::string DescribeAsJson(const Findings& found) {
 
 int RunCheck(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
-  const Findings found = Check(args[0]);
+  const ProgramDesc program = ReadAnyProgram(args[0]);
+  const Findings found = Check(program, args[0]);
   FLAGS_json ? PrintData(DescribeAsJson(found)) : Print(Describe(found));
   return found.errors == 0 ? 0 : 1;
 }

@@ -42,7 +42,7 @@ std::string Counted(size_t n, const std::string& what);
 // The name of a variable for a terminal: in quotes, with escapes, when it has control characters.
 std::string Shown(const std::string& name);
 
-// Of the last column of a list: what a terminal has room for, and no limit for another reader.
+// The width of the last column of a list: what a terminal has room for, unlimited elsewhere.
 size_t BriefWidth();
 
 // Writes to standard output, with what could act on a terminal escaped (Printable). Where the

@@ -232,6 +232,7 @@ void HandleSignal(int signal) {
   ::sigaction(signal, nullptr, &action);
   if (action.sa_handler != SIG_DFL) return;
   action.sa_handler = EndBySignal;
+  sigfillset(&action.sa_mask);  // another signal would end the process before it is done
   ::sigaction(signal, &action, nullptr);
 }
 
@@ -273,8 +274,8 @@ int RunCommandLine(const std::vector<std::string>& words) {
     if (IsOfGoneReader(e)) return 0;
     Fail(e.what());
   } catch (const std::bad_alloc&) {
-    Fail(fmt::format("out of memory in: coracle {}, which held {} at the most",
-                     PrintableLine(Join(words, " ")), HumanBytes(PeakMemory())));
+    Fail(fmt::format("out of memory: `coracle {}` used up to {}", PrintableLine(Join(words, " ")),
+                     HumanBytes(PeakMemory())));
   } catch (const std::exception& e) {
     Fail(e.what());
   } catch (...) {

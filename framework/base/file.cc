@@ -1,3 +1,4 @@
+#include <coracle/framework/base/blocked_signals.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_pieces.h>
@@ -18,7 +19,6 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 
 namespace coracle {
@@ -91,25 +91,37 @@ void KeepMode(int fd, const std::string& path) {
   if (::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) ::fchmod(fd, info.st_mode & 07777);
 }
 
-// Puts `fresh` in the place of the directory `target`, which stays when that fails.
-void Replace(const std::string& fresh, const std::string& target) {
-  if (!fs::exists(target)) return fs::rename(fresh, target);
-#ifdef RENAME_EXCHANGE
-  if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
-    std::error_code error;
-    fs::remove_all(fresh, error);  // the old one
-    return;
+// Puts `fresh` in the place of the directory `target`, which stays when that fails. Returns the
+// temporary name of the old directory, or "" where there was none.
+std::string Exchange(const std::string& fresh, const std::string& target) {
+  if (!fs::exists(target)) {
+    fs::rename(fresh, target);
+    return "";
   }
+#ifdef RENAME_EXCHANGE
+  if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0)
+    return fresh;
 #endif
   const std::string old = TemporaryName(target);
   fs::rename(target, old);
   std::error_code failure, ignored;
   fs::rename(fresh, target, failure);
-  if (failure) {
-    fs::rename(old, target, ignored);
-    throw fs::filesystem_error("rename", failure);
+  if (!failure) return old;
+  fs::rename(old, target, ignored);
+  throw fs::filesystem_error("rename", failure);
+}
+
+// As Exchange, and removes the old directory. `noted` is the note of `fresh`.
+void Replace(NotedTemporary& noted, const std::string& fresh, const std::string& target) {
+  std::string old;
+  {
+    const BlockedSignals blocked;
+    noted.WithdrawOrThrow(target);
+    old = Exchange(fresh, target);
+    if (!old.empty()) noted.Note(AT_FDCWD, old);
   }
-  fs::remove_all(old, ignored);
+  std::error_code ignored;
+  if (!old.empty()) fs::remove_all(old, ignored);
 }
 
 }  // namespace
@@ -160,10 +172,12 @@ void WriteFileInPieces(const std::string& path,
   }
   const std::string target = BehindLink(path), parent = ParentOf(target);
   if (path.find('\0') != std::string::npos) ThrowErrno("write", path, EINVAL);
-  std::optional<NotedTemporary> noted;
+  NotedTemporary noted;
   const Temporary made = CreateTemporary([&](const std::string& name) {
-    noted.emplace(AT_FDCWD, parent + "/" + name);
-    return ::open((parent + "/" + name).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const std::string temporary = parent + "/" + name;
+    return noted.Create(AT_FDCWD, temporary, [&] {
+      return ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    });
   });
   if (made.result < 0) ThrowErrno("write", path, errno);
   FileHandle file(made.result);
@@ -173,6 +187,8 @@ void WriteFileInPieces(const std::string& path,
     KeepMode(file.get(), target);
     if (::fsync(file.get()) != 0) ThrowErrno("sync", path, errno);
     if (file.Close() != 0) ThrowErrno("write", path, errno);
+    const BlockedSignals blocked;
+    noted.WithdrawOrThrow(path);
     if (::rename(temporary.c_str(), target.c_str()) != 0) ThrowErrno("write", path, errno);
   } catch (...) {
     ::unlink(temporary.c_str());
@@ -187,10 +203,10 @@ void WriteDirectoryAtomic(const std::string& path,
   while (target.size() > 1 && target.back() == '/') target.pop_back();
   const std::string parent = ParentOf(target);
   MakeDirectories(parent);
-  std::optional<NotedTemporary> noted;
+  NotedTemporary noted;
   const Temporary made = CreateTemporary([&](const std::string& name) {
-    noted.emplace(AT_FDCWD, parent + "/" + name);
-    return ::mkdir((parent + "/" + name).c_str(), 0777);
+    const std::string temporary = parent + "/" + name;
+    return noted.Create(AT_FDCWD, temporary, [&] { return ::mkdir(temporary.c_str(), 0777); });
   });
   if (made.result < 0) ThrowErrno("write directory", path, errno);
   const std::string temporary = parent + "/" + made.name;
@@ -201,7 +217,7 @@ void WriteDirectoryAtomic(const std::string& path,
       if (entry.is_regular_file()) SyncPath(entry.path().string(), O_RDONLY);
     }
     SyncPath(temporary, O_RDONLY | O_DIRECTORY);
-    Replace(temporary, target);
+    Replace(noted, temporary, target);
   } catch (const fs::filesystem_error& e) {
     fs::remove_all(temporary, error);
     throw Error(ErrorCode::kIo,
@@ -215,10 +231,11 @@ void WriteDirectoryAtomic(const std::string& path,
 
 void RemoveDirectory(const std::string& path) {
   const std::string temporary = TemporaryName(path);
-  const NotedTemporary noted(AT_FDCWD, temporary);
+  NotedTemporary noted;
+  const int renamed =
+      noted.Create(AT_FDCWD, temporary, [&] { return ::rename(path.c_str(), temporary.c_str()); });
   std::error_code error;
-  fs::rename(path, temporary, error);
-  if (!error) fs::remove_all(temporary, error);
+  if (renamed == 0) fs::remove_all(temporary, error);
 }
 
 void RemoveStaleTemporaries(const std::string& directory) {

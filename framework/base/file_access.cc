@@ -1,3 +1,4 @@
+#include <coracle/framework/base/blocked_signals.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/file_reader.h>
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <optional>
 #include <vector>
 
 namespace coracle {
@@ -135,11 +135,12 @@ void FileAccess::Write(const std::string& path, std::string_view contents, bool 
   Check(path);
   const SplitPath split = SplitAllowed(path);
   const FileHandle parent = OpenParent(directory_, split, path, true);
-  std::optional<NotedTemporary> noted;
+  NotedTemporary noted;
   const auto [fd, temporary] = CreateTemporary([&](const std::string& name) {
-    noted.emplace(parent.get(), name);
-    return ::openat(parent.get(), name.c_str(),
-                    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    return noted.Create(parent.get(), name, [&] {
+      return ::openat(parent.get(), name.c_str(),
+                      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    });
   });
   if (fd < 0) ThrowErrno("write", path, errno);
   FileHandle file(fd);
@@ -147,6 +148,8 @@ void FileAccess::Write(const std::string& path, std::string_view contents, bool 
     WriteAll(file.get(), contents, path);
     if (::fsync(file.get()) != 0) ThrowErrno("sync", path, errno);
     if (file.Close() != 0) ThrowErrno("write", path, errno);
+    const BlockedSignals blocked;
+    noted.WithdrawOrThrow(path);
     Publish(parent.get(), temporary, split.name, path, overwrite);
   } catch (...) {
     ::unlinkat(parent.get(), temporary.c_str(), 0);

@@ -1,21 +1,30 @@
+#include <coracle/framework/base/blocked_signals.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/temporaries.h>
+#include <coracle/framework/base/text.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 
 namespace coracle {
 namespace {
 
-enum : int { kFree, kBeingFilled, kNoted };
+// The owner moves a slot from kFree over kBeingFilled to kNoted, and from kNoted or kRemoved to
+// kFree; a handler moves it from kNoted over kRemoving to kRemoved. So the handler reads a path
+// only while its owner cannot change it, and removes no path that its owner is about to rename.
+enum : int { kFree, kBeingFilled, kNoted, kRemoving, kRemoved };
 
 struct Slot {
   std::atomic<int> state{kFree};
@@ -67,7 +76,16 @@ void RemoveTree(int directory, const char* path, int depth) {
 
 }  // namespace
 
-NotedTemporary::NotedTemporary(int directory, const std::string& path) {
+int NotedTemporary::Create(int directory, const std::string& path,
+                           const std::function<int()>& create) {
+  const BlockedSignals blocked;
+  const int result = create();
+  if (result >= 0) Note(directory, path);
+  return result;
+}
+
+void NotedTemporary::Note(int directory, const std::string& path) {
+  Withdraw();
   if (path.size() >= PATH_MAX) return;
   std::array<Slot, 32>& slots = Slots();
   any_noted.store(true);
@@ -82,14 +100,38 @@ NotedTemporary::NotedTemporary(int directory, const std::string& path) {
   }
 }
 
-NotedTemporary::~NotedTemporary() {
-  if (slot_ >= 0) Slots()[static_cast<size_t>(slot_)].state.store(kFree);
+bool NotedTemporary::Withdraw() {
+  if (slot_ < 0) return true;
+  std::atomic<int>& state = Slots()[static_cast<size_t>(slot_)].state;
+  slot_ = -1;
+  int noted = kNoted;
+  if (state.compare_exchange_strong(noted, kFree)) return true;
+  // A handler that interrupted this thread has returned, so only one of another thread can be at
+  // work here.
+  while (state.load() == kRemoving) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  state.store(kFree);
+  return false;
+}
+
+void NotedTemporary::WithdrawOrThrow(const std::string& target) {
+  if (Withdraw()) return;
+  throw Error(ErrorCode::kIo, fmt::format("cannot write {}: a signal that ends the process came "
+                                          "first, and its handler removed the temporary file",
+                                          Quote(target, 300)));
 }
 
 void RemoveNotedTemporaries() {
   if (!any_noted.load()) return;  // and no slots were made
-  for (Slot& slot : Slots())
-    if (slot.state.load() == kNoted) RemoveTree(slot.directory, slot.path, 0);
+  for (Slot& slot : Slots()) {
+    int noted = kNoted;
+    if (slot.state.compare_exchange_strong(noted, kRemoving)) {
+      RemoveTree(slot.directory, slot.path, 0);
+      slot.state.store(kRemoved);
+    }
+    // The handler of another thread may be at work, and the caller is about to end the process. A
+    // file system that does not answer must not keep it from that.
+    for (int wait = 0; wait < 1000 && slot.state.load() == kRemoving; ++wait) ::usleep(1000);
+  }
 }
 
 }  // namespace coracle

@@ -2,19 +2,33 @@
 // Files and directories under a temporary name, which a signal that ends the process must not leave
 // behind.
 
+#include <functional>
 #include <string>
 
 namespace coracle {
 
-// Notes a name while it lives. `directory` is an open directory in which a relative path begins, or
-// AT_FDCWD. Thread-safe. There is room for some dozens; what finds none, or has a longer path than
-// the system takes, is not noted.
+// Notes a path that a signal handler removes. Each call is thread-safe against the handler, which
+// may run in any thread; an object belongs to one thread. There is room for some dozens of paths;
+// one that finds none, or that is longer than the system takes, is not noted.
 class NotedTemporary {
  public:
-  NotedTemporary(int directory, const std::string& path);
-  ~NotedTemporary();
+  NotedTemporary() = default;
+  ~NotedTemporary() { Withdraw(); }
   NotedTemporary(const NotedTemporary&) = delete;
   NotedTemporary& operator=(const NotedTemporary&) = delete;
+
+  // Calls `create` and notes `path` unless the result is negative, which is returned with the errno
+  // of `create`. This thread handles no signal between the two, so that a handler never removes
+  // what somebody else has at `path`. `directory` is an open directory in which a relative path
+  // begins, or AT_FDCWD; it must stay open until Withdraw.
+  int Create(int directory, const std::string& path, const std::function<int()>& create);
+  // Notes another path in the place of the one before.
+  void Note(int directory, const std::string& path);
+  // Ends the note. Waits for a handler that is removing the path in another thread, and returns
+  // false once a handler has removed it.
+  bool Withdraw();
+  // The same before the path is renamed to `target`; throws Error(kIo) in the place of false.
+  void WithdrawOrThrow(const std::string& target);
 
  private:
   int slot_ = -1;

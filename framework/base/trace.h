@@ -10,6 +10,7 @@
 //   }
 //   trace.Write("run.json");
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +34,8 @@ struct TraceOptions {
 
 // What a span is called, and what the viewer shows of it.
 struct TraceLabel {
-  using Value = std::variant<int64_t, double, std::string>;
+  using Pairs = std::vector<std::array<int, 2>>;  // a list of lists in the file
+  using Value = std::variant<int64_t, double, std::string, Pairs>;
   std::string category, name;
   std::vector<std::pair<std::string, Value>> args = {};
   // Of an op: bytes of its plan's arena that are in use while it runs; -1: it is no op.

@@ -1,6 +1,7 @@
 #include <coracle/framework/ir/block.h>
 #include <coracle/framework/ir/edit_journal.h>
 #include <coracle/framework/ir/op.h>
+#include <coracle/framework/ir/origin.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,6 +52,12 @@ bool NamesBlock(const Attribute& attr) {
 }
 
 }  // namespace
+
+bool IsBookkeepingAttr(std::string_view name) {
+  return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpNamescopeAttr ||
+         name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr ||
+         name == kOpOriginAttr;
+}
 
 OpDesc::OpDesc(std::string type, SlotList inputs, SlotList outputs, AttrList attrs)
     : type_(std::move(type)),

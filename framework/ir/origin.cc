@@ -24,7 +24,7 @@ std::vector<PackedOrigin> PackedOrigins(const OpDesc& op) {
   return many ? *many : std::vector<PackedOrigin>();
 }
 
-thread_local const VarOrigins* current_origins = nullptr;
+thread_local const ProgramOrigins* current_origins = nullptr;
 
 }  // namespace
 
@@ -48,6 +48,10 @@ std::vector<OpOrigin> OriginsOf(const OpDesc& op) {
     if (block >= 0 && at >= 0) origins.push_back({block, at});
   }
   return origins;
+}
+
+std::vector<OpOrigin> TrustedOriginsOf(const OpDesc& op) {
+  return current_origins ? OriginsOf(op) : std::vector<OpOrigin>();
 }
 
 void AddOrigins(const OpDesc& from, OpDesc& to) {
@@ -82,16 +86,10 @@ std::string DescribePlaces(const std::vector<OpOrigin>& origins) {
   return text;
 }
 
-int GivenIndexOf(const BlockDesc& block) {
-  const std::vector<OpOrigin> first =
-      block.NumOps() > 0 ? OriginsOf(block.op(0)) : std::vector<OpOrigin>();
-  return first.empty() ? block.idx() : first[0].block;
-}
-
 // --- variables ---
 
-void VarOrigins::Add(const std::string& made, const std::string& from,
-                     const std::vector<int32_t>& axes, std::shared_ptr<const OpDesc> writer) {
+void ProgramOrigins::Add(const std::string& made, const std::string& from,
+                         const std::vector<int32_t>& axes, std::shared_ptr<const OpDesc> writer) {
   VarOrigin origin{from, axes, std::move(writer)};
   if (const VarOrigin* before = Find(from)) {
     origin.name = before->name;
@@ -100,20 +98,20 @@ void VarOrigins::Add(const std::string& made, const std::string& from,
     for (size_t i = 0; i < axes.size() && axes.size() == before->axes.size(); ++i)
       origin.axes[i] = before->axes[static_cast<size_t>(axes[i])];
   }
-  origins_.insert_or_assign(made, std::move(origin));
+  vars_.insert_or_assign(made, std::move(origin));
 }
 
-const VarOrigin* VarOrigins::Find(const std::string& name) const {
-  const auto found = origins_.find(name);
-  return found == origins_.end() ? nullptr : &found->second;
+const VarOrigin* ProgramOrigins::Find(const std::string& name) const {
+  const auto found = vars_.find(name);
+  return found == vars_.end() ? nullptr : &found->second;
 }
 
-const std::string& VarOrigins::NameOf(const std::string& name) const {
+const std::string& ProgramOrigins::NameOf(const std::string& name) const {
   const VarOrigin* origin = Find(name);
   return origin ? origin->name : name;
 }
 
-VarMeta VarOrigins::MetaOf(const std::string& name, VarMeta meta) const {
+VarMeta ProgramOrigins::MetaOf(const std::string& name, VarMeta meta) const {
   const VarOrigin* origin = Find(name);
   if (!origin || static_cast<size_t>(meta.shape.rank()) != origin->axes.size()) return meta;
   const Shape now = meta.shape;
@@ -121,7 +119,7 @@ VarMeta VarOrigins::MetaOf(const std::string& name, VarMeta meta) const {
   return meta;
 }
 
-int64_t VarOrigins::IndexOf(const std::string& name, const Shape& shape, int64_t index) const {
+int64_t ProgramOrigins::IndexOf(const std::string& name, const Shape& shape, int64_t index) const {
   const VarOrigin* origin = Find(name);
   if (!origin || static_cast<size_t>(shape.rank()) != origin->axes.size()) return index;
   const Shape given = MetaOf(name, {VarType::kLoDTensor, DType::kFloat32, shape, 0}).shape;
@@ -135,21 +133,43 @@ int64_t VarOrigins::IndexOf(const std::string& name, const Shape& shape, int64_t
   return there;
 }
 
-ScopedVarOrigins::ScopedVarOrigins(const VarOrigins& origins)
-    : before_(std::exchange(current_origins, &origins)) {}
-ScopedVarOrigins::~ScopedVarOrigins() { current_origins = before_; }
+// --- blocks ---
 
-const VarOrigins& ScopedVarOrigins::Current() {
-  static const VarOrigins none;
+void ProgramOrigins::AddBlock(int made, int from) {
+  const int given = GivenBlock(from);
+  while (blocks_.size() <= static_cast<size_t>(made))
+    blocks_.push_back(static_cast<int>(blocks_.size()));
+  blocks_[static_cast<size_t>(made)] = given;
+}
+
+void ProgramOrigins::ReorderBlocks(const std::vector<int>& order) {
+  std::vector<int> given;
+  for (const int before : order) given.push_back(GivenBlock(before));
+  blocks_ = std::move(given);
+}
+
+int ProgramOrigins::GivenBlock(int block) const {
+  const auto at = static_cast<size_t>(block);
+  return at < blocks_.size() ? blocks_[at] : block;
+}
+
+// --- the current program of a thread ---
+
+ScopedOrigins::ScopedOrigins(const ProgramOrigins& origins)
+    : before_(std::exchange(current_origins, &origins)) {}
+ScopedOrigins::~ScopedOrigins() { current_origins = before_; }
+
+const ProgramOrigins& ScopedOrigins::Current() {
+  static const ProgramOrigins none;
   return current_origins ? *current_origins : none;
 }
 
 std::string QuoteVar(const std::string& name) {
-  return Quote(ScopedVarOrigins::Current().NameOf(name));
+  return Quote(ScopedOrigins::Current().NameOf(name));
 }
 
 std::string DescribeVar(const std::string& name, const VarMeta& meta) {
-  return QuoteVar(name) + " " + ScopedVarOrigins::Current().MetaOf(name, meta).ToString();
+  return QuoteVar(name) + " " + ScopedOrigins::Current().MetaOf(name, meta).ToString();
 }
 
 }  // namespace coracle

@@ -1,10 +1,11 @@
 #pragma once
-// Origins: what the ops and variables of a compiled program are in the program as it was given.
-// Passes replace ops and make variables; errors, profiles and traces name those that the caller
-// knows.
+// Origins: what the ops, variables and blocks of a compiled program are in the program as it was
+// given. Passes replace ops, make variables and copy blocks; errors, profiles and traces name those
+// that the caller knows.
 //
 // An op keeps its origins in an attr, which copies of the op have too: one place, or several where
-// a pass made one op of many. A variable that a pass made has an entry in VarOrigins.
+// a pass made one op of many. Variables that a pass made and blocks that it moved or copied have
+// entries in ProgramOrigins. Internal: callers of the executor never see the attr.
 
 #include <coracle/framework/ir/program.h>
 
@@ -29,14 +30,16 @@ struct OpOrigin {
 void SetOrigins(ProgramDesc& program);
 // Removes the attrs.
 void RemoveOrigins(ProgramDesc& program);
-// Ascending; empty for an op of a program that was not compiled.
+// As the op's attr says, ascending. For an op of a compiled program: in any other program the attr
+// is what its file says.
 std::vector<OpOrigin> OriginsOf(const OpDesc& op);
+// The same while this thread compiles or plans a program (ScopedOrigins), otherwise empty: for code
+// that meets ops of any program.
+std::vector<OpOrigin> TrustedOriginsOf(const OpDesc& op);
 // `to` has the origins of `from`, too: it does its work, or a part of it.
 void AddOrigins(const OpDesc& from, OpDesc& to);
 // "op 7 of block 0", "ops 2, 3 and 4 of block 0".
 std::string DescribePlaces(const std::vector<OpOrigin>& origins);
-// The index that the block had in the given program, as far as its first op tells.
-int GivenIndexOf(const BlockDesc& block);
 
 // What a variable that a pass made holds: a variable of the given program, perhaps with its axes
 // in another order.
@@ -47,7 +50,7 @@ struct VarOrigin {
   std::shared_ptr<const OpDesc> writer;
 };
 
-class VarOrigins {
+class ProgramOrigins {
  public:
   // `from` may be a variable that a pass made.
   void Add(const std::string& made, const std::string& from, const std::vector<int32_t>& axes = {},
@@ -60,22 +63,31 @@ class VarOrigins {
   // Where the element `index` of the variable, which has that shape now, is in the given one.
   int64_t IndexOf(const std::string& name, const Shape& shape, int64_t index) const;
 
+  // The block with the index `made` is a copy of `from`, which may be a copy itself.
+  void AddBlock(int made, int from);
+  // Block i was block order[i] until now.
+  void ReorderBlocks(const std::vector<int>& order);
+  // The index of the block in the given program.
+  int GivenBlock(int block) const;
+
  private:
-  std::unordered_map<std::string, VarOrigin> origins_;
+  std::unordered_map<std::string, VarOrigin> vars_;
+  std::vector<int> blocks_;  // given indices by present ones; blocks past its end kept theirs
 };
 
-// While it lives, what this thread writes into errors names the variables of the given program.
-class ScopedVarOrigins {
+// While it lives, what this thread writes into errors names the ops and variables of the given
+// program.
+class ScopedOrigins {
  public:
-  explicit ScopedVarOrigins(const VarOrigins& origins);
-  ~ScopedVarOrigins();
-  ScopedVarOrigins(const ScopedVarOrigins&) = delete;
-  ScopedVarOrigins& operator=(const ScopedVarOrigins&) = delete;
+  explicit ScopedOrigins(const ProgramOrigins& origins);
+  ~ScopedOrigins();
+  ScopedOrigins(const ScopedOrigins&) = delete;
+  ScopedOrigins& operator=(const ScopedOrigins&) = delete;
 
-  static const VarOrigins& Current();  // an empty one where there is none
+  static const ProgramOrigins& Current();  // an empty one where there is none
 
  private:
-  const VarOrigins* before_;
+  const ProgramOrigins* before_;
 };
 
 // "'x' float32[8, 64]": a variable as errors show it, by the origins of this thread.

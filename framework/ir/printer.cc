@@ -1,6 +1,5 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/listing.h>
-#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -60,12 +59,6 @@ void PutMeta(Buffer& out, const VarMeta& meta) {
   }
   Put(out, "]");
   if (meta.lod_level > 0) fmt::format_to(std::back_inserter(out), " lod {}", meta.lod_level);
-}
-
-bool IsBookkeeping(std::string_view name) {
-  return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpNamescopeAttr ||
-         name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr ||
-         name == kOpOriginAttr;
 }
 
 }  // namespace
@@ -506,7 +499,8 @@ void PutOp(Buffer& out, const OpDesc& op, const PrintOptions& options) {
   Put(out, ")");
   first = true;
   for (const NamedAttr& attr : op.attrs()) {
-    if (IsBookkeeping(attr.name) || (options.hide_attr && options.hide_attr(op, attr))) continue;
+    if (IsBookkeepingAttr(attr.name) || (options.hide_attr && options.hide_attr(op, attr)))
+      continue;
     Put(out, first ? " {" : ", ");
     first = false;
     PutName(out, attr.name);

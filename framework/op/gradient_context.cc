@@ -1,5 +1,4 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/gradient_stage.h>
 #include <coracle/framework/op/inner_gradient.h>
@@ -28,11 +27,11 @@ const std::string& ArgAt(const SlotList& slots, const std::vector<std::string>& 
   return index < 0 ? none : names[static_cast<size_t>(index)];
 }
 
-// Attrs about the origin of the forward op, not about what it computes.
-bool IsBookkeeping(const std::string& name) {
-  return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpCallstackAttr ||
-         name == kRecomputedFromAttr || name == kForwardOpAttr || name == kOuterReadsAttr ||
-         name == kOuterInputsAttr || name == kOpOriginAttr;
+// Attrs about the forward op alone. Its name scope and its device are the gradient's too.
+bool IsOfForwardOp(const std::string& name) {
+  if (name == kOpNamescopeAttr || name == kOpDeviceAttr) return false;
+  return IsBookkeepingAttr(name) || name == kRecomputedFromAttr || name == kOuterReadsAttr ||
+         name == kOuterInputsAttr;
 }
 
 }  // namespace
@@ -308,7 +307,7 @@ void GradientContext::AppendGradientOp(const std::vector<std::string>& forward_s
   AttrList attrs;
   attrs.reserve(op().attrs().size() + 2);  // and op_role, op_role_var
   for (const NamedAttr& attr : op().attrs()) {
-    if (!IsBookkeeping(attr.name)) attrs.push_back(attr);
+    if (!IsOfForwardOp(attr.name)) attrs.push_back(attr);
   }
   Append(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs));
 }

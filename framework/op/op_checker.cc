@@ -1,10 +1,13 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/attr_limits.h>
+#include <coracle/framework/op/inner_gradient.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/recomputed.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <unordered_set>
 
 namespace coracle {
@@ -18,19 +21,34 @@ constexpr size_t kMaxProblems = 100;
 constexpr size_t kMaxHints = 8;
 constexpr size_t kMaxPath = 200;
 
-// Attrs that any op may carry and that choose an implementation or record an origin: they are taken
-// from files and ignored, such choices are the executor's.
+// Attrs that any op may have, and that are read without a declaration.
+struct CommonAttr {
+  const char* name;
+  AttrType type;
+};
+constexpr CommonAttr kCommonAttrs[] = {{kOpRoleAttr, AttrType::kInt},
+                                       {kForwardOpAttr, AttrType::kString},
+                                       {kRecomputedFromAttr, AttrType::kStrings},
+                                       {kOuterReadsAttr, AttrType::kStrings},
+                                       {kOuterInputsAttr, AttrType::kStrings}};
+
+const CommonAttr* FindCommonAttr(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kCommonAttrs), std::end(kCommonAttrs),
+                                   [&](const CommonAttr& attr) { return attr.name == name; });
+  return found == std::end(kCommonAttrs) ? nullptr : found;
+}
+
+// Attrs that any op may have and that do not count: what files say of the op, and choices of an
+// implementation, which the executor makes itself.
 bool IsIgnoredAttr(std::string_view name) {
   static const std::unordered_set<std::string_view> kIgnored = {
-      "op_role",           "op_role_var",        "op_namescope",     "op_callstack",
-      "op_device",         "forward_op",         "op_origin",        "with_quant_attr",
-      "recomputed_from",   "outer_reads",        "outer_inputs",     "use_cudnn",
-      "use_mkldnn",        "use_quantizer",      "mkldnn_data_type", "force_fp32_output",
-      "workspace_size_MB", "exhaustive_search",  "use_addto",        "x_data_format",
-      "y_data_format",     "x_num_flatten_dims", "data_format",      "is_test",
-      "force_cpu",         "place_type",         "rnn_block_id",     "is_negative"};
-  return kIgnored.count(name) > 0 || name.starts_with("Scale_") || name.starts_with("fuse_") ||
-         name.starts_with("fused_");
+      "with_quant_attr",  "use_cudnn",         "use_mkldnn",        "use_quantizer",
+      "mkldnn_data_type", "force_fp32_output", "workspace_size_MB", "exhaustive_search",
+      "use_addto",        "x_data_format",     "y_data_format",     "x_num_flatten_dims",
+      "data_format",      "is_test",           "force_cpu",         "place_type",
+      "rnn_block_id",     "is_negative"};
+  return IsBookkeepingAttr(name) || kIgnored.count(name) > 0 || name.starts_with("Scale_") ||
+         name.starts_with("fuse_") || name.starts_with("fused_");
 }
 
 // Names met so far: a list while they are few, as they nearly always are.
@@ -142,8 +160,8 @@ class OpChecker {
       const AttrDef* def = def_.FindAttr(attr.name);
       if (def)
         CheckAttr(*def, attr.value);
-      else if (attr.name == kOpRoleAttr)
-        CheckType(kOpRoleAttr, AttrType::kInt, attr.value);
+      else if (const CommonAttr* common = FindCommonAttr(attr.name))
+        CheckType(common->name, common->type, attr.value);
       else if (!IsIgnoredAttr(attr.name))
         UnknownAttr(attr.name);
     }

@@ -172,7 +172,7 @@ std::string OpSpec::Failure(std::string_view id, const std::string& got) const {
 
 std::string Locate(const OpDesc& op) {
   std::string text;
-  if (const std::vector<OpOrigin> origins = OriginsOf(op); !origins.empty()) {
+  if (const std::vector<OpOrigin> origins = TrustedOriginsOf(op); !origins.empty()) {
     text = DescribePlaces(origins);
   } else if (const BlockDesc* block = op.block()) {
     // A gradient rule writes its formulas into a block of no program.

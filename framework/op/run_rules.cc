@@ -79,7 +79,7 @@ void RequireItems(const OpSpec& spec, size_t items, const InferContext& context)
 class GivenTypes : public MetaTable {
  public:
   GivenTypes(const OpDesc& given, const InferContext& now) {
-    const VarOrigins& origins = ScopedVarOrigins::Current();
+    const ProgramOrigins& origins = ScopedOrigins::Current();
     ForEachPosition(given.inputs(),
                     [&](const std::string& name, const std::string& slot, size_t i) {
                       if (IsEmptyName(name)) return;
@@ -109,7 +109,7 @@ void CheckAndInfer(InferContext& context);
 void RefuseAsGiven(const InferContext& now) {
   std::shared_ptr<const OpDesc> given;
   now.op().ForEachOutput([&](const std::string& name) {
-    const VarOrigin* origin = ScopedVarOrigins::Current().Find(name);
+    const VarOrigin* origin = ScopedOrigins::Current().Find(name);
     if (origin && !given) given = origin->writer;
   });
   if (!given || given->type() != now.op().type()) return;

@@ -77,7 +77,7 @@ class Verifier {
 
   // The place of an op in the program as it was given.
   OpOrigin PlaceOf(int index, const OpDesc* op) const {
-    const std::vector<OpOrigin> origins = op ? OriginsOf(*op) : std::vector<OpOrigin>();
+    const std::vector<OpOrigin> origins = op ? TrustedOriginsOf(*op) : std::vector<OpOrigin>();
     return origins.empty() ? OpOrigin{current_block_, index} : origins.front();
   }
 

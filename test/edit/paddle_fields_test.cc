@@ -107,4 +107,18 @@ TEST(PaddleFields, OpsUnknownToPaddle) {
   }
   EXPECT_EQ(own, 15u);
 }
+
+// Paddle's clip_by_norm has one limit, an attr, and one norm.
+TEST(PaddleFields, ClipByNormOfOurOwn) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  const AttrList rows = {{"axis", int32_t{0}}}, all = {{"axis", int32_t{-1}}};
+  root.AppendOp("clip_by_norm", {{"X", {"x"}}}, {{"Out", {"x"}}}, {{"max_norm", 1.0f}});
+  root.AppendOp("clip_by_norm", {{"X", {"x"}}, {"MaxNorm", {"n"}}}, {{"Out", {"x"}}}, all);
+  root.AppendOp("clip_by_norm", {{"X", {"x"}}, {"MaxNorm", {"n"}}}, {{"Out", {"x"}}}, rows);
+  using Counts = std::vector<std::pair<std::string, int64_t>>;
+  EXPECT_EQ(OpsUnknownToPaddle(program),
+            (Counts{{"clip_by_norm with MaxNorm", 1}, {"clip_by_norm with an axis", 1}}));
+}
+
 }  // namespace coracle::paddle_fields_test

@@ -4,9 +4,14 @@
 #include <coracle/executor/compiled_program.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/ir/origin.h>
+#include <coracle/framework/op/op_spec.h>
+#include <coracle/inspect/diff.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "../origins.h"
 #include "../real_models.h"
@@ -148,6 +153,163 @@ TEST(Origin, OfCallsItIsThePlaceInTheFunction) {
   ExpectMessage(run, "op 1 of block 1");
 }
 
+// Blocks that the program in `net` has: 1, a function that runs block 2 for each row of its
+// parameter; 2, which should give 'o' a value. Returns block 2.
+BlockDesc& AppendCallOfLoop(OpNet& net) {
+  net.Var("x", {-1, 3});
+  net.Var("y", {-1, -1});
+  BlockDesc& root = net.program.Root();
+  BlockDesc& function = net.program.AppendBlock(root);
+  for (const char* name : {"a", "o"}) function.Var(name).SetShape({-1, -1});
+  BlockDesc& body = net.program.AppendBlock(function);
+  for (const char* name : {"a", "o"}) body.Var(name).SetShape({-1});
+  function.Var("scopes").SetType(VarType::kStepScopes);
+  function.AppendOp("recurrent", {{"inputs", {"a"}}},
+                    {{"outputs", {"o"}}, {"step_scopes", {"scopes"}}},
+                    {{"sub_block", BlockRef{body.idx()}},
+                     {"ex_states", std::vector<std::string>{}},
+                     {"states", std::vector<std::string>{}}});
+  root.AppendOp("call", {{"X", {"x"}}}, {{"Out", {"y"}}},
+                {{"sub_block", BlockRef{function.idx()}},
+                 {"parameters", std::vector<std::string>{"a"}},
+                 {"results", std::vector<std::string>{"o"}}});
+  return body;
+}
+
+// The copy of the block that the call makes has another index, and its first op may be missing or
+// come from yet another function.
+TEST(Origin, BlocksInFunctionsAreNamedAsGiven) {
+  for (const bool calls : {false, true}) {
+    OpNet net;
+    BlockDesc& body = AppendCallOfLoop(net);
+    if (calls) {
+      BlockDesc& inner = net.program.AppendBlock(net.program.Root());
+      for (const char* name : {"p", "q"}) inner.Var(name).SetShape({-1});
+      inner.AppendOp("tanh", {{"X", {"p"}}}, {{"Out", {"q"}}});
+      body.Var("unused").SetShape({-1});
+      body.AppendOp("call", {{"X", {"a"}}}, {{"Out", {"unused"}}},
+                    {{"sub_block", BlockRef{inner.idx()}},
+                     {"parameters", std::vector<std::string>{"p"}},
+                     {"results", std::vector<std::string>{"q"}}});
+    }
+    Scope scope;
+    ExpectMessage(
+        [&] {
+          Executor()
+              .Prepare(net.program, {"x"}, {"y"})
+              .Run(scope, {Tensor::Full<float>({2, 3}, 1)});
+        },
+        "block 2 gives its var 'o' no value");
+  }
+}
+
+TEST(Origin, BlocksOfCopiesAndAfterReordering) {
+  ProgramOrigins origins;
+  EXPECT_EQ(origins.GivenBlock(7), 7);
+  EXPECT_EQ(origins.GivenBlock(-1), -1);
+  origins.AddBlock(4, 2);
+  origins.AddBlock(6, 4);  // a copy of the copy
+  for (const auto& [block, given] : {std::pair{3, 3}, {4, 2}, {5, 5}, {6, 2}, {7, 7}})
+    EXPECT_EQ(origins.GivenBlock(block), given) << block;
+  origins.ReorderBlocks({0, 6, 3, 4});
+  for (const auto& [block, given] : {std::pair{0, 0}, {1, 2}, {2, 3}, {3, 2}})
+    EXPECT_EQ(origins.GivenBlock(block), given) << block;
+}
+
+// --- the attr in files ---
+
+bool HasOriginAttr(const ProgramDesc& program) {
+  bool found = false;
+  program.ForEachOp([&](const OpDesc& op) { found |= op.HasAttr(kOpOriginAttr); });
+  return found;
+}
+
+// What a caller saves of a prepared program has no attr of the compiler's.
+TEST(Origin, PreparedProgramsDoNotShowTheAttr) {
+  ImageNet net;
+  for (const bool optimize : {true, false}) {
+    CompileOptions options;
+    options.optimize = optimize;
+    PreparedProgram prepared = Executor(options).Prepare(net.program, {"x", "b"}, {"v"});
+    EXPECT_TRUE(HasOriginAttr(prepared.compiled()->program()));
+    EXPECT_FALSE(HasOriginAttr(prepared.program()));
+    EXPECT_EQ(SerializeProgram(prepared.program()).find(kOpOriginAttr), std::string::npos);
+    EXPECT_EQ(PrintProgram(prepared.program()), PrintProgram(prepared.compiled()->program()));
+  }
+}
+
+// Values that a file may have for the attr: of other types, of ops that there are not, and of
+// another op.
+const std::vector<Attribute>& ForeignOrigins() {
+  static const std::vector<Attribute> all = {
+      std::string("op 7"),
+      int32_t{1},
+      true,
+      2.5f,
+      int64_t{-1},
+      INT64_MAX,
+      INT64_MIN,
+      int64_t{5} << 32 | 3,
+      int64_t{0},
+      std::vector<int64_t>{},
+      std::vector<int64_t>{9, 3, 3, -4},
+      std::vector<int64_t>(100, int64_t{77} << 32),
+      std::vector<std::string>{"x"},
+  };
+  return all;
+}
+
+// tanh, then a product, which a wrong w does not fit.
+struct Product : OpNet {
+  explicit Product(const Attribute* origin = nullptr) {
+    Var("x", {-1, 3});
+    Var("w", {-1, -1});
+    Var("t", {-1, 3});
+    Var("y", {-1, -1});
+    program.Root().AppendOp("tanh", {{"X", {"x"}}}, {{"Out", {"t"}}});
+    program.Root().AppendOp("mul", {{"X", {"t"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
+    if (!origin) return;
+    program.ForEachOp([&](OpDesc& op) { op.SetAttr(kOpOriginAttr, *origin); });
+  }
+  std::string Run(int64_t rows_of_w) const {
+    Scope scope;
+    try {
+      const Tensor x = Tensor::Full<float>({2, 3}, 1), w = Tensor::Full<float>({rows_of_w, 2}, 1);
+      return Executor().Prepare(program, {"x", "w"}, {"y"}).Run(scope, {x, w})[0].ToString();
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+};
+
+std::string Problems(const ProgramDesc& program) {
+  std::string text;
+  for (const VerifyProblem& problem : Verify(program, DefaultOps()))
+    text += problem.ToString() + "\n" + problem.details + "\n";
+  return text;
+}
+
+TEST(Origin, TheAttrOfAFileIsNotBelieved) {
+  const Product plain;
+  const std::string error = plain.Run(4);
+  EXPECT_NE(error.find("op 1 of block 0"), std::string::npos) << error;
+  Product wrong;
+  wrong.program.Root().op(1).RemoveInput("Y");
+  EXPECT_NE(Problems(wrong.program).find("op 1"), std::string::npos) << Problems(wrong.program);
+  for (const Attribute& origin : ForeignOrigins()) {
+    SCOPED_TRACE(ToString(origin));
+    Product hostile(&origin);
+    EXPECT_EQ(Problems(hostile.program), "");
+    EXPECT_EQ(PrintProgram(hostile.program), PrintProgram(plain.program));
+    EXPECT_TRUE(DiffPrograms(plain.program, hostile.program, DefaultOps()).empty());
+    EXPECT_EQ(Locate(hostile.program.Root().op(1)), "op 1 of block 0");
+    EXPECT_EQ(hostile.Run(3), plain.Run(3));
+    EXPECT_EQ(hostile.Run(4), error);
+    hostile.program.Root().op(1).RemoveInput("Y");
+    EXPECT_EQ(Problems(hostile.program), Problems(wrong.program));
+  }
+}
+
 TEST(Origin, SeveralPlaces) {
   EXPECT_EQ(DescribePlaces({{0, 7}}), "op 7 of block 0");
   EXPECT_EQ(DescribePlaces({{0, 2}, {0, 3}, {0, 4}}), "ops 2, 3 and 4 of block 0");
@@ -158,7 +320,7 @@ TEST(Origin, SeveralPlaces) {
 }
 
 TEST(Origin, AxesComeBackInTheirOrder) {
-  VarOrigins origins;
+  ProgramOrigins origins;
   origins.Add("x@NHWC", "x", {0, 2, 3, 1});
   origins.Add("x@NHWC@FUSED", "x@NHWC");
   origins.Add("x@TWICE", "x@NHWC", {0, 2, 3, 1});

@@ -6,7 +6,6 @@
 #include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/base/internal/file_handle.h>
 #include <coracle/framework/base/regex.h>
-#include <coracle/framework/base/temporaries.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/text_columns.h>
 #include <coracle/framework/base/words.h>
@@ -15,13 +14,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -496,51 +493,6 @@ TEST(FileReader, RefusesWhatIsNoFileAndNoticesThatItBecameShorter) {
     std::string read(size, '\0');
     EXPECT_NE(ErrorOf([&] { file.Read(read.data(), size); }).find("ends early"), std::string::npos);
   }
-}
-
-// --- temporaries and signals ---
-
-void RemoveAndEnd(int) {
-  RemoveNotedTemporaries();
-  ::_exit(7);
-}
-
-// Runs f in a process that a signal ends as the command does.
-template <class F>
-void ExpectEndedBySignal(const F& f) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::signal(SIGTERM, RemoveAndEnd);
-    f();
-    ::_exit(0);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), 7);
-}
-
-TEST(Temporaries, ASignalLeavesNone) {
-  TemporaryDirectory directory;
-  WriteFileAtomic(directory.File("old"), "as before");
-  ExpectEndedBySignal([&] {
-    WriteFileInPieces(directory.File("old"), [&](const WritePieceFn& write) {
-      write("half of ");
-      std::raise(SIGTERM);
-    });
-  });
-  ExpectEndedBySignal([&] {
-    WriteDirectoryAtomic(directory.File("new"), [&](const std::string& temporary) {
-      for (int i = 0; i < 200; ++i)
-        WriteFileAtomic(temporary + "/deep/er/" + std::to_string(i), "x");
-      std::filesystem::create_symlink(directory.File("old"), temporary + "/deep/link");
-      std::raise(SIGTERM);
-    });
-  });
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
-    names.push_back(entry.path().filename().string());
-  EXPECT_EQ(names, std::vector<std::string>{"old"});
-  EXPECT_EQ(ReadFile(directory.File("old")), "as before");
 }
 
 // --- columns ---

@@ -145,6 +145,22 @@ TEST(Verify, AttrTypes) {
   EXPECT_LT(u.Only("attr_type").message.size(), 2000u);
 }
 
+// Links between ops, which passes and backward read. The compiler's own attr is never read.
+TEST(Verify, TypesOfLinks) {
+  for (const char* link : {"forward_op", "recomputed_from", "outer_reads", "outer_inputs"}) {
+    Sample s;
+    s.Copy("x", "y", {{link, int32_t{7}}});
+    EXPECT_NE(s.Only("attr_type").message.find(std::string("attr ") + link + " must be STRING"),
+              std::string::npos);
+  }
+  Sample t;
+  t.Copy("x", "y",
+         {{"forward_op", std::string("copy(a)")},
+          {"recomputed_from", std::vector<std::string>{"a"}},
+          {"op_origin", std::string("x")}});
+  EXPECT_TRUE(t.Check().empty());
+}
+
 TEST(Verify, RangesRefuseNan) {
   Sample s;
   s.Copy("x", "y", {{"scale", std::nanf("")}});

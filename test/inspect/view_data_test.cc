@@ -2,6 +2,7 @@
 
 #include <coracle/backward/gradient_tree.h>
 #include <coracle/coracle.h>
+#include <coracle/framework/base/trace.h>
 #include <coracle/inspect/planned_memory.h>
 #include <coracle/inspect/trace_times.h>
 #include <coracle/inspect/value_statistics.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 
 namespace coracle::view_data_test {
 
@@ -66,6 +68,13 @@ TEST(TraceTimes, GoToTheOpThatWritesTheOutput) {
   EXPECT_DOUBLE_EQ(times.seconds, 60e-6);
 }
 
+// "op 2 of block 1, from ..." as the list `ops` of a trace has it; "" for another place.
+std::string OpsAt(const std::string& place) {
+  int op = 0, block = 0;
+  if (std::sscanf(place.c_str(), "op %d of block %d", &op, &block) != 2) return "";
+  return fmt::format(R"(,"ops":[[{},{}]])", block, op);
+}
+
 // A trace with a span for each {type, output, place}: the first takes 1 us, the second 2, ...; a
 // type "run" begins a run of the compiled program with the number in `output`.
 std::string TraceOf(const std::vector<std::array<std::string, 3>>& spans) {
@@ -88,8 +97,8 @@ std::string TraceOf(const std::vector<std::array<std::string, 3>>& spans) {
               (output.empty() ? "" : ",\"program\":" + output) + "}");
     } else {
       add(begin, ++microseconds,
-          fmt::format(R"("cat":"op","name":"{}","args":{{"output":"{}","place":"{}"}})", type,
-                      output, place));
+          fmt::format(R"("cat":"op","name":"{}","args":{{"output":"{}","place":"{}"{}}})", type,
+                      output, place, OpsAt(place)));
     }
   }
   return "[" + events + "]";
@@ -222,6 +231,105 @@ TEST(TraceTimes, InitialisersAreNotUpdates) {
   EXPECT_EQ(TimesIn(startup, spans), (Found{{0, 0, 1}, {-1, 0, 2 + 3 + 4 + 5}}));
   // A program whose passes leave nothing else to write.
   EXPECT_EQ(TimesIn(main, {{"sgd", "w", "op 0 of block 0"}}), (Found{{0, 1, 1}, {-1, 0, 0}}));
+}
+
+// A program of `count` updates: the parameter w0 has one element, w1 two, ...
+ProgramDesc Updates(int count, const char* type = "sgd") {
+  ProgramDesc program;
+  for (int i = 0; i < count; ++i) {
+    const std::string w = "w" + std::to_string(i);
+    program.Root().Var(w).SetShape({i + 1});
+    program.Root().Var(w).SetPersistable(true);
+    AppendUnary(program.Root(), type, w.c_str(), w.c_str());
+  }
+  return program;
+}
+
+// The microseconds of each op where one span of 78 us has these `ops` (as JSON) and writes w0; -1
+// for an op without time.
+std::vector<double> SharesOf(const std::string& ops, const ProgramDesc& program) {
+  const TraceTimes times = ReadTraceTimes(
+      R"([{"ph":"X","cat":"op","name":"sgd","ts":0,"dur":78,"args":{"output":"w0","ops":)" + ops +
+          "}}]",
+      "t.json", program);
+  std::vector<double> shares(program.Root().NumOps(), -1);
+  double sum = times.without_op;
+  for (const TracedOp& op : times.ops) {
+    shares[op.op] = std::round(1e9 * op.seconds) / 1e3;
+    sum += op.seconds;
+  }
+  EXPECT_NEAR(sum, 78e-6, 1e-12) << ops;
+  return shares;
+}
+
+// More of them than a message lists: "ops 0, 1, ... and 4 more".
+TEST(TraceTimes, MergedUpdatesShareTheTime) {
+  std::string ops;
+  for (int i = 0; i < 12; ++i) ops += fmt::format("{}[0,{}]", i ? "," : "", i);
+  const std::string all = "[" + ops + "]";
+  std::vector<double> by_elements;
+  for (int i = 0; i < 12; ++i) by_elements.push_back(i + 1);
+  EXPECT_EQ(SharesOf(all, Updates(12)), by_elements);
+  // Where a shape is not known, each gets as much.
+  ProgramDesc unknown = Updates(12);
+  unknown.Root().FindVar("w3")->SetShape({-1});
+  EXPECT_EQ(SharesOf(all, unknown), std::vector<double>(12, 6.5));
+  // Ops of other types are no updates that passes merged with these.
+  ProgramDesc other = Updates(12);
+  other.Root().op(5).SetType("adam");
+  std::vector<double> first(12, -1);
+  first[0] = 78;
+  EXPECT_EQ(SharesOf(all, other), first);
+  // Some of them.
+  std::vector<double> two(12, -1);
+  two[0] = 78 * 1 / 13.0;
+  two[11] = 78 * 12 / 13.0;
+  EXPECT_EQ(SharesOf("[[0,0],[0,11]]", Updates(12)), two);
+}
+
+TEST(TraceTimes, OpsThatAreNoPairsOfNumbers) {
+  const ProgramDesc program = Updates(3);
+  for (const char* ops : {"null",
+                          "7",
+                          "\"ops\"",
+                          "{}",
+                          "[]",
+                          "[7]",
+                          "[[0]]",
+                          "[[0,0,0]]",
+                          "[[0,\"1\"]]",
+                          "[[-1,0]]",
+                          "[[0,-1]]",
+                          "[[0.5,1]]",
+                          "[[1e30,0]]",
+                          "[[4294967296,0]]",
+                          "[[0,18446744073709551615]]",
+                          "[[2147483647,0]]",
+                          "[[0,0],null]",
+                          "[[0,0],[0,77]]",
+                          "[[0,0],[9,1]]",
+                          "[[[0,0]]]"})
+    EXPECT_EQ(SharesOf(ops, program), (std::vector<double>{78, -1, -1})) << ops;
+}
+
+// A training program's own trace: its updates run as one op, and each has its time.
+TEST(TraceTimes, OfAProgramWithMergedUpdates) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  Variable h = net.Data("x", {-1, 4});
+  for (int i = 0; i < 6; ++i) h = net.Fc(h, {.size = 4, .act = "relu"});
+  Sgd({.learning_rate = 0.1}).Minimize(net.Mean(h), startup);
+  Scope scope;
+  Executor().Run(startup, scope);
+  Trace trace;
+  {
+    const ScopedTrace recording(trace);
+    Executor().Run(main, scope, {{"x", Tensor::Full<float>({2, 4}, 1)}}, {});
+  }
+  const TraceTimes times = ReadTraceTimes(trace.ToJson(), "t.json", main);
+  int updates = 0;
+  for (const TracedOp& op : times.ops) updates += main.Block(op.block).op(op.op).type() == "sgd";
+  EXPECT_EQ(updates, 12);
 }
 
 // In floats 0.1 + 0.2 is more than 0.3: the second op is not inside of the first.

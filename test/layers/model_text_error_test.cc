@@ -58,8 +58,8 @@ const Case kCases[] = {
     {"two_kinds", "layer { fc { input: \"v\" size: 3 } relu { input: \"v\" } }",
      "m:2:35: relu stands where fc stands already: an entry holds one of them"},
     {"unclosed", "layer { fc { input: \"v\" size: 3 }",
-     "m:2:34: expected identifier, got the end of the text; is a closing brace missing? That of "
-     "layer at m:2:1 is open"},
+     "m:2:34: expected identifier, got the end of the text; is a closing brace missing? The brace "
+     "of layer at m:2:1 is open"},
     {"unclosed_layer", "layer { fc { input: \"v\" size: 3 }\nlayer { relu { input: \"v\" } }",
      "m:2:1: layer: its brace is not closed before the layer at m:3:1"},
     {"unclosed_kind", "# { \"\nlayer { fc { input: \"v{\" size: 3\ndata { name: \"w\" }",

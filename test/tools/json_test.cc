@@ -236,8 +236,23 @@ TEST_F(JsonPage, Check) {
                   "data { name: 'x' shape: [2] } data { name: 'y' shape: [2] }\n"
                   "layer { mean { input: 'x' output: 'm' } }");
   const Json unread = Get("coracle check unread.pbtxt --json");
-  ExpectFields("check", {bad, Get("coracle check model.pbtxt --json"), unread});
+  WriteFileAtomic(Path("soft.pbtxt"),
+                  "data { name: 'x' shape: [-1, 3] } data { name: 'l' shape: [-1, 1] dtype: INT64 "
+                  "}\nlayer { softmax { input: 'x' output: 'p' } }\n"
+                  "layer { softmax_with_cross_entropy { logits: 'p' label: 'l' output: 'c' } }\n");
+  const Json soft = Get("coracle check soft.pbtxt --json");
+  const Json good = Get("coracle check model.pbtxt --json");
+  ExpectFields("check", {bad, good, unread, soft});
   EXPECT_EQ(unread["warnings"], 1);
+  EXPECT_EQ(unread["mistakes"][0]["var"], "y");
+  EXPECT_FALSE(unread["mistakes"][0].contains("op"));
+  ASSERT_EQ(soft["mistakes"].size(), 1u);
+  EXPECT_EQ(soft["mistakes"][0]["place"], "soft.pbtxt:3:9");
+  EXPECT_EQ(soft["mistakes"][0]["block"], 0);
+  EXPECT_EQ(soft["mistakes"][0]["op"], 1);
+  EXPECT_EQ(soft["mistakes"][0]["op_type"], "softmax_with_cross_entropy");
+  // The list is there when it is empty, too.
+  for (const Json& none : {good, bad}) EXPECT_EQ(none["mistakes"], Json::array());
   EXPECT_EQ(bad["missing_types"].size(), 2u);
   EXPECT_EQ(bad["types_without_gradient"].size(), 2u);
   EXPECT_EQ(bad["errors"], bad["problems"].size() + 2);
