@@ -1,4 +1,5 @@
 #include <coracle/train/data/data_source.h>
+#include <coracle/train/run/same_data.h>
 
 #include <algorithm>
 #include <cmath>
@@ -148,6 +149,57 @@ TEST(DataSource, NullSources) {
   for (const double share : {-0.1, 1.5, std::nan("")})
     ExpectContains(ErrorOf([&] { MakeRandomPart(Numbers(), share, 1, true); }),
                    "must lie in [0, 1]");
+}
+
+// Rows that are made when they are read, and are told of.
+class MadeRows : public DataSource {
+ public:
+  MadeRows(int64_t size, int64_t length, bool sequences)
+      : columns_{{"x", DType::kFloat32, sequences ? Shape{1} : Shape{length}, sequences}},
+        size_(size),
+        length_(length) {}
+  const std::vector<DataColumn>& columns() const override { return columns_; }
+  int64_t size() const override { return size_; }
+  void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
+    const auto n = static_cast<int64_t>(rows.size());
+    if (columns_[0].sequences) out[0] = Tensor(DType::kFloat32, {n * length_, 1});
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t row = rows[static_cast<size_t>(i)];
+      read.push_back(row);
+      std::fill_n(out[0].data<float>() + i * length_, length_, row == changed ? -1.0f : 1.0f);
+    }
+  }
+  std::string Describe() const override { return "made"; }
+
+  mutable std::vector<int64_t> read;
+  int64_t changed = -1;
+
+ private:
+  std::vector<DataColumn> columns_;
+  int64_t size_, length_;
+};
+
+// Of large data some rows are looked at, from the first to the last.
+TEST(DataSource, FingerprintOfLargeData) {
+  for (const bool sequences : {false, true}) {
+    SCOPED_TRACE(sequences);
+    const int64_t size = sequences ? 100001 : 10000001, length = sequences ? 1000 : 8;
+    MadeRows rows(size, length, sequences);
+    const uint64_t before = FingerprintOf(rows);
+    EXPECT_LE(rows.read.size(), 2048u);
+    std::sort(rows.read.begin(), rows.read.end());
+    EXPECT_EQ(rows.read.front(), 0);
+    EXPECT_EQ(rows.read.back(), size - 1);
+    for (size_t i = 1; i < rows.read.size(); ++i)
+      EXPECT_LE(rows.read[i] - rows.read[i - 1], size / 1023 + 1);
+    rows.changed = size - 1;
+    EXPECT_NE(FingerprintOf(rows), before);
+  }
+  MadeRows small(3000, 8, false);
+  const uint64_t before = FingerprintOf(small);
+  EXPECT_EQ(small.read.size(), 3000u);
+  small.changed = 1;
+  EXPECT_NE(FingerprintOf(small), before);
 }
 
 }  // namespace coracle::data_source_test

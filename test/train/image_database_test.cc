@@ -8,14 +8,18 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <thread>
+#include <vector>
 #ifdef CORACLE_LEVELDB
 #include <leveldb/db.h>
 #endif
@@ -161,13 +165,13 @@ TEST(LevelDb, ManyTablesStayAsTheyAre) {
   EXPECT_EQ(Fingerprint(path), before);
 }
 
-// Links at the names that the library writes next, and at those that it reads.
+// Links at the names that the library reads.
 TEST(LevelDb, LinksAreNotFollowed) {
   TemporaryDirectory directory;
   const std::string path = directory.File("images_leveldb"), victim = directory.File("victim");
   WriteFileAtomic(victim, "precious");
-  for (const char* name : {"MANIFEST-000004", "000005.ldb", "000006.log", "LOG", "LOG.old", "LOCK",
-                           "000007.dbtmp", "CURRENT"}) {
+  for (const char* name :
+       {"MANIFEST-000004", "000005.ldb", "000005.sst", "000006.log", "LOCK", "CURRENT"}) {
     std::filesystem::remove_all(path);
     MakeLevelDb(path);
     std::filesystem::remove(path + "/" + name);
@@ -175,11 +179,51 @@ TEST(LevelDb, LinksAreNotFollowed) {
     const std::string before = Fingerprint(path);
     EXPECT_EQ(ErrorOf([&] { OpenLevelDb(path); }),
               fmt::format("'{}': LevelDB: IO error: {}: is a symbolic link, which is not followed; "
-                          "copy the file that is meant to there",
+                          "replace it by a copy of its file",
                           path, name));
     EXPECT_EQ(Fingerprint(path), before);
   }
   EXPECT_EQ(ReadFile(victim), "precious");
+}
+
+// The library does not read what is there: names that it only writes, and files of others.
+TEST(LevelDb, OtherFilesAreHarmless) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb"), victim = directory.File("victim");
+  WriteFileAtomic(victim, "precious");
+  MakeLevelDb(path);
+  for (const char* name : {"LOG", "LOG.old", "000007.dbtmp", "2024-notes", "7", "LOGBOOK",
+                           "MANIFEST-000004.old", "MANIFEST-", ".log", "000008.ldb.bak"}) {
+    std::filesystem::remove(path + "/" + name);
+    std::filesystem::create_symlink("../victim", path + "/" + name);
+  }
+  std::filesystem::create_directory(path + "/2024");
+  const std::string before = Fingerprint(path);
+  EXPECT_EQ(ErrorOf([&] { EXPECT_EQ(OpenLevelDb(path)->size(), 3); }), "no error");
+  EXPECT_EQ(Fingerprint(path), before);
+  EXPECT_EQ(ReadFile(victim), "precious");
+}
+
+// Errors say what the system refused. (Root may read everything.)
+TEST(LevelDb, ErrorsNameTheCause) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb");
+  MakeLevelDb(path);
+  if (::geteuid() != 0) {
+    ASSERT_EQ(::chmod((path + "/CURRENT").c_str(), 0), 0);
+    EXPECT_NE(ErrorOf([&] { OpenLevelDb(path); }).find("CURRENT: Permission denied"),
+              std::string::npos);
+    ASSERT_EQ(::chmod((path + "/CURRENT").c_str(), 0600), 0);
+  }
+  // Not a missing file, though nothing can be opened.
+  struct rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  struct rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string error = ErrorOf([&] { OpenLevelDb(path); });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_NE(error.find("Too many open files"), std::string::npos) << error;
 }
 
 // A pipe would be waited for.
@@ -221,6 +265,59 @@ TEST(LevelDb, AnotherProcessHasItOpen) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(ErrorOf([&] { OpenLevelDb(path); }), "no error");
   for (const int end : {to_parent[0], to_parent[1], to_child[0], to_child[1]}) ::close(end);
+}
+
+// Whether another process could take the lock now.
+bool IsLockFree(const std::string& path) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    const int file = ::open((path + "/LOCK").c_str(), O_RDWR);
+    ::_exit(::fcntl(file, F_SETLK, &lock) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status == 0;
+}
+
+// A writer of this process keeps its lock, and other processes stay out.
+TEST(LevelDb, ThisProcessHasItOpen) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb");
+  MakeLevelDb(path);
+  leveldb::DB* opened = nullptr;
+  ASSERT_TRUE(leveldb::DB::Open({}, path, &opened).ok());
+  std::unique_ptr<leveldb::DB> writer(opened);
+  ASSERT_FALSE(IsLockFree(path));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(ErrorOf([&] { OpenLevelDb(path); }),
+              fmt::format("'{}': this process has it open, and may write to it; wait for it, or "
+                          "make a copy",
+                          path));
+    EXPECT_FALSE(IsLockFree(path));
+  }
+  writer.reset();
+  EXPECT_TRUE(IsLockFree(path));
+  EXPECT_EQ(ErrorOf([&] { OpenLevelDb(path); }), "no error");
+  EXPECT_TRUE(IsLockFree(path));
+}
+
+// Readers ask for the lock at the same time, and none takes another for a writer.
+TEST(LevelDb, ManyReadersOfOneProcess) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb");
+  MakeLevelDb(path);
+  std::atomic<int> failures{0};
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 4; ++i) {
+    readers.emplace_back([&] {
+      for (int round = 0; round < 20; ++round)
+        failures += ErrorOf([&] { OpenLevelDb(path); }) != "no error";
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(failures, 0);
 }
 
 TEST(LevelDb, DamagedFilesAreRefused) {

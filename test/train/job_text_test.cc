@@ -108,7 +108,7 @@ TEST(JobText, BracesThatAreNotClosed) {
             "j.pbtxt:3:1: batch_size: no such field in sgd, but in a job: is the brace of sgd at "
             "j.pbtxt:2:13 closed?");
   const std::string end = TextError("train { digits { count: 3 }\n");
-  EXPECT_NE(end.find("is a closing brace missing? That of train at j.pbtxt:1:1 is open"),
+  EXPECT_NE(end.find("is a closing brace missing? The brace of train at j.pbtxt:1:1 is open"),
             std::string::npos)
       << end;
 }
@@ -147,7 +147,7 @@ TEST(JobText, ErrorsSayPositionAndNearestName) {
                  "beta1 must lie in [0, 1), got nan");
   EXPECT_EQ(TextError("train { digits { count: 5 }"),
             "j.pbtxt:1:28: expected identifier, got the end of the text; is a closing brace "
-            "missing? That of train at j.pbtxt:1:1 is open");
+            "missing? The brace of train at j.pbtxt:1:1 is open");
   // Kinds that other tests register may follow.
   ExpectContains(TextError("\n optimizer { }"),
                  "j.pbtxt:2:2: optimizer has no kind; give it one of sgd, momentum, "

@@ -25,13 +25,13 @@ struct Cell {
   int64_t column = 1;  // where it begins in its line, from 1
 };
 
-// As spreadsheets write positive numbers: "+1.5" is 1.5.
+// Drops the plus sign that spreadsheets write before positive numbers: "+1.5" is 1.5.
 std::string_view WithoutPlus(std::string_view text) {
   const bool signed_number = text.size() > 1 && text[0] == '+' && text[1] != '-' && text[1] != '+';
   return signed_number ? text.substr(1) : text;
 }
 
-// A number that is smaller than any double is 0, one that is larger infinite.
+// Reads numbers below the range of double as 0, and numbers above it as infinite.
 bool ParseNumber(std::string_view text, double* value) {
   text = WithoutPlus(text);
   if (ParseDouble(text, value)) return true;
@@ -41,14 +41,14 @@ bool ParseNumber(std::string_view text, double* value) {
   return true;
 }
 
-// Splits text into lines of cells; knows where it is.
+// Splits text into lines of cells, and counts lines and columns for errors.
 class CsvReader {
  public:
   CsvReader(std::string_view text, const CsvOptions& options) : text_(text), options_(options) {
-    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);  // a spreadsheet's mark of UTF-8
+    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);  // spreadsheets mark UTF-8 so
   }
 
-  // The next line that is not empty; false at the end.
+  // Reads the next line that is not empty; returns false at the end.
   bool Next(std::vector<Cell>* cells) {
     while (pos_ < text_.size()) {
       line_ += 1 + std::exchange(lines_in_cells_, 0);
@@ -158,7 +158,7 @@ class CsvTable {
                 fmt::format("{}: no column {}{}", options_.file, Quote(name), hint));
   }
 
-  // The second of two could never be meant.
+  // No value could select the second of two equal words.
   void RequireDistinct(const std::vector<std::string>& words, const std::string& what) const {
     std::set<std::string> seen;
     for (const std::string& word : words) {
@@ -254,7 +254,7 @@ class CsvTable {
     sequence->offsets.push_back(sequence->values.size());
   }
 
-  // The place of the cell among the column's words.
+  // Returns the index of the cell among the column's categories.
   int64_t WordOf(const CsvColumn& column, const Cell& cell) const {
     const auto& words = column.categories;
     const auto found = std::find(words.begin(), words.end(), cell.text);
@@ -264,7 +264,7 @@ class CsvTable {
                              Quote(column.name), DidYouMean(cell.text, words)));
   }
 
-  // A nan in the data would come out as the loss's, long after and without a place.
+  // Refuses nan: the loss would become nan much later, and nothing would name the cell.
   float Number(const Cell& cell, std::optional<float> fill) const {
     if (cell.text.empty()) {
       if (fill) return *fill;
@@ -342,10 +342,10 @@ class CsvTable {
   int64_t features_ = 0, rows_ = 0;
   std::vector<float> data_, real_labels_;
   std::vector<int64_t> labels_;
-  std::vector<CsvColumn> columns_;                            // of each column: what holds for it
+  std::vector<CsvColumn> columns_;                            // settings of each column
   std::vector<std::pair<size_t, std::vector<int64_t>>> ids_;  // by column
   std::vector<SequenceColumn> sequences_;
-  std::vector<int64_t> lines_;  // of each row
+  std::vector<int64_t> lines_;  // in which each row begins
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ std::unique_ptr<Database> OpenLmdb(const std::string& path);
 
 // A directory of a LevelDB, through its library, which changes nothing in it and follows no links
 // (leveldb_env.h). Throws kNotFound for no database, kDataLoss for a damaged one, kIo where a
-// process holds its lock, kUnimplemented in a build without the library.
+// process may write to it, kUnimplemented in a build without the library.
 std::unique_ptr<Database> OpenLevelDb(const std::string& path);
 
 }  // namespace coracle

@@ -25,9 +25,10 @@ namespace {
   const std::string text = PrintableLine(status.ToString());
   if (status.IsIOError() && text.find("IO error: lock ") == 0) {
     throw Error(ErrorCode::kIo,
-                fmt::format("{}: another process has it open, and may write to it; wait for it, or "
+                fmt::format("{}: {} process has it open, and may write to it; wait for it, or "
                             "make a copy",
-                            Quote(path, 300)),
+                            Quote(path, 300),
+                            text.find("held by this process") != text.npos ? "this" : "another"),
                 text);
   }
   throw Error(status.IsCorruption() ? ErrorCode::kDataLoss : ErrorCode::kIo,
@@ -35,9 +36,9 @@ namespace {
 }
 
 constexpr int kMostOpenFiles = 256;
-constexpr uint64_t kCopiesOfLogs = 2;  // recovery keeps a sorted copy, of which it writes a table
+constexpr uint64_t kCopiesOfLogs = 2;  // recovery sorts a copy and then writes a table of it
 
-// An open database. The library reports a block whose size is absurd by bad_alloc.
+// An open database. The library throws bad_alloc for a block of an absurd size.
 class OpenDb {
  public:
   explicit OpenDb(const std::string& path) : path_(path), env_(std::make_unique<ReadOnlyEnv>()) {
@@ -53,7 +54,7 @@ class OpenDb {
     Call([&] { return leveldb::DB::Open(options, path, &database); });
     database_.reset(database);
   }
-  // Work on damaged files could end the process, so that they stay open.
+  // Leaves a damaged database open: the library's work on it could end the process.
   ~OpenDb() {
     if (damaged_) {
       static_cast<void>(database_.release());
@@ -138,7 +139,7 @@ class LevelDb : public Database {
 #endif
 
 std::unique_ptr<Database> OpenLevelDb(const std::string& path) {
-  // The library would make what is not there.
+  // The library would make a database that does not exist.
   if (!FileExists(path + "/CURRENT"))
     throw Error(ErrorCode::kNotFound, fmt::format("there is no LevelDB {}", Quote(path, 300)));
 #ifdef CORACLE_LEVELDB

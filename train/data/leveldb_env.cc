@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -16,20 +18,56 @@ using leveldb::Status;
 
 std::string NameOf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-Status Missing(const std::string& path) { return Status::NotFound(NameOf(path), "no such file"); }
+// The status of a system call that failed with this errno.
+Status Failed(const std::string& path, int error) {
+  return error == ENOENT ? Status::NotFound(NameOf(path), "no such file")
+                         : Status::IOError(NameOf(path), std::strerror(error));
+}
 
-// The names that the library reads, by leveldb's doc/impl.md.
+constexpr const char* kLink =
+    "is a symbolic link, which is not followed; replace it by a copy of its file";
+constexpr const char* kNotRegular = "is not a regular file";
+
+// Whether the name is a number and this ending.
+bool IsNumbered(const std::string& name, const char* ending) {
+  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  return digits > 0 && name.compare(digits, name.npos, ending) == 0;
+}
+
+bool IsLog(const std::string& name) { return IsNumbered(name, ".log"); }
+
+// Whether the library reads a file of this name (leveldb's doc/impl.md). It only writes LOG.
 bool IsOfDatabase(const std::string& name) {
-  const auto starts = [&](const char* start) { return name.rfind(start, 0) == 0; };
-  return name == "CURRENT" || name == "LOCK" || starts("LOG") || starts("MANIFEST-") ||
-         (!name.empty() && name[0] >= '0' && name[0] <= '9');
+  static const std::string kManifest = "MANIFEST-";
+  return name == "CURRENT" || name == "LOCK" || IsLog(name) || IsNumbered(name, ".ldb") ||
+         IsNumbered(name, ".sst") ||
+         (name.rfind(kManifest, 0) == 0 && IsNumbered(name.substr(kManifest.size()), ""));
 }
 
-bool IsLog(const std::string& name) {
-  return name.size() > 4 && name.compare(name.size() - 4, 4, ".log") == 0;
+// Whether this process has the file open. A process that holds a lock of a file does, and loses the
+// lock when it closes any descriptor of the file (fcntl(2)).
+bool IsOpenHere(const struct stat& file) {
+  DIR* descriptors = ::opendir("/proc/self/fd");
+  if (!descriptors) return false;
+  bool found = false;
+  while (const dirent* entry = ::readdir(descriptors)) {
+    struct stat info;
+    found |= ::fstatat(::dirfd(descriptors), entry->d_name, &info, 0) == 0 &&
+             info.st_dev == file.st_dev && info.st_ino == file.st_ino;
+  }
+  ::closedir(descriptors);
+  return found;
 }
 
-// pread until all is there or the file ends.
+// Whether another process holds a lock of the file.
+bool IsLockedElsewhere(int file) {
+  struct flock held = {};
+  held.l_type = F_WRLCK;
+  held.l_whence = SEEK_SET;
+  return ::fcntl(file, F_GETLK, &held) == 0 && held.l_type != F_UNLCK;
+}
+
+// Repeats pread until it has all bytes or the file ends.
 Status ReadAt(int file, uint64_t offset, size_t size, Slice* result, char* scratch) {
   size_t done = 0;
   while (done < size) {
@@ -135,6 +173,7 @@ ReadOnlyEnv::~ReadOnlyEnv() {
 
 Status ReadOnlyEnv::OpenDirectory(const std::string& path, uint64_t* log_bytes) {
   directory_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory_ < 0) return Failed(path, errno);
   std::vector<std::string> names;
   Status status = GetChildren(path, &names);
   for (size_t i = 0; status.ok() && i < names.size(); ++i) status = CheckEntry(names[i], log_bytes);
@@ -145,14 +184,9 @@ Status ReadOnlyEnv::CheckEntry(const std::string& name, uint64_t* log_bytes) con
   if (!IsOfDatabase(name)) return Status::OK();
   struct stat info;
   if (::fstatat(directory_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
-    return Status::IOError(name, std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) {
-    return Status::IOError(
-        name,
-        S_ISLNK(info.st_mode)
-            ? "is a symbolic link, which is not followed; copy the file that is meant to there"
-            : "is not a regular file");
-  }
+    return Failed(name, errno);
+  if (!S_ISREG(info.st_mode))
+    return Status::IOError(name, S_ISLNK(info.st_mode) ? kLink : kNotRegular);
   if (IsLog(name)) *log_bytes += static_cast<uint64_t>(info.st_size);
   return Status::OK();
 }
@@ -181,30 +215,37 @@ ReadOnlyEnv::Bytes ReadOnlyEnv::Written(const std::string& path) {
   return found == written_.end() ? nullptr : found->second;
 }
 
-int ReadOnlyEnv::Open(const std::string& name) const {
-  const int file =
-      ::openat(directory_, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+Status ReadOnlyEnv::Open(const std::string& path, int* file) const {
+  *file = ::openat(directory_, NameOf(path).c_str(),
+                   O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (*file < 0 && errno == ELOOP) return Status::IOError(NameOf(path), kLink);
+  if (*file < 0) return Failed(path, errno);
   struct stat info;
-  if (file >= 0 && (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode))) return ::close(file), -1;
-  return file;
+  Status status;
+  if (::fstat(*file, &info) != 0)
+    status = Failed(path, errno);
+  else if (!S_ISREG(info.st_mode))
+    status = Status::IOError(NameOf(path), kNotRegular);
+  if (!status.ok()) ::close(*file);
+  return status;
 }
 
 Status ReadOnlyEnv::NewSequentialFile(const std::string& path, leveldb::SequentialFile** file) {
   *file = nullptr;
   if (Bytes bytes = Written(path)) return *file = new SequentialFromMemory(bytes), Status::OK();
-  const int opened = Open(NameOf(path));
-  if (opened < 0) return Missing(path);
-  *file = new SequentialFromFile(opened);
-  return Status::OK();
+  int opened = -1;
+  const Status status = Open(path, &opened);
+  if (status.ok()) *file = new SequentialFromFile(opened);
+  return status;
 }
 
 Status ReadOnlyEnv::NewRandomAccessFile(const std::string& path, leveldb::RandomAccessFile** file) {
   *file = nullptr;
   if (Bytes bytes = Written(path)) return *file = new RandomMemory(bytes), Status::OK();
-  const int opened = Open(NameOf(path));
-  if (opened < 0) return Missing(path);
-  *file = new RandomFile(opened);
-  return Status::OK();
+  int opened = -1;
+  const Status status = Open(path, &opened);
+  if (status.ok()) *file = new RandomFile(opened);
+  return status;
 }
 
 Status ReadOnlyEnv::NewWritableFile(const std::string& path, leveldb::WritableFile** file) {
@@ -230,10 +271,9 @@ bool ReadOnlyEnv::FileExists(const std::string& path) {
 Status ReadOnlyEnv::GetFileSize(const std::string& path, uint64_t* size) {
   if (const Bytes bytes = Written(path)) return *size = bytes->size(), Status::OK();
   struct stat info;
-  if (::fstatat(directory_, NameOf(path).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
-      !S_ISREG(info.st_mode)) {
-    return Missing(path);
-  }
+  if (::fstatat(directory_, NameOf(path).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+    return Failed(path, errno);
+  if (!S_ISREG(info.st_mode)) return Status::IOError(NameOf(path), kNotRegular);
   *size = static_cast<uint64_t>(info.st_size);
   return Status::OK();
 }
@@ -242,7 +282,11 @@ Status ReadOnlyEnv::GetChildren(const std::string& path, std::vector<std::string
   names->clear();
   const int again = ::openat(directory_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* listing = again < 0 ? nullptr : ::fdopendir(again);
-  if (!listing) return Status::IOError(path, std::strerror(errno));
+  if (!listing) {
+    const int error = errno;
+    if (again >= 0) ::close(again);
+    return Failed(path, error);
+  }
   while (const dirent* entry = ::readdir(listing)) names->emplace_back(entry->d_name);
   ::closedir(listing);
   const std::lock_guard lock(mutex_);
@@ -251,7 +295,8 @@ Status ReadOnlyEnv::GetChildren(const std::string& path, std::vector<std::string
   return Status::OK();
 }
 
-// A file of the directory stays; the library does not come back to it.
+// Forgets what the library wrote. A file of the directory stays; the library does not read a file
+// that it removed.
 Status ReadOnlyEnv::RemoveFile(const std::string& path) {
   const std::lock_guard lock(mutex_);
   written_.erase(NameOf(path));
@@ -261,23 +306,30 @@ Status ReadOnlyEnv::RemoveFile(const std::string& path) {
 Status ReadOnlyEnv::RenameFile(const std::string& from, const std::string& to) {
   const std::lock_guard lock(mutex_);
   const auto found = written_.find(NameOf(from));
-  if (found == written_.end()) return Missing(from);
+  if (found == written_.end()) return Failed(from, ENOENT);
   written_[NameOf(to)] = found->second;
   written_.erase(found);
   return Status::OK();
 }
 
-// Others may read the database at the same time. A process that may write it holds the lock.
+// Asks whether somebody holds the lock, and takes none. Where this process may hold it, the file is
+// not opened: closing it would drop the lock.
 Status ReadOnlyEnv::LockFile(const std::string& path, leveldb::FileLock** lock) {
+  static std::mutex one_at_a_time;  // so that no call sees the descriptor of another
+  const std::lock_guard guard(one_at_a_time);
   *lock = nullptr;
-  const int file = Open(NameOf(path));
-  if (file >= 0) {
-    struct flock held = {};
-    held.l_type = F_WRLCK;
-    held.l_whence = SEEK_SET;
-    const bool taken = ::fcntl(file, F_GETLK, &held) == 0 && held.l_type != F_UNLCK;
+  const std::string who = "lock " + NameOf(path);
+  struct stat info;
+  if (::fstatat(directory_, NameOf(path).c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (IsOpenHere(info)) return Status::IOError(who, "held by this process");
+    int file = -1;
+    const Status status = Open(path, &file);
+    if (!status.ok()) return status;
+    const bool held = IsLockedElsewhere(file);
     ::close(file);
-    if (taken) return Status::IOError("lock " + NameOf(path), "held by another process");
+    if (held) return Status::IOError(who, "held by another process");
+  } else if (errno != ENOENT) {
+    return Failed(path, errno);
   }
   *lock = new leveldb::FileLock;
   return Status::OK();

@@ -1,5 +1,5 @@
 #pragma once
-// The files of a LevelDB database, for its library, which is made to change none of them.
+// Gives the LevelDB library the files of a database, and keeps it from changing any of them.
 
 #include <leveldb/env.h>
 
@@ -13,21 +13,20 @@
 
 namespace coracle {
 
-// Reads regular files of one directory, which are opened in it without following links, and keeps
-// in memory what the library writes: the directory may come from a stranger. Work in the
-// background, by which the library would write all data anew, waits until FinishWork, and then ends
-// at its first file.
+// Reads the regular files of one directory and follows no links, since the directory may come from
+// a stranger. Keeps in memory what the library writes. The library would rewrite all data in the
+// background; that work waits until FinishWork, and then ends at its first file.
 //
-// Built without run-time types, as the library is: Debian's exports none to derive from.
+// This class is built without run-time type information, because Debian's library exports none.
 class ReadOnlyEnv : public leveldb::EnvWrapper {
  public:
   ReadOnlyEnv();
   ~ReadOnlyEnv() override;
 
-  // Before the database is opened: opens the directory and checks what is in it. Files that
-  // recovery copies to memory have the size `log_bytes`. An error's text says what is wrong.
+  // Opens the directory and checks the files in it; call it before the database is opened. Sets
+  // `log_bytes` to the size of the files that recovery copies to memory.
   leveldb::Status OpenDirectory(const std::string& path, uint64_t* log_bytes);
-  // Before the database is closed, which waits for work that it scheduled.
+  // Lets the scheduled work run; call it before the database is closed, which waits for that work.
   void FinishWork();
 
   leveldb::Status NewSequentialFile(const std::string& path,
@@ -43,6 +42,9 @@ class ReadOnlyEnv : public leveldb::EnvWrapper {
   leveldb::Status RemoveDir(const std::string&) override { return leveldb::Status::OK(); }
   leveldb::Status GetFileSize(const std::string& path, uint64_t* size) override;
   leveldb::Status RenameFile(const std::string& from, const std::string& to) override;
+  // Takes no lock, so that others may read the database too. Refuses one that a writer has open:
+  // another process that holds the lock, or this process. A writer of this process that takes the
+  // lock during the call may lose it.
   leveldb::Status LockFile(const std::string& path, leveldb::FileLock** lock) override;
   leveldb::Status UnlockFile(leveldb::FileLock* lock) override;
   leveldb::Status NewLogger(const std::string& path, leveldb::Logger** logger) override;
@@ -52,8 +54,8 @@ class ReadOnlyEnv : public leveldb::EnvWrapper {
   using Bytes = std::shared_ptr<std::string>;
 
   Bytes Written(const std::string& path);
-  // The descriptor of a regular file of the directory, or -1.
-  int Open(const std::string& name) const;
+  // Opens a regular file of the directory.
+  leveldb::Status Open(const std::string& path, int* file) const;
   leveldb::Status CheckEntry(const std::string& name, uint64_t* log_bytes) const;
 
   int directory_ = -1;

@@ -148,7 +148,7 @@ void ErrorList::AddError(int line, pb::io::ColumnNumber column, const std::strin
     text += fmt::format("{}: no such field in {}, but in a job: is the brace of {} closed?", field,
                         open.substr(0, open.find(' ')), open);
   else
-    text += Reword(schema_, message) + (open.empty() ? "" : " That of " + open + " is open");
+    text += Reword(schema_, message) + (open.empty() ? "" : " The brace of " + open + " is open");
   if (first_.empty()) {
     first_ = text;
   } else {

@@ -31,10 +31,11 @@ void RestoreTerminal() {
 }
 
 void OnStop(int signal) {
-  const int error = errno;  // of what the signal interrupted
+  const int error = errno;  // the interrupted code may be about to read it
   stop_signal.store(signal);
   RestoreTerminal();
-  // A second one takes the course that it had before the job, and ends the process in any case.
+  // The handler from before the job gets the second signal. A signal that was ignored before ends
+  // the process instead.
   for (size_t i = 0; i < kSignals.size(); ++i) {
     if (kSignals[i] != signal) continue;
     struct sigaction usual = old_actions[i];

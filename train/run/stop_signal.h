@@ -1,13 +1,14 @@
 #pragma once
-// Signals as wishes: to stop at the next good moment, or to take a snapshot; and the terminal that
-// they come from.
+// StopSignal turns signals into requests to stop at the next good moment or to take a snapshot.
+// QuietControlKeys silences the terminal that they come from.
 
 #include <coracle/train/job/job.h>
 
 namespace coracle {
 
 // While one lives, SIGINT, SIGTERM and SIGHUP do what the config says. The first one that stops
-// only sets the flag; a second of that kind ends the process as usual. One at a time.
+// only sets the flag. A second of that kind goes to the handler that the program had before, and
+// ends the process where it had none. One StopSignal at a time.
 class StopSignal {
  public:
   explicit StopSignal(const SignalConfig& config = {});
@@ -16,14 +17,14 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   bool requested() const;
-  int signal() const;             // the number of the one that asked to stop, 0 before
+  int signal() const;             // the number of the signal that asked to stop, 0 before it
   bool ConsumeSnapshotRequest();  // whether a snapshot was asked for since the last call
 };
 
-// While one lives, the terminal that standard input is does not show "^C" for Ctrl-C, which would
-// stand in the middle of a bar. The first signal of a StopSignal that stops gives the terminal
-// back too, since a second one ends the process. One at a time; does nothing without a terminal,
-// or in the background.
+// While one lives, the terminal of standard input does not show "^C" for Ctrl-C, which would appear
+// in the middle of a bar. The first signal that stops a StopSignal restores the terminal too, since
+// a second one may end the process. Does nothing without a terminal, or in the background. One
+// QuietControlKeys at a time.
 class QuietControlKeys {
  public:
   explicit QuietControlKeys(bool wanted);
