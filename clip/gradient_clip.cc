@@ -5,6 +5,7 @@
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/kernels/decimal.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
@@ -77,7 +78,7 @@ const Fields<AdaptiveClipOptions>& AdaptiveFields() {
   return table;
 }
 
-// Attrs that the table does not have are left alone: a later version may have written them.
+// Leaves out attrs that the table does not have: a later version may have written them.
 Setting Known(const FieldTable& fields, const Setting& clip) {
   Setting known{clip.kind, {}};
   for (const NamedAttr& attr : clip.attrs)
@@ -87,7 +88,7 @@ Setting Known(const FieldTable& fields, const Setting& clip) {
 
 std::string Who(const Setting& clip) { return "gradient clip " + clip.kind; }
 
-// The clip with its limit under the name of today: max_norm is an older name of clip_norm.
+// Renames max_norm, an older name of clip_norm.
 Setting Renamed(Setting clip) {
   if (clip.kind != "by_norm" && clip.kind != "by_global_norm") return clip;
   if (clip.Find("clip_norm") && clip.Find("max_norm")) {
@@ -118,7 +119,7 @@ Writer ClipWriter(BlockDesc& block) {
                 {.role = kOptimize, .prefix = "gradient_clip", .stop_gradient = true});
 }
 
-// Of the norm that is kept as a statistic. (Clips compute with norms in float64.)
+// The dtype in which a norm is kept as a statistic. Clips compute with float64 norms.
 DType NormDType(const Variable& var) { return IsHalf(var.dtype()) ? DType::kFloat32 : var.dtype(); }
 
 bool IsSparse(const Variable& var) { return var.desc().type() == VarType::kSelectedRows; }
@@ -127,7 +128,7 @@ Variable Limit(const Writer& w, DType dtype, double value) {
   return w.Named("limit", FillConstant(w, dtype, value));
 }
 
-// Of order p, divided by 2^exponent.
+// The norm of order p, divided by 2^exponent.
 Variable TotalNorm(const Writer& w, const Variable& x, double p, int32_t exponent = 0) {
   return w.Named("part", w.Make("total_norm", {{"X", {x.name()}}},
                                 {{"porder", static_cast<float>(p)}, {"exponent", exponent}}));
@@ -139,7 +140,7 @@ Variable DenseGradient(const Writer& w, const Variable& grad) {
   return w.Named("dense", w.Make("get_tensor_from_selected_rows", {{"X", {grad.name()}}}));
 }
 
-// Into <param>@GRAD@CLIPPED, a new variable.
+// Appends an op that writes <param>@GRAD@CLIPPED, a new variable.
 std::string Clipped(const Writer& w, const ParamAndGrad& pair, const std::string& type,
                     SlotList inputs, AttrList attrs) {
   std::string out = w.block().program().FreeName(GradName(pair.param) + "@CLIPPED");
@@ -148,12 +149,19 @@ std::string Clipped(const Writer& w, const ParamAndGrad& pair, const std::string
   return out;
 }
 
-// An attr is a float: where it would not do for a float64 gradient, the limit becomes an input.
+// Attrs are float32. Where a float64 gradient has a limit that float32 cannot hold, the limit
+// becomes an input.
 void PutLimit(const Writer& w, const ParamAndGrad& pair, const char* slot, double limit,
               SlotList& inputs) {
   const DType dtype = w.Var(pair.grad).dtype();
   if (dtype == DType::kFloat64 && double{static_cast<float>(limit)} != limit)
     inputs.push_back({slot, {Limit(w, dtype, limit).name()}});
+}
+
+// What an op reads from its float32 attr for this p.
+double HeldByAttr(double p) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return std::isinf(p) ? p : DecimalOf(static_cast<float>(std::min(p, kLargest)));
 }
 
 // How a norm is taken and what follows from it.
@@ -170,8 +178,14 @@ struct NormRule {
                                Quote(options.non_finite), DidYouMean(options.non_finite, names),
                                Join(names, ", ")));
     }
-    return {options.clip_norm, options.norm_type,
-            static_cast<NonFinite>(known - std::begin(kNonFinite))};
+    const double p = options.norm_type, held = HeldByAttr(p);
+    if (held != p) {
+      ThrowInvalid(
+          fmt::format("gradient clip {}: norm_type must be a float32 number, got {}; the "
+                      "nearest is {}",
+                      clip.kind, p, held));
+    }
+    return {options.clip_norm, p, static_cast<NonFinite>(known - std::begin(kNonFinite))};
   }
   bool operator==(const NormRule&) const = default;
   std::string ToString() const {
@@ -180,8 +194,7 @@ struct NormRule {
   }
 };
 
-// Variables that outlive the step: see AppendGradientClips. `norms` are float64, and kept as
-// `dtype`.
+// Writes the statistics of AppendGradientClips. `norms` are float64 and are kept as `dtype`.
 void KeepStatistics(const Writer& w, ProgramDesc& startup, const std::string& group,
                     const Variable& norms, double clip_norm, DType dtype) {
   ProgramDesc& main = w.block().program();
@@ -204,7 +217,8 @@ void KeepStatistics(const Writer& w, ProgramDesc& startup, const std::string& gr
   w.Into(clipped, "sum", {{"X", {clipped, ones.name()}}});
 }
 
-// The ops of gradients that share a norm: Add each, then Finish, then Scaled for each.
+// Appends the ops of gradients that share a norm. Call Add for each gradient, then Finish, then
+// Scaled for each.
 class NormClip {
  public:
   NormClip(BlockDesc& block, ProgramDesc& startup, const NormRule& rule, const ClipMember& first)
@@ -265,8 +279,8 @@ class NormClip {
   std::string guard() const { return rule_.non_finite == NonFinite::kSkip ? finite_.name() : ""; }
 
  private:
-  // limit / max may be smaller than every normal float64. factor_ is that of at most 2^1000 times
-  // the limit, and rest_, which is 1 for all but extreme gradients, is what max has beyond it.
+  // limit / max may be smaller than every normal float64, so it becomes factor_ * rest_. factor_ is
+  // the quotient for a max of up to 2^1000 limits. rest_ is 1 unless max is larger.
   void SplitFactor(const Variable& limit, const Variable& max, const std::string& what) {
     const double most =
         std::min(std::ldexp(rule_.clip_norm, 1000 - exponent_), std::numeric_limits<double>::max());
@@ -276,19 +290,19 @@ class NormClip {
     if (exponent_ == 0) RefuseLargeNorms(what);
   }
 
-  // No two numbers take a gradient from there to so small a limit.
+  // Two factors do not reach from such a norm to so small a limit. An infinite norm is left to
+  // non_finite.
   void RefuseLargeNorms(const std::string& what) {
-    const Variable reach = Limit(w_, DType::kFloat64, 1e280);
-    const Variable above = w_.Named("above", Greater(norm_, reach));
-    const Variable fits = w_.Named("fits", w_.Make("logical_not", {{"X", {above.name()}}}));
+    const Variable above = w_.Named("above", And(Greater(norm_, 1e280), IsFinite(norm_)));
+    const Variable fits = w_.Named("fits", Not(above));
     w_.Append("assert", {{"Cond", {fits.name()}}, {"Data", {norm_.name()}}}, {},
               {{"message", fmt::format("the norm of the gradients of {} is too large for the limit "
                                        "{:g}; a larger clip_norm mends it",
                                        what, rule_.clip_norm)}});
   }
 
-  // The norm of float64 gradients may be larger than every float64; where the limit allows, it is
-  // computed as a multiple of 2^kExponent.
+  // The norm of float64 gradients may be larger than every float64. Where the limit allows it, the
+  // norm is divided by 2^kExponent.
   static constexpr int32_t kExponent = 64;
   static constexpr double kLeastScaled = 1e-280;
 
@@ -332,7 +346,7 @@ ClippedGradients ByNorm(BlockDesc& block, ProgramDesc& startup,
                         const std::vector<ClipMember>& members) {
   const Writer w = ClipWriter(block);
   ClippedGradients result;
-  // One vector of the norms of gradients that have one limit.
+  // The norms of gradients that have one limit become one vector.
   std::map<std::pair<double, DType>, std::vector<Variable>> norms;
   for (const ClipMember& member : members) {
     const NormRule rule = NormRule::Of(member.clip);
@@ -396,7 +410,7 @@ ClippedGradients ByGlobalNorm(BlockDesc& block, ProgramDesc& startup,
 
 // --- adaptive ---
 
-// The norms of the slices along `axis`, as [1, ..., n, ..., 1] of float64.
+// The float64 norms of the slices along `axis`, as [1, ..., n, ..., 1].
 Variable SliceNorms(const Writer& w, const Variable& var, int axis) {
   const Shape& shape = var.shape();
   std::vector<int32_t> dims;
@@ -498,35 +512,6 @@ Setting AdaptiveGradientClip(const AdaptiveClipOptions& options) {
   return AdaptiveFields().Save("adaptive", options);
 }
 Setting NoGradientClip() { return {"none", {}}; }
-
-void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
-                        const std::vector<ClipMember>& members,
-                        const std::vector<std::string>& clipped) {
-  const EditGuard guard(block.program(), startup);
-  struct Gradients {
-    std::vector<std::string> before, after;
-  };
-  const Writer w = ClipWriter(block);
-  std::map<std::string, Gradients> kinds;
-  for (size_t i = 0; i < members.size(); ++i) {
-    const std::string &kind = members[i].clip.kind, &grad = members[i].pair.grad;
-    const bool has_own = kind == "none" || kind == "by_norm" || kind == "by_global_norm";
-    if (has_own || grad == clipped[i]) continue;
-    if (IsSparse(w.Var(grad)) || IsSparse(w.Var(clipped[i]))) continue;
-    kinds[kind].before.push_back(grad);
-    kinds[kind].after.push_back(clipped[i]);
-  }
-  ProgramDesc& main = block.program();
-  for (const auto& [kind, gradients] : kinds) {
-    std::string name = fmt::format("gradient_clip.{}.statistics", kind);
-    for (int i = 1; main.Root().FindVar(name); ++i)
-      name = fmt::format("gradient_clip.{}_{}.statistics", kind, i);
-    MakeState(main, startup, name, DType::kFloat64, {3}, 0);
-    w.Into(name, "clip_statistics",
-           {{"Before", gradients.before}, {"After", gradients.after}, {"Statistics", {name}}}, {},
-           "StatisticsOut");
-  }
-}
 
 void RegisterGradientClip(const std::string& kind, FieldTable fields, GradientClipFn append) {
   if (kind == kChoiceName) ThrowInvalid(fmt::format("gradient clip: {}", kChoiceNameError));

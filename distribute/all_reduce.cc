@@ -14,6 +14,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <unordered_map>
 
 namespace coracle {
@@ -213,10 +215,10 @@ class Inserter {
     return grad.substr(0, grad.find(kGradSuffix));
   }
 
-  // In backward the gradient of what has rows is there in parts: by value, each takes its own; by
-  // norm, the squares are added up over the ranks. Of other variables each rank has the gradient
-  // times the weight of its part: of a sum that is all of it, else they are added up before a clip.
-  // Behind backward, gradients are those of the whole batch.
+  // In backward the gradient of what has rows is there in parts: by value, or each row by its norm,
+  // each takes its own; by norm, the squares are added up over the ranks. Of other variables each
+  // rank has the gradient times the weight of its part: of a sum that is all of it, else they are
+  // added up before a clip. Behind backward, gradients are those of the whole batch.
   void ClipAsOneRank() {
     main_.ForEachOp([&](OpDesc& op) {
       if (!IsErrorClip(op)) return;
@@ -232,7 +234,9 @@ class Inserter {
       } else if (!clipped || clipped->type() != VarType::kLoDTensor) {
         WarnOfClip(grad, "of selected rows");
       } else if (kind == PartKind::kRows || (kind == PartKind::kUnknown && is_open)) {
-        if (by_norm) ClipByNormOfAll(op, *clipped);
+        const int32_t axis = by_norm ? op.GetAttr<int32_t>("axis", -1) : 0;
+        if (axis < 0) ClipByNormOfAll(op, *clipped);
+        if (axis > 0) WarnOfClip(grad, "of slices along an axis that is not that of the rows");
       } else if (kind == PartKind::kSame || kind == PartKind::kMean) {
         ClipSum(op, *clipped, part);
       } else if (kind != PartKind::kSum || !settled_) {
@@ -267,42 +271,76 @@ class Inserter {
                                    {{"Out", {grad.name()}}}, {}, kBackward));
   }
 
+  // Inserts an op that makes a float64 variable.
+  std::string MakeDouble(const OpDesc& before, const std::string& type, SlotList inputs,
+                         AttrList attrs = {}, int64_t numel = 1) {
+    const std::string name = main_.UniqueName("error_clip_" + type);
+    VarDesc& out = root_.Var(name);
+    out.SetMeta({VarType::kLoDTensor, DType::kFloat64, {numel}, 0});
+    out.SetStopGradient(true);
+    inserter_.Before(before, MakeOp(type, std::move(inputs), {{"Out", {name}}}, std::move(attrs),
+                                    RoleOf(before)));
+    return name;
+  }
+  std::string MakeConstant(const OpDesc& before, double value) {
+    return MakeDouble(before, "fill_constant", {}, FillAttrs({1}, DType::kFloat64, value));
+  }
+
   // scale by max_norm / max(norm, max_norm), where norm is that of all ranks, in float64.
   void ClipByNormOfAll(OpDesc& op, const VarDesc& var) {
-    const int role = RoleOf(op);
-    const auto make = [&](const std::string& type, SlotList inputs, AttrList attrs,
-                          int64_t numel = 1) {
-      const std::string name = main_.UniqueName("error_clip_" + type);
-      VarDesc& out = root_.Var(name);
-      out.SetMeta({VarType::kLoDTensor, DType::kFloat64, {numel}, 0});
-      out.SetStopGradient(true);
-      inserter_.Before(op,
-                       MakeOp(type, std::move(inputs), {{"Out", {name}}}, std::move(attrs), role));
-      return name;
-    };
-    const std::string part = make("total_norm", {{"X", {var.name()}}}, {});
-    const std::string parts = make(
-        "c_allgather", {{"X", {part}}},
+    const bool is_double = var.dtype() == DType::kFloat64;
+    const std::string part = MakeDouble(op, "total_norm", {{"X", {var.name()}}},
+                                        {{"exponent", is_double ? kClipExponent : 0}});
+    const std::string parts = MakeDouble(
+        op, "c_allgather", {{"X", {part}}},
         {{"ring_id", int32_t{options_.ring_id}}, {"nranks", static_cast<int32_t>(options_.nranks)}},
         options_.nranks);
-    const std::string norm = make("total_norm", {{"X", {parts}}}, {});
+    const std::string norm = MakeDouble(op, "total_norm", {{"X", {parts}}});
     std::string limit;
     if (op.HasInput("MaxNorm")) {
       limit = op.Input("MaxNorm")[0];
       const DType from = VarOf(root_, limit).dtype();
       if (from != DType::kFloat64)
-        limit = make("cast", {{"X", {limit}}}, CastAttrs(from, DType::kFloat64));
+        limit = MakeDouble(op, "cast", {{"X", {limit}}}, CastAttrs(from, DType::kFloat64));
     } else {
-      const auto max_norm = static_cast<double>(op.GetAttr<float>("max_norm", 0));
-      limit = make("fill_constant", {}, FillAttrs({1}, DType::kFloat64, max_norm));
+      limit = MakeConstant(op, static_cast<double>(op.GetAttr<float>("max_norm", 0)));
     }
-    const std::string larger = make("elementwise_max", {{"X", {norm}}, {"Y", {limit}}}, {});
-    const std::string factor = make("elementwise_div", {{"X", {limit}}, {"Y", {larger}}}, {});
+    const std::string factor =
+        is_double ? SplitFactor(op, norm, limit) : MakeFactor(op, limit, Larger(op, norm, limit));
     op.SetType("scale");
     op.RemoveAttr("max_norm");
+    op.RemoveAttr("axis");
     op.SetInput("MaxNorm", {});
     op.SetInput("ScaleTensor", {factor});
   }
+  std::string Larger(const OpDesc& op, const std::string& x, const std::string& y) {
+    return MakeDouble(op, "elementwise_max", {{"X", {x}}, {"Y", {y}}});
+  }
+  std::string MakeFactor(const OpDesc& op, const std::string& x, const std::string& y) {
+    return MakeDouble(op, "elementwise_div", {{"X", {x}}, {"Y", {y}}});
+  }
+
+  // Norms of float64 gradients may be larger than every float64, so `norm` is divided by 2^64.
+  // Their factors may be smaller than every number with all digits. The factor is therefore a
+  // product: the gradient is multiplied by one part here, which is 1 for all but extreme gradients,
+  // and the other is returned.
+  std::string SplitFactor(const OpDesc& op, const std::string& norm, const std::string& limit) {
+    const auto times = [&](const std::string& x, double power) {
+      return MakeDouble(op, "elementwise_mul", {{"X", {x}}, {"Y", {MakeConstant(op, power)}}});
+    };
+    const double least = std::numeric_limits<double>::min();
+    const std::string small =
+        Larger(op, times(limit, std::ldexp(1, -kClipExponent)), MakeConstant(op, least));
+    const std::string larger = Larger(op, norm, small), reach = times(small, std::ldexp(1, 1000));
+    const std::string one = MakeConstant(op, 1);
+    const std::string rest = MakeFactor(op, one, Larger(op, MakeFactor(op, larger, reach), one));
+    const std::string grad = op.Input("X").at(0);
+    inserter_.Before(op, MakeOp("scale", {{"X", {grad}}, {"ScaleTensor", {rest}}},
+                                {{"Out", {grad}}}, {}, RoleOf(op)));
+    return MakeFactor(op, small,
+                      MakeDouble(op, "elementwise_min", {{"X", {larger}}, {"Y", {reach}}}));
+  }
+  static constexpr int32_t kClipExponent = 64;
 
   // --- gradients that do not begin with that of the loss ---
 

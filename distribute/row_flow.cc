@@ -78,7 +78,8 @@ bool KeepsOrder(const OpSpec& spec) { return !spec.alias.empty(); }
 bool WorksAlongRows(const OpDesc& op, const OpSpec& spec, int rank_out, const BlockDesc& block,
                     const RowPlaceOf& place_of) {
   if (spec.elementwise || KeepsOrder(spec) || spec.inputs.empty()) return false;
-  if (op.type() == "transpose" || op.type() == "transpose2") return false;
+  const std::string& type = op.type();
+  if (type == "transpose" || type == "transpose2" || type == "clip_by_norm") return false;
   for (const std::string& name : op.Input(spec.inputs[0].name)) {
     const RowPlace* place = place_of(name);
     const VarDesc* var = place ? block.FindVarRecursive(name) : nullptr;
@@ -99,7 +100,6 @@ bool WorksAlongRows(const OpDesc& op, const OpSpec& spec, int rank_out, const Bl
 
 // What no attr and no shape tells; test/distribute finds those that are missing.
 constexpr std::string_view kMixers[] = {"bipartite_match",
-                                        "clip_by_norm",
                                         "coalesce_tensor",
                                         "collect_fpn_proposals",
                                         "gather_tree",
@@ -118,10 +118,17 @@ constexpr std::string_view kMixers[] = {"bipartite_match",
                                         "unique",
                                         "unique_with_counts"};
 
+// Whether clip_by_norm has a norm for each row, and one limit for all or one for each.
+bool ClipsEachRow(const OpDesc& op, const OpSpec& spec, const RowPlaceOf& place_of) {
+  const RowPlace* place = place_of(op.Input("X").at(0));
+  return place && spec.AttrOf<int32_t>(op, "axis") == place->axis;
+}
+
 bool MixesRows(const OpDesc& op, const OpSpec& spec, const BlockDesc& block,
                const RowPlaceOf& place_of) {
   const std::string& type = op.type();
   if (std::find(std::begin(kMixers), std::end(kMixers), type) != std::end(kMixers)) return true;
+  if (type == "clip_by_norm") return !ClipsEachRow(op, spec, place_of);
   // Scaled by the largest element, unless the scale is fixed.
   if (type.starts_with("fake_") && type.find("abs_max") != type.npos)
     return !spec.FindAttr("is_test") || !spec.AttrOf<bool>(op, "is_test");

@@ -19,21 +19,20 @@ void AppendAssign(const Writer& w, const std::string& x, const std::string& out)
   w.Into(out, "assign", {{"X", {x}}});
 }
 
-// The value of a parameter in float32, where it has 16 bits: an average moves by less than such
-// digits show.
+// A parameter, as float32 where it has 16 bits: an average moves by steps too small for those.
 Variable Wide(const Writer& w, const std::string& param) {
   const Variable var = w.Var(param);
   return IsHalf(var.dtype()) ? w.Named(param + "_wide", Cast(var, DType::kFloat32)) : var;
 }
 
-// The parameter becomes x, rounded where it has 16 bits.
+// Writes x to the parameter, rounded where that has 16 bits.
 void AssignParam(const Writer& w, const Variable& x, const std::string& param) {
   const DType dtype = w.Var(param).dtype();
   if (dtype == x.dtype()) return AppendAssign(w, x.name(), param);
   w.Into(param, "cast", {{"X", {x.name()}}}, CastAttrs(x.dtype(), dtype));
 }
 
-// The parameter becomes x times the one element of `factor`.
+// Writes x times the one element of `factor` to the parameter.
 void AssignScaled(const Writer& w, const Variable& x, const Variable& factor,
                   const std::string& param) {
   if (w.Var(param).dtype() != x.dtype())
@@ -47,7 +46,7 @@ const VarMeta& MetaOf(const ProgramDesc& main, const std::string& name) {
               fmt::format("average: the program has no variable {}", Quote(name)));
 }
 
-// A persistable variable of `main` in another program.
+// Declares a persistable variable of `main` in the program of `w`.
 Variable Use(const Writer& w, const ProgramDesc& main, const std::string& name) {
   BlockDesc& root = w.block().program().Root();
   if (!root.FindVar(name)) {
@@ -223,7 +222,7 @@ void AppendLookahead(BlockDesc& block, ProgramDesc& startup, const std::vector<s
   std::map<std::string, std::string> slow;
   for (const std::string& param : params) {
     slow[param] = ParamState(block, startup, param, "_slow");
-    // No Writer: the startup program need not declare what it does not fill.
+    // A Writer would refuse a parameter that the startup program does not declare.
     const DType from = w.Var(param).dtype(), to = w.Var(slow[param]).dtype();
     OpDesc& begin = startup.Root().AppendOp(from == to ? "assign" : "cast", {{"X", {param}}},
                                             {{"Out", {slow[param]}}},

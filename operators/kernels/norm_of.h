@@ -1,8 +1,8 @@
 #pragma once
 // The norm of order p of some elements d: the number of those that are not 0 (p = 0), the largest
-// or smallest |d| (p = +-inf), else (sum |d|^p)^(1/p). Right for all finite numbers, subnormal ones
-// included: a sum that overflows, or that has summands too small for a double, is made again of the
-// elements divided by the largest of them (by the smallest, where p < 0).
+// or smallest |d| (p = +-inf), else (sum |d|^p)^(1/p). It is right for all finite numbers,
+// subnormal ones included. A sum may overflow, or have summands too small for a double. The
+// elements are then divided by the largest of them (by the smallest, where p < 0) and summed again.
 
 #include <coracle/framework/tensor/dtype.h>
 #include <coracle/operators/kernels/arithmetic.h>
@@ -19,7 +19,8 @@ struct ScaledNorm {
   double product() const { return unit * value; }
 };
 
-// Whether a sum of powers of doubles has lost nothing: summands below 1e-308 do not matter.
+// Whether a sum of powers of doubles has lost nothing: what summands below 1e-308 add is no digit
+// of it.
 inline bool IsSafeSum(double sum) { return sum > 1e-280 && sum <= 1e300; }
 
 namespace internal {
@@ -31,6 +32,11 @@ double SumOfPowers(double p, double unit, const Each& each) {
     each([&](double d) { sum += (d / unit) * (d / unit); });
   } else if (p == 1) {
     each([&](double d) { sum += std::abs(d) / unit; });
+  } else if (p == 3) {
+    each([&](double d) {
+      const double a = std::abs(d) / unit;
+      sum += a * a * a;
+    });
   } else {
     each([&](double d) { sum += std::pow(std::abs(d) / unit, p); });
   }
@@ -46,6 +52,10 @@ double SumOfPowers(double p, const Each& each) {
   return sum;
 }
 
+inline double Root(double p, double sum) {
+  return p == 2 ? std::sqrt(sum) : p == 1 ? sum : std::pow(sum, 1 / p);
+}
+
 template <class Each>
 double Extreme(bool largest, const Each& each) {
   double best = largest ? 0 : std::numeric_limits<double>::infinity();
@@ -58,7 +68,16 @@ double Extreme(bool largest, const Each& each) {
 
 }  // namespace internal
 
-// each(f) calls f(double) for each element, whenever it is called.
+// For the functions below, each(f) calls f(double) for each element, whenever it is called.
+
+// For p != 0, the norm from elements that are divided by one of them.
+template <class Each>
+ScaledNorm RescaledNormOf(double p, const Each& each) {
+  const double unit = internal::Extreme(p > 0, each);
+  if (!(unit > 0) || std::isinf(unit) || std::isinf(p)) return {1, unit};
+  return {unit, internal::Root(p, internal::SumOfPowers(p, unit, each))};
+}
+
 template <class Each>
 ScaledNorm ScaledNormOf(double p, const Each& each) {
   if (p == 0) {
@@ -66,15 +85,10 @@ ScaledNorm ScaledNormOf(double p, const Each& each) {
     each([&](double d) { count += d != 0 ? 1 : 0; });
     return {1, count};
   }
-  if (std::isinf(p)) return {1, internal::Extreme(p > 0, each)};
-  const auto root = [p](double sum) {
-    return p == 2 ? std::sqrt(sum) : p == 1 ? sum : std::pow(sum, 1 / p);
-  };
+  if (std::isinf(p)) return RescaledNormOf(p, each);
   const double sum = internal::SumOfPowers(p, each);
-  if (IsSafeSum(sum) || std::isnan(sum)) return {1, root(sum)};
-  const double unit = internal::Extreme(p > 0, each);
-  if (!(unit > 0) || std::isinf(unit)) return {1, unit};
-  return {unit, root(internal::SumOfPowers(p, unit, each))};
+  if (IsSafeSum(sum) || std::isnan(sum)) return {1, internal::Root(p, sum)};
+  return RescaledNormOf(p, each);
 }
 
 template <class Each>
@@ -84,18 +98,21 @@ double NormOf(double p, const Each& each) {
 
 // Of n elements of a floating-point type.
 template <class T>
-ScaledNorm ScaledNormOf(double p, const T* x, int64_t n) {
-  return ScaledNormOf(p, [x, n](const auto& f) {
+auto EachOf(const T* x, int64_t n) {
+  return [x, n](const auto& f) {
     for (int64_t i = 0; i < n; ++i) f(static_cast<double>(static_cast<Wide<T>>(x[i])));
-  });
+  };
+}
+template <class T>
+ScaledNorm ScaledNormOf(double p, const T* x, int64_t n) {
+  return ScaledNormOf(p, EachOf(x, n));
 }
 template <class T>
 double NormOf(double p, const T* x, int64_t n) {
   return ScaledNormOf(p, x, n).product();
 }
 
-// Whether elements of T may be multiplied by this factor in T: it is neither too small nor too
-// large for full precision there.
+// Whether T holds this factor with all digits, so that elements of T may be multiplied by it.
 template <class T>
 bool IsFactorOf(double factor) {
   if (factor == 0 || !std::isfinite(factor)) return true;
@@ -108,8 +125,8 @@ bool IsFactorOf(double factor) {
   }
 }
 
-// out = x, scaled down to the norm `limit` where `norm`, its own, exceeds that. A nan norm gives
-// nans, so that it is noticed. `multiply(factor)` does it for a factor of IsFactorOf<T>.
+// out = x, scaled down to the norm `limit` where `norm`, that of x, exceeds it. A nan norm makes
+// nans, so that it is noticed. multiply(factor) writes out for a factor of IsFactorOf<T>.
 template <class T, class Multiply>
 void ScaleDownTo(double limit, const ScaledNorm& norm, const T* x, T* out, int64_t n,
                  const Multiply& multiply) {

@@ -5,9 +5,11 @@
 #include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/simd.h>
+#include <coracle/operators/kernels/slice_norms.h>
 #include <coracle/operators/kernels/sum_of_squares.h>
 #include <coracle/operators/update/update.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace coracle::clip_by_norm_op {
@@ -55,51 +57,86 @@ Kernel ClipRowsByNorm(const PrepareContext& ctx) {
   };
 }
 
-// One slice along an axis: `runs` runs of `inner` elements, `step` apart.
+// One slice along an axis: `runs` runs of `inner` elements, count * inner apart.
 struct Slices {
   Slices(const Shape& shape, int axis)
       : count(shape[axis]),
         runs(shape.Product(0, axis)),
         inner(shape.Product(axis + 1, shape.rank())) {}
-  // f(offset, n) for each run of slice k.
+  // f(offset) for each run of slice k.
   template <class F>
   void ForEachRun(int64_t k, const F& f) const {
-    for (int64_t r = 0; r < runs; ++r) f((r * count + k) * inner, inner);
+    for (int64_t r = 0; r < runs; ++r) f((r * count + k) * inner);
+  }
+  // out = x times the factor of the slice.
+  template <class T>
+  void Multiply(const T* x, const double* factors, T* out) const {
+    ParallelFor(runs * count, 1 + 32768 / (1 + inner), [&](int64_t begin, int64_t end) {
+      for (int64_t run = begin; run < end;) {
+        const double* of_run = factors + run % count;
+        const int64_t n = std::min(end - run, count - run % count);
+        for (int64_t i = 0; inner == 1 && i < n; ++i)
+          out[run + i] = x[run + i] * static_cast<T>(of_run[i]);
+        for (int64_t i = 0; inner != 1 && i < n; ++i) {
+          const T by = static_cast<T>(of_run[i]);
+          const int64_t at = (run + i) * inner;
+          for (int64_t e = at; e < at + inner; ++e) out[e] = x[e] * by;
+        }
+        run += n;
+      }
+    });
   }
   int64_t count, runs, inner;
+};
+
+// The limit of each slice.
+struct SliceLimits {
+  explicit SliceLimits(const PrepareContext& ctx)
+      : given(ctx.Input("MaxNorm")), fixed(ctx.Attr<float>("max_norm")) {}
+  double operator()(Workspace& ws, int64_t k) const {
+    if (!given) return fixed;
+    if (given.numel == 1) k = 0;
+    return given.dtype == DType::kFloat64 ? ws.Data<const double>(given)[k]
+                                          : double{ws.Data<const float>(given)[k]};
+  }
+  TensorArg given;
+  double fixed;
 };
 
 // Each slice by its own norm and limit.
 template <class T>
 Kernel ClipSlicesByNorm(const PrepareContext& ctx) {
-  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), max_norm = ctx.Input("MaxNorm");
-  const auto fixed = static_cast<double>(ctx.Attr<float>("max_norm"));
-  const Slices slices(x.shape, ctx.Attr<int32_t>("axis"));
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const int32_t axis = ctx.Attr<int32_t>("axis");
+  const SliceLimits limit(ctx);
+  const Slices slices(x.shape, axis);
+  bool reduce[Shape::kMaxRank];
+  for (int i = 0; i < x.shape.rank(); ++i) reduce[i] = i != axis;
+  const ReduceNest nest = MakeReduceNest(x.shape, reduce);
+  const TensorArg scratch = ctx.Scratch(DType::kFloat64, {3, slices.count});
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     T* o = ws.Data<T>(out);
-    const auto limit = [&](int64_t k) {
-      if (!max_norm) return fixed;
-      if (max_norm.numel == 1) k = 0;
-      return max_norm.dtype == DType::kFloat64 ? ws.Data<const double>(max_norm)[k]
-                                               : double{ws.Data<const float>(max_norm)[k]};
-    };
-    const int64_t grain = 1 + 32768 / (1 + slices.runs * slices.inner);
-    ParallelFor(slices.count, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t k = begin; k < end; ++k) {
-        const ScaledNorm norm = ScaledNormOf(2, [&](const auto& f) {
-          slices.ForEachRun(k, [&](int64_t at, int64_t n) {
-            for (int64_t i = at; i < at + n; ++i) f(static_cast<double>(in[i]));
-          });
-        });
-        slices.ForEachRun(k, [&](int64_t at, int64_t n) {
-          ScaleDownTo(limit(k), norm, in + at, o + at, n, [&](double factor) {
-            const T by = static_cast<T>(factor);
-            for (int64_t i = at; i < at + n; ++i) o[i] = in[i] * by;
-          });
-        });
-      }
+    double *factors = ws.Data<double>(scratch), *units = factors + slices.count;
+    double* values = units + slices.count;
+    ForEachL2Norm(nest, in, [&](int64_t k, const ScaledNorm& norm) {
+      factors[k] = 1;
+      units[k] = norm.unit;
+      values[k] = norm.value;
+      ScaleDownTo<T>(limit(ws, k), norm, nullptr, nullptr, 0, [&](double factor) {
+        factors[k] = factor;
+        units[k] = 0;
+      });
     });
+    slices.Multiply(in, factors, o);
+    // The slices without a factor in T.
+    for (int64_t k = 0; k < slices.count; ++k) {
+      if (units[k] == 0) continue;
+      slices.ForEachRun(k, [&](int64_t at) {
+        ScaleDownTo<T>(limit(ws, k), {units[k], values[k]}, o + at, o + at, slices.inner,
+                       [](double) {});
+      });
+    }
   };
 }
 

@@ -99,7 +99,6 @@ std::vector<int32_t> Repeats(const Variable& v, const Variable& other) {
 // dX = the gradient of the norm by X - Y, summed over what repeats, dY = -dX.
 void DistGradient(GradientContext& g) {
   const Variable x = g.In("X"), y = g.In("Y"), out = g.Out("Out");
-  const auto p = static_cast<double>(g.Attr<float>("p"));
   const auto repeated = [&](const Variable& v, const std::vector<int32_t>& times) {
     if (times.empty()) return v;
     return g.Make("tile", {{"X", {v.name()}}}, {{"repeat_times", times}});
@@ -107,8 +106,13 @@ void DistGradient(GradientContext& g) {
   const std::vector<int32_t> times_x = Repeats(x, y), times_y = Repeats(y, x);
   const Variable wide_x = repeated(x, times_x), wide_y = repeated(y, times_y);
   const Variable d = wide_x - wide_y;
-  const Variable dd = OfRankLike(
-      d, NormGradient(d, out, g.Grad("Out"), p, [](const Variable& value) { return value; }));
+  const NormRule rule = {static_cast<double>(g.Attr<float>("p")),
+                         [&](const Variable& v) {
+                           return g.Make("p_norm", {{"X", {v.name()}}},
+                                         {{"porder", g.Attr<float>("p")}, {"asvector", true}});
+                         },
+                         [](const Variable& v) { return v; }};
+  const Variable dd = OfRankLike(d, NormGradient(d, out, g.Grad("Out"), rule));
   const auto set = [&](const char* slot, const Variable& v, const std::vector<int32_t>& times) {
     const std::string output = std::string(slot) + "@GRAD";
     const Variable wide = g.Make(

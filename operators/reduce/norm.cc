@@ -2,6 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/operators.h>
@@ -32,33 +33,46 @@ KernelOf<T> NormReference(const PrepareContext& ctx) {
     // Lines without elements are not visited.
     if (norm && view.n == 0) std::fill_n(norm, norms.numel, static_cast<T>(std::sqrt(epsilon)));
     ForEachLine(view, [&](int64_t line, int64_t at) {
+      const auto each = [&](const auto& f) {
+        for (int64_t i = at; i < at + view.n * view.inner; i += view.inner)
+          f(static_cast<double>(in[i]));
+      };
       double squares = epsilon;
+      each([&](double v) { squares += v * v; });
+      const bool safe = IsSafeSum(squares);
+      ScaledNorm length = safe ? ScaledNorm{1, std::sqrt(squares)} : ScaledNormOf(2, each);
+      if (!safe && length.product() < 1e300)
+        length = {1, std::hypot(std::sqrt(epsilon), length.product())};
+      if (norm) norm[line] = static_cast<T>(length.product());
       for (int64_t i = at; i < at + view.n * view.inner; i += view.inner)
-        squares += static_cast<double>(in[i]) * static_cast<double>(in[i]);
-      const double length =
-          IsSafeSum(squares)
-              ? std::sqrt(squares)
-              : std::hypot(std::sqrt(epsilon), NormOf(2, [&](const auto& f) {
-                             for (int64_t i = at; i < at + view.n * view.inner; i += view.inner)
-                               f(static_cast<double>(in[i]));
-                           }));
-      if (norm) norm[line] = static_cast<T>(length);
-      for (int64_t i = at; i < at + view.n * view.inner; i += view.inner)
-        o[i] = static_cast<T>(static_cast<double>(in[i]) / length);
+        o[i] = static_cast<T>(static_cast<double>(in[i]) / length.unit / length.value);
     });
   };
 }
 
+// The square root of Norm, in float64: the squares and Norm itself may be more, or less, than X's
+// dtype can hold, and its root is not.
+Variable RootOfNorm(GradientContext& g, const Variable& x) {
+  if (g.HasOutput("Norm") && !IsHalf(x.dtype())) return Sqrt(g.Out("Norm"));
+  const Variable norm = g.Make("frobenius_norm", {{"X", {x.name()}}},
+                               {{"dim", std::vector<int32_t>{g.Attr<int32_t>("axis")}},
+                                {"keep_dim", true},
+                                {"out_dtype", static_cast<int32_t>(DType::kFloat64)}});
+  const double epsilon = std::sqrt(static_cast<double>(g.Attr<float>("epsilon")));
+  const Variable larger = Max(norm, epsilon);
+  return Sqrt(larger * Sqrt(Square(norm / larger) + Square(epsilon / larger)));
+}
+
 // With y = Out:  dX = (dOut - y sum(y dOut)) / Norm + y dNorm.
 void NormGradient(GradientContext& g) {
-  const Variable x = g.In("X"), y = g.Out("Out"), dout = g.Grad("Out");
-  const std::vector<int32_t> axis = {g.Attr<int32_t>("axis")};
-  const auto epsilon = static_cast<double>(g.Attr<float>("epsilon"));
-  const Variable norm =
-      g.HasOutput("Norm") ? g.Out("Norm") : Sqrt(Sum(Square(x), axis, true) + epsilon);
-  const Variable along = Sum(y * dout, axis, true);
-  const Variable dx = (dout - y * along) / norm;
-  g.Set("X", g.HasOutputGrad("Norm") ? dx + y * g.Grad("Norm") : dx);
+  const Variable x = g.In("X");
+  const DType wide = IsHalf(x.dtype()) ? DType::kFloat32 : x.dtype();
+  const Variable y = Cast(g.Out("Out"), wide), dout = Cast(g.Grad("Out"), wide);
+  const Variable along = Sum(y * dout, {g.Attr<int32_t>("axis")}, true);
+  const Variable root = Cast(RootOfNorm(g, x), wide);
+  Variable dx = (dout - y * along) / root / root;
+  if (g.HasOutputGrad("Norm")) dx = dx + y * Cast(g.Grad("Norm"), wide);
+  g.Set("X", Cast(dx, x.dtype()));
 }
 
 void Register(OpRegistry& ops) {

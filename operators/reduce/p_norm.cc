@@ -2,8 +2,8 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/kernels/norm_of.h>
-#include <coracle/operators/kernels/reduce.h>
+#include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/kernels/slice_norms.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/reduce/axes.h>
 #include <coracle/operators/reduce/p_norm.h>
@@ -12,22 +12,45 @@
 
 namespace coracle {
 
-Variable NormGradient(const Variable& d, const Variable& out, const Variable& dout, double p,
-                      const std::function<Variable(const Variable&)>& spread) {
-  if (p == 0) return ZerosLike(d);
-  // The elements are divided first: dout / out may overflow. Where out is 0, they are 0 too.
-  const auto divisor = [&] { return spread(out + Cast(Equal(out, ZerosLike(out)), out.dtype())); };
-  if (p == 2) return d / divisor() * spread(dout);
+namespace p_norm_op {
+
+// Which d is multiplied by before its norm is taken: 1, or where `out` is near an end of its dtype
+// a power of two that leads away from there.
+Variable Moved(const Variable& out) {
+  const bool is_double = out.dtype() == DType::kFloat64;
+  const double power = std::ldexp(1, 64);
+  const Variable large = Greater(out, is_double ? 1e300 : 1e30);
+  const Variable small = Less(out, is_double ? 1e-290 : 1e-30);
+  const auto number = [&](const Variable& flag) { return Cast(flag, out.dtype()); };
+  return number(Not(Or(large, small))) + number(large) * (1 / power) + number(small) * power;
+}
+
+Variable WideGradient(const Variable& d, const Variable& out, const Variable& dout,
+                      const NormRule& rule) {
   const Variable sign = Sign(d);
-  if (p == 1) return sign * spread(dout);
-  if (std::isinf(p)) {
-    const Variable tied = Cast(Equal(Abs(d), spread(out)), d.dtype());
-    return sign * tied * spread(dout);
+  if (rule.p == 1) return sign * rule.spread(dout);
+  if (std::isinf(rule.p)) {
+    const Variable tied = Cast(Equal(Abs(d), rule.spread(out)), d.dtype());
+    return sign * tied * rule.spread(dout);
   }
+  const Variable moved = OfRankLike(d, d * rule.spread(Moved(out))), norm = rule.norm(moved);
+  // The elements are divided first: dout / norm may overflow. Where the norm is 0, they are 0 too.
+  const Variable divisor = rule.spread(norm + Cast(Equal(norm, ZerosLike(norm)), norm.dtype()));
+  if (rule.p == 2) return moved / divisor * rule.spread(dout);
   // At d = 0 the sign is 0; the ratio is then 1, since a power of 0 may be infinite.
   const Variable zero = Cast(Equal(d, ZerosLike(d)), d.dtype());
-  const Variable ratio = Abs(d) / divisor() + zero;
-  return sign * Pow(ratio, p - 1) * spread(dout);
+  const Variable ratio = Abs(moved) / divisor + zero;
+  return sign * Pow(ratio, rule.p - 1) * rule.spread(dout);
+}
+
+}  // namespace p_norm_op
+
+Variable NormGradient(const Variable& d, const Variable& out, const Variable& dout,
+                      const NormRule& rule) {
+  if (rule.p == 0) return ZerosLike(d);
+  const DType wide = IsHalf(d.dtype()) ? DType::kFloat32 : d.dtype();
+  return Cast(p_norm_op::WideGradient(Cast(d, wide), Cast(out, wide), Cast(dout, wide), rule),
+              d.dtype());
 }
 
 namespace p_norm_op {
@@ -53,9 +76,14 @@ Kernel NormKernel(const PrepareContext& ctx, const ReducedAxes& axes, double p) 
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     T* o = ws.Data<T>(out);
+    const auto store = [o](int64_t j, const ScaledNorm& norm) {
+      o[j] = static_cast<T>(norm.product());
+    };
+    if (p == 2) return ForEachL2Norm(nest, in, store);
     ForEachOutput(nest, [&](int64_t j, const auto& each) {
-      o[j] = static_cast<T>(NormOf(
-          p, [&](const auto& f) { each([&](int64_t at) { f(static_cast<double>(in[at])); }); }));
+      store(j, ScaledNormOf(p, [&](const auto& f) {
+              each([&](int64_t at) { f(static_cast<double>(in[at])); });
+            }));
     });
   };
 }
@@ -69,8 +97,13 @@ KernelOf<T> PNormReference(const PrepareContext& ctx) {
 void PNormGradient(GradientContext& g) {
   const Variable x = g.In("X"), out = g.Out("Out"), dout = g.Grad("Out");
   const ReducedAxes axes = NormAxes(g, x.shape());
-  const Variable dx = NormGradient(x, out, dout, static_cast<double>(g.Attr<float>("porder")),
-                                   [&](const Variable& value) { return Spread(g, value, axes); });
+  const NormRule rule = {static_cast<double>(g.Attr<float>("porder")),
+                         [&](const Variable& v) {
+                           return g.Make("p_norm", {{"X", {v.name()}}},
+                                         g.ForwardAttrs({"porder", "axis", "keepdim", "asvector"}));
+                         },
+                         [&](const Variable& v) { return Spread(g, v, axes); }};
+  const Variable dx = NormGradient(x, out, dout, rule);
   g.Set("X", OfRankLike(x, dx));
 }
 

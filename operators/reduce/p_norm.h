@@ -10,8 +10,13 @@ namespace coracle {
 // For gradient rules: `dout` times the derivative of the norm `out` of order p by the elements d,
 //   0 for p = 0, sign(d) where |d| = out for p = +-inf,
 //   sign(d) (|d| / out)^(p - 1) for others, and 0 where out is 0.
-// spread(v) brings a value of out's shape to one that broadcasts against d.
-Variable NormGradient(const Variable& d, const Variable& out, const Variable& dout, double p,
-                      const std::function<Variable(const Variable&)>& spread);
+// spread(v) brings a value of out's shape to one that broadcasts against d. norm(x) appends the
+// norm of an x like d: `out` may be rounded to few digits, or to infinity.
+struct NormRule {
+  double p;
+  std::function<Variable(const Variable&)> norm, spread;
+};
+Variable NormGradient(const Variable& d, const Variable& out, const Variable& dout,
+                      const NormRule& rule);
 
 }  // namespace coracle

@@ -1,5 +1,5 @@
-// squared_l2_norm, and total_norm: the norm of a gradient, for clips. In float64, since the norm of
-// numbers that floats hold may be larger than every float, and its square smaller.
+// squared_l2_norm, and total_norm, the norm of a gradient for clips. total_norm is float64: the
+// norm of floats may be larger than every float, and its square may be smaller.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -17,7 +17,7 @@
 
 namespace coracle::squared_l2_norm_op {
 
-// The rows that the stored ones add up to, in ascending order.
+// The rows after those of one index are added up, in ascending order.
 template <class T>
 struct MergedRows {
   explicit MergedRows(const PrepareContext& ctx) : x(ctx, "X"), grouper(ctx) {}
@@ -75,7 +75,7 @@ Kernel SquaredNormFast(const PrepareContext& ctx) {
 
 void InferTotalNorm(InferContext& ctx) { ctx.SetOutput("Out", DType::kFloat64, {1}); }
 
-// What the attrs say: the order, and how a norm is written.
+// The order, and the unit in which a norm is written.
 struct Order {
   explicit Order(const PrepareContext& ctx)
       : p(DecimalOf(ctx.Attr<float>("porder"))), exponent(ctx.Attr<int32_t>("exponent")) {}
@@ -112,8 +112,11 @@ KernelOf<T> TotalNormReference(const PrepareContext& ctx) {
   };
 }
 
-// In blocks, on any thread: joined(sum, power(|x|)) over all elements. Several sums at a time, for
-// the compiler to vectorize.
+// Up to this order doubles hold the powers of all floats, and their sums.
+constexpr double kSafeOrder = 6;
+
+// Folds joined(sum, power(|x|)) over all elements, in blocks that run on any thread. A block has
+// several sums, for the compiler to vectorize.
 template <class Power, class Joined>
 TensorWork BlockedNorm(const PrepareContext& item, const Order& order, Power power, Joined joined) {
   const TensorArg x = item.Input("X"), out = item.Output("Out");
@@ -140,10 +143,12 @@ TensorWork BlockedNorm(const PrepareContext& item, const Order& order, Power pow
   const auto after = [=](Workspace& ws) {
     double total = 0;
     for (const double sum : ws.Span<const double>(partial)) total = joined(total, sum);
-    const bool done = std::isinf(order.p) || IsSafeSum(total) || std::isnan(total);
-    if (done && !std::isinf(order.p)) total = std::pow(total, 1 / order.p);
-    *ws.Data<double>(out) = order.Out(
-        done ? ScaledNorm{1, total} : ScaledNormOf(order.p, ws.Data<const float>(x), x.numel));
+    ScaledNorm norm = {1, total};
+    if (!std::isinf(order.p)) norm.value = std::pow(total, 1 / order.p);
+    const bool done = order.p <= kSafeOrder || std::isinf(order.p) || IsSafeSum(total);
+    if (!done && !std::isnan(total))
+      norm = RescaledNormOf(order.p, EachOf(ws.Data<const float>(x), x.numel));
+    *ws.Data<double>(out) = order.Out(norm);
   };
   return {x.numel, run, after};
 }

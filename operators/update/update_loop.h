@@ -119,6 +119,8 @@ class BlockedSum {
       return v * v;
     });
     if (IsSafeSum(squares) || std::isnan(squares)) return std::sqrt(squares);
+    const auto is_nonzero = [&](int64_t i) { return value(i) != 0 ? 1 : 0; };
+    if (squares == 0 && (*this)(ws, is_nonzero) == 0) return 0;
     return NormOf(2, [&](const auto& f) {
       for (int64_t i = 0; i < numel_; ++i) f(static_cast<double>(value(i)));
     });

@@ -17,8 +17,9 @@ namespace coracle {
 // Writes ops of the role Optimize.
 Writer UpdateWriter(BlockDesc& block);
 
-// The name of the gradient in float32, where it has 16 bits: a sum of many and a gradient divided
-// by the loss scale have more digits, and less range, than these.
+// The name of the gradient as float32 where it has 16 bits, else its own. A sum of gradients has
+// more digits than 16 bits hold, and a gradient divided by the loss scale may be too small for
+// them.
 std::string WideGradient(const Writer& w, const std::string& grad);
 
 // A group of all parameters for an optimizer that outlives the group.

@@ -266,6 +266,20 @@ TEST(ClipGradNorm, NonFiniteNorms) {
   }
 }
 
+// With a limit too small for large norms, too, non_finite decides what becomes of infinite ones.
+TEST(ClipGradNorm, PolicyOfInfiniteNormsUnderTinyLimits) {
+  for (const double bad : {kInf, kNan}) {
+    for (const NonFinite policy : {NonFinite::kZero, NonFinite::kSkip}) {
+      Clipped clip(DType::kFloat64, GlobalNorm(1e-290, 2, policy), {3, bad}, {12});
+      clip.Run();
+      EXPECT_EQ(clip.Gradients(), (std::vector<double>{0, 0, 0}));
+    }
+    Clipped propagate(DType::kFloat64, GlobalNorm(1e-290, 2), {3, bad}, {12});
+    propagate.Run();
+    EXPECT_TRUE(std::isnan(propagate.Gradients()[1]));
+  }
+}
+
 TEST(ClipGradNorm, ZerosStayZerosAndNoGradientsAreNothing) {
   Clipped clip(DType::kFloat32, GlobalNorm(5, 2), {0, 0}, {0});
   clip.Run();

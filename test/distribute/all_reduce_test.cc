@@ -90,6 +90,31 @@ Variable NormClipNet(Builder& net) {
   return CrossEntropyLoss(net, net.Fc(net.Fc(x, hidden), {.size = 4}));
 }
 
+// The gradient that is clipped has a norm that is more than float64 holds.
+Variable LargeClipNet(Builder& net) {
+  FcOptions hidden{.size = 9, .act = "tanh"};
+  hidden.error_clip = ErrorClipByNorm(0.02);
+  return Sum(net.Fc(net.Data("x", {-1, 6}, kF64), hidden)) * 1.7e308;
+}
+
+// Of slices along an axis.
+class ErrorClipBySlices : public BaseErrorClipAttr {
+ public:
+  explicit ErrorClipBySlices(int32_t axis) : axis_(axis) {}
+  void AppendClipOp(BlockDesc& block, const std::string& grad) const override {
+    block.AppendOp("clip_by_norm", {{"X", {grad}}}, {{"Out", {grad}}},
+                   {{"max_norm", 0.01f}, {"axis", axis_}, {"op_role", int32_t{kBackward}}});
+  }
+
+ private:
+  int32_t axis_;
+};
+Variable SliceClipNet(Builder& net, int32_t axis) {
+  FcOptions hidden{.size = 9, .act = "tanh"};
+  hidden.error_clip = std::make_shared<ErrorClipBySlices>(axis);
+  return CrossEntropyLoss(net, net.Fc(net.Fc(net.Data("x", {-1, 6}, kF64), hidden), {.size = 4}));
+}
+
 // Everything at once.
 void TrainWithAllStages(const Variable& loss, ProgramDesc& startup) {
   LossScaling scaling(loss.program(), startup, {.init_scale = 1024, .growth_interval = 4});
@@ -135,6 +160,7 @@ std::vector<Case> Cases() {
       {"masked_loss", {{"label", {1}, 4}, {"m", {1}}, {"x", {6}}}, MaskedNet, sgd, {12, 9, 3}},
       {"sum_loss", kMlpFeeds, SumNet, sgd, {13, 9, 3}},
       {"error_clip_by_norm", kMlpFeeds, NormClipNet, sgd, {12, 9}},
+      {"error_clip_of_a_large_norm", {{"x", {6}}}, LargeClipNet, sgd, {12, 9}},
       {"adam_small_buckets",
        kMlpFeeds,
        Mlp,
@@ -447,6 +473,30 @@ TEST(AllReduceOfPrograms, AccumulatedGradientsAreExchangedOnceForAnUpdate) {
     for (const Batch& batch : batches) step.Run(scope, {batch.at("label"), batch.at("x")});
     EXPECT_EQ(step.comm()->exchanges(), 2);
   });
+}
+
+// Each rank clips its own rows; what goes across them is warned of.
+TEST(AllReduceOfPrograms, ErrorClipsOfSlices) {
+  for (const int32_t axis : {0, 1}) {
+    const auto net = [axis](Builder& net) { return SliceClipNet(net, axis); };
+    const Case c{.name = "", .feeds = kMlpFeeds, .net = net, .train = With<Sgd>(SgdOptions{})};
+    StepPrograms programs = Make(c);
+    const AllReduceReport report =
+        InsertAllReduce(programs.main, programs.startup, {.nranks = 2, .share = "share"});
+    const BlockDesc& root = programs.main.Root();
+    int clips = 0;
+    for (size_t i = 0; i < root.NumOps(); ++i) {
+      if (root.op(i).type() != "clip_by_norm") continue;
+      EXPECT_EQ(root.op(i).GetAttr<int32_t>("axis", -1), axis);
+      ++clips;
+    }
+    EXPECT_EQ(clips, 1) << axis;
+    ASSERT_EQ(report.unknown.size(), static_cast<size_t>(axis));
+    if (axis == 1) {
+      EXPECT_NE(report.unknown[0].find("of slices along an axis"), std::string::npos)
+          << report.unknown[0];
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, AllReduce, testing::Values(1, 2, 3, 4, 8));

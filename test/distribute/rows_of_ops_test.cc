@@ -254,4 +254,17 @@ TEST(RowsOfOps, HalvesOfABatchMakeTheWhole) {
   EXPECT_GT(of_sequences.size(), 15u) << fmt::format("{}", fmt::join(of_sequences, " "));
 }
 
+// One norm for each row leaves rows what they are.
+TEST(RowsOfOps, ClipByNormOfRows) {
+  for (const int32_t axis : {-1, 0, 1}) {
+    ProgramDesc program;
+    program.Root().Var("x").SetMeta({VarType::kLoDTensor, DType::kFloat32, {-1, 3}, 0});
+    const Writer writer(program.Root(), DefaultOps());
+    const Variable out =
+        writer.Make("clip_by_norm", {{"X", {"x"}}}, {{"max_norm", 1.0f}, {"axis", axis}});
+    const PartValues parts(program, DefaultOps());
+    EXPECT_EQ(parts.Of(out.name()).kind, axis == 0 ? PartKind::kRows : PartKind::kUnknown) << axis;
+  }
+}
+
 }  // namespace coracle::rows_of_ops_test

@@ -1,5 +1,6 @@
 // The jobs that users see first.
 
+#include <coracle/executor/compiled_program.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -43,8 +44,9 @@ TEST(Examples, CompiledOpsHaveOrigins) {
     const JobConfig job = QuietJob(name);
     const Programs programs = BuildPrograms(job, {});
     const ProgramDesc& main = programs.train.program;
-    const ProgramDesc compiled =
-        Executor().Prepare(main, programs.train.Feeds(job), {job.loss}).program();
+    const std::shared_ptr<const CompiledProgram> prepared =
+        Executor().Prepare(main, programs.train.Feeds(job), {job.loss}).compiled();
+    const ProgramDesc& compiled = prepared->program();
     EXPECT_EQ(OriginDefect(main, compiled), "") << name;
     EXPECT_LT(compiled.Root().NumOps(), main.Root().NumOps()) << name;
   }

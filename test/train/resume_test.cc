@@ -4,11 +4,14 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/log/plot.h>
 #include <coracle/train/log/run_log.h>
+#include <coracle/train/run/manifest.h>
 #include <coracle/train/run/run.h>
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/trainer.h>
+#include <coracle/train/run/watch.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <limits>
 #include <sstream>
 
@@ -155,6 +158,45 @@ TEST(Resume, TheLastEvaluationLowersNoRate) {
   EXPECT_EQ(parts.loss, whole.loss);
   for (const std::string& name : PersistableNames(whole.main))
     EXPECT_TRUE(BitEqual(parts.scope.Get(name), whole.scope.Get(name))) << name;
+}
+
+// Nor does one of them put off a stop, or bring it near, where it is the best so far.
+TEST(Resume, TheLastEvaluationPutsOffNoStop) {
+  JobConfig job;
+  job.best = BestConfig{{"loss", WatchGoal::kMinimize, 0}, false};
+  job.early_stop = EarlyStopConfig{{"loss", WatchGoal::kMinimize, 0}, 2};
+  const auto through_a_snapshot = [&](const Watch& watch) {
+    TrainSnapshot snapshot;
+    snapshot.best = watch.best();
+    Watch resumed(job, {"test"}, {{"loss"}});
+    resumed.Load(
+        ParseManifest(WriteManifest({snapshot, {{"f", {}}}}, ProgramDesc()), "m").state.best);
+    return resumed;
+  };
+  // The losses at steps 2, 4 and so on; before one of them a run ends, with a better loss.
+  const auto stop_of = [&](const std::vector<double>& losses, size_t resumed_at) {
+    Watch watch(job, {"test"}, {{"loss"}});
+    for (size_t i = 0; i < losses.size(); ++i) {
+      const auto step = static_cast<int64_t>(2 * i + 2);
+      if (i == resumed_at) {
+        EXPECT_TRUE(watch.Add(step - 1, {{"loss", 0.5}}, false));
+        watch = through_a_snapshot(watch);
+        EXPECT_EQ(watch.best().step, step - 1);
+      }
+      watch.Add(step, {{"loss", losses[i]}});
+      if (watch.should_stop()) return step;
+    }
+    return int64_t{-1};
+  };
+  for (const std::vector<double>& losses : {std::vector<double>{5, 6, 7, 8},
+                                            {5, 6, 4, 7, 3, 8, 9},
+                                            {5, 4, 3, 2},
+                                            {NAN, NAN, 1},
+                                            {NAN, 3, 2, 4, 1}}) {
+    const int64_t whole = stop_of(losses, losses.size());
+    for (size_t at = 0; at < losses.size() && at < static_cast<size_t>(whole) / 2; ++at)
+      EXPECT_EQ(stop_of(losses, at), whole) << losses[1] << " " << at;
+  }
 }
 
 // One of them may be the best, and is no reason to stop.

@@ -234,6 +234,34 @@ TEST_F(SnapshotTest, OtherValuesOfTheDataAreRefused) {
   EXPECT_EQ(RunJob(job_, resume).steps, 8);
 }
 
+// Ops of clips by norm are no longer those of former versions.
+TEST(Snapshot, ClipsByNormOfAnOlderVersion) {
+  const auto program = [](const std::string& model, const std::string& norm) {
+    ProgramDesc program;
+    BlockDesc& root = program.Root();
+    for (const char* name : {"x", "g", "n"}) root.Var(name).SetMeta({});
+    const AttrList role = {{"op_role", int32_t{kOptimize}}};
+    root.AppendOp(model, {{"X", {"x"}}}, {{"Out", {"g"}}});
+    root.AppendOp(norm, {{"X", {"g"}}}, {{"Out", {"n"}}}, role);
+    return program;
+  };
+  const auto mismatch = [](ProgramDesc then, const ProgramDesc& now) {
+    SavedSnapshot saved;
+    saved.main = std::move(then);
+    const std::vector<std::string> all = Mismatches(saved, {}, now, {});
+    return all.empty() ? "" : all[0];
+  };
+  const char* hint = "--override forgets only the counts of clips and the best evaluation";
+  const ProgramDesc now = program("relu", "total_norm");
+  ExpectContains(mismatch(program("relu", "squared_l2_norm"), now), hint);
+  for (const ProgramDesc& other : {program("tanh", "squared_l2_norm"), program("relu", "relu"),
+                                   program("tanh", "total_norm")}) {
+    const std::string message = mismatch(other, now);
+    ExpectContains(message, "it is of another model");
+    EXPECT_EQ(message.find(hint), std::string::npos) << message;
+  }
+}
+
 // Another layer: what is the same goes on, the rest is new.
 TEST_F(SnapshotTest, OverrideTakesTheVariablesThatFit) {
   const std::string path = TrainTo(6);

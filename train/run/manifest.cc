@@ -6,6 +6,8 @@
 #include <coracle/train/run/manifest_json.h>
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace coracle {
 namespace {
 
@@ -69,6 +71,9 @@ TrainSnapshot FromJson(const JsonReader& json) {
   s.best.value = best.At("value").Number();
   s.best.step = best.At("step").Integer(0);
   s.best.worse = best.At("worse").Integer(0);
+  double counted = s.best.metric.empty() ? NAN : s.best.value;
+  if (best.Has("counted")) counted = best.At("counted").Number();  // an older coracle has none
+  if (!std::isnan(counted)) s.best.counted = counted;
   if (!json.Has("non_finite")) return s;  // of an older coracle, which did not keep them
   const JsonReader non_finite = json.At("non_finite");
   s.non_finite.steps = non_finite.At("steps").Integer(0);
@@ -122,6 +127,7 @@ Json StateJson(const TrainSnapshot& s) {
        {{"metric", Utf8(s.best.metric)},
         {"value", JsonNumber(s.best.value)},
         {"step", s.best.step},
+        {"counted", JsonNumber(s.best.counted.value_or(NAN))},
         {"worse", s.best.worse}}},
       {"non_finite",
        {{"steps", s.non_finite.steps},

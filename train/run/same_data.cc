@@ -8,25 +8,10 @@
 
 namespace coracle {
 
-void RequireSameData(const Ranks& ranks, const DataSourcePtr& data, const std::string& what) {
-  if (!ranks.several()) return;
-  constexpr int64_t kSample = 256;
-  std::string sample;
-  if (data->size() > 0) {
-    BatchReader reader(
-        data, {.batch_size = std::min(kSample, data->size()), .shuffle = true, .prefetch = false});
-    for (const Tensor& column : reader.Next())
-      sample += fmt::format("{:016x}", Fingerprint(column.raw(), column.nbytes()));
-  }
-  const std::string shown = fmt::format("{}, {} rows", data->Describe(), data->size());
-  ranks.RequireSame(what, shown, "all ranks must read the same files");
-  ranks.RequireSame("rows of the " + what, shown + ", fingerprint " + sample,
-                    "all ranks must read the same files");
-}
-
 namespace {
 
-constexpr int64_t kChunk = 256;  // rows
+constexpr int64_t kChunk = 256;    // rows
+constexpr int64_t kSpread = 1024;  // rows of data that is too large to be read as a whole
 
 // A batch of so many rows; Get makes sequences as large as they are.
 std::vector<Tensor> BatchOf(const DataSource& data, int64_t rows) {
@@ -39,40 +24,75 @@ std::vector<Tensor> BatchOf(const DataSource& data, int64_t rows) {
   return batch;
 }
 
+// Calls f(column) for the columns of `count` rows, which are spread over the data.
+template <class F>
+void ForEachColumn(const DataSource& data, int64_t count, const F& f) {
+  const int64_t size = data.size();
+  for (int64_t at = 0; at < count; at += kChunk) {
+    std::vector<int64_t> rows;
+    for (int64_t i = at; i < std::min(count, at + kChunk); ++i)
+      rows.push_back(count == size ? i : i * (size - 1) / (count - 1));
+    std::vector<Tensor> batch = BatchOf(data, static_cast<int64_t>(rows.size()));
+    data.Get(rows, batch);
+    for (const Tensor& column : batch) f(column);
+  }
+}
+
 void AddTo(std::vector<uint64_t>* numbers, const Tensor& column) {
   numbers->push_back(Fingerprint(column.raw(), column.nbytes()));
   for (const auto& level : column.lod())
     numbers->push_back(Fingerprint(level.data(), level.size() * sizeof(level[0])));
 }
 
+uint64_t FingerprintOf(const std::vector<uint64_t>& numbers) {
+  return Fingerprint(numbers.data(), numbers.size() * sizeof(uint64_t));
+}
+
+// Of all rows. Rows with sequences are taken to be as long as some of them are.
 double BytesOf(const DataSource& data) {
+  const auto rows = static_cast<double>(data.size());
   double bytes = 0;
-  for (const DataColumn& column : data.columns())
+  bool sequences = false;
+  for (const DataColumn& column : data.columns()) {
     bytes += static_cast<double>(column.shape.numel()) * static_cast<double>(SizeOf(column.dtype));
-  return bytes * static_cast<double>(data.size());
+    sequences |= column.sequences;
+  }
+  if (!sequences || data.size() <= kSpread) return bytes * rows;
+  bytes = 0;
+  ForEachColumn(data, kSpread,
+                [&](const Tensor& column) { bytes += static_cast<double>(column.nbytes()); });
+  return bytes / static_cast<double>(kSpread) * rows;
 }
 
 }  // namespace
 
+void RequireSameData(const Ranks& ranks, const DataSourcePtr& data, const std::string& what) {
+  if (!ranks.several()) return;
+  constexpr int64_t kSample = 256;
+  std::vector<uint64_t> numbers;
+  if (data->size() > 0) {
+    BatchReader reader(
+        data, {.batch_size = std::min(kSample, data->size()), .shuffle = true, .prefetch = false});
+    for (const Tensor& column : reader.Next()) AddTo(&numbers, column);
+  }
+  const std::string shown = fmt::format("{}, {} rows", data->Describe(), data->size());
+  ranks.RequireSame(what, shown, "all ranks must read the same files");
+  ranks.RequireSame("rows of the " + what,
+                    fmt::format("{}, fingerprint {:016x}", shown, FingerprintOf(numbers)),
+                    "all ranks must read the same files");
+}
+
 uint64_t FingerprintOf(const DataSource& data) {
   constexpr double kMostBytes = 256 << 20;
-  constexpr int64_t kSpread = 1024;
-  const int64_t size = data.size();
-  const int64_t count = BytesOf(data) <= kMostBytes ? size : std::min(size, kSpread);
   std::vector<uint64_t> numbers;
   try {
-    for (int64_t at = 0; at < count; at += kChunk) {
-      std::vector<int64_t> rows;
-      for (int64_t i = at; i < std::min(count, at + kChunk); ++i)
-        rows.push_back(count == size ? i : i * ((size - 1) / (count - 1)));
-      std::vector<Tensor> batch = BatchOf(data, static_cast<int64_t>(rows.size()));
-      data.Get(rows, batch);
-      for (const Tensor& column : batch) AddTo(&numbers, column);
-    }
+    const bool whole = BytesOf(data) <= kMostBytes;
+    ForEachColumn(data, whole ? data.size() : std::min(data.size(), kSpread),
+                  [&](const Tensor& column) { AddTo(&numbers, column); });
   } catch (const Error&) {
     return 0;  // a step that reads the row says so
   }
-  return Fingerprint(numbers.data(), numbers.size() * sizeof(uint64_t));
+  return FingerprintOf(numbers);
 }
 
 SavedSnapshot ReadSameSnapshot(const Ranks& ranks, const std::string& path) {

@@ -101,6 +101,7 @@ std::vector<std::string> LoadMatching(const JobConfig& config, const TrainOption
     if (!saved.state.best.metric.empty())
       lines.push_back("override: the best evaluation so far is of another model, and forgotten");
     saved.state.best.metric.clear();
+    saved.state.best.counted.reset();
   }
   const std::string anew = state.step.LoadWhatFits(saved.state);
   if (!anew.empty()) lines.push_back("override: " + anew);

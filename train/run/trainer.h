@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -131,7 +132,10 @@ struct BestRecord {
   std::string metric;  // "" before the first
   double value = 0;
   int64_t step = 0;
-  int64_t worse = 0;  // evaluations since then
+  // The best of the evaluations that a longer run makes too, which early_stop goes by, and how many
+  // of them were since then.
+  std::optional<double> counted = std::nullopt;
+  int64_t worse = 0;
 };
 
 struct TrainResult {

@@ -42,14 +42,21 @@ bool Watch::Add(int64_t step, const std::vector<NamedValue>& values, bool counts
   const auto found = std::find_if(values.begin(), values.end(),
                                   [this](const NamedValue& v) { return v.name == metric_; });
   const double value = found->value;
-  const double gain =
-      config_.goal == WatchGoal::kMinimize ? best_.value - value : value - best_.value;
-  if (std::isfinite(value) && (best_.metric.empty() || gain > config_.min_delta)) {
-    best_ = {shown_, value, step, 0};
-    return true;
-  }
+  const auto improves = [&](double best) {
+    const double gain = config_.goal == WatchGoal::kMinimize ? best - value : value - best;
+    return gain > config_.min_delta;
+  };
+  const bool finite = std::isfinite(value);
   if (counts) ++best_.worse;
-  return false;
+  if (counts && finite && (!best_.counted || improves(*best_.counted))) {
+    best_.counted = value;
+    best_.worse = 0;
+  }
+  if (!finite || (!best_.metric.empty() && !improves(best_.value))) return false;
+  best_.metric = shown_;
+  best_.value = value;
+  best_.step = step;
+  return true;
 }
 
 bool Watch::should_stop() const { return early_stop_ && best_.worse >= early_stop_->patience; }

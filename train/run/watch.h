@@ -20,14 +20,14 @@ class Watch {
   bool watches(const std::string& set) const { return active_ && set == set_; }
   // Takes the evaluation of the watched set. Returns whether it is the best so far: the first, or
   // better by more than min_delta; what is not finite never is. One that does not count may be the
-  // best, where the job keeps that, and is nothing to early_stop otherwise.
+  // best, where the job keeps that. It is nothing to early_stop.
   bool Add(int64_t step, const std::vector<NamedValue>& values, bool counts = true);
 
   bool should_stop() const;         // the job's early_stop says so
   std::string StopMessage() const;  // why
   const BestRecord& best() const { return best_; }
   void Load(const BestRecord& best);  // ignored when it is of another metric
-  // The next finite value is the best, whatever it is. Evaluations without improvement still count.
+  // The next finite value is the best, whatever it is. early_stop forgets nothing.
   void Forget() { best_.metric.clear(); }
 
  private:

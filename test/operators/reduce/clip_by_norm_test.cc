@@ -97,6 +97,33 @@ TEST(ClipByNorm, Slices) {
       .Expect("Out", {0, 2}, {});
 }
 
+// Along the last of three dims, with more slices than are summed at a time, and in place. Slices
+// that no factor of float32 scales stand between ordinary ones.
+TEST(ClipByNorm, ManySlices) {
+  const std::vector<double> sizes = {1, 1e-30, 3e38, 0, 1e-44, 2};
+  const auto size_of = [&](int64_t k) { return sizes[static_cast<size_t>(k) % sizes.size()]; };
+  for (const int32_t axis : {0, 1, 2}) {
+    SCOPED_TRACE(axis);
+    Shape shape = {2, 2, 2};
+    shape[axis] = 700;
+    Tensor x(DType::kFloat32, shape);
+    std::vector<double> out, limits;
+    for (int64_t k = 0; k < 700; ++k) limits.push_back(k == 5 ? 10 : size_of(k) / 2 + 1e-45);
+    const int64_t inner = axis == 0 ? 4 : axis == 1 ? 2 : 1;
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const int64_t k = i / inner % 700;
+      x.data<float>()[i] = static_cast<float>(size_of(k));
+      // The norm of a slice is twice its elements.
+      out.push_back(k == 5 ? 2 : std::min(size_of(k), limits[static_cast<size_t>(k)] / 2));
+    }
+    OpTest test("clip_by_norm");
+    test.Attr("axis", axis).TensorInput("X", x);
+    test.TensorInput("MaxNorm", Tensor::Of<double>({700}, limits));
+    test.Expect("Out", shape, out, 1e-6);
+    test.InPlace("X", "Out").Expect("Out", shape, out, 1e-6);
+  }
+}
+
 TEST(ClipByNorm, C3_Axis) {
   for (int32_t axis : {1, 2})
     OpTest("clip_by_norm")

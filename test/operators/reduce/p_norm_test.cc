@@ -99,6 +99,70 @@ TEST(PNorm, AllFiniteNumbers) {
   for (const double x : {1e-300, 1e-200, 1e-170, 1e160, 1e200, 5e307}) check(double(), x, 1e-13);
 }
 
+// The slopes of a norm, by float64.
+std::vector<double> Slopes(const std::vector<double>& x, double p) {
+  const double largest = std::abs(*std::max_element(
+      x.begin(), x.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
+  double sum = 0;
+  for (const double v : x) sum += std::pow(std::abs(v / largest), p);
+  const double norm = std::pow(sum, 1 / p);
+  std::vector<double> slopes;
+  for (const double v : x)
+    slopes.push_back(std::copysign(std::pow(std::abs(v / largest) / norm, p - 1), v));
+  return slopes;
+}
+
+// The norm is more than the dtype holds, or a number of few digits, and its slope is neither.
+TEST(PNorm, GradientsWhereTheNormHasNoDigits) {
+  struct Case {
+    DType dtype;
+    std::vector<double> x;
+    double tolerance;
+  };
+  for (const Case& c : {Case{DType::kFloat16, {60000, -60000, 30000}, 1e-3},
+                        Case{DType::kFloat16, {6e-8, -6e-8, 12e-8}, 1e-3},
+                        Case{DType::kBFloat16, {3e38, -3e38, 1.5e38}, 1e-2},
+                        Case{DType::kFloat32, {3e38, -3e38, 1.5e38}, 1e-6},
+                        Case{DType::kFloat32, {1.4e-45, -1.4e-45, 2.8e-45}, 1e-6},
+                        Case{DType::kFloat64, {1.7e308, -1.7e308, 1e308}, 1e-14},
+                        Case{DType::kFloat64, {5e-324, -5e-324, 1e-323}, 1e-14}}) {
+    const Tensor x = Tensor::Of<double>({3}, c.x).Cast(c.dtype);
+    for (const float p : {1.f, 2.f, 3.f, 1.5f}) {
+      SCOPED_TRACE(testing::Message() << ToString(c.dtype) << " " << c.x[0] << " p " << p);
+      const std::vector<double> slopes = Slopes(NumbersOf(x), double{p});
+      const auto check = [&](const std::vector<double>& dx) {
+        for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(dx[i], slopes[i], c.tolerance) << i;
+      };
+      check(NumbersOf(GradientOf("p_norm", {{"porder", p}}, {{"X", x}}, "X")));
+      const Tensor y = Tensor::Zeros(c.dtype, {3});
+      check(NumbersOf(GradientOf("dist", {{"p", p}}, {{"X", x}, {"Y", y}}, "X")));
+      if (p != 2) continue;
+      for (const int32_t out : {-1, static_cast<int32_t>(DType::kFloat64)}) {
+        const AttrList attrs = {{"dim", std::vector<int32_t>{0}}, {"out_dtype", out}};
+        check(NumbersOf(GradientOf("frobenius_norm", attrs, {{"X", x}}, "X")));
+      }
+    }
+  }
+}
+
+// Slices beside each other, some of extreme numbers: each is that of a vector by itself.
+TEST(PNorm, SlicesOfAllSizes) {
+  const std::vector<float> sizes = {1, 1e-30f, 3e20f, 0, 1e30f, 2};
+  Tensor x(DType::kFloat32, {3, 300});
+  std::vector<double> norms(300);
+  for (int64_t j = 0; j < 300; ++j) {
+    const float size = sizes[static_cast<size_t>(j) % sizes.size()];
+    for (int64_t i = 0; i < 3; ++i) x.data<float>()[i * 300 + j] = size * static_cast<float>(i + 1);
+    norms[static_cast<size_t>(j)] = static_cast<double>(size) * std::sqrt(14);
+  }
+  OpTest norm = Order(2, 0);
+  norm.TensorInput("X", x).Expect("Out", {300}, norms, 1e-6);
+  OpTest("frobenius_norm")
+      .Attr("dim", std::vector<int32_t>{0})
+      .TensorInput("X", x)
+      .Expect("Out", {300}, norms, 1e-6);
+}
+
 TEST(PNorm, C1_Axis) { Order(2, 2).RandomInput("X", {2, 3}).ExpectError("p_norm.C1"); }
 
 TEST(L1Norm, Values) {

@@ -73,7 +73,10 @@ TEST(TotalNorm, AllFiniteNumbers) {
 }
 
 TEST(TotalNorm, FastAgainstReference) {
-  for (int64_t n : {1, 17, 2049, 16385, 200003}) Total(2).RandomInput("X", {n}).CheckFast(1e-6);
+  for (const float p : {1.f, 2.f, 3.f, 2.5f, 7.f, std::numeric_limits<float>::infinity()}) {
+    for (int64_t n : {1, 17, 2049, 16385, 200003}) Total(p).RandomInput("X", {n}).CheckFast(1e-6);
+    Total(p).TensorInput("X", Tensor::Zeros(DType::kFloat32, {20000})).CheckFast(0);
+  }
 }
 
 }  // namespace coracle::squared_l2_norm_test

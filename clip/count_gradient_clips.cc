@@ -1,0 +1,45 @@
+#include <coracle/clip/clip.h>
+#include <coracle/framework/ir/edit_guard.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/writer.h>
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+
+#include <map>
+
+namespace coracle {
+
+void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
+                        const std::vector<ClipMember>& members,
+                        const std::vector<std::string>& clipped) {
+  const EditGuard guard(block.program(), startup);
+  struct Gradients {
+    std::vector<std::string> before, after;
+  };
+  const Writer w(block, DefaultOps(),
+                 {.role = kOptimize, .prefix = "gradient_clip", .stop_gradient = true});
+  const auto is_sparse = [&](const std::string& name) {
+    return w.Var(name).desc().type() == VarType::kSelectedRows;
+  };
+  std::map<std::string, Gradients> kinds;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const std::string &kind = members[i].clip.kind, &grad = members[i].pair.grad;
+    const bool has_own = kind == "none" || kind == "by_norm" || kind == "by_global_norm";
+    if (has_own || grad == clipped[i]) continue;
+    if (is_sparse(grad) || is_sparse(clipped[i])) continue;
+    kinds[kind].before.push_back(grad);
+    kinds[kind].after.push_back(clipped[i]);
+  }
+  ProgramDesc& main = block.program();
+  for (const auto& [kind, gradients] : kinds) {
+    std::string name = fmt::format("gradient_clip.{}.statistics", kind);
+    for (int i = 1; main.Root().FindVar(name); ++i)
+      name = fmt::format("gradient_clip.{}_{}.statistics", kind, i);
+    MakeState(main, startup, name, DType::kFloat64, {3}, 0);
+    w.Into(name, "clip_statistics",
+           {{"Before", gradients.before}, {"After", gradients.after}, {"Statistics", {name}}}, {},
+           "StatisticsOut");
+  }
+}
+
+}  // namespace coracle
