@@ -1,5 +1,5 @@
 #pragma once
-// Whether the address sanitizer watches: GCC defines a macro, clang 14 knows a feature.
+// Whether the address sanitizer is on: GCC defines a macro, clang 14 reports a feature.
 
 #if defined(__SANITIZE_ADDRESS__)
 #define CORACLE_ADDRESS_SANITIZER 1

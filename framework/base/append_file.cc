@@ -19,7 +19,7 @@ namespace {
 
 }  // namespace
 
-// Opening a pipe does not wait for the other end.
+// Opening a pipe does not wait for its other end.
 AppendFile::AppendFile(const std::string& path, bool keep) : path_(path) {
   const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
   fd_ = ::open(path.c_str(), flags | (keep ? 0 : O_TRUNC), 0666);

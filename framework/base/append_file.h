@@ -8,16 +8,16 @@ namespace coracle {
 
 class AppendFile {
  public:
-  // Opens (`keep`) or begins anew. Throws kIo, also for a symbolic link.
+  // Opens the file at its end (`keep`) or empties it. Throws kIo, also for a symbolic link.
   AppendFile(const std::string& path, bool keep);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
   const std::string& path() const { return path_; }
-  // Appends all of it, handed to the operating system at once. Throws kIo.
+  // Appends all bytes in one write. Throws kIo.
   void Append(std::string_view bytes);
-  // Whether the file is empty, or its last byte ends a line.
+  // Whether the file is empty or ends with a line end.
   bool EndsWithLine() const;
 
  private:

@@ -7,7 +7,7 @@
 namespace coracle {
 namespace {
 
-thread_local int alive = 0;  // objects of this thread: the outermost acts
+thread_local int alive = 0;  // objects on this thread: only the outermost changes the mask
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 #pragma once
-// BlockedSignals: while it lives, signals of the process go to other threads than this one. (Not
-// those that the thread's own mistakes raise.)
+// BlockedSignals: during its lifetime, signals sent to the process go to other threads than this
+// one. Signals raised by the thread's own faults are not blocked.
 
 #include <csignal>
 

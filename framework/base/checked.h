@@ -1,6 +1,5 @@
 #pragma once
-// Sums and products of sizes that come from a program, a file or a flag: they throw where plain
-// arithmetic would wrap.
+// Sums and products of sizes from a program, a file or a flag. They throw instead of wrapping.
 
 #include <cstdint>
 

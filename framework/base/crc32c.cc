@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kReflected = 0x82F63B78;
 
-// tables[k][b]: the checksum's change by byte b that k bytes follow.
+// tables[k][b]: how a byte b that is followed by k bytes changes the checksum.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr Tables MakeTables() {

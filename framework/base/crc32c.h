@@ -7,7 +7,7 @@
 
 namespace coracle {
 
-// Of `bytes` behind what `crc` is the checksum of (0: of nothing).
+// Extends `crc`, the checksum of the preceding bytes (0: none), by `bytes`.
 uint32_t Crc32c(std::string_view bytes, uint32_t crc = 0);
 
 }  // namespace coracle

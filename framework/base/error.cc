@@ -7,7 +7,7 @@
 namespace coracle {
 namespace {
 
-// Every line starts with two spaces.
+// Makes every line start with two spaces.
 std::string Indent(const std::string& details) {
   std::string out;
   for (size_t begin = 0; begin < details.size();) {

@@ -64,8 +64,8 @@ class InternalError : public Error {
   throw Error(ErrorCode::kInvalidArgument, std::move(message), details);
 }
 
-// Log lines go to the sink, if one is set; otherwise to glog, if the program has initialised it (as
-// the `coracle` command does); otherwise to standard error.
+// Log lines go to the sink, if one is set; else to glog, if the program has initialised it (as the
+// `coracle` command does); else to standard error.
 
 enum class MessageLevel { kInfo, kWarning, kError };
 

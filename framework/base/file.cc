@@ -40,8 +40,8 @@ std::string ParentOf(const std::string& path) {
 
 constexpr std::string_view kTemporary = ".coracle-", kTemporaryEnd = ".tmp";
 
-// Tells this process's names from those of one that had its number before it: in a container every
-// start may have the number 1.
+// Distinguishes the names of this process from those of an earlier process with the same id: in a
+// container every start may have the id 1.
 const std::string& ProcessTag() {
   static const std::string tag = [] {
     uint64_t bits = 0;
@@ -52,12 +52,12 @@ const std::string& ProcessTag() {
   return tag;
 }
 
-// In the directory of `path`.
+// A temporary name in the directory of `path`.
 std::string TemporaryName(const std::string& path) {
   return ParentOf(path) + "/" + TemporaryFileName();
 }
 
-// Whether a name is a temporary one of a process that is no more.
+// Whether a name is a temporary name of a process that has ended.
 bool IsStale(std::string_view name) {
   if (!name.starts_with(kTemporary) || !name.ends_with(kTemporaryEnd)) return false;
   name.remove_prefix(kTemporary.size());
@@ -68,8 +68,8 @@ bool IsStale(std::string_view name) {
   return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
 }
 
-// What a rename cannot replace: devices and pipes, and links such as /dev/stdout, which name
-// whatever the process has open.
+// Whether `path` cannot be replaced by a rename: devices and pipes, and links such as /dev/stdout,
+// which name whatever the process has open.
 bool IsStream(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
@@ -78,7 +78,7 @@ bool IsStream(const std::string& path) {
   return of_process && ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
 }
 
-// The file that a symbolic link leads to, so that the link stays one.
+// The target of a symbolic link, so that writing does not replace the link.
 std::string BehindLink(const std::string& path) {
   std::error_code error;
   if (!fs::is_symlink(path, error)) return path;
@@ -91,8 +91,8 @@ void KeepMode(int fd, const std::string& path) {
   if (::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) ::fchmod(fd, info.st_mode & 07777);
 }
 
-// Puts `fresh` in the place of the directory `target`, which stays when that fails. Returns the
-// temporary name of the old directory, or "" where there was none.
+// Puts `fresh` in the place of the directory `target`, which stays if that fails. Returns the
+// temporary name of the old directory, or "" if there was none.
 std::string Exchange(const std::string& fresh, const std::string& target) {
   if (!fs::exists(target)) {
     fs::rename(fresh, target);
@@ -111,7 +111,7 @@ std::string Exchange(const std::string& fresh, const std::string& target) {
   throw fs::filesystem_error("rename", failure);
 }
 
-// As Exchange, and removes the old directory. `noted` is the note of `fresh`.
+// Exchanges the directories, then removes the old one. `noted` registers `fresh`.
 void Replace(NotedTemporary& noted, const std::string& fresh, const std::string& target) {
   std::string old;
   {
@@ -126,7 +126,7 @@ void Replace(NotedTemporary& noted, const std::string& fresh, const std::string&
 
 }  // namespace
 
-// No longer than any name that a file system takes.
+// Short enough for every file system.
 std::string TemporaryFileName() {
   static std::atomic<unsigned> counter{0};
   return fmt::format("{}{}-{}-{}{}", kTemporary, ::getpid(), ProcessTag(), counter++,
@@ -134,7 +134,7 @@ std::string TemporaryFileName() {
 }
 
 Temporary CreateTemporary(const std::function<int(const std::string& name)>& create) {
-  constexpr int kTries = 100;  // a directory full of names that somebody foresaw
+  constexpr int kTries = 100;  // the limit guards against a directory full of guessed names
   Temporary made;
   for (int i = 0; i < kTries; ++i) {
     made.name = TemporaryFileName();
@@ -165,7 +165,7 @@ void WriteFileInPieces(const std::string& path,
   if (path == "-") return fill_file(STDOUT_FILENO, "standard output");
   MakeDirectories(ParentOf(path));
   if (IsStream(path)) {
-    // Opening a pipe that nobody reads is an error instead of waiting for a reader.
+    // Opening a pipe without a reader fails instead of waiting for one.
     const FileHandle file(path, O_WRONLY | O_NONBLOCK, "write", path);
     ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
     return fill_file(file.get(), path);

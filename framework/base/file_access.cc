@@ -18,7 +18,7 @@
 namespace coracle {
 namespace {
 
-// The directories on the way to a file, and its name among them.
+// The directories on the way to a file, and its name in the last of them.
 struct SplitPath {
   std::vector<std::string> directories;
   std::string name;
@@ -54,7 +54,8 @@ bool IsLink(int directory, const std::string& name) {
   ThrowErrno(what, path, error);
 }
 
-// Each directory is opened in the one before it, which no rename or link can exchange for another.
+// Opens each directory relative to the previous one, so that no rename or link can redirect
+// the path.
 FileHandle OpenParent(const std::string& root, const SplitPath& split, const std::string& path,
                       bool make) {
   FileHandle at(root, O_RDONLY | O_DIRECTORY, "open the allowed directory", root);
@@ -69,7 +70,7 @@ FileHandle OpenParent(const std::string& root, const SplitPath& split, const std
   return at;
 }
 
-// Puts the temporary file in the place of `name`.
+// Moves the temporary file to `name`.
 void Publish(int directory, const std::string& temporary, const std::string& name,
              const std::string& path, bool overwrite) {
   struct stat info;

@@ -27,7 +27,7 @@ const char* KindOf(mode_t mode) {
   return S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
-// A sparse file may claim any size.
+// Limits reads to the machine's memory, since a sparse file may claim any size.
 uint64_t MostThatFits() {
   static const uint64_t bytes = DefaultMemoryLimit();
   return bytes;
@@ -41,7 +41,7 @@ void Grow(std::string* data, uint64_t size, const std::string& path) {
   }
 }
 
-// All that there is from where `fd` stands; `expected` bytes are likely.
+// Reads from the position of `fd` to the end; `expected` is the likely number of bytes.
 std::string ReadAll(int fd, const std::string& path, uint64_t expected, uint64_t max_bytes) {
   max_bytes = std::min(max_bytes, MostThatFits());
   if (expected > max_bytes) ThrowTooLarge(path, max_bytes);

@@ -1,5 +1,5 @@
 #pragma once
-// Files that are written piece by piece, so that no copy of the whole is in memory.
+// Files written piece by piece, without a copy of the whole in memory.
 
 #include <functional>
 #include <string>
@@ -10,7 +10,7 @@ namespace coracle {
 using WritePieceFn = std::function<void(std::string_view)>;
 
 // Like WriteFileAtomic (framework/base/file.h), with the pieces that `fill` passes to its argument
-// as contents. What `fill` throws leaves the file as it was.
+// as contents. If `fill` throws, the file stays unchanged.
 void WriteFileInPieces(const std::string& path,
                        const std::function<void(const WritePieceFn& write)>& fill);
 

@@ -42,7 +42,8 @@ void FileReader::Read(void* to, uint64_t size) {
 }
 
 void FileReader::Seek(uint64_t offset) {
-  const uint64_t ahead = offset - offset_;  // wraps, and so is too large, where it is behind
+  // Wraps to a value that is too large if `offset` is before the current position.
+  const uint64_t ahead = offset - offset_;
   if (ahead <= end_ - begin_) {
     begin_ += ahead;
   } else {
@@ -53,7 +54,7 @@ void FileReader::Seek(uint64_t offset) {
   offset_ = offset;
 }
 
-// At least `least` bytes and at most `most`.
+// Reads at least `least` and at most `most` bytes.
 void FileReader::ReadNow(char* to, uint64_t least, uint64_t most, uint64_t* got) {
   for (*got = 0; *got < least;) {
     const ssize_t more = ::read(file_.get(), to + *got, most - *got);

@@ -16,8 +16,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxDepth = 32;
 
-// The depth of a text's lists and objects, as far as it is JSON. What builds and writes values
-// recurses into them.
+// The nesting depth of lists and objects, up to the first byte that is not JSON. Building and
+// writing values recurses into them.
 size_t DepthOf(std::string_view text) {
   size_t depth = 0, deepest = 0;
   bool quoted = false;
@@ -37,13 +37,13 @@ size_t DepthOf(std::string_view text) {
   return deepest;
 }
 
-// Builds what Json::parse would, which looks through an object's keys for each new one.
+// Builds the same value as Json::parse, which would search all keys of an object for each new one.
 class Builder : public nlohmann::json_sax<Json> {
  public:
   Json ReleaseRoot() { return std::move(root_); }
 
-  size_t error_byte = 0;             // where the text is no JSON, from 1
-  std::optional<std::string> twice;  // a key that its object has already
+  size_t error_byte = 0;             // where the text stops being JSON, counted from 1
+  std::optional<std::string> twice;  // a key that its object already has
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
@@ -100,14 +100,15 @@ class Builder : public nlohmann::json_sax<Json> {
 
   Json root_;
   Json* added_ = nullptr;
-  std::vector<Json*> open_;  // each the last of the one before, which does not grow meanwhile
-  std::vector<std::unordered_set<std::string>> keys_;  // of the objects among them
+  // Each is the last child of the one before, which does not grow meanwhile.
+  std::vector<Json*> open_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of the objects in open_
   std::string key_;
 };
 
 [[noreturn]] void Throw(const std::string& message) { throw Error(ErrorCode::kDataLoss, message); }
 
-// What stands there, for messages.
+// The value as shown in messages.
 std::string Brief(const Json& json) {
   if (json.is_object()) return "an object";
   if (json.is_array()) return "a list";

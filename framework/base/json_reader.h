@@ -1,6 +1,5 @@
 #pragma once
-// JsonReader: a value of a JSON text that anybody may have written. Each look at it checks
-// kind and range.
+// JsonReader: a value in a JSON text from an untrusted source. Each access checks kind and range.
 
 #include <cstdint>
 #include <memory>
@@ -12,24 +11,24 @@
 
 namespace coracle {
 
-// Errors are kDataLoss and name the source, the key and what stands there instead:
-// "manifest.json: data.drop_last must be true or false, got 3".
+// Errors are kDataLoss and name the source, the key and the value found: "manifest.json:
+// data.drop_last must be true or false, got 3".
 class JsonReader {
  public:
-  // Throws for what is no JSON, nested deeper than any of our files, or has a key twice.
+  // Throws if the text is not JSON, is nested deeper than any of our files, or repeats a key.
   JsonReader(std::string_view text, const std::string& source);
 
-  JsonReader At(const std::string& key) const;  // of an object that must have it
-  bool Has(const std::string& key) const;       // an object that has it
-  std::vector<JsonReader> Items() const;        // of a list
-  std::vector<std::pair<std::string, JsonReader>> Members() const;  // of an object, in its order
+  JsonReader At(const std::string& key) const;  // a member of an object, which must exist
+  bool Has(const std::string& key) const;       // whether the object has the member
+  std::vector<JsonReader> Items() const;        // the items of a list
+  std::vector<std::pair<std::string, JsonReader>> Members() const;  // of an object, in file order
 
   std::string Text() const;
   bool Bool() const;
   int64_t Integer(int64_t min, int64_t max = INT64_MAX) const;
   uint64_t Unsigned() const;
-  // A number, or "nan", "inf", "-inf", which JSON lacks; null, where a number was not
-  // finite, is nan.
+  // A number, or "nan", "inf", "-inf", which JSON lacks. null reads as nan, since writers use it
+  // for numbers that are not finite.
   double Number() const;
 
   const nlohmann::ordered_json& json() const { return *json_; }

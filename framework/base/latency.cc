@@ -26,7 +26,7 @@ double Now() {
 
 double ProcessorSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-// What the clients share.
+// The state that the clients share.
 class Measurement {
  public:
   Measurement(size_t clients, const LatencyOptions& options)
@@ -34,7 +34,7 @@ class Measurement {
         max_seconds_(options.max_seconds > 0 ? options.max_seconds : 10 * options.seconds),
         all_warm_(static_cast<std::ptrdiff_t>(clients), Start{this}) {}
 
-  // As one client. Throws nothing: see RethrowError.
+  // Runs one client. Does not throw: see Result.
   void Run(const std::function<void()>& run) noexcept {
     try {
       WarmUp(run);
@@ -49,7 +49,7 @@ class Measurement {
     }
   }
 
-  // For a client that cannot run.
+  // Called for a client that could not be started.
   void Leave(std::exception_ptr why) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);

@@ -15,7 +15,7 @@ LogSink& Sink() {
   return sink;
 }
 
-// For a program that does not set up glog, whose lines would begin with a complaint about that.
+// For programs that do not set up glog, whose lines would begin with a warning about that.
 void Print(MessageLevel level, const std::string& message) {
   const char* prefix = level == MessageLevel::kInfo      ? ""
                        : level == MessageLevel::kWarning ? "warning: "
@@ -33,7 +33,7 @@ void LogMessage(MessageLevel level, const std::string& text) {
     std::lock_guard<std::mutex> lock(sink_mutex);
     sink = Sink();
   }
-  if (sink) return sink(level, message);  // which may log in its turn
+  if (sink) return sink(level, message);  // it may log in turn
   if (!google::IsGoogleLoggingInitialized()) return Print(level, message);
   switch (level) {
     case MessageLevel::kInfo:

@@ -15,19 +15,19 @@
 namespace coracle {
 namespace {
 
-std::atomic<int> num_threads{0};  // 0: not known yet
+std::atomic<int> num_threads{0};  // 0: not determined yet
 thread_local bool in_loop = false;
 
-// A loop as its parts see it. Keeps the first exception, which must not leave its thread. What
-// parts allocate is asked of the limits of the thread that called.
+// A loop as its parts see it. Keeps the first exception, which must not leave its thread. Memory
+// that parts allocate counts against the limits of the calling thread.
 struct ParallelLoop {
   void (*body)(void*, int64_t, int64_t);
   void* context;
   int64_t n;
   int parts;
   const std::shared_ptr<ResourceLimits>& limits;
-  const bool* caller;     // in_loop of the thread that called
-  Trace::LabelId traced;  // the op that the loop is of; kNoLabel: nobody records
+  const bool* caller;     // in_loop of the calling thread
+  Trace::LabelId traced;  // the op that runs the loop; kNoLabel: no trace
   std::mutex mutex;
   std::exception_ptr error;
 
@@ -64,7 +64,8 @@ void SetNumThreads(int n) { num_threads = std::clamp(n, 1, internal::kMaxThreads
 
 void internal::ParallelForRange(int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t),
                                 void* context) {
-  // A caller in a region of the program's own OpenMP threads has its share of the processors.
+  // A caller inside an OpenMP parallel region of the program already uses only its share of
+  // the processors.
   const int threads = in_loop || omp_in_parallel() ? 1 : NumThreads();
   const auto parts = static_cast<int>(std::min<int64_t>(threads, (n + grain - 1) / grain));
   if (parts <= 1) return body(context, 0, n);

@@ -1,5 +1,5 @@
 #pragma once
-// Errors about a part of a text.
+// Adds the place in a text to errors.
 
 #include <coracle/framework/base/error.h>
 
@@ -7,7 +7,7 @@
 
 namespace coracle {
 
-// Runs f; an error of it gets the place in front, unless that is "".
+// Runs f and prefixes its errors with the place, unless that is "".
 template <class F>
 auto AtPlace(const std::string& place, F f) {
   try {

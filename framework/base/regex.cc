@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kMaxPattern = 1000;
 constexpr int64_t kMaxMemory = int64_t{8} << 20;
 
-// Names are bytes, not always UTF-8.
+// Latin-1, because names are bytes and not always UTF-8.
 re2::RE2::Options Settings() {
   re2::RE2::Options options(re2::RE2::Latin1);
   options.set_log_errors(false);

@@ -1,6 +1,6 @@
 #pragma once
-// Regex: regular expressions from flags and jobs, in RE2's syntax: matching takes time linear in
-// the text, whatever the expression, and bounded memory. There are no back references.
+// Regex: regular expressions from flags and jobs, in RE2's syntax. Matching takes time linear in
+// the text, whatever the expression, and bounded memory. Back references are not supported.
 
 #include <memory>
 #include <string>
@@ -14,16 +14,16 @@ namespace coracle {
 
 class Regex {
  public:
-  // Throws kInvalidArgument for what is no expression or too large a one.
+  // Throws kInvalidArgument if the pattern is invalid or too large.
   explicit Regex(const std::string& pattern);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  bool MatchesAll(std::string_view text) const;   // from its beginning to its end
-  bool MatchesPart(std::string_view text) const;  // anywhere in it
-  // `text` with each match replaced by `with`, in which \1 to \9 stand for groups, \0 for the match
-  // and \\ for a backslash. Throws kInvalidArgument for a group that the expression lacks.
+  bool MatchesAll(std::string_view text) const;   // the whole text
+  bool MatchesPart(std::string_view text) const;  // some part of it
+  // Returns `text` with each match replaced by `with`, in which \1 to \9 are groups, \0 is the
+  // match and \\ is a backslash. Throws kInvalidArgument for a group that the expression lacks.
   std::string Replaced(const std::string& text, const std::string& with) const;
 
  private:

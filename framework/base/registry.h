@@ -1,5 +1,5 @@
 #pragma once
-// Things by name, for those that users register.
+// A registry of named things that users can extend.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
@@ -13,12 +13,12 @@
 
 namespace coracle {
 
-// Schemas of texts call the choice among kinds so; a kind of that name would stand beside it.
+// Text schemas use this name for the choice among kinds, so no kind may have it.
 inline constexpr char kChoiceName[] = "kind";
 inline constexpr char kChoiceNameError[] =
     "none can be called 'kind': the schemas of texts call the choice among them so";
 
-// Thread-safe. `what` tells in errors what the names are of.
+// Thread-safe. `what` says in errors what the names are names of.
 template <class T>
 class Registry {
  public:
@@ -37,7 +37,7 @@ class Registry {
     all_.emplace_back(kind, std::move(value));
   }
 
-  // Throws kInvalidArgument for an unknown one.
+  // Throws kInvalidArgument for an unknown kind.
   T Get(const std::string& kind) const {
     {
       const std::lock_guard lock(mutex_);

@@ -15,7 +15,7 @@ std::shared_ptr<ResourceLimits>& CurrentLimits() {
   return limits;
 }
 
-// To some milliseconds, and so cheap that it can be asked before each op.
+// Precise to some milliseconds, and cheap enough to be called before each op.
 double Now() {
   timespec now;
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);

@@ -21,9 +21,10 @@
 namespace coracle {
 namespace {
 
-// The owner moves a slot from kFree over kBeingFilled to kNoted, and from kNoted or kRemoved to
-// kFree; a handler moves it from kNoted over kRemoving to kRemoved. So the handler reads a path
-// only while its owner cannot change it, and removes no path that its owner is about to rename.
+// The owner moves a slot from kFree through kBeingFilled to kNoted, and from kNoted or kRemoved
+// to kFree; a handler moves it from kNoted through kRemoving to kRemoved. So the handler reads a
+// path only while its owner cannot change it, and never removes a path that its owner is about
+// to rename.
 enum : int { kFree, kBeingFilled, kNoted, kRemoving, kRemoved };
 
 struct Slot {
@@ -33,7 +34,7 @@ struct Slot {
 };
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler reads it");
 
-// Not destroyed: a signal may come at the very end.
+// Never destroyed: a signal may come at the very end.
 std::array<Slot, 32>& Slots() {
   static auto* slots = new std::array<Slot, 32>();
   return *slots;
@@ -44,8 +45,8 @@ constexpr int kMaxDepth = 16;
 
 void RemoveTree(int directory, const char* path, int depth);
 
-// One batch of entries; false once none was removed. readdir may allocate, which a signal handler
-// must not, so this asks the kernel (getdents64(2)).
+// Removes one batch of entries; returns false if it removed none. Calls the kernel (getdents64(2)),
+// since readdir may allocate, which a signal handler must not do.
 bool RemoveSome(int directory, int depth) {
   alignas(std::uint64_t) char buffer[2048];
   bool removed = false;
@@ -106,8 +107,8 @@ bool NotedTemporary::Withdraw() {
   slot_ = -1;
   int noted = kNoted;
   if (state.compare_exchange_strong(noted, kFree)) return true;
-  // A handler that interrupted this thread has returned, so only one of another thread can be at
-  // work here.
+  // A handler that interrupted this thread has returned, so only a handler in another thread can
+  // still be active.
   while (state.load() == kRemoving) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   state.store(kFree);
   return false;
@@ -121,15 +122,15 @@ void NotedTemporary::WithdrawOrThrow(const std::string& target) {
 }
 
 void RemoveNotedTemporaries() {
-  if (!any_noted.load()) return;  // and no slots were made
+  if (!any_noted.load()) return;  // then no slots were made
   for (Slot& slot : Slots()) {
     int noted = kNoted;
     if (slot.state.compare_exchange_strong(noted, kRemoving)) {
       RemoveTree(slot.directory, slot.path, 0);
       slot.state.store(kRemoved);
     }
-    // The handler of another thread may be at work, and the caller is about to end the process. A
-    // file system that does not answer must not keep it from that.
+    // A handler in another thread may be active, and the caller is about to end the process. The
+    // wait is limited, in case the file system does not answer.
     for (int wait = 0; wait < 1000 && slot.state.load() == kRemoving; ++wait) ::usleep(1000);
   }
 }

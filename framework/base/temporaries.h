@@ -1,15 +1,14 @@
 #pragma once
-// Files and directories under a temporary name, which a signal that ends the process must not leave
-// behind.
+// Temporary files and directories that are removed if a signal ends the process.
 
 #include <functional>
 #include <string>
 
 namespace coracle {
 
-// Notes a path that a signal handler removes. Each call is thread-safe against the handler, which
-// may run in any thread; an object belongs to one thread. There is room for some dozens of paths;
-// one that finds none, or that is longer than the system takes, is not noted.
+// Registers a path that a signal handler removes. Each call is safe against the handler, which may
+// run in any thread; an object belongs to one thread. There is room for some dozens of paths; a
+// path that finds no room, or is longer than the system allows, is not registered.
 class NotedTemporary {
  public:
   NotedTemporary() = default;
@@ -17,24 +16,24 @@ class NotedTemporary {
   NotedTemporary(const NotedTemporary&) = delete;
   NotedTemporary& operator=(const NotedTemporary&) = delete;
 
-  // Calls `create` and notes `path` unless the result is negative, which is returned with the errno
-  // of `create`. This thread handles no signal between the two, so that a handler never removes
-  // what somebody else has at `path`. `directory` is an open directory in which a relative path
-  // begins, or AT_FDCWD; it must stay open until Withdraw.
+  // Calls `create` and registers `path` unless the result is negative, which is returned with the
+  // errno of `create`. This thread handles no signal between the two, so a handler never removes a
+  // file that someone else has at `path`. A relative `path` begins at `directory`, an open
+  // directory or AT_FDCWD; it must stay open until Withdraw.
   int Create(int directory, const std::string& path, const std::function<int()>& create);
-  // Notes another path in the place of the one before.
+  // Registers another path instead of the previous one.
   void Note(int directory, const std::string& path);
-  // Ends the note. Waits for a handler that is removing the path in another thread, and returns
-  // false once a handler has removed it.
+  // Unregisters the path. Waits for a handler that is removing it in another thread. Returns false
+  // if a handler has removed it.
   bool Withdraw();
-  // The same before the path is renamed to `target`; throws Error(kIo) in the place of false.
+  // Withdraw before the path is renamed to `target`; throws Error(kIo) instead of returning false.
   void WithdrawOrThrow(const std::string& target);
 
  private:
   int slot_ = -1;
 };
 
-// Removes all that is noted, directories with their contents. May be called by a signal handler.
+// Removes all registered paths, directories with their contents. May be called by a signal handler.
 void RemoveNotedTemporaries();
 
 }  // namespace coracle

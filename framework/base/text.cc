@@ -10,8 +10,8 @@ namespace {
 
 char Lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
-// Edits that turn a into b: a character more, less, other, or two neighbours swapped (Damerau's
-// distance, restricted). At most limit + 1: more than `limit` is not told apart. Case is ignored.
+// The number of edits that turn a into b: insert, delete or replace a character, or swap two
+// neighbours (Damerau's distance, restricted). Larger distances return limit + 1. Ignores case.
 size_t EditDistance(std::string_view a, std::string_view b, size_t limit) {
   if (a.size() > b.size() + limit || b.size() > a.size() + limit) return limit + 1;
   std::vector<size_t> before, last(b.size() + 1), row(b.size() + 1);
@@ -37,7 +37,7 @@ bool StartsWith(std::string_view text, std::string_view start) {
                     [](char x, char y) { return Lower(x) == Lower(y); });
 }
 
-// The shortest candidate that `name` begins; "" for names too short to tell.
+// The shortest candidate that begins with `name`; "" if the name is too short.
 std::string Completion(std::string_view name, const std::vector<std::string>& candidates) {
   std::string best;
   if (name.size() < 3) return best;
@@ -48,7 +48,7 @@ std::string Completion(std::string_view name, const std::vector<std::string>& ca
   return best;
 }
 
-// At most `max_length` bytes, without the beginning of a character of UTF-8 that would be cut.
+// Cuts to at most `max_length` bytes without splitting a UTF-8 character.
 std::string_view CutText(std::string_view text, size_t max_length) {
   if (text.size() <= max_length) return text;
   auto continues = [&](size_t i) { return (static_cast<unsigned char>(text[i]) & 0xc0) == 0x80; };
@@ -65,7 +65,7 @@ uint32_t CodePoint(std::string_view character) {
   return code;
 }
 
-// Characters that a reader does not see, and that change what is seen.
+// Characters that are invisible themselves but change how a text looks.
 bool IsHidden(uint32_t code) {
   struct Range {
     uint32_t first, last;
@@ -165,7 +165,7 @@ std::string Quote(std::string_view text, size_t max_length) {
 
 std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
   if (name.size() > 200) return "";
-  // Any letter is one change away from any other.
+  // For one letter, any other letter would be one edit away.
   size_t limit = name.size() < 2 ? 0 : std::max<size_t>(1, name.size() / 3);
   std::string best;
   for (const std::string& candidate : candidates) {

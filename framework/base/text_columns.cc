@@ -33,7 +33,7 @@ size_t TextColumns::OffsetOf(int line, int column) const {
   if (line < 0 || static_cast<size_t>(line) >= begins_.size()) return size_;
   const size_t begin = begins_[static_cast<size_t>(line)];
   const size_t wanted = static_cast<size_t>(std::max(column, 0));
-  // The last tab of the line that begins before the column.
+  // Finds the last tab of the line that begins before the column.
   auto tab = std::lower_bound(tabs_.begin(), tabs_.end(), 0, [&](const Tab& one, int) {
     return one.offset < begin ||
            (one.offset < LineEnd(static_cast<size_t>(line)) && one.before < wanted);

@@ -1,6 +1,6 @@
 #pragma once
-// Where protobuf's columns are in a text: it counts from 0, and a tab reaches the next multiple
-// of 8.
+// Maps protobuf's columns to offsets in a text. Columns count from 0, and a tab advances to the
+// next multiple of 8.
 
 #include <cstddef>
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace coracle {
 
-// A look-up takes no longer in a long line: a text of megabytes may be one line.
+// Look-ups stay fast in long lines, since a text of megabytes may be one line.
 class TextColumns {
  public:
   TextColumns() = default;
@@ -17,10 +17,10 @@ class TextColumns {
   size_t lines() const { return begins_.size(); }
   size_t LineBegin(size_t line) const { return begins_[line]; }  // REQUIRES: line < lines()
   size_t LineEnd(size_t line) const;                             // without its newline
-  // The line that holds the byte `offset`.
+  // The line that contains the byte `offset`.
   size_t LineAt(size_t offset) const;
-  // The byte of the text that is at that column, or the line's end; the text's end for a line that
-  // there is not.
+  // The byte at that column of the line, at most the end of the line; the end of the text if the
+  // line does not exist.
   size_t OffsetOf(int line, int column) const;
 
  private:

@@ -132,7 +132,7 @@ void TraceSpan::End() {
       trace_->AddSpan(label_, begin_, end, part_);
     else
       trace_->AddSpan(std::move(own_), begin_, end);
-  } catch (const std::bad_alloc&) {  // what is traced goes on without this span
+  } catch (const std::bad_alloc&) {  // the traced work goes on without this span
   }
 }
 

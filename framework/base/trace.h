@@ -1,6 +1,6 @@
 #pragma once
-// Trace: what a process does when, on which thread, as a file for https://ui.perfetto.dev or
-// Chrome's about:tracing. Format: "Trace Event Format", complete events (X), counters (C) and
+// Trace: records what each thread of a process does and when, as a file for https://ui.perfetto.dev
+// or Chrome's about:tracing. Format: "Trace Event Format", complete events (X), counters (C) and
 // metadata (M).
 //
 //   Trace trace;
@@ -27,22 +27,22 @@
 namespace coracle {
 
 struct TraceOptions {
-  // Of each prepared program so many runs are recorded op by op, the later ones as one span each.
+  // Each prepared program has its first `runs` runs recorded op by op, later ones as one span each.
   int64_t runs = 20;
-  size_t events = 1'000'000;  // what comes after so many is counted and not kept
+  size_t events = 1'000'000;  // limit on recorded events; later ones are only counted
 };
 
-// What a span is called, and what the viewer shows of it.
+// The name of a span, and the details that the viewer shows for it.
 struct TraceLabel {
   using Pairs = std::vector<std::array<int, 2>>;  // a list of lists in the file
   using Value = std::variant<int64_t, double, std::string, Pairs>;
   std::string category, name;
   std::vector<std::pair<std::string, Value>> args = {};
-  // Of an op: bytes of its plan's arena that are in use while it runs; -1: it is no op.
+  // For an op, the bytes of its plan's arena in use while it runs; -1 for a span that is not an op.
   int64_t workspace = -1;
 };
 
-// Thread-safe. Times are those of the steady clock, in nanoseconds since the trace was made.
+// Thread-safe. Times are read from the steady clock, in nanoseconds since the trace was made.
 class Trace {
  public:
   using LabelId = uint32_t;
@@ -52,26 +52,27 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  // The one that this process records now; nullptr: none. One atomic load.
+  // The trace that this process records now; nullptr if there is none. One atomic load.
   static Trace* Current() { return current_.load(std::memory_order_acquire); }
-  // What viewers call the calling thread, in traces that it has not written to yet.
+  // Sets the name under which viewers show the calling thread, in traces it has not written to yet.
   static void NameThread(const std::string& name);
 
   const TraceOptions& options() const { return options_; }
-  uint64_t id() const { return id_; }  // no other trace of the process has it
+  uint64_t id() const { return id_; }  // unique among the traces of the process
   int64_t Now() const;
 
-  // Labels that are used again and again are added once. kNoLabel when there are more than events.
+  // Adds a label once, for spans that repeat. Returns kNoLabel if there are
+  // options().events already.
   LabelId AddLabel(TraceLabel label);
-  // A span of the calling thread. Spans of a thread must nest. `part`: the thread runs parts of a
-  // loop of what another thread does.
+  // Adds a span of the calling thread. Spans of one thread must nest. `part`: the thread helps with
+  // a loop that another thread runs.
   void AddSpan(LabelId label, int64_t begin, int64_t end, bool part = false);
   void AddSpan(TraceLabel label, int64_t begin, int64_t end);
   void AddCounter(const std::string& name, int64_t value);
-  // Counts a run of a prepared program; `with_ops`: its ops are recorded.
+  // Counts a run of a prepared program. `with_ops`: the ops of this run are recorded.
   void CountRun(bool with_ops);
 
-  // "" if all was kept, else a line about what was not.
+  // "" if everything was kept, else a line that says how much was dropped.
   std::string Note() const;
   std::string ToJson() const;
   // Atomic. Throws Error(kIo).
@@ -91,7 +92,7 @@ class Trace {
     size_t name = 0;  // of counters_
   };
   int ThreadNumber();  // under the lock
-  bool HasRoom();      // under the lock; counts what finds none
+  bool HasRoom();      // under the lock; counts the event as dropped if there is none
 
   static std::atomic<Trace*> current_;
   const TraceOptions options_;
@@ -110,8 +111,8 @@ class Trace {
   int64_t runs_ = 0, runs_with_ops_ = 0;
 };
 
-// Records into a trace during the lifetime of the object; the trace that was recorded before, if
-// any, goes on afterwards. When it ends, no other thread may be inside of a span.
+// Records into a trace during the lifetime of the object; recording into the previous trace, if
+// any, resumes afterwards. No other thread may be inside a span when the object is destroyed.
 class ScopedTrace {
  public:
   explicit ScopedTrace(Trace& trace) : before_(Trace::current_.exchange(&trace)) {}
@@ -123,15 +124,15 @@ class ScopedTrace {
   Trace* before_;
 };
 
-// A span of the calling thread, from here to the end of the object. Costs an atomic load where no
+// A span of the calling thread, from here to the end of the object. Costs one atomic load if no
 // trace is recorded.
 class TraceSpan {
  public:
   TraceSpan(const char* category, std::string_view name) : trace_(Trace::Current()) {
     if (trace_) Begin(category, name);
   }
-  // Of a label of `trace`. Loops of ParallelFor inside of it show on the threads that help, as
-  // `part`s of it.
+  // A span with a label of `trace`. ParallelFor loops inside it appear on the helping threads as
+  // its `part`s.
   TraceSpan(Trace& trace, Trace::LabelId label, bool part = false);
   ~TraceSpan() {
     if (trace_) End();
@@ -139,7 +140,7 @@ class TraceSpan {
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
 
-  // Whether it is recorded; otherwise Set does nothing.
+  // Whether the span is recorded; otherwise Set does nothing.
   explicit operator bool() const { return trace_ != nullptr; }
   void Set(const char* key, TraceLabel::Value value);
 
@@ -155,7 +156,8 @@ class TraceSpan {
 };
 
 namespace internal {
-// Of the innermost span that was made from a label, on this thread; kNoLabel outside of any.
+// The label of this thread's innermost span that was made from a label; kNoLabel outside
+// such spans.
 Trace::LabelId LabelHere();
 }  // namespace internal
 

@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 double Microseconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e3; }
 
-// The events of the file, one on each line.
+// The events of the file, one per line.
 class Events {
  public:
   void Add(const Json& event) {
@@ -35,7 +35,7 @@ class Events {
          {"name", name},
          {"args", {{"bytes", bytes}}}});
   }
-  // `part`: what a helping thread did of it, without the args.
+  // `part`: the share of a helping thread, written without the args.
   void AddSpan(const TraceLabel& label, bool part, int thread, int64_t begin, int64_t end) {
     Json event = {{"ph", "X"},
                   {"pid", process_},
@@ -58,21 +58,21 @@ class Events {
   std::string text_;
 };
 
-// What the ops that run on one thread have in use of the arenas of their plans: an op that runs a
-// block holds its own arena meanwhile.
+// Sums the plan arenas that the ops running on one thread have in use: an op that runs a block
+// keeps its own arena in use meanwhile.
 class WorkspaceCounter {
  public:
   WorkspaceCounter(std::string name, Events* events) : name_(std::move(name)), events_(events) {}
 
-  // Spans come by their begin, outer ones first.
+  // Spans come ordered by their begin, outer ones first.
   void Begin(int64_t workspace, int64_t begin, int64_t end) {
     EndBefore(begin);
     open_.push_back({end, std::max<int64_t>(workspace, 0)});
     in_use_ += open_.back().bytes;
     if (workspace >= 0) Tell(begin);
   }
-  // Ends all spans that are over at `time`. Between two ops the last value stays, since the
-  // viewer's line would else fall to 0 after each.
+  // Ends all spans that are over at `time`. Between two ops the last value is kept; otherwise the
+  // viewer's line would fall to 0 after each op.
   void EndBefore(int64_t time) {
     while (!open_.empty() && open_.back().end <= time) {
       const Open last = open_.back();
@@ -102,7 +102,8 @@ class WorkspaceCounter {
 
 std::string Trace::ToJson() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  // A span is recorded when it ends: of two with the same times the later one is the outer one.
+  // A span is recorded when it ends, so of two spans with the same times the later one is the
+  // outer one.
   std::vector<size_t> order(events_.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [this](size_t a, size_t b) {

@@ -58,7 +58,7 @@ std::optional<std::complex<double>> DecodeComplex(std::string_view message, cons
   return std::complex<double>(*real, *imaginary);
 }
 
-// nullopt for one that is more (or less) than a type and its value.
+// Returns nullopt for a message with more or less than a type and its value.
 std::optional<Scalar> DecodeScalar(std::string_view message, const Source& source) {
   uint64_t type = 0;
   std::optional<Scalar> scalar;
@@ -133,7 +133,7 @@ void EncodeValue(int number, const T& value, Encoder& out) {
     out.Bytes(number, value.name);
   else
     out.Message(number, [&] {
-      // The four kinds of a scalar stand in the order of their numbers, from 1.
+      // The alternatives of a scalar are in the order of their type numbers, which begin at 1.
       out.Int(ScalarProto::kTypeFieldNumber, static_cast<int64_t>(value.value.index()) + 1);
       if (const auto* b = std::get_if<bool>(&value.value)) {
         out.Int(ScalarProto::kBFieldNumber, *b);
@@ -195,7 +195,7 @@ bool DecodeField(const Field& field, const Source& source, T* value) {
   }
 }
 
-// Reads the value of the I-th alternative out of the message; false when it is not plain.
+// Reads the value of the I-th alternative from the message; returns false if it is not plain.
 template <size_t I>
 bool DecodeAlternative(std::string_view message, const Source& source, Attribute* out) {
   auto& value = out->emplace<I>();
@@ -230,11 +230,12 @@ bool IsList(size_t type) {
   }
 }
 
-// What one pass over an attr's fields finds.
+// The result of one pass over an attr's fields.
 struct AttrOutline {
   std::optional<std::string_view> name;
   std::optional<uint64_t> type;
-  uint32_t others = 0;  // a bit for each other field's number, bit 31 for what is not known
+  // One bit for the number of each other field; bit 31 for unknown fields.
+  uint32_t others = 0;
 };
 
 AttrOutline Outline(std::string_view message, const Source& source) {

@@ -1,13 +1,14 @@
 #pragma once
-// Fields of a program's file that are not Paddle's.
+// Fields of a program's file that Coracle adds to Paddle's format.
 
 #include <string>
 #include <string_view>
 
 namespace coracle {
 
-// Fields of a message that were kept unread (unknown_fields() of programs, blocks and ops), without
-// the extensions: those numbered 1000 and more, which framework.proto leaves to others than Paddle.
+// Removes the extensions, the fields numbered 1000 and more, from fields that were kept unread
+// (unknown_fields() of programs, blocks and ops). framework.proto reserves these numbers for others
+// than Paddle.
 std::string WithoutExtensions(std::string_view fields);
 
 }  // namespace coracle

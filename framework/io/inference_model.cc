@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 struct ModelFiles {
   std::string program;
-  std::string parameters;  // a file, or a directory of separate ones
+  std::string parameters;  // a file, or a directory with one file per variable
 };
 
 std::string WithoutSuffix(const std::string& path, std::string_view suffix) {
@@ -32,7 +32,8 @@ void RemoveTargets(BlockDesc& root) {
   }
 }
 
-// Every dense tensor that an op of the root reads is fed, persistable or written by some op.
+// Requires every dense tensor that an op of the root reads to be fed, persistable or written by
+// some op.
 void CheckFed(const BlockDesc& root, const std::vector<std::string>& feeds) {
   std::unordered_set<std::string_view> known(feeds.begin(), feeds.end());
   root.ForEachOp([&](const OpDesc& op) {
@@ -75,7 +76,7 @@ ProgramDesc MakeInferenceProgram(const ProgramDesc& program, const std::vector<s
   return model;
 }
 
-// In a directory without __model__: inference.pdmodel, or the only .pdmodel there.
+// For a directory without __model__: returns inference.pdmodel, or the only .pdmodel file there.
 std::string FindPdmodel(const std::string& directory) {
   if (FileExists(directory + "/inference.pdmodel")) return directory + "/inference.pdmodel";
   std::vector<std::string> found;
@@ -126,7 +127,7 @@ void SaveInferenceModel(const std::string& path, const std::vector<std::string>&
   if (fetches.empty()) ThrowInvalid("an inference model needs at least one variable to fetch");
   ProgramDesc model = MakeInferenceProgram(program, feeds, fetches);
   std::vector<std::string> names = PersistableNames(model);
-  // The program comes last: a reader that finds it finds the parameters too.
+  // The program is written last, so that a reader that finds it finds the parameters too.
   if (layout == InferenceLayout::kPdmodel) {
     std::string prefix = WithoutSuffix(path, ".pdmodel");
     SaveCombined(scope, names, prefix + ".pdiparams");

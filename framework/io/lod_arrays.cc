@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kInfix = "@LOD@";
 constexpr int64_t kMaxLevels = 64;
 
-// "x@LOD@1" is level 1 of x; false for other names.
+// Splits "x@LOD@1" into the name x and level 1; returns false for other names.
 bool IsLevel(const std::string& key, std::string* name, int64_t* level) {
   const size_t at = key.rfind(kInfix);
   if (at == std::string::npos) return false;

@@ -1,5 +1,5 @@
 #pragma once
-// Readers of models in other formats, which LoadInferenceModel calls.
+// Registration of readers for models in other formats, which LoadInferenceModel calls.
 
 #include <coracle/framework/io/tensor_io.h>
 
@@ -7,11 +7,12 @@
 
 namespace coracle {
 
-// As LoadInferenceModel: the program with its feed and fetch ops, its parameters in `scope`.
+// Like LoadInferenceModel: returns the program with its feed and fetch ops and puts the parameters
+// into `scope`.
 using ModelReader = InferenceModel (*)(const std::string& path, Scope& scope);
 
-// From now on LoadInferenceModel reads files whose names end in `ending` (".onnx") with `reader`.
-// No other thread may load a model meanwhile.
+// Makes LoadInferenceModel use `reader` for files whose names end in `ending` (".onnx"). No other
+// thread may load a model meanwhile.
 void RegisterModelReader(const std::string& ending, ModelReader reader);
 
 }  // namespace coracle

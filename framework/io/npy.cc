@@ -106,7 +106,7 @@ class HeaderParser {
       int64_t dim;
       if (!ParseInt64(text_.substr(0, n), &dim)) Fail(source_, "the header's shape is damaged");
       text_.remove_prefix(n);
-      Accept('L');  // Python 2's long integers
+      Accept('L');  // written by Python 2 for long integers
       if (dims.size() == static_cast<size_t>(Shape::kMaxRank))
         Fail(source_, fmt::format("its rank exceeds {}", Shape::kMaxRank));
       dims.push_back(dim);
@@ -155,7 +155,7 @@ ElementType ParseDescr(const std::string& descr, const std::string& source) {
   return type;
 }
 
-// Unsigned types that Coracle lacks become the next wider signed one.
+// Unsigned types without a dtype become the next wider signed one.
 DType DTypeFor(const ElementType& type) {
   switch (type.kind) {
     case 'b':
@@ -183,8 +183,8 @@ uint64_t LoadWord(const char* at, const ElementType& type) {
   return word;
 }
 
-// Element by element: other byte orders, bools, and widened unsigned numbers. A complex number is
-// two floats.
+// Converts element by element: other byte orders, bools, and widened unsigned numbers. A complex
+// number is handled as two floats.
 void ConvertElements(std::string_view data, ElementType type, const std::string& source,
                      Tensor* tensor) {
   size_t width = SizeOf(tensor->dtype());
@@ -204,10 +204,10 @@ void ConvertElements(std::string_view data, ElementType type, const std::string&
   }
 }
 
-// From column-major to row-major order.
+// Converts column-major to row-major order.
 Tensor Reordered(const Tensor& fortran) {
   Tensor result(fortran.dtype(), fortran.shape());
-  if (result.numel() == 0) return result;  // beside a 0, the other dims may be of any size
+  if (result.numel() == 0) return result;  // with one dim 0, the others may have any size
   const Shape& shape = result.shape();
   size_t width = SizeOf(result.dtype());
   int64_t index[Shape::kMaxRank] = {}, stride[Shape::kMaxRank] = {};
@@ -259,7 +259,7 @@ const char* DescrOf(DType dtype) {
   }
 }
 
-// Splits `bytes` into the header's text and what follows.
+// Splits `bytes` into the text of the header and the rest.
 std::string_view ReadHeader(std::string_view* bytes, const std::string& source) {
   if (!bytes->starts_with(kMagic) || bytes->size() < 10) Fail(source, "it does not start like one");
   auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>((*bytes)[i])); };

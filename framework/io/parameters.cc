@@ -1,4 +1,4 @@
-// Parameter files: tensor streams one after the other, or one to a file.
+// Parameter files: one file with all tensor streams, or one file per tensor.
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_pieces.h>
@@ -19,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kPieceBytes = size_t{1} << 20;  // to write at once
+// Size of one write.
+constexpr size_t kPieceBytes = size_t{1} << 20;
 
 bool IsSaved(VarType type) { return type == VarType::kLoDTensor || type == VarType::kSelectedRows; }
 
@@ -50,7 +51,7 @@ const VarValue& Initialised(const Scope& scope, const std::string& name) {
   return *value;
 }
 
-// The only kind of value that a file with all of them holds.
+// A combined file can hold only dense tensors.
 const Tensor& DenseTensor(const Scope& scope, const std::string& name) {
   if (const auto* tensor = std::get_if<Tensor>(&Initialised(scope, name))) return *tensor;
   ThrowInvalid(fmt::format(
@@ -70,7 +71,7 @@ std::string Serialize(const VarValue& value, const std::string& name) {
   return bytes;
 }
 
-// Names come from programs: none may lead out of the directory.
+// Rejects names that lead out of the directory, since names come from programs.
 std::string FileOf(const std::string& directory, const std::string& name) {
   fs::path path(name);
   bool safe = !name.empty() && path.is_relative() && path.has_filename() &&

@@ -1,5 +1,5 @@
-// Programs as binary ProgramDesc messages. The numbers of the fields come from the generated
-// classes; the bytes are read and written here, so that what Coracle does not know is kept exactly.
+// Programs as binary ProgramDesc messages. The field numbers come from the generated classes. The
+// bytes are read and written here, so that unknown parts are kept exactly.
 
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
@@ -37,8 +37,8 @@ void EncodeOpVersions(const OpVersions& versions, Encoder& out) {
   }
 }
 
-// The fields that are read with every element checked against what they would be written as: when
-// the two differ they are kept as unknown bytes.
+// Reads fields and compares each with the bytes that would be written for it. If the two differ,
+// the field is kept as unknown bytes.
 class Decoder {
  public:
   Decoder(std::string_view bytes, const std::string& source, MissingValue missing)

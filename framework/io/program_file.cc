@@ -17,8 +17,8 @@ bool HasTextName(std::string_view path) {
 
 }  // namespace
 
-// A binary program has small numbers among its first bytes (a block's index and parent), which
-// text never has.
+// A binary program has small numbers (a block's index and parent) among its first bytes, which text
+// never has.
 bool LooksLikeText(std::string_view bytes) {
   bytes = bytes.substr(0, kLooked);
   return !bytes.empty() && std::all_of(bytes.begin(), bytes.end(), [](char c) {

@@ -21,7 +21,7 @@ namespace pb = google::protobuf;
 constexpr int kMaxTextDepth = 32;  // the schema needs 8
 constexpr size_t kMaxErrors = 20;
 
-// The text in double quotes that follows `before`; "" when there is none.
+// The text in double quotes that follows `before`; "" if there is none.
 std::string QuotedAfter(const std::string& message, const std::string& before) {
   size_t start = message.find(before + "\"");
   if (start == std::string::npos) return "";
@@ -34,7 +34,7 @@ void AddEnumerators(const pb::EnumDescriptor& type, std::vector<std::string>* na
   for (int i = 0; i < type.value_count(); ++i) names->push_back(type.value(i)->name());
 }
 
-// protobuf's message, in Coracle's style, with the nearest name.
+// Rewrites protobuf's message in Coracle's style and adds the nearest name.
 std::string Explain(const std::string& message) {
   std::string type = QuotedAfter(message, "Message type ");
   std::string field = QuotedAfter(message, "has no field named ");
@@ -69,7 +69,7 @@ class Errors : public pb::io::ErrorCollector {
   explicit Errors(std::string source) : source_(std::move(source)) {}
   void AddError(int line, int column, const std::string& message) override {
     if (++count_ > kMaxErrors) return;
-    // -1: about the whole text.
+    // -1: the error concerns the whole text.
     std::string where = line < 0 ? source_ : fmt::format("{}:{}:{}", source_, line + 1, column + 1);
     lines_.push_back(fmt::format("{}: {}", where, Explain(message)));
   }
@@ -87,7 +87,7 @@ class Errors : public pb::io::ErrorCollector {
   size_t count_ = 0;
 };
 
-// Removes what text cannot say; returns a description of each kind, with counts.
+// Removes parts that text cannot express; returns a description of each kind, with counts.
 class TextPreparer {
  public:
   std::vector<std::string> Run(proto::ProgramDesc* message) {
@@ -145,7 +145,7 @@ void RemoveRaw(AttrList* attrs) {
                 [](const NamedAttr& attr) { return std::holds_alternative<RawAttr>(attr.value); });
 }
 
-// Made anew: taking attrs out of an op one by one costs quadratic time.
+// Builds a new op, since removing attrs one by one takes quadratic time.
 std::unique_ptr<OpDesc> WithoutBytes(const OpDesc& op) {
   AttrList attrs = op.attrs();
   RemoveRaw(&attrs);
@@ -165,7 +165,7 @@ void RemoveBytes(VarDesc* var) {
     if (*setting) RemoveRaw(&(*setting)->attrs);
 }
 
-// Without what Coracle's reader kept as bytes, since it does not know what they mean.
+// Removes the parts that the reader kept as bytes because it does not know their meaning.
 ProgramDesc WithoutBytes(const ProgramDesc& program) {
   ProgramDesc known = program;
   known.SetUnknownFields("");
@@ -180,10 +180,11 @@ ProgramDesc WithoutBytes(const ProgramDesc& program) {
   return known;
 }
 
-// The message, if protobuf can read the program; it is stricter with fields that Coracle
-// does not know.
+// Converts to a message and returns whether protobuf can read the program, since it is stricter
+// about unknown fields.
 bool TryToProto(const ProgramDesc& program, proto::ProgramDesc* message) {
-  pb::LogSilencer silencer;  // names that are no UTF-8 are kept, without a word of protobuf's
+  // Names that are not UTF-8 are kept, without a log line from protobuf.
+  pb::LogSilencer silencer;
   return message->ParsePartialFromString(SerializeProgram(program));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Programs as protobuf messages, for those who want the messages themselves. Included as
-// <coracle/proto.h>; the one public header that needs protobuf.
+// Programs as protobuf messages, for users who need the messages themselves. Included as
+// <coracle/proto.h>; the only public header that needs protobuf.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/proto/framework.pb.h>
@@ -8,9 +8,9 @@
 
 namespace coracle {
 
-// May lack required fields where the program came from a newer format.
+// The message may lack required fields if the program came from a newer format.
 proto::ProgramDesc ToProto(const ProgramDesc& program);
-// Throws Error as ParseProgram does.
+// Throws Error like ParseProgram.
 ProgramDesc FromProto(const proto::ProgramDesc& message);
 
 }  // namespace coracle

@@ -16,10 +16,10 @@
 namespace coracle {
 namespace {
 
-static_assert(std::endian::native == std::endian::little);  // as the format
+static_assert(std::endian::native == std::endian::little);  // like the format
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
-constexpr uint64_t kAlignment = 8;                 // of the elements behind the header
+constexpr uint64_t kAlignment = 8;                 // of the elements after the header
 constexpr const char* kMetadata = "__metadata__";
 
 [[noreturn]] void Fail(const std::string& source, const std::string& what) {
@@ -32,7 +32,7 @@ struct ElementType {
   DType dtype;
 };
 
-// The first row of a dtype is what it is written as.
+// Writing uses the first row that has the dtype.
 constexpr ElementType kTypes[] = {
     {"BOOL", 1, DType::kBool}, {"U8", 1, DType::kUInt8},      {"I8", 1, DType::kInt8},
     {"I16", 2, DType::kInt16}, {"U16", 2, DType::kInt32},     {"F16", 2, DType::kFloat16},
@@ -45,7 +45,7 @@ struct Entry {
   std::string name;
   const ElementType* type = nullptr;
   Shape shape;
-  uint64_t begin = 0, end = 0;  // of the elements, from the first one's
+  uint64_t begin = 0, end = 0;  // of the elements, relative to the first element
 };
 
 Shape ShapeOf(const JsonReader& json) {
@@ -82,7 +82,7 @@ Entry ReadEntry(const std::string& name, const JsonReader& json) {
   return entry;
 }
 
-// The tensors in the order of their elements, which lie side by side and take all `bytes`.
+// The tensors in the order of their elements, which must be contiguous and fill all `bytes`.
 std::vector<Entry> ReadEntries(const JsonReader& header, const std::string& source,
                                uint64_t bytes) {
   std::vector<Entry> entries;
@@ -115,7 +115,7 @@ void Widen(const std::string& raw, To* to) {
   }
 }
 
-// Bytes may be what no element is.
+// Normalises bools and rejects U64 values beyond int64, since the bytes may hold any bits.
 void CheckElements(const Entry& entry, Tensor* tensor) {
   if (tensor->dtype() == DType::kBool) {
     auto* bytes = static_cast<unsigned char*>(tensor->raw());
@@ -198,7 +198,7 @@ void CheckName(const std::string& name, std::set<std::string_view>* names) {
   ThrowInvalid(fmt::format("{} cannot be the name of a tensor in a safetensors file", Quote(name)));
 }
 
-// The length and the header of tensors whose elements follow in this order.
+// The length and the header for tensors whose elements follow in this order.
 std::string HeaderOf(const NamedTensors& tensors) {
   auto json = nlohmann::ordered_json::object();
   std::set<std::string_view> names;
@@ -207,7 +207,7 @@ std::string HeaderOf(const NamedTensors& tensors) {
     CheckName(name, &names);
     const uint64_t begin = end;
     end += tensor.nbytes();
-    // Not json[name], which looks through all names before it.
+    // json[name] would search all names before it.
     json.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(
         name, nlohmann::ordered_json{{"dtype", TypeOf(name, tensor).name},
                                      {"shape", tensor.shape().ToVector()},

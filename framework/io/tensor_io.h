@@ -14,8 +14,8 @@
 namespace coracle {
 
 // Programs as files: Paddle's binary ProgramDesc and protobuf text. Reading is safe on any bytes:
-// bad ones give one Error that says what is wrong and where, never a crash or an allocation out of
-// proportion to the file.
+// bad bytes cause one Error that says what is wrong and where, never a crash or an allocation out
+// of proportion to the file.
 
 inline constexpr uint64_t kMaxProgramBytes = uint64_t{1} << 30;
 
@@ -27,12 +27,12 @@ std::string SerializeProgram(const ProgramDesc& program);
 ProgramDesc ParseProgramText(std::string_view text, const std::string& source = "program");
 std::string ProgramToText(const ProgramDesc& program);
 
-// A file, or "-" for standard input. Text when the name ends in .pbtxt or .txt, or when the
-// contents are text; else binary.
+// Reads a file, or standard input for "-". The program is text if the name ends in .pbtxt or .txt
+// or the contents look like text, else binary.
 ProgramDesc ReadProgram(const std::string& path);
-// Text when the name ends in .pbtxt or .txt; binary when it ends in .pb or .pdmodel or has
-// no ending (__model__), and for "-", standard output. Throws kInvalidArgument for any
-// other ending. Atomic.
+// Writes text if the name ends in .pbtxt or .txt; binary if it ends in .pb or .pdmodel or has no
+// ending (__model__), and for "-", standard output. Throws kInvalidArgument for any other
+// ending. Atomic.
 void WriteProgram(const ProgramDesc& program, const std::string& path);
 // Whether WriteProgram accepts the file name.
 bool IsProgramFileName(const std::string& path);
@@ -46,7 +46,7 @@ SelectedRows ParseSelectedRows(std::string_view bytes, size_t* offset, const std
 void AppendTensor(const Tensor& tensor, std::string* bytes);
 void AppendSelectedRows(const SelectedRows& rows, std::string* bytes);
 
-// Names of the variables that parameter files hold: persistable, of a type that is saved,
+// Names of the variables that parameter files hold: persistable and of a type that can be saved,
 // sorted by bytes.
 std::vector<std::string> PersistableNames(const ProgramDesc& program);
 
@@ -54,8 +54,8 @@ std::vector<std::string> PersistableNames(const ProgramDesc& program);
 // files); the file does not contain the names.
 void SaveCombined(const Scope& scope, const std::vector<std::string>& names,
                   const std::string& path);
-// The dtype and dims of each tensor are checked against its VarDesc, so that an error names the
-// first variable that does not match the file; bytes left over are an error too.
+// Checks the dtype and dims of each tensor against its VarDesc, so that an error names the first
+// variable that does not match the file. Bytes left over are an error too.
 void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& names,
                   const std::string& path, Scope& scope);
 // One file per variable in a directory.
@@ -63,7 +63,8 @@ void SaveSeparate(const Scope& scope, const std::vector<std::string>& names,
                   const std::string& directory);
 void LoadSeparate(const ProgramDesc& program, const std::vector<std::string>& names,
                   const std::string& directory, Scope& scope);
-// `path` is a directory (of separate files, or with __params__), a combined file or an archive.
+// `path` is a directory (with one file per variable, or with __params__), a combined file or
+// an archive.
 void LoadParameters(const ProgramDesc& program, const std::string& path, Scope& scope);
 
 struct InferenceModel {
@@ -78,12 +79,12 @@ enum class InferenceLayout {
   kModelSeparate,  // PATH/__model__ and one file per variable
 };
 
-// Prunes a copy of `program` to the fetches, sets is_test, adds feed and fetch ops, and writes it
-// with its persistables.
+// Prunes a copy of `program` to the fetches, sets is_test, adds feed and fetch ops, and writes the
+// copy with its persistables.
 void SaveInferenceModel(const std::string& path, const std::vector<std::string>& feeds,
                         const std::vector<std::string>& fetches, const ProgramDesc& program,
                         const Scope& scope, InferenceLayout layout = InferenceLayout::kPdmodel);
-// `path`: a directory with __model__ (or inference.pdmodel), a .pdmodel file, or the prefix of one.
+// `path` is a directory with __model__ (or inference.pdmodel), a .pdmodel file, or its prefix.
 InferenceModel LoadInferenceModel(const std::string& path, Scope& scope);
 
 // NumPy's .npy (format 1.0 to 3.0) and .npz files: all dtypes of Tensor (bfloat16 is written as
@@ -92,18 +93,19 @@ InferenceModel LoadInferenceModel(const std::string& path, Scope& scope);
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-// The tensor that an .npy file's bytes describe; `source` names them in errors. Throws Error:
-// kDataLoss for damaged or truncated bytes, kUnimplemented for element types that are no plain
+// Returns the tensor of an .npy file's bytes; `source` names the file in errors. Throws Error:
+// kDataLoss for damaged or truncated bytes, kUnimplemented for element types other than plain
 // numbers, kOutOfRange for a uint64 beyond int64 (unsigned types widen to the next signed one).
 Tensor ParseNpy(std::string_view bytes, const std::string& source);
 std::string SerializeNpy(const Tensor& tensor);
 Tensor ReadNpy(const std::string& path);
 void WriteNpy(const Tensor& tensor, const std::string& path);
 
-// The tensors of an .npz archive's bytes, in the archive's order, names without ".npy". Offsets of
-// level k of x's LoD are an array of integers called "x@LOD@k": WriteNpz writes them, the others
-// give them to their tensor. Throws as ParseNpy does, kDataLoss for a damaged archive too,
-// kInvalidArgument (WriteNpz too) if the offsets are not valid for x, or if there is no x.
+// Returns the tensors of an .npz archive's bytes, in the archive's order, with names without
+// ".npy". The offsets of level k of the LoD of x are an integer array named "x@LOD@k": WriteNpz
+// writes these arrays, and the readers attach them to their tensor. Throws as ParseNpy does, and
+// kDataLoss for a damaged archive. Throws kInvalidArgument (as does WriteNpz) if the offsets are
+// not valid for x, or if x is missing.
 NamedTensors ParseNpz(std::string_view bytes, const std::string& source);
 NamedTensors ReadNpz(const std::string& path);
 void WriteNpz(const NamedTensors& tensors, const std::string& path, bool compressed = false);

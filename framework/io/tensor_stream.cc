@@ -31,7 +31,7 @@ class Cursor {
     Require(size, what);
     if (size > 0) bytes_.Read(to, size);
   }
-  // Throws unless so many bytes are left: before memory is taken for them.
+  // Throws unless `size` bytes are left; called before memory is allocated for them.
   void Require(uint64_t size, const char* what) const {
     if (size > left()) Fail(fmt::format("{} takes {} bytes where {} are left", what, size, left()));
   }
@@ -66,7 +66,8 @@ LoD ReadLoD(Cursor& in) {
   return lod;
 }
 
-// Offsets rise from 0 to the length of what they index: the next level's sequences, or the rows.
+// Requires offsets that rise from 0 to the length of what they index: the sequences of the next
+// level, or the rows.
 void CheckLoD(const Cursor& in, const LoD& lod, const Shape& shape) {
   for (size_t i = 0; i < lod.size(); ++i) {
     const auto& level = lod[i];
@@ -100,7 +101,7 @@ Shape ReadShape(Cursor& in, const std::string& source, DType* dtype) {
   return Shape(desc.dims);
 }
 
-// Version, description and elements.
+// Reads version, description and elements.
 Tensor ReadDense(Cursor& in, const std::string& source) {
   CheckVersion(in, "tensor version");
   DType dtype;
@@ -112,7 +113,7 @@ Tensor ReadDense(Cursor& in, const std::string& source) {
   Tensor tensor(dtype, shape);
   auto* elements = static_cast<unsigned char*>(tensor.raw());
   in.ReadArray(elements, tensor.nbytes(), "the elements of a tensor");
-  if (dtype == DType::kBool) {  // any other byte than 0 and 1 is no bool
+  if (dtype == DType::kBool) {  // normalises bytes other than 0 and 1
     for (size_t i = 0; i < tensor.nbytes(); ++i) elements[i] = elements[i] != 0;
   }
   return tensor;

@@ -124,7 +124,7 @@ void SetType(std::string_view message, const Source& source, VarDesc& var) {
   if (plain != message) var.MutableWire().type_bytes.assign(message);
 }
 
-// What was read is still true of the variable.
+// Whether the bytes read from the file still describe the variable.
 bool StillHolds(const std::string& type_bytes, const VarMeta& meta) {
   Source source{"program", type_bytes.data()};
   return DecodeType(type_bytes, source).meta == meta;

@@ -76,7 +76,7 @@ void Reader::ReadField(Field* field) {
   field->whole = {start, static_cast<size_t>(at_ - start)};
 }
 
-// No field that Coracle knows is a group; one in an unknown field is kept as bytes.
+// Groups occur only in unknown fields, which are kept as bytes.
 void Reader::SkipGroup(int number) {
   const char* start = at_;
   int open[kMaxGroupDepth];

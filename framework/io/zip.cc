@@ -17,7 +17,7 @@ constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50
 constexpr uint32_t kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
 constexpr size_t kLocalSize = 30, kCentralSize = 46, kEndSize = 22;
 constexpr size_t kEnd64Size = 56, kLocator64Size = 20, kMaxComment = 65535;
-constexpr uint32_t kIn64 = 0xffffffff;  // the value stands in the ZIP64 extra field
+constexpr uint32_t kIn64 = 0xffffffff;  // marks a value that is in the ZIP64 extra field
 constexpr uint16_t kEncrypted = 1, kStored = 0, kDeflated = 8, kExtra64 = 1;
 // No deflate stream expands by more than 1032 (258 bytes from two bits).
 constexpr uint64_t kMaxExpansion = 1032;
@@ -39,7 +39,7 @@ class ZipReader {
     uint64_t total = 0, extracted = 0;
     for (uint64_t i = 0; i < count_; ++i) {
       entries.push_back(ReadEntry());
-      // Files that share their bytes would let a small archive claim any size.
+      // Files that share bytes would let a small archive claim any size.
       total += entries.back().compressed;
       if (total > bytes_.size()) Fail("its files overlap");
       extracted += CheckedSize(entries.back());
@@ -71,7 +71,8 @@ class ZipReader {
     return entry.size;
   }
 
-  // Before the first file is extracted: a small archive may hold a thousand times its size.
+  // Called before the first file is extracted, since an archive may expand to a thousand times
+  // its size.
   void RequireMemory(uint64_t bytes) const {
     const auto what = [&] { return fmt::format("{}: what it holds", PrintableLine(source_)); };
     if (const auto& limits = ResourceLimits::Current()) {
@@ -122,7 +123,7 @@ class ZipReader {
     return entry;
   }
 
-  // 64-bit values, in this order, for those that are all ones in the entry itself.
+  // Reads 64-bit values, in this order, for the fields that are all ones in the entry itself.
   void Read64(std::string_view extra, Entry* entry) const {
     while (extra.size() >= 4) {
       uint16_t id, size;
@@ -176,7 +177,7 @@ class ZipReader {
         stream.avail_in = static_cast<uInt>(std::min(data.size() - fed, kStep));
         fed += stream.avail_in;
       }
-      // One byte more than claimed, so that a longer stream is noticed.
+      // Leaves room for one byte more than claimed, so that a longer stream is noticed.
       if (made == contents.size())
         contents.resize(std::min<uint64_t>(size + 1, std::max(made * 2, kStep)));
       if (made == contents.size()) break;
@@ -219,7 +220,7 @@ std::string Deflate(const std::string& contents) {
   return out;
 }
 
-// What a file's local header and its entry in the directory have in common.
+// Appends the fields that a local header and a directory entry have in common.
 void AppendFacts(const Entry& entry, std::string* out) {
   Append(uint16_t{20}, out);  // version needed
   Append(uint16_t{0}, out);   // flags

@@ -116,7 +116,7 @@ std::string Format(const T& value) {
   } else if constexpr (std::is_same_v<T, BlockRef>) {
     return fmt::format("block {}", value.idx);
   } else if constexpr (std::is_same_v<T, VarRef>) {
-    const std::string quoted = Quote(value.name, 1000);  // with escapes, when it is longer
+    const std::string quoted = Quote(value.name, 1000);  // longer if it needs escapes
     return quoted.size() == value.name.size() + 2 ? value.name : quoted;
   } else if constexpr (std::is_same_v<T, Scalar>) {
     return FormatScalar(value);

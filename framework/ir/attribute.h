@@ -31,7 +31,7 @@ enum class AttrType : int32_t {
   kFloat64 = 15,
   kScalar = 16,
   kScalars = 17,
-  kRaw = 18,  // not on the wire: an attr of a kind that this version does not know
+  kRaw = 18,  // not on the wire: an attr of a kind unknown to this version
 };
 
 const char* ToString(AttrType type);  // framework.proto's enumerator: "INT", "FLOATS", ...
@@ -62,8 +62,8 @@ using AttributeVariant =
                  std::vector<BlockRef>, std::vector<int64_t>, std::vector<double>, VarRef,
                  std::vector<VarRef>, double, Scalar, std::vector<Scalar>, RawAttr>;
 
-// A variant that is copied and destroyed in attribute.cc: written out in every file that names an
-// attr, that would be a good part of the build's time.
+// A variant whose copies and destructor are compiled in attribute.cc. Instantiating them in every
+// file that uses attrs would take a good part of the build time.
 class Attribute : public AttributeVariant {
  public:
   using AttributeVariant::AttributeVariant;
@@ -123,10 +123,10 @@ constexpr AttrType AttrTypeOf() {
 
 // Converts a value to another type if its meaning is kept: between integers (in range), between
 // bool and the integers 0 and 1, between floats of any width, element by element for lists, from
-// one number to a list of one, from an empty list to any empty list, and from a float to its text.
-// Returns false if there is no such conversion; *out is then unchanged. Different versions of
-// Paddle write the same attr with different types, so attrs are converted on access, never on
-// reading.
+// one number to a list of one, from an empty list to any empty list, and from a float to its
+// text. Returns false, and leaves *out unchanged, if no such conversion exists. Different
+// versions of Paddle write the same attr with different types, so attrs are converted on access,
+// never on reading.
 bool ConvertAttribute(const Attribute& from, AttrType to, Attribute* out);
 
 // The attribute as T, converted as above; throws kInvalidArgument naming both types.
@@ -141,7 +141,7 @@ T AttributeAs(const Attribute& attribute) {
   return std::get<T>(std::move(converted));
 }
 
-// The value as in a dump: 0.5, "SAME", [1, 2], block 1.
+// The value as a dump shows it: 0.5, "SAME", [1, 2], block 1.
 std::string ToString(const Attribute& attribute);
 
 struct NamedAttr {
@@ -150,8 +150,8 @@ struct NamedAttr {
   bool operator==(const NamedAttr&) const = default;
 };
 
-// A kind with its parameters: the form in which a program keeps initializers,
-// regularizers and clips.
+// A kind with its parameters: the form in which a program keeps initializers, regularizers
+// and clips.
 struct Setting {
   std::string kind;  // "xavier", "l2_decay", "by_value", ...
   std::vector<NamedAttr> attrs;

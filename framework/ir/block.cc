@@ -20,7 +20,7 @@ auto* BlockAt(Program& program, int idx) {
   return idx >= 0 && idx < program.NumBlocks() ? &program.Block(idx) : nullptr;
 }
 
-// The blocks that a look-up has seen, without allocating for each look-up.
+// The blocks that a look-up has visited, without an allocation per look-up.
 class SeenBlocks {
  public:
   explicit SeenBlocks(int blocks) {
@@ -60,7 +60,8 @@ VarDesc* BlockDesc::TryAddVar(std::string name) {
   return TryAppend(std::make_unique<VarDesc>(std::move(name)));
 }
 
-// All that may throw precedes the index, which must not hold a variable that the block lacks.
+// The index is updated after everything that may throw, so it never holds a variable that the
+// block lacks.
 VarDesc* BlockDesc::TryAppend(std::unique_ptr<VarDesc> var) {
   if (auto* edits = journal()) {
     edits->NoteBlock(*this);
@@ -71,14 +72,14 @@ VarDesc* BlockDesc::TryAppend(std::unique_ptr<VarDesc> var) {
   var->index_ = vars_.size();
   if (!var_index_.Add(var.get())) return nullptr;
   var->block_ = this;
-  // Ops may have named it before it was declared.
+  // Ops may have used the name before the variable was declared.
   if (uses_valid_ && !outer_uses_.empty() && outer_uses_.count(var->name())) InvalidateUses();
   vars_.push_back(std::move(var));
   return vars_.back().get();
 }
 
-// A program of strangers may nest thousands of blocks, so that names that no inner block has are
-// looked up in the root at once, and chains of parents are walked without a list of blocks.
+// An untrusted program may nest thousands of blocks. So names that no inner block has are looked up
+// in the root at once, and chains of parents are walked without a list of blocks.
 template <class Block>
 auto* BlockDesc::FindFrom(Block& start, std::string_view name, size_t hash) {
   VarDesc* found = start.var_index_.Find(name, hash);
@@ -158,8 +159,8 @@ bool BlockDesc::RemoveVar(std::string_view name) {
 
 namespace {
 
-// The places from `first` on whose object fulfils the predicate. The predicate may throw, or look
-// objects up, so that nothing is removed before its last call.
+// The positions from `first` on whose object satisfies the predicate. The predicate may throw or
+// look objects up, so nothing is removed before its last call.
 template <class T>
 std::vector<size_t> PlacesWhere(const std::vector<std::unique_ptr<T>>& objects, size_t first,
                                 const std::function<bool(const T&)>& predicate) {
@@ -169,7 +170,7 @@ std::vector<size_t> PlacesWhere(const std::vector<std::unique_ptr<T>>& objects, 
   return places;
 }
 
-// Moves the objects at `places`, in ascending order, out of `objects`, which keeps its room.
+// Moves the objects at `places`, in ascending order, out of `objects`, which keeps its capacity.
 template <class T>
 internal::Removed<T> TakeOut(const std::vector<size_t>& places,
                              std::vector<std::unique_ptr<T>>& objects) {
@@ -279,7 +280,7 @@ std::vector<std::unique_ptr<OpDesc>> BlockDesc::ReleaseOps() {
     op->block_ = nullptr;
     taken.push_back(std::move(op));
   }
-  ops_.clear();  // it keeps its room, which the journal relies on
+  ops_.clear();  // keeps its capacity, which the journal relies on
   return taken;
 }
 

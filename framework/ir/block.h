@@ -63,7 +63,7 @@ class VarIndex {
   void Reserve(size_t size) {
     if (2 * size > entries_.size()) Resize(2 * size);
   }
-  // Keeps the room, so that as many variables as before are added without an allocation.
+  // Keeps the capacity, so that as many variables as before can be added without an allocation.
   void Clear() {
     std::fill(entries_.begin(), entries_.end(), Entry());
     size_ = 0;
@@ -123,9 +123,9 @@ class BlockDesc {
   int parent_idx() const { return parent_idx_; }  // -1 for the root
   int forward_block_idx() const { return forward_block_idx_.value_or(-1); }
   void SetForwardBlockIdx(int idx);
-  BlockDesc* parent();  // nullptr for the root (and for an index that names no block)
+  BlockDesc* parent();  // nullptr for the root, and if parent_idx() names no block
   const BlockDesc* parent() const;
-  BlockDesc* forward_block();  // nullptr when there is none
+  BlockDesc* forward_block();  // nullptr if there is none
   const BlockDesc* forward_block() const;
 
   // --- variables, in the order in which they were added ---
@@ -133,20 +133,21 @@ class BlockDesc {
   VarDesc& var(size_t i) { return *vars_[CheckedVar(i)]; }  // throws kOutOfRange
   const VarDesc& var(size_t i) const { return *vars_[CheckedVar(i)]; }
   VarDesc& Var(const std::string& name);  // found in this block, or added
-  VarDesc* TryAddVar(std::string name);   // nullptr if this block has the name
+  VarDesc* TryAddVar(std::string name);   // nullptr if this block has a variable of that name
   VarDesc* FindVar(std::string_view name) { return var_index_.Find(name); }
   const VarDesc* FindVar(std::string_view name) const { return var_index_.Find(name); }
-  // Looked up here, then in the forward block, then in the parent, and so on breadth-first.
-  // nullptr when absent.
+  // Looks in this block, then in the forward block, then in the parent, and so on breadth-first.
+  // Returns nullptr if the variable is absent.
   VarDesc* FindVarRecursive(std::string_view name);
   const VarDesc* FindVarRecursive(std::string_view name) const;
   VarDesc& AppendVar(const VarDesc& var);  // a copy; throws kAlreadyExists for a name in use
-  // Its place, and handles on it, stay. Ops keep the old name. Throws kAlreadyExists as AppendVar.
+  // Keeps the variable's position and handles on it. Ops keep the old name. Throws like AppendVar.
   void RenameVar(VarDesc& var, std::string name);
   bool RemoveVar(std::string_view name);
-  // Among the variables from position `first` on; costs nothing for the variables before it.
+  // Considers the variables from position `first` on; takes no time for those before it.
   void RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate, size_t first = 0);
-  void Reserve(size_t vars, size_t ops);  // room for so many; changes nothing else
+  // Reserves room for that many variables and ops; changes nothing else.
+  void Reserve(size_t vars, size_t ops);
 
   // --- ops ---
   size_t NumOps() const { return ops_.size(); }
@@ -170,18 +171,19 @@ class BlockDesc {
   void RemoveOp(size_t position);
   void RemoveOpsIf(const std::function<bool(const OpDesc&)>& predicate);  // one pass
   void TruncateOps(size_t size);                                          // keeps the first `size`
-  // Remove, and replace, the whole list: for passes that rebuild it in one sweep.
+  // Take out and replace the whole list, for passes that rebuild it in one sweep.
   std::vector<std::unique_ptr<OpDesc>> ReleaseOps();
   void SetOps(std::vector<std::unique_ptr<OpDesc>> ops);
 
-  // The index of uses is built by the first look-up after an edit of ops. Appended ops are added to
-  // it by the next look-up, which costs no more than they do. Not thread-safe while it is stale.
+  // The first look-up after an edit of ops builds the index of uses. Appended ops are added to
+  // it by the next look-up, in time proportional to their number. Not thread-safe while the
+  // index is stale.
   MutableVarUses Uses(std::string_view name);
   VarUses Uses(std::string_view name) const;
   std::span<OpDesc* const> SubBlockOps();  // the ops with an attr that names a block
   std::span<const OpDesc* const> SubBlockOps() const;
-  size_t IndexOf(
-      const OpDesc& op) const;  // position in ops; throws InternalError for an op of another block
+  // Position of the op in this block; throws InternalError for an op of another block.
+  size_t IndexOf(const OpDesc& op) const;
 
   bool operator==(const BlockDesc& other) const;
 
@@ -212,7 +214,7 @@ class BlockDesc {
   }
   [[noreturn]] void ThrowPast(const char* what, size_t i, size_t size) const;
   internal::EditJournal* journal() const;
-  void NoteChange();  // before a change of the fields that are neither variables nor ops
+  void NoteChange();  // called before a change of a field other than the variables and ops
   template <class Block>
   static auto* FindFrom(Block& start, std::string_view name, size_t hash);
   struct UseLists {
@@ -244,7 +246,8 @@ class BlockDesc {
   mutable size_t indexed_ops_ = 0;
   mutable std::vector<OpDesc*> sub_block_ops_;
   mutable std::vector<UseLists> uses_;  // of the block's own variables, by VarDesc::index()
-  mutable std::unordered_map<std::string_view, UseLists> outer_uses_;  // keys lie in the ops' slots
+  // The keys point into the slots of the ops.
+  mutable std::unordered_map<std::string_view, UseLists> outer_uses_;
 };
 
 }  // namespace coracle

@@ -30,8 +30,8 @@ EditJournal::EditJournal(ProgramDesc& edited)
       op_versions(edited.op_versions),
       unknown_fields(edited.unknown_fields_) {}
 
-// The outer journal gets its record at once, since later it could not tell what this journal's
-// guard has changed already.
+// The outer journal gets its record at once, since it could not tell later what the guard of this
+// journal has changed.
 EditJournal::BlockRecord& EditJournal::RecordOf(BlockDesc& block) {
   if (const auto found = blocks.find(&block); found != blocks.end()) return found->second;
   if (outer) outer->NoteBlock(block);
@@ -97,8 +97,8 @@ void EditJournal::KeepContent() noexcept {
   std::swap(content->inner_names, program.inner_names_);
 }
 
-// Ops that are older than this journal are in the record of the block: NoteOpOrder puts them there.
-// Nothing is moved before the last allocation.
+// Ops older than this journal are in the record of the block, where NoteOpOrder puts them. Nothing
+// is moved before the last allocation.
 void EditJournal::NoteRelease(BlockDesc& block) {
   if (IsNoted(block.stamp_)) return;
   NoteOpOrder(block, 0);
@@ -128,7 +128,7 @@ void EditJournal::NoteReplaced(BlockDesc& block,
   for (OpDesc*& op : record->second.ops.rest)
     if (const auto copy = copies.find(op); copy != copies.end()) op = copy->second;
   for (const auto& [op, copy] : copies) {
-    ops.erase(copy);  // the note of a destroyed op that had this address
+    ops.erase(copy);  // the record of a destroyed op that had this address
     if (auto saved = ops.extract(op)) {
       saved.key() = copy;
       ops.insert(std::move(saved));
@@ -159,14 +159,14 @@ void EditJournal::Restore(OpDesc& op, OpDesc& copy) const noexcept {
 
 namespace {
 
-// A list gives its marked objects up: PutBack owns them next.
+// Releases the marked objects of a list; PutBack takes them over.
 template <class Objects, class IsMarked>
 void GiveUp(Objects& objects, const IsMarked& is_marked) {
   for (auto& object : objects)
     if (object && is_marked(*object)) static_cast<void>(object.release());
 }
 
-// Allocates nothing, because the vector of a block keeps its room while a journal watches it.
+// Allocates nothing, since the vector of a block keeps its capacity while a journal watches it.
 template <class T>
 void PutBack(const OrderRecord<T>& record, std::vector<std::unique_ptr<T>>& objects) {
   objects.resize(record.kept);
@@ -194,8 +194,8 @@ void EditJournal::UndoOps(BlockDesc& block) noexcept {
   block.InvalidateUses();
 }
 
-// Every list first gives up what goes back to a record's place, and what it still owns after that
-// is new and is destroyed.
+// First every list releases the objects that return to a record's place. The objects that the lists
+// still own afterwards are new and are destroyed.
 void EditJournal::PutBackObjects() noexcept {
   const uint32_t mark = NewStamp();
   const auto is_marked = [mark](const auto& object) { return object.stamp_ == mark; };
@@ -226,7 +226,7 @@ void EditJournal::UndoFields() noexcept {
     else
       program.name_counters_.erase(found);
   }
-  // A lost name may be back. HasName looks for it in each block once.
+  // A lost name may be back. HasName searches each block for it once.
   for (auto& [hash, block] : program.inner_names_)
     if (block == ProgramDesc::kLost) block = 0;
   program.parents_first_ = parents_first;
@@ -258,9 +258,9 @@ void EditJournal::Undo() noexcept {
   UndoFields();
 }
 
-// Where `to` has noted an object it knows an older state, and merge leaves that one. An object that
-// is new since `to` began may get a note there, which Undo does not look up. The blocks have their
-// records in `to` already.
+// If `to` has recorded an object, it has an older state, which merge keeps. An object made
+// after `to` began may get a record there, which Undo ignores. `to` already has the records of
+// the blocks.
 void EditJournal::AddTo(EditJournal& to) noexcept {
   to.removed_vars.splice(to.removed_vars.end(), removed_vars);
   to.removed_ops.splice(to.removed_ops.end(), removed_ops);

@@ -5,11 +5,11 @@
 //     const EditGuard guard(loss.program());
 //     ...
 //
-// When an exception ends its scope, the programs get back the state that they had at its beginning.
-// Blocks, ops and variables are the same objects then, so that handles on them stay valid, except
-// for ops that ReleaseOps gave away. Handles on objects that the scope made are invalid. A guard
-// counts new objects and copies an older object before its first change, so that a successful edit
-// costs about what it would cost without a guard.
+// If an exception ends its scope, the programs return to the state that they had at its beginning.
+// Their blocks, ops and variables are then the same objects as before, so handles on them stay
+// valid, except for ops that ReleaseOps gave away. Handles on objects made in the scope become
+// invalid. A guard counts new objects and copies an older object before its first change, so a
+// successful edit costs about as much as without a guard.
 
 #include <coracle/framework/ir/program.h>
 
@@ -27,7 +27,7 @@ class EditGuard {
   EditGuard& operator=(const EditGuard&) = delete;
 
  private:
-  const int exceptions_;  // the number in flight at the beginning
+  const int exceptions_;  // in flight at the beginning
   std::unique_ptr<internal::EditJournal> main_, startup_;
 };
 

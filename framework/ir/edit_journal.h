@@ -1,6 +1,6 @@
 #pragma once
-// EditJournal: what an EditGuard needs to undo the edits of a program. ProgramDesc, BlockDesc,
-// OpDesc and VarDesc tell the program's journal of each change before they make it.
+// EditJournal: the records with which an EditGuard undoes the edits of a program. ProgramDesc,
+// BlockDesc, OpDesc and VarDesc report each change to the program's journal before they make it.
 
 #include <coracle/framework/ir/program.h>
 
@@ -16,43 +16,44 @@
 
 namespace coracle::internal {
 
-// The objects that a block had when the journal began. The first `kept` of them have their places
-// still; `rest` lists the others, the last one first. A note costs no more than the edit that it
-// precedes.
+// The objects that a block had when the journal began. The first `kept` of them are still in place;
+// `rest` lists the others, last one first. A note costs no more than the edit that follows it.
 template <class T>
 struct OrderRecord {
   size_t kept = 0;
   std::vector<T*> rest;
 
-  // Before an edit of the places from `first` on.
+  // Called before an edit of the positions from `first` on.
   void Note(size_t first, const std::vector<std::unique_ptr<T>>& objects) {
     for (; kept > first; --kept) rest.push_back(objects[kept - 1].get());
   }
 };
 
 template <class T>
-using Removed = std::list<std::unique_ptr<T>>;  // a list, so that lists join without allocation
+// A list, since lists can be joined without allocation.
+using Removed = std::list<std::unique_ptr<T>>;
 
-// The stamp of an object equals `id` if the object is new since the journal began, or if the
+// The stamp of an object equals `id` if the object was made after the journal began, or if the
 // journal has a copy of it. Notes may throw; Undo and AddTo allocate nothing.
 struct EditJournal {
   explicit EditJournal(ProgramDesc& program);
 
-  // These are called before the change that each names.
+  // Each is called before the change that it names.
   void NoteBlock(BlockDesc& block);  // variables or ops are appended, or other fields change
   void NoteVarOrder(BlockDesc& block, size_t first);  // of the variables from `first` on
   void NoteOpOrder(BlockDesc& block, size_t first);
-  // Puts copies of the block's ops in their places: who gets the ops may destroy them.
+  // Replaces the block's ops by copies, since the receiver of the released ops may destroy them.
   void NoteRelease(BlockDesc& block);
   void SaveVar(VarDesc& var);
   void SaveOp(OpDesc& op);
   void NoteCounter(const std::string& prefix);
   // Keep removed objects, so that handles on them stay valid.
   void KeepBlocks(size_t first);
-  void KeepContent() noexcept;  // of a program that gets another; nothing is noted from now on
+  // Called before the program gets other contents; nothing is noted afterwards.
+  void KeepContent() noexcept;
 
   void Undo() noexcept;
-  void AddTo(EditJournal& outer) noexcept;  // the journal of a guard around this one
+  void AddTo(EditJournal& outer) noexcept;  // the journal of an enclosing guard
 
   struct BlockRecord {
     OrderRecord<VarDesc> vars;
@@ -76,20 +77,20 @@ struct EditJournal {
   const uint64_t random_seed;
   std::optional<std::vector<std::pair<std::string, int32_t>>> op_versions;
   std::string unknown_fields;
-  // Each block here has a record in the outer journal, too, unless it is new there.
+  // Each of these blocks also has a record in the outer journal, unless it is new there.
   std::map<BlockDesc*, BlockRecord> blocks;
-  std::map<VarDesc*, std::unique_ptr<VarDesc>> vars;  // copies
+  std::map<VarDesc*, std::unique_ptr<VarDesc>> vars;  // copies of changed objects
   std::map<OpDesc*, std::unique_ptr<OpDesc>> ops;
   Removed<VarDesc> removed_vars;
   Removed<OpDesc> removed_ops;
   std::map<size_t, std::unique_ptr<BlockDesc>> removed_blocks;  // by index
   std::map<std::string, std::optional<int64_t>> counters;
-  std::optional<Content> content;  // of a program that got another
+  std::optional<Content> content;  // the original content of a program that got another
 
  private:
   BlockRecord& RecordOf(BlockDesc& block);
   bool IsNoted(uint32_t stamp) const { return stamp == id || content.has_value(); }
-  // Copies take the places of ops of the block in what this journal has noted.
+  // Substitutes copies for ops of the block in the records of this journal.
   void NoteReplaced(BlockDesc& block, const std::unordered_map<OpDesc*, OpDesc*>& copies);
   void PutBackObjects() noexcept;
   void UndoFields() noexcept;

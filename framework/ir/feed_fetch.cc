@@ -10,7 +10,7 @@ constexpr const char* kFeed = "feed";
 constexpr const char* kFetch = "fetch";
 constexpr const char* kCol = "col";
 
-// The variables of the ops of one type, by column.
+// The variables of all ops of one type, by column.
 std::vector<std::string> Columns(const BlockDesc& root, const char* type, bool outputs) {
   std::vector<std::pair<int64_t, std::string>> columns;
   for (size_t i = 0; i < root.NumOps(); ++i) {

@@ -1,6 +1,5 @@
 #pragma once
-// Feed and fetch ops: how a saved program says what it is fed with and what it yields. Internal to
-// Coracle.
+// Feed and fetch ops record the inputs and outputs of a saved program. Internal to Coracle.
 
 #include <coracle/framework/ir/program.h>
 
@@ -9,16 +8,16 @@
 
 namespace coracle {
 
-// The variables that the feed ops of the root block fill (that its fetch ops yield), by the ops'
-// attr col. Throw kInvalidArgument for an op that names several variables, or none.
+// The variables that the feed ops of the root block fill (that its fetch ops return), ordered by
+// the ops' attr col. Throw kInvalidArgument for an op that does not name exactly one variable.
 std::vector<std::string> FeedNames(const ProgramDesc& program);
 std::vector<std::string> FetchNames(const ProgramDesc& program);
 
-// Removes these ops, and the variables that hold what is fed and fetched.
+// Removes the feed and fetch ops, and the variables that hold the lists of feeds and fetches.
 void RemoveFeedsAndFetches(ProgramDesc& program);
 
-// Replaces them by ops for these variables: the feed ops stand first, the last column before the
-// others, as Paddle puts them; the fetch ops stand last.
+// Replaces the feed and fetch ops by ops for these variables: feed ops at the beginning, in
+// descending order of columns as in Paddle, and fetch ops at the end.
 void SetFeedsAndFetches(ProgramDesc& program, const std::vector<std::string>& feeds,
                         const std::vector<std::string>& fetches);
 

@@ -14,7 +14,7 @@ namespace {
 template <class T>
 constexpr bool kIsNumber = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 
-// What a value of that type is, as an error says it; "" where conversion alone decides.
+// The description of a valid value of that type for errors; "" if only conversion decides.
 const char* WantedOf(AttrType type, const Attribute& value) {
   switch (type) {
     case AttrType::kBoolean:
@@ -33,7 +33,7 @@ const char* WantedOf(AttrType type, const Attribute& value) {
   }
 }
 
-// The value as one of the field's type.
+// Converts the value to the field's type.
 Attribute Converted(const FieldSpec& field, const std::string& who, const Attribute& value) {
   std::string wanted = WantedOf(field.member.type, value);
   Attribute converted;
@@ -45,7 +45,7 @@ Attribute Converted(const FieldSpec& field, const std::string& who, const Attrib
   return converted;
 }
 
-// Readers would differ in which of two values they take.
+// Refuses duplicates, since readers would differ in which of two values they take.
 void RefuseTwice(const std::string& who, const Setting& setting) {
   std::unordered_set<std::string_view> names;
   for (const NamedAttr& attr : setting.attrs) {
@@ -54,7 +54,7 @@ void RefuseTwice(const std::string& who, const Setting& setting) {
   }
 }
 
-// What is wrong with a number, or one of a list; "" where nothing is.
+// The error for a number, or for an element of a list; "" if there is none.
 struct RangeCheck {
   const FieldRange& range;
 

@@ -1,6 +1,6 @@
 #pragma once
-// Field tables: what texts and Settings can say of an options struct, declared once beside it.
-// From a table come the schema and the help of a text, its reader, the check of ranges, and a
+// Field tables declare, once and next to an options struct, the fields that texts and Settings can
+// set. A table yields the schema and the help of a text, its reader, the range checks, and a
 // Setting of the struct.
 //
 //   struct MyOptions {
@@ -12,9 +12,9 @@
 //           .Add("rate", &MyOptions::rate, "share of the gradient", RangeFrom(0, 1))
 //           .Add("signs", &MyOptions::signs, "only signs count", kRequired);
 //
-// Defaults are those of a MyOptions{}. A member is a number, a bool, a string, a list of these, or
-// a std::optional of one, which has no default. Traits of a field follow its doc: a range,
-// kRequired, kNoDefault or a StandIn.
+// Defaults come from a default-constructed MyOptions. A member is a number, a bool, a string, a
+// list of these, or a std::optional of one, which has no default. Traits of a field follow its doc:
+// a range, kRequired, kNoDefault or a StandIn.
 
 #include <coracle/framework/ir/attribute.h>
 
@@ -28,28 +28,28 @@
 
 namespace coracle {
 
-// How members of one type are kept as attrs. Without functions where there is no struct.
+// Converts members of one type from and to attrs. The functions are null without a struct.
 struct MemberType {
   AttrType type;
   std::optional<Attribute> (*get)(const void* member);  // nullopt: the member holds no value
   void (*set)(void* member, const Attribute& value);    // throws kInvalidArgument
 };
 
-// The numbers that a field takes; a nan lies in no range. Of lists, each element.
+// The numbers that a field accepts, never a nan. For a list, each element must be in the range.
 struct FieldRange {
   double low, high;
   bool low_open, high_open;
   std::string text;             // "must lie in [0, 1)"
-  std::string whole_text = "";  // the same of whole numbers, which are finite; "": text
+  std::string whole_text = "";  // the text for integers, which are always finite; "": same as text
 
   bool Holds(double value) const {
     return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
   }
 };
 
-// "must lie in [low, high)", whatever `high`; "must be finite and at least low" up to infinity.
+// "must lie in [low, high)" for any finite `high`; "must be finite and at least low" by default.
 FieldRange RangeFrom(double low, double high = HUGE_VAL);
-FieldRange PositiveRange();     // "must be positive"; infinity is
+FieldRange PositiveRange();     // "must be positive"; allows infinity
 FieldRange NotNegativeRange();  // "must be finite and not negative"
 FieldRange FiniteRange();       // "must be finite"
 
@@ -57,7 +57,7 @@ struct FieldRequired {};
 struct FieldNoDefault {};
 inline constexpr FieldRequired kRequired;    // a text or Setting must give it; it has no default
 inline constexpr FieldNoDefault kNoDefault;  // help and schema show none
-// The value around the struct that stands in for an absent one: "learning_rate".
+// Names the value outside the struct that replaces an absent field: "learning_rate".
 struct StandIn {
   std::string name;
 };
@@ -66,7 +66,7 @@ struct FieldSpec {
   std::string name, doc;
   MemberType member;
   size_t offset;                           // of the member in the options struct
-  std::optional<Attribute> default_value;  // what the struct has unless said
+  std::optional<Attribute> default_value;  // the struct's value if the field is not set
   std::optional<FieldRange> range = std::nullopt;
   bool required = false;
   std::string stand_in = "";  // see StandIn
@@ -81,11 +81,11 @@ struct FieldSpec {
 class FieldTable {
  public:
   explicit FieldTable(std::string doc = "") : doc_(std::move(doc)) {}
-  // Takes attrs of any name: what a kind has that was registered without fields.
+  // Accepts attrs of any name: the table of a kind that was registered without fields.
   static FieldTable Any(std::string doc = "");
 
-  // What the attrs of a Setting say by themselves: their types, and the values as defaults. `docs`
-  // are by name.
+  // Makes a table from the attrs of a Setting: their types, with their values as defaults. `docs`
+  // holds (name, doc) pairs.
   static FieldTable Of(std::string doc, const Setting& defaults,
                        const std::vector<std::pair<std::string, std::string>>& docs = {});
 
@@ -99,21 +99,21 @@ class FieldTable {
   static void Set(const FieldSpec& field, const std::string& who, const Attribute& value,
                   void* options);
 
-  // "must lie in [0, 1), got 2" where the member is out of the range of `field`; else "".
+  // "must lie in [0, 1), got 2" if the member is outside the range of `field`; else "".
   static std::string OutOfRange(const FieldSpec& field, const void* options);
   static std::string OutOfRange(const FieldSpec& field, const Attribute& value);
   static std::string OutOfRange(const FieldRange& range, const Attribute& value);
-  // The value of the member of `field` in `options`; nullopt where it holds none.
+  // The value of the member of `field` in `options`; nullopt if it holds none.
   static std::optional<Attribute> ValueOf(const FieldSpec& field, const void* options);
 
   // Throws kInvalidArgument for an attr of the setting that is unknown (unless any()), of another
-  // type or out of range, and for a required one that is absent. `who` begins its errors.
+  // type or out of range, and for a missing required attr. `who` begins the error messages.
   void CheckSetting(const std::string& who, const Setting& setting) const;
-  // Throws kInvalidArgument for a member of `options` that is out of range.
+  // Throws kInvalidArgument if a member of `options` is out of range.
   void CheckRanges(const std::string& who, const void* options) const;
 
  protected:
-  // Throws kInvalidArgument for a name that is taken or that no text could give.
+  // Throws kInvalidArgument for a name that is taken or is not an identifier.
   void AddSpec(FieldSpec field);
   void ReadInto(const std::string& who, const Setting& setting, void* options) const;
   std::vector<NamedAttr> Values(const void* options) const;
@@ -127,13 +127,13 @@ class FieldTable {
   bool any_ = false;
 };
 
-// Kinds of one sort by name, each with the fields that a text may give it.
+// The kinds of one family by name, each with the fields that a text may set.
 using KindsWithFields = std::vector<std::pair<std::string, FieldTable>>;
 
-// The fields of that kind; nullptr where there is none.
+// The fields of that kind; nullptr if the kind is unknown.
 const FieldTable* FieldsOfKind(const KindsWithFields& kinds, std::string_view kind);
 
-// Whether a text can give a field that name: letters, digits and '_', no digit first.
+// Whether a text can use the name for a field: letters, digits and '_', not beginning with a digit.
 bool IsIdentifier(std::string_view name);
 
 template <class Options>
@@ -145,7 +145,7 @@ class Fields : public FieldTable {
   Fields& Add(std::string name, Member Options::*member, std::string doc, const Traits&... traits) {
     return Add(std::move(name), member, std::move(doc), TypeOfMember<Member>(), traits...);
   }
-  // A member whose type this file does not know.
+  // Adds a member whose type this file does not know.
   template <class Member, class... Traits>
   Fields& Add(std::string name, Member Options::*member, std::string doc, const MemberType& type,
               const Traits&... traits) {
@@ -159,19 +159,20 @@ class Fields : public FieldTable {
     return *this;
   }
 
-  // Throws kInvalidArgument for an unknown attr (naming the nearest known one), one of another type
-  // and a required one that is absent. Does not check ranges. `who` begins its errors.
+  // Throws kInvalidArgument for an unknown attr (naming the nearest known one), an attr of another
+  // type and a missing required attr. Does not check ranges. `who` begins the error messages.
   Options Read(const std::string& who, const Setting& setting) const {
     Options options{};
     ReadInto(who, setting, &options);
     return options;
   }
-  // Throws kInvalidArgument: "WHO: NAME must lie in [0, 1), got 2". Returns the options.
+  // Throws kInvalidArgument if a member is out of range: "WHO: NAME must lie in [0, 1), got 2".
+  // Returns the options.
   const Options& Check(const std::string& who, const Options& options) const {
     CheckRanges(who, &options);
     return options;
   }
-  // All fields that have a value.
+  // Saves all fields that have a value.
   Setting Save(std::string kind, const Options& options) const {
     return {std::move(kind), Values(&options)};
   }

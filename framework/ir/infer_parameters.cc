@@ -1,4 +1,4 @@
-// Which variables are parameters, where nothing says so.
+// Infers which variables are parameters if the program does not say.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/training_stage.h>
@@ -9,7 +9,7 @@
 namespace coracle {
 namespace {
 
-// What the ops of a program do with a variable of the root block.
+// How the ops of a program use a variable of the root block.
 struct Use {
   bool read = false;     // by an op of the forward part
   bool written = false;  // by any op
@@ -17,14 +17,14 @@ struct Use {
   bool rate = false;     // as an update op's learning rate
 };
 
-// These look at variables of any kind.
+// Ops that accept variables of any kind.
 bool OnlyLooks(const OpDesc& op) {
   constexpr std::string_view kTypes[] = {"fetch", "save", "save_combine", "print"};
   return std::find(std::begin(kTypes), std::end(kTypes), op.type()) != std::end(kTypes);
 }
 
 bool IsForward(const OpDesc& op) {
-  const int role = RoleOf(op);  // of programs that were not verified yet
+  const int role = RoleOf(op);  // safe on programs that were not verified yet
   return role == kNotSpecified || (role & (kBackward | kOptimize | kLRSched)) == 0;
 }
 
@@ -66,7 +66,8 @@ std::vector<bool> LikelyParameters(const ProgramDesc& program) {
   return likely;
 }
 
-// Some variable says that it is a parameter, so those that say nothing are none.
+// Whether a variable says that it is a parameter; the variables that say nothing are then
+// not parameters.
 bool SaysParameters(const BlockDesc& root) {
   for (size_t i = 0; i < root.NumVars(); ++i) {
     if (root.var(i).is_parameter_field() == std::optional<bool>(true)) return true;

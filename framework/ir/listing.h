@@ -1,5 +1,5 @@
 #pragma once
-// Parts of PrintProgram's listing, for others that show programs.
+// Parts of PrintProgram's output, for other code that displays programs.
 
 #include <coracle/framework/ir/attribute.h>
 
@@ -11,7 +11,7 @@ namespace coracle {
 // A name as a listing shows it: quoted and escaped (Quote) unless it is plain.
 std::string NameText(std::string_view name);
 
-// The value of an attr, long lists and texts cut.
+// The value of an attr, with long lists and texts shortened.
 std::string AttrText(const Attribute& attribute);
 
 // "by_value(max=2, min=-1)".

@@ -1,5 +1,5 @@
 #pragma once
-// How a tensor of another type than the wanted one is told of. Internal to Coracle.
+// Error text for a tensor of the wrong type. Internal to Coracle.
 
 #include <coracle/framework/ir/var.h>
 
@@ -7,8 +7,8 @@
 
 namespace coracle {
 
-// "must have the dtype float32, got int64", "must have the shape [2, 3], got [3, 2]", or, where
-// both differ (or what is held is no dense tensor), "must be float32[2, 3], got int64[3, 2]".
+// "must have the dtype float32, got int64" or "must have the shape [2, 3], got [3, 2]". If both
+// differ, or the value is not a dense tensor: "must be float32[2, 3], got int64[3, 2]".
 std::string DescribeMismatch(const VarMeta& wanted, const VarMeta& got);
 
 }  // namespace coracle

@@ -196,7 +196,7 @@ std::vector<int> OpDesc::SubBlocks() const {
 
 namespace {
 
-// "lenet.pbtxt:14:9", where a line of Python's stack says something else.
+// Whether the line is like "lenet.pbtxt:14:9", in contrast to a line of a Python stack.
 bool IsPlace(std::string_view line) {
   for (int part = 0; part < 2; ++part) {
     const size_t digits = line.find_last_not_of("0123456789");

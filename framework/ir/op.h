@@ -1,6 +1,6 @@
 #pragma once
-// OpDesc: one op of a block, with its type, the variables in its slots, and its attrs in the order
-// in which they were given.
+// OpDesc: one op of a block, with its type, the variables in its slots, and its attrs in the
+// given order.
 
 #include <coracle/framework/ir/attribute.h>
 
@@ -15,8 +15,8 @@ namespace coracle {
 
 // Reserved names and numbers that Paddle's programs agree on.
 
-inline constexpr std::string_view kEmptyVarName =
-    "@EMPTY@";  // "no variable here" in a slot of a gradient op
+// Means "no variable here" in a slot of a gradient op.
+inline constexpr std::string_view kEmptyVarName = "@EMPTY@";
 inline constexpr std::string_view kGradSuffix = "@GRAD";
 
 inline std::string GradName(std::string_view name) {
@@ -28,12 +28,13 @@ inline bool IsEmptyName(std::string_view name) { return name.empty() || name == 
 inline constexpr const char* kOpRoleAttr = "op_role";
 inline constexpr const char* kOpRoleVarAttr = "op_role_var";
 inline constexpr const char* kOpNamescopeAttr = "op_namescope";
-inline constexpr const char* kOpCallstackAttr =
-    "op_callstack";  // STRINGS; Coracle writes "file:line:column", and a line for the round
+// STRINGS: Coracle writes "file:line:column", and a line for the round.
+inline constexpr const char* kOpCallstackAttr = "op_callstack";
 inline constexpr const char* kOpDeviceAttr = "op_device";
-// STRING on a gradient op: the forward op that it belongs to, see FindForwardOp.
+// STRING on a gradient op that names its forward op; see FindForwardOp.
 inline constexpr const char* kForwardOpAttr = "forward_op";
-// Whether it is one of these, or the compiler's op_origin: they do not affect what the op computes.
+// Whether it is one of these attrs or the compiler's op_origin, which do not affect the result of
+// the op.
 bool IsBookkeepingAttr(std::string_view name);
 
 // Values of op_role; they combine by |.
@@ -64,7 +65,7 @@ using AttrList = std::vector<NamedAttr>;
 
 namespace internal {
 
-// Calls f(name, slot, index) with as many of the three as f takes.
+// Calls f with as many of name, slot and index as it takes.
 template <class F>
 decltype(auto) CallWithPlace(F& f, const std::string& name, const std::string& slot, size_t index) {
   if constexpr (std::is_invocable_v<F&, const std::string&>)
@@ -77,8 +78,8 @@ decltype(auto) CallWithPlace(F& f, const std::string& name, const std::string& s
 
 }  // namespace internal
 
-// Like OpDesc::ForEachInput, but also calls f(name, slot, index) for positions without a variable:
-// for lists that have an entry for each position.
+// Like OpDesc::ForEachInput, but also calls f for positions without a variable, as needed for lists
+// with one entry per position.
 template <class F>
 void ForEachPosition(const SlotList& slots, F&& f) {
   for (const Slot& slot : slots) {
@@ -103,9 +104,9 @@ class OpDesc {
   // The variables in a slot; an empty list when the slot is absent.
   const std::vector<std::string>& Input(std::string_view slot) const;
   const std::vector<std::string>& Output(std::string_view slot) const;
-  bool HasInput(std::string_view slot) const;  // present, with at least one real name
+  bool HasInput(std::string_view slot) const;  // present, with at least one variable
   bool HasOutput(std::string_view slot) const;
-  // Replace the slot's variables, keeping its place; a new slot goes to the end.
+  // Replace the variables of the slot, which keeps its place; a new slot goes to the end.
   void SetInput(std::string_view slot, std::vector<std::string> args);
   void SetOutput(std::string_view slot, std::vector<std::string> args);
   void RemoveInput(std::string_view slot);
@@ -125,8 +126,8 @@ class OpDesc {
   void ForEachOutput(F&& f) const {
     AnyName(outputs_, CallAndGoOn(f));
   }
-  // Whether `holds` returns true for one of these variables; stops at the first. It takes the same
-  // arguments as f above.
+  // Whether `holds` returns true for one of these variables; stops at the first. `holds` takes the
+  // same arguments as f above.
   template <class Predicate>
   bool AnyInput(Predicate&& holds) const {
     return AnyName(inputs_, holds);
@@ -155,19 +156,19 @@ class OpDesc {
   bool HasAttr(std::string_view name) const { return FindAttr(name) != nullptr; }
   void SetAttr(std::string_view name, Attribute value);
   void RemoveAttr(std::string_view name);
-  // The attr converted to T, or `otherwise` when it is absent.
+  // The attr converted to T, or `otherwise` if it is absent.
   template <class T>
   T GetAttr(std::string_view name, T otherwise) const {
     const Attribute* found = FindAttr(name);
     return found ? AttributeAs<T>(*found) : otherwise;
   }
 
-  // op_role; kForward when it is absent. Throws kInvalidArgument, which names the op, if it is not
-  // an INT.
+  // The value of op_role; kForward if it is absent. Throws kInvalidArgument, naming the op, if the
+  // attr is not an INT.
   int role() const;
   bool HasSubBlock() const;  // some attr is of the type BLOCK or BLOCKS
-  // The indices of the blocks that its attrs (BLOCK and BLOCKS) name, in the order of the attrs.
-  // They are unchecked, as a file gave them, and may name no block; see ProgramDesc::BlocksRunBy.
+  // The block indices in its BLOCK and BLOCKS attrs, in the order of the attrs. They are unchecked,
+  // as read from a file, and may name no block; see ProgramDesc::BlocksRunBy.
   std::vector<int> SubBlocks() const;
   // Replaces each of these indices by renumber(index).
   template <class Renumber>
@@ -189,7 +190,7 @@ class OpDesc {
     unknown_fields_ = std::move(bytes);
   }
 
-  // nullptr when the op belongs to no block.
+  // The block of the op; nullptr if it belongs to none.
   BlockDesc* block() { return block_; }
   const BlockDesc* block() const { return block_; }
 
@@ -198,7 +199,7 @@ class OpDesc {
  private:
   friend class BlockDesc;
   friend struct internal::EditJournal;
-  // Both are called before a change: Touch where it concerns the block's index of uses.
+  // Both must be called before a change; Touch if the change affects the block's index of uses.
   void Touch();
   void Save();
 

@@ -9,7 +9,7 @@
 namespace coracle {
 namespace {
 
-// Both numbers of an origin in one: the block in the upper 32 bits.
+// Both numbers of an origin, with the block in the upper 32 bits.
 using PackedOrigin = int64_t;
 
 PackedOrigin PackOrigin(int block, size_t op) {

@@ -1,11 +1,11 @@
 #pragma once
-// Origins: what the ops, variables and blocks of a compiled program are in the program as it was
-// given. Passes replace ops, make variables and copy blocks; errors, profiles and traces name those
-// that the caller knows.
+// Origins map the ops, variables and blocks of a compiled program to those of the given program.
+// Passes replace ops, make variables and copy blocks; errors, profiles and traces must name the
+// ones that the caller knows.
 //
-// An op keeps its origins in an attr, which copies of the op have too: one place, or several where
-// a pass made one op of many. Variables that a pass made and blocks that it moved or copied have
-// entries in ProgramOrigins. Internal: callers of the executor never see the attr.
+// An op keeps its origins in an attr, which copies of the op inherit: one place, or several if a
+// pass merged several ops into one. Variables that a pass made and blocks that it moved or copied
+// have entries in ProgramOrigins. Internal: callers of the executor never see the attr.
 
 #include <coracle/framework/ir/program.h>
 
@@ -26,27 +26,27 @@ struct OpOrigin {
   auto operator<=>(const OpOrigin&) const = default;
 };
 
-// Every op is where it was given: its present place becomes its only origin.
+// Makes the present place of every op its only origin.
 void SetOrigins(ProgramDesc& program);
 // Removes the attrs.
 void RemoveOrigins(ProgramDesc& program);
-// As the op's attr says, ascending. For an op of a compiled program: in any other program the attr
-// is what its file says.
+// The origins in the op's attr, ascending. Only for ops of a compiled program; elsewhere the attr
+// may come from a file.
 std::vector<OpOrigin> OriginsOf(const OpDesc& op);
-// The same while this thread compiles or plans a program (ScopedOrigins), otherwise empty: for code
-// that meets ops of any program.
+// Like OriginsOf while this thread compiles or plans a program (ScopedOrigins), else empty. For
+// code that handles ops of any program.
 std::vector<OpOrigin> TrustedOriginsOf(const OpDesc& op);
-// `to` has the origins of `from`, too: it does its work, or a part of it.
+// Adds the origins of `from` to those of `to`, which does the work of `from` or a part of it.
 void AddOrigins(const OpDesc& from, OpDesc& to);
 // "op 7 of block 0", "ops 2, 3 and 4 of block 0".
 std::string DescribePlaces(const std::vector<OpOrigin>& origins);
 
-// What a variable that a pass made holds: a variable of the given program, perhaps with its axes
-// in another order.
+// The variable of the given program that a variable made by a pass holds, perhaps with its axes in
+// another order.
 struct VarOrigin {
   std::string name;
   std::vector<int32_t> axes;  // axis i is axis axes[i] of the given variable; {}: the same axes
-  // Where the axes are in another order: the op that writes the variable, as it was before.
+  // If the axes are in another order, the op that writes the variable, as it was before.
   std::shared_ptr<const OpDesc> writer;
 };
 
@@ -57,15 +57,16 @@ class ProgramOrigins {
            std::shared_ptr<const OpDesc> writer = nullptr);
   const VarOrigin* Find(const std::string& name) const;  // nullptr for a given variable
 
-  // The variable's name and its type in the given program.
+  // The name and the type of the variable in the given program.
   const std::string& NameOf(const std::string& name) const;
   VarMeta MetaOf(const std::string& name, VarMeta meta) const;
-  // Where the element `index` of the variable, which has that shape now, is in the given one.
+  // Maps the element `index` of the variable, which now has that shape, to its index in the
+  // given variable.
   int64_t IndexOf(const std::string& name, const Shape& shape, int64_t index) const;
 
-  // The block with the index `made` is a copy of `from`, which may be a copy itself.
+  // Records that block `made` is a copy of `from`, which may be a copy itself.
   void AddBlock(int made, int from);
-  // Block i was block order[i] until now.
+  // Records that block i was block order[i] so far.
   void ReorderBlocks(const std::vector<int>& order);
   // The index of the block in the given program.
   int GivenBlock(int block) const;
@@ -75,8 +76,8 @@ class ProgramOrigins {
   std::vector<int> blocks_;  // given indices by present ones; blocks past its end kept theirs
 };
 
-// While it lives, what this thread writes into errors names the ops and variables of the given
-// program.
+// During its lifetime, errors written by this thread name the ops and variables of the
+// given program.
 class ScopedOrigins {
  public:
   explicit ScopedOrigins(const ProgramOrigins& origins);
@@ -84,13 +85,13 @@ class ScopedOrigins {
   ScopedOrigins(const ScopedOrigins&) = delete;
   ScopedOrigins& operator=(const ScopedOrigins&) = delete;
 
-  static const ProgramOrigins& Current();  // an empty one where there is none
+  static const ProgramOrigins& Current();  // empty if there is none
 
  private:
   const ProgramOrigins* before_;
 };
 
-// "'x' float32[8, 64]": a variable as errors show it, by the origins of this thread.
+// "'x' float32[8, 64]": a variable as errors show it, using the origins of this thread.
 std::string DescribeVar(const std::string& name, const VarMeta& meta);
 // "'x'".
 std::string QuoteVar(const std::string& name);

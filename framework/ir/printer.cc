@@ -32,7 +32,7 @@ void PutName(Buffer& out, std::string_view name) {
     Put(out, Quote(name, 300));
 }
 
-// Characters of UTF-8 text.
+// The number of characters in UTF-8 text.
 size_t Columns(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
@@ -103,7 +103,7 @@ std::string SettingText(const Setting& setting) {
 
 namespace {
 
-// Ops are listed in sections.
+// The section in which an op of the stage is listed.
 TrainingStage SectionOf(TrainingStage stage) {
   switch (stage) {
     case TrainingStage::kForward:
@@ -122,7 +122,7 @@ TrainingStage SectionOf(TrainingStage stage) {
 
 using VarList = std::vector<const VarDesc*>;
 
-// The variables of a block, as they are listed.
+// The variables of a block by section of the listing.
 struct Sections {
   VarList inputs, outputs, settings, parameters, gradients, persistable, unused, others;
 };
@@ -212,8 +212,8 @@ void Printer::PutTrainingStep() {
   PutStages(program_.Root(), 0, seen);
 }
 
-// The block that an op of the update runs where its condition holds; nullptr for an op without
-// one, and for a block that is in `seen`, to which it is added.
+// The block that an update op runs under a condition; nullptr for an op without such a block, and
+// for a block in `seen`. Adds the block to `seen`.
 const BlockDesc* GuardedBlockOf(const OpDesc& op, TrainingStage stage,
                                 std::unordered_set<int>& seen) {
   if (SectionOf(stage) != TrainingStage::kOptimize || !op.HasInput("Cond") || !op.HasSubBlock())
@@ -224,7 +224,7 @@ const BlockDesc* GuardedBlockOf(const OpDesc& op, TrainingStage stage,
   return seen.insert(blocks[0]).second ? &program.Block(blocks[0]) : nullptr;
 }
 
-// A stage with its ops, or a block that runs under a condition.
+// A stage and its number of ops, or a block that runs under a condition.
 struct StepPart {
   std::string title;
   size_t ops = 0;
@@ -239,7 +239,7 @@ std::string GuardText(const OpDesc& op, const BlockDesc& block) {
   return fmt::to_string(text);
 }
 
-// In the order in which they first occur.
+// Returns the parts in order of first occurrence.
 std::vector<StepPart> StepPartsOf(const BlockDesc& block, std::unordered_set<int>& seen) {
   std::vector<StepPart> parts;
   std::map<TrainingStage, size_t> part_of;
@@ -259,7 +259,7 @@ std::vector<StepPart> StepPartsOf(const BlockDesc& block, std::unordered_set<int
   return parts;
 }
 
-// Some of the op types that update parameters: " (adam, sgd)".
+// Lists some of the op types that update parameters: " (adam, sgd)".
 void PutUpdates(Buffer& out, const std::set<std::string>& updates) {
   constexpr size_t kShown = 8;
   size_t n = 0;
@@ -274,7 +274,7 @@ void PutUpdates(Buffer& out, const std::set<std::string>& updates) {
   if (n > 0) Put(out, ")");
 }
 
-// A line for the block, then one for each block that it runs under a condition.
+// Writes a line for the block, then one for each block that it runs under a condition.
 void Printer::PutStages(const BlockDesc& block, size_t depth, std::unordered_set<int>& seen) {
   const std::vector<StepPart> parts = StepPartsOf(block, seen);
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -284,7 +284,7 @@ void Printer::PutStages(const BlockDesc& block, size_t depth, std::unordered_set
     PutUpdates(out_, part.updates);
   }
   Put(out_, "\n");
-  constexpr size_t kDeepest = 12;  // a hostile program may nest without end
+  constexpr size_t kDeepest = 12;  // limits the output for a malicious program
   for (const StepPart& part : parts) {
     if (!part.block || depth == kDeepest) continue;
     Format("{:{}}block {}: ", "", 2 * depth + 2, part.block->idx());
@@ -292,7 +292,7 @@ void Printer::PutStages(const BlockDesc& block, size_t depth, std::unordered_set
   }
 }
 
-// Blocks around this one; a hostile program may nest without end, a page may not.
+// The number of enclosing blocks, limited since a malicious program may nest without end.
 size_t DepthOf(const BlockDesc& block) {
   constexpr size_t kMost = 12;
   size_t depth = 0;
@@ -399,7 +399,7 @@ void NoteUses(const OpDesc& op, Uses* uses) {
       [&](const std::string& name) { (*uses)[name] |= fetches ? kRead | kFetched : kRead; });
 }
 
-// What the ops of a block do with each name.
+// How the ops of a block use each name.
 Uses UsesIn(const BlockDesc& block) {
   Uses uses;
   uses.reserve(block.NumVars());

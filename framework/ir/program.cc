@@ -21,8 +21,8 @@ void AddSlotNames(const OpDesc& op, bool outputs, NameSet& names) {
   for (const Slot& slot : op.outputs()) names.insert(slot.args.begin(), slot.args.end());
 }
 
-// Adds the names in the op's slots, and those in the blocks that it runs but for the blocks in
-// `seen`, which are in the set already.
+// Adds the names in the op's slots, and those in the blocks that it runs, except blocks in `seen`,
+// whose names are already in the set.
 void AddNames(const ProgramDesc& program, const OpDesc& op, bool outputs,
               std::unordered_set<int>& seen, NameSet& names) {
   AddSlotNames(op, outputs, names);
@@ -170,7 +170,7 @@ void ProgramDesc::NoteInnerName(std::string_view name, int block) {
 
 bool ProgramDesc::HasName(const std::string& name) const {
   if (Root().FindVar(name)) return true;
-  // A cache: a block that has lost the name is looked past once, not at each call.
+  // A cache: a block that has lost the name is visited once, not in each call.
   auto& noted = const_cast<ProgramDesc*>(this)->inner_names_;
   const auto inner = noted.find(VarIndex::Hash(name));
   if (inner == noted.end() || inner->second == kLost) return false;

@@ -1,6 +1,5 @@
 #pragma once
-// ProgramDesc: a whole program, that is, blocks of variables and ops. A value type;
-// copies are deep.
+// ProgramDesc: a whole program, made of blocks of variables and ops. A value type; copies are deep.
 
 #include <coracle/framework/ir/block.h>
 
@@ -31,17 +30,18 @@ class ProgramDesc {
   ~ProgramDesc();
 
   int NumBlocks() const { return static_cast<int>(blocks_.size()); }
-  // Throw kOutOfRange where there is no such block. A program that was moved from has none.
+  // Throw kOutOfRange if the block does not exist. A moved-from program has no blocks.
   BlockDesc& Block(int idx) { return *blocks_[Checked(idx)]; }
   const BlockDesc& Block(int idx) const { return *blocks_[Checked(idx)]; }
   BlockDesc& Root() { return Block(0); }
   const BlockDesc& Root() const { return Block(0); }
   BlockDesc& AppendBlock(const BlockDesc& parent);
-  BlockDesc& AppendBlock(int parent_idx);  // for the codec: any index, checked by Verify
+  // For the codec: takes any index, which Verify checks later.
+  BlockDesc& AppendBlock(int parent_idx);
 
   void TruncateBlocks(int size);  // keeps the first `size`
 
-  // f(op) for each op of each block, in order. f must not add blocks.
+  // Calls f(op) for each op of each block, in order. f must not add blocks.
   template <class F>
   void ForEachOp(F&& f) {
     for (auto& block : blocks_) block->ForEachOp(f);
@@ -51,18 +51,19 @@ class ProgramDesc {
     for (const auto& block : blocks_) std::as_const(*block).ForEachOp(f);
   }
 
-  // The blocks that an op (the ops of a block) may run: its sub-blocks and those of the ops in
-  // them, each once, breadth first, without the op's own block. Indices that name no block, and the
-  // root, which no op runs, are skipped, so that it is safe on unverified programs. With `seen`,
-  // blocks whose indices are in it are skipped too, and those found are added to it.
+  // The blocks that an op (or the ops of a block) may run: its sub-blocks and, recursively, the
+  // sub-blocks of their ops. Each appears once, breadth first, without the op's own block. Indices
+  // that name no block and the root, which ops never run, are skipped, so this is safe on
+  // unverified programs. With `seen`, blocks whose indices are in it are skipped too, and the found
+  // ones are added to it.
   std::vector<const BlockDesc*> BlocksRunBy(const OpDesc& op,
                                             std::unordered_set<int>* seen = nullptr) const;
   std::vector<const BlockDesc*> BlocksRunBy(const BlockDesc& block) const;
 
-  // A name that no variable of the program has: "prefix_0", "prefix_1", ... (in the
-  // order asked for).
+  // A name that is unused in the whole program: "prefix_0", "prefix_1", ..., in the order of
+  // the calls.
   std::string UniqueName(const std::string& prefix);
-  // `name` itself while it is free, else UniqueName(name).
+  // `name` itself if it is free, else UniqueName(name).
   std::string FreeName(const std::string& name);
 
   // The trainable parameters (VarDesc::is_parameter), in the order of the root block.
@@ -70,28 +71,28 @@ class ProgramDesc {
 
   // Decides which variables of the root block are parameters if no variable says so (in files older
   // than that field): persistable floating-point tensors that a forward op reads and no op writes,
-  // and those that an op updates as its Param. This is done once, when a file is read; additions to
-  // the program do not change the status of variables that it had. Variables for which
-  // SetIsParameter was called are not affected.
+  // and those that an op updates as its Param. This is done once, when a file is read; later
+  // additions to the program do not change the result. Variables for which SetIsParameter was
+  // called are not affected.
   void InferParameters();
 
-  // Deep copy for evaluation: without ops of the roles Backward, Optimize and LRSched, variables
-  // that only these used removed, and every is_test attr that is present set to true.
+  // Deep copy for evaluation: drops ops with the roles Backward, Optimize and LRSched and the
+  // variables that only these used, and sets every is_test attr that is present to true.
   ProgramDesc CloneForTest() const;
 
   // Keeps the ops of the root block that the targets depend on (with the sub-blocks they run),
-  // those marked is_target, and the variables that they use. Ops that compute `feeds` are not kept
-  // for their sake. In-place updates of a kept name are kept. Throws kNotFound for a target that
-  // no block has.
+  // the ops marked is_target, and the variables that these use. Ops that only compute `feeds` are
+  // dropped. In-place updates of a kept name are kept. Throws kNotFound for a target that no
+  // block has.
   void Prune(const std::vector<std::string>& targets, const std::vector<std::string>& feeds = {});
 
-  // Version of the framework that wrote the program, major * 1000000 + minor * 1000 + patch;
+  // Version of the framework that wrote the program, as major * 1000000 + minor * 1000 + patch;
   // empty if unknown.
   std::optional<int64_t> version;
-  // Which of the two places of the format the version was read from (2018's field 2, or field 4).
+  // Whether the version was read from the format's older place (2018's field 2) instead of field 4.
   bool version_in_legacy_field = false;
   std::optional<std::vector<std::pair<std::string, int32_t>>> op_versions;  // op_version_map
-  // Seed of the random ops whose own seed is 0; saved in an extension. 0: the executor's.
+  // Seed of the random ops whose own seed is 0; saved in an extension. 0: use the executor's seed.
   uint64_t random_seed = 0;
 
   bool operator==(const ProgramDesc& other) const;
@@ -100,8 +101,8 @@ class ProgramDesc {
   const std::string& unknown_fields() const { return unknown_fields_; }
   void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
   void ClearBlocks();
-  // Whether InferParameters would find other parameters in a file of the program than it has now,
-  // so that the file must say which persistable variables are parameters.
+  // Whether InferParameters would find other parameters than the present ones after the program is
+  // read from a file, so that the file must say which persistable variables are parameters.
   bool MustSayParameters() const;
 
  private:
@@ -130,40 +131,40 @@ class ProgramDesc {
 
   std::vector<std::unique_ptr<BlockDesc>> blocks_;
   std::unordered_map<std::string, int64_t> name_counters_;
-  // Maps the hash of a name to a block other than the root that declared it (and may have lost it
-  // since), or to kLost where no block has the name now. HasName is called for each new name, in
-  // programs with any number of blocks.
+  // Maps the hash of a name to a non-root block that declared it (and may have removed it since),
+  // or to kLost if no block has the name now. Makes HasName fast for each new name, in programs
+  // with any number of blocks.
   std::unordered_map<size_t, int> inner_names_;
   static constexpr int kLost = -1;
-  bool parents_first_ =
-      true;  // each block's parent has a lower index, so that the root is above all
+  // Each block's parent has a lower index, so that the root is above all.
+  bool parents_first_ = true;
   std::string unknown_fields_;
   internal::EditJournal* journal_ = nullptr;  // of the EditGuard that watches it
 };
 
 // Variables made by code that rewrites programs: training state and temporaries.
 
-// Makes a persistable variable in the root blocks of both programs, which `startup` fills with
-// `value` (exactly, in float64 and integer types). Returns its name.
+// Makes a persistable variable in the root blocks of both programs and appends an op to `startup`
+// that fills it with `value` (exactly, in float64 and integer types). Returns its name.
 std::string MakeState(ProgramDesc& main, ProgramDesc& startup, const std::string& name, DType dtype,
                       const Shape& shape, double value);
 
-// Makes a variable of that type in `block`, without gradient, with a new name "prefix_N".
+// Makes a variable in `block` with a new name "prefix_N" and stop_gradient set.
 std::string MakeTemporary(BlockDesc& block, const std::string& prefix, DType dtype,
                           const Shape& shape = {1});
 
-// Programs as text for people: one line per op, parameters with their sizes, the order of
-// a training step.
+// Programs as text for people: one line per op, parameters with their sizes, and the order of a
+// training step.
 //
 // Empty functions select everything and hide nothing.
 struct PrintOptions {
   int block = -1;  // print this one only
-  // Select the ops and variables to print. If one of them is set, empty sections and the summary of
-  // the program are left out.
+  // Select the ops and variables to print. If either is set, empty sections and the summary of the
+  // program are left out.
   std::function<bool(const OpDesc& op)> keep_op = {};
   std::function<bool(const VarDesc& var)> keep_var = {};
-  // True for an attr that need not be shown (one with its default value). The attrs that every op
-  // may have (op_role, op_callstack, ...) are never shown.
+  // Returns true for an attr to hide (one with its default value). The attrs that every op may have
+  // (op_role, op_callstack, ...) are never shown.
   std::function<bool(const OpDesc& op, const NamedAttr& attr)> hide_attr = {};
 };
 
@@ -189,9 +190,11 @@ struct Found {};
 
 class Variable : private variable_functions::Found {
  public:
-  Variable() = default;  // of no variable: the functions below, but bool, throw kInvalidArgument
+  // Handle on no variable: the functions below, except bool, throw kInvalidArgument.
+  Variable() = default;
   Variable(BlockDesc* block, VarDesc* desc) : block_(block), desc_(desc) {}
-  Variable(const Variable&) = default;  // moves are copies: a handle that was moved from is whole
+  // Moves are copies, so a moved-from handle stays valid.
+  Variable(const Variable&) = default;
   Variable& operator=(const Variable&) = default;
   // The variable of that name, looked up recursively from `block`; throws kNotFound. It has no
   // Writer: functions on it need another operand that has one, such as a Variable of Writer::Var.

@@ -11,7 +11,7 @@
 namespace coracle {
 namespace {
 
-// Keeps what a file said of an error clip whose class this process does not know.
+// Keeps the saved form of an error clip whose class is unknown to this process.
 class UnregisteredErrorClip : public BaseErrorClipAttr {
  public:
   explicit UnregisteredErrorClip(Setting setting) : setting_(std::move(setting)) {}
@@ -56,7 +56,7 @@ bool SameClip(const ErrorClipPtr& a, const ErrorClipPtr& b) {
   return saved && saved == b->Save();
 }
 
-// An attr is a float: where it would not do for a float64 gradient, the limit becomes an input.
+// The attr is a float. If that is too imprecise for a float64 gradient, the limit becomes an input.
 void AppendLimit(BlockDesc& block, const char* slot, double limit, SlotList* inputs) {
   const VarDesc* grad = block.FindVarRecursive(inputs->front().args.front());
   const bool is_exact = double{static_cast<float>(limit)} == limit || std::isnan(limit);

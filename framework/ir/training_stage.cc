@@ -15,7 +15,7 @@ struct Mark {
   std::string_view text;
   Stage stage;
 };
-// Slots of outputs. They count before names: these ops write gradients of any name.
+// Output slots. They take precedence over names, since these ops write gradients of any name.
 constexpr Mark kSlots[] = {
     {"FoundInfinite", Stage::kUnscale},
     {"LossScaling", Stage::kScaleUpdate},
@@ -52,15 +52,15 @@ std::string_view FirstOutput(const OpDesc& op) {
   return {};
 }
 
-// The parameter that an op of the update belongs to; "" for none.
+// The parameter that an update op belongs to; "" if none.
 std::string_view ParameterOf(const OpDesc& op) {
   const Attribute* attr = op.FindAttr(kOpRoleVarAttr);
   const auto* names = attr ? std::get_if<std::vector<std::string>>(attr) : nullptr;
   return names && !names->empty() ? std::string_view(names->front()) : std::string_view();
 }
 
-// A gradient that is changed in place is clipped; what counts or scales a clip has names that say
-// so. The gradient of a variable with such a name is none of these.
+// A gradient changed in place is being clipped. The variables that count or scale clips have names
+// of their own; the gradient of a variable with such a name does not count as one.
 Stage BackwardStageOf(const OpDesc& op) {
   if (RoleOf(op) & kLoss) return Stage::kBackward;
   const std::string_view out = FirstOutput(op);
@@ -70,8 +70,8 @@ Stage BackwardStageOf(const OpDesc& op) {
   return clips || op.HasOutput("StatisticsOut") ? Stage::kErrorClip : Stage::kBackward;
 }
 
-// The stage whose mark stands last in a name: a stage appends its mark to names that may be a
-// user's.
+// The stage whose mark is the last in a name, since a stage appends its mark to names that may be
+// chosen by the user.
 Stage LastMarkIn(std::string_view name) {
   Stage stage = Stage::kOptimize;
   size_t after = 0;
@@ -98,10 +98,10 @@ Stage UpdateStageOf(const OpDesc& op) {
   return stage != Stage::kOptimize && IsParameter(op, out) ? Stage::kOptimize : stage;
 }
 
-// By the op alone.
+// Finds the stage from the op alone.
 Stage MarkedStage(const OpDesc& op) {
   const int role = RoleOf(op);
-  // Ops by which ranks exchange gradients and flags, or wait for them.
+  // Ops with which ranks exchange gradients and flags, or wait for them.
   if (role != kForward && op.HasAttr("ring_id")) return Stage::kCommunicate;
   if (role & kLRSched) return Stage::kSchedule;
   if (role & kOptimize) return UpdateStageOf(op);
@@ -115,17 +115,17 @@ bool IsOfUpdate(Stage stage) {
   return stage > Stage::kErrorClip && stage != Stage::kSchedule && stage != Stage::kCommunicate;
 }
 
-// Ops of the update that carry no mark, by those around them.
+// Finds the stages of update ops without a mark from the ops around them.
 void FindUnmarked(const BlockDesc& block, std::vector<Stage>& stages) {
   std::unordered_map<std::string_view, Stage> reader;
-  std::unordered_set<std::string_view> updated;  // parameters, by later ops
+  std::unordered_set<std::string_view> updated;  // parameters that later ops update
   for (size_t i = block.NumOps(); i-- > 0;) {
     const OpDesc& op = block.op(i);
     if (!(RoleOf(op) & kOptimize)) continue;
     const std::string_view param = ParameterOf(op), out = FirstOutput(op);
     Stage& stage = stages[i];
     if (stage == Stage::kOptimize && !param.empty()) {
-      // What changes a parameter before its update is a decay that is not in the gradient.
+      // An op that changes a parameter before its update is a decay outside the gradient.
       const bool decays = out == param && updated.count(param);
       stage = decays ? Stage::kDecay : Stage::kUpdate;
     } else if (const auto found = reader.find(out);

@@ -1,5 +1,5 @@
 #pragma once
-// The stages of a training step in their order, and how the ops of a program tell theirs.
+// The stages of a training step in their order, and how to find the stage of an op.
 
 #include <coracle/framework/ir/block.h>
 
@@ -23,21 +23,21 @@ enum class TrainingStage {
   kUpdate,
   kParameterAverages,
   kScaleUpdate,
-  kOptimize,     // some stage of the update: the program does not tell which
+  kOptimize,     // a stage of the update that the program does not identify
   kCommunicate,  // between ranks
 };
 
-// op_role; kForward where it is no number that an int holds. For programs that were never verified:
-// OpDesc::role() throws there.
+// The value of op_role; kForward if it is not an integer in the range of int. Safe on unverified
+// programs, unlike OpDesc::role(), which throws for such an attr.
 int RoleOf(const OpDesc& op);
 
 const char* ToString(TrainingStage stage);  // "gradient clip"
 
-// The stage of each op of the block: op_role tells forward, backward and update apart, and slots
-// and the names of what is written tell the stages of an update. An op without such a mark
-// belongs to the parameter in its op_role_var, else to the stage that reads what it writes, else
-// to the stage of the update before it. Linear in the size of the block; safe on programs that
-// were never verified.
+// The stage of each op of the block. op_role separates forward, backward and update; the op's
+// slots and the names of its outputs identify the stage of an update. An op without such a mark
+// gets the stage of the parameter in its op_role_var, else the stage of an op that reads its
+// outputs, else the stage of the previous update op. Linear in the size of the block; safe on
+// unverified programs.
 std::vector<TrainingStage> StagesOf(const BlockDesc& block);
 
 }  // namespace coracle

@@ -5,8 +5,8 @@
 namespace coracle {
 namespace {
 
-// Element type and shape mean something for tensors, selected rows and arrays only, the LoD level
-// for tensors and arrays; files keep them for these only.
+// Compares only meaningful fields, which are also the ones that files keep: element type and shape
+// of tensors, selected rows and arrays, and the LoD level of tensors and arrays.
 bool SameMeta(const VarMeta& a, const VarMeta& b) {
   if (a.type != b.type) return false;
   if (a.type == VarType::kSelectedRows) return a.dtype == b.dtype && a.shape == b.shape;
@@ -87,7 +87,7 @@ bool VarDesc::operator==(const VarDesc& other) const {
   auto extra = [](const VarDesc& v) {
     return v.wire_ ? v.wire_->type_bytes + v.wire_->unknown_fields : std::string();
   };
-  // What InferParameters concluded for one says nothing of the other, for which nobody asked it.
+  // The result of InferParameters for one variable is comparable only if it was called for both.
   const bool asked = inferred_parameter_ && other.inferred_parameter_;
   const bool same_role = asked
                              ? is_parameter() == other.is_parameter()

@@ -31,12 +31,12 @@ class BaseErrorClipAttr {
   // Appends to the end of `block` the ops that replace the gradient `grad_name` in place.
   virtual void AppendClipOp(BlockDesc& block, const std::string& grad_name) const = 0;
   // The form in which a program file keeps the clip; its kind must be registered by
-  // RegisterErrorClip. With the default (none) a program with such a clip cannot be saved.
+  // RegisterErrorClip. The default returns nullopt: a program with such a clip cannot be saved.
   virtual std::optional<Setting> Save() const { return std::nullopt; }
 };
 
-// Every value above max becomes max, every value below min becomes min. Throws kInvalidArgument
-// when max < min or one is a nan. Saved as kind "by_value".
+// Values above max become max and values below min become min. Throws kInvalidArgument if max < min
+// or if one is a nan. Saved as kind "by_value".
 class ErrorClipByValue : public BaseErrorClipAttr {
  public:
   explicit ErrorClipByValue(double max) : ErrorClipByValue(max, -max) {}
@@ -51,7 +51,7 @@ class ErrorClipByValue : public BaseErrorClipAttr {
 };
 
 // A gradient whose L2 norm exceeds max_norm is scaled to that norm. Throws kInvalidArgument unless
-// max_norm > 0 and finite. Saved as kind "by_norm".
+// max_norm is positive and finite. Saved as kind "by_norm".
 class ErrorClipByNorm : public BaseErrorClipAttr {
  public:
   explicit ErrorClipByNorm(double max_norm);
@@ -83,26 +83,30 @@ class ErrorClip {
   ErrorClipPtr clip_;
 };
 
-// Makes a derived class loadable: `load` makes an object from a Setting of that kind, as its Save()
-// returned it. Process-wide and thread-safe; throws kAlreadyExists for a kind in use.
+// Makes a derived class loadable: `load` makes an object from a Setting that its Save() returned.
+// Process-wide and thread-safe; throws kAlreadyExists for a kind in use.
 using ErrorClipLoader = ErrorClipPtr (*)(const Setting& setting);
 void RegisterErrorClip(const std::string& kind, ErrorClipLoader load);
-// For an unknown kind, returns an object that can be saved again but whose
-// AppendClipOp throws kNotFound.
+// For an unknown kind, returns an object that can be saved again but whose AppendClipOp
+// throws kNotFound.
 ErrorClipPtr LoadErrorClip(const Setting& setting);
-// Throws kInvalidArgument when the clip's class cannot be saved (no Save(), or its kind
-// is not registered).
+// Throws kInvalidArgument if the clip's class cannot be saved (no Save(), or its kind is
+// not registered).
 Setting SaveErrorClip(const BaseErrorClipAttr& clip);
 
 struct TrainingAttr {
   bool trainable = true;
-  double learning_rate = 1.0;            // multiplies the optimizer's
-  std::optional<Setting> initializer;    // "constant", "uniform", "normal", "truncated_normal",
-                                         // "xavier", "msra", "array"
-  std::optional<Setting> regularizer;    // "l1_decay", "l2_decay" with coeff
-  std::optional<Setting> gradient_clip;  // "by_value", "by_norm", "by_global_norm"
+  // Multiplies the learning rate of the optimizer.
+  double learning_rate = 1.0;
+  // "constant", "uniform", "normal", "truncated_normal", "xavier", "msra" or "array".
+  std::optional<Setting> initializer;
+  // "l1_decay" or "l2_decay", with coeff.
+  std::optional<Setting> regularizer;
+  // "by_value", "by_norm" or "by_global_norm".
+  std::optional<Setting> gradient_clip;
   ErrorClipPtr error_clip;
-  std::string creation_site;  // "lenet.pbtxt:14:9" or ""
+  // "lenet.pbtxt:14:9" or "".
+  std::string creation_site;
 
   bool IsDefault() const;
   bool operator==(const TrainingAttr& other) const;  // compares error clips by their saved form
@@ -126,7 +130,7 @@ enum class VarType : int32_t {
 
 const char* ToString(VarType type);  // framework.proto's enumerator, "LOD_TENSOR"
 
-// The static type of a value. A dimension of -1 is not known yet.
+// The static type of a value. A dimension of -1 is unknown.
 struct VarMeta {
   VarType type = VarType::kLoDTensor;
   DType dtype = DType::kFloat32;
@@ -178,7 +182,8 @@ class VarDesc {
     Save();
     persistable_ = value;
   }
-  // The value that was set (perhaps by a file), otherwise what ProgramDesc::InferParameters found.
+  // The value that was set (by the caller or a file), else the result
+  // of ProgramDesc::InferParameters.
   bool is_parameter() const { return is_parameter_.value_or(inferred_parameter_.value_or(false)); }
   void SetIsParameter(bool value) {
     Save();
@@ -208,8 +213,8 @@ class VarDesc {
   // For the codec only: contents of a file that the fields above do not represent, so that writing
   // gives the same bytes.
   struct Wire {
-    std::string
-        type_bytes;  // a VarType message with more than the fields above; "" for the plain form
+    // A VarType message with more than the fields above; "" for the plain form.
+    std::string type_bytes;
     std::string unknown_fields;  // of VarDesc, VarDesc.attrs included
     bool lod_level_present = false;
     bool operator==(const Wire&) const = default;

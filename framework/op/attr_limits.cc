@@ -19,8 +19,9 @@ bool IsNumberAsText(const AttrDef& def) {
   return ParseDouble(std::get<std::string>(*def.default_value), &unused);
 }
 
-// Whether the value is the float that the bound becomes: 1e-3f is above 1e-3 and yet lies in
-// [0, 1e-3]. (Zero is no rounded bound: what must be at least 1e-50 must not be 0.)
+// Whether the value is the bound rounded to float: 1e-3f exceeds 1e-3 and yet counts as inside
+// [0, 1e-3]. (Zero does not count as a rounded bound: a value that must be at least 1e-50 must
+// not be 0.)
 template <class T>
 bool IsRounded(double bound, T value) {
   if (!std::is_same_v<T, float> || value == 0) return false;
@@ -35,7 +36,7 @@ bool InRange(const AttrDef& def, T given) {
          (!def.max || value <= *def.max || IsRounded(*def.max, given));
 }
 
-// Numbers and lists of numbers; anything else has no range.
+// Checks numbers and lists of numbers; other types have no range.
 struct RangeHolds {
   const AttrDef& def;
 

@@ -50,8 +50,8 @@ class BlockUseFinder {
   }
 
   // Called from the last block to the first, since sub-blocks come after their blocks. Collects
-  // too many names for nested gradient blocks; those that they read from saved values are
-  // removed by SeparateSaved.
+  // too many names for nested gradient blocks; SeparateSaved removes those that they read from
+  // saved values.
   void CollectFree(size_t b) {
     if (b == 0) return;
     const BlockDesc& block = Block(b);
@@ -67,8 +67,8 @@ class BlockUseFinder {
     });
   }
 
-  // Separates, from the innermost block outwards, what a gradient block takes from the
-  // forward block's runs.
+  // Separates, from the innermost block outwards, the values that a gradient block reads from the
+  // runs of the forward block.
   void SeparateSaved(size_t b) {
     ForEachSubBlock(b, [&](size_t sub) {
       if (b == 0) return;

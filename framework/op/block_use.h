@@ -1,6 +1,5 @@
 #pragma once
-// BlockUse: what a block has to do with variables that it does not declare: for everyone
-// who runs sub-blocks.
+// BlockUse: how a block uses variables that it does not declare, for all code that runs sub-blocks.
 
 #include <coracle/framework/ir/program.h>
 
@@ -10,31 +9,32 @@
 namespace coracle {
 
 struct BlockUse {
-  // Variables of enclosing blocks, not persistable, that the block or one inside it reads or
-  // writes; by name. In a gradient block variables of `reads_saved` are not among them.
+  // Non-persistable variables of enclosing blocks that the block or a block nested in it reads or
+  // writes, sorted by name. In a gradient block this excludes the variables of `reads_saved`.
   std::vector<std::string> captured;
-  std::vector<bool> written;  // by captured: a run of the block may change it
-  // Not persistable or persistable, declared outside: what a run of the block may write; by name.
+  std::vector<bool> written;  // parallel to captured: a run of the block may change it
+  // Variables declared outside, persistable or not, that a run of the block may write, sorted
+  // by name.
   std::vector<std::string> writes;
-  // Persistable variables, wherever they are declared, that the block or one inside it writes; by
-  // name. All blocks have them in common.
+  // Persistable variables, declared in any block, that the block or a block nested in it writes,
+  // sorted by name. All blocks share persistable variables.
   std::vector<std::string> writes_persistable;
-  // Variables whose values of each run the gradient blocks of this block read: declared in it, or
-  // outside and written by it; by name. The order is that of StepScopes::Step.
+  // Variables whose values in each run the gradient blocks of this block read: declared in the
+  // block, or declared outside and written by it. Sorted by name, the order of StepScopes::Step.
   std::vector<std::string> saved;
-  // In a gradient block: the indices in the forward block's `saved` that it reads,
-  // with their names.
+  // In a gradient block: the entries of the forward block's `saved` that it reads, as
+  // (name, index).
   std::vector<std::pair<std::string, size_t>> reads_saved;
-  bool has_gradient = false;  // some block that can be run is its gradient block
-  bool reached = false;       // the root block, or run by an op of a reached block
+  bool has_gradient = false;  // a block that can be run is its gradient block
+  bool reached = false;       // is the root block, or run by an op of a reached block
 };
 
-// By block. Linear in the size of the program times the depth of nesting. The program's block
-// references must have been verified.
+// Returns the uses of each block, by index. Takes time linear in the size of the program times the
+// nesting depth. The program's block references must have been verified.
 std::vector<BlockUse> FindBlockUses(const ProgramDesc& program);
 
-// The variables around a block that its ops read (or write), each once, in that order: the slots of
-// the op that runs the block.
+// The variables of enclosing blocks that the ops of the block read (or write), each once, in order
+// of first use: the slots of the op that runs the block.
 std::vector<std::string> OuterReads(const BlockDesc& block);
 std::vector<std::string> OuterWrites(const BlockDesc& block);
 

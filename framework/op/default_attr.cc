@@ -6,8 +6,8 @@
 namespace coracle {
 namespace {
 
-// Attrs that choose an implementation, and others where the op does not declare them, say nothing
-// about what a program means.
+// Attrs that choose an implementation, or that the op does not declare, do not affect the meaning
+// of a program.
 bool ChoosesImplementation(const std::string& name) {
   static const std::unordered_set<std::string> names = {
       "use_cudnn",        "use_mkldnn",        "use_quantizer",     "with_quant_attr",
@@ -18,7 +18,7 @@ bool ChoosesImplementation(const std::string& name) {
          name.starts_with("fused_");
 }
 
-// An attr that every op may carry, with the value that an absent one stands for.
+// Whether a common attr has the value that its absence means.
 bool IsUnsetCommon(const NamedAttr& attr) {
   if (attr.name == kOpRoleAttr) {
     const auto* role = std::get_if<int32_t>(&attr.value);

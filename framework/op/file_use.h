@@ -12,13 +12,14 @@ namespace coracle {
 
 struct FileUse {
   const OpDesc* op;
-  std::string path;  // as the op says it
+  std::string path;  // as given in the op
 };
 
-// In the order of blocks and ops. Ops that the registry lacks name no file.
+// Returns the uses in the order of blocks and ops. Ops unknown to the registry are taken to use
+// no file.
 std::vector<FileUse> FilesOf(const ProgramDesc& program, const OpRegistry& ops);
 
-// Throws kInvalidArgument, with the op's place, unless `files` lets the op touch its file.
+// Throws kInvalidArgument, with the op's place, unless `files` allows the op to access its file.
 void RequireAllowed(const FileUse& use, const FileAccess& files);
 
 }  // namespace coracle

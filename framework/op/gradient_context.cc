@@ -10,7 +10,7 @@
 namespace coracle {
 namespace {
 
-// Index into the names of `slots`, slot after slot; -1 when the slot has no variable i.
+// Index into the concatenated names of `slots`; -1 if the slot has no variable i.
 ptrdiff_t IndexOf(const SlotList& slots, std::string_view name, size_t i) {
   size_t begin = 0;
   for (const Slot& slot : slots) {
@@ -27,7 +27,7 @@ const std::string& ArgAt(const SlotList& slots, const std::vector<std::string>& 
   return index < 0 ? none : names[static_cast<size_t>(index)];
 }
 
-// Attrs about the forward op alone. Its name scope and its device are the gradient's too.
+// Attrs that concern only the forward op. Its name scope and its device apply to the gradient too.
 bool IsOfForwardOp(const std::string& name) {
   if (name == kOpNamescopeAttr || name == kOpDeviceAttr) return false;
   return IsBookkeepingAttr(name) || name == kRecomputedFromAttr || name == kOuterReadsAttr ||
@@ -94,8 +94,8 @@ void GradientContext::NoteAsked(std::string_view slot) const {
   if (std::find(asked_.begin(), asked_.end(), slot) == asked_.end()) asked_.emplace_back(slot);
 }
 
-// The type of a sparse gradient is that of its dense copy, which ops without sparse
-// inputs get later.
+// A sparse gradient is declared with the type of its dense copy, which ops without sparse inputs
+// get later.
 void GradientContext::DeclareArrived(BlockDesc& block) const {
   size_t k = 0;
   ForEachPosition(op().outputs(), [&](const std::string& output) {
@@ -126,7 +126,7 @@ Variable GradientContext::Grad(std::string_view slot, size_t i) {
   }
   NoteAsked(slot);
   std::string& grad = request_.output_grads[static_cast<size_t>(index)];
-  if (IsEmptyName(grad)) {  // the next question gets the same zeros
+  if (IsEmptyName(grad)) {  // later calls return the same zeros
     const std::string output = Output(slot, i);
     grad = Named(GradName(output) + "@ZERO", Make("fill_zeros_like", {{"X", {output}}})).name();
   }
@@ -305,7 +305,7 @@ void GradientContext::AppendGradientOp(const std::vector<std::string>& forward_s
     }
   }
   AttrList attrs;
-  attrs.reserve(op().attrs().size() + 2);  // and op_role, op_role_var
+  attrs.reserve(op().attrs().size() + 2);  // room for op_role and op_role_var
   for (const NamedAttr& attr : op().attrs()) {
     if (!IsOfForwardOp(attr.name)) attrs.push_back(attr);
   }

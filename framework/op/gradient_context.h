@@ -24,13 +24,13 @@ namespace internal {
 class GradientStage;
 }
 
-// A request for the gradient of a sub-block, made by the rule of the op that runs it. Names are
-// resolved in the sub-block.
+// A request for the gradient of a sub-block, made by the gradient rule of the op that runs it.
+// Names are resolved in the sub-block.
 struct GradientBlockRequest {
   int forward_block = -1;
   // Variables whose values after the sub-block have gradients.
   std::vector<std::string> outputs;
-  // Variables for whose values before the sub-block gradients are wanted.
+  // Variables whose values before the sub-block need gradients.
   std::vector<std::string> inputs;
   // For a sub-block that runs several times, pairs {before, after}: the value of `after` at the end
   // of one run is the value of `before` at the start of the next (`while`: each variable that it
@@ -46,15 +46,15 @@ struct GradientBlock {
   // The new block: forward_block_idx is the sub-block, its parent the block of the gradient op.
   // -1: no wanted variable depends on an output through differentiable ops; nothing was appended.
   int idx = -1;
-  // Gradients that the block reads: of outputs on the path, and of those `after` of carried
-  // pairs that matter.
+  // Gradients that the block reads: of the outputs on the gradient path, and of the `after`
+  // variables of the carried pairs that matter.
   std::vector<Value> arriving;
-  // Gradients that the block writes: of inputs that have one, and of those `before` of carried
-  // pairs that matter. Each is the contribution of one run. The gradient of `before` in one run is
-  // the incoming gradient of `after` in the previous run.
+  // Gradients that the block writes: of the inputs that have one, and of the `before` variables of
+  // the carried pairs that matter. Each is the contribution of one run. The gradient of `before` in
+  // one run is the incoming gradient of `after` in the previous run.
   std::vector<Value> leaving;
-  // Forward variables that the block, and blocks nested in it, read: variables of the sub-block
-  // (including saved copies), and variables of blocks around it.
+  // Forward variables that the block and its nested blocks read: variables of the sub-block
+  // (including saved copies), and variables of the enclosing blocks.
   std::vector<std::string> inner_reads, outer_reads;
 
   // The gradient of `var` in a list; "" if it has none.
@@ -63,12 +63,12 @@ struct GradientBlock {
 
 class GradientContext {
  public:
-  // `forward_op` is the op; `op` the op or a renamed copy.
-  // `output_grads` has a name for each variable in op.outputs(), slot after slot: "" where no
-  // gradient arrived. `input_grads` likewise for op.inputs(): "" where none is wanted. `fresh_name`
-  // makes names for temporaries. `saved` has the types of variables that `op` names and `block`
-  // does not hold yet: copies of what was overwritten since. `block` is where the rule's ops go,
-  // which for an op of a sub-block is its gradient block.
+  // `forward_op` is the op; `op` is the op itself or a renamed copy. `output_grads` has a name for
+  // each variable in op.outputs(), slot by slot, or "" if no gradient arrived. `input_grads` does
+  // the same for op.inputs(), with "" if no gradient is wanted. `fresh_name` makes names for
+  // temporaries. `saved` holds the types of variables that `op` names but `block` does not have
+  // yet: copies of values that were overwritten later. `block` receives the rule's ops; for an op
+  // of a sub-block it is the gradient block.
   struct Request {
     const OpDesc* op = nullptr;
     const OpDesc* forward_op = nullptr;
@@ -84,8 +84,8 @@ class GradientContext {
   GradientContext(const OpRegistry& ops, Request request);
   ~GradientContext();
 
-  // The op with the names by which gradient ops read its variables: if a variable was overwritten
-  // since, the name of a saved copy.
+  // The op with the names from which gradient ops read its variables: the name of a saved copy if a
+  // variable was overwritten later.
   const OpDesc& op() const { return *request_.op; }
   // The op as it is in the program, with the names that its sub-blocks use.
   const OpDesc& forward_op() const { return *request_.forward_op; }
@@ -93,7 +93,7 @@ class GradientContext {
 
   bool HasInput(std::string_view slot) const { return op().HasInput(slot); }
   bool HasOutput(std::string_view slot) const { return op().HasOutput(slot); }
-  // The variable in a slot; "" when it is not there.
+  // The variable in a slot; "" if it is absent.
   std::string Input(std::string_view slot, size_t i = 0) const;
   std::string Output(std::string_view slot, size_t i = 0) const;
   const std::vector<std::string>& Inputs(std::string_view slot) const { return op().Input(slot); }
@@ -102,29 +102,29 @@ class GradientContext {
 
   // --- formulas ---
 
-  // The op's variables, and the gradient of an output: zeros if none arrived.
+  // The op's variables, and the gradient of an output (zeros if none arrived).
   Variable In(std::string_view slot, size_t i = 0);
   Variable Out(std::string_view slot, size_t i = 0);
   Variable Grad(std::string_view slot, size_t i = 0);
-  // Appends an op for which there is no function on Variables, and returns its only output.
+  // Appends an op that has no function on Variables, and returns its only output.
   Variable Make(const std::string& type, SlotList inputs, AttrList attrs = {},
                 const std::string& output = "Out");
-  // Makes the variable the gradient of the input. Does nothing if that is not wanted; ops that are
-  // needed for nothing else are then not appended, so a rule needs no conditions. A variable made
-  // by a function or by Make is renamed to the gradient's name; any other is assigned to it.
+  // Makes the variable the gradient of the input. Does nothing if that gradient is not wanted, and
+  // ops that only it needs are not appended, so a rule needs no conditions. A variable made by a
+  // function or by Make is renamed to the gradient's name; any other is assigned to it.
   void Set(std::string_view slot, const Variable& gradient, size_t i = 0);
-  // Names a variable made by a function or Make, which is otherwise called "<first input
-  // of the op>@TERM".
+  // Names a variable made by a function or Make. The default name is "<first input of
+  // the op>@TERM".
   Variable Named(const std::string& name, const Variable& made);
 
-  // --- ops of several outputs ---
+  // --- ops with several outputs ---
 
   bool HasOutputGrad(std::string_view slot, size_t i = 0) const;
   // The name of the variable that Grad returns.
   std::string OutputGrad(std::string_view slot, size_t i = 0);
   std::vector<std::string> OutputGrads(std::string_view slot);
   bool NeedsInputGrad(std::string_view slot, size_t i = 0) const;
-  // The name to write the gradient of an input to; kEmptyVarName when none is wanted.
+  // The name under which to write the gradient of an input; kEmptyVarName if none is wanted.
   std::string InputGrad(std::string_view slot, size_t i = 0) const;
   std::vector<std::string> InputGrads(std::string_view slot) const;
   // The same for the value that an output variable held before the op (OpDef::KeepsOutputs).
@@ -136,34 +136,33 @@ class GradientContext {
     return ops_.Get(op().type()).AttrOf<T>(op(), name);
   }
 
-  // The op's attrs of these names, including defaults, with the types that its OpDef declares.
+  // The op's attrs with these names, including defaults, with the types that its OpDef declares.
   AttrList ForwardAttrs(std::initializer_list<const char*> names) const;
-  // The same for all attrs that both the op and the op type `type` declare.
+  // The same for all attrs that both this op's type and `type` declare.
   AttrList ForwardAttrs(std::string_view type) const;
   // The given input slots with their variables, as far as the op has them.
   SlotList ForwardInputs(std::initializer_list<const char*> slots) const;
 
-  // Appends a gradient op. An op all of whose outputs are kEmptyVarName is dropped.
-  // Returns nullptr then.
+  // Appends a gradient op. Drops the op, and returns nullptr, if all its outputs are kEmptyVarName.
   OpDesc* Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
-  // A new variable without a type, for outputs of an op of Append that are not gradients.
+  // A new variable without a type, for outputs of appended ops that are not gradients.
   std::string Temp(const std::string& hint);
-  // The common rule, see OpDef::GradientOp.
+  // The common rule; see OpDef::GradientOp.
   void AppendGradientOp(const std::vector<std::string>& forward_slots);
 
   // Appends to the program the gradient block of a sub-block that the op runs. Throws
-  // kUnimplemented if it contains an op without a rule, as backward does.
+  // kUnimplemented if the sub-block contains an op without a gradient rule, as backward does.
   GradientBlock AppendGradientBlock(const GradientBlockRequest& request) const;
-  // The variable in an output slot of the forward op. If the slot is empty, a variable of that type
-  // is made in the forward op's block and put into it (state that only backward reads).
+  // The variable in an output slot of the forward op. If the slot is empty, makes a variable of
+  // that type in the forward op's block and puts it into the slot (state that only backward reads).
   std::string ForwardOutput(std::string_view slot, const VarMeta& meta) const;
 
-  // The ops of the rule that are needed.
+  // Returns the rule's ops that are needed.
   std::vector<std::unique_ptr<OpDesc>> ReleaseOps();
-  // A gradient that arrived for an output and that the rule never asked for would count as zero:
-  // throws kUnimplemented.
+  // Throws kUnimplemented if a gradient arrived for a variable of the slot and the rule never asked
+  // for it, since that gradient would silently count as zero.
   void RequireAsked(const Slot& output) const;
-  // Whether the rule wrote formulas, whose ops are checked as they are written.
+  // Whether the rule wrote formulas, whose ops are checked when they are written.
   bool has_formulas() const { return stage_ != nullptr; }
 
  private:
@@ -175,7 +174,8 @@ class GradientContext {
   Request request_;
   std::vector<std::unique_ptr<OpDesc>> appended_;   // until there is a stage
   std::unique_ptr<internal::GradientStage> stage_;  // made for the first formula
-  mutable std::vector<std::string> asked_;  // output slots of which the rule wanted a gradient
+  // Output slots whose gradient the rule asked for.
+  mutable std::vector<std::string> asked_;
 };
 
 }  // namespace coracle

@@ -10,7 +10,7 @@ GradientStage::GradientStage(BlockDesc& parent, const OpRegistry& ops, std::stri
                 return Placeholder(name);
               }}) {}
 
-// A name that no variable visible to formulas has.
+// Returns a name that no variable visible to formulas has.
 std::string GradientStage::Placeholder(const std::string& name) {
   std::string placeholder = name;
   while (block_.FindVarRecursive(placeholder)) placeholder = fmt::format("{}@{}", name, next_++);
@@ -29,7 +29,7 @@ void GradientStage::SetName(const std::string& made, const std::string& name) {
   var->wanted = name;
 }
 
-// Drops ops all of whose outputs are new variables that are neither gradients nor read later.
+// Drops ops whose outputs are all new variables that are neither gradients nor read later.
 void GradientStage::DropUnneeded(std::vector<std::unique_ptr<OpDesc>>& ops) {
   for (size_t k = ops.size(); k-- > 0;) {
     bool any_output = false;
@@ -67,7 +67,7 @@ std::vector<std::unique_ptr<OpDesc>> GradientStage::ReleaseOps(
     const std::function<std::string(const std::string& wanted)>& new_name) {
   for (const auto& yield : yields_) {
     NewVar& made = *Find(yield.first);
-    made.is_read = made.is_gradient;  // of two inputs
+    made.is_read = made.is_gradient;  // it is the gradient of two inputs
     made.is_gradient = true;
   }
   std::vector<std::unique_ptr<OpDesc>> ops = block_.ReleaseOps();

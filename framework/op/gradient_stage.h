@@ -1,6 +1,6 @@
 #pragma once
-// GradientStage: where a gradient rule writes formulas. Their variables have types at once; which
-// of them are needed, and what they are called, is known when the rule is done.
+// GradientStage: the block in which a gradient rule writes formulas. Its variables have types at
+// once; only when the rule is done is it known which of them are needed and under which names.
 
 #include <coracle/framework/op/writer.h>
 
@@ -15,23 +15,24 @@ namespace coracle::internal {
 
 class GradientStage {
  public:
-  // `name` is what new variables are called unless said. They see those of `parent`.
+  // `name` is the default name of new variables. The formulas see the variables of `parent`.
   GradientStage(BlockDesc& parent, const OpRegistry& ops, std::string name);
 
-  // A block of no program, whose parent is the real one.
+  // A block outside the program whose parent is the real block.
   BlockDesc& block() { return block_; }
   const Writer& writer() const { return writer_; }
   bool Made(const std::string& name) const { return made_.count(name) > 0; }
-  // For a new variable that is to be called so: what ops of this rule call it.
+  // Returns the name under which ops of this rule refer to a new variable with the final
+  // name `name`.
   std::string Placeholder(const std::string& name);
-  // What a variable that the writer made is to be called.
+  // Sets the final name of a variable that the writer made.
   void SetName(const std::string& made, const std::string& name);
-  // It is the gradient of that name.
+  // Makes the variable the gradient of that name.
   void Yield(const std::string& made, const std::string& gradient) {
     yields_.emplace_back(made, gradient);
   }
-  // The ops that yields and other variables of the program need, with final names: `new_name`
-  // declares a variable and returns what it is called.
+  // Returns the ops that yields and variables of the program need, with final names: `new_name`
+  // declares a variable and returns its name.
   std::vector<std::unique_ptr<OpDesc>> ReleaseOps(
       const std::function<std::string(const std::string& wanted)>& new_name);
 

@@ -11,10 +11,10 @@
 namespace coracle {
 namespace {
 
-// A variable of the op and its copy in float32.
+// A variable of the op and its float32 copy.
 struct Pair {
   TensorArg half, wide;
-  int uses = 1;  // how often the kernel has asked for it, less how often it has packed it
+  int uses = 1;  // how often the kernel has asked for it, minus how often it has packed it
 };
 
 void Widen(Workspace& ws, const Pair& pair) {
@@ -27,7 +27,7 @@ void Widen(Workspace& ws, const Pair& pair) {
   VarValue& wide = ws.ValueOf(pair.wide);
   const auto* from = std::get_if<SelectedRows>(&value);
   if (!from || from->value.dtype() != pair.half.dtype) {
-    wide = value;  // the kernel says what is wrong with it
+    wide = value;  // the kernel reports what is wrong with it
     return;
   }
   if (!std::holds_alternative<SelectedRows>(wide)) wide = SelectedRows();
@@ -38,7 +38,7 @@ void Widen(Workspace& ws, const Pair& pair) {
   HalfToFloat(pair.half.dtype, from->value.raw(), to.value.data<float>(), from->value.numel());
 }
 
-// Whether only the kernel knows the shape; its copy then is a value of its own.
+// Whether only the kernel knows the shape; the copy is then a separate value.
 bool HasRunTimeShape(const TensorArg& half) {
   return half.type == VarType::kLoDTensor && !half.shape.IsKnown();
 }
@@ -73,7 +73,7 @@ void CopyLod(Workspace& ws, const TensorArg& from, const TensorArg& to) {
   if (ws.LodOf(to) != lod) ws.OutputLod(to) = lod;
 }
 
-// Empty rows for a kernel to fill; their dtype tells the kernel which one to make.
+// Prepares empty rows for a kernel to fill; their dtype tells the kernel which dtype to produce.
 void PrepareRows(Workspace& ws, const Pair& pair) {
   VarValue& wide = ws.ValueOf(pair.wide);
   if (std::holds_alternative<SelectedRows>(wide)) return;
@@ -84,7 +84,7 @@ void PrepareRows(Workspace& ws, const Pair& pair) {
   wide = std::move(none);
 }
 
-// Gives the kernel float32 copies of variables of 16-bit floats.
+// Gives the kernel float32 copies of 16-bit variables.
 class WideArgs : public ArgTable {
  public:
   explicit WideArgs(const PrepareContext& context) : context_(context), args_(context.args()) {}
@@ -98,14 +98,14 @@ class WideArgs : public ArgTable {
   TensorArg Write(const std::string& name) override {
     const TensorArg given = args_.Write(name);
     if (!Takes(given)) return given;
-    if (context_.spec().UpdatesInPlace(context_.op(),
-                                       name)) {  // the kernel may leave a part of it as it was
+    // The kernel may leave a part of the variable unchanged.
+    if (context_.spec().UpdatesInPlace(context_.op(), name)) {
       const TensorArg read = Read(name);
       return writes_.try_emplace(name, Pair{given, read}).first->second.wide;
     }
     return Copy(writes_, name, given);
   }
-  // As they are stored; absent where PrepareInFloat does not convert them, or not in one piece.
+  // The variables as stored; absent if PrepareInFloat does not convert them, or not in one piece.
   TensorArg ReadHalf(const std::string& name) {
     const TensorArg given = args_.Read(name);
     return IsPlain(given) ? given : TensorArg();
@@ -137,7 +137,7 @@ class WideArgs : public ArgTable {
     if (added) it->second = std::make_shared<Tensor>(given->Cast(DType::kFloat32));
     return it->second.get();
   }
-  // Whoever packs the float32 copy of a constant needs no copy in each run.
+  // A kernel that packs the float32 copy of a constant needs no copy in each run.
   std::shared_ptr<const Tensor> Packed(const std::string& name,
                                        const PackedLayout& layout) override {
     if (writes_.count(name)) return ArgTable::Packed(name, layout);
@@ -214,7 +214,7 @@ class WideArgs : public ArgTable {
   const PrepareContext& context_;
   ArgTable& args_;
   Pairs reads_, writes_;
-  std::map<std::string, int> plain_uses_;  // as Pair::uses, of variables that are not converted
+  std::map<std::string, int> plain_uses_;  // like Pair::uses, for variables that are not converted
   std::map<std::string, std::shared_ptr<Tensor>> constants_;
 };
 

@@ -50,20 +50,20 @@ class GotValues {
   std::string_view name_;
 };
 
-// Where shape rules read and write the static types of variables: the VarDescs of a block, the
-// verifier's table or that of a plan.
+// Where shape rules read and write the static types of variables: in the VarDescs of a block, or in
+// a table of the verifier or of a plan.
 class MetaTable {
  public:
   virtual ~MetaTable() = default;
-  virtual const VarMeta* Find(const std::string& name) const = 0;  // nullptr when undefined
+  virtual const VarMeta* Find(const std::string& name) const = 0;  // nullptr if undefined
   virtual void Set(const std::string& name, const VarMeta& meta) = 0;
   // The elements of a variable if they are known before the run; nullptr otherwise.
   virtual const Tensor* Constant(const std::string&) const { return nullptr; }
-  // The number of sequences of each level of a variable's LoD; nullopt when it is not known.
+  // The number of sequences of each level of a variable's LoD; nullopt if it is unknown.
   virtual std::optional<std::vector<int64_t>> LevelSizes(const std::string&) const {
     return std::nullopt;
   }
-  // True when every shape must be known (a plan is being made).
+  // True if every shape must be known (a plan is being made).
   virtual bool exact() const { return false; }
 };
 
@@ -84,21 +84,21 @@ class InferContext {
   const OpDesc& op() const { return op_; }
   bool exact() const { return vars_.exact(); }
 
-  // The context of one item of the op (OpDef::MultiTensor): index 0 of a slot that is not shared is
-  // the item's variable.
+  // The context of one item of the op (OpDef::MultiTensor): in a slot that is not shared, index 0
+  // is the item's variable.
   InferContext Item(size_t item) const {
     InferContext view = *this;
     view.item_ = item;
     return view;
   }
 
-  // An absent optional slot, and one that holds only @EMPTY@, is "not there".
+  // An absent optional slot, and one that holds only @EMPTY@, counts as absent.
   bool HasInput(std::string_view slot) const { return op_.HasInput(slot); }
   bool HasOutput(std::string_view slot) const { return op_.HasOutput(slot); }
   size_t NumInputs(std::string_view slot) const { return op_.Input(slot).size(); }
   size_t NumOutputs(std::string_view slot) const { return op_.Output(slot).size(); }
 
-  // Static type of an input; throws when the slot is absent or the variable undefined.
+  // Static type of an input; throws if the slot is absent or the variable undefined.
   const VarMeta& Input(std::string_view slot, size_t i = 0) const;
   const Shape& InputShape(std::string_view slot, size_t i = 0) const {
     return Input(slot, i).shape;
@@ -118,21 +118,21 @@ class InferContext {
     return spec_.AttrOf<T>(op_, name);
   }
 
-  // The elements of an input if they are known now; otherwise nullptr, or NeedsValue as for Value.
+  // The elements of an input if they are known now; else nullptr, or throws NeedsValue like Value.
   const Tensor* Constant(std::string_view slot, size_t i = 0) const;
   // The elements of an integer input if they are known now. In an exact context an unknown value
   // throws NeedsValue, so nullopt is only returned while a program is built or verified.
   std::optional<std::vector<int64_t>> Value(std::string_view slot, size_t i = 0) const;
 
-  // The number of sequences of each level of an input's LoD, outermost first; empty when it has no
-  // LoD, nullopt while a program is built or verified. A plan serves only runs with the sizes that
-  // its shape rules asked for.
+  // The number of sequences of each level of an input's LoD, outermost first; empty if the input
+  // has no LoD, nullopt while a program is built or verified. A plan serves only runs with the same
+  // sizes as its shape rules asked for.
   std::optional<std::vector<int64_t>> LevelSizes(std::string_view slot, size_t i = 0) const;
 
-  // Throws kInvalidArgument unless `holds`: "clip: min must not exceed max [clip.C1], got min
-  // 2, max 1", with the op's variables and place. The text is that of the constraint `id` in
-  // the op's declaration; `got` are the values that violate it (see GotValues). An undeclared
-  // id is an InternalError.
+  // Throws kInvalidArgument unless `holds`: "clip: min must not exceed max [clip.C1], got min 2,
+  // max 1", with the op's variables and place. The op's declaration gives the text for the
+  // constraint `id`; `got` are the values that violate it (see GotValues). An undeclared id is
+  // an InternalError.
   template <class... Got>
   void Require(std::string_view id, bool holds, const Got&... got) const {
     static_assert(sizeof...(Got) > 0, "an error tells the values that it got");
@@ -144,7 +144,7 @@ class InferContext {
     FailWith(id, GotValues(got...));
   }
 
-  // Equal, or one of the two unknown.
+  // Whether the dimensions are equal or at least one is unknown.
   static bool Matches(int64_t a, int64_t b) { return a == b || a < 0 || b < 0; }
   // Requires the axis in [-rank, rank) and returns it in [0, rank).
   int Axis(std::string_view id, int64_t axis, int rank) const;
@@ -161,16 +161,15 @@ class InferContext {
   size_t item_ = 0;
 };
 
-// For an output to which the shape rule gave no type: a program may list more variables in a slot
-// than the op's inputs account for.
+// Reports an output whose type the shape rule did not set: a program may list more variables in a
+// slot than the op's inputs account for.
 [[noreturn]] void ThrowWithoutShape(const OpDesc& op, const std::string& output);
 
 // The lines "  input  X = 'fc1.in' float32[8, 64]", one for each variable of the op, and its place.
 std::string DescribeOperands(const OpDesc& op, const MetaTable& vars);
 
-// Runs the shape rule of `op` on the variables of its block: inputs are looked up
-// recursively, outputs that do not exist yet are made in the op's block. Throws kNotFound for
-// an unknown op type.
+// Runs the shape rule of `op` on the variables of its block: looks inputs up recursively, and makes
+// missing outputs in the op's block. Throws kNotFound for an unknown op type.
 class OpRegistry;
 void InferOp(BlockDesc& block, const OpDesc& op, const OpRegistry& ops);
 

@@ -17,7 +17,7 @@ const Names& TextsOf(const OpDesc& op, const std::string& attr) {
   return names ? *names : none;
 }
 
-// What the op's declaration says about its block; nothing if it has no declaration.
+// The declared trait of the op's block; an empty one if the op is unknown.
 const BlockTrait& BlockTraitOf(const OpDesc& op, const OpRegistry& ops) {
   static const BlockTrait none;
   const OpSpec* spec = op.HasSubBlock() ? ops.Find(op.type()) : nullptr;
@@ -29,7 +29,7 @@ void CheckTime() {
     limits->CheckTime([] { return std::string("while the gradients in sub-blocks were checked"); });
 }
 
-// How values flow through a program, by the names of variables.
+// How values flow through a program, by names of variables.
 class ValueFlow {
  public:
   ValueFlow(const ProgramDesc& program, const OpRegistry& ops) {
@@ -84,8 +84,8 @@ class ValueFlow {
     return found == map.end() ? none : found->second;
   }
 
-  // The op itself adds no edges: the ops of its block read and write its variables, under the same
-  // names or linked ones.
+  // The op itself adds no edges if the ops of its block read and write its variables, under the
+  // same names or under linked ones.
   static bool OnlyRunsABlock(const BlockTrait& block) {
     return block.runs != BlockRuns::kNone && block.runs != BlockRuns::kGradient;
   }
@@ -100,7 +100,7 @@ class ValueFlow {
   ByName<std::string_view> links_;
 };
 
-// Which op runs which block.
+// Maps each block to the ops that run it.
 class Runners {
  public:
   explicit Runners(const ProgramDesc& program)
@@ -120,9 +120,9 @@ class Runners {
   std::vector<std::vector<const OpDesc*>> of_block_;
 };
 
-// The variables in which runs of the block differ: outer variables that it, or a block that it
-// runs, writes, and those that the op passes to it. A function may be called from anywhere, so all
-// variables that it reads count.
+// The variables whose values may differ between runs of the block: outer variables written by it or
+// by a block that it runs, and the variables that the op passes to it. A function may be called
+// from anywhere, so all variables that it reads count.
 NameViews ChangedBetweenRuns(const OpDesc& runner, const BlockTrait& trait, const BlockDesc& block,
                              const Names& reads) {
   if (trait.runs == BlockRuns::kOnce) return {};

@@ -1,6 +1,6 @@
 #pragma once
-// Gradients that were taken inside sub-blocks: whether they count on values that other runs of the
-// block, or the op that runs it, make from their inputs.
+// Checks gradients taken inside sub-blocks: whether they depend on values that other runs of the
+// block, or the op that runs it, compute from the gradient's inputs.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -12,36 +12,36 @@
 
 namespace coracle {
 
-// Of the first op of such a gradient, both STRINGS: InnerGradient's reads and inputs.
+// Attrs of the first op of such a gradient, both STRINGS: reads and inputs of InnerGradient.
 inline constexpr const char* kOuterReadsAttr = "outer_reads";
 inline constexpr const char* kOuterInputsAttr = "outer_inputs";
 
 struct InnerGradient {
-  const BlockDesc* block = nullptr;  // where it was taken
-  // The variables from around the block (and from around those around it), and those that the op
-  // running the block gives it, whose values the gradient counts on.
+  const BlockDesc* block = nullptr;  // where the gradient was taken
+  // The variables whose values the gradient depends on and that come from enclosing blocks or from
+  // the op that runs the block.
   std::vector<std::string> reads;
-  // What it is taken by.
+  // The variables with respect to which the gradient was taken.
   std::vector<std::string> inputs;
 };
 
-// A path from an input that such a gradient leaves out.
+// A path from an input that such a gradient misses.
 struct MissedPath {
-  const OpDesc* runner = nullptr;  // the op whose runs of a block make it
-  std::string name;                // the variable that it leads through
+  const OpDesc* runner = nullptr;  // the op whose runs of a block create the path
+  std::string name;                // a variable on the path
 };
 
-// The first that there is. A branch runs its block once, and leaves out none.
+// The first missed path, if any. A branch runs its block once, so it cannot cause one.
 std::optional<MissedPath> FindMissedPath(const InnerGradient& gradient, const OpRegistry& ops);
 
-// One for each gradient noted in the program that has one. Where none is noted, linear in the size
-// of the program, else in that for each. Throws what
-// ResourceLimits throw when their time is over.
+// One path for each gradient recorded in the program that misses one. Takes time linear in the
+// size of the program, for each recorded gradient. Throws the errors of ResourceLimits if the time
+// is over.
 std::vector<MissedPath> FindMissedPaths(const ProgramDesc& program, const OpRegistry& ops);
 
-// The variables that any run of any op of the program may make from `inputs`, these included, as
-// far as gradients go: by name, in whatever order the ops stand, for what one round of a loop makes
-// the next one reads.
+// All variables that any run of any op of the program may compute from `inputs`, including these,
+// through differentiable values. Goes by name and ignores the order of ops, since a round of a loop
+// reads values of the previous round.
 std::unordered_set<std::string> MadeFrom(const ProgramDesc& program, const OpRegistry& ops,
                                          const std::vector<std::string>& inputs);
 

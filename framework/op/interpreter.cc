@@ -44,7 +44,7 @@ VarMeta MetaOfValue(const VarValue& value) {
 
 namespace {
 
-// The static types of one op's variables, taken from their values.
+// The static types of the variables of one op, taken from their values.
 class ValueMetaTable : public MetaTable {
  public:
   ValueMetaTable(const OpDesc& op, const VarValues& env) : block_(op.block()), env_(env) {}
@@ -141,7 +141,7 @@ class OneOp : public ArgTable, public Workspace {
     }
     for (const auto& [name, arg] : sub.args.out) ValueOf(arg) = inner[name];
     if (save_to) SaveValues(use, inner, save_to);
-    for (const auto& [name, index] : inputs_) {  // what the block changed
+    for (const auto& [name, index] : inputs_) {  // variables that the block changed
       auto it = env_.find(name);
       if (it == env_.end()) continue;
       values_[static_cast<size_t>(index)] = it->second;
@@ -188,7 +188,7 @@ class OneOp : public ArgTable, public Workspace {
     return uses_[static_cast<size_t>(block)];
   }
 
-  // What the block sees when it begins: its own variables have no value yet.
+  // The variables as the block sees them at its beginning: its own have no value yet.
   VarValues InnerEnvironment(const BlockDesc& block, const BlockUse& use, const BlockArgs& args,
                              const StepScopes::Step* saved) {
     VarValues inner = env_;
@@ -198,7 +198,8 @@ class OneOp : public ArgTable, public Workspace {
       inner.erase(var.name());
       if (var.type() == VarType::kLoDTensorArray) inner[var.name()] = TensorArray();
     }
-    for (size_t i = 0; i < use.captured.size(); ++i) {  // a block changes variables in place
+    // Copied, since a block changes variables in place.
+    for (size_t i = 0; i < use.captured.size(); ++i) {
       if (use.written[i] && inner.count(use.captured[i]))
         inner[use.captured[i]] = CloneValue(inner[use.captured[i]]);
     }
@@ -235,7 +236,7 @@ class OneOp : public ArgTable, public Workspace {
   }
 
   VarValue NewOutput(const std::string& name, const VarMeta& meta) {
-    // `sgd` and the like update their variable in place.
+    // `sgd` and similar ops update their variable in place.
     if (def_.UpdatesInPlace(op_, name)) {
       const VarValue& value = env_.at(name);
       const VarMeta held = MetaOfValue(value);
@@ -283,7 +284,7 @@ class OneOp : public ArgTable, public Workspace {
   std::vector<BlockUse> uses_;
 };
 
-// What an op does whose kernel is empty (see PrepareKernel): its block's ops, one by one.
+// Runs the ops of the block one by one, for an op whose kernel is empty (see PrepareKernel).
 Kernel OpsOfBlock(const PrepareContext& context, const OpRegistry& ops,
                   const InterpretOptions& options) {
   const std::vector<int> blocks = context.op().SubBlocks();
@@ -314,7 +315,7 @@ Kernel OpsOfBlock(const PrepareContext& context, const OpRegistry& ops,
   };
 }
 
-// The op with the inputs that it reads under no slot.
+// A copy of the op with the inputs that it reads without a slot.
 OpDesc WithKeptInputs(const OpSpec& def, const OpDesc& op, const VarValues& env) {
   OpDesc bound(op);
   AddKeptInputs(def, bound, [&](const std::string& name) {
@@ -341,7 +342,7 @@ void RunOneOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
   PrepareContext prepare(def, op, run);
   Kernel kernel = PrepareKernel(prepare, options.kernels);
   if (!kernel) kernel = OpsOfBlock(prepare, ops, options);
-  // A kernel may leave out an output that nobody else needs; give it memory all the same.
+  // A kernel may skip an output that no op reads; allocate it all the same.
   op.ForEachOutput([&](const std::string& name) {
     if (metas.Output(name)) run.Write(name);
   });

@@ -1,7 +1,7 @@
 #pragma once
-// Inputs that stand in no slot: an op may read what its output held before it (Paddle's quantisers
-// do). OpDef::KeepsOutputs names such outputs, and OpDef::Inplace the input slot that Coracle gives
-// to the old value.
+// Inputs without a slot: an op may read the old value of its output (Paddle's quantisers do).
+// OpDef::KeepsOutputs names such outputs, and OpDef::Inplace names the input slot that Coracle uses
+// for the old value.
 
 #include <coracle/framework/op/op_spec.h>
 
@@ -10,11 +10,11 @@
 
 namespace coracle {
 
-// Whether the op has such an output and leaves out its input.
+// Whether the op has such an output but leaves the input slot empty.
 bool LacksKeptInput(const OpSpec& spec, const OpDesc& op);
 
-// Puts the variable of each such output into the input slot, if the variable has a value before the
-// op.
+// Puts the variable of each such output into the input slot if the variable has a value before
+// the op.
 void AddKeptInputs(const OpSpec& spec, OpDesc& op,
                    const std::function<bool(const std::string&)>& has_value);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Which kernel an op gets: by element type and mode; 16-bit floats are computed in float32 where no
-// loop or no fast kernel takes them.
+// Selects the kernel of an op by element type and mode; 16-bit floats are computed in float32 if no
+// loop or no fast kernel supports them.
 
 #include <coracle/framework/op/op_spec.h>
 
@@ -10,19 +10,19 @@
 
 namespace coracle {
 
-// The op's kernel for a plan. Throws kUnimplemented when there is none. Empty where an op with
-// BlockRuns::kOnce has nothing to gain over its block's ops: these are run one by one instead, in
-// the memory of the block around.
+// The op's kernel for a plan. Throws kUnimplemented if there is none. Returns an empty kernel if an
+// op with BlockRuns::kOnce gains nothing over the ops of its block, which then run one by one in
+// the memory of the enclosing block.
 Kernel PrepareKernel(const PrepareContext& context, KernelMode mode);
 
-// The slot whose first variable's element type chooses the kernel; "" when there is none.
+// The slot whose first variable's element type selects the kernel; "" if there is none.
 struct KernelOperand {
   std::string_view slot;
   bool output = false;
 };
 KernelOperand FindKernelOperand(const OpSpec& spec, const OpDesc& op);
 
-// That element type. Throws InternalError when no slot tells it.
+// The element type of that operand. Throws InternalError if no slot determines it.
 DType KernelDType(const PrepareContext& context);
 [[noreturn]] void ThrowNoKernel(const PrepareContext& context);
 

@@ -11,7 +11,7 @@ namespace {
 using Names = std::vector<std::string>;
 using Rename = std::function<std::string(const std::string&)>;
 
-// Of an attr of the type STRINGS.
+// Whether an attr of the type STRINGS holds names of variables.
 bool HoldsNames(const NamedAttr& attr, bool runs_block) {
   constexpr std::string_view kHolders[] = {kOpRoleVarAttr, kRecomputedFromAttr, kOuterReadsAttr,
                                            kOuterInputsAttr};
@@ -20,7 +20,7 @@ bool HoldsNames(const NamedAttr& attr, bool runs_block) {
   return runs_block && attr.name != kOpCallstackAttr;
 }
 
-// "tanh(h)" or "tanh(h#2)": a name may hold a '#' itself.
+// A link is "tanh(h)" or "tanh(h#2)"; a name may contain '#' too.
 std::string RenamedLink(const std::string& link, const Rename& rename) {
   const size_t open = link.find('(');
   if (open == link.npos || link.back() != ')') return link;
@@ -39,7 +39,7 @@ void RenameInAttrs(OpDesc& op, const Rename& rename) {
   const auto renamed = [&](const std::string& name) {
     return IsEmptyName(name) ? name : rename(name);
   };
-  // Setting an attr that is there moves none.
+  // Setting an existing attr moves no other attr, so the loop is safe.
   for (const NamedAttr& attr : op.attrs()) {
     if (const auto* one = std::get_if<VarRef>(&attr.value)) {
       op.SetAttr(attr.name, VarRef{renamed(one->name)});

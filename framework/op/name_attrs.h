@@ -1,5 +1,5 @@
 #pragma once
-// Attrs that hold names of variables, beside the slots of an op. Internal to Coracle.
+// Attrs that hold names of variables, in addition to the slots of an op. Internal to Coracle.
 
 #include <coracle/framework/ir/op.h>
 
@@ -10,17 +10,17 @@
 
 namespace coracle {
 
-// Replaces each name of a variable in the op's attrs by rename(name): of the types VAR and VARS;
-// STRINGS of an op that runs a block, which name variables of the block; op_role_var,
-// recomputed_from, outer_reads and outer_inputs; the variable that forward_op names.
+// Replaces each name of a variable in the op's attrs by rename(name): in attrs of the types VAR and
+// VARS; in STRINGS of an op that runs a block, which name variables of the block; in op_role_var,
+// recomputed_from, outer_reads and outer_inputs; and in forward_op.
 void RenameInAttrs(OpDesc& op, const std::function<std::string(const std::string&)>& rename);
 
-// The names of variables in an attr of the types VAR, VARS and STRINGS, as above; none where it
-// holds something else. `runs_block`: the op has a sub-block.
+// The names of variables in an attr of the type VAR, VARS or STRINGS, as above; nullopt if the attr
+// holds no names. `runs_block`: the op has a sub-block.
 std::optional<std::vector<std::string>> NamesIn(const NamedAttr& attr, bool runs_block);
 
-// f(name) for each variable that an attr of the type VAR or VARS names: the op reads it as it does
-// its inputs.
+// Calls f(name) for each variable in an attr of the type VAR or VARS. The op reads these variables
+// like its inputs.
 void ForEachVarAttr(const OpDesc& op, const std::function<void(const std::string&)>& f);
 
 }  // namespace coracle

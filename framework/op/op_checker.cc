@@ -15,13 +15,13 @@ namespace {
 
 using Severity = VerifyProblem::Severity;
 
-// Beyond these, problems of one op are counted and nearest names not sought: an op from a stranger
-// may have a hundred thousand slots.
+// Past these limits, further problems of an op are only counted, and nearest names are not
+// searched: an op from an untrusted file may have a hundred thousand slots.
 constexpr size_t kMaxProblems = 100;
 constexpr size_t kMaxHints = 8;
 constexpr size_t kMaxPath = 200;
 
-// Attrs that any op may have, and that are read without a declaration.
+// Attrs that any op may have and that are read without a declaration.
 struct CommonAttr {
   const char* name;
   AttrType type;
@@ -38,8 +38,8 @@ const CommonAttr* FindCommonAttr(std::string_view name) {
   return found == std::end(kCommonAttrs) ? nullptr : found;
 }
 
-// Attrs that any op may have and that do not count: what files say of the op, and choices of an
-// implementation, which the executor makes itself.
+// Attrs that any op may have and that are ignored: information that files keep about the op, and
+// the choice of an implementation, which the executor makes itself.
 bool IsIgnoredAttr(std::string_view name) {
   static const std::unordered_set<std::string_view> kIgnored = {
       "with_quant_attr",  "use_cudnn",         "use_mkldnn",        "use_quantizer",
@@ -51,10 +51,10 @@ bool IsIgnoredAttr(std::string_view name) {
          name.starts_with("fuse_") || name.starts_with("fused_");
 }
 
-// Names met so far: a list while they are few, as they nearly always are.
+// Names met so far, in a list while they are few, as in nearly all cases.
 class SeenNames {
  public:
-  bool Insert(std::string_view name) {  // false when it was met before
+  bool Insert(std::string_view name) {  // false if it was met before
     auto end = few_.begin() + static_cast<std::ptrdiff_t>(size_);
     if (size_ < few_.size()) {
       if (std::find(few_.begin(), end, name) != end) return false;

@@ -1,6 +1,6 @@
 #pragma once
-// OpDef: the declaration of an op type: documentation, slots, attrs, constraints, shape rule,
-// gradient rule, kernels, traits. Its methods fill an OpSpec. See docs/adding_an_op.md.
+// OpDef: the declaration of an op type, with documentation, slots, attrs, constraints, shape rule,
+// gradient rule, kernels and traits. Its methods fill an OpSpec. See docs/adding_an_op.md.
 
 #include <coracle/framework/op/op_spec.h>
 
@@ -14,8 +14,7 @@
 
 namespace coracle {
 
-// A kernel that computes with elements of type T, as returned by the functions that are
-// passed to OpDef::Reference.
+// A kernel for elements of type T, as returned by the functions passed to OpDef::Reference.
 template <class T>
 struct KernelOf {
   KernelOf() = default;
@@ -25,8 +24,8 @@ struct KernelOf {
   Kernel kernel;
 };
 
-// Names in a declaration. Made and destroyed out of line, which keeps the code of hundreds of
-// declarations small.
+// Names in a declaration. The constructors and the destructor are out of line to keep the code of
+// hundreds of declarations small.
 class NameList {
  public:
   NameList(std::initializer_list<std::string_view> names);  // NOLINT: written as {"X", "Y"}
@@ -63,7 +62,7 @@ class OpDef {
   OpDef& OptionalOutput(std::string_view name, std::string_view doc);
   OpDef& VariadicOutput(std::string_view name, std::string_view doc);
   OpDef& OptionalVariadicOutput(std::string_view name, std::string_view doc);
-  // Optional too: files leave it out.
+  // Optional as well, since program files may omit it.
   OpDef& IntermediateOutput(std::string_view name, std::string_view doc);
 
   // T is an alternative of Attribute: int32_t, float, std::string, bool, int64_t, std::vector
@@ -77,20 +76,20 @@ class OpDef {
     const Attribute value(default_value);
     return AddAttr(name, AttrTypeOf<T>(), &value, doc);
   }
-  // Limits of the attr declared last. A value outside, or a nan, is refused before Infer runs.
+  // Limits of the attr declared last. A value outside them, or a nan, is refused before Infer runs.
   OpDef& Range(std::optional<double> min, std::optional<double> max);
   OpDef& OneOf(const NameList& values);
-  // Adds the attrs of a type registered earlier: those of its forward op to a gradient op.
+  // Adds the attrs of a type registered earlier, as a gradient op does with its forward op.
   OpDef& AttrsOf(std::string_view type);
 
-  // A further requirement, checked by the shape rule or kernels. InferContext::Require and
-  // PrepareContext::Failure refer to it by id (C1, C2, ...); the error has this text and
-  // the offending values.
+  // A further requirement, checked by the shape rule or by kernels. InferContext::Require and
+  // PrepareContext::Failure refer to it by id (C1, C2, ...); the error has this text and the
+  // offending values.
   OpDef& Constraint(std::string_view id, std::string_view text);
   // Repeats constraints of a type registered earlier, with their texts.
   OpDef& ConstraintsOf(std::string_view type, const NameList& ids);
 
-  // Calls a function that declares what several ops share: .Apply(DeclareBounds).
+  // Calls a function with declarations that several ops share: .Apply(DeclareBounds).
   template <class F, class... Args>
   OpDef& Apply(F declare, Args&&... args) {
     declare(*this, std::forward<Args>(args)...);
@@ -104,39 +103,38 @@ class OpDef {
   OpDef& NotDifferentiable(std::string_view reason);
   OpDef& NoGradient(std::string_view reason);
   OpDef& ForbidGradient(std::string_view reason);  // the error adds a string attr `message`
-  // The common gradient rule: one op `<type>_grad` that reads the listed forward inputs and
-  // outputs under their own slot names and the gradient of every output as `<slot>@GRAD`,
-  // writes `<slot>@GRAD` for every differentiable input, and has this op's attrs. The gradient
-  // of an output without one is left out if that slot of `<type>_grad` is optional, otherwise
-  // it is zeros.
+  // The common gradient rule: one op `<type>_grad`. It reads the listed forward inputs and
+  // outputs under their own slot names and the gradient of every output as `<slot>@GRAD`, writes
+  // `<slot>@GRAD` for every differentiable input, and has this op's attrs. If no gradient arrived
+  // for an output, its slot is left empty if `<type>_grad` declares it optional; otherwise it
+  // gets zeros.
   OpDef& GradientOp(const NameList& forward_slots);
   // Inputs that no gradient flows into.
   OpDef& NoGradientTo(const NameList& input_slots);
   // Inputs that may hold values of this kind besides dense tensors; the kernels check
-  // TensorArg::type. In all other inputs such values are refused before shape rule and kernels run.
+  // TensorArg::type. Such values in any other input are refused before the shape rule and
+  // kernels run.
   OpDef& Takes(VarType type, const NameList& input_slots);
-  // Every input may hold any kind of value, as for an op that runs a block.
+  // Every input may hold any kind of value, as needed by an op that runs a block.
   OpDef& TakesAnyValue();
   // Outputs that may keep all or part of their previous value (a branch that is not taken, a loop
-  // that runs zero times, one element of an array), so that this value is an input too. Its
-  // gradient goes to GradientContext::KeptGrad, unless the variable is in an input slot. Where
-  // Inplace pairs the output with an input slot that the op leaves empty, the previous value is
-  // bound to that slot. With `attr` it is bound only where that bool attr of the op is `value`.
+  // that runs zero times, one element of an array), so this value is an input too. Its gradient
+  // goes to GradientContext::KeptGrad, unless the variable is also in an input slot. If Inplace
+  // pairs the output with an input slot that the op leaves empty, the previous value is bound to
+  // that slot. With `attr`, it is bound only if that bool attr of the op equals `value`.
   OpDef& KeepsOutputs(const NameList& output_slots, std::string_view attr = "", bool value = true);
 
   // One plain loop for each of the element types Ts, as instances of a function template:
-  // .Reference(ClipReference<float>, ClipReference<double>). The kernel is selected by the element
-  // type of the slot given to KernelTypeFrom (default: the first input that is present, or the
-  // first output); RunInfer refuses any type without a kernel. If there is a loop for float but
-  // none for float16 or bfloat16, these are computed in float32: inputs are converted before,
-  // outputs rounded after.
+  // .Reference(ClipReference<float>, ClipReference<double>). The element type of the slot given to
+  // KernelTypeFrom selects the kernel (default: the first present input, or else the first output);
+  // RunInfer refuses types without a kernel. If there is a loop for float but none for float16 or
+  // bfloat16, these are computed in float32: inputs are converted before, outputs rounded after.
   template <class... Ts>
   OpDef& Reference(KernelOf<Ts> (*... prepare)(const PrepareContext&)) {
     static_assert(sizeof...(Ts) > 0);
     return SetReference({DTypeOf<Ts>()...}, {PrepareFn(prepare)...});
   }
-  // The same for kernels that need more than the type: f.template operator()<T>(context)
-  // returns the kernel.
+  // For kernels that need more than the type: f.template operator()<T>(context) returns the kernel.
   template <class T, class... Ts, class F>
   OpDef& Reference(F f) {
     return SetReference({DTypeOf<T>(), DTypeOf<Ts>()...},
@@ -150,11 +148,11 @@ class OpDef {
   OpDef& Fast(PrepareFn fn);
 
   // --- traits ---
-  OpDef& Inplace(std::string_view input,
-                 std::string_view output);  // the two may share memory (same dtype and numel)
-  // The output has the input's elements in the same order (reshape2, assign), so the planner
-  // may give both the same memory while both are live. The kernel must not copy if the
-  // addresses are equal.
+  // The two may share memory (same dtype and numel).
+  OpDef& Inplace(std::string_view input, std::string_view output);
+  // The output has the input's elements in the same order (reshape2, assign), so the planner may
+  // give both the same memory while both are live. The kernel must skip the copy if the addresses
+  // are equal.
   OpDef& Alias(std::string_view input, std::string_view output);
   // The string attr gives the layout of the images or volumes in these slots ("NCHW" or "NHWC",
   // "NCDHW" or "NDHWC"); the op supports both.
@@ -163,33 +161,34 @@ class OpDef {
   // element i of the inputs, so the op computes the same in any layout.
   OpDef& Elementwise();
   // One op may do the work of several. Its slots then hold lists, whose i-th variables form an
-  // *item* (all items are dense and of one dtype); the slots named here are shared by all items.
+  // *item* (all items are dense and have the same dtype); all items share the slots named here.
   // Shape rule and kernels are written for one item; see InferContext::Item and
   // PrepareContext::Item. The pass merge_updates makes such ops; they have no gradient.
   OpDef& MultiTensor(const NameList& shared_slots);
   // Output shapes may be known only at run time (elements of a tensor array, LoD): Infer may leave
   // dimensions unknown, and the kernel writes such an output through ResizeOutput.
   OpDef& RunTimeShape();
-  // How LoD passes. Outputs with as many rows as the first declared input have its LoD, and
-  // gradients that of their variables (OpSpec::LodSource), unless one of these says otherwise.
-  // LodUnlessAxis and MakesLod together: the kernel makes one on axis 0, else it passes.
-  OpDef& LodFrom(std::string_view input);  // that of this input
-  OpDef& LodUnlessAxis(
-      std::string_view attr);  // none where the attr (a number or a list) names axis 0
-  OpDef& NoLod();              // none
-  OpDef& MakesLod();           // one that the kernel makes: Workspace::OutputLod
-  OpDef& ShapeOnly();          // reads its inputs' shapes and dtypes, never their elements
-  OpDef& Random();             // draws random numbers
-  OpDef& SideEffect();         // must run even if nothing reads its outputs (print, save)
+  // How LoD passes through the op. By default, outputs with as many rows as the first declared
+  // input take its LoD, and gradients take the LoD of their variables (OpSpec::LodSource). With
+  // both LodUnlessAxis and MakesLod, the kernel makes the LoD if the axis is 0; otherwise the LoD
+  // passes through.
+  OpDef& LodFrom(std::string_view input);  // takes the LoD of this input
+  // The output has no LoD if the attr (a number or a list) names axis 0.
+  OpDef& LodUnlessAxis(std::string_view attr);
+  OpDef& NoLod();       // the outputs have no LoD
+  OpDef& MakesLod();    // the kernel makes the LoD: Workspace::OutputLod
+  OpDef& ShapeOnly();   // reads its inputs' shapes and dtypes, never their elements
+  OpDef& Random();      // draws random numbers
+  OpDef& SideEffect();  // must run even if nothing reads its outputs (print, save)
   // The op reads or writes the file that this string attr names, unless the bool attr `unless` is
   // true. Its kernels must access the file through PrepareContext::files, since a program may only
   // access files that its user allows.
   OpDef& NamesFile(std::string_view attr, std::string_view unless = "");
   OpDef& Kind(OpKind kind);
   OpDef& RunsBlock(BlockTrait trait);  // how the op runs its sub-block
-  // The precision of the op under mixed precision: that of its inputs (the default), 16 bits, or
-  // float32. Float32Slots are slots that stay float32 beside 16-bit inputs: the per-channel scale,
-  // bias and statistics of a norm.
+  // The precision of the op under mixed precision: the precision of its inputs (the default), 16
+  // bits, or float32. Float32Slots stay float32 even if other inputs have 16 bits: the per-channel
+  // scale, bias and statistics of a norm.
   OpDef& ComputesIn(OpPrecision precision);
   OpDef& Float32Slots(const NameList& slots);
 
@@ -214,11 +213,11 @@ class OpDef {
   OpDef& AddOutput(std::string_view name, std::string_view doc, bool optional, bool variadic,
                    bool intermediate);
 
-  // Fills in attrs and constraints of other types, which `find` looks up.
+  // Fills in attrs and constraints declared by reference to other types; `find` looks these up.
   OpSpec Resolve(const std::function<const OpSpec*(const std::string&)>& find) &&;
 
   OpSpec spec_;
-  std::vector<std::pair<size_t, std::string>> attrs_of_;  // place in spec_.attrs, and whose
+  std::vector<std::pair<size_t, std::string>> attrs_of_;  // (index in spec_.attrs, source type)
 };
 
 }  // namespace coracle

@@ -18,8 +18,8 @@ constexpr const char* kEntry = "CoracleRegisterOps";
 constexpr std::string_view kVersionPrefix = "CoracleOpLibrary_";
 constexpr uint64_t kMaxLibraryBytes = uint64_t{1} << 31;
 
-// The names that a shared object exports and imports, read without loading it: its constructors
-// may bring the process down (protobuf's do, when a schema is registered twice).
+// The names that a shared object exports and imports, read without loading it: its constructors may
+// abort the process (protobuf's do if a schema is registered twice).
 class SharedObject {
  public:
   explicit SharedObject(std::string bytes) : bytes_(std::move(bytes)) {
@@ -40,7 +40,7 @@ class SharedObject {
   const std::vector<std::string_view>& needed() const { return needed_; }  // other shared objects
 
  private:
-  // The i-th T of an array at `offset`; none where the file ends before.
+  // The i-th T of an array at `offset`; nullopt if the file ends before it.
   template <class T>
   std::optional<T> At(uint64_t offset, uint64_t i = 0) const {
     const uint64_t size = bytes_.size();
@@ -50,7 +50,7 @@ class SharedObject {
     return value;
   }
 
-  // The text at `offset` of the string table that is section number `link`.
+  // The text at `offset` of the string table in section number `link`.
   std::string_view Text(uint64_t sections, uint64_t link, uint64_t offset) const {
     const auto table = At<Elf64_Shdr>(sections, link);
     if (!table || table->sh_offset + offset >= bytes_.size()) return "";
@@ -89,7 +89,7 @@ std::string OwnVersion() {
                      CORACLE_VERSION_PATCH);
 }
 
-// "0.1.0" of "CoracleOpLibrary_0_1_0"; "" without such a function.
+// "0.1.0" from "CoracleOpLibrary_0_1_0"; "" without such a function.
 std::string VersionOf(const SharedObject& library) {
   for (std::string_view name : library.exports()) {
     if (!name.starts_with(kVersionPrefix)) continue;
@@ -106,8 +106,8 @@ std::string VersionOf(const SharedObject& library) {
               "declares it");
 }
 
-// Whether loading the library would bring a second libcoracle into the process. One that takes none
-// of Coracle's functions from the program, be it to add an op or a kind, must have them itself.
+// Whether loading the library would bring a second libcoracle into the process. A library that
+// imports no Coracle function, to add an op or a kind, must contain Coracle itself.
 bool HasItsOwn(const SharedObject& library) {
   const bool takes =
       std::any_of(library.imports().begin(), library.imports().end(),
@@ -144,7 +144,7 @@ void LoadOpLibrary(const std::string& path, OpRegistry& ops) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("cannot load the op library {}: no such file", shown));
   }
-  // dlopen looks for a bare name in the system's directories only.
+  // dlopen searches only the system's directories for a bare name.
   const std::string file = path.find('/') == path.npos ? "./" + path : path;
   const std::string bytes = ReadFile(path, kMaxLibraryBytes);
   decltype(&CoracleRegisterOps) entry = nullptr;

@@ -16,22 +16,22 @@ namespace coracle {
 
 class OpRegistry {
  public:
-  // Throws kAlreadyExists for a type that is already registered, InternalError for an inconsistent
-  // declaration (no doc, a slot declared twice, neither gradient nor reason).
+  // Throws kAlreadyExists for a type that is already registered, and InternalError for an
+  // inconsistent declaration (no doc, a slot declared twice, neither gradient nor reason).
   void Add(OpDef def);
-  void Add(OpSpec spec);  // of another registry
+  void Add(OpSpec spec);  // takes a spec from another registry
 
-  const OpSpec* Find(std::string_view type) const;  // nullptr when unknown
+  const OpSpec* Find(std::string_view type) const;  // nullptr if unknown
   const OpSpec& Get(std::string_view type) const;   // throws kNotFound with the nearest name
   std::vector<std::string> Types() const;           // sorted
 
  private:
-  std::unordered_map<std::string_view, std::unique_ptr<OpSpec>>
-      specs_;  // keys point into the values
+  // The keys point into the values.
+  std::unordered_map<std::string_view, std::unique_ptr<OpSpec>> specs_;
 };
 
-// Whether a listing may omit an attr: true for an attr with the default value that its op declares,
-// and for an undeclared one that only selects an implementation (use_cudnn and the like).
+// Whether a listing may omit an attr: true if it has the default value that its op declares, or if
+// it is undeclared and only selects an implementation (use_cudnn and the like).
 bool IsDefaultAttr(const OpRegistry& ops, const OpDesc& op, const NamedAttr& attr);
 
 // Verify: finds all problems of a program before any of it runs.
@@ -44,18 +44,19 @@ struct VerifyProblem {
   std::string message;  // one line
   std::string details;  // operands and the like; may be empty
   int block = 0;
-  int op = -1;          // -1: not about one op
+  int op = -1;          // -1: not about a single op
   std::string op_type;  // names longer than any real one are cut
   std::string slot;
   std::string var;
 
-  std::string ToString() const;  // "block 0 op 7 (mul) slot X: message", which names the var
+  std::string ToString() const;  // "block 0 op 7 (mul) slot X: message"; the message names the var
 };
 
 struct VerifyOptions {
   bool infer_shapes = true;
-  bool blocks_only = false;    // only check how blocks nest, not what is in them
-  size_t max_problems = 1000;  // of errors, and of notes; one more problem counts the rest
+  bool blocks_only = false;  // only check how blocks nest, not their contents
+  // Limit for errors, and separately for notes; one more problem counts the rest.
+  size_t max_problems = 1000;
 };
 
 std::vector<VerifyProblem> Verify(const ProgramDesc& program, const OpRegistry& ops,
@@ -66,10 +67,10 @@ std::vector<VerifyProblem> Verify(const ProgramDesc& program, const OpRegistry& 
 void VerifyOrThrow(const ProgramDesc& program, const OpRegistry& ops,
                    const VerifyOptions& options = {});
 
-// A name as it is shown in problems: absurdly long ones are cut and end in "...".
+// A name as shown in problems: very long ones are cut and end in "...".
 std::string BriefName(std::string_view name);
 
-// The checks of one op against its OpDef alone (slots, attrs), appended to `problems`.
+// Checks one op against its OpDef alone (slots, attrs) and appends what it finds to `problems`.
 void CheckOp(const OpSpec& def, const OpDesc& op, int block, int index,
              std::vector<VerifyProblem>* problems);
 

@@ -16,10 +16,10 @@ const Def* FindByName(const std::vector<Def>& defs, std::string_view name) {
   return nullptr;
 }
 
-// The attr of an op without LoD that passes it all the same.
+// Attr of an op without LoD that lets LoD pass nevertheless.
 constexpr std::string_view kKeepsLod = "keeps_lod";
-// The attr of an op with a block that says whose LoD each output has: the place of an input in the
-// first slot; -1: none.
+// Attr of an op with a block that selects the source of each output's LoD: the position of an input
+// in the first slot, or -1 for none.
 constexpr std::string_view kLodFrom = "lod_from";
 
 bool Contains(const std::vector<std::string>& names, std::string_view name) {
@@ -28,7 +28,7 @@ bool Contains(const std::vector<std::string>& names, std::string_view name) {
 
 }  // namespace
 
-// Here, not in every file that declares an op.
+// Defined here to keep them out of every file that declares an op.
 OpSpec::OpSpec() = default;
 OpSpec::OpSpec(const OpSpec& other) = default;
 OpSpec::OpSpec(OpSpec&& other) noexcept = default;
@@ -57,7 +57,7 @@ std::string OpSpec::Documentation() const {
   return text;
 }
 
-// Kernels of most ops know dense tensors only.
+// The kernels of most ops support only dense tensors.
 bool OpSpec::TakesAnyValue() const {
   if (side_effect || takes_any_value) return true;
   return std::any_of(attrs.begin(), attrs.end(),
@@ -66,7 +66,7 @@ bool OpSpec::TakesAnyValue() const {
 
 bool OpSpec::SlotTakes(std::string_view input, VarType value) const {
   const SlotDef* slot = FindInput(input);
-  // What the declaration says of a slot counts before the rule for the op.
+  // The declaration of a slot takes precedence over the rule for the op.
   if (slot && !slot->takes.empty()) return slot->Takes(value);
   return TakesAnyValue() || (slot && slot->Takes(value));
 }
@@ -175,7 +175,7 @@ std::string Locate(const OpDesc& op) {
   if (const std::vector<OpOrigin> origins = TrustedOriginsOf(op); !origins.empty()) {
     text = DescribePlaces(origins);
   } else if (const BlockDesc* block = op.block()) {
-    // A gradient rule writes its formulas into a block of no program.
+    // A gradient rule writes its formulas into a block outside the program.
     text = block->idx() < 0
                ? fmt::format("op {} of the formulas of a gradient rule", block->IndexOf(op))
                : fmt::format("op {} of block {}", block->IndexOf(op), block->idx());

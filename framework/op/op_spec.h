@@ -1,6 +1,6 @@
 #pragma once
 // OpSpec: everything that Coracle knows about an op type, as plain data. OpDef (op_def.h) fills it;
-// run_rules.h and kernel_choice.h run what it holds.
+// run_rules.h and kernel_choice.h run its functions.
 
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/ir/var.h>
@@ -19,7 +19,8 @@
 
 namespace coracle {
 
-// Kernels. An op is prepared once per plan (names, attrs, shapes), and its kernel runs every step.
+// Kernels. An op is prepared once per plan (names, attrs, shapes); its kernel then runs in
+// every step.
 //
 // One variable of a prepared op: its place in a workspace, and its static type. Converts to false
 // if it is absent.
@@ -36,7 +37,7 @@ struct TensorArg {
 
 class CommContext;
 
-// The memory of one run of a plan, as kernels see it. For one thread at a time.
+// The memory of one run of a plan, as kernels see it. To be used by one thread at a time.
 class Workspace {
  public:
   virtual ~Workspace() = default;
@@ -54,24 +55,27 @@ class Workspace {
   // The variable as a value: for ops on tensor arrays and selected rows, and for ops that need a
   // Tensor (save). For a dense tensor this is a view of Data().
   virtual VarValue& ValueOf(const TensorArg& arg) = 0;
-  // The LoD that an input has in this run; empty: none. Its offsets were checked (CheckLod).
+  // The LoD of an input in this run, empty if it has none. Its offsets have been
+  // checked (CheckLod).
   virtual const LoD& LodOf(const TensorArg& arg) = 0;
-  // The LoD of an output of an op with OpDef::MakesLod, for the kernel to set in every run.
+  // The LoD of an output of an op with OpDef::MakesLod; the kernel must set it in every run.
   virtual LoD& OutputLod(const TensorArg& out) = 0;
 
-  // Runs a sub-block once; `handle` is from PrepareContext::SubBlock. The block reads and writes
-  // variables of the blocks around it; its own variables have no value at first. `save_to`, if
-  // given, receives the values of this run that the block's gradient blocks will read. If the block
-  // is a gradient block, `saved` is what the run that it differentiates received. Throws
-  // kDeadlineExceeded and kCancelled if the run is limited, so that no loop is endless.
+  // Runs a sub-block once; `handle` comes from PrepareContext::SubBlock. The block reads and
+  // writes variables of the enclosing blocks; its own variables start without a value. `save_to`,
+  // if given, receives the values of this run that the block's gradient blocks will read. If the
+  // block is a gradient block, `saved` holds the values that the corresponding forward run saved.
+  // Throws kDeadlineExceeded or kCancelled if the limits of the run are exceeded, so that no loop
+  // is endless.
   virtual void RunBlock(int32_t handle, StepScopes::Step* save_to, StepScopes::Step* saved);
   void RunBlock(int32_t handle) { RunBlock(handle, nullptr, nullptr); }
 
-  // Key of random draws: see rng.h. `seed` is the program's; `step` counts the runs.
+  // Key of random draws (see rng.h): `seed` belongs to the program; `step` counts the runs.
   uint64_t seed() const { return seed_; }
   uint64_t step() const { return step_; }
 
-  // How the ranks of a distributed run exchange tensors; nullptr where one rank runs the program.
+  // Through it the ranks of a distributed run exchange tensors; nullptr if one rank runs
+  // the program.
   CommContext* comm() const { return comm_; }
 
  protected:
@@ -82,16 +86,16 @@ class Workspace {
 };
 
 // The tensor for an output whose shape is known only at run time (OpDef::RunTimeShape), resized to
-// that dtype and shape. Throws InternalError if the plan relies on other ones.
+// that dtype and shape. Throws InternalError if the plan relies on others.
 Tensor& ResizeOutput(Workspace& ws, const TensorArg& out, DType dtype, const Shape& shape);
 
-// Does only arithmetic: no names, no shape inference, no allocation. May throw Error for problems
-// that shapes could not show (an index out of range). May run concurrently on different workspaces,
-// so it must not modify what it captured.
+// A kernel only computes: it uses no names, infers no shapes and allocates nothing. It may throw
+// Error for problems that shapes cannot show (an index out of range). It may run concurrently on
+// different workspaces, so it must not modify what it captured.
 using Kernel = std::function<void(Workspace&)>;
 
 enum class KernelMode {
-  kAuto,       // the fast kernel where there is one
+  kAuto,       // the fast kernel if there is one
   kReference,  // plain loops only
 };
 
@@ -106,7 +110,7 @@ struct SlotDef {
   bool variadic = false;      // holds a list of variables ("duplicable")
   bool intermediate = false;  // an output that only the gradient op reads
   bool no_gradient = false;   // an input that no gradient flows into (labels, indices, shapes)
-  std::vector<VarType> takes = {};  // kinds of values that an input may hold besides dense tensors
+  std::vector<VarType> takes = {};  // kinds of values besides dense tensors that an input may hold
 
   bool Takes(VarType type) const {
     return type == VarType::kLoDTensor ||
@@ -130,15 +134,15 @@ struct ConstraintDef {
   std::string like;  // the op type whose constraint of this id is repeated, if any
 };
 
-// What an op type declares about its gradient.
+// How an op type's gradient is declared.
 enum class GradientKind {
   kRule,               // a rule appends the ops that compute it
   kNotDifferentiable,  // the derivative is zero or undefined: gradients end here, silently
-  kNoRule,             // a gradient exists but is not implemented: an error where it is needed
+  kNoRule,             // an error where the gradient is needed, on purpose
   kForbidden,          // an error where it is needed, on purpose
 };
 
-// What the executor does with an op: run its kernel, or feed or fetch.
+// How the executor handles an op: run its kernel, or feed or fetch.
 enum class OpKind { kCompute, kFeed, kFetch };
 
 // The precision in which an op computes under mixed precision: Paddle's gray, white and black list.
@@ -146,7 +150,7 @@ enum class OpPrecision { kFollowsInputs, kLow, kFloat32 };
 
 // How an op runs its sub-block.
 enum class BlockRuns {
-  kNone,        // it has none, or this is unknown
+  kNone,        // it has none, or the way it runs is unknown
   kOnce,        // at most once: a branch
   kRepeatedly,  // a loop
   kFunction,    // called from several places; the block may be anywhere in the program
@@ -155,10 +159,11 @@ enum class BlockRuns {
 struct BlockTrait {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
   BlockRuns runs = BlockRuns::kNone;
-  // (slot, attr): before a run the op passes the slot's variables to those variables of its block
-  // that the STRINGS attr names (arguments), or receives them from there after it (results).
+  // (slot, attr): the STRINGS attr names variables of the op's block. Before a run, the op passes
+  // the slot's variables to them (arguments); after the run, it receives the slot's variables from
+  // them (results).
   Pairs arguments = {}, results = {};
-  // (attr, attr): the value of a variable of the first list at the end of a run is the value of the
+  // (attr, attr): the end value of a variable of the first list in one run is the value of the
   // corresponding variable of the second list in the next run.
   Pairs carries = {};
   std::vector<std::string> slices = {};  // a run sees one step of these inputs, under their names
@@ -195,11 +200,11 @@ struct OpSpec {
   // Traits, explained at OpDef's methods of the same names.
   SlotPairs inplace, alias;
   std::vector<std::string> keeps_outputs;
-  std::string keeps_attr;  // "" when the previous value may always be read
+  std::string keeps_attr;  // "" if the previous value may always be read
   bool keeps_value = true;
   std::string lod_slot;     // "": the first input
-  std::string lod_axis;     // "" when there is none
-  std::string layout_attr;  // "" when there is none
+  std::string lod_axis;     // "" if there is none
+  std::string layout_attr;  // "" if there is none
   std::vector<std::string> layout_slots;
   std::vector<std::string> shared_slots;  // of an op with multi_tensor
   std::string file_attr, no_file_attr;
@@ -227,20 +232,20 @@ struct OpSpec {
   bool StaysFloat32(std::string_view slot) const;
   std::string Documentation() const;  // doc and constraints: "... C1: min must not ..."
 
-  // The declaration applied to one op of this type. Whether the variable is on both sides of one of
-  // the op's in-place pairs.
+  // The functions below apply the declaration to one op of this type.
+  // Whether the variable is on both sides of one of the in-place pairs of the op.
   bool UpdatesInPlace(const OpDesc& op, std::string_view name) const;
   size_t NumItems(const OpDesc& op) const;  // 1 without multi_tensor
-  // The input variable whose LoD an output variable has; nullptr: none, or one that the kernel
-  // makes. A gradient has the LoD of its variable, or of another gradient where the op does not
-  // read the variable.
+  // The input variable whose LoD an output variable takes; nullptr if it has none, or one that the
+  // kernel makes. A gradient takes the LoD of its variable, or of another gradient if the op does
+  // not read the variable.
   const std::string* LodSource(const OpDesc& op, std::string_view output, size_t i) const;
-  // Whether it passes between variables of these shapes: both must have the same number of rows.
+  // Whether LoD passes between variables of these shapes: both must have the same number of rows.
   bool PassesLod(const OpDesc& op, const Shape& from, const Shape& to) const;
   // The file that `op` reads or writes, if any.
   std::optional<std::string> FileOf(const OpDesc& op) const;
-  // The attr of `op` as T, or its default; throws kInvalidArgument naming op and attr when it is
-  // required and absent, or of another type. An attr that is not declared throws InternalError.
+  // The attr of `op` as T, or its default. Throws kInvalidArgument, naming op and attr, if it is
+  // required and absent, or of another type; throws InternalError for an undeclared attr.
   template <class T>
   T AttrOf(const OpDesc& op, std::string_view name) const {
     const Attribute& value = AttrValue(op, name);
@@ -249,8 +254,8 @@ struct OpSpec {
   }
   // The attr's value or its default, unconverted.
   const Attribute& AttrValue(const OpDesc& op, std::string_view name) const;
-  // "min must not exceed max [clip.C1], got min 2, max 1". Throws InternalError for a constraint
-  // that is not declared. `got` may be empty.
+  // "min must not exceed max [clip.C1], got min 2, max 1". Throws InternalError for an undeclared
+  // constraint. `got` may be empty.
   std::string Failure(std::string_view id, const std::string& got) const;
 
  private:

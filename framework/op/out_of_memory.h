@@ -1,5 +1,5 @@
 #pragma once
-// Says which op ran out of memory.
+// Adds the op that ran out of memory to the error.
 
 #include <coracle/framework/base/resource_limits.h>
 
@@ -14,15 +14,15 @@ class OpDesc;
 struct OpName {
   std::string type;
   std::string output;  // its first output, or ""
-  std::string where;   // as Locate says it
+  std::string where;   // as returned by Locate
 };
 OpName NameOf(const OpDesc& op);
 
 // Throws "fill_constant: out of memory: float32[1000000000] takes ... (output var 'x')".
 [[noreturn]] void ThrowOutOfMemory(const OpName& op, const std::string& message);
 
-// Runs `run`. OutOfMemory, and what the standard library throws for want of it, become an Error
-// that names the op that `op()` tells; ops around it leave that alone.
+// Runs `run`. Turns OutOfMemory, and standard library errors for lack of memory, into an Error that
+// names the op `op()`. Enclosing ops leave that error unchanged.
 template <class Run, class Op>
 void NameOutOfMemory(Run&& run, Op&& op) {
   try {

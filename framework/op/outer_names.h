@@ -1,5 +1,6 @@
 #pragma once
-// What ops read and write, their sub-blocks included, where slots do not tell. Internal to Coracle.
+// The variables that ops read and write, including in their sub-blocks, which slots do not list
+// reliably. Internal to Coracle.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -9,22 +10,23 @@
 
 namespace coracle::internal {
 
-// Of a block and those that its ops run: variables declared around it. Sorted; the names lie in the
-// program.
+// The variables of enclosing blocks that a block and the blocks that it runs use. Sorted; the names
+// point into the program.
 struct OuterNames {
-  std::vector<std::string_view> reads;   // before the block writes them for certain
-  std::vector<std::string_view> writes;  // perhaps
+  std::vector<std::string_view> reads;   // read before the block has certainly written them
+  std::vector<std::string_view> writes;  // possibly written
 };
 
-// The size of the program times the depth of nesting is what making it costs. REQUIRES: the program
-// outlives it and does not change, and its blocks are nested as Verify demands.
+// Construction takes time proportional to the size of the program times the nesting depth.
+// REQUIRES: the program outlives it and does not change, and its blocks are nested as
+// Verify demands.
 class BlockOuterNames {
  public:
   BlockOuterNames(const ProgramDesc& program, const OpRegistry& ops);
 
-  // f(name) for each variable that the op reads (may write): in slots, in attrs of the type VAR and
-  // in its sub-blocks; some more than once. What these write before they read it is not read, even
-  // if a slot lists it.
+  // Calls f(name) for each variable that the op reads (may write): in slots, in attrs of the type
+  // VAR and in its sub-blocks; some more than once. A variable that the sub-blocks write before
+  // they read it does not count as read, even if a slot lists it.
   template <class F>
   void ForEachRead(const OpDesc& op, const F& f) const {
     for (std::string_view name : NamesOf(op, true)) f(name);
@@ -34,12 +36,12 @@ class BlockOuterNames {
     for (std::string_view name : NamesOf(op, false)) f(name);
   }
 
-  // Whether nothing of the value that an output had before the op is left after it.
+  // Whether the op leaves nothing of the output's previous value.
   bool Overwrites(const OpDesc& op, const std::string& slot, std::string_view name) const;
-  // Whether the op reads the value that an output had before, without listing it as an input.
+  // Whether the op reads the previous value of an output without listing it as an input.
   bool KeepsOutput(const OpDesc& op, const std::string& slot) const;
 
-  // The sub-blocks of the op that there are.
+  // The sub-blocks of the op that exist.
   std::vector<int> BlocksOf(const OpDesc& op) const;
 
  private:

@@ -43,7 +43,7 @@ std::shared_ptr<const Tensor> PrepareContext::Packed(std::string_view slot,
   if (i >= args.size() || IsEmptyName(args[i])) return nullptr;
   size_t reads = 0;
   op_.ForEachInput([&](const std::string& name) { reads += name == args[i]; });
-  // Another slot needs the plain elements: the layout does not take their place.
+  // If another slot needs the plain elements, the layout does not replace them.
   return reads == 1 ? args_.Packed(args[i], layout) : args_.ArgTable::Packed(args[i], layout);
 }
 

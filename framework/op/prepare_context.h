@@ -15,8 +15,8 @@ namespace coracle {
 class FileAccess;
 class PrepareContext;
 
-// Variables of a sub-block that the op which runs it sets before a run, and reads afterwards, in
-// addition to those of the blocks around: (name in the sub-block, arg of the op).
+// Variables of a sub-block that the op sets before it runs the block or reads afterwards, besides
+// the variables of enclosing blocks: (name in the sub-block, arg of the op).
 struct BlockArgs {
   std::vector<std::pair<std::string, TensorArg>> in, out;
 };
@@ -28,11 +28,11 @@ struct PackedLayout {
   std::function<Tensor(const Tensor& packed)> unpack = {};  // restores every bit; may be absent
 };
 
-// One of several ways to compute an op. They differ in time, and by rounding.
+// One of several ways to compute an op. They differ in speed and rounding.
 struct KernelWay {
   std::string name;  // in profiles
-  // An empty Kernel: it is not for this case, or, if `by_rule`, another way is faster by a fixed
-  // rule.
+  // Returns an empty Kernel if the way does not support this case or, with `by_rule`, if a fixed
+  // rule prefers another way.
   std::function<Kernel(const PrepareContext& context, bool by_rule)> prepare;
 };
 
@@ -48,13 +48,13 @@ class ArgTable {
   virtual TensorArg ScratchValue() = 0;
   virtual int32_t SubBlock(BlockRef block, const BlockArgs& args) = 0;
   virtual bool HasGradientBlock(BlockRef block) = 0;
-  // The elements of a variable that never change while the plan lives; nullptr otherwise.
+  // The elements of a variable that never changes while the plan lives; nullptr otherwise.
   virtual const Tensor* Constant(const std::string& name) = 0;
   // See PrepareContext.
   virtual std::shared_ptr<const Tensor> Packed(const std::string& name, const PackedLayout& layout);
-  // The files that the user of the program lets it access.
+  // The files that the program's user lets it access.
   virtual FileAccess files() const;
-  // See PrepareContext. Here the rules choose.
+  // See PrepareContext. This default chooses by the fixed rules.
   virtual Kernel Choose(const PrepareContext& context, const std::vector<TensorArg>& tensors,
                         const std::vector<KernelWay>& ways);
   virtual void NoteKernel(const std::string&) {}
@@ -73,8 +73,8 @@ class PrepareContext {
   const OpDesc& op() const { return op_; }
   ArgTable& args() const { return args_; }
 
-  // The context of one item of the op (OpDef::MultiTensor): index 0 of a slot that is not shared is
-  // the item's variable.
+  // The context of one item of the op (OpDef::MultiTensor): in a slot that is not shared, index 0
+  // is the item's variable.
   size_t NumItems() const { return spec_.NumItems(op_); }
   PrepareContext Item(size_t item) const {
     PrepareContext view = *this;
@@ -97,29 +97,29 @@ class PrepareContext {
     return spec_.AttrOf<T>(op_, name);
   }
 
-  // Uninitialised memory that belongs to this op while its kernel runs.
+  // Uninitialised memory that this op owns while its kernel runs.
   TensorArg Scratch(DType dtype, const Shape& shape) const { return args_.Scratch(dtype, shape); }
   // A tensor array (empty before the first run) for memory whose size is known only at run
-  // time. Its contents stay until the next run of the workspace, so that Tensor::Resize
+  // time. It keeps its contents until the next run of the workspace, so that Tensor::Resize
   // need not allocate.
   TensorArg ScratchArray() const { return args_.ScratchArray(); }
-  // The elements of a variable that never change while the plan lives; nullptr otherwise.
+  // The elements of a variable that never changes while the plan lives; nullptr otherwise.
   const Tensor* Constant(std::string_view slot, size_t i = 0) const;
   // The elements of a constant in another layout, shared by all kernels that ask for it; nullptr if
-  // the variable is not constant. Otherwise the kernel being prepared must not read the variable
+  // the variable is not constant. If it is, the kernel being prepared must not read the variable
   // itself (its elements may be released), unless it calls Input(slot) again.
   std::shared_ptr<const Tensor> Packed(std::string_view slot, const PackedLayout& layout) const;
-  // A value without a type, which keeps its memory from run to run, for values that an op passes to
+  // A value without a type, which keeps its memory from run to run: for values that an op passes to
   // a sub-block and receives from it. See Workspace::ValueOf.
   TensorArg ScratchValue() const { return args_.ScratchValue(); }
   // A handle for Workspace::RunBlock of the block that an attr names. An `in` is a tensor or other
-  // value that the op sets before each run; an `out`, a ScratchValue, receives the variable's value
-  // after the run (no value if the variable has none).
+  // value that the op sets before each run. An `out` is a ScratchValue that receives the variable's
+  // value after the run (no value if the variable has none).
   int32_t SubBlock(std::string_view attr, const BlockArgs& args = {}) const {
     return args_.SubBlock(Attr<BlockRef>(attr), args);
   }
-  // Whether the program has a gradient block of that block, so that values of its runs
-  // must be kept.
+  // Whether the program has a gradient block of that block, so that the values of its runs must
+  // be kept.
   bool HasGradientBlock(std::string_view attr) const {
     return args_.HasGradientBlock(Attr<BlockRef>(attr));
   }
@@ -128,16 +128,17 @@ class PrepareContext {
   // The stream of the op's random draws, derived from the name of its output variable (rng.h).
   uint64_t RandomStream(std::string_view output_slot) const;
 
-  // The kernel of the first way whose rule does not turn it down; where the program is tuned
-  // (CompileOptions::tune), of the way that takes least time on drawn elements. Empty if none is
-  // for this case. `tensors`: args that the kernels read and write, besides their scratch memory.
+  // The kernel of the first way that its rule does not decline. If the program is tuned
+  // (CompileOptions::tune), the kernel of the way that is fastest on random elements. Empty if no
+  // way supports this case. `tensors`: the args that the kernels read and write, besides their
+  // scratch memory.
   Kernel Choose(const std::vector<TensorArg>& tensors, const std::vector<KernelWay>& ways) const {
     return args_.Choose(*this, tensors, ways);
   }
-  // Tells profiles how the op is computed: "winograd".
+  // Names the way the op is computed, for profiles: "winograd".
   void NoteKernel(const std::string& name) const { args_.NoteKernel(name); }
 
-  // The message for a kernel that finds a constraint violated, to be followed by ", got ...": "rnn:
+  // The message of a kernel that finds a constraint violated, to be followed by ", got ...": "rnn:
   // lengths must lie in [0, T] [rnn.C6]".
   std::string Failure(std::string_view id) const { return spec_.Failure(id, ""); }
   // Throws kUnimplemented "relu: what", with the op's place in the details.

@@ -6,7 +6,7 @@
 
 namespace coracle {
 
-// Whether the op draws random numbers when it runs: with is_test (a dropout's) it does not. False
+// Whether the op draws random numbers when it runs; with is_test (as in dropout) it does not. False
 // for an op of an unknown type.
 bool DrawsNumbers(const OpDesc& op, const OpRegistry& ops);
 

@@ -1,10 +1,10 @@
 #pragma once
-// How an op says that it computes something a second time (backward/backward.h).
+// The attr of ops that compute a value a second time (backward/backward.h).
 
 namespace coracle {
 
-// STRINGS: the outputs of the op that computed it first, slot after slot. Random ops draw
-// by their names.
+// STRINGS: the outputs of the original op, slot by slot. Random ops use these names for
+// their draws.
 inline constexpr const char* kRecomputedFromAttr = "recomputed_from";
 
 }  // namespace coracle

@@ -34,11 +34,10 @@ void RequireTaken(const OpSpec& spec, const InferContext& context) {
   }
 }
 
-// Refuses operands that no kernel takes as soon as their types are known, not only when
-// the op runs.
+// Refuses operands without a kernel as soon as their types are known, not only when the op runs.
 void RequireKernel(const OpSpec& spec, const InferContext& context, const KernelOperand& from) {
   const VarMeta* meta = from.output ? context.DeclaredOutput(from.slot) : &context.Input(from.slot);
-  // The element type of an array is known when its elements are.
+  // The element type of an array is known only when its elements are.
   if (!meta || meta->type == VarType::kLoDTensorArray) return;
   if (spec.HasLoopFor(IsHalf(meta->dtype) ? DType::kFloat32 : meta->dtype)) return;
   const OpDesc& op = context.op();
@@ -49,8 +48,8 @@ void RequireKernel(const OpSpec& spec, const InferContext& context, const Kernel
                "  " + Locate(op));
 }
 
-// Every slot that is not shared must hold one variable per item, or none. If there are several
-// items, all must be dense and of one dtype.
+// Requires every slot that is not shared to hold one variable per item, or none. Several items must
+// all be dense and have the same dtype.
 void RequireItems(const OpSpec& spec, size_t items, const InferContext& context) {
   const OpDesc& op = context.op();
   const auto fail = [&](const std::string& what) {
@@ -75,7 +74,7 @@ void RequireItems(const OpSpec& spec, size_t items, const InferContext& context)
   });
 }
 
-// The types of the inputs of an op as it was given, of which passes made the op of `now`.
+// The types of the inputs of the given op, from which passes made the op of `now`.
 class GivenTypes : public MetaTable {
  public:
   GivenTypes(const OpDesc& given, const InferContext& now) {
@@ -104,8 +103,8 @@ class GivenTypes : public MetaTable {
 
 void CheckAndInfer(InferContext& context);
 
-// Where a pass has put the axes of an op's variables in another order, the rule refuses shapes and
-// axes that the caller does not know: throws what it says of the op as it was given.
+// If a pass has reordered the axes of an op's variables, the rule refuses shapes and axes that the
+// caller does not know. Throws the rule's error for the given op instead.
 void RefuseAsGiven(const InferContext& now) {
   std::shared_ptr<const OpDesc> given;
   now.op().ForEachOutput([&](const std::string& name) {
@@ -162,8 +161,8 @@ void RunGradient(const OpSpec& spec, GradientContext& context) {
         "  " + Locate(context.op()));
   }
   spec.gradient(context);
-  // Of several results a rule may leave out one that no wanted gradient depends on; an intermediate
-  // one depends on whatever the op computes.
+  // Among several results, a rule may ignore one that no wanted gradient depends on; but an
+  // intermediate result depends on everything that the op computes.
   for (const Slot& slot : context.op().outputs()) {
     const SlotDef* def = spec.FindOutput(slot.name);
     if (def && def->intermediate) context.RequireAsked(slot);

@@ -1,15 +1,15 @@
 #pragma once
-// Runs the rules that an op's declaration holds.
+// Runs the rules of an op's declaration.
 
 #include <coracle/framework/op/op_spec.h>
 
 namespace coracle {
 
-// The shape rule, if there is one. Throws kInvalidArgument for an attr outside of its limits, and
-// for an operand that the op does not take, or of an element type that no kernel has.
+// Runs the shape rule, if there is one. Throws kInvalidArgument for an attr outside its limits, and
+// for an operand that the op does not take or whose element type has no kernel.
 void RunInfer(InferContext& context);
 
-// The gradient rule of the context's op. Throws kUnimplemented when it has none.
+// Runs the gradient rule of the context's op. Throws kUnimplemented if it has none.
 void RunGradient(const OpSpec& spec, GradientContext& context);
 
 }  // namespace coracle

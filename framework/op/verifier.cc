@@ -27,7 +27,7 @@ std::string AndMore(size_t problems) {
   return fmt::format("and {} more problem{}", problems, problems == 1 ? "" : "s");
 }
 
-// The types of variables at one point of a block: as inferred so far, or as declared.
+// The types of variables at one point of a block: as inferred so far, else as declared.
 class FlowTable : public MetaTable {
  public:
   explicit FlowTable(const BlockDesc& block) : block_(block) { flow_.reserve(block.NumVars()); }
@@ -75,7 +75,7 @@ class Verifier {
  private:
   bool Full() const { return errors_ >= options_.max_problems; }
 
-  // The place of an op in the program as it was given.
+  // The place of an op in the given program.
   OpOrigin PlaceOf(int index, const OpDesc* op) const {
     const std::vector<OpOrigin> origins = op ? TrustedOriginsOf(*op) : std::vector<OpOrigin>();
     return origins.empty() ? OpOrigin{current_block_, index} : origins.front();
@@ -105,7 +105,7 @@ class Verifier {
     problems_.push_back(std::move(problem));
   }
 
-  // Indices of blocks and of their parents; false when look-ups would not be safe.
+  // Checks the indices of blocks and parents; returns false if look-ups would be unsafe.
   bool CheckBlocks() {
     size_t before = errors_;
     int n = program_.NumBlocks();
@@ -141,8 +141,8 @@ class Verifier {
     return errors_ == before;
   }
 
-  // A look-up of a name may visit all blocks that are reachable through parents and forward blocks,
-  // so their number is limited.
+  // A look-up of a name may visit all blocks reachable through parents and forward blocks, so their
+  // number is limited.
   static bool SeesFewBlocks(const BlockDesc& start) {
     std::vector<const BlockDesc*> queue = {&start};
     std::unordered_set<const BlockDesc*> seen = {&start};
@@ -156,9 +156,9 @@ class Verifier {
     return true;
   }
 
-  // The blocks, each behind those that its ops run; none where they run each other in a circle,
-  // which is reported. (Functions may stand anywhere, other sub-blocks come behind the block
-  // that runs them.)
+  // The blocks ordered so that each follows the blocks that its ops run; empty, with a report, if
+  // the blocks run each other in a cycle. (A function may be at any index; other sub-blocks come
+  // after the block that runs them.)
   std::vector<int> InnermostFirst() {
     const int n = program_.NumBlocks();
     std::vector<int> order;
@@ -190,7 +190,7 @@ class Verifier {
     return order;
   }
 
-  // The blocks that a block's ops run; references that are no such thing are reported later.
+  // Calls f for each block that the block's ops run; invalid references are reported later.
   template <class F>
   void ForEachRun(int b, const F& f) {
     program_.Block(b).ForEachOp([&](const OpDesc& op) {
@@ -200,15 +200,16 @@ class Verifier {
     });
   }
 
-  // A function is replaced by its ops before anything runs, and may stand before its callers.
+  // A function is replaced by its ops before a program runs, and may precede its callers.
   bool IsCall(const OpDesc& op) const {
     const OpSpec* spec = ops_.Find(op.type());
     return spec && spec->block.runs == BlockRuns::kFunction;
   }
   int FirstRunBy(const OpDesc& op, int block) const { return IsCall(op) ? 1 : block + 1; }
 
-  // Each op that runs a sub-block stands for the ops in it, and a sub-block may be run by several:
-  // a small program could stand for any number of ops.
+  // Limits the number of ops after expansion. Each op that runs a sub-block counts as the ops in
+  // it, and several ops may run the same sub-block, so a small program could expand to any number
+  // of ops.
   bool CheckExpansion() {
     if (program_.NumBlocks() == 1) return true;
     size_t n = static_cast<size_t>(program_.NumBlocks());
@@ -313,7 +314,7 @@ class Verifier {
     }
   }
 
-  // Proposes another type once for each unknown one, and not for many.
+  // Suggests another type once per unknown type, up to a limit.
   std::string DescribeUnknown(const std::string& type) {
     const bool proposes =
         unknown_types_.size() < kMaxTypeHints && unknown_types_.insert(type).second;
@@ -322,7 +323,7 @@ class Verifier {
 
   struct FirstWrite {
     size_t op = 0;
-    bool reads_too = false;  // updates in place what was fed or defined outside
+    bool reads_too = false;  // also updates in place a value that was fed or defined outside
   };
   using FirstWrites = std::unordered_map<std::string_view, FirstWrite>;
 
@@ -358,7 +359,7 @@ class Verifier {
     if (!op.HasSubBlock()) CheckWrittenOnce(op, index);
   }
 
-  // Kernels find outputs by name, so two outputs of one name would share one value and one type.
+  // Kernels find outputs by name, so two outputs with one name would share one value and one type.
   void CheckWrittenOnce(const OpDesc& op, int index) {
     if (op.outputs().size() == 1 && op.outputs()[0].args.size() == 1) return;
     std::unordered_map<std::string_view, std::string_view> written;  // the slot of a variable
@@ -370,7 +371,7 @@ class Verifier {
               fmt::format("writes the var {} in output {} and again in output {}; give each "
                           "a var of its own",
                           Quote(name), BriefName(it->second), BriefName(slot)));
-      if (!p) return true;  // enough is reported
+      if (!p) return true;  // enough problems are reported
       p->slot = BriefName(slot);
       p->var = BriefName(name);
       return false;
@@ -386,8 +387,8 @@ class Verifier {
     p->var = BriefName(name);
   }
 
-  // Written here, but only later. (Persistable values and sub-blocks, which may be loops, may read
-  // what a later op writes.)
+  // Reports a read of a variable that the block writes only later. (Persistable values and
+  // sub-blocks, which may be loops, may read the result of a later op.)
   void CheckOrder(const OpDesc& op, int index, const std::string& slot, const std::string& name,
                   const FirstWrites& first_writes) {
     auto write = first_writes.find(name);

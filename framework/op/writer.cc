@@ -14,7 +14,7 @@ struct WriterState {
   const OpRegistry* ops;
   WriterOptions options;
   std::vector<std::string> site = {};
-  std::string last_hint = {};  // of the variable that Make made last
+  std::string last_hint = {};  // of the variable made by the last Make
 };
 }  // namespace internal
 
@@ -30,13 +30,13 @@ void CheckAgainstDef(const OpDesc& op, const OpRegistry& ops) {
   }
 }
 
-// The op with every declared attr, in the order and of the type of its OpDef: as Paddle writes
-// programs, and the same program however the attrs were given.
+// The op with every declared attr, in the order and with the types of its OpDef: the way Paddle
+// writes programs, so that the result does not depend on how the attrs were given.
 std::unique_ptr<OpDesc> WithDefaults(const OpDesc& op, const OpSpec& def) {
   AttrList attrs;
   for (const AttrDef& attr : def.attrs) {
     const Attribute* given = op.FindAttr(attr.name);
-    // A block that is not given is none; the default stands for that.
+    // A missing block attr means no block; its default only marks that.
     const bool names_block = attr.type == AttrType::kBlock || attr.type == AttrType::kBlocks;
     if (!given && (!attr.default_value || names_block)) continue;
     Attribute value = given ? *given : *attr.default_value;
@@ -49,14 +49,14 @@ std::unique_ptr<OpDesc> WithDefaults(const OpDesc& op, const OpSpec& def) {
   return std::make_unique<OpDesc>(op.type(), op.inputs(), op.outputs(), std::move(attrs));
 }
 
-// Why one expression cannot be written by both; nullptr where it can.
+// Why the two cannot write one expression; nullptr if they can.
 const char* DifferenceOf(const internal::WriterState& a, const internal::WriterState& b) {
   if (a.block != b.block) return "to different blocks";
   if (a.ops != b.ops) return "ops of different registries";
   return a.options.role == b.options.role ? nullptr : "ops of different roles";
 }
 
-// Infers the types of the outputs of the block's last op; a failure takes back the op and the
+// Infers the types of the outputs of the block's last op. On failure, removes the op and the
 // variables that it made.
 void InferLast(BlockDesc& block, const OpRegistry& ops, size_t first_var) {
   const size_t last = block.NumOps() - 1;
@@ -165,7 +165,7 @@ Variable Writer::Named(const std::string& hint, const Variable& made) const {
   BlockDesc& at = block();
   if (at.NumOps() == 0 || !at.op(at.NumOps() - 1).Writes(made.name()) || &made.block() != &at)
     throw InternalError(fmt::format("{} is not what the last op made", Quote(made.name())));
-  if (hint == state_->last_hint) return made;  // it is called so
+  if (hint == state_->last_hint) return made;  // it has that name already
   const std::string name = NewName(hint);
   at.op(at.NumOps() - 1).RenameOutput(made.name(), name);
   at.RenameVar(made.desc(), name);

@@ -1,6 +1,6 @@
 #pragma once
-// Writer: appends ops to a block. Everything that writes programs does it through one: the builder,
-// gradient rules, clips, schedules, averages.
+// Writer: appends ops to a block. All code that writes programs uses it: the builder, gradient
+// rules, clips, schedules, averages.
 //
 //   Writer w(block, DefaultOps(), {.role = kOptimize, .prefix = "mean"});
 //   Variable sum = w.Make("sum", {{"X", names}});
@@ -18,49 +18,52 @@
 namespace coracle {
 
 struct WriterOptions {
-  int role = kForward;  // op_role of the ops whose attrs do not give one; kForward is not written
-  // New variables are called "<prefix>.<type of the op>_<k>", without a prefix "<type>_<k>".
+  // op_role of ops whose attrs do not give one; kForward is not written.
+  int role = kForward;
+  // New variables are named "<prefix>.<type of the op>_<k>", or "<type>_<k>" without a prefix.
   std::string prefix = "";
-  // Names new variables in place of that. `hint` is the op's type, or what Named is given.
+  // Names new variables instead. `hint` is the op's type, or the argument of Named.
   std::function<std::string(const std::string& hint)> name = nullptr;
-  bool stop_gradient = false;  // no gradient flows into new variables of Make
-  bool all_attrs = false;      // attrs that are not given are written, too, with their defaults
+  bool stop_gradient = false;  // set for new variables made by Make
+  bool all_attrs = false;      // also write attrs that are not given, with their defaults
 };
 
-// A handle: copies, and the Variables that it gives, act as one, and outlive the one that was made
-// first. The block's program and the registry must live as long as they are used.
+// A handle: its copies and the Variables that it returns share one state, which outlives the
+// original. The block's program and the registry must live as long as any of them is used.
 class Writer {
  public:
   Writer(BlockDesc& block, const OpRegistry& ops, WriterOptions options = {});
-  Writer(const Writer&) = default;  // moves are copies: a handle that was moved from is whole
+  // Moves are copies, so a moved-from handle stays valid.
+  Writer(const Writer&) = default;
   Writer& operator=(const Writer&) = default;
-  // That of the first Variable that has one; it names what the expression makes. Throws
-  // kInvalidArgument when none has, or when two write to different blocks, ops of different
-  // registries or of different roles.
+  // The Writer of the first Variable that has one; that Variable names the results of the
+  // expression. Throws kInvalidArgument if no Variable has a Writer, or if two Writers have
+  // different blocks, registries or roles.
   static Writer Of(std::initializer_list<const Variable*> vars);
 
   BlockDesc& block() const;
   const OpRegistry& ops() const;
-  // Later ops go to this block.
+  // Directs later ops to this block.
   void SetBlock(BlockDesc& block);
-  // What later ops have as op_callstack: the place that they come from; {} for none.
+  // Sets the op_callstack of later ops: the place that they come from, {} for none.
   void SetSite(std::vector<std::string> site);
   const std::vector<std::string>& site() const;
 
   // The variable of that name, looked up recursively from the block; throws kNotFound.
   Variable Var(const std::string& name) const;
-  Variable Var(BlockDesc& block, VarDesc& desc) const;  // of that block, which has or sees it
+  // `desc` is a variable of `block`, which is the Writer's block or encloses it.
+  Variable Var(BlockDesc& block, VarDesc& desc) const;
   std::vector<Variable> Vars(const std::vector<std::string>& names) const;
 
-  // Checks the op against its OpDef, appends it and infers the types of its outputs, which are made
-  // in the block where they do not exist. A failure throws the op's own error and leaves the block
-  // as it was.
+  // Checks the op against its OpDef, appends it and infers the types of its outputs; outputs that
+  // do not exist are made in the block. On failure, throws the op's own error and leaves the
+  // block unchanged.
   OpDesc& Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {}) const;
   OpDesc& Append(std::unique_ptr<OpDesc> op) const;
-  // An op with one output, a new variable.
+  // Appends an op with one output, a new variable.
   Variable Make(const std::string& type, SlotList inputs, AttrList attrs = {},
                 const std::string& output = "Out") const;
-  // An op with one output, the variable of that name.
+  // Appends an op with one output, the variable of that name.
   Variable Into(const std::string& name, const std::string& type, SlotList inputs,
                 AttrList attrs = {}, const std::string& output = "Out") const;
   // Renames a variable that the last op made: Named("factor", limit / norm).

@@ -1,5 +1,5 @@
 #pragma once
-// Complex elements: what templates over element types ask about them, and their parts.
+// Complex elements: traits for templates over element types, and real and imaginary parts.
 
 #include <coracle/framework/tensor/tensor.h>
 
@@ -20,7 +20,7 @@ template <class R>
 struct RealPart<std::complex<R>> {
   using type = R;
 };
-// The type of the parts of a complex T; any other T itself.
+// The type of the parts of a complex T, or T itself.
 template <class T>
 using RealType = typename RealPart<T>::type;
 
@@ -33,8 +33,8 @@ T Conj(T value) {
     return value;
 }
 
-// The parts of complex elements as real numbers in a last dim of 2 (the same memory); a real tensor
-// is returned as it is.
+// A view of complex elements as real numbers, with a last dim of 2 for the parts; a real tensor is
+// returned unchanged.
 inline Tensor PartsOf(const Tensor& tensor) {
   if (!IsComplex(tensor.dtype())) return tensor;
   return Tensor::View(RealOf(tensor.dtype()), {tensor.numel(), 2}, const_cast<void*>(tensor.raw()));

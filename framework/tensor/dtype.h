@@ -16,8 +16,8 @@
 
 namespace coracle {
 
-// 16-bit floating-point storage types. Arithmetic is float's: convert, compute, convert back (round
-// to nearest even).
+// 16-bit floating-point storage types. Arithmetic is done in float: convert, compute, convert back
+// (round to nearest even).
 
 // IEEE 754 binary16.
 struct float16 {
@@ -93,7 +93,7 @@ enum class DType : int32_t {
 
 const char* ToString(DType dtype);  // "float32"; "dtype(N)" numbers print as "unknown"
 bool IsValid(DType dtype);          // one of the enumerators above
-size_t SizeOf(DType dtype);         // bytes of one element; 0 when not valid
+size_t SizeOf(DType dtype);         // bytes of one element; 0 if not valid
 bool IsFloating(DType dtype);       // float16, bfloat16, float32, float64
 bool IsInteger(DType dtype);        // the signed and unsigned integers, not bool
 bool IsComplex(DType dtype);        // complex64, complex128
@@ -152,11 +152,11 @@ constexpr DType DTypeOf<complex128>() {
   return DType::kComplex128;
 }
 
-// Throws kUnimplemented: complex elements where only real ones have a meaning or a loop.
+// Throws kUnimplemented, for complex elements where only real ones are supported.
 [[noreturn]] void ThrowComplex(DType dtype);
 
 // Calls f.template operator()<T>() with the C++ type of `dtype` and returns its result. Throws
-// kUnimplemented when `dtype` is complex.
+// kUnimplemented if `dtype` is complex.
 template <class F>
 decltype(auto) DispatchDType(DType dtype, F&& f) {
   switch (dtype) {
@@ -187,7 +187,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
   throw InternalError("dispatch on an unknown dtype");
 }
 
-// The same with complex types.
+// Like DispatchDType, with complex types too.
 template <class F>
 decltype(auto) DispatchAnyDType(DType dtype, F&& f) {
   if (dtype == DType::kComplex64) return f.template operator()<complex64>();
@@ -195,13 +195,12 @@ decltype(auto) DispatchAnyDType(DType dtype, F&& f) {
   return DispatchDType(dtype, std::forward<F>(f));
 }
 
-// The dimensions of a tensor, outermost first. In programs -1 stands for a dimension that is
-// not known yet.
+// The dimensions of a tensor, outermost first. In programs -1 means that a dimension is unknown.
 
 class Shape {
  public:
   static constexpr int kMaxRank = 9;  // Paddle's limit
-  // More than fits into any machine, yet so few that byte counts and their small
+  // More elements than fit into any machine, yet few enough that byte counts and their small
   // multiples cannot overflow.
   static constexpr int64_t kMaxElements = int64_t{1} << 48;
   static constexpr int64_t kMaxEmpty = int64_t{1} << 31;
@@ -220,16 +219,16 @@ class Shape {
   void Append(int64_t dim);  // throws past kMaxRank
 
   bool IsKnown() const;  // no dimension is negative
-  // Whether the product of the positive dimensions exceeds kMaxElements, or kMaxEmpty if one
+  // Whether the product of the positive dimensions exceeds kMaxElements, or kMaxEmpty if a
   // dimension is 0 (loops still walk over rows without elements).
   bool HasTooManyElements() const;
-  // Product of the dimensions (1 for rank 0). Throws kOutOfRange when a dimension is negative or
-  // HasTooManyElements(), even if one is 0: strides are products of the others.
+  // Product of the dimensions (1 for rank 0). Throws kOutOfRange if a dimension is negative or if
+  // HasTooManyElements(), even if a dimension is 0, since strides are products of the others.
   int64_t numel() const;
   // Product of dims [begin, end), unchecked: for shapes whose numel() did not throw.
   int64_t Product(int begin, int end) const;
 
-  // An axis in [-rank, rank) as one in [0, rank); -1 - rank or lower and rank or higher give false.
+  // Maps an axis in [-rank, rank) to [0, rank); returns false for any other axis.
   bool NormalizeAxis(int64_t axis, int* normalized) const;
 
   bool operator==(const Shape& other) const;

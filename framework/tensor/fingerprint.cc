@@ -6,14 +6,14 @@
 namespace coracle {
 namespace {
 
-// Every step is one to one, so that a change of one word always shows; of several changes one in
-// 2^64 does not.
+// Every step is one-to-one, so a change of one word always shows; several changes cancel out with
+// probability 2^-64.
 uint64_t Mix(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * 0x9e3779b97f4a7c15;
   return hash ^ hash >> 32;
 }
 
-// Eight chains, since the multiplications of one wait for each other.
+// Eight chains, since successive multiplications of one chain wait for each other.
 using Words = std::array<uint64_t, 8>;
 
 void Mix(Words& chains, const char* bytes, size_t size) {

@@ -1,13 +1,14 @@
 #pragma once
-// A number that tells whether bytes are those that were there before.
+// A hash that tells whether bytes have changed.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace coracle {
 
-// 64 bits. Of two arrays of one size that differ in one word of eight bytes, they differ too; of
-// others, all but one in 2^64 do. As fast as memory is read.
+// 64 bits. Two arrays of the same size that differ in a single word of eight bytes always have
+// different fingerprints; other different arrays have equal ones with probability 2^-64. As fast as
+// reading memory.
 uint64_t Fingerprint(const void* data, size_t size);
 
 }  // namespace coracle

@@ -12,7 +12,7 @@ namespace coracle {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Every loop ends with the plain one on the elements that do not fill a vector.
+// Every loop ends with a scalar loop over the elements that do not fill a vector.
 
 template <class From, class To>
 void ConvertLoop(const From* from, To* to, int64_t n) {
@@ -20,7 +20,7 @@ void ConvertLoop(const From* from, To* to, int64_t n) {
 }
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
-// With the machine's own conversions, which round to nearest even and keep nans.
+// Uses the machine's own conversions, which round to nearest even and keep nans.
 void Widen(const float16* from, float* to, int64_t n) {
   const hn::ScalableTag<float> d;
   const hn::Rebind<hwy::float16_t, decltype(d)> h;

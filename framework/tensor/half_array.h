@@ -1,6 +1,6 @@
 #pragma once
-// Arrays of 16-bit floats to and from float: the conversions of dtype.h, in the widest SIMD of the
-// machine and on several threads.
+// Converts arrays of 16-bit floats to and from float: the conversions of dtype.h, with the widest
+// SIMD of the machine and several threads.
 
 #include <coracle/framework/tensor/dtype.h>
 
@@ -13,9 +13,10 @@ namespace coracle {
 
 inline bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
-// A number rounded to odd: of its two neighbours the one whose last bit is 1, where it lies between
-// two. Of the result a 16-bit float rounds as of the number itself (Boldo and Melquiond, "Emulation
-// of FMA and correctly rounded sums", 2008); of the nearest float it may round the other way.
+// Rounds to odd: a number between two neighbouring floats becomes the one whose last bit is 1.
+// Rounding the result to a 16-bit float then gives the same as rounding the number directly (Boldo
+// and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), which is not true of the
+// nearest float.
 inline float RoundToOdd(double value) {
   const float near = static_cast<float>(value);
   if (static_cast<double>(near) == value || std::isnan(value)) return near;
@@ -29,7 +30,7 @@ inline double RoundToOdd(int64_t value) {
   return static_cast<double>((value >> 11) | int64_t{(value & 0x7ff) != 0}) * 2048.0;
 }
 
-// A real number as the nearest 16-bit float, ties to even.
+// Converts a real number to the nearest 16-bit float, ties to even.
 template <class Half, class From>
 Half ToHalf(From value) {
   if constexpr (std::is_same_v<From, double>)
@@ -40,13 +41,13 @@ Half ToHalf(From value) {
     return Half(static_cast<float>(value));
 }
 
-// The arrays do not overlap; n may be 0.
+// The arrays must not overlap; n may be 0.
 void ConvertArray(const float16* from, float* to, int64_t n);
 void ConvertArray(const bfloat16* from, float* to, int64_t n);
 void ConvertArray(const float* from, float16* to, int64_t n);
 void ConvertArray(const float* from, bfloat16* to, int64_t n);
 
-// The same with one side's dtype known at run time. REQUIRES: IsHalf(half).
+// These take the 16-bit dtype at run time. REQUIRES: IsHalf(half).
 void HalfToFloat(DType half, const void* from, float* to, int64_t n);
 void FloatToHalf(const float* from, DType half, void* to, int64_t n);
 

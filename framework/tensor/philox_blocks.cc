@@ -17,7 +17,7 @@ int64_t WholeVectors(const uint32_t*, const uint32_t*, uint64_t, int64_t, uint32
 using D = hn::ScalableTag<uint32_t>;
 using V = hn::Vec<D>;
 
-// The low and the high words of the products of two vectors.
+// The low and high words of the products of two vectors.
 struct Product {
   V low, high;
 };
@@ -31,7 +31,7 @@ HWY_INLINE Product Multiply(V a, V b) {
           hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)))};
 }
 
-// A block in each lane. Returns the number of blocks that fill vectors.
+// Computes a block in each lane. Returns the number of blocks that fill whole vectors.
 int64_t WholeVectors(const uint32_t* key, const uint32_t* salt, uint64_t first, int64_t count,
                      uint32_t* words) {
   const D d;

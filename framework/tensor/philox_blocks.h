@@ -1,5 +1,5 @@
 #pragma once
-// Consecutive blocks of a Philox stream, in the widest SIMD of the machine, chosen at run time.
+// Consecutive blocks of a Philox stream, with the widest SIMD of the machine, chosen at run time.
 
 #include <cstdint>
 

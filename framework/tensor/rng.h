@@ -9,11 +9,12 @@
 
 namespace coracle {
 
-// FNV-1a of the text, finalised: the stream of a random op is that of its output var's name.
+// Finalised FNV-1a hash of the text. A random op's stream is the hash of its output
+// variable's name.
 uint64_t HashName(std::string_view name);
 
 // The step for random ops of a sub-block in its run number `run`, within a run of the enclosing
-// block whose step is `step`.
+// block with step `step`.
 uint64_t InnerStep(uint64_t step, int block, uint64_t run);
 
 class Philox {

@@ -38,7 +38,7 @@ bool Scope::Erase(const std::string& name) {
 }
 
 uint64_t Scope::Generation() const {
-  // Numbers only grow, so the largest of the chain changes whenever one of them does.
+  // Numbers only grow, so the maximum over the chain changes whenever one of them does.
   return parent_ ? std::max(generation_, parent_->Generation()) : generation_;
 }
 

@@ -20,7 +20,7 @@ TensorSlab::TensorSlab(uint64_t bytes) : outer_(current_), expected_(bytes) { cu
 TensorSlab::~TensorSlab() { current_ = outer_; }
 
 TensorSlab::Piece TensorSlab::Take(uint64_t size) {
-#ifdef CORACLE_ADDRESS_SANITIZER  // each tensor has memory of its own, so that an overrun is found
+#ifdef CORACLE_ADDRESS_SANITIZER  // separate memory for each tensor, to find overruns
   return {};
 #endif
   if (expected_ < kLeast || size > kHugePage) return {};

@@ -1,24 +1,24 @@
 #pragma once
-// TensorSlab: memory for many tensors that live about as long as each other. Internal to Coracle.
+// TensorSlab: memory for many tensors with similar lifetimes. Internal to Coracle.
 
 #include <cstdint>
 #include <memory>
 
 namespace coracle {
 
-// While it lives, tensors that this thread makes and that are too small for huge pages of their own
-// lie side by side in chunks of huge pages: the system makes these several times as fast as small
-// pages. A chunk is released with the last tensor in it, so temporaries should not be made
-// meanwhile. Nothing changes for who uses the tensors: each counts for the limits of memory, and
-// has its own version.
+// During its lifetime, tensors made by this thread that are too small for huge pages of their own
+// are packed into chunks of huge pages, which the system provides several times faster than small
+// pages. A chunk is released with its last tensor, so temporaries should not be made meanwhile.
+// Users of the tensors notice no difference: each tensor counts against memory limits and has its
+// own version.
 class TensorSlab {
  public:
-  explicit TensorSlab(uint64_t bytes);  // about so many will be asked for
+  explicit TensorSlab(uint64_t bytes);  // an estimate of the total size
   ~TensorSlab();
   TensorSlab(const TensorSlab&) = delete;
   TensorSlab& operator=(const TensorSlab&) = delete;
 
-  // Memory for `size` bytes, aligned as a tensor's, and what keeps it; null if there is none.
+  // Memory for `size` bytes, aligned like a tensor's, with its owner; null if there is none.
   struct Piece {
     std::shared_ptr<void> chunk;
     void* data = nullptr;

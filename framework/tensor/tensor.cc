@@ -27,18 +27,18 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// How many bytes of a tensor get huge pages, which the system makes much faster than small ones:
-// those of the last page too if not too much of it would be left over.
+// The number of bytes of a tensor that get huge pages, which the system provides much faster than
+// small ones. The last page is included unless too much of it would be unused.
 size_t HugeBytes(size_t bytes) {
   const size_t spare = bytes < kHugePage ? kHugePage / 8 : kHugePage / 2;
   return (bytes + spare) / kHugePage * kHugePage;
 }
 
-// What a tensor costs beside its elements: handle, cell, allocator. It counts where a loop makes
-// millions of small ones.
+// The cost of a tensor besides its elements: handle, cell, allocator. It matters if a loop makes
+// millions of small tensors.
 constexpr size_t kOverhead = 256;
 
-// Each memory counts its writes from another number.
+// Each memory starts its version count at another number.
 uint64_t FirstVersion() {
   static std::atomic<uint64_t> memories{0};
   return (memories.fetch_add(1, std::memory_order_relaxed) + 1) << 32;
@@ -48,10 +48,11 @@ struct Release {
   std::shared_ptr<ResourceLimits> limits;
   size_t bytes;
   uint64_t version = FirstVersion();
-  std::shared_ptr<void> chunk = {};  // of which the memory is a part
+  // The chunk that the memory is part of, if any.
+  std::shared_ptr<void> chunk = {};
   void operator()(void* data) {
     if (!chunk) std::free(data);
-    chunk.reset();  // now: whoever watches the memory keeps this object
+    chunk.reset();  // at once, since watchers of the memory keep this object alive
     if (limits) limits->Release(bytes);
   }
 };
@@ -264,7 +265,7 @@ TensorArray::TensorArray(std::initializer_list<Tensor> elements) {
   for (const Tensor& t : elements) push_back(t);
 }
 
-// Memory to spare is not shared.
+// Spare memory is not shared.
 TensorArray::TensorArray(const TensorArray& other)
     : written_(other.written_),
       uniform_(other.uniform_),
@@ -299,13 +300,13 @@ TensorArray& TensorArray::operator=(const TensorArray& other) {
   return *this;
 }
 
-// Elements that nobody may ever write take memory too. A tensor whose elements nobody touches
-// stands for it, so that limits count it (twice, since a vector grows by more than it is asked).
 void TensorArray::ThrowPast(size_t i) const {
   throw Error(ErrorCode::kOutOfRange, "a tensor array of " + std::to_string(size()) +
                                           " elements has no element " + std::to_string(i));
 }
 
+// Unwritten elements take memory too. An untouched tensor of the same size makes memory limits
+// count them (twice, since a growing vector reserves more than requested).
 void TensorArray::CountHandles(size_t size) {
   constexpr size_t kFew = 64;
   if (size <= std::max(kFew, handles_counted_)) return;
@@ -376,7 +377,7 @@ void CopyArray(const TensorArray& from, TensorArray* to) {
   }
 }
 
-// The value in *to, made anew when it holds another kind.
+// The value in *to, replaced by a new one if it has another type.
 template <class T>
 T& As(VarValue* to) {
   if (!std::holds_alternative<T>(*to)) *to = T();

@@ -18,8 +18,9 @@
 
 namespace coracle {
 
-// Level of detail (Paddle's LoD): for each level, outermost first, where its sequences begin and
-// end. Offsets of a level count sequences of the next one, those of the last level count rows.
+// Level of detail (Paddle's LoD): for each level, outermost first, the offsets at which its
+// sequences begin and end. The offsets count sequences of the next level, and in the last
+// level rows.
 using LoD = std::vector<std::vector<uint64_t>>;
 
 class Tensor {
@@ -27,10 +28,10 @@ class Tensor {
   Tensor() = default;  // float32, shape [0], no elements
   Tensor(const Tensor&) = default;
   Tensor& operator=(const Tensor&) = default;
-  Tensor(Tensor&& other) noexcept;  // leaves `other` as Tensor() makes one
+  Tensor(Tensor&& other) noexcept;  // leaves `other` like Tensor()
   Tensor& operator=(Tensor&& other) noexcept;
-  // Uninitialised elements. Throws kInvalidArgument for an unknown dtype or dimension,
-  // OutOfMemory when the thread's ResourceLimits, or the system, do not give it.
+  // Uninitialised elements. Throws kInvalidArgument for an unknown dtype or dimension, and
+  // OutOfMemory if the thread's ResourceLimits or the system refuse the memory.
   Tensor(DType dtype, const Shape& shape);
 
   static Tensor Zeros(DType dtype, const Shape& shape);
@@ -46,8 +47,8 @@ class Tensor {
   }
   template <class T>
   static Tensor Full(const Shape& shape, T value);
-  // Elements that `owner` keeps alive (or the caller, when owner is empty). Of an owner that is a
-  // tensor's memory the view shares the version.
+  // A view of elements that `owner` keeps alive (or the caller, if `owner` is empty). If `owner` is
+  // the memory of a tensor, the view shares its version.
   static Tensor View(DType dtype, const Shape& shape, void* data, std::shared_ptr<void> owner = {});
 
   DType dtype() const { return dtype_; }
@@ -61,7 +62,7 @@ class Tensor {
     return data_;
   }
   const void* raw() const { return data_; }
-  // Throws kInvalidArgument when T is not the dtype.
+  // Throws kInvalidArgument if T is not the dtype.
   template <class T>
   T* data() {
     RequireDType(DTypeOf<T>());
@@ -81,40 +82,41 @@ class Tensor {
   std::span<const T> span() const {
     return {data<T>(), static_cast<size_t>(numel_)};
   }
-  // The only element; throws when there is not exactly one.
+  // The only element; throws unless there is exactly one.
   template <class T>
   T Item() const {
     RequireOneElement();
     return data<T>()[0];
   }
 
-  // Becomes a tensor of this dtype and shape with uninitialised elements, in the memory that it has
-  // when no other handle shares it and it is large enough. Throws as the constructor does.
+  // Becomes a tensor of this dtype and shape with uninitialised elements. Reuses its memory if no
+  // other handle shares it and it is large enough. Throws like the constructor.
   void Resize(DType dtype, const Shape& shape);
 
   Tensor Clone() const;
   // The same elements under another shape; throws unless numel agrees.
   Tensor Reshaped(const Shape& shape) const;
-  // Elements converted one by one (float to integer truncates and saturates; to bool: != 0; complex
-  // to real takes the real part).
+  // Converts the elements one by one (float to integer truncates and saturates; to bool: != 0;
+  // complex to real takes the real part).
   Tensor Cast(DType dtype) const;
 
-  // Becomes a copy of `from`, elements and LoD, in its own memory where that is large enough; a
-  // view of the same type writes through.
+  // Becomes a copy of `from`, elements and LoD, in its own memory if that is large enough. A view
+  // of the same type writes through.
   void CopyFrom(const Tensor& from);
-  uint64_t capacity() const { return capacity_; }  // bytes of memory of its own; 0 for a view
+  // Bytes of memory of its own; 0 for a view.
+  uint64_t capacity() const { return capacity_; }
 
-  // A number that changes whenever somebody asks, through any handle, for write access to the
-  // elements. It is unique to this memory in the life of the process. 0: unknown, because the
-  // memory is not a tensor's own (or there is none).
+  // A number that changes whenever someone requests write access to the elements through any
+  // handle. It is unique to this memory during the life of the process. 0: unknown, because a
+  // tensor does not own the memory (or there is none).
   uint64_t version() const {
     return version_ ? std::atomic_ref(*version_).load(std::memory_order_relaxed) : 0;
   }
-  // The memory of the elements, without keeping it alive, and version() of all tensors in it.
+  // The memory of the elements, without keeping it alive, and the version() of all tensors in it.
   std::weak_ptr<void> memory() const { return owner_; }
   static uint64_t VersionOf(const std::shared_ptr<void>& memory);
-  // Changes version(), as all members do that give write access. For who writes through an address
-  // that he got earlier.
+  // Changes version(), as all members that give write access do. For code that writes through an
+  // address obtained earlier.
   void MarkWritten() {
     if (version_) std::atomic_ref(*version_).fetch_add(1, std::memory_order_relaxed);
   }
@@ -136,38 +138,38 @@ class Tensor {
   int64_t numel_ = 0;
   void* data_ = nullptr;
   std::shared_ptr<void> owner_;
-  size_t capacity_ = 0;          // bytes at data_ when owner_ is our own allocation
-  uint64_t* version_ = nullptr;  // lies beside the memory that owner_ keeps, shared by all handles
+  size_t capacity_ = 0;  // bytes at data_ if owner_ is our own allocation
+  // Stored in the allocation that owner_ keeps, and shared by all handles.
+  uint64_t* version_ = nullptr;
   LoD lod_;
 };
 
 // Throws kInvalidArgument, naming the variable, unless the offsets of each level of the tensor's
-// LoD begin with 0, do not decrease, and end with the number of sequences of the next level, or of
-// rows.
+// LoD begin with 0, do not decrease, and end with the number of sequences of the next level (for
+// the last level, the number of rows).
 void CheckLod(const std::string& name, const Tensor& tensor);
 // The number of sequences of each level.
 std::vector<int64_t> LevelSizes(const LoD& lod);
 
-// Aligned memory as tensors have it; empty for 0 bytes. Throws OutOfMemory.
+// Memory aligned like a tensor's; empty for 0 bytes. Throws OutOfMemory.
 std::shared_ptr<void> AllocateBytes(uint64_t bytes, const char* what);
 
-// Bytes of the elements. Throws as Shape::numel does; what it returns cannot have overflowed.
+// Bytes of the elements, without overflow. Throws like Shape::numel.
 uint64_t ByteSize(DType dtype, const Shape& shape);
 
 // Same dtype, shape and bytes (so a nan equals itself, and 0.0 differs from -0.0).
 bool BitEqual(const Tensor& a, const Tensor& b);
 
-// A sparse tensor of `height` rows (slices along the first dimension) of which `rows` are stored; a
-// row may occur several times (they add up), the others are zero.
+// A sparse tensor with `height` rows (slices along the first dimension), of which only `rows` are
+// stored. A row that occurs several times counts as the sum; missing rows are zero.
 struct SelectedRows {
   std::vector<int64_t> rows;
   int64_t height = 0;
   Tensor value;  // [rows.size(), ...]
 };
 
-// A list of tensors (LOD_TENSOR_ARRAY). An element that was never written has no elements.
-// Remembers whether all written ones have one type, and keeps their memory for the next
-// use after clear().
+// A list of tensors (LOD_TENSOR_ARRAY). An element that was never written is empty. Remembers
+// whether all written elements have the same type, and keeps their memory for reuse after clear().
 class TensorArray {
  public:
   TensorArray() = default;
@@ -175,7 +177,7 @@ class TensorArray {
   TensorArray(std::initializer_list<Tensor> elements);
   TensorArray(const TensorArray& other);
   TensorArray& operator=(const TensorArray& other);
-  TensorArray(TensorArray&& other) noexcept;  // leaves `other` as TensorArray() makes one
+  TensorArray(TensorArray&& other) noexcept;  // leaves `other` like TensorArray()
   TensorArray& operator=(TensorArray&& other) noexcept;
 
   size_t size() const { return elements_.size(); }
@@ -192,15 +194,15 @@ class TensorArray {
   void resize(size_t size);
   void clear();
 
-  // Element i, of that type, with elements for the caller to write; the array grows to hold it.
+  // Element i with that type, for the caller to write; the array grows to hold it.
   Tensor& Write(size_t i, DType dtype, const Shape& shape);
   void Set(size_t i, Tensor element);
   void Unset(size_t i);  // as if never written
 
-  // kNone: no element was written; kOne: the written ones have the type dtype(), shape().
+  // kNone: no element was written; kOne: all written elements have the type dtype(), shape().
   enum class Uniform { kNone, kOne, kMixed };
   Uniform uniform() const { return uniform_; }
-  uint64_t capacity() const { return capacity_; }  // bytes of all elements' memory
+  uint64_t capacity() const { return capacity_; }  // total memory of all elements, in bytes
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
 
@@ -211,7 +213,8 @@ class TensorArray {
   void Swap(TensorArray& other) noexcept;
 
   uint64_t capacity_ = 0;
-  Tensor handles_;  // as many bytes as elements_ takes, for limits of memory
+  // As large as the handles in elements_ (with room to grow), so that memory limits count them.
+  Tensor handles_;
   size_t handles_counted_ = 0;
   std::vector<Tensor> elements_, spare_;
   std::vector<bool> written_;
@@ -220,8 +223,8 @@ class TensorArray {
   Shape shape_;
 };
 
-// The sequences of a LoD tensor from the longest to the shortest, those of one length in
-// their order (LOD_RANK_TABLE).
+// The sequences of a LoD tensor from longest to shortest, in their order if equally
+// long (LOD_RANK_TABLE).
 struct RankTable {
   struct Item {
     int64_t index;   // of the sequence in the tensor
@@ -235,24 +238,25 @@ struct RankTable {
 
 class StepScopes;
 
-// What a variable holds at run time; monostate: nothing yet.
+// The value of a variable at run time; monostate: none yet.
 using VarValue = std::variant<std::monostate, Tensor, SelectedRows, TensorArray, RankTable,
                               std::shared_ptr<StepScopes>>;
 
-// A variable's place at run time. Its value outlives `set`, so that its memory can be used again.
+// The run-time storage of a variable. The value outlives `set`, so that its memory can be reused.
 struct VarCell {
   VarValue value;
   bool set = false;
 };
 
-// What gradient blocks need of each run of a block (STEP_SCOPES): one step per run, a stack.
+// The values that gradient blocks need from each run of a block (STEP_SCOPES): a stack with one
+// step per run.
 class StepScopes {
  public:
   using Step = std::vector<VarCell>;  // in the order of BlockUse::saved
   size_t size() const { return size_; }
   Step& operator[](size_t i) { return steps_[i]; }
-  Step& Push();              // memory of an earlier step at this place is used again
-  void Count() { ++size_; }  // a run of which nothing is kept
+  Step& Push();              // reuses the memory of an earlier step at this depth
+  void Count() { ++size_; }  // counts a run that saves nothing
   void clear() { size_ = 0; }
 
  private:
@@ -260,7 +264,7 @@ class StepScopes {
   size_t size_ = 0;
 };
 
-// Copies the elements too; memory of `to` is used again.
+// Copies the elements too, reusing the memory of `to`.
 void CopyValue(const VarValue& from, VarValue* to);
 
 template <class T>
@@ -282,8 +286,8 @@ Tensor Tensor::Full(const Shape& shape, T value) {
   return t;
 }
 
-// Scope: named values that outlive a run (parameters, optimizer state). Not synchronised: one
-// writer at a time, and concurrent readers only while nobody adds or erases.
+// Scope: named values that outlive a run (parameters, optimizer state). Not synchronised: only one
+// writer at a time, and concurrent readers only while no variable is added or erased.
 
 class Scope {
  public:
@@ -291,26 +295,26 @@ class Scope {
   Scope(Scope&& other) noexcept;
   Scope& operator=(Scope&& other) noexcept;
 
-  // The value of `name` in this scope, made (empty) when absent. The address holds until the
+  // The value of `name` in this scope, added (empty) if absent. The address stays valid until the
   // name is erased.
   VarValue& Var(const std::string& name);
-  // Looked up here, then in the parents; nullptr when absent.
+  // Looks here, then in the parents; nullptr if absent.
   const VarValue* Find(const std::string& name) const;
   VarValue* FindLocal(const std::string& name);
 
   void Set(const std::string& name, Tensor tensor) { Var(name) = std::move(tensor); }
-  // Throws kNotFound for an absent name (with the nearest one), kInvalidArgument when it
-  // holds no tensor.
+  // Throws kNotFound for an absent name (suggesting the nearest one), and kInvalidArgument if it
+  // does not hold a tensor.
   const Tensor& Get(const std::string& name) const;
   Tensor& GetMutable(const std::string& name);
 
   bool Has(const std::string& name) const { return Find(name) != nullptr; }
   bool Erase(const std::string& name);
   std::vector<std::string> LocalNames() const;  // sorted by bytes
-  // While this number stays the same, addresses that Var and Find returned hold, and what Find did
-  // not find is still absent. Unique in the process.
+  // While this number stays the same, addresses returned by Var and Find stay valid, and names that
+  // Find did not find are still absent. Unique in the process.
   uint64_t Generation() const;
-  // Own tensors copied deeply; the same parent.
+  // A scope with deep copies of its own values and the same parent.
   Scope Clone() const;
 
  private:

@@ -8,13 +8,13 @@
 namespace coracle::internal {
 namespace {
 
-// The limit that a group has by itself, by its directory; 0 when it has none.
+// The limit of a single group, given its directory; 0 if it has none.
 using LimitOfGroup = double (*)(const std::string& group, bool unified);
 
 // A mounted hierarchy of control groups that may limit the resource.
 struct Hierarchy {
   bool unified = false;     // version 2
-  std::string root, point;  // the group that is mounted, and where
+  std::string root, point;  // the mounted group, and the mount point
 };
 
 // A line of mountinfo: id, parent, device, root, mount point, options, any number of optional
@@ -30,8 +30,8 @@ bool ParseMount(const std::string& line, const char* controller, Hierarchy* foun
   return found->unified || (type == "cgroup" && HasWord(options, ',', controller));
 }
 
-// The process's group in a hierarchy. Lines of /proc/self/cgroup: number, controllers, path, with
-// colons between them; version 2 has number 0 and no controllers.
+// The process's group in a hierarchy. A line of /proc/self/cgroup has a number, controllers and a
+// path, separated by colons; version 2 has number 0 and no controllers.
 std::string GroupOf(const std::string& root, const char* controller, bool unified) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -45,14 +45,14 @@ std::string GroupOf(const std::string& root, const char* controller, bool unifie
   return "";
 }
 
-// Of two limits, of which 0 is none.
+// The smaller of two limits, where 0 means unlimited.
 double Least(double a, double b) { return a > 0 && b > 0 ? std::min(a, b) : std::max(a, b); }
 
-// The least limit of the process's group and of those above it that are mounted.
+// The smallest limit of the process's group and its mounted ancestors.
 double LeastIn(const Hierarchy& h, const std::string& root, const char* controller,
                LimitOfGroup limit_of) {
   std::string group = GroupOf(root, controller, h.unified);
-  // In a container, the path may be the host's, of which the container's own group is mounted.
+  // In a container, the path may be the host's, with only the container's own group mounted.
   if (h.root != "/") group = group.starts_with(h.root) ? group.substr(h.root.size()) : "";
   if (group.find("..") != std::string::npos) group.clear();
   double least = 0;
@@ -77,15 +77,15 @@ double LeastLimit(const std::string& root, const char* controller, LimitOfGroup 
 double CpuOf(const std::string& group, bool unified) {
   double quota = 0, period = 0;
   if (unified) {
-    std::ifstream(group + "/cpu.max") >> quota >> period;  // "max" is no number: quota stays 0
+    std::ifstream(group + "/cpu.max") >> quota >> period;  // "max" is not a number: quota stays 0
   } else {
-    std::ifstream(group + "/cpu.cfs_quota_us") >> quota;  // -1: none
+    std::ifstream(group + "/cpu.cfs_quota_us") >> quota;  // -1: unlimited
     std::ifstream(group + "/cpu.cfs_period_us") >> period;
   }
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-// Version 1 says that there is none by a number beyond all memory.
+// Version 1 reports "unlimited" as a number beyond any memory.
 double MemoryOf(const std::string& group, bool unified) {
   double bytes = 0;
   std::ifstream(group + (unified ? "/memory.max" : "/memory.limit_in_bytes")) >> bytes;

@@ -1,5 +1,5 @@
 #pragma once
-// What the ways to read and write files share. Internal to base/.
+// Helpers shared by the functions that read and write files. Internal to base/.
 
 #include <cstdint>
 #include <functional>
@@ -27,23 +27,23 @@ class FileHandle {
   int fd_;
 };
 
-// For opening what should be a regular file: opening a pipe does not wait for its other end.
+// Flags for opening a presumably regular file; opening a pipe does not wait for its other end.
 extern const int kReadFlags;
-// These throw unless `fd` is a regular file of at most `max_bytes`, and no larger than the
+// These throw unless `fd` is a regular file, of at most `max_bytes` and no larger than the
 // machine's memory; `path` is its name in errors.
 uint64_t SizeOfRegular(int fd, const std::string& path, uint64_t max_bytes);
 std::string ReadRegular(int fd, const std::string& path, uint64_t max_bytes);
 std::string ReadStdin(uint64_t max_bytes);
 void WriteAll(int fd, std::string_view data, const std::string& path);
-// A new name that RemoveStaleTemporaries knows, without its directory.
+// A new name, without its directory, that RemoveStaleTemporaries recognises.
 std::string TemporaryFileName();
 
 struct Temporary {
-  int result = -1;   // what `create` gave for the name; with errno if it is negative
+  int result = -1;   // the last result of `create`; with errno if it is negative
   std::string name;  // without its directory
 };
-// Calls `create` with new names until it makes something, and so never touches what is there: it
-// must fail with EEXIST for a name that is taken.
+// Calls `create` with new names (up to 100) until it succeeds or fails otherwise than with EEXIST.
+// `create` must fail with EEXIST for a name that is taken, so that no existing file is touched.
 Temporary CreateTemporary(const std::function<int(const std::string& name)>& create);
 
 }  // namespace coracle

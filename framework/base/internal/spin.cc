@@ -9,15 +9,15 @@
 namespace coracle::internal {
 namespace {
 
-// The pauses between the loops of a training step are shorter than this; a thread that sleeps
-// takes tens of microseconds to wake up.
+// The pauses between the loops of a training step are shorter than this; waking a sleeping thread
+// takes tens of microseconds.
 constexpr double kWorkSeconds = 300e-6;
-// The parts of a loop take about equally long. Where one does not, the processor of a caller that
-// sleeps is free for the thread that it waits for.
+// The parts of a loop usually take about equally long. If one takes longer, a sleeping caller
+// leaves its processor to the thread that it waits for.
 constexpr double kPartSeconds = 200e-6;
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
-// The quickest of a few trials: the thread may lose its processor during one.
+// Takes the fastest of a few trials, since the thread may lose its processor during one.
 double SecondsOfPause() {
   using Clock = std::chrono::steady_clock;
   constexpr int kRounds = 200;
@@ -30,7 +30,8 @@ double SecondsOfPause() {
   return std::max(least / kRounds, 1e-10);
 }
 
-// GOMP_SPINCOUNT: a number with k, M, G or T behind it, INFINITE or INFINITY. -1 for other texts.
+// GOMP_SPINCOUNT is a number with an optional suffix k, M, G or T, or INFINITE or INFINITY. Returns
+// -1 for other texts.
 int64_t ParseSpinCount(const char* text) {
   if (!strcasecmp(text, "infinite") || !strcasecmp(text, "infinity")) return kForever;
   char* end = nullptr;

@@ -5,15 +5,15 @@
 
 namespace coracle::internal {
 
-// How many rounds of Pause() a thread waits before it sleeps.
+// The number of Pause() rounds that a thread waits before it sleeps.
 struct SpinCounts {
-  int64_t for_work = 0;   // of a thread of the pool that has none
-  int64_t for_parts = 0;  // of a caller whose loop is under way in other threads
-  bool yields = true;     // whether the pool makes way for other programs
+  int64_t for_work = 0;   // for a thread of the pool without work
+  int64_t for_parts = 0;  // for a caller whose loop is still running in other threads
+  bool yields = true;     // whether the pool gives way to other programs
 };
 
-// Of this process. OMP_WAIT_POLICY and GOMP_SPINCOUNT mean what they mean to GCC's OpenMP; without
-// them the counts are those of fixed times.
+// The counts for this process. OMP_WAIT_POLICY and GOMP_SPINCOUNT have the same meaning as in GCC's
+// OpenMP; without them the counts correspond to fixed times.
 SpinCounts ReadSpinCounts();
 
 inline void Pause() {
@@ -24,7 +24,7 @@ inline void Pause() {
 #endif
 }
 
-// Waits until done() is true, for so many rounds at most; returns done().
+// Waits for at most `rounds` rounds until done() is true; returns done().
 template <class Done>
 bool SpinUntil(int64_t rounds, Done&& done) {
   for (int64_t i = 0; i < rounds; ++i) {

@@ -17,8 +17,8 @@ int WithinQuota(int cores) {
 
 }  // namespace
 
-// With OMP_PROC_BIND the runtime has bound this thread, not the process, to one place; it still
-// knows how many processors there were before.
+// With OMP_PROC_BIND the OpenMP runtime has bound this thread, though not the process, to one
+// place. The runtime still knows the original number of processors.
 int AllowedCores() {
   if (omp_get_proc_bind() == omp_proc_bind_false) return CoresOfNewThreads();
   return WithinQuota(omp_get_num_procs());

@@ -1,17 +1,17 @@
 #pragma once
-// How many processors the process may use, and how many threads loops use when nobody says so.
+// How many processors the process may use, and the default number of threads for loops.
 
 namespace coracle::internal {
 
-// The processors that the process may run on, but not more than CpuQuota() keeps busy all the time.
-// At least 1.
+// The number of processors that the process may run on, but at most as many as CpuQuota() can keep
+// fully busy. At least 1.
 int AllowedCores();
-// Of these, the ones for threads that this one starts, which inherit its affinity: with
-// OMP_PROC_BIND, where OpenMP has bound this thread, those of one place.
+// The number of processors for threads that this thread starts, which inherit its affinity. If
+// OpenMP has bound this thread (OMP_PROC_BIND), only the processors of one place count.
 int CoresOfNewThreads();
 
-// OMP_NUM_THREADS if it is set; else one for each of AllowedCores(). OMP_THREAD_LIMIT holds in
-// either case. At least 1.
+// OMP_NUM_THREADS if it is set, else AllowedCores(); in either case at most OMP_THREAD_LIMIT. At
+// least 1.
 int DefaultThreads();
 
 }  // namespace coracle::internal

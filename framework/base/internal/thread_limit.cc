@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMillisecond = 1000000;
 constexpr int64_t kFirstHold = 20 * kMillisecond, kLongestHold = 2000 * kMillisecond;
-// Fewer threads are used when more than a quarter of the time is lost, and more than chance takes.
+// Threads are dropped if more than a quarter of the time is lost, and more than chance explains.
 constexpr int64_t kLossAllowed = 4, kLoss = 6 * kMillisecond;
 
 int64_t Now() {
@@ -32,7 +32,7 @@ std::chrono::nanoseconds WaitedForProcessor(int thread_id) {
   const ssize_t size = ::read(file, text, sizeof text - 1);
   ::close(file);
   text[std::max<ssize_t>(size, 0)] = 0;
-  long long ran = 0, waited = 0;  // nanoseconds, the first two of three fields
+  long long ran = 0, waited = 0;  // in nanoseconds; the first two of three fields
   return std::chrono::nanoseconds(std::sscanf(text, "%lld %lld", &ran, &waited) == 2 ? waited : 0);
 }
 
@@ -54,7 +54,8 @@ int ThreadLimit::Lowered(int wanted) {
   const int64_t now = Now();
   int64_t until = until_.load(std::memory_order_relaxed);
   int left_out = left_out_.load(std::memory_order_relaxed);
-  // One thread at a time comes back, the next one sooner; one of the callers brings it.
+  // Dropped threads return one at a time, each sooner than the one before; one of the callers
+  // restores it.
   if (now >= until && until_.compare_exchange_strong(until, now + hold_.load() / 4)) {
     left_out_.compare_exchange_strong(left_out, std::max(left_out - 1, 0));
     left_out = left_out_.load();
@@ -70,7 +71,7 @@ void ThreadLimit::Waited(int wanted, std::chrono::nanoseconds time, std::chrono:
   const int64_t now = Now();
   const int64_t until = until_.load(std::memory_order_relaxed);
   const int64_t hold = hold_.load(std::memory_order_relaxed);
-  // Soon after the last time: the neighbour is still there.
+  // The last drop was recent, so the competing program is still there.
   const bool again = hold > 0 && now < until + 2 * hold;
   const int64_t next = again ? std::min(8 * hold, kLongestHold) : kFirstHold;
   hold_.store(next, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
 #pragma once
-// How many threads of the pool to use while other programs want the processors too.
+// How many threads of the pool to use while other programs compete for the processors.
 
 #include <atomic>
 #include <chrono>
@@ -7,15 +7,16 @@
 
 namespace coracle::internal {
 
-// How long a thread of this process, by its id of the system, has been ready to run without getting
-// a processor since it started. Nothing where the system does not tell (it is Linux's schedstat).
+// How long a thread of this process, given by its system id, has been ready to run without a
+// processor since it started. Zero if the system does not report it (Linux does in schedstat).
 std::chrono::nanoseconds WaitedForProcessor(int thread_id);
 
-// How long a thread has waited lately, from what WaitedForProcessor says of it now and then.
+// Recent waiting time of a thread, from repeated values of WaitedForProcessor.
 class RecentWaiting {
  public:
-  // `waited` in all until `now`: returns how much of it lies in the time `passed` before `now`.
-  // That is a share where the last call was earlier than that, and nothing at the first call.
+  // `waited` is the total waiting time up to `now`. Returns the part of it that lies in the last
+  // `passed` time: a proportional share if the last call was earlier than that, and zero in the
+  // first call.
   std::chrono::nanoseconds Update(std::chrono::nanoseconds waited, std::chrono::nanoseconds now,
                                   std::chrono::nanoseconds passed);
 
@@ -24,26 +25,26 @@ class RecentWaiting {
   std::chrono::nanoseconds waited_{}, at_{};
 };
 
-// When threads have to wait for processors for much of the time, one thread fewer is used, for a
-// while that grows as long as this goes on. Safe for use from several threads.
+// If threads wait for processors much of the time, ThreadLimit drops one thread, for a period that
+// grows as long as the waiting goes on. Thread-safe.
 class ThreadLimit {
  public:
-  // Of `wanted` threads, those to use now; at least 1.
+  // The number of threads to use now if `wanted` are wanted; at least 1.
   int Of(int wanted) {
     if (left_out_.load(std::memory_order_relaxed) == 0) return wanted;
     return Lowered(wanted);
   }
-  // Loops that wanted so many threads were held up for `time`, of `of` that passed, since threads
-  // waited for processors.
+  // Reports that loops that wanted `wanted` threads were held up for `time` out of `of`, because
+  // threads waited for processors.
   void Waited(int wanted, std::chrono::nanoseconds time, std::chrono::nanoseconds of);
 
  private:
   int Lowered(int wanted);
 
-  std::atomic<int64_t> lost_{0};   // time waited, less a share of the time that passed
-  std::atomic<int> left_out_{0};   // threads that are not used
-  std::atomic<int64_t> until_{0};  // when to use one more, nanoseconds of the steady clock
-  std::atomic<int64_t> hold_{0};   // how long the last one was left out, nanoseconds
+  std::atomic<int64_t> lost_{0};   // waiting time, less a share of the elapsed time
+  std::atomic<int> left_out_{0};   // number of dropped threads
+  std::atomic<int64_t> until_{0};  // when to use one more thread (steady clock, ns)
+  std::atomic<int64_t> hold_{0};   // for how long the last thread was dropped, in nanoseconds
 };
 
 }  // namespace coracle::internal

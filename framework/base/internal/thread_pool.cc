@@ -25,8 +25,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using PartFunction = void (*)(void*, int);
 
-// A loop under way. Threads claim its parts by writing its serial number, which is never used
-// again: a thread that comes late finds all parts claimed and leaves the loop alone.
+// A running loop. Threads claim its parts by writing its serial number, which is never reused: a
+// thread that comes late finds all parts claimed and leaves the loop alone.
 struct alignas(64) Loop {
   std::atomic<bool> taken{false};   // by a caller
   std::atomic<uint64_t> ticket{0};  // serial number * kTicketParts + parts; 0: not open
@@ -43,12 +43,13 @@ enum WorkerState : int { kBusy, kIdle, kAsleep, kCalled };
 
 struct alignas(64) Worker {
   std::atomic<int> state{kBusy};
-  std::atomic<int> thread_id{0};  // the system's; 0 until the thread has begun
-  RecentWaiting waiting;          // for Watch alone
+  std::atomic<int> thread_id{0};  // the system's id; 0 until the thread has begun
+  RecentWaiting waiting;          // only for Watch
 };
 
-// The processors of the place that OMP_PROC_BIND and OMP_PLACES give a thread, if they are set. (A
-// thread that asks the OpenMP runtime itself is known to it, and must not live when it ends.)
+// The processors of the place that OMP_PROC_BIND and OMP_PLACES assign to a thread, if they are
+// set. (The pool's threads do not ask the OpenMP runtime themselves: it would register them, and
+// they must not outlive it.)
 std::optional<cpu_set_t> PlaceOf(int index) {
   if (omp_get_proc_bind() == omp_proc_bind_false || omp_get_num_places() == 0) return {};
   const int place = index % omp_get_num_places();
@@ -60,7 +61,7 @@ std::optional<cpu_set_t> PlaceOf(int index) {
   return set;
 }
 
-// Lives as long as the process: its threads may outlast static objects.
+// Never destroyed, since its threads may outlast static objects.
 class Pool {
  public:
   Pool() : spin_(ReadSpinCounts()) {}
@@ -68,7 +69,8 @@ class Pool {
   void Run(int threads, int parts, PartFunction part, void* context);
 
  private:
-  static constexpr int kLoops = 8;  // loops of several callers; a further caller runs alone
+  // Concurrent loops of different callers; a further caller runs alone.
+  static constexpr int kLoops = 8;
   static constexpr Clock::duration kWatch = std::chrono::milliseconds(10);
   static constexpr Clock::duration kStartAgain = std::chrono::milliseconds(500);
   Loop* PopLoop();
@@ -85,11 +87,11 @@ class Pool {
 
   const SpinCounts spin_;
   ThreadLimit limit_;
-  std::atomic<Clock::rep> watched_{0};  // when the waiting for processors was last read
+  std::atomic<Clock::rep> watched_{0};  // when the waiting times were last read
   std::atomic<bool> watching_{false};
   std::mutex starting_;
   std::atomic<int> started_{1};             // the caller counts as one
-  std::atomic<Clock::rep> start_again_{0};  // when to try again what failed
+  std::atomic<Clock::rep> start_again_{0};  // when to retry starting threads
   std::atomic<uint64_t> serial_{0};
   Loop loops_[kLoops];
   Worker workers_[kMaxThreads];
@@ -129,7 +131,7 @@ void Pool::Open(Loop& loop, int parts, PartFunction part, void* context) {
                     std::memory_order_release);
 }
 
-// Where the system gives no more threads, those that there are do the work, for a while.
+// If the system refuses more threads, the existing ones do the work for a while.
 void Pool::Start(int threads) {
   if (started_.load(std::memory_order_acquire) >= threads) return;
   auto now = [] { return Clock::now().time_since_epoch().count(); };
@@ -140,7 +142,7 @@ void Pool::Start(int threads) {
     const int index = started_.load();
     try {
       std::thread([this, index, place = PlaceOf(index)] {
-        // It has inherited that of the thread that starts it.
+        // The new thread has inherited the affinity of the thread that starts it.
         if (place) pthread_setaffinity_np(pthread_self(), sizeof *place, &*place);
         Serve(index);
       }).detach();
@@ -152,7 +154,7 @@ void Pool::Start(int threads) {
   }
 }
 
-// Wakes up to `helpers` of the first `threads` threads, those that have nothing to do.
+// Wakes up to `helpers` idle threads among the first `threads` ones.
 void Pool::Call(int helpers, int threads) {
   const int end = std::min(threads, started_.load(std::memory_order_relaxed));
   for (int i = 1; i < end && helpers > 0; ++i) {
@@ -165,7 +167,7 @@ void Pool::Call(int helpers, int threads) {
   }
 }
 
-// Runs the parts of a loop that nobody has claimed, `own` first.
+// Runs the unclaimed parts of a loop, beginning with `own`.
 int Pool::Help(Loop& loop, int own) {
   const uint64_t ticket = loop.ticket.load(std::memory_order_acquire);
   const int parts = static_cast<int>(ticket % kTicketParts);
@@ -176,7 +178,7 @@ int Pool::Help(Loop& loop, int own) {
   for (int k = 0; k < parts; ++k) {
     const int i = (own + k) % parts;
     uint64_t last = loop.claimed[i].load(std::memory_order_relaxed);
-    // Whoever claims a part knows that the loop is not over, and that what it read above is of it.
+    // Claiming a part proves that the loop is not over, so the values read above belong to it.
     if (last >= serial ||
         !loop.claimed[i].compare_exchange_strong(last, serial, std::memory_order_acq_rel))
       continue;
@@ -198,9 +200,9 @@ void Pool::WaitFor(Loop& loop) const {
   }
 }
 
-// Tells the limit now and then how long threads had to wait for processors: the caller, and the
-// one of the others that waited longest, since a loop is over when its slowest part is. Many that
-// wait a little hold up no loop for the sum of it. One of several callers at a time does it.
+// Periodically reports to the limit how long threads had to wait for processors: the caller, and
+// the one other thread that waited longest, since a loop ends with its slowest part. Short waits of
+// many threads do not add up to a delay. Only one of several callers does this at a time.
 void Pool::Watch(int wanted) {
   const auto now = Clock::now().time_since_epoch();
   const int started = started_.load(std::memory_order_acquire);
@@ -229,7 +231,7 @@ void Pool::Serve(int index) {
   for (;;) {
     while (HelpAny(index)) {
     }
-    // A loop that begins right now may not see that this thread is free, and does without it.
+    // A loop that begins right now may not see that this thread is free, and runs without it.
     worker.state.store(kIdle, std::memory_order_release);
     Rest(worker);
     worker.state.store(kBusy, std::memory_order_relaxed);
@@ -244,7 +246,7 @@ bool Pool::HelpAny(int index) {
   return helped;
 }
 
-// Returns when the thread is called.
+// Returns when the thread is woken.
 void Pool::Rest(Worker& worker) const {
   auto called = [&] { return worker.state.load(std::memory_order_acquire) == kCalled; };
   if (SpinUntil(spin_.for_work, called)) return;
@@ -255,7 +257,7 @@ void Pool::Rest(Worker& worker) const {
 
 std::atomic<Pool*> pool{nullptr};
 
-// A child process has none of the threads; it starts its own with its first loop.
+// A child process has none of these threads; it starts its own with its first loop.
 void ForgetPool() { pool.store(nullptr, std::memory_order_relaxed); }
 
 Pool& ThePool() {

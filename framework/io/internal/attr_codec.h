@@ -7,12 +7,12 @@
 
 namespace coracle {
 
-// What to make of an attr that names a type and has no value. A file keeps it as it is; in text it
-// means the type's zero.
+// How to read an attr that names a type but has no value. A file keeps it as it is; in text it
+// means the zero of its type.
 enum class MissingValue { kKeepRaw, kZero };
 
-// An OpDesc.Attr message. One that is more than a name, a known type and that type's value becomes
-// a RawAttr. Throws kDataLoss when it has no name or no type.
+// Decodes an OpDesc.Attr message. A message with more than a name, a known type and a value of that
+// type becomes a RawAttr. Throws kDataLoss if name or type is missing.
 NamedAttr DecodeAttr(std::string_view message, const wire::Source& source, MissingValue missing);
 void EncodeAttr(int field_number, const NamedAttr& attr, wire::Encoder& out);
 

@@ -1,5 +1,6 @@
 #pragma once
-// Where readers of tensors get bytes from: memory or a file. Private to framework/io.
+// The source of the bytes that readers of tensors consume: memory or a file. Private
+// to framework/io.
 
 #include <coracle/framework/base/file_reader.h>
 

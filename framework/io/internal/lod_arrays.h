@@ -1,5 +1,5 @@
 #pragma once
-// LoD in npz files: the offsets of level k of x are an array of integers called "x@LOD@k".
+// LoD in npz files: an integer array "x@LOD@k" holds the offsets of level k of x.
 
 #include <coracle/framework/io/tensor_io.h>
 
@@ -7,10 +7,11 @@
 
 namespace coracle {
 
-// The tensors of an npz file, with the levels taken into their LoD. Throws kInvalidArgument for
-// levels that are no offsets of their tensor, or without one; `source` names the file.
+// Moves the level arrays of an npz file into the LoD of their tensors. Throws kInvalidArgument for
+// a level whose offsets are not valid for its tensor, or whose tensor is missing; `source` names
+// the file.
 NamedTensors TakeLodArrays(NamedTensors arrays, const std::string& source);
-// The inverse: each tensor with LoD is followed by the arrays of its levels (int64).
+// The inverse: puts the arrays of its levels (int64) after each tensor with LoD.
 NamedTensors WithLodArrays(const NamedTensors& tensors);
 
 }  // namespace coracle

@@ -1,5 +1,5 @@
 #pragma once
-// The binary reader as the text reader uses it. Private to framework/io.
+// The binary reader, for use by the text reader. Private to framework/io.
 
 #include <coracle/framework/io/internal/attr_codec.h>
 #include <coracle/framework/ir/program.h>

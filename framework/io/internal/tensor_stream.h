@@ -1,5 +1,5 @@
 #pragma once
-// Tensors read from a file as it comes. Private to framework/io.
+// Reads a tensor from an open file. Private to framework/io.
 
 #include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -8,7 +8,7 @@
 
 namespace coracle {
 
-// As ParseTensor, but the elements go from the file to the tensor without another copy.
+// Like ParseTensor, but the elements go from the file into the tensor without another copy.
 Tensor ReadTensor(FileReader& file, const std::string& source);
 
 }  // namespace coracle

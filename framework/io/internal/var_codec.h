@@ -8,19 +8,20 @@
 
 namespace coracle {
 
-// A VarType.TensorDesc as it was read: any numbers, any rank.
+// A VarType.TensorDesc as read: any numbers, any rank.
 struct WireTensorDesc {
-  int64_t dtype = -1;  // -1: not said
+  int64_t dtype = -1;  // -1: absent
   std::vector<int64_t> dims;
 };
 WireTensorDesc DecodeTensorDesc(std::string_view message, const wire::Source& source);
-// The fields of a VarType.TensorDesc.
+// Writes the fields of a VarType.TensorDesc.
 void EncodeTensorDesc(DType dtype, const Shape& shape, wire::Encoder& out);
 
-// Only its name, so that it can be made in its block first; throws when it has none.
+// Reads only the name, so that the variable can be made in its block first; throws if it
+// is missing.
 std::string_view DecodeVarName(std::string_view message, const wire::Source& source);
 void DecodeVar(std::string_view message, const wire::Source& source, VarDesc& var);
-// With `say_parameter` a persistable variable says whether it is a parameter.
+// With `say_parameter`, a persistable variable records whether it is a parameter.
 void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, wire::Encoder& out);
 
 }  // namespace coracle

@@ -1,7 +1,7 @@
 #pragma once
 // Protocol buffers' wire format at the level of single fields. Private to framework/io: the codec
 // works on it directly, so that unknown parts keep their exact bytes and a large program is read
-// without a second copy of it as messages.
+// without a second copy in the form of messages.
 
 #include <bit>
 #include <cstdint>
@@ -19,10 +19,10 @@ enum Type : uint32_t {
   kFixed32 = 5,
 };
 
-// What stands before a field: its number and how it is written.
+// The tag that precedes a field: its number and wire type.
 constexpr uint32_t Tag(int number, Type type) { return static_cast<uint32_t>(number) << 3 | type; }
 
-// Where bytes come from, for errors.
+// The source of the bytes, for errors.
 struct Source {
   std::string name;
   const char* begin = nullptr;  // offsets in errors count from here
@@ -30,9 +30,9 @@ struct Source {
 
 struct Field {
   uint32_t tag = 0;
-  uint64_t value = 0;      // of kVarint, kFixed32, kFixed64
-  std::string_view bytes;  // of kBytes
-  std::string_view whole;  // tag and all
+  uint64_t value = 0;      // for kVarint, kFixed32, kFixed64
+  std::string_view bytes;  // for kBytes
+  std::string_view whole;  // including the tag
 
   int number() const { return static_cast<int>(tag >> 3); }
   Type type() const { return static_cast<Type>(tag & 7); }
@@ -44,7 +44,7 @@ struct Field {
   std::string String() const { return std::string(bytes); }
 };
 
-// The fields of one message, one after the other. Throws Error(kDataLoss) naming source and byte.
+// Reads the fields of one message in order. Throws Error(kDataLoss) naming source and byte.
 class Reader {
  public:
   Reader(std::string_view message, const Source& source)
@@ -55,7 +55,7 @@ class Reader {
     ReadField(field);
     return true;
   }
-  // For the elements of packed lists.
+  // These read the elements of packed lists.
   bool done() const { return at_ == end_; }
   uint64_t Varint() {
     if (at_ != end_ && static_cast<signed char>(*at_) >= 0) return static_cast<uint8_t>(*at_++);
@@ -100,7 +100,7 @@ class Encoder {
     out_.append(bytes);
   }
   void Verbatim(std::string_view fields) { out_.append(fields); }
-  // A message whose fields `body` writes with this Encoder.
+  // Appends a message whose fields `body` writes with this Encoder.
   template <class Body>
   void Message(int number, Body&& body) {
     Raw(Tag(number, kBytes));
@@ -121,7 +121,7 @@ class Encoder {
   void Fixed(uint64_t value, int width) {
     for (int i = 0; i < width; ++i) out_.push_back(static_cast<char>(value >> (8 * i)));
   }
-  void SetLength(size_t start);  // of the message behind the byte at `start`
+  void SetLength(size_t start);  // of the message that follows the byte at `start`
 
   std::string& out_;
 };

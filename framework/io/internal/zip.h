@@ -14,8 +14,8 @@ struct ZipFile {
 };
 
 // Calls `use` for each file, in the order of the archive's directory. Every size is checked against
-// the archive before memory is taken for it, and every file against its CRC. Throws OutOfMemory
-// before the first file where all together pass the limit of memory.
+// the archive before memory is allocated for it, and every file against its CRC. Throws OutOfMemory
+// before the first file if all files together exceed the memory limit.
 void ReadZip(std::string_view bytes, const std::string& source,
              const std::function<void(ZipFile file)>& use);
 // Throws kResourceExhausted past 4 GiB.
