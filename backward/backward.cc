@@ -55,7 +55,7 @@ void RequireNamesAnywhere(const char* who, const BlockDesc& block, const char* w
   }
 }
 
-// A complex target must be `seeded` with a gradient: ones would say nothing.
+// A complex target must be `seeded` with a gradient, since ones would be meaningless.
 void CheckTarget(const char* who, const VarDesc& var, const char* what, bool seeded,
                  const std::vector<std::string>& no_grad) {
   const std::string name = Quote(var.name());
@@ -94,7 +94,7 @@ void CheckLossShape(const VarDesc& loss) {
                   Quote(loss.name()), shape.ToString()));
 }
 
-// The variables that AppendBackward differentiates with respect to by default, see BackwardOptions.
+// The default variables of AppendBackward; see BackwardOptions.
 std::vector<std::string> DefaultWanted(const BlockDesc& block,
                                        const std::vector<std::string>& parameters) {
   std::vector<std::string> wanted = parameters;
@@ -208,7 +208,7 @@ class Differentiation {
     return result;
   }
 
-  // The last op that writes the gradient of an input; nullptr when it has none.
+  // The last op that writes the gradient of an input; nullptr if there is none.
   OpDesc* WriterOf(size_t input) const { return writers_[input]; }
   // The op that writes a target that depends on a wanted variable.
   OpDesc* TargetWriter(size_t target) {
@@ -224,7 +224,7 @@ class Differentiation {
                               ForwardGraph::Start::kProgram, positions_ ? &*positions_ : nullptr});
   }
 
-  // In a sub-block, the targets may depend on variables that are computed in the blocks around it.
+  // In a sub-block, the targets may depend on variables computed in the enclosing blocks.
   void FindOuterPath() {
     std::vector<int32_t> targets;
     for (const Target& target : targets_) targets.push_back(graph_->Last(target.name));
@@ -248,7 +248,7 @@ class Differentiation {
       if (depends) reached.push_back(v);
     }
     graph_->MarkPath(reached);
-    // The gradient of each wanted variable gets the name without a number.
+    // Gives the gradient of each wanted variable the name without a number.
     for (const std::string& name : outer_ ? all_ : wanted_) {
       const int32_t v = graph_->WantedVersion(name);
       if (v >= 0) graph_->VarOf(v).plain = v;
@@ -266,14 +266,15 @@ class Differentiation {
     return result;
   }
 
-  // For ops that run this block, perhaps later: see framework/op/inner_gradient.h.
+  // Records the outer reads for ops that run this block, perhaps later:
+  // see framework/op/inner_gradient.h.
   void NoteOuterReads(size_t first_gradient) {
     if (reads_.empty()) return;
     block_.op(first_gradient).SetAttr(kOuterReadsAttr, reads_);
     block_.op(first_gradient).SetAttr(kOuterInputsAttr, wanted_);
   }
 
-  // A gradient of an outer variable is only a share here: blocks around contribute others.
+  // A gradient of an outer variable is only a share here, since enclosing blocks contribute too.
   void MarkShares(GradientOps& gradients) {
     for (size_t i = 0; i < all_.size(); ++i) {
       if (all_versions_[i] >= 0 && !block_.FindVar(all_[i])) gradients.MarkShare(all_versions_[i]);
@@ -304,15 +305,16 @@ class Differentiation {
   std::optional<std::vector<uint32_t>> positions_;
   std::optional<ForwardGraph> graph_;
   std::optional<internal::OuterPath> outer_;
-  std::vector<std::string> reads_;        // in a sub-block: see OuterPath
-  std::vector<std::string> all_;          // wanted, and what the path leaves the block through
-  std::vector<int32_t> all_versions_;     // as input_versions_
-  std::vector<int32_t> target_versions_;  // -1: depends on nothing that is wanted
+  std::vector<std::string> reads_;  // in a sub-block: see OuterPath
+  // The wanted variables, and those through which the path leaves the block.
+  std::vector<std::string> all_;
+  std::vector<int32_t> all_versions_;     // like input_versions_
+  std::vector<int32_t> target_versions_;  // -1: depends on no wanted variable
   std::vector<int32_t> input_versions_;   // -1: no target depends on it
   std::vector<OpDesc*> writers_;
 };
 
-// The variables that hold the gradients which enter, one for each target: "" for ones.
+// The variables that hold the incoming gradients, one for each target; "" for ones.
 std::vector<std::string> SeedsOf(const char* who, const BlockDesc& block,
                                  const std::vector<Variable>& targets,
                                  const std::vector<std::string>& seeds) {
@@ -371,21 +373,21 @@ std::vector<std::string> InputNames(const BlockDesc& block, const std::vector<Va
   return names;
 }
 
-// Makes a Differentiation; once more where gradients of calls are on its path.
+// Makes a Differentiation, and makes it again if gradients of calls are on its path.
 template <class F>
 void Inlining(BlockDesc& block, const OpRegistry& ops, OpenTypes& open,
               std::optional<Differentiation>& backward, const F& make) {
   make();
-  // In a sub-block the error of call_grad says what to do.
+  // In a sub-block, the error of call_grad explains what to do.
   if (block.parent() || !backward->NeedsInlining()) return;
   backward.reset();
-  open.Commit();  // it knows variables of sub-blocks, which are made anew
+  open.Commit();  // it refers to variables of sub-blocks, which are remade
   internal::ReplaceCalls(block.program(), ops);
   make();
 }
 
-// Where backward fails on a program that is wrong, says what is wrong with it. (To verify every
-// program first would cost as much as to differentiate it.)
+// If backward fails on an invalid program, throws the verifier's error instead. (Verifying every
+// program first would cost as much as differentiating it.)
 template <class F>
 void Blaming(const ProgramDesc& program, const OpRegistry& ops, const F& differentiate) {
   try {
@@ -420,7 +422,7 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
   const std::vector<std::string> wanted = all ? DefaultWanted(block, parameters) : parameters;
   std::vector<ParamAndGrad> pairs;
   Blaming(block.program(), ops, [&] {
-    const EditGuard attempt(block.program());  // what is blamed is the program as it was
+    const EditGuard attempt(block.program());  // restores the program before it is verified
     std::optional<Differentiation> backward;
     Inlining(block, ops, open, backward, [&] {
       backward.emplace(who, block, options, wanted, parameters,
@@ -459,7 +461,7 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
       ThrowInvalid("gradients: all targets must belong to one block");
     open.FillWhereOpen(block, target.desc());
     const bool seeded = i < options.target_gradients.size() && !options.target_gradients[i].empty();
-    // A path that ends in integers is a constant.
+    // Integer targets are allowed: a path that ends in integers is constant.
     if (!IsInteger(target.desc()))
       CheckTarget(who, target.desc(), "target", seeded, options.no_grad_set);
   }
@@ -470,7 +472,7 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
   for (size_t i = 0; i < targets.size(); ++i) entries.push_back({targets[i].name(), seeds[i]});
   std::vector<std::string> gradients;
   Blaming(block.program(), ops, [&] {
-    const EditGuard attempt(block.program());  // what is blamed is the program as it was
+    const EditGuard attempt(block.program());  // restores the program before it is verified
     std::optional<Differentiation> backward;
     Inlining(block, ops, open, backward,
              [&] { backward.emplace(who, block, options, wanted, wanted, entries, open, true); });
@@ -499,7 +501,7 @@ const OpDesc* FindForwardOp(const OpDesc& gradient_op) {
   if (!gradient_op.block() || open == std::string::npos || link.back() != ')') return nullptr;
   const std::string type = link.substr(0, open);
   const std::string output = link.substr(open + 1, link.size() - open - 2);
-  // A name may hold a '#' itself.
+  // A name may contain '#' too.
   const size_t hash = output.rfind('#');
   size_t ordinal = 0;
   const bool numbered =

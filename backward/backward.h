@@ -1,5 +1,5 @@
 #pragma once
-// AppendBackward and Gradients: append to a program the ops that compute gradients.
+// AppendBackward and Gradients append ops that compute gradients to a program.
 //
 // Gradients belong to values, not to names. A variable that is overwritten (x = relu(x) in place)
 // takes several values, and each has its own gradient. If a variable is read before it is written
@@ -14,15 +14,16 @@
 // variable, backward throws and names it. Ops on the path of a gradient must satisfy the verifier;
 // otherwise backward throws the verifier's error.
 //
-// The targets may lie in a sub-block. Paths that leave it are followed: what the block reads may be
-// computed in the enclosing blocks, and the gradient ops for that are appended to the sub-block
-// too. In the body of a loop, a step or a function the result is the gradient of one run. A path
-// through other runs, or through the op that runs the block, is refused, either at once or by the
-// verifier when that op is appended later; stop_gradients can end such a path. If the sub-block
-// overwrites a target whose Variable was looked up from there, the value that it writes is meant.
+// The targets may be in a sub-block. Paths that leave it are followed: variables that the block
+// reads may be computed in the enclosing blocks, and the gradient ops for those are appended to the
+// sub-block too. In the body of a loop, a step or a function the result is the gradient of one run.
+// A path through other runs, or through the op that runs the block, is refused, either at once or
+// by the verifier when that op is appended later; stop_gradients can end such a path. If the
+// sub-block overwrites a target whose Variable was looked up from there, the target is the value
+// that it writes.
 //
 // If the gradient of a `call` is differentiated again, all calls without a gradient of their own
-// are first replaced by their ops (InlineDerivedCalls) for good.
+// are first replaced permanently by their ops (InlineDerivedCalls).
 
 #include <coracle/framework/ir/block.h>
 #include <coracle/framework/ir/program.h>
@@ -37,19 +38,21 @@
 
 namespace coracle {
 
-// Recomputation: activations are discarded after the forward pass and computed again where
-// the gradient ops need them (Chen, Xu, Zhang, Guestrin: "Training deep nets with sublinear
-// memory cost", 2016).
+// Recomputation discards activations after the forward pass and computes them again when the
+// gradient ops need them (Chen, Xu, Zhang, Guestrin: "Training deep nets with sublinear memory
+// cost", 2016).
 
-// Which activations are kept: named, or chosen to fit a budget. Both empty: no recomputation.
+// Selects the activations to keep, by name or to fit a budget. If neither is set, nothing
+// is recomputed.
 struct RecomputeOptions {
   // The ops of the loss's block are cut into segments after the ops that write these variables.
-  // Kept are these variables, those that one segment writes and another reads, and all variables of
-  // the last segment. Names that no op of the block writes (feeds, parameters) have no effect.
+  // These variables are kept, and so are variables that one segment writes and another reads, and
+  // all variables of the last segment. Names that no op of the block writes (feeds, parameters)
+  // have no effect.
   std::vector<std::string> checkpoints = {};
   // Without checkpoints: cuts are chosen such that the activations that gradients need (the kept
-  // ones and those of one segment) take at most this many bytes, with as little recomputation as
-  // possible. If that is impossible, cuts are chosen that take the fewest bytes.
+  // ones plus one segment) take at most this many bytes, with as little recomputation as possible.
+  // If that is impossible, the cuts that take the fewest bytes are chosen.
   uint64_t memory_budget = 0;
   // The value used for an unknown dimension in that estimate.
   int64_t batch_size = 1;
@@ -57,7 +60,7 @@ struct RecomputeOptions {
   bool enabled() const { return !checkpoints.empty() || memory_budget > 0; }
 };
 
-// What Recompute did.
+// The result of Recompute.
 struct RecomputeReport {
   std::vector<std::string> checkpoints;  // a variable written by the op before each cut
   int ops = 0;                           // how many ops run a second time
@@ -65,38 +68,37 @@ struct RecomputeReport {
   uint64_t bytes_before = 0, bytes_after = 0;
 };
 
-// Rewrites the ops from `first_gradient` to the end of the block, the gradient ops of the ops
-// before. A value of an earlier segment that they read is computed again, under the name
-// <var>@RECOMPUTED, by copies of the ops that made it; the copies stand before the segment's
-// first gradient op that reads one of them. A copy computes the same bits: it reads the same
-// values (a value that is overwritten in between is saved first), and random ops draw the same
-// numbers. Copies have the role Backward, and their attr recomputed_from names the variables of
-// the original. Other outputs of a copy (running statistics) are discarded, so that they are
-// not updated twice.
+// Rewrites the gradient ops: the ops from `first_gradient` to the end of the block. A value of an
+// earlier segment that they read is computed again, under the name <var>@RECOMPUTED, by copies of
+// the ops that made it; the copies are inserted before the segment's first gradient op that reads
+// one of them. A copy computes the same bits: it reads the same values (a value that is overwritten
+// in between is saved first), and random ops draw the same numbers. Copies have the role Backward,
+// and their attr recomputed_from names the variables of the original. Other outputs of a copy
+// (running statistics) are discarded, so that they are not updated twice.
 //
-// Some values are always kept: those of ops that have sub-blocks or side effects, or that read
-// or write anything but dense tensors; persistable variables; and whatever sub-blocks of
-// gradient ops read. Throws kNotFound for a checkpoint that the block does not know. Linear in
-// the size of the block.
+// Some values are always kept: values of ops that have sub-blocks or side effects, or that read or
+// write anything but dense tensors; persistable variables; and values that sub-blocks of gradient
+// ops read. Throws kNotFound for a checkpoint that the block does not know. Linear in the size of
+// the block.
 RecomputeReport Recompute(BlockDesc& block, size_t first_gradient, const RecomputeOptions& options,
                           const OpRegistry& ops);
 
-// Gradient variable -> forward variable, for every complete gradient (not
-// for partial contributions).
+// Maps gradient variable to forward variable, for every complete gradient (not for
+// partial contributions).
 using GradToVar = std::unordered_map<std::string, std::string>;
 
-// Runs after each appended gradient op, which is the last op of `block`; may append ops after it.
+// Runs after each appended gradient op, which is then the last op of `block`; may append ops.
 using BackwardCallback = std::function<void(BlockDesc& block, const GradToVar& grad_to_var)>;
 
 // The gradient of an input that no target depends on.
 enum class Unconnected {
-  kNone,  // nothing: ""
+  kNone,  // "": no gradient
   kZero,  // zeros of the input's shape and dtype
 };
 
 // How the contributions to one gradient are added.
 enum class Aggregation {
-  kSum,      // one `sum` op, once all are there
+  kSum,      // one `sum` op, once all are available
   kRunning,  // each is added to the sum so far, so at most two are in memory
 };
 
@@ -104,8 +106,8 @@ enum class Aggregation {
 Unconnected UnconnectedFromText(const std::string& text);
 Aggregation AggregationFromText(const std::string& text);
 
-// A gradient rule of the caller for the ops of one type whose op_namescope begins with
-// `name_scope`. The first that matches an op is used.
+// A custom gradient rule for ops of one type whose op_namescope begins with `name_scope`. The first
+// rule that matches an op is used.
 struct GradientOverride {
   std::string op_type = {};
   GradientFn rule = {};
@@ -135,9 +137,9 @@ struct BackwardOptions {
   bool gate_gradients = false;
   std::vector<BackwardCallback> callbacks = {};
   std::vector<GradientOverride> overrides = {};
-  // Gradient rules by name, for ops whose attr gradient_function names one (`call`).
+  // Gradient rules by name, for ops whose attr gradient_function names a rule (`call`).
   std::unordered_map<std::string, GradientFn> functions = {};
-  // The gradient of x is called <gradient_prefix>x@GRAD.
+  // The gradient of x is named <gradient_prefix>x@GRAD.
   std::string gradient_prefix = {};
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
   // Activations that backward computes again instead of keeping them.
@@ -147,15 +149,15 @@ using GradientsOptions = BackwardOptions;
 
 struct ParamAndGrad {
   std::string param;
-  std::string grad;  // "" when the loss does not depend on the parameter
+  std::string grad;  // "" if the loss does not depend on the parameter
   bool operator==(const ParamAndGrad&) const = default;
 };
 
-// Appends d(loss)/d(parameter) for each parameter, to the block of the loss. The loss must hold one
-// element. A gradient with several contributions (kept in partial variables //
-// x@GRAD@RENAME@block<b>@<n>) is summed by one op when all of them exist. Gradient ops get the role
-// Backward and, where they complete a parameter's gradient, op_role_var = {param, grad}. Returns a
-// pair for each name of parameter_list, or for each trainable parameter, in order.
+// Appends d(loss)/d(parameter) for each parameter to the block of the loss. The loss must hold one
+// element. The contributions to a gradient with several of them are kept in partial variables
+// x@GRAD@RENAME@block<b>@<n>, which one op sums when all of them exist. Gradient ops get the role
+// Backward, and an op that completes a parameter's gradient gets op_role_var = {param, grad}.
+// Returns a pair for each name of parameter_list, or for each trainable parameter, in order.
 //
 // Throws kInvalidArgument for an invalid program, a loss of the wrong size or dtype, or an op whose
 // gradient is forbidden; kNotFound for an unknown name; kUnimplemented for an op without a gradient
@@ -166,36 +168,35 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
                                          GradToVar* grad_to_var = nullptr);
 
 // Appends the gradients of the sum of all elements of all targets (each weighted by its target
-// gradient) with respect to each input; "" for an input that no target depends on (or zeros, see
-// Unconnected). Targets may have any shape, depend on each other and occur twice. So may inputs:
-// an input that another depends on gets the total derivative. A target of integers is a constant.
-// All targets belong to one block, and the ops are appended to it. An input with stop_gradient
-// (such as data) has no gradient, and a warning says so. Throws as AppendBackward does, and
-// kInvalidArgument for an input that is not visible from the block of the targets. The cost
+// gradient) with respect to each input. The result is "" for an input that no target depends on (or
+// zeros, see Unconnected). Targets may have any shape, depend on each other and occur twice. So may
+// inputs: an input that another depends on gets the total derivative. A target of integers is a
+// constant. All targets must be in one block, to which the ops are appended. An input with
+// stop_gradient (such as data) has no gradient, and a warning says so. Throws like AppendBackward,
+// and kInvalidArgument for an input that is not visible from the block of the targets. The cost
 // depends on the ops between inputs and targets, not on the size of the block; but the first call
 // after an edit other than appending reads the whole block once, and in programs with sub-blocks
-// each call reads how they nest.
+// each call reads how the blocks are nested.
 std::vector<std::string> Gradients(const std::vector<Variable>& targets,
                                    const std::vector<Variable>& inputs,
                                    const GradientsOptions& options = {},
                                    GradToVar* grad_to_var = nullptr);
 
-// The forward op for which backward made this gradient op. It is found by the attr forward_op, in
-// the op's block, the block's forward block or the blocks around them. nullptr for an op that
-// belongs to no forward op (a sum, a seed, a clip), or whose forward op was removed. Works on
-// programs read from files.
+// The forward op for which backward made this gradient op, found by the attr forward_op in the op's
+// block, the block's forward block or their enclosing blocks. nullptr for an op without a forward
+// op (a sum, a seed, a clip), or whose forward op was removed. Works on programs read from files.
 const OpDesc* FindForwardOp(const OpDesc& gradient_op);
 
-// For callers that need dense tensors: executors cannot fetch selected rows.
+// For callers that need dense tensors, since executors cannot fetch selected rows.
 
 // Replaces names of selected rows by the names of dense copies, which ops appended to the block
-// make. All other names, unknown and empty ones included, are returned unchanged.
+// make. Returns all other names unchanged, including unknown and empty ones.
 std::vector<std::string> DenseNames(BlockDesc& block, std::vector<std::string> names,
                                     const OpRegistry& ops = DefaultOps());
 
 // Second derivatives of a scalar: the whole Hessian, or its product with a vector. Both apply
 // Gradients twice and append ordinary ops to the program. Calls without a gradient of their own are
-// first replaced by their ops (InlineDerivedCalls) for good.
+// first replaced permanently by their ops (InlineDerivedCalls).
 
 struct HessianOptions {
   // Variables that no gradient flows into, of first or second order.
@@ -205,16 +206,16 @@ struct HessianOptions {
 
 // Appends d2y / dx dx for each x of xs and returns the names of the results. A result has the shape
 // x.shape + x.shape; its element [i, j] (i and j over the elements of x) is the derivative of dy /
-// dx[i] with respect to x[j]. "" for an x that y does not depend on; zeros for one on which y
-// depends linearly. Mixed derivatives of two different xs are not computed.
+// dx[i] with respect to x[j]. The name is "" for an x that y does not depend on; the result is
+// zeros if y depends on x linearly. Mixed derivatives of two different xs are not computed.
 //
 // The ops that depend on the row are appended once for each element of x, so x should have at most
-// some thousands of elements.
+// a few thousand elements.
 //
-// Throws kInvalidArgument for a y of more than one element, and for an x whose shape is not known
-// when the program is built or has more than half of Shape::kMaxRank dimensions; otherwise as
-// Gradients (kUnimplemented if an op on the path lacks a second-order rule). The program is then
-// unchanged (but see AppendBackward).
+// Throws kInvalidArgument for a y of more than one element, and for an x whose shape is unknown
+// when the program is built or has more than half of Shape::kMaxRank dimensions; otherwise throws
+// like Gradients (kUnimplemented if an op on the path lacks a second-order rule). The program is
+// then unchanged (except as in AppendBackward).
 std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>& xs,
                                  const HessianOptions& options = {});
 
@@ -225,8 +226,8 @@ std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>&
 // twice as much as the gradient.
 //
 // Throws kInvalidArgument for a y of more than one element, if v and xs differ in number, and if a
-// v differs from its x in shape or dtype; otherwise as Gradients. The program is then unchanged
-// (but see AppendBackward).
+// v differs from its x in shape or dtype; otherwise throws like Gradients. The program is then
+// unchanged (except as in AppendBackward).
 std::vector<std::string> HessianVectorProduct(const Variable& y, const std::vector<Variable>& xs,
                                               const std::vector<Variable>& v,
                                               const HessianOptions& options = {});

@@ -18,7 +18,7 @@ namespace coracle {
 namespace {
 
 constexpr double kSteps[] = {1e-5, 1e-6, 1e-4, 1e-7, 1e-3};
-// Numbers below this share of the values that they come from count as zero.
+// Values below this share of the values they are computed from count as zero.
 constexpr double kNoise = 1e-9;
 
 double ErrorOf(double a, double b, double scale) {
@@ -31,7 +31,7 @@ struct Difference {
   bool agrees = false;
 };
 
-// The central difference of f that agrees best with the expected slope.
+// The central difference of f that best matches the expected slope.
 Difference BestDifference(double expected, const std::function<double(double)>& f,
                           double tolerance) {
   Difference best;
@@ -41,7 +41,7 @@ Difference BestDifference(double expected, const std::function<double(double)>& 
     if (!std::isfinite(slope)) continue;
     const double size = std::max(std::abs(plus), std::abs(minus));
     const double error = ErrorOf(expected, slope, size);
-    // The part of the difference that rounding alone may cause.
+    // The part of the difference that may be rounding error alone.
     const double rounding = 1e-15 * size / step;
     const bool agrees = error <= tolerance || std::abs(expected - slope) <= rounding;
     if (error < best.error || (agrees && !best.agrees)) best = {slope, error, agrees};
@@ -50,8 +50,8 @@ Difference BestDifference(double expected, const std::function<double(double)>& 
   return best;
 }
 
-// A gradient of complex elements is dL/dRe + i dL/dIm, so that all of this treats their parts as
-// real numbers.
+// The gradient of complex elements is dL/dRe + i dL/dIm, so their parts are treated as real
+// numbers throughout.
 bool IsWide(DType dtype) { return dtype == DType::kFloat64 || dtype == DType::kComplex128; }
 
 Tensor Random(const Shape& shape, uint64_t seed, const std::string& name, double scale = 1,
@@ -79,7 +79,7 @@ Tensor Moved(const Tensor& at, const Tensor& direction, double step) {
   return moved;
 }
 
-// float64 of floating-point types, complex128 of complex ones; any other type itself.
+// float64 for floating-point types, complex128 for complex ones, else the type itself.
 DType Widened(DType dtype) {
   return IsComplex(dtype) ? DType::kComplex128 : IsFloating(dtype) ? DType::kFloat64 : dtype;
 }
@@ -199,7 +199,7 @@ class Checker {
     return options;
   }
 
-  // Variables of the root block that the op's sub-blocks read: a function lists none of them.
+  // Variables of the root block that the op's sub-blocks read, since a function lists none of them.
   std::vector<std::string> ReadInside(const OpDesc& op) const {
     std::vector<std::string> names;
     for (const BlockDesc* block : forward_.BlocksRunBy(op)) {
@@ -253,7 +253,7 @@ class Checker {
   std::vector<Tensor> RunProgram(const ProgramDesc& program,
                                  const std::vector<std::string>& fetches,
                                  const std::map<std::string, Tensor>& values) {
-    // One plan for all runs of a program.
+    // All runs of a program share one plan.
     auto [it, added] = prepared_.try_emplace(&program);
     if (added) {
       it->second = std::make_unique<PreparedProgram>(
@@ -305,7 +305,7 @@ class Checker {
     return check;
   }
 
-  // Runs the forward ops one by one, and checks the gradient of each by itself.
+  // Runs the forward ops one by one, and checks the gradient of each separately.
   std::string FirstWrongOp() {
     VarValues env;
     for (const auto& [name, value] : values_) env[name] = value.Clone();
@@ -325,7 +325,7 @@ class Checker {
     return "";
   }
 
-  // "" when the gradients of one op agree with differences.
+  // "" if the gradients of one op agree with differences.
   std::string WrongInput(const OpDesc& op, const VarValues& env) {
     ProgramDesc alone;
     BlockDesc& block = alone.Root();
@@ -346,7 +346,7 @@ class Checker {
       if (IsWide(tensor.dtype())) xs.emplace_back(&block, &var);
     });
     OpDesc& copy = block.AppendOp(op);
-    // In place: the input keeps its name, and the output takes another.
+    // For an in-place op, the input keeps its name, and the output gets another.
     copy.RenameOutputs(
         [&](const std::string& name) { return block.FindVar(name) ? name + "@OUT" : name; });
     InferOp(block, copy, ops_);
@@ -369,7 +369,7 @@ class Checker {
     try {
       grads = DenseNames(block, Gradients(ys, xs, options), ops_);
     } catch (const Error&) {
-      return "";  // not on the path, or backward had said so
+      return "";  // not on the path, or backward would have reported it
     }
     return CompareAlone(op, block, inputs, xs, ys, grads);
   }

@@ -1,6 +1,6 @@
 #pragma once
-// CheckGradient: compares the gradients of a whole program with central differences, in double. If
-// they disagree, it finds the first op whose own gradient is wrong.
+// CheckGradient compares the gradients of a whole program with central differences, in double
+// precision. If they disagree, it finds the first op whose own gradient is wrong.
 
 #include <coracle/backward/backward.h>
 #include <coracle/framework/ir/program.h>
@@ -15,28 +15,30 @@
 namespace coracle {
 
 struct CheckGradientOptions {
-  // The variable that is differentiated, of one element. "": the output of the op with role Loss.
+  // The variable to differentiate, with one element. "": the output of the op with role Loss.
   std::string loss = {};
   // The variables to differentiate with respect to. Empty: all trainable parameters.
   std::vector<std::string> wrt = {};
-  // Values of fed and of persistable variables; where the program declares a floating-point dtype,
-  // any of these dtypes will do. Missing values are drawn: normal numbers, for parameters scaled by
-  // their fan-in (numbers between 0.5 and 1.5 if they have one dimension); 0 or 1 for integers.
+  // Values of fed and persistable variables. If the program declares a floating-point dtype, a
+  // value may have any floating-point dtype. Missing values are random: normal numbers, scaled by
+  // the fan-in for parameters (numbers between 0.5 and 1.5 for parameters with one dimension); 0 or
+  // 1 for integers.
   std::map<std::string, Tensor> feeds = {};
   const Scope* scope = nullptr;
   int64_t batch_size = 2;  // for unknown dimensions
   uint64_t seed = 1;
-  int directions = 1;               // random directions for each variable
-  double tolerance = 1e-6;          // for |gradient - difference| over the larger of the two
+  int directions = 1;  // random directions for each variable
+  // Limit for |gradient - difference|, divided by the larger of the two.
+  double tolerance = 1e-6;
   std::string allow_files = {};     // see CompileOptions
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 
 struct GradientCheck {
   std::string var;
-  std::string gradient;      // "" when the loss does not depend on it
+  std::string gradient;      // "" if the loss does not depend on the variable
   double by_gradient = 0;    // gradient times direction
-  double by_difference = 0;  // of the loss along the direction
+  double by_difference = 0;  // derivative of the loss along the direction
   double error = 0;          // relative
   bool passed = false;
 };
@@ -51,35 +53,38 @@ struct CheckGradientReport {
   std::string ToString() const;  // lines of text
 };
 
-// Works on a copy: removes its gradient, update and schedule ops, makes floating-point variables
-// and dtype attrs float64 (complex ones complex128), and appends the gradients again. Random ops
-// draw the same numbers every time. Of central differences with a few step sizes the best match
-// counts, since a step may cross a kink. Throws what AppendBackward, Executor and ops throw.
+// Works on a copy of the program: removes its gradient, update and schedule ops, makes
+// floating-point variables and dtype attrs float64 (complex ones complex128), and appends the
+// gradients again. Random ops draw the same numbers every time. Compares with the best match among
+// differences with a few step sizes, since a step may cross a kink. Throws the errors of
+// AppendBackward, Executor and the ops.
 CheckGradientReport CheckGradient(const ProgramDesc& program,
                                   const CheckGradientOptions& options = {});
 
-// A copy of the program in which all floating-point types are float64, complex ones complex128.
+// A copy of the program with float64 instead of all floating-point types and complex128 instead of
+// all complex ones.
 ProgramDesc InDouble(const ProgramDesc& program);
 
-// ExplainGradient: why a variable has a gradient, or where the path to it ends.
+// ExplainGradient tells why a variable has a gradient, or where the path to it ends.
 
-// One op on the path back from the variable that is differentiated.
+// One op on the path back from the differentiated variable.
 struct GradientStep {
-  std::string from, to;   // the gradient of `from`, an output, gives one to `to`, an input
+  // The gradient of the output `from` contributes to the gradient of the input `to`.
+  std::string from, to;
   std::string op;         // "mul, op 3 of block 0, from net.pbtxt:7:1"
   std::string from_slot;  // "" for a variable that only the op's sub-block writes
   std::string to_slot;    // "" for a variable that only the op's sub-block reads
-  std::string obstacle;   // why no gradient passes here; "" when it does
-  int depth = 0;          // 1 and more: inside the sub-block of the step before
+  std::string obstacle;   // why no gradient passes here; "" if it does
+  int depth = 0;          // at least 1: inside the sub-block of the previous step
 };
 
 struct GradientExplanation {
   std::string of, wrt;
-  std::string gradient;  // the name that backward gives it; "" when there is none
-  bool depends = false;  // some chain of ops leads from `wrt` to `of`
+  std::string gradient;  // the name that backward gives it; "" if there is none
+  bool depends = false;  // a chain of ops leads from `wrt` to `of`
   // The path from `of` to `wrt` with the fewest obstacles.
   std::vector<GradientStep> path;
-  std::string reason;  // why there is no gradient: the first obstacle, or an error of backward
+  std::string reason;  // why no gradient exists: the first obstacle, or an error of backward
   // The ops and slots whose contributions are summed, "mul, op 3 of block 0, X".
   std::vector<std::string> contributions;
 

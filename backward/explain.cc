@@ -19,7 +19,7 @@ constexpr int kMaxDepth = 16;
 
 std::string Name(const OpDesc& op) { return op.type() + ", " + Locate(op); }
 
-// The slot of argument `a` of a node's inputs (outputs) that begin at `begin`.
+// The slot of arg `a` among a node's inputs (outputs), whose args begin at `begin`.
 std::string SlotOf(const SlotList& slots, uint32_t begin, uint32_t a) {
   for (const Slot& slot : slots) {
     if (a < begin + slot.args.size()) return slot.name;
@@ -30,7 +30,7 @@ std::string SlotOf(const SlotList& slots, uint32_t begin, uint32_t a) {
 
 class Explainer {
  public:
-  // `wrt`: the variables that are asked for, at least one.
+  // `wrt`: the requested variables, at least one.
   Explainer(BlockDesc& block, const BackwardOptions& options, std::string of,
             std::vector<std::string> wrt)
       : block_(block),
@@ -56,7 +56,7 @@ class Explainer {
     std::reverse(steps.begin(), steps.end());
     return steps;
   }
-  // The same for every variable. Steps through ops with sub-blocks lack what is inside.
+  // The tree for every variable. Steps through ops with sub-blocks lack the steps inside.
   GradientTree Tree() {
     GradientTree tree;
     tree.of = of_;
@@ -75,7 +75,7 @@ class Explainer {
     CountContributions(target, &tree);
     return tree;
   }
-  // Obstacles in the two variables themselves.
+  // The obstacle at the variable itself; "" if there is none.
   std::string ObstacleAt(const std::string& name) {
     const int32_t v = graph_.Last(name);
     return v < 0 ? "" : VarObstacle(v);
@@ -115,7 +115,7 @@ class Explainer {
 
  private:
   struct From {
-    int32_t version = -1;  // nearer to the target
+    int32_t version = -1;  // the one nearer to the target
     int32_t node = -1;
     uint32_t input = 0, output = 0;
   };
@@ -146,8 +146,8 @@ class Explainer {
     }
   }
 
-  // Goes from the target back along the paths with the fewest obstacles; calls found(version) for
-  // each version that it reaches, nearer ones first, until that returns true.
+  // Searches back from the target along the paths with the fewest obstacles. Calls found(version)
+  // for each version that it reaches, nearer ones first, until found returns true.
   template <class Found>
   void Search(int32_t target, Found&& found) {
     const size_t n = graph_.NumVersions();
@@ -208,7 +208,7 @@ class Explainer {
     return step;
   }
 
-  // Why no gradient goes from output v to input u of a node.
+  // The reason why no gradient goes from output v to input u of a node.
   std::string Obstacle(const ForwardGraph::Node& node, uint32_t a, int32_t v, int32_t u) {
     const std::string type = node.op->type();
     if (graph_.VarOf(v).stopped)
@@ -266,7 +266,7 @@ class Explainer {
   std::vector<From> from_;
 };
 
-// The first sub-block that an op of a step runs; nullptr for none.
+// The first sub-block that the op of a step runs; nullptr if there is none.
 BlockDesc* SubBlockOf(BlockDesc& block, const OpDesc& op) {
   for (int idx : op.SubBlocks()) {
     if (idx > block.idx() && idx < block.program().NumBlocks()) return &block.program().Block(idx);
@@ -274,7 +274,7 @@ BlockDesc* SubBlockOf(BlockDesc& block, const OpDesc& op) {
   return nullptr;
 }
 
-// The first sub-block that each op of the block runs, by the op's Name.
+// The first sub-block of each op of the block, by the op's Name.
 using SubBlocks = std::unordered_map<std::string, BlockDesc*>;
 SubBlocks SubBlocksOf(BlockDesc& block) {
   SubBlocks all;
@@ -312,7 +312,7 @@ BlockDesc& HomeOf(ProgramDesc& program, const std::string& name) {
               fmt::format("the program has no var {}{}", Quote(name), DidYouMean(name, names)));
 }
 
-// Lets backward itself compute the gradient, on a copy: its name, or the error.
+// Lets backward compute the gradient on a copy; stores its name, or the error.
 void Differentiate(const ProgramDesc& program, int block, const BackwardOptions& options,
                    GradientExplanation* result) {
   ProgramDesc copy = program;
@@ -368,7 +368,7 @@ GradientExplanation ExplainGradient(const ProgramDesc& program, const std::strin
 
 namespace {
 
-// Adds what is inside of steps through ops with sub-blocks.
+// Adds the steps inside the sub-blocks of ops.
 void AddInnerSteps(BlockDesc& home, const BackwardOptions& options, GradientTree* tree) {
   std::unordered_map<std::string, const OpDesc*> inner_ops;
   const SubBlocks sub_blocks = SubBlocksOf(home);

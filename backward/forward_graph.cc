@@ -40,7 +40,7 @@ bool Updates(const OpDesc& op) {
 
 int32_t PositionOf(const OpDesc& op) { return static_cast<int32_t>(op.block()->IndexOf(op)); }
 
-// How many of these ops, in order, come before a position.
+// The number of these ops, given in order, that come before a position.
 int32_t CountBefore(std::span<const OpDesc* const> ops, int32_t position) {
   auto it = std::partition_point(ops.begin(), ops.end(),
                                  [&](const OpDesc* op) { return PositionOf(*op) < position; });
@@ -98,7 +98,8 @@ int32_t ForwardGraph::Intern(std::string_view name) {
   var.name = name;
   var.desc = desc;
   var.wanted = wanted_.count(name) > 0;
-  // What runs of a block left holds no gradient, but what is made of it may depend on anything.
+  // The saved runs of a block have no gradient themselves, but values computed from them may depend
+  // on anything.
   var.scopes = desc && desc->type() == VarType::kStepScopes;
   var.blocked = !desc || (!var.scopes && !CarriesGradient(*desc)) ||
                 (!no_grad_.empty() && no_grad_.count(name) > 0);
@@ -125,8 +126,8 @@ int32_t ForwardGraph::AddVersion(int32_t id, int32_t writer, int32_t ordinal) {
   return v.last;
 }
 
-// When only a part of the block is examined: the version made by the writer of this ordinal. Must
-// be called with ascending ordinals.
+// For graphs that cover only a part of the block: returns the version made by the writer with this
+// ordinal. Must be called with ascending ordinals.
 int32_t ForwardGraph::VersionOfWrite(int32_t id, int32_t ordinal) {
   Var& v = var(id);
   if (v.last >= 0 && version(v.last).ordinal == ordinal) return v.last;
@@ -170,7 +171,8 @@ int32_t ForwardGraph::Write(std::string_view name, const Node& node) {
   return v.last;
 }
 
-// A variable of this block has no value before its first write.
+// Whether the variable has a value at this point; a variable of this block has none before its
+// first write.
 bool ForwardGraph::HasValue(std::string_view name, int32_t position) {
   const Var& v = var(Intern(name));
   if (!block_.FindVar(name)) return true;
@@ -341,7 +343,8 @@ void ForwardGraph::ThrowNoGradient(const char* who, const Node& node, std::strin
               details);
 }
 
-// The values that an op with a sub-block kept are a way that no rule goes.
+// Reports a path through the values that an op saved of the runs of its sub-block, which no
+// gradient rule follows.
 void ForwardGraph::ThrowThroughScopes(const char* who, const Node& node, std::string_view to,
                                       int32_t scopes) {
   const OpDesc* runner = WriterOf(scopes);

@@ -1,6 +1,6 @@
 #pragma once
-// ForwardGraph: one block as a graph of values. A variable that is written several times is several
-// values ("versions"); backward works on versions, so that an overwritten name is no special case.
+// ForwardGraph: one block as a graph of values. Each write of a variable makes a new value (a
+// "version"); since backward works on versions, overwritten names need no special treatment.
 
 #include <coracle/framework/ir/block.h>
 #include <coracle/framework/op/op_registry.h>
@@ -15,16 +15,17 @@
 
 namespace coracle::internal {
 
-// Whether the sub-blocks of an op read (write) variables around it that none of its input
-// (output) slots has.
+// Whether the sub-blocks of an op read (write) outer variables that are missing from its input
+// (output) slots.
 bool UsesUnlistedNames(const OpDesc& op);
 
 class ForwardGraph {
  public:
-  // What `wanted` stands for.
+  // The values that the names in `wanted` refer to.
   enum class Start {
-    kProgram,  // the value before the run where the variable has one, else what the block makes
-    kBefore,   // the value before the block, as in the gradient of a sub-block
+    // The value before the run if the variable has one, else the value that the block computes.
+    kProgram,
+    kBefore,  // the value before the block, for the gradient of a sub-block
   };
   // The lists must outlive the graph.
   struct Request {
@@ -32,31 +33,33 @@ class ForwardGraph {
     const std::vector<std::string>& no_grad_set;
     const std::vector<std::string>& stop_gradients;
     Start start = Start::kProgram;
-    // The ops to look at, in order: all between the wanted variables and the targets must be among
-    // them. nullptr: the whole block.
+    // The ops to examine, in order; they must include all ops between the wanted variables and the
+    // targets. nullptr: the whole block.
     const std::vector<uint32_t>* positions = nullptr;
-    size_t end = SIZE_MAX;  // without positions: so many ops of the block
+    // Without positions: examine this many ops of the block.
+    size_t end = SIZE_MAX;
   };
 
   struct Var {
     std::string_view name;
     VarDesc* desc = nullptr;
-    bool wanted = false;       // its gradient is asked for
+    bool wanted = false;       // its gradient is requested
     bool blocked = false;      // no gradient flows into it
-    bool stopped = false;      // a constant: a gradient that arrives goes no further
-    bool scopes = false;       // what an op kept of the runs of its block
+    bool stopped = false;      // a constant: an arriving gradient goes no further
+    bool scopes = false;       // holds the saved values of the runs of an op's block
     bool held_before = false;  // has a value before the block runs
-    int32_t last = -1;         // the version that it holds after the last op
+    int32_t last = -1;         // the version after the last op
     int32_t versions = 0;
-    int32_t plain = -1;  // the version whose gradient is called <name>@GRAD
+    int32_t plain = -1;  // the version whose gradient is named <name>@GRAD
   };
   struct Version {
     int32_t var = -1;
-    int32_t writer = -1;      // position; -1: the variable holds it before the block runs
+    // The op at this position; -1: the variable has this version before the block runs.
+    int32_t writer = -1;
     int32_t previous = -1;    // version of the same variable
     int32_t overwriter = -1;  // op that writes the next version; -1: none
-    int32_t pending = 0;      // contributions to its gradient that are still to come
-    int32_t ordinal = -1;     // so many writes of the variable come before the writer
+    int32_t pending = 0;      // outstanding contributions to its gradient
+    int32_t ordinal = -1;     // number of earlier writes of the variable
     bool reached = false;     // depends on a wanted variable
     bool updated = false;     // written by an optimizer
   };
@@ -68,17 +71,18 @@ class ForwardGraph {
     OpDesc* op = nullptr;
     const OpSpec* def = nullptr;  // nullptr: not in the registry
     int32_t position = -1;        // in the block
-    // Where its args begin: those of its input slots; what its sub-blocks read besides; for
-    // each variable of its output slots the value before, where OpDef::KeepsOutputs says that
-    // it stays (none of these when nothing stays); those of its output slots; what its
-    // sub-blocks write besides.
+    // Where the groups of its args begin: the args in its input slots; other variables that its
+    // sub-blocks read; the previous value of each output variable, if OpDef::KeepsOutputs says that
+    // it is kept (none if nothing is kept); the args in its output slots; other variables that its
+    // sub-blocks write.
     uint32_t inputs = 0, captured = 0, kept = 0, outputs = 0, written = 0, end = 0;
     bool has_sub_block = false;
-    bool updates = false;  // an optimizer's op: what it writes is a new start, not a function
+    // An optimizer's op: the values that it writes count as new starts, not as functions.
+    bool updates = false;
     bool on_path = false;  // some target depends on a wanted variable through it
   };
 
-  // Throws, in the verifier's words, for an op that is not as its OpDef says.
+  // Throws the verifier's error for an op that does not match its OpDef.
   ForwardGraph(BlockDesc& block, const OpRegistry& ops, const Request& request);
 
   BlockDesc& block() { return block_; }
@@ -91,43 +95,44 @@ class ForwardGraph {
   Var& var(int32_t i) { return vars_[static_cast<size_t>(i)]; }
   Var& VarOf(int32_t v) { return var(version(v).var); }
   bool IsStale(int32_t v) { return version(v).overwriter >= 0; }
-  // The version that the node reads of a variable, -1 when it reads none.
+  // The version of a variable that the node reads; -1 if it reads none.
   int32_t ReadBy(const Node& node, std::string_view name);
-  // That lists among the attrs are as the shape rule wants them: gradient rules rely on it. Throws
-  // what the rule throws.
+  // Requires lists in the attrs to satisfy the shape rule, since gradient rules rely on it. Throws
+  // the rule's error.
   void RequireLists(const Node& node);
 
   // The version that a variable holds after the last op; -1 for an unknown variable.
   int32_t Last(const std::string& name);
-  // Marks the ops between the wanted variables and the targets (versions, with repeats), and counts
-  // the contributions to each gradient; what an earlier call marked is forgotten.
+  // Marks the ops between the wanted variables and the targets (versions, perhaps repeated), and
+  // counts the contributions to each gradient. Clears the marks of an earlier call.
   void MarkPath(const std::vector<int32_t>& targets);
-  // Throws why no gradient goes from an output, `to`, through its node: an unknown op type, no
-  // rule, forbidden. `who` begins the message.
+  // Throws the reason why no gradient goes from the output `to` through the node: an unknown op
+  // type, no rule, or a forbidden gradient. `who` begins the message.
   [[noreturn]] void ThrowNoGradient(const char* who, const Node& node, std::string_view to);
-  // The version of a wanted variable whose gradient is the variable's (after MarkPath); -1 when no
-  // target depends on it.
+  // The version of a wanted variable whose gradient counts as the variable's (after MarkPath); -1
+  // if no target depends on it.
   int32_t WantedVersion(const std::string& name);
-  // The variables of blocks around this one on whose values before it these versions depend through
-  // ops that pass gradients. REQUIRES: the graph is of the whole block.
+  // The variables of enclosing blocks whose values before the block these versions depend on,
+  // through ops that pass gradients. REQUIRES: the graph covers the whole block.
   std::vector<std::string> OuterReads(const std::vector<int32_t>& targets);
-  // The same of variables of this block that no op of it writes first: what runs it gives them.
+  // Like OuterReads, for variables of this block that no op of it writes first: the op that runs
+  // the block sets them.
   std::vector<std::string> GivenReads(const std::vector<int32_t>& targets);
-  // The op that makes a version; nullptr when the variable holds it before the block.
+  // The op that makes a version; nullptr if the variable has it before the block.
   OpDesc* WriterOf(int32_t v);
-  // The version that a variable holds before the block; -1 when the block does not read it.
+  // The version of a variable before the block; -1 if the block does not read it.
   int32_t VersionBefore(const std::string& name);
-  // Static type of a version. It differs from the VarDesc's where an overwritten variable changed
-  // its shape or dtype.
+  // Static type of a version. It differs from the VarDesc's if the overwritten variable changed its
+  // shape or dtype.
   const VarMeta& MetaOf(int32_t v);
-  // Whether a version that is reached holds floating-point numbers; throws where its type is open,
-  // or another than its variable is declared with.
+  // Requires a reached version to hold floating-point numbers; throws if its type is open, or
+  // differs from the declared type of its variable.
   void RequireFloating(const char* who, int32_t v);
 
  private:
   class Metas;
 
-  static constexpr int32_t kEnd = INT32_MAX;  // behind the last op
+  static constexpr int32_t kEnd = INT32_MAX;  // after the last op
 
   int32_t Intern(std::string_view name);
   int32_t Read(std::string_view name, int32_t position);
@@ -153,9 +158,9 @@ class ForwardGraph {
   BlockDesc& block_;
   const OpRegistry& ops_;
   Start start_;
-  bool part_;  // not the whole block
+  bool part_;  // covers only a part of the block
   std::unordered_set<std::string_view> wanted_, no_grad_, stop_;
-  std::vector<int32_t> local_;  // the block's own variables, by VarDesc::index(); -1: not yet
+  std::vector<int32_t> local_;  // the block's own variables, by VarDesc::index(); -1: none yet
   std::unordered_map<std::string_view, int32_t> outer_;  // others, by name
   std::vector<Var> vars_;
   std::vector<Version> versions_;

@@ -1,4 +1,4 @@
-// The types of the versions that ForwardGraph has.
+// The types of the versions in a ForwardGraph.
 
 #include <coracle/backward/forward_graph.h>
 #include <coracle/backward/open_types.h>
@@ -25,8 +25,8 @@ bool HasList(const OpDesc& op) {
 
 }  // namespace
 
-// Only versions of overwritten variables have types of their own, those that their writers give
-// them; all other variables have one type.
+// Versions of overwritten variables have individual types, determined by their writers; every other
+// variable has a single type.
 class ForwardGraph::Metas : public MetaTable {
  public:
   explicit Metas(ForwardGraph& graph) : graph_(graph) {}
@@ -44,11 +44,11 @@ class ForwardGraph::Metas : public MetaTable {
 };
 
 // The ops whose shape rules determine the types of overwritten variables, in order: ops that write
-// one, and ops that write an overwritten variable which these read.
+// such a variable, and the ops that write overwritten variables which these ops read.
 std::vector<OpDesc*> ForwardGraph::OpsForTypes() {
   std::vector<OpDesc*> ops;
   std::unordered_set<const OpDesc*> seen;
-  std::unordered_set<std::string> looked_up;  // each once, however often it is overwritten
+  std::unordered_set<std::string> looked_up;  // each once, even if it is overwritten often
   auto add_writers = [&](const std::string& name, size_t least) {
     if (!looked_up.insert(name).second) return;
     const MutableVarUses uses = block_.Uses(name);
@@ -72,7 +72,7 @@ std::vector<OpDesc*> ForwardGraph::OpsForTypes() {
 void ForwardGraph::InferOverwritten() {
   inferred_ = true;
   Metas metas(*this);
-  std::unordered_map<std::string_view, int32_t> writes;  // of each variable so far
+  std::unordered_map<std::string_view, int32_t> writes;  // number of writes of each variable so far
   std::unordered_map<int32_t, std::unordered_map<int32_t, int32_t>> by_ordinal;
   for (size_t v = 0; v < versions_.size(); ++v) {
     if (versions_[v].writer >= 0 && var(versions_[v].var).versions > 1)
@@ -87,7 +87,7 @@ void ForwardGraph::InferOverwritten() {
         RunInfer(context);
       }
     } catch (const Error&) {
-      known = false;  // Verify reports it; the declared type stands in
+      known = false;  // Verify reports it; the declared type is used
     }
     op->ForEachOutput([&](const std::string& name) {
       const int32_t ordinal = writes[name]++;
@@ -95,7 +95,7 @@ void ForwardGraph::InferOverwritten() {
       if (versions == by_ordinal.end()) return;
       auto version = versions->second.find(ordinal);
       const VarMeta* meta = metas.Find(name);
-      // An undeclared type says nothing; the declared type is used.
+      // An undeclared type gives no information, so the declared type is used.
       if (version != versions->second.end() && meta && !IsOpen(*meta))
         overwritten_metas_[version->second] = *meta;
     });
@@ -111,8 +111,8 @@ const VarMeta& ForwardGraph::MetaOf(int32_t v) {
   return VarOf(v).desc->meta();
 }
 
-// Whether an op gives floating-point numbers to a variable that is declared with another type: the
-// run uses the op's type.
+// Whether an op writes floating-point numbers to a variable declared with another type; at run time
+// the op's type applies.
 bool ForwardGraph::MakesFloat(const Node& node, std::string_view name) {
   const VarDesc* desc = block_.FindVarRecursive(name);
   if (!desc || !node.def || desc->stop_gradient() || no_grad_.count(name) ||
@@ -129,7 +129,7 @@ bool ForwardGraph::MakesFloat(const Node& node, std::string_view name) {
   return !IsOpen(made) && IsFloatingOrOpen(made);
 }
 
-// Of a variable that takes values of several types some may be constants.
+// If a variable takes values of several types, some of them may be constants.
 bool ForwardGraph::Carries(int32_t v) {
   return VarOf(v).versions < 2 || VarOf(v).scopes || IsFloatingOrOpen(MetaOf(v));
 }

@@ -10,7 +10,7 @@
 namespace coracle::internal {
 namespace {
 
-// Compares the outputs that a shape rule infers from declared types with the declared outputs.
+// The declared types of a block's variables, on which a shape rule can be run.
 class DeclaredTypes : public MetaTable {
  public:
   explicit DeclaredTypes(const BlockDesc& block) : block_(block) {}
@@ -32,8 +32,8 @@ class DeclaredTypes : public MetaTable {
   const BlockDesc& block_;
 };
 
-// Types that a file declares may contradict its ops, so that operands of gradient ops contradict
-// each other. Then the file is at fault, and not the gradient rule.
+// Types declared in a file may contradict its ops, and then operands of gradient ops contradict
+// each other. In that case the file is at fault, not the gradient rule.
 void RefuseContradiction(const BlockDesc& block, const OpDesc& op, const OpRegistry& ops) {
   DeclaredTypes types(block);
   const OpSpec& def = ops.Get(op.type());
@@ -59,13 +59,13 @@ void GradientOps::ThrowUnlisted(const OpDesc& op, const char* verb, std::string_
                "  " + Locate(op));
 }
 
-// A gradient has the shape and dtype of its variable; dims that the rule left unknown are copied
-// from the variable.
+// Requires a gradient to have the shape and dtype of its variable; dims that the rule left unknown
+// are copied from the variable.
 void GradientOps::CheckContract(const Request& request, const OpDesc& forward, const OpDesc& op) {
   VarDesc& gradient = *block().FindVar(*request.name);
   const VarMeta& wanted = graph_.MetaOf(request.version);
   const VarMeta& got = gradient.meta();
-  // Elements of an array have types of their own.
+  // Elements of an array have individual types.
   if (wanted.type == VarType::kLoDTensorArray) return;
   if (got.dtype != wanted.dtype || !got.shape.CompatibleWith(wanted.shape)) {
     RefuseContradiction(block(), forward, graph_.ops());
@@ -85,7 +85,8 @@ void GradientOps::CheckContract(const Request& request, const OpDesc& forward, c
   if (got.type == VarType::kLoDTensor && !got.shape.IsKnown()) gradient.SetMeta(wanted);
 }
 
-// An op <forward>_grad has as many gradients in a slot as the forward op has variables.
+// Requires an op <forward>_grad to have as many gradients in a slot as the forward op
+// has variables.
 void GradientOps::CheckCount(const OpDesc& forward, const OpDesc& op) {
   if (op.type() != forward.type() + "_grad") return;
   for (const Slot& slot : forward.inputs()) {
@@ -107,8 +108,8 @@ void GradientOps::RequireWritten(size_t first_op) {
   auto read = [&](const OpDesc& op, const std::string& name) {
     const VarDesc* var = target_.FindVar(name);
     if (!var || var->index() < first_var_ || written[var->index() - first_var_]) return;
-    // A callback's state (the clips of loss scaling keep one) has its value from
-    // the startup program.
+    // The state of a callback (clips of loss scaling have some) gets its value from the
+    // startup program.
     if (var->persistable()) return;
     if (arriving_.count(name) || run_.saved.Writes(name)) return;
     ThrowInvalid(fmt::format("{}: {} reads {}, and no op before it writes that", run_.who,

@@ -12,9 +12,9 @@
 namespace coracle::internal {
 namespace {
 
-// Up to so many are searched one by one.
+// Up to this number, requests are searched one by one.
 constexpr size_t kFewRequests = 8;
-// Elements of a dense gradient from which on making one of a sparse one is worth a warning.
+// Converting a sparse gradient to a dense one with at least this many elements causes a warning.
 constexpr int64_t kLargeDense = 100'000'000;
 
 std::string SlotsText(const SlotList& slots) {
@@ -92,10 +92,10 @@ const std::string& GradientOps::NameContribution(int32_t version) {
       ->name();
 }
 
-// A new variable of that name, or of one made from it.
+// Declares a new variable with that name, or with a name made from it.
 VarDesc* GradientOps::Declare(std::string name, const VarMeta& meta) {
   ProgramDesc& program = block().program();
-  // In a program of one block TryAddVar alone finds out whether the name is free, at less cost.
+  // In a program with one block, TryAddVar alone checks that the name is free, at less cost.
   if (program.NumBlocks() > 1) name = program.FreeName(name);
   VarDesc* var = block().TryAddVar(name);
   if (!var) var = block().TryAddVar(program.UniqueName(name));
@@ -105,7 +105,7 @@ VarDesc* GradientOps::Declare(std::string name, const VarMeta& meta) {
 
 // --- accumulation ---
 
-// Counts a contribution ("" where a rule yielded none); the last one sums them up.
+// Counts a contribution ("" if a rule yielded none); the last one triggers the sum.
 void GradientOps::Contribute(int32_t version, const std::string& name) {
   if (graph_.VarOf(version).scopes) return;  // no gradient is expected there
   Gradient& gradient = GradientAt(version);
@@ -121,7 +121,7 @@ void GradientOps::Contribute(int32_t version, const std::string& name) {
     Sum(version);
 }
 
-// Replaces two parts by their sum.
+// Replaces two contributions by their sum.
 void GradientOps::Accumulate(Gradient& gradient, int32_t version) {
   const std::string total = NameContribution(version);
   std::vector<std::string> parts = std::move(gradient.parts);
@@ -132,7 +132,7 @@ void GradientOps::Accumulate(Gradient& gradient, int32_t version) {
 
 OpDesc& GradientOps::AppendSum(std::vector<std::string> parts, const std::string& total) {
   if (trace_) LogVerbose(2, fmt::format("{} = sum of {}", total, Join(parts, ", ")));
-  // A single part is left if other contributions turned out to be none.
+  // Only one part is left if the other contributions turned out to be empty.
   const char* type = parts.size() == 1 ? "assign" : "sum";
   return Append(
       std::make_unique<OpDesc>(type, SlotList{{"X", std::move(parts)}}, SlotList{{"Out", {total}}}),
@@ -210,8 +210,8 @@ const std::string& GradientOps::AppendZeros(const std::string& var) {
 
 // --- gradient rules ---
 
-// Grows the block's tables once, if a large part of it is differentiated. For a small part that
-// would cost as much as the size of the block, so the tables grow as needed.
+// Grows the block's tables once if a large part of the block is differentiated. For a small part
+// that would cost time proportional to the block, so the tables grow as needed.
 void GradientOps::ReserveForPath() {
   size_t ops = 0, args = 0;
   for (size_t i = 0; i < graph_.NumNodes(); ++i) {
@@ -255,7 +255,7 @@ void GradientOps::AppendGradientsOf(const ForwardGraph::Node& node) {
   try {
     overridden_ ? rule(context) : RunGradient(*node.def, context);
   } catch (const InternalError&) {
-    throw;  // the caller looks for what is wrong with the program
+    throw;  // the caller finds out what is wrong with the program
   } catch (const Error& e) {
     if (!context.has_formulas()) throw;
     throw e.WithDetail(OriginOf(*node.op));
@@ -266,7 +266,7 @@ void GradientOps::AppendGradientsOf(const ForwardGraph::Node& node) {
   }
 }
 
-// The caller's rule for ops of this type and name scope, else that of the OpDef.
+// The caller's rule for ops of this type and name scope, else the rule of the OpDef.
 const GradientFn& GradientOps::RuleOf(const ForwardGraph::Node& node) {
   overridden_ = false;
   for (const GradientOverride& over : run_.options.overrides) {
@@ -357,8 +357,8 @@ GradientOps::Request* GradientOps::FindRequest(const std::string& name) {
   return nullptr;
 }
 
-// The name by which gradient ops read a version whose value is overwritten later in the program:
-// that of a saved copy. nullptr if they can read the variable itself.
+// The name under which gradient ops read a version whose value is overwritten later in the program:
+// the name of a saved copy. nullptr if they can read the variable itself.
 const std::string* GradientOps::OtherName(int32_t version) {
   if (version < 0) return nullptr;
   if (graph_.IsStale(version)) return &SavedName(version);
@@ -382,7 +382,7 @@ const std::string& GradientOps::SavedName(int32_t version) {
   return name;
 }
 
-// A copy of the op with the names by which gradient ops read its variables.
+// A copy of the op with the names under which gradient ops read its variables.
 OpDesc* GradientOps::RenameStale(const ForwardGraph::Node& node,
                                  GradientContext::Request* request) {
   renamed_ = std::make_unique<OpDesc>(*node.op);
@@ -430,8 +430,8 @@ void GradientOps::AppendRuleOps(const ForwardGraph::Node& node,
   }
 }
 
-// The dense copy of a sparse gradient, for ops that take only dense tensors. Made
-// once per gradient.
+// The dense copy of a sparse gradient, for ops that take only dense tensors. Made once
+// per gradient.
 const std::string& GradientOps::DenseOf(const std::string& name, const VarMeta& sparse) {
   auto [it, added] = dense_of_.try_emplace(name);
   if (!added) return it->second;
@@ -458,8 +458,8 @@ std::string GradientOps::DenseGradientOf(int32_t version) {
   return var && var->type() == VarType::kSelectedRows ? DenseOf(gradient, var->meta()) : gradient;
 }
 
-// Replaces each sparse gradient by its dense copy where a slot of the op does not
-// take selected rows.
+// Replaces each sparse gradient by its dense copy if a slot of the op does not accept
+// selected rows.
 void GradientOps::MakeInputsDense(OpDesc& op) {
   const OpSpec* def = any_sparse_ ? graph_.ops().Find(op.type()) : nullptr;
   if (!def) return;
@@ -495,7 +495,7 @@ OpDesc& GradientOps::Append(std::unique_ptr<OpDesc> op, const ForwardGraph::Node
   return added;
 }
 
-// "tanh(h)": the op that writes h first; "tanh(h#2)": the third op that writes h.
+// "tanh(h)" is the op that writes h first; "tanh(h#2)" is the third op that writes h.
 std::string GradientOps::ForwardLink(const ForwardGraph::Node& node) {
   std::string link = node.op->type();
   for (uint32_t a = node.outputs; a < node.end; ++a) {

@@ -1,6 +1,6 @@
 #pragma once
 // GradientOps: appends the gradient ops of a ForwardGraph to a block. Contributions to a gradient
-// are collected by version; when the last one is there they are summed.
+// are collected by version and summed when the last one has arrived.
 
 #include <coracle/backward/backward.h>
 #include <coracle/backward/forward_graph.h>
@@ -17,51 +17,53 @@
 
 namespace coracle::internal {
 
-// What the gradient of a block and those of its sub-blocks share.
+// The state shared by the gradients of a block and of its sub-blocks.
 struct BackwardRun {
-  const char* who;  // begins the messages of errors
+  const char* who;  // begins the error messages
   const BackwardOptions& options;
   const OpRegistry& ops;
-  GradToVar* grad_to_var = nullptr;  // kept up while ops are appended
+  GradToVar* grad_to_var = nullptr;  // updated while ops are appended
   SavedValues saved = {};
-  int depth = 0;  // of nested gradient blocks
-  // The last number that each gradient's name was given, so that a block does not try the numbers
-  // of other blocks.
+  int depth = 0;  // number of enclosing gradient blocks
+  // The last number used for each gradient's name, so that a block does not retry the numbers of
+  // other blocks.
   std::unordered_map<std::string, int> numbered = {};
-  // The variables that each gradient block, by its index, reads from outside its forward block.
+  // The variables that each gradient block, given by its index, reads from outside its
+  // forward block.
   std::unordered_map<int, std::vector<std::string>> outer_reads = {};
 };
 
 class GradientOps {
  public:
-  // After graph.MarkPath. The ops go to `target`: the graph's block, or the gradient block of it.
-  // There, `outer_value` tells the name under which to read what a variable of the blocks around
-  // the graph's held before it.
+  // Call after graph.MarkPath. The ops go to `target`: the graph's block, or the gradient block of
+  // it. In a gradient block, `outer_value` returns the name under which to read the value that an
+  // outer variable had before the forward block.
   using OuterValue = std::function<std::string(std::string_view name)>;
   GradientOps(BackwardRun& run, ForwardGraph& graph, BlockDesc& target,
               OuterValue outer_value = nullptr);
 
-  // Lets a gradient enter at a version: ones, the value of a variable, or a variable that is
-  // declared here and given its value from outside.
+  // Starts a gradient at a version: ones, the value of a variable, or a variable declared here that
+  // receives its value from outside.
   void SeedOnes(int32_t version, int op_role);
   void SeedFrom(int32_t version, const std::string& gradient);
   const std::string& SeedArriving(int32_t version);
-  // Zeros of the type of a variable.
+  // Appends zeros with the type of a variable.
   const std::string& AppendZeros(const std::string& var);
-  // The gradient ops of every op on the path, from the last to the first.
+  // Appends the gradient ops of every op on the path, from the last op to the first.
   void AppendBackwardOps();
-  // Throws where an op from position `first_op` on reads a gradient that nothing before it writes.
+  // Throws if an op from position `first_op` on reads a gradient that no earlier op writes.
   void RequireWritten(size_t first_op);
-  // Removes what was declared in vain. Call it last.
+  // Removes declared variables that turned out to be unused. To be called last.
   void RemoveUnused();
 
-  // The variable that holds the gradient of a version; "" when it has none.
+  // The variable that holds the gradient of a version; "" if it has none.
   const std::string& GradientOf(int32_t version) const;
-  // The same as a dense tensor: what selected rows hold is put into one.
+  // The same as a dense tensor: a sparse gradient is converted.
   std::string DenseGradientOf(int32_t version);
-  // The last op that writes that variable.
+  // The last op that writes the gradient of the version.
   OpDesc* WriterOf(int32_t version) const;
-  // The gradient of this version is one share of its variable's: not told to callbacks.
+  // Marks the gradient of this version as only a share of its variable's gradient, which callbacks
+  // do not see.
   void MarkShare(int32_t version) { shares_.insert(version); }
 
  private:
@@ -70,15 +72,15 @@ class GradientOps {
     VarDesc* var = nullptr;
     OpDesc* writer = nullptr;  // the last op that writes it
     std::vector<std::string> parts;
-    int32_t total = 0;  // contributions that are expected
-    int32_t named = 0;  // names given out for them
+    int32_t total = 0;  // number of expected contributions
+    int32_t named = 0;  // number of names given to contributions
     bool complete = false;
   };
-  // A gradient that is asked of a gradient rule.
+  // A gradient requested from a gradient rule.
   struct Request {
     const std::string* name = nullptr;
     int32_t version = -1;
-    int last_writer = -1;  // among the rule's ops; -1: the rule yields none
+    int last_writer = -1;  // index among the rule's ops; -1: the rule yields none
     const std::string* slot = nullptr;
   };
 
@@ -122,21 +124,21 @@ class GradientOps {
   BlockDesc& target_;
   OuterValue outer_value_;
   bool trace_, gate_, running_sum_;
-  bool overridden_ = false;              // the rule that runs is the caller's
-  size_t first_var_;                     // of the target that is new
+  bool overridden_ = false;              // the running rule is a caller's override
+  size_t first_var_;                     // the first new variable of the target
   std::vector<int32_t> gradient_index_;  // by version; -1: none yet
   std::vector<Gradient> gradients_;
-  std::vector<Request> requests_;  // of the rule that runs
+  std::vector<Request> requests_;  // of the running rule
   std::unordered_map<std::string_view, size_t> request_index_;
   std::unique_ptr<OpDesc> renamed_;
   std::unordered_map<std::string, std::string> dense_of_;  // by sparse gradient
-  bool any_sparse_ = false;                                // some gradient is selected rows
+  bool any_sparse_ = false;                                // at least one gradient is selected rows
   std::unordered_map<int32_t, std::string> other_name_;    // by version
   std::unordered_set<int32_t> shares_;
-  std::unordered_set<std::string> arriving_;  // declared here, and given a value from outside
-  // Gradients by name, of variables that a callback may write to.
+  std::unordered_set<std::string> arriving_;  // declared here; their values come from outside
+  // Maps gradients, by name, to their versions, for variables that a callback may write to.
   std::unordered_map<std::string_view, int32_t> version_of_name_;
-  std::unordered_set<std::string> unused_;  // declared for a gradient that the rule did not yield
+  std::unordered_set<std::string> unused_;  // declared for gradients that the rule did not yield
 };
 
 }  // namespace coracle::internal

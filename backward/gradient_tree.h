@@ -1,6 +1,6 @@
 #pragma once
-// The paths of gradients from one variable to all that it depends on, as a tree: what
-// ExplainGradient tells for each variable of a program, in time that is linear in the program.
+// A tree of the gradient paths from one variable to all variables that it depends on: the result of
+// ExplainGradient for every variable of a program, in linear time.
 
 #include <coracle/backward/check_gradient.h>
 
@@ -12,7 +12,7 @@
 
 namespace coracle {
 
-// A step and where its op is.
+// A step and the place of its op.
 struct PlacedGradientStep {
   GradientStep step;
   int block = 0;
@@ -20,21 +20,23 @@ struct PlacedGradientStep {
 };
 
 struct GradientTreeStep : PlacedGradientStep {
-  int32_t next = -1;  // the step whose `to` is this one's `from`; -1: `from` is the root
-  std::vector<PlacedGradientStep> inside = {};  // of an op with a sub-block: those in it, in order
+  int32_t next = -1;  // the step whose `to` is this step's `from`; -1: `from` is the root
+  // For an op with a sub-block: the steps inside it, in order.
+  std::vector<PlacedGradientStep> inside = {};
 };
 
 struct GradientTree {
   std::string of;
   std::vector<GradientTreeStep> steps;
-  // By variable: the step that ends at the value whose gradient would be the variable's own.
+  // Maps a variable to the step that ends at the value whose gradient would count as
+  // the variable's.
   std::unordered_map<std::string, int32_t> starts;
-  // By parameter: from how many inputs of ops its gradient is summed.
+  // Maps a parameter to the number of op inputs whose contributions its gradient sums.
   std::unordered_map<std::string, int32_t> contributions;
 };
 
-// Following `next` from starts[x] gives the path of ExplainGradient(program, of, x), from its end
-// to its beginning. Throws kNotFound for an unknown name, and what ExplainGradient throws.
+// Following `next` from starts[x] gives the path of ExplainGradient(program, of, x) in reverse.
+// Throws kNotFound for an unknown name, and the errors of ExplainGradient.
 GradientTree MakeGradientTree(const ProgramDesc& program, const std::string& of,
                               const BackwardOptions& options = {});
 

@@ -16,7 +16,7 @@
 namespace coracle {
 namespace {
 
-// The ops of a block at some time, by address, since backward may insert new ones between them.
+// The ops of a block at some time, by address, since backward may insert ops between them later.
 class OldOps {
  public:
   explicit OldOps(const BlockDesc& block) {
@@ -103,7 +103,7 @@ class SecondOrder {
 
   std::vector<std::string> First() { return Gradients({y_}, xs_, options_); }
 
-  // sum over j of d2y / dxs[k] dxs[j] v[j], for the given names of the vectors.
+  // The sum over j of d2y / dxs[k] dxs[j] v[j], given the names of the vectors.
   std::vector<std::string> Product(const std::vector<std::string>& first,
                                    const std::vector<Variable>& v) {
     std::vector<Variable> targets;
@@ -173,7 +173,8 @@ class SecondOrder {
     return name;
   }
 
-  // The gradient of <first, vector> by x for each vector; none when first does not depend on x.
+  // The gradient of <first, vector> with respect to x for each vector; empty if `first` does not
+  // depend on x.
   std::vector<std::string> Rows(const Variable& x, const std::string& first,
                                 const std::vector<std::string>& vectors) {
     const Variable target = Variable::Of(block(), first);
@@ -208,7 +209,8 @@ class SecondOrder {
     return ops;
   }
 
-  // Appends the ops once more, on `to` instead of `from`, and returns the name that `result` got.
+  // Appends the ops once more, reading `to` instead of `from`, and returns the new name
+  // of `result`.
   std::string Copy(const std::vector<const OpDesc*>& ops, const std::string& from,
                    const std::string& to, const std::string& result) {
     std::unordered_map<std::string, std::string> renamed = {{from, to}};

@@ -12,17 +12,17 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// As deep as Verify allows blocks to be nested.
+// The nesting limit of Verify.
 constexpr int kMaxDepth = 128;
 
-// A variable that a file declares only as "tensor" looks the same as a declared scalar. Of outputs
-// that only gradients read (dropout's Mask, rnn's Reserve) files may declare only an element type,
-// and it may differ from the op's.
+// A variable that a file declares only as "tensor" looks the same as a declared scalar. For outputs
+// that only gradients read (dropout's Mask, rnn's Reserve), files may declare only an element type,
+// which may differ from the op's.
 bool MayBeOpen(const VarDesc& var) {
   return var.type() == VarType::kLoDTensor && var.shape().rank() == 0 && !var.persistable();
 }
 
-// False for an invalid program, which others report.
+// Returns false for an invalid program, which is reported elsewhere.
 template <class F>
 bool Guarded(const F& f) {
   try {
@@ -66,7 +66,8 @@ bool IsFloatingOrOpen(const VarMeta& meta) {
   }
 }
 
-// The types of a block's variables at one point of it: as inferred by shape rules, or as declared.
+// The types of a block's variables at one point of it: as inferred by shape rules, else
+// as declared.
 class OpenTypes::Table : public MetaTable {
  public:
   Table(OpenTypes* types, BlockDesc& block, Table* outer)
@@ -89,7 +90,7 @@ class OpenTypes::Table : public MetaTable {
   }
 
  private:
-  OpenTypes* types_;  // nullptr: nothing is declared
+  OpenTypes* types_;  // nullptr: writes no declarations
   BlockDesc& block_;
   Table* outer_;
   std::unordered_map<std::string, VarMeta> now_;
@@ -119,7 +120,7 @@ bool OpenTypes::IsOpenIn(BlockDesc& block, const VarDesc& var) {
   const auto writers = block.Uses(var.name()).writers;
   if (writers.empty()) return false;
   Table table(nullptr, block, nullptr);
-  // Where the rule fails the operands may be open themselves.
+  // If the rule fails, the operands may have open types themselves.
   if (!Guarded([&] { RunInfer(*writers[0], table); })) return true;
   return !(*table.Find(var.name()) == var.meta());
 }
@@ -156,7 +157,7 @@ void OpenTypes::FillWhereOpen(BlockDesc& block, const std::vector<uint32_t>& pos
   }
 }
 
-// A sub-block is visited at the first op that runs it, with the types at that point.
+// Visits a sub-block at the first op that runs it, with the types at that point.
 void OpenTypes::Fill() {
   filled_ = true;
   visited_.assign(static_cast<size_t>(program_.NumBlocks()), false);
@@ -180,7 +181,7 @@ void OpenTypes::Visit(BlockDesc& block, Table* outer, int depth) {
   }
 }
 
-// The variables of its block that an op sets before it runs.
+// Sets the types of the block's variables that the op sets before it runs the block.
 void OpenTypes::SetBlockInputs(const OpDesc& op, BlockDesc& inner, const Table& outer) {
   auto set = [&](const std::string& from, const std::string& to, bool step) {
     const VarMeta* meta = outer.Find(from);

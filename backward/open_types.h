@@ -1,6 +1,6 @@
 #pragma once
-// Open types: variables that a program declares without element type or shape (files may: an
-// unknown kind, no tensor description, no dims), and what shape rules say of them.
+// Open types: variables that a program declares without element type or shape (files may have an
+// unknown kind, no tensor description, or no dims), and the types that shape rules infer for them.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -14,12 +14,12 @@ namespace coracle::internal {
 // Whether a declaration leaves the element type open.
 bool IsOpen(const VarMeta& meta);
 
-// Whether gradients may be of this type: floating-point, complex, or open, which may turn out to be
-// one of them.
+// Whether gradients may have this type: floating-point, complex, or open, since an open type may
+// turn out to be one of them.
 bool IsFloatingOrOpen(const VarMeta& meta);
 
-// Gives variables of a program the types that shape rules find, and takes them back unless Commit()
-// is called. REQUIRES: blocks that are nested properly (RequireBlocks).
+// Gives variables of a program the types that shape rules infer, and removes them again unless
+// Commit() is called. REQUIRES: properly nested blocks (RequireBlocks).
 class OpenTypes {
  public:
   OpenTypes(ProgramDesc& program, const OpRegistry& ops) : program_(program), ops_(ops) {}
@@ -27,9 +27,9 @@ class OpenTypes {
   OpenTypes& operator=(const OpenTypes&) = delete;
   ~OpenTypes();
 
-  // Fills in the types of the whole program if some variable's is open: any of the program, or any
-  // that the ops of the block at these positions, or their sub-blocks, use. Shape rules run only
-  // when there is one; looking for it costs what the ops looked at cost.
+  // Fills in the types of the whole program if an open type is found: in any variable of the
+  // program, or in any variable used by the block's ops at these positions or by their sub-blocks.
+  // Shape rules run only if one is found; the search takes time proportional to the ops examined.
   void FillWhereOpen();
   void FillWhereOpen(BlockDesc& block, const std::vector<uint32_t>& positions);
   void FillWhereOpen(BlockDesc& block, const VarDesc& var);
@@ -50,7 +50,7 @@ class OpenTypes {
   const OpRegistry& ops_;
   bool filled_ = false;
   std::vector<bool> visited_;
-  std::unordered_map<VarDesc*, VarMeta> changed_;  // with the types before
+  std::unordered_map<VarDesc*, VarMeta> changed_;  // with their previous types
 };
 
 }  // namespace coracle::internal

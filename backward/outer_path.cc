@@ -12,7 +12,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The ops that run a block, wherever they are.
+// The ops that run a block, anywhere in the program.
 std::vector<const OpDesc*> RunnersOf(const BlockDesc& inner) {
   std::vector<const OpDesc*> runners;
   for (int b = 0; b < inner.program().NumBlocks(); ++b) {
@@ -25,7 +25,7 @@ std::vector<const OpDesc*> RunnersOf(const BlockDesc& inner) {
   return runners;
 }
 
-// The outer variables that the block, and blocks that its ops run, write.
+// The outer variables that the block and the blocks run by its ops write.
 Names WritesOf(const BlockDesc& block) {
   Names names = OuterWrites(block);
   for (const BlockDesc* nested : block.program().BlocksRunBy(block)) {
@@ -84,7 +84,7 @@ OuterPath::OuterPath(const char* who, ForwardGraph& graph, const std::vector<int
   for (Level& level : levels_) MakeGraph(level, all_);
 }
 
-// Values that the inner block overwrites are saved before it.
+// Saves values that the inner block overwrites.
 void OuterPath::MakeGraph(Level& level, const Names& wanted) {
   level.graph = std::make_unique<ForwardGraph>(
       *level.block, ops_,
@@ -116,8 +116,8 @@ void OuterPath::FindVia(Level& level, ForwardGraph& inside, const std::vector<in
   AddReads(inside.GivenReads(targets));
   if (!here && !runners.empty()) RequireOnePlace(level, runners);
   if (via.empty()) return;
-  // The variables at which the outer path ends. If the block changed one, its name would stand
-  // for two values.
+  // Records the variables at which the outer path ends. If the block changed one of them, its name
+  // would refer to two values.
   level.graph->MarkPath(via);
   for (const std::string& name : wanted_) {
     if (level.graph->WantedVersion(name) >= 0) reads_.push_back(name);
@@ -130,7 +130,8 @@ void OuterPath::AddReads(const Names& names) {
   }
 }
 
-// Outer variables are looked up at the position of the op that runs the block.
+// Requires a single runner, since outer variables are looked up at the position of the op that runs
+// the block.
 void OuterPath::RequireOnePlace(const Level& level,
                                 const std::vector<const OpDesc*>& runners) const {
   const auto made = MadeFrom(level.block->program(), ops_, wanted_);

@@ -1,6 +1,6 @@
 #pragma once
-// OuterPath: where the targets lie in a sub-block, the part of their gradients that passes through
-// ops of the blocks around it.
+// OuterPath: if the targets are in a sub-block, the part of their gradients that passes through ops
+// of the enclosing blocks.
 
 #include <coracle/backward/gradient_ops.h>
 
@@ -15,33 +15,36 @@ namespace coracle::internal {
 
 class OuterPath {
  public:
-  // `graph` is of the targets' block, `wanted` what it was made with; the lists must outlive this.
-  // Finds which variables that the block reads are computed around it from wanted ones. Throws
-  // kUnimplemented where a gradient would have to pass through other runs of the block, or through
-  // the op that runs it.
+  // `graph` covers the targets' block, and was made with `wanted`; the lists must outlive this
+  // object. Finds which outer variables that the block reads are computed from wanted ones. Throws
+  // kUnimplemented if a gradient would have to pass through other runs of the block, or through the
+  // op that runs it.
   OuterPath(const char* who, ForwardGraph& graph, const std::vector<int32_t>& targets,
             const BackwardOptions& options, const std::vector<std::string>& wanted);
 
-  // What the gradients count on: see InnerGradient (framework/op/inner_gradient.h).
+  // The outer variables that the gradients depend on; see
+  // InnerGradient (framework/op/inner_gradient.h).
   const std::vector<std::string>& reads() const { return reads_; }
-  // Those variables: the targets' block must give their gradients too.
+  // The outer variables that are computed from wanted ones. The targets' block must yield their
+  // gradients too.
   const std::vector<std::string>& names() const { return names_; }
-  // Appends to `target`, the targets' block, the gradient ops of what lies outside. `gradients`
-  // has the gradient ("" for none) of each outer variable that is wanted or among names(), as far
-  // as it arises in the block, and then the whole one.
+  // Appends the gradient ops of the outer path to `target`, the targets' block. On entry,
+  // `gradients` has the contribution from the block ("" for none) to each outer variable that is
+  // wanted or in names(); on return, it has the complete gradients.
   void Append(BackwardRun& run, BlockDesc& target,
               std::unordered_map<std::string, std::string>* gradients);
 
  private:
-  // A block around that of the targets, up to the op that runs the block inside.
+  // A block that encloses the targets' block, up to the op that runs the inner block.
   struct Level {
     BlockDesc* block = nullptr;
     BlockDesc* inner = nullptr;
     size_t end = 0;
     std::unique_ptr<ForwardGraph> graph;
-    std::vector<std::string> via;  // of the variables read inside those computed here
+    // Those of the variables read inside that this block computes.
+    std::vector<std::string> via;
     std::unordered_set<std::string_view> via_set;
-    std::vector<std::string> reads;  // all of them
+    std::vector<std::string> reads;  // all variables read inside
   };
 
   void MakeGraph(Level& level, const std::vector<std::string>& wanted);
@@ -60,7 +63,7 @@ class OuterPath {
   const BackwardOptions& options_;
   const std::vector<std::string>& wanted_;
   std::unordered_set<std::string_view> wanted_set_;
-  std::vector<Level> levels_;  // outwards
+  std::vector<Level> levels_;  // from the inside outwards
   std::vector<std::string> names_, all_, reads_;
 };
 

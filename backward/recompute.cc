@@ -21,10 +21,10 @@ constexpr int kNone = -1;
 
 size_t Index(int i) { return static_cast<size_t>(i); }
 
-// A variable between two writes of it.
+// The value of a variable between two writes.
 struct Value {
   std::string_view name;
-  int producer = kNone;     // forward op; kNone: it is there before
+  int producer = kNone;     // forward op; kNone: the value exists before
   int overwriter = kNone;   // op of the block, forward or gradient
   int last_reader = kNone;  // forward op
   int readers = 0;          // forward ops
@@ -35,14 +35,14 @@ struct Value {
   uint64_t bytes = 0;
 };
 
-// The forward ops as values, and what the gradient ops read of them.
+// The values of the forward ops, and the ones that the gradient ops read.
 class Activations {
  public:
   struct Node {
-    std::vector<int> inputs, outputs;  // values by variable, slot after slot
+    std::vector<int> inputs, outputs;  // indices into values, slot by slot
     bool repeatable = false;
     bool elementwise = false;
-    int follows = kNone;  // the op whose segment it belongs to, wherever the cut is
+    int follows = kNone;  // the op whose segment it joins, wherever the cuts are
   };
   struct GradientRead {
     int op;
@@ -61,7 +61,7 @@ class Activations {
   std::vector<Node> nodes;  // by forward op
   std::vector<GradientRead> reads;
 
-  // The value that a variable holds after the last forward op; kNone for an unknown one.
+  // The value of a variable after the last forward op; kNone for an unknown variable.
   int Last(std::string_view name) const {
     auto it = last_.find(name);
     return it == last_.end() ? kNone : it->second;
@@ -137,7 +137,7 @@ class Activations {
     nodes.push_back(std::move(node));
   }
 
-  // Ops of the blocks that an op runs.
+  // Calls f for each op of the blocks that an op runs.
   template <class F>
   void ForEachOpInside(const OpDesc& op, F f) const {
     const ProgramDesc& program = block_.program();
@@ -170,8 +170,8 @@ class Activations {
   }
 
   // An elementwise op belongs to the segment of the op whose output it reads if it is the only
-  // reader of that output, no gradient op reads it, and its own result has the same size
-  // (adding a bias). Keeping the result then costs no more memory and saves the op; and passes
+  // reader of that output, no gradient op reads it, and its own result has the same size (adding a
+  // bias). Keeping the result then costs no more memory and avoids recomputing the op; and passes
   // may fuse the two.
   void Attach(Node& node) const {
     if (!node.repeatable || !node.elementwise || node.outputs.size() != 1) return;
@@ -195,10 +195,10 @@ class Activations {
   std::unordered_map<std::string_view, int> last_;
 };
 
-// Forward ops after which the program is cut, in order.
+// The forward ops after which the program is cut, in order.
 using Cuts = std::vector<int>;
 
-// The segment of each forward op: the number of cuts before it, or before the one that it follows.
+// The segment of each forward op: the number of cuts before it, or before the op that it follows.
 class Segments {
  public:
   Segments(const Activations& graph, const Cuts& cuts)
@@ -212,8 +212,8 @@ class Segments {
 
   size_t count() const { return count_; }
   size_t Of(int op) const { return of_[Index(op)]; }
-  // Whether an op of another segment reads the value. It is enough to look at the last reader,
-  // since an op that was moved to another segment (Node::follows) is the only reader of its input.
+  // Whether an op of another segment reads the value. Checking the last reader suffices, since an
+  // op that was moved to another segment (Node::follows) is the only reader of its input.
   bool Crosses(const Value& v) const {
     return v.last_reader >= 0 && Of(v.last_reader) != Of(v.producer);
   }
@@ -226,8 +226,8 @@ class Segments {
   size_t count_;
 };
 
-// Chooses cuts for a budget. The memory that gradients need is estimated as that of all kept values
-// plus that of the largest segment, since segments are computed again one at a time.
+// Chooses cuts for a budget. The estimated memory that gradients need is the size of all kept
+// values plus the largest segment, since segments are recomputed one at a time.
 class CutChooser {
  public:
   explicit CutChooser(const Activations& graph) : graph_(graph) {
@@ -248,7 +248,7 @@ class CutChooser {
     for (size_t i = 0; i < n; ++i) crossing_[i] = static_cast<uint64_t>(live += change[i]);
   }
 
-  // Bytes of the values that gradients read.
+  // Total bytes of the values that gradients read.
   uint64_t Total() const { return made_.back(); }
 
   uint64_t Estimate(const Cuts& cuts) const {
@@ -265,8 +265,8 @@ class CutChooser {
     return kept + *std::max_element(own.begin(), own.end());
   }
 
-  // The cuts within the budget that compute the fewest bytes again; if there are none, those with
-  // the smallest estimate.
+  // The cuts within the budget that recompute the fewest bytes; if none fit, the cuts with the
+  // smallest estimate.
   Cuts Choose(uint64_t budget) const {
     Cuts best;
     uint64_t best_estimate = Total(), best_cost = 0;
@@ -301,7 +301,7 @@ class CutChooser {
  private:
   static constexpr size_t kMaxCuts = 1000;
 
-  // Cuts into segments of at most `size` bytes (but at least one op's values). Each ends where the
+  // Cuts into segments of at most `size` bytes (but at least one op). Each segment ends where the
   // fewest bytes cross the cut, but not in its first half.
   Cuts EvenCuts(uint64_t size) const {
     const int n = static_cast<int>(graph_.nodes.size());
@@ -323,7 +323,8 @@ class CutChooser {
   }
 
   const Activations& graph_;
-  std::vector<uint64_t> made_;      // bytes that gradients read of the values of ops [0, i)
+  // Bytes of the values made by ops [0, i) that gradients read.
+  std::vector<uint64_t> made_;
   std::vector<uint64_t> crossing_;  // bytes made up to op i and read after it
 };
 
@@ -372,7 +373,7 @@ class Rewriter {
     first = std::min(first, user);
   }
 
-  // The values to compute again, and the ops that do it, in reverse order.
+  // Finds the values to recompute, and the ops that do it, in reverse order.
   void FindNeeded() {
     first_use_.assign(segments_.count(), static_cast<int>(block_.NumOps()));
     for (const Activations::GradientRead& read : graph_.reads) Need(read.value, read.op);
@@ -403,7 +404,7 @@ class Rewriter {
     return it->second;
   }
 
-  // The name under which a copied op finds a value.
+  // The name under which a copied op reads a value.
   std::string NameFor(int v, int user) {
     const Value& value = ValueAt(v);
     if (!segments_.IsKept(value)) return CopyName(v);
@@ -459,9 +460,9 @@ class Rewriter {
   Activations& graph_;
   const Segments segments_;
   const OpRegistry& ops_;
-  std::vector<int> first_use_;  // by segment: the first gradient op that reads a value of it
+  std::vector<int> first_use_;  // by segment: the first gradient op that reads one of its values
   std::vector<int> copied_;     // forward ops
-  std::map<int, OpList> copies_, saves_;  // by the op that they are put before
+  std::map<int, OpList> copies_, saves_;  // by the op that they are inserted before
   std::unordered_map<int, std::string> names_, saved_;
   std::vector<OpDesc*> added_;
 };

@@ -45,8 +45,8 @@ bool SavedValues::Writes(const std::string& name) const {
 
 void SavedValues::Finish() {
   for (const auto& [place, name] : outputs_) place.first->SetOutput(place.second, {name});
-  // All copies are inserted at the end, in one sweep per block: each insertion would move the ops
-  // after it, and so the positions at which other values are overwritten.
+  // Inserts all copies at the end, in one sweep per block, because each insertion changes the
+  // positions of later ops, and so the positions at which other values are overwritten.
   std::map<int, std::unordered_map<int32_t, std::vector<const SavedValue*>>> by_block;
   for (const SavedValue& saved : saved_) {
     if (saved.used) by_block[saved.block->idx()][saved.overwriter].push_back(&saved);

@@ -1,8 +1,8 @@
 #pragma once
 // SavedValues: edits of forward blocks that gradient ops need: copies of values that are
-// overwritten later, and outputs of forward ops that only backward reads. They are collected
+// overwritten later, and outputs of forward ops that only backward reads. The edits are collected
 // while gradient ops are appended and made at the end, so that a failure leaves the forward
-// program as it was.
+// program unchanged.
 
 #include <coracle/framework/ir/program.h>
 
@@ -18,9 +18,10 @@
 namespace coracle::internal {
 
 struct SavedValue {
-  BlockDesc* block = nullptr;  // where the variable is written, and the copy lies
+  BlockDesc* block = nullptr;  // where the variable is written; the copy goes there too
   std::string var;
-  int32_t overwriter = -1;  // position of the op before which it is copied, or behind the last
+  // Position of the op before which the value is copied, or the position after the last op.
+  int32_t overwriter = -1;
   VarMeta meta;
   std::string name;
   bool used = false;
@@ -28,16 +29,17 @@ struct SavedValue {
 
 class SavedValues {
  public:
-  // A name for the copy of `var` as it is before op `overwriter`. Declared once it is used.
+  // Returns a name for the copy of `var` as it is before op `overwriter`. The copy is declared once
+  // it is used.
   const SavedValue& Add(BlockDesc& block, std::string_view var, int32_t overwriter,
                         const VarMeta& meta);
   // Declares the copies that these ops read.
   void NoteUses(const std::vector<std::unique_ptr<OpDesc>>& ops);
-  // A variable in an empty output slot of a forward op.
+  // Returns a variable in an empty output slot of a forward op, adding one if needed.
   std::string ForwardOutput(OpDesc& op, std::string_view slot, const VarMeta& meta);
-  // Whether Finish() lets a forward op, or a copy, write this variable.
+  // Whether Finish() makes a forward op, or a copy, write this variable.
   bool Writes(const std::string& name) const;
-  // Edits the forward blocks. Positions of their ops are then others.
+  // Edits the forward blocks, which changes the positions of their ops.
   void Finish();
 
  private:

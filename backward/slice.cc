@@ -48,8 +48,8 @@ class Slice {
     }
     first_ = block_.NumOps();
     for (const std::string& name : wanted) Start(block_.Uses(name));
-    // Either side suffices once it is complete. The side that has done less work goes on, so that
-    // the total is about twice the work of the cheaper side.
+    // Either side suffices once it is complete. The side that has done less work continues, so the
+    // total is about twice the work of the cheaper side.
     while (!up_.done() && !down_.done()) {
       if (up_.work <= down_.work)
         StepUp();
@@ -68,13 +68,13 @@ class Slice {
       first_ = std::min(first_, at);
       down_.Add(at);
     }
-    // A writer that keeps a part of what it writes to.
+    // Adds writers that keep a part of the old value.
     for (const OpDesc* writer : uses.writers) {
       if (PositionOf(*writer) < last_) down_.Add(PositionOf(*writer));
     }
   }
 
-  // Goes to the writers of the variables that an op reads.
+  // Follows the variables that an op reads to their writers.
   void StepUp() {
     const size_t at = up_.Next();
     const OpDesc& op = block_.op(at);
@@ -90,7 +90,7 @@ class Slice {
     if (Keeps(op)) op.ForEachOutput(add);
   }
 
-  // Goes to the readers of the variables that an op writes.
+  // Follows the variables that an op writes to their readers.
   void StepDown() {
     const size_t at = down_.Next();
     block_.op(at).ForEachOutput([&](const std::string& name) {
@@ -121,7 +121,7 @@ class Slice {
   const BlockDesc& block_;
   const OpRegistry& ops_;
   Side up_, down_;
-  size_t first_ = 0, last_ = 0;  // nothing on the way lies before, or at and behind
+  size_t first_ = 0, last_ = 0;  // only ops in [first_, last_) can be on a path
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace coracle::internal {
 namespace {
 
-// As deep as Verify allows blocks to be nested.
+// The nesting limit of Verify.
 constexpr int kMaxDepth = 128;
 
 class SubBlockGradient {
@@ -34,8 +34,8 @@ class SubBlockGradient {
     gradients.AppendBackwardOps();
     for (const std::string& var : wanted_) {
       const int32_t version = graph_->VersionBefore(var);
-      // A gradient that is passed to the previous run, or to the op before the loop, must be of the
-      // variable's kind (dense); only contributions to a sum may be sparse.
+      // A gradient passed to the previous run, or to the op before the loop, must be dense like the
+      // variable; only contributions to a sum may be sparse.
       const std::string gradient =
           IsHandedOn(var) ? gradients.DenseGradientOf(version) : gradients.GradientOf(version);
       if (!gradient.empty()) result.leaving.push_back({var, gradient});
@@ -59,8 +59,8 @@ class SubBlockGradient {
     if (!IsEmptyName(name) && !Contains(names, name)) names.push_back(name);
   }
 
-  // A carried variable that depends on a wanted one at the end of a run also does at the beginning
-  // of the next.
+  // A carried variable that depends on a wanted one at the end of a run also depends on it at the
+  // beginning of the next.
   void FindWanted() {
     for (const std::string& name : request_.inputs) AddOnce(wanted_, name);
     for (bool grown = true; grown;) {
@@ -79,7 +79,7 @@ class SubBlockGradient {
     for (const std::string& name : wanted_) graph_->VersionBefore(name);  // makes it known
   }
 
-  // If the gradient block computes a gradient of a carried variable before a run, it receives one
+  // If the gradient block computes the gradient of a carried variable before a run, it receives one
   // for that variable after the previous run.
   void FindArriving() {
     for (const std::string& name : request_.outputs) AddArriving(name);
@@ -109,7 +109,7 @@ class SubBlockGradient {
                        [&](const std::string& name) { return Leaves(name); });
   }
 
-  // The contribution of one run to the gradient of an outer variable.
+  // Marks gradients of outer variables as shares: each run contributes one.
   void MarkShares(GradientOps& gradients) {
     for (const std::string& name : wanted_) {
       const bool carried = std::any_of(request_.carried.begin(), request_.carried.end(),

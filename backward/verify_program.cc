@@ -29,7 +29,7 @@ auto Declared(const OpDesc& op, const char* verb) {
   };
 }
 
-// (Where not, the verifier knows which there are.)
+// Whether the op's attrs name valid sub-blocks. (If not, the verifier determines the error.)
 bool NamesBlocks(const OpDesc& op, const OpSpec& spec) {
   const bool anywhere = spec.block.runs == BlockRuns::kFunction;
   const std::vector<int> blocks = op.SubBlocks();
