@@ -6,8 +6,8 @@
 namespace coracle {
 namespace {
 
-// How many frames a stage of a sub-block keeps, for different shapes. The root block keeps one,
-// since its frames are large.
+// How many frames a stage of a sub-block keeps, for different shapes. The root block keeps only
+// one, since its frames are large.
 constexpr size_t kMaxFrames = 8;
 
 template <class T>
@@ -80,7 +80,8 @@ Activation::Stage& Activation::StageAt(size_t first_op, size_t known_values) {
 Frame& Activation::FrameFor(Stage& stage, const StageInput& input) {
   if (Frame* frame = FindFrame(stage, input)) return *frame;
   std::shared_ptr<const Plan> plan = plans_.Get(procedure_, stage.first_op, input);
-  // The old frame is freed before the new one allocates, so that they are never in memory together.
+  // The old frame is freed before the new one allocates, so that they are never in memory at the
+  // same time.
   if (stage.frames.size() >= (IsRoot() ? 1 : kMaxFrames)) stage.frames.pop_back();
   AddCells(*plan);
   auto frame = std::make_unique<Frame>(std::move(plan), cells_, *this);
@@ -92,7 +93,7 @@ Frame* Activation::FindFrame(Stage& stage, const StageInput& input) {
   for (auto it = stage.frames.begin(); it != stage.frames.end(); ++it) {
     const Frame& frame = **it;
     if (!GuardsHold(frame.plan(), input)) continue;
-    // MatchesScope looks up every name in the scope, so it is asked only if the scope has changed.
+    // MatchesScope looks up every name in the scope, so it is called only if the scope has changed.
     if (!frame.StillMatches(input.scope) && !MatchesScope(frame.plan(), input.scope)) continue;
     std::rotate(stage.frames.begin(), it, it + 1);
     return stage.frames.front().get();
@@ -163,8 +164,9 @@ void Activation::BindCell(CellId cell, VarCell* bound) {
   cells_[cell] = bound;
 }
 
-// Counts the runs within one run of the caller. Random ops of the block draw by this number
-// (InnerStep), so a loop draws anew in each round but the same in each repetition of a step.
+// Counts the runs within one run of the caller. Random ops of the block use this number
+// (InnerStep), so a loop draws new numbers in each round, but the same ones in each repetition of
+// a step.
 uint64_t Activation::CountRunInside(uint64_t outer_run) {
   if (outer_run != outer_run_) runs_inside_ = 0;
   outer_run_ = outer_run;

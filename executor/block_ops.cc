@@ -8,7 +8,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// A name for a variable of the block that no variable around has.
+// A name for a variable of the block that no enclosing block uses.
 std::string NameAround(const PlanDraft& draft, std::string name) {
   while (draft.block.FindVarRecursive(name) || draft.values.Current(name)) name += "@FUSED";
   return name;
@@ -26,7 +26,8 @@ const BlockDesc& BlockOf(const OpDesc& op, const OpSpec& spec, const ProgramDesc
 std::vector<std::unique_ptr<OpDesc>> OpsInPlaceOf(const OpDesc& op, const PlanDraft& draft) {
   const OpSpec& spec = draft.context.ops.Get(op.type());
   const BlockDesc& block = BlockOf(op, spec, draft.context.program);
-  std::unordered_map<std::string, std::string> around;  // by name in the block
+  // Names in the enclosing block, by name in the block.
+  std::unordered_map<std::string, std::string> around;
   for (const auto& [slot, attr] : spec.block.arguments) {
     const Names inner = spec.AttrOf<Names>(op, attr);
     for (size_t i = 0; i < inner.size(); ++i) around[inner[i]] = op.Input(slot)[i];

@@ -17,7 +17,7 @@ const VarDesc* CellValues::FindOwnArray(const std::string& name) const {
 }
 
 ValueId CellValues::Find(const std::string& name) {
-  // An array of this block has a cell even when no stage before used it.
+  // An array of this block has a cell even if no earlier stage used it.
   const VarDesc* array = FindOwnArray(name);
   const CellId cell = array ? procedure_.CellOf(name) : procedure_.FindCell(name);
   if (!cell) return ValueId();
@@ -31,8 +31,8 @@ ValueId CellValues::Find(const std::string& name) {
     meta = {VarType::kLoDTensorArray, array->dtype(), Shape{-1, -1}, 0};
   }
   const ValueId value = Add(cell, name, meta);
-  // Only a value that is found here has an address when the run begins. Later values of the cell
-  // are made by steps, and kernels reach them through Workspace::ValueOf.
+  // Only a value found here has an address when the run begins. Later values of the cell are made
+  // by steps, and kernels access them through Workspace::ValueOf.
   if (meta.type == VarType::kLoDTensor) {
     plan_.dense_cells.push_back(value);
     values_[value].lod_source = value;

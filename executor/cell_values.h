@@ -1,5 +1,6 @@
 #pragma once
-// CellValues: the values of a plan that live in cells of the activation. Internal to executor/.
+// CellValues: the values of a plan that are stored in cells of the activation. Internal
+// to executor/.
 
 #include <coracle/executor/guards.h>
 #include <coracle/executor/procedure.h>
@@ -13,19 +14,20 @@ namespace coracle {
 
 class CellValues {
  public:
-  // `cells`: what the stage finds; shorter than the procedure's when none is there yet.
+  // `cells`: the cells as the stage finds them; fewer than the procedure's if some do not
+  // exist yet.
   CellValues(Plan& plan, ValueTable& values, Procedure& procedure, const BlockDesc& block,
              const Cells& cells)
       : plan_(plan), values_(values), procedure_(procedure), block_(block), cells_(cells) {}
 
-  // A new value in a cell.
+  // Adds a new value in a cell.
   ValueId Add(CellId cell, const std::string& name, const VarMeta& meta);
-  // The nth cell that the op at that position asks for as memory of its own.
+  // Adds the nth cell that the op at that position requests as scratch memory.
   ValueId AddScratch(size_t op, size_t n);
-  // What the variable's cell holds when the stage begins, which a guard then says; nothing: it has
-  // no value there. A tensor array of this block is empty until it is written.
+  // The value that the variable's cell holds when the stage begins, recorded in a guard; empty if
+  // it has no value there. A tensor array of this block is empty until it is written.
   ValueId Find(const std::string& name);
-  // A value that the run empties before its first step.
+  // Makes the run empty the cell before its first step.
   void EmptyAtStart(CellId cell, VarType type) { plan_.new_cells.emplace_back(cell, type); }
 
   bool IsIn(ValueId value, CellId cell) const {
@@ -43,7 +45,7 @@ class CellValues {
   std::set<CellId> guarded_;
 };
 
-// The type of a variable that no value tells anything about.
+// The type of a variable that no value determines.
 inline VarMeta UnknownMeta() { return {VarType::kLoDTensor, DType::kFloat32, Shape{-1}, 0}; }
 
 }  // namespace coracle

@@ -18,8 +18,8 @@
 namespace coracle {
 namespace {
 
-// Takes the feed and fetch ops out of the root block; their variables, by col, are added where the
-// caller named none.
+// Removes the feed and fetch ops from the root block. If the caller named no feeds (fetches), their
+// variables are added, ordered by col.
 void RemoveFeedAndFetchOps(ProgramDesc& program, const OpRegistry& ops,
                            std::vector<std::string>* feeds, std::vector<std::string>* fetches) {
   std::map<int32_t, std::string> fed, fetched;
@@ -48,8 +48,8 @@ void RemoveFeedAndFetchOps(ProgramDesc& program, const OpRegistry& ops,
   }
 }
 
-// Stacks of Python, which may be the larger part of a saved program: no message quotes them, and
-// passes copy ops often.
+// Removes Python stacks, which may be the larger part of a saved program: no message quotes them,
+// and passes copy ops often.
 void RemoveForeignStacks(ProgramDesc& program) {
   program.ForEachOp([](OpDesc& op) {
     if (op.creation_site().empty()) op.RemoveAttr(kOpCallstackAttr);
@@ -119,7 +119,7 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
     RequireAllowed(use, FileAccess(options_.allow_files));
   RemoveForeignStacks(program_);
   RemoveFeedAndFetchOps(program_, ops, &feeds_, &fetches_);
-  // Only now that they are in the calling block, the ops of functions are checked with its types.
+  // The ops of functions are checked now, in the calling block with its types.
   if (InlineCalls(program_, &origins_)) VerifyOrThrow(program_, ops);
   RequireVars(program_, feeds_, "feed");
   RequireVars(program_, fetches_, "fetch");
@@ -131,7 +131,8 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
   uses_ = FindBlockUses(program_);
 }
 
-// Passes go by what is declared. Warns of other shapes, as the first run does for other variables.
+// Declares the shapes of frozen values, since passes rely on declared shapes. Warns of differences,
+// as the first run does for other variables.
 void CompiledProgram::DeclareHeldShapes(const FrozenValues& frozen, const OpRegistry& ops) {
   Scope held;
   for (const auto& [name, value] : frozen) held.Set(name, value);
@@ -153,7 +154,8 @@ void CompiledProgram::DeclareHeldShapes(const FrozenValues& frozen, const OpRegi
     var->SetShape(value.shape());
   }
   if (problems() <= before) return;
-  // An op does not take what is there: the run will say so, unless it needs no such op.
+  // An op does not accept the actual shape. The run will report that, unless it does not need
+  // the op.
   for (const auto& [var, shape] : declared) var->SetShape(shape);
 }
 
@@ -184,7 +186,7 @@ void CompiledProgram::RunAllPasses(const OpRegistry& ops, FrozenValues* frozen,
   RunPasses(program_, context, {}, observer);
 }
 
-// Adds only values that are still read, so that those which passes folded away are released.
+// Adds only values that are still read, so that values which passes folded away are released.
 void CompiledProgram::AddFrozen(FrozenValues values) {
   const auto add = [&](const std::string& name) {
     auto found = values.find(name);

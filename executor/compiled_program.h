@@ -18,13 +18,13 @@ namespace coracle {
 
 class CompiledProgram {
  public:
-  // Where the parameters to be frozen are.
+  // The source of the parameters to freeze.
   struct FrozenFrom {
-    const Scope* scope = nullptr;  // nullptr: none are
-    Scope* erase_from = nullptr;   // the same, for Executor::PrepareOwning
+    const Scope* scope = nullptr;  // nullptr: freeze none
+    Scope* erase_from = nullptr;   // the same scope, for Executor::PrepareOwning
   };
   // See Executor::Prepare, PrepareFrozen, PrepareOwning. `observer` sees each pass. `warning_log`:
-  // nullptr for one of its own.
+  // nullptr creates a new one.
   CompiledProgram(const ProgramDesc& program, std::vector<std::string> feeds,
                   std::vector<std::string> fetches, const CompileOptions& options,
                   const OpRegistry& ops, const FrozenFrom& parameters,
@@ -33,27 +33,27 @@ class CompiledProgram {
   CompiledProgram(const CompiledProgram&) = delete;
   CompiledProgram& operator=(const CompiledProgram&) = delete;
 
-  // Its ops have their origins as an attr.
+  // The ops carry their origins as an attr.
   const ProgramDesc& program() const { return program_; }
-  // The same without that attr, for callers of the executor; made when it is first asked for.
-  // Thread-safe.
+  // The same without that attr, for callers of the executor; made on the first call. Thread-safe.
   const ProgramDesc& ProgramWithoutOrigins() const;
-  // What the variables of that program are in the program as it was given.
+  // Maps the variables of that program to those of the given program.
   const ProgramOrigins& origins() const { return origins_; }
   const std::vector<std::string>& feeds() const { return feeds_; }
   const std::vector<std::string>& fetches() const { return fetches_; }
   const CompileOptions& options() const { return options_; }
-  int64_t number() const { return number_; }  // no other program that this process compiled has it
+  // Unique among the programs that this process has compiled.
+  int64_t number() const { return number_; }
   uint64_t seed() const { return seed_; }
   const FrozenGuard& frozen() const { return guard_; }
-  // The values of the frozen parameters that its ops read or that are fetched, by name.
-  // REQUIRES: no plan was made yet, since kernels may put packed elements into their place.
+  // The values of the frozen parameters that ops read or that are fetched, by name. REQUIRES: no
+  // plan has been made yet, since kernels may replace elements by packed ones.
   FrozenValues FrozenElements() const { return frozen_.PlainElements(); }
   PlanCache& plans() const { return *plans_; }  // thread-safe
   ResourceOptions limits() const { return {memory_limit_, options_.time_limit, options_.stop}; }
 
-  // Throws kInvalidArgument when the feeds' number, dtypes or (where the program checks them)
-  // shapes do not fit the program's variables.
+  // Throws kInvalidArgument if the number, dtypes or (if the program checks them) shapes of the
+  // feeds do not match the program's variables.
   void CheckFeeds(std::span<const Tensor> feeds) const;
 
  private:
@@ -72,7 +72,7 @@ class CompiledProgram {
   uint64_t seed_, memory_limit_;
   std::vector<BlockUse> uses_;
   FrozenGuard guard_;
-  FrozenParameters frozen_;  // changed by plans_ alone, under its lock
+  FrozenParameters frozen_;  // changed only by plans_, under its lock
   std::unique_ptr<PlanCache> plans_;
   mutable std::once_flag made_without_origins_;
   mutable ProgramDesc without_origins_;

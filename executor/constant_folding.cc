@@ -3,14 +3,14 @@
 namespace coracle {
 namespace {
 
-// Larger results are computed in each run: a plan keeps its constants as long as it lives, and each
-// plan has its own.
+// Larger results are computed in each run, because a plan keeps its constants as long as it lives,
+// and each plan has its own.
 constexpr int64_t kMaxFoldedElements = 65536;
 
 }  // namespace
 
 bool IsFoldable(const OpSpec& def) {
-  // One that makes the LoD of some inputs' (lod_axis) has none that differs from run to run.
+  // An op that makes its LoD from inputs' LoDs (lod_axis) has no LoD that differs from run to run.
   return def.kind == OpKind::kCompute && !def.random && !def.side_effect && !def.run_time_shape &&
          (!def.makes_lod || !def.lod_axis.empty());
 }
@@ -32,10 +32,10 @@ std::optional<VarValues> RunNow(const PlanDraft& draft, const OpDesc& op, const 
   VarValues env;
   op.ForEachInput([&](const std::string& name) {
     const VarMeta& meta = *metas.Find(name);
-    // An op that reads only the shape must not make a packed parameter plain again.
+    // An op that reads only the shape must not cause a packed parameter to be unpacked.
     const bool skip = only_shape(name) && draft.persistables.IsFrozen(draft.values.Current(name));
     if (const Tensor* constant = skip ? nullptr : draft.Constant(name))
-      env[name] = constant->Clone();  // an op in place must not change the constant
+      env[name] = constant->Clone();  // an in-place op must not change the constant
     else
       env[name] = Tensor::View(meta.dtype, meta.shape, nullptr);
   });

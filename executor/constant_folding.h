@@ -1,5 +1,5 @@
 #pragma once
-// Ops whose result is known while the plan is made. Internal to executor/.
+// Computes results that are known while the plan is made. Internal to executor/.
 
 #include <coracle/executor/plan_draft.h>
 #include <coracle/framework/op/infer_context.h>
@@ -10,11 +10,11 @@
 
 namespace coracle {
 
-// Whether an op of this kind may run at planning time at all.
+// Whether an op of this type may run at planning time.
 bool IsFoldable(const OpSpec& def);
-// Whether a constant of this name and type may stand for an op's output.
+// Whether a constant may replace an op's output with this name and type.
 bool IsFoldableOutput(const BlockDesc& block, const std::string& name, const VarMeta& meta);
-// The values of the op's variables once it has run; nothing when an input is not known. `metas` has
+// The values of the op's variables after it has run; nullopt if an input is unknown. `metas` has
 // the types of the inputs.
 std::optional<VarValues> RunNow(const PlanDraft& draft, const OpDesc& op, const OpSpec& def,
                                 const MetaTable& metas);

@@ -15,11 +15,12 @@
 namespace coracle {
 namespace {
 
-// An integer input whose values index a dim of another input of the same op. These slots mean the
-// same in all ops of Paddle that have both.
+// An integer input whose values are indices into a dim of another input of the same op. These slots
+// have the same meaning in all ops of Paddle that have both.
 struct IndexSlot {
   const char *index, *into;
-  int dim;  // of `into`, -1: its last; kAny: the values are only compared with others
+  // Dim of `into`; -1: the last one; kAny: the values are only compared with others.
+  int dim;
 };
 constexpr int kAny = -2;
 constexpr std::array<IndexSlot, 8> kIndexSlots = {{{"Ids", "W", 0},
@@ -32,15 +33,15 @@ constexpr std::array<IndexSlot, 8> kIndexSlots = {{{"Ids", "W", 0},
                                                    {"Label", "Indices", kAny}}};
 constexpr int64_t kNoLimit = INT64_MAX;
 constexpr int64_t kUnknownLimit = 2;
-constexpr int kMaxLevels = 8;  // of a LoD: each doubles the number of sequences
+constexpr int kMaxLevels = 8;  // each level of LoD doubles the number of sequences
 
 bool Reads(const OpDesc& op, const char* slot, const std::string& name) {
   const auto& args = op.Input(slot);
   return std::find(args.begin(), args.end(), name) != args.end();
 }
 
-// What the op says of the integers that it reads from the variable: it may use them in other slots
-// too.
+// The limit that the op implies for the integers that it reads from the variable; it may use them
+// in several slots.
 int64_t LimitBy(const BlockDesc& block, const OpDesc& op, const std::string& name) {
   for (const IndexSlot& slot : kIndexSlots) {
     if (!Reads(op, slot.index, name) || op.Input(slot.into).empty()) continue;
@@ -53,8 +54,8 @@ int64_t LimitBy(const BlockDesc& block, const OpDesc& op, const std::string& nam
   return kUnknownLimit;
 }
 
-// The variable that has the same elements behind the op, as behind reshape; "" when there is none.
-// What keeps an XShape for its gradient changes the shape alone.
+// The output with the same elements in another shape, as for reshape; "" if there is none. An op
+// that keeps an XShape for its gradient changes only the shape.
 std::string SameElements(const OpDesc& op, const std::string& name) {
   const OpSpec* spec = DefaultOps().Find(op.type());
   const bool alias = spec && std::count(spec->alias.begin(), spec->alias.end(),
@@ -63,7 +64,8 @@ std::string SameElements(const OpDesc& op, const std::string& name) {
   return same && op.Output("Out").size() == 1 ? op.Output("Out")[0] : "";
 }
 
-// `levels` of LoD over `rows` rows: the outermost has `sequences`, those below two in each.
+// `levels` of LoD over `rows` rows: the outermost has `sequences`; in each lower level, every
+// sequence has two parts.
 LoD DrawnLod(int levels, int64_t sequences, int64_t rows) {
   LoD lod;
   for (int level = 0; level < levels; ++level) {
@@ -82,7 +84,7 @@ class Drawing {
  public:
   explicit Drawing(const std::string& name) : random_(1, HashName(name), 0) {}
 
-  // f of a number in [0, 1) for each element.
+  // Computes each element as f of a number in [0, 1).
   template <class F>
   Tensor Fill(DType dtype, const Shape& shape, F f) const {
     const bool wide = dtype == DType::kInt64 || dtype == DType::kFloat64;
@@ -104,7 +106,7 @@ class Drawing {
   Philox random_;
 };
 
-// Numbers of the variance 1 / fan-in: what Xavier's initialisation takes for a product.
+// Numbers with the variance 1 / fan-in, as in Xavier initialisation for a matrix product.
 double Range(const Shape& shape) {
   const double rows = static_cast<double>(shape[0]), all = static_cast<double>(shape.numel());
   const double fan_in = shape.rank() == 2 ? rows : all / std::max(1.0, rows);
@@ -117,7 +119,7 @@ bool IsLearningRate(const BlockDesc& root, const std::string& name) {
                      [&](const OpDesc* op) { return Reads(*op, "LearningRate", name); });
 }
 
-// Whether it is of an optimizer: moments, powers, learning rates.
+// Whether the variable is state of an optimizer: moments, powers, learning rates.
 bool IsState(const BlockDesc& root, const VarDesc& var) {
   if (var.is_parameter()) return false;
   const VarUses uses = root.Uses(var.name());
@@ -145,7 +147,7 @@ bool IsMissing(const VarDesc& var, const Scope& scope) {
 
 int64_t DrawnIdLimit(const ProgramDesc& program, const std::string& name) {
   const BlockDesc& root = program.Root();
-  std::vector<std::string> names = {name};  // all with the same elements
+  std::vector<std::string> names = {name};  // all variables with the same elements
   std::unordered_set<std::string> seen = {name};
   int64_t limit = kNoLimit;
   for (size_t i = 0; i < names.size(); ++i) {

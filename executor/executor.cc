@@ -9,7 +9,7 @@
 namespace coracle {
 namespace {
 
-// Odd, so that the ranks' seeds differ; large, so that they are not those of other programs.
+// Odd, so that the ranks' seeds differ; large, to avoid the seeds of other programs.
 constexpr uint64_t kSeedOfRank = 0x9e3779b97f4a7c15;
 
 template <class Impl>
@@ -25,9 +25,9 @@ struct PreparedProgram::Impl {
   ExecutionState state;
   std::unique_ptr<Activation> root;  // its frames are charged to state.limits
   uint64_t step = 0;
-  std::shared_ptr<ResourceLimits> outer;  // around state.limits
-  uint64_t traced_in = 0;                 // id of the trace that was recorded last
-  int64_t traced_runs = 0;                // in it
+  std::shared_ptr<ResourceLimits> outer;  // the limits around state.limits
+  uint64_t traced_in = 0;                 // id of the last recording trace
+  int64_t traced_runs = 0;                // runs recorded in that trace
   FrozenGuard::Watch frozen;
 
   explicit Impl(std::shared_ptr<const CompiledProgram> program) : compiled(std::move(program)) {

@@ -1,7 +1,7 @@
 #pragma once
-// Compile and run programs. A program is compiled once (verified, copied, rewritten by passes),
-// planned once per signature of its feeds (shapes, kernels, memory), and then run: no name look-up,
-// shape inference or allocation per step. docs/executor.md explains how.
+// Compiles and runs programs. A program is compiled once (verified, copied, rewritten by passes),
+// planned once per signature of its feeds (shapes, kernels, memory), and then run without name
+// look-ups, shape inference or allocation. docs/executor.md explains how.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -22,42 +22,42 @@ namespace coracle {
 struct CompileOptions {
   KernelMode kernels = KernelMode::kAuto;
   bool optimize = true;  // run the passes of passes/pipeline.cc
-  // Names of passes that are not run, to find out what each does. Compiling throws kNotFound for a
-  // name that the pipeline does not have.
+  // Names of passes to skip, for example to measure the effect of each. Compiling throws kNotFound
+  // for a name that the pipeline does not have.
   std::vector<std::string> disabled_passes = {};
-  // Choose among the kernels of an op (Winograd's method, oneDNN, ... for a convolution) by timing
-  // each on drawn elements when a plan is made, instead of by fixed rules. Plans take longer to
-  // make, and results may differ in their last bits from one process to the next.
+  // Chooses among the kernels of an op (Winograd's method, oneDNN, ... for a convolution) by timing
+  // each on random elements when a plan is made, instead of by fixed rules. Planning takes longer,
+  // and results may differ in their last bits from one process to the next.
   bool tune = false;
-  bool check_nan_inf =
-      false;  // throw if an op's output holds a nan or inf; the Error names op, var and index
+  // Throws if an op's output contains a nan or inf; the Error names op, var and index.
+  bool check_nan_inf = false;
   bool profile = false;  // time each op
-  // Bytes for one workspace and for everything that its runs allocate; 0: 80% of the memory of the
-  // machine or control group. The ResourceLimits of the thread that runs it apply too.
+  // Limit in bytes for one workspace and for everything that its runs allocate; 0: 80% of the
+  // memory of the machine or control group. The ResourceLimits of the running thread apply too.
   uint64_t memory_limit = 0;
-  double time_limit = 0;  // seconds for one run; 0: none
-  // Called before each op, so that a run can be stopped (Ctrl-C): true ends it with kCancelled.
-  // Must be safe to call from any thread.
+  double time_limit = 0;  // seconds for one run; 0: no limit
+  // Called before each op, so that a run can be stopped (Ctrl-C): returning true ends the run with
+  // kCancelled. Must be safe to call from any thread.
   std::function<bool()> stop = {};
   // The directory below which ops such as save and load may read and write files; their paths are
   // relative to it. "": a program with an op that names a file is refused.
   std::string allow_files = {};
-  uint64_t seed = 0;      // of random ops, unless the program has a random_seed
+  uint64_t seed = 0;      // for random ops, unless the program has a random_seed
   size_t max_plans = 16;  // plans kept for different feed signatures
-  // Warn where a feed or a persistable variable has another shape than the program declares: once
-  // for each variable and Executor. Off for callers who feed other shapes on purpose.
+  // Warns if the shape of a feed or a persistable variable differs from the declared one, once for
+  // each variable and Executor. To be turned off by callers who feed other shapes on purpose.
   bool shape_warnings = true;
 };
 
-// The time spent in one op, summed over runs. Ops of sub-blocks are timed separately; their time is
-// not part of that of the op that runs the block.
+// The time spent in one op, summed over runs. Ops of sub-blocks are timed separately; their time
+// does not count for the op that runs the block.
 struct OpTime {
   std::string op_type;
   std::string output;  // its first output
   uint64_t runs = 0;
   double seconds = 0;
-  // How it is computed, where the op has several kernels: "winograd", and, of a tuned program,
-  // "winograd: winograd 1.2 ms, onednn 1.9 ms" with what was measured.
+  // The kernel that was used, if the op has several: "winograd". In a tuned program it includes the
+  // measured times: "winograd: winograd 1.2 ms, onednn 1.9 ms".
   std::string kernel = {};
 };
 
@@ -78,19 +78,19 @@ class PreparedProgram {
   PreparedProgram& operator=(PreparedProgram&&) noexcept;
   ~PreparedProgram();
 
-  // Runs once with `feeds` in the order of feed_names(), by reference: nothing is copied but what
-  // the run itself overwrites (a result of the last run, a variable that the program writes).
-  // Persistable variables are read from `scope` and written to it in place. The result, in the
-  // order of fetch_names(), stays valid until the next Run (Clone what must live longer). Throws
-  // kInvalidArgument for a feed of the wrong dtype, or of the wrong shape if the variable has
-  // need_check_feed, as those of the builder and of model text have (other variables get a warning,
-  // since old files declare the shape that they were exported with); kNotFound for a persistable
-  // variable that the scope does not hold.
+  // Runs once with `feeds` in the order of feed_names(). Feeds are passed by reference; only memory
+  // that the run itself overwrites is copied (a result of the last run, a variable that the program
+  // writes). Persistable variables are read from `scope` and written to it in place. The result, in
+  // the order of fetch_names(), stays valid until the next Run (use Clone to keep a value longer).
+  // Throws kInvalidArgument for a feed of the wrong dtype, or of the wrong shape if the variable
+  // has need_check_feed, which the builder and model text set (other variables get a warning, since
+  // old files declare the shape that they were exported with); kNotFound for a persistable variable
+  // that the scope does not hold.
   //
   // An Error in the middle of a run (a time limit, a stop, a check of values) leaves the
   // persistable variables as they are at that moment. Updates run as soon as their gradient is
-  // complete, so some parameters may have been updated and others not: return to a snapshot, or run
-  // again from values of your own.
+  // complete, so some parameters may have been updated and others not: return to a snapshot, or
+  // restart from known values.
   const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds);
   const std::vector<Tensor>& Run(Scope& scope, const std::vector<Tensor>& feeds = {}) {
     return Run(scope, std::span<const Tensor>(feeds));
@@ -101,24 +101,25 @@ class PreparedProgram {
 
   const std::vector<std::string>& feed_names() const;
   const std::vector<std::string>& fetch_names() const;
-  const ProgramDesc& program() const;  // as compiled: after the passes, and fit to be saved
+  const ProgramDesc& program() const;  // after the passes; can be saved
 
-  // Makes the next runs those of one rank of a distributed run: ops such as c_allreduce_sum
-  // exchange through the communicator, and random ops draw from a seed of the rank's own (that of
-  // rank 0 is the program's). Without one (nullptr, and in copies) a program runs as the only rank.
-  // An Error in a run gives up the exchanges
-  // that it began, so that the other ranks get an Error too.
+  // Makes later runs act as one rank of a distributed run: ops such as c_allreduce_sum exchange
+  // through the communicator, and random ops draw from a seed of the rank (rank 0 uses the
+  // program's seed). Without a communicator (nullptr, and in copies) a program runs as the only
+  // rank. An Error in a run aborts the exchanges that it began, so that the other ranks get an
+  // Error too.
   void SetCommunicator(std::shared_ptr<Communicator> communicator);
-  // How it exchanges; nullptr: it is the only rank.
+  // The context for exchanges; nullptr if this is the only rank.
   const CommContext* comm() const;
 
-  // The number of the next run, counted from 0. Random ops draw by it.
+  // The number of the next run, counted from 0. Random draws depend on it.
   uint64_t step() const;
   void SetStep(uint64_t step);
 
   std::vector<OpTime> Profile() const;  // in program order; empty unless options.profile
   std::string ProfileTable() const;     // by time, as text
-  uint64_t WorkspaceBytes() const;      // memory of the plan run last: its arena and other values
+  // Memory of the plan that ran last: its arena and other values.
+  uint64_t WorkspaceBytes() const;
   const std::shared_ptr<const CompiledProgram>& compiled() const;
 
  private:
@@ -132,29 +133,29 @@ class Executor {
  public:
   explicit Executor(CompileOptions options = {}, const OpRegistry& ops = DefaultOps());
 
-  // Verifies and compiles. An empty list stands for the program's own feed (or fetch) ops, in the
-  // order of their attr col. Any variable may be fetched. Throws an Error that lists all problems
-  // of the program, or kNotFound for a name that it does not have.
+  // Verifies and compiles. An empty list means the program's own feed (or fetch) ops, in the order
+  // of their attr col. Any variable may be fetched. Throws an Error that lists all problems of the
+  // program, or kNotFound for a name that it does not have.
   PreparedProgram Prepare(const ProgramDesc& program, const std::vector<std::string>& feeds = {},
                           const std::vector<std::string>& fetches = {}) const;
 
-  // The same, for parameters that do not change any more: persistable variables that no op of
-  // the program writes, that are not fed, and that `scope` holds as dense tensors become
-  // constants. Ops that depend on constants alone are computed in advance, a batch_norm is
-  // folded into the convolution before it (which changes the last bits of results), and kernels
-  // keep constants in their own layout. That is done once for all shapes of feeds and all copies
-  // of the prepared program.
+  // Like Prepare, for parameters that no longer change: persistable variables become constants
+  // if no op of the program writes them, they are not fed, and `scope` holds them as dense
+  // tensors. Ops that depend only on constants are computed in advance, a batch_norm is folded
+  // into the preceding convolution (which changes the last bits of results), and kernels keep
+  // constants in their own layout. This is done once for all shapes of feeds and all copies of
+  // the prepared program.
   //
   // Each Run checks the scope that it gets, this one or another: if a frozen variable in it has
-  // other values than here, whoever wrote them, Run throws kInvalidArgument and changes nothing. A
-  // variable that the scope does not hold may be absent. Run throws as well if the memory that was
-  // frozen has been written through any handle that still holds it. Writes through a pointer that
-  // was taken from a Tensor before the last Run are noticed only after Tensor::MarkWritten.
+  // other values than here, no matter who changed it, Run throws kInvalidArgument and changes
+  // nothing. A frozen variable may be missing from the scope. Run also throws if the frozen memory
+  // has been written through any handle that still holds it. Writes through a pointer taken from a
+  // Tensor before the last Run are noticed only after Tensor::MarkWritten.
   PreparedProgram PrepareFrozen(const ProgramDesc& program, const Scope& scope,
                                 const std::vector<std::string>& feeds = {},
                                 const std::vector<std::string>& fetches = {}) const;
-  // The same, but frozen variables are removed from the scope, so that none is in memory twice,
-  // even while the program is compiled. If that fails for lack of memory, they are lost.
+  // Like PrepareFrozen, but removes frozen variables from the scope, so that none is in memory
+  // twice, even during compilation. If compilation runs out of memory, they are lost.
   PreparedProgram PrepareOwning(const ProgramDesc& program, Scope& scope,
                                 const std::vector<std::string>& feeds = {},
                                 const std::vector<std::string>& fetches = {}) const;
@@ -170,7 +171,7 @@ class Executor {
  private:
   CompileOptions options_;
   const OpRegistry* ops_;
-  std::shared_ptr<ShapeWarningLog> warning_log_;  // of all that it compiles
+  std::shared_ptr<ShapeWarningLog> warning_log_;  // shared by all programs that it compiles
 };
 
 }  // namespace coracle

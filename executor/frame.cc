@@ -64,7 +64,7 @@ void Frame::Allocate() {
   }
 }
 
-// nullptr if the address is known only in a run.
+// Returns nullptr if the address is known only during a run.
 void* Frame::FixedAddress(const Storage& storage) const {
   if (storage.IsIn<InArena>()) return AddressIn(arena_, storage);
   if (storage.IsIn<InResults>()) return AddressIn(results_, storage);
@@ -103,8 +103,8 @@ void Frame::Begin(Scope& scope, std::span<const Tensor> feeds, const RunNumbers&
   save_to_ = run.save_to;
 }
 
-// Whether the run writes this memory: it holds a result of the last run, or a variable of the scope
-// that the plan or a block that it runs writes.
+// Whether the run overwrites this memory: a result of the last run, or a variable of the scope that
+// is written by the plan or by a block that it runs.
 bool Frame::Overwrites(const Tensor& feed) const {
   if (!feed.raw()) return false;
   const auto at = reinterpret_cast<uintptr_t>(feed.raw());
@@ -120,8 +120,8 @@ void Frame::BindFeeds(std::span<const Tensor> feeds) {
     // Ops read the feed until the end of the run.
     fed.copy = Overwrites(feeds[feed.index()]) ? feeds[feed.index()].Clone() : Tensor();
     if (!fed.copy.empty()) data = fed.copy.raw();
-    // Training loops feed the same memory again and again, and pointing a storage anew costs a pass
-    // over its values.
+    // Training loops feed the same memory repeatedly, and changing the address of a storage costs a
+    // pass over its values.
     if (fed.bound && data == fed.data) continue;
     fed.bound = true;
     fed.data = data;
@@ -154,8 +154,8 @@ VarValue& Frame::Held(ValueId id) {
   if (const PersistableId persistable = storage.As<PersistableId>()) {
     VarValue& held = scope_[persistable];
     const auto* tensor = std::get_if<Tensor>(&held);
-    // An alias of the variable (reshape) has the same memory but another shape or LoD, and needs a
-    // view.
+    // An alias of the variable (reshape) has the same memory but another shape or LoD, so it needs
+    // a view.
     if (!tensor) return held;
     if (InScopeAt(id)) {
       CheckLod(value.name, *tensor);
@@ -173,7 +173,7 @@ const LoD& Frame::LodAt(ValueId id) const {
   static const LoD none;
   const ValueId source = plan_->values[id].lod_source;
   if (!source) return none;
-  // What an op makes may share the memory of a feed or of a persistable variable.
+  // An op's output may share the memory of a feed or of a persistable variable.
   const FeedId feed = plan_->StorageOf(source).As<FeedId>();
   if (feed && plan_->feeds[feed] == source) return feeds_[feed.index()].lod();
   if (const Tensor* tensor = InScopeAt(source)) {
@@ -209,7 +209,7 @@ void Frame::Fetch(ValueId id, bool to_caller, Tensor* out) const {
   if (!value.IsDense()) ThrowNotFetchable(value);
   if (const CellId cell = storage.As<CellId>())
     return FetchFromCell(value, InCell(cell), to_caller, out);
-  // Reshaped, because an alias may be a feed or a persistable variable in another shape.
+  // Reshaped, because an alias may have another shape than the feed or persistable variable.
   if (const FeedId feed = storage.As<FeedId>()) {
     const Tensor& copy = fed_[feed].copy;
     *out = (copy.empty() ? feeds_[feed.index()] : copy).Reshaped(value.meta.shape);

@@ -25,31 +25,32 @@ class BlockCaller {
   ~BlockCaller() = default;
 };
 
-// What differs from run to run besides feeds and scope.
+// The settings of a run, besides feeds and scope.
 struct RunNumbers {
-  uint64_t seed = 0, step = 0;          // of random ops
-  StepScopes::Step* save_to = nullptr;  // for the values that gradient blocks read; nullptr: none
-  CommContext* comm = nullptr;          // see Workspace::comm
+  uint64_t seed = 0, step = 0;  // for random ops
+  // Receives the values that gradient blocks read; nullptr: save none.
+  StepScopes::Step* save_to = nullptr;
+  CommContext* comm = nullptr;  // see Workspace::comm
 };
 
 class Frame : public Workspace {
  public:
-  // Allocates the arena. `cells` and `caller`, those of the activation, outlive the frame.
+  // Allocates the arena. `cells` and `caller` belong to the activation and must outlive the frame.
   Frame(std::shared_ptr<const Plan> plan, const Cells& cells, BlockCaller& caller);
 
   const Plan& plan() const { return *plan_; }
   bool StillMatches(const Scope& scope) const { return scope_.StillMatches(scope); }
 
-  // Makes ready for a run: finds persistables in the scope, feeds in their tensors (which must live
-  // as long as the run) and values in their cells. Cheap when nothing has moved.
+  // Prepares a run: binds persistables to the scope, feeds to their tensors (which must live as
+  // long as the run) and values to their cells. Cheap if nothing has moved.
   void Begin(Scope& scope, std::span<const Tensor> feeds, const RunNumbers& run);
   void Run(const PlanStep& step);
 
-  // What a value is now; for a dense tensor a view.
+  // The current content of a value; a view if it is a dense tensor.
   VarValue& Held(ValueId value);
-  // A view of a value after the run: in the frame's memory for results, in the scope, a constant,
-  // the feed or a cell. `to_caller`: it leaves the executor, and must not change when the plan or a
-  // cell does. Throws kInvalidArgument for what is no dense tensor.
+  // Stores a view of a value after the run: in the frame's memory for results, in the scope, in a
+  // constant, in the feed or in a cell. `to_caller`: the tensor leaves the executor, so it must not
+  // change with the plan or a cell. Throws kInvalidArgument for a value that is not a dense tensor.
   void Fetch(ValueId value, bool to_caller, Tensor* out) const;
 
   // --- Workspace ---
@@ -64,10 +65,10 @@ class Frame : public Workspace {
   };
   IdVector<StepId, StepTime>& times() { return times_; }
   const IdVector<StepId, StepTime>& times() const { return times_; }
-  // Of a step in a trace.
+  // The label of a step in a trace.
   Trace::LabelId LabelIn(Trace& trace, StepId step);
-  // Memory of the frame and of its plan, values that are no dense tensors as the last
-  // run left them.
+  // Memory of the frame and of its plan, including other values than dense tensors, as the last run
+  // left them.
   uint64_t Bytes() const;
 
  private:
@@ -77,7 +78,7 @@ class Frame : public Workspace {
   void BindFeeds(std::span<const Tensor> feeds);
   void BindCells();
   const LoD& LodAt(ValueId value) const;
-  // The tensor of the scope whose elements a value has, if there is one.
+  // The tensor of the scope that has the elements of the value; nullptr if there is none.
   Tensor* InScopeAt(ValueId value) const;
   const VarValue& InCell(CellId cell) const { return cells_[cell]->value; }
 
@@ -90,7 +91,7 @@ class Frame : public Workspace {
   struct Fed {
     bool bound = false;
     const void* data = nullptr;
-    Tensor copy = {};  // where the run overwrites what is fed
+    Tensor copy = {};  // used if the run overwrites the fed memory
   };
 
   std::shared_ptr<const Plan> plan_;
@@ -99,16 +100,17 @@ class Frame : public Workspace {
   std::shared_ptr<void> arena_, results_;
   ValuePointers pointers_;
   ScopeBinding scope_;
-  IdVector<ValueId, VarValue> own_values_;  // those InFrame, and views made by Held
-  // Of values whose LoD ops make, of constants, and of those found in cells as they were when the
-  // run began: at its end a cell gets another value, while others still have its LoD.
+  // The values stored InFrame, and the views made by Held.
+  IdVector<ValueId, VarValue> own_values_;
+  // LoDs made by ops, of constants, and of values in cells as found when the run began: the content
+  // of a cell may be replaced while other values still have its LoD.
   IdVector<ValueId, LoD> lods_;
   std::span<const Tensor> feeds_;
   IdVector<FeedId, Fed> fed_;
-  std::vector<const void*> cell_data_;  // as plan.dense_cells
+  std::vector<const void*> cell_data_;  // parallel to plan.dense_cells
   StepScopes::Step* save_to_ = nullptr;
   IdVector<StepId, StepTime> times_;
-  uint64_t labelled_for_ = 0;  // id of the trace that labels_ is of; 0: none
+  uint64_t labelled_for_ = 0;  // id of the trace of labels_; 0: none
   IdVector<StepId, Trace::LabelId> labels_;
 };
 

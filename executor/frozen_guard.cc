@@ -65,7 +65,7 @@ void FrozenGuard::CheckHeld(size_t i, Watch::Seen* seen) const {
   const Original& original = originals_[i];
   const auto* tensor = std::get_if<Tensor>(seen->held);
   if (!tensor || tensor->dtype() != original.dtype || !(tensor->shape() == original.shape) ||
-      !tensor->lod().empty()) {  // what has a LoD is not frozen
+      !tensor->lod().empty()) {  // tensors with LoD are never frozen
     ThrowChanged(names_[i]);
   }
   const uint64_t version = tensor->version();

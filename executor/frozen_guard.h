@@ -1,6 +1,6 @@
 #pragma once
-// FrozenGuard: notices that a scope holds other values than those with which a program was
-// compiled. Internal to executor/.
+// FrozenGuard: detects that a scope holds other values than a program was compiled with. Internal
+// to executor/.
 
 #include <coracle/framework/ir/var.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -14,29 +14,32 @@ namespace coracle {
 
 class FrozenGuard {
  public:
-  FrozenGuard() = default;  // of nothing
-  // Of tensors with a version. Reads all elements once.
+  FrozenGuard() = default;  // watches nothing
+  // Watches tensors with a version. Reads all elements once.
   explicit FrozenGuard(const std::unordered_map<std::string, Tensor>& values);
 
   const std::vector<std::string>& names() const { return names_; }  // sorted
 
-  // What one thread found when it ran last.
+  // The state that one thread found in its last run.
   struct Watch {
     struct Seen {
       const VarValue* held = nullptr;  // in the scope
-      uint64_t frozen = 0;             // version of the frozen memory with the right elements
-      uint64_t version = 0;            // the same of the scope's tensor, which has them
-      const void* data = nullptr;      // at this address
+      // Version of the frozen memory at which its elements were right.
+      uint64_t frozen = 0;
+      // Version of the tensor in the scope, which has the same elements.
+      uint64_t version = 0;
+      // The address of the elements of that tensor.
+      const void* data = nullptr;
     };
     const Scope* scope = nullptr;
     uint64_t generation = 0;
-    std::vector<Seen> seen;  // as names()
+    std::vector<Seen> seen;  // parallel to names()
   };
 
-  // Throws kInvalidArgument when the scope holds one of the variables with another type or other
-  // elements (one that it does not hold is as it was), and when the memory that was frozen has
-  // other elements now, whoever else has a handle on it. Compares numbers where nobody has asked
-  // for write access since the last time; where somebody has, it reads the elements.
+  // Throws kInvalidArgument if the scope holds one of the variables with another type or other
+  // elements (a missing variable counts as unchanged), or if the elements of the frozen memory have
+  // changed through any handle. Compares version numbers if no one has requested write access since
+  // the last check; otherwise reads the elements.
   void Check(const Scope& scope, Watch* watch) const;
 
  private:
@@ -44,7 +47,7 @@ class FrozenGuard {
     DType dtype;
     Shape shape;
     const void* data;
-    std::weak_ptr<void> memory;  // gone where a layout has taken its place
+    std::weak_ptr<void> memory;  // expires when a packed layout replaces the elements
     uint64_t version, fingerprint;
   };
   void LookUp(const Scope& scope, Watch* watch) const;
@@ -52,7 +55,7 @@ class FrozenGuard {
   void CheckHeld(size_t i, Watch::Seen* seen) const;
 
   std::vector<std::string> names_;
-  std::vector<Original> originals_;  // as names_
+  std::vector<Original> originals_;  // parallel to names_
 };
 
 }  // namespace coracle

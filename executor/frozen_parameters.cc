@@ -7,8 +7,8 @@
 namespace coracle {
 namespace {
 
-// What was packed, in the memory of the plain elements where that is large enough and nobody else
-// holds it. Copying costs less than fresh pages of memory do, which the system fills with zeros.
+// Moves packed elements into the memory of the plain ones, if that is large enough and no one else
+// holds it. Copying costs less than fresh pages, which the system fills with zeros.
 Tensor InPlaceOf(Tensor plain, Tensor made) {
   void* place = made.nbytes() <= plain.nbytes() ? PlaceOfFrozen(plain) : nullptr;
   if (!place || made.empty()) return made;

@@ -1,6 +1,6 @@
 #pragma once
-// FrozenParameters: persistable variables that are constants of a compiled program, for all of its
-// plans. Internal to executor/.
+// FrozenParameters: persistable variables that are constants of a compiled program, shared by all
+// of its plans. Internal to executor/.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -14,25 +14,26 @@
 
 namespace coracle {
 
-// Not synchronised: plans are made one at a time.
+// Not synchronised, since plans are made one at a time.
 class FrozenParameters {
  public:
   void Add(const std::string& name, Tensor value);
 
-  // nullptr when the variable is none of them.
+  // nullptr if the variable is not frozen.
   const VarMeta* Find(const std::string& name) const;
-  // Those of all parameters. REQUIRES: nobody asked for a layout of any (Packed).
+  // The elements of all parameters. REQUIRES: Packed has not been called.
   std::unordered_map<std::string, Tensor> PlainElements() const;
   // The elements as the program declares them. REQUIRES: Find(name).
   const Tensor& Elements(const std::string& name);
-  // The elements in that layout. Who can do without the plain ones calls this and not Elements:
-  // where the layout can be undone, it takes their place, so that no parameter is in memory twice.
+  // The elements in the given layout. A kernel that does not need the plain elements calls this and
+  // not Elements: if the layout can be undone, it replaces the plain elements, so that no parameter
+  // is in memory twice.
   std::shared_ptr<const Tensor> Packed(const std::string& name, const PackedLayout& layout);
 
  private:
   struct Parameter {
     VarMeta meta;
-    Tensor plain;                     // empty while `restore` can make it
+    Tensor plain;                     // empty while `restore` can recompute it
     std::function<Tensor()> restore;  // empty while only `plain` has the elements
     std::map<std::string, std::shared_ptr<const Tensor>> packed;  // by id of the layout
   };

@@ -14,7 +14,7 @@ const Tensor* TensorIn(const VarValue* value) {
   return value ? std::get_if<Tensor>(value) : nullptr;
 }
 
-// The previous stage determines which variables are fed, and the value that this stage depends on.
+// The previous stage determines which variables are fed, and the values that this stage depends on.
 bool Follows(const Plan& plan, const Plan& before) {
   const Guards& guards = plan.guards;
   if (guards.feeds.size() != before.live_out.size()) return false;
@@ -46,7 +46,7 @@ bool CellsHold(const Guards& guards, const StageInput& input) {
 bool ValuesHold(const Guards& guards, const StageInput& input) {
   for (const ValueGuard& guard : guards.values) {
     const Tensor* value = TensorAt(guard.place, guard.name, input);
-    // Ops that were run in advance may have read the LoD too.
+    // Ops that ran at planning time may have read the LoD too.
     if (!value || !BitEqual(*value, guard.value) || value->lod() != guard.value.lod()) return false;
   }
   return true;
@@ -97,7 +97,7 @@ bool MatchesScope(const Plan& plan, const Scope& scope) {
 bool MatchesPersistable(const PlanPersistable& persistable, const VarValue* held) {
   const VarMeta& meta = persistable.meta;
   if (!held || std::holds_alternative<std::monostate>(*held)) return !persistable.read_first;
-  // A plan that writes the variable before it reads it fits whatever the scope holds.
+  // A plan that writes the variable before it reads it fits any type in the scope.
   if (const auto* tensor = std::get_if<Tensor>(held)) {
     const bool same = meta.type == VarType::kLoDTensor && tensor->dtype() == meta.dtype &&
                       tensor->shape() == meta.shape;

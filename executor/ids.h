@@ -1,6 +1,6 @@
 #pragma once
-// Id: an index that cannot be taken for an index of another list. IdVector: a list that only its
-// own ids open. Internal to executor/.
+// Id: an index that cannot be mistaken for an index of another list. IdVector: a list that is
+// indexed only by its own ids. Internal to executor/.
 
 #include <compare>
 #include <cstddef>
@@ -13,13 +13,13 @@ namespace coracle {
 template <class Tag>
 class Id {
  public:
-  constexpr Id() = default;  // of nothing
+  constexpr Id() = default;  // refers to nothing
   constexpr explicit Id(size_t index) : number_(static_cast<int32_t>(index)) {}
   constexpr explicit operator bool() const { return number_ >= 0; }
   constexpr size_t index() const { return static_cast<size_t>(number_); }
-  constexpr auto operator<=>(const Id&) const = default;  // nothing comes first
+  constexpr auto operator<=>(const Id&) const = default;  // the empty id is the smallest
 
-  // For framework/op, which knows an id only as a number to hand back.
+  // For framework/op, which only hands an id back as a number.
   constexpr int32_t ToNumber() const { return number_; }
   static constexpr Id FromNumber(int32_t number) { return Id(static_cast<size_t>(number)); }
 
@@ -33,10 +33,10 @@ using StepId = Id<struct StepTag>;
 using FeedId = Id<struct FeedTag>;
 using PersistableId = Id<struct PersistableTag>;
 using ConstantId = Id<struct ConstantTag>;
-using CallId = Id<struct CallTag>;            // of a plan's calls of sub-blocks
-using CellId = Id<struct CellTag>;            // of a procedure's cells
-using CallSiteId = Id<struct CallSiteTag>;    // of a procedure's call sites
-using ProcedureId = Id<struct ProcedureTag>;  // of a program's procedures
+using CallId = Id<struct CallTag>;            // a plan's calls of sub-blocks
+using CellId = Id<struct CellTag>;            // a procedure's cells
+using CallSiteId = Id<struct CallSiteTag>;    // a procedure's call sites
+using ProcedureId = Id<struct ProcedureTag>;  // a program's procedures
 inline constexpr ProcedureId kRootProcedure{0};
 
 template <class IdType, class T>
@@ -48,7 +48,7 @@ class IdVector {
   }
   T& operator[](IdType id) { return items_[id.index()]; }
   const T& operator[](IdType id) const { return items_[id.index()]; }
-  // Whether there is such an item.
+  // Whether the list has the item.
   bool Has(IdType id) const { return id && id.index() < items_.size(); }
 
   size_t size() const { return items_.size(); }

@@ -15,16 +15,17 @@
 namespace coracle {
 namespace {
 
-constexpr int kRuns = 5;                 // after a first one, which is not timed
-constexpr double kEnoughSeconds = 0.05;  // of one way
-constexpr double kWorthLeaving = 0.95;   // of the time of the way that the rules prefer
+constexpr int kRuns = 5;                 // besides a first run, which is not timed
+constexpr double kEnoughSeconds = 0.05;  // for one way
+// Maximum time of another way, relative to the way that the rules prefer.
+constexpr double kWorthLeaving = 0.95;
 
 constexpr size_t kMostKnown = 4096;
 
-// A way asks for what a trial cannot give it.
+// Thrown if a way requests something that a trial cannot provide.
 struct CannotTry {};
 
-// The args of the op, with memory for the tensors that were named and for scratch tensors.
+// The args of the op, with memory for the given tensors and for scratch tensors.
 class Trial : public ArgTable, public Workspace {
  public:
   Trial(const PrepareContext& context, const std::vector<TensorArg>& tensors)
@@ -35,7 +36,7 @@ class Trial : public ArgTable, public Workspace {
     }
   }
 
-  // Seconds of one run, the least of some; nothing if the way is not for this case.
+  // Seconds of one run, the minimum of several; nullopt if the way does not support the case.
   std::optional<double> Time(const KernelWay& way, bool by_rule) {
     const size_t held = memory_.size();
     const Kernel kernel = way.prepare(PrepareContext(context_, *this), by_rule);
@@ -50,7 +51,7 @@ class Trial : public ArgTable, public Workspace {
       least = std::min(least, took.count());
       all += took.count();
     }
-    memory_.resize(held);  // without this way's scratch memory
+    memory_.resize(held);  // frees the scratch memory of this way
     return least;
   }
 
@@ -74,7 +75,7 @@ class Trial : public ArgTable, public Workspace {
   LoD& OutputLod(const TensorArg&) override { throw CannotTry{}; }
 
  private:
-  // Floats are neither zeros nor denormals, which some arithmetic computes in another time.
+  // Floats are neither zeros nor denormals, since these may change the speed of arithmetic.
   static Tensor Drawn(DType dtype, const Shape& shape) {
     if (!IsFloating(dtype)) return Tensor::Zeros(dtype, shape);
     Tensor tensor(DType::kFloat32, shape);
@@ -97,7 +98,7 @@ class Trial : public ArgTable, public Workspace {
   std::vector<void*> memory_pointers_;
 };
 
-// What the times depend on.
+// A cache key with everything that the times depend on.
 std::string KeyOf(const PrepareContext& context, const std::vector<TensorArg>& tensors,
                   const std::vector<KernelWay>& ways) {
   std::string key = fmt::format("{} threads {}", context.op().type(), NumThreads());
@@ -127,7 +128,8 @@ KernelTrials TryAll(const PrepareContext& context, const std::vector<TensorArg>&
     trials.fastest = static_cast<int>(i);
     trials.by_rule = by_rule;
   };
-  bool preferred = false;  // the first way that its rule takes: what a plan has without trials
+  // The first way that its rule accepts, as used in a plan without trials.
+  bool preferred = false;
   for (size_t i = 0; i < ways.size(); ++i) {
     std::optional<double> seconds;
     if (!preferred) seconds = Trial(context, tensors).Time(ways[i], true);
@@ -148,7 +150,7 @@ KernelTrials TryKernels(const PrepareContext& context, const std::vector<TensorA
   static std::mutex mutex;
   static std::map<std::string, KernelTrials> known;
   const std::string key = KeyOf(context, tensors, ways);
-  const std::lock_guard<std::mutex> lock(mutex);  // two trials at a time would disturb each other
+  const std::lock_guard<std::mutex> lock(mutex);  // concurrent trials would disturb each other
   auto found = known.find(key);
   if (found != known.end()) return found->second;
   if (known.size() >= kMostKnown) known.clear();
@@ -158,7 +160,7 @@ KernelTrials TryKernels(const PrepareContext& context, const std::vector<TensorA
     return known[key] = {};
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kResourceExhausted) throw;
-    return {};  // there is no memory for trials
+    return {};  // the memory limit leaves no room for trials
   }
 }
 

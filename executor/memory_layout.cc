@@ -7,8 +7,8 @@
 namespace coracle {
 namespace {
 
-// Free ranges of an arena that grows at its end. Adjacent free ranges are joined at once. An
-// allocation takes the smallest range that is large enough, which keeps large ranges whole.
+// Free ranges of an arena that grows at its end. Adjacent free ranges are merged at once. An
+// allocation takes the smallest range that fits, which preserves large ranges.
 class FreeList {
  public:
   uint64_t Allocate(uint64_t bytes) {
@@ -60,8 +60,8 @@ class FreeList {
   uint64_t end_ = 0;
 };
 
-// The largest first, because small storages fit into what is left; among equals the one that lives
-// longest. The last criterion makes the layout the same in every run of the planner.
+// The largest first, because small storages fit into the remaining gaps; among equal sizes, the
+// longest-lived first. The last criterion makes the layout deterministic.
 void SortBySize(const Plan& plan, std::vector<StorageId>* storages) {
   std::sort(storages->begin(), storages->end(), [&](StorageId a, StorageId b) {
     const Storage &x = plan.storages[a], &y = plan.storages[b];
@@ -89,8 +89,9 @@ void LayOutArena(Plan& plan) {
       Storage& s = plan.storages[storage];
       s.offset = arena.Allocate(AlignedBytes(s.bytes));
     }
-    // Released only after all outputs of the step have their places, since an op's outputs must not
-    // overlap its inputs. (Inputs that it may overwrite share a storage already.)
+    // Inputs are released only after all outputs of the step have their places, since an
+    // op's outputs must not overlap its inputs. (Inputs that the op may overwrite share a
+    // storage already.)
     for (StorageId storage : ends[step]) {
       const Storage& s = plan.storages[storage];
       arena.Release(s.offset, AlignedBytes(s.bytes));

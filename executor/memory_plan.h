@@ -1,5 +1,6 @@
 #pragma once
-// Where a plan's storages lie in memory: who shares one, who lies where. Internal to executor/.
+// Assigns memory to the storages of a plan: which values share one, and at which offset it is.
+// Internal to executor/.
 
 #include <coracle/executor/plan.h>
 
@@ -10,9 +11,9 @@
 
 namespace coracle {
 
-// What the planner saw of who uses which memory when.
+// When each value is used, as recorded by the planner.
 struct MemoryUsage {
-  // An op's input and output that may be one memory; `alias`: they hold the same elements.
+  // An input and output of an op that may share memory; `alias`: they have the same elements.
   struct Pair {
     StepId step;
     ValueId in, out;
@@ -20,19 +21,20 @@ struct MemoryUsage {
   };
   std::vector<std::pair<StepId, ValueId>> uses;
   IdVector<StepId, std::vector<ValueId>> reads;
-  std::vector<Pair> sharing;                      // in the order of the steps
-  std::unordered_set<std::string> written_names;  // by any op of the block or of one inside it
+  std::vector<Pair> sharing;  // in the order of the steps
+  // Written by any op of the block or of a nested block.
+  std::unordered_set<std::string> written_names;
 };
 
-// Finds how long each storage lives, lets values share storages where their ops allow it, and gives
-// the plan's results their places. Until then each arena value has a storage of its own.
+// Finds the lifetime of each storage, lets values share storages if their ops allow it, and assigns
+// places to the plan's results. Before the call, each arena value has a storage of its own.
 void ShareMemory(Plan& plan, const MemoryUsage& usage);
 
-// Gives every storage in the arena its offset: a sweep over the steps that takes the smallest free
-// range that fits. Sets plan.arena_bytes. Offsets are multiples of 64.
+// Assigns every storage in the arena its offset: a sweep over the steps that takes the smallest
+// free range that fits. Sets plan.arena_bytes. Offsets are multiples of 64.
 void LayOutArena(Plan& plan);
 
-// Room for that many bytes before the next storage begins.
+// The number of bytes rounded up to where the next storage can begin.
 constexpr uint64_t AlignedBytes(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace coracle

@@ -14,7 +14,7 @@ class MemorySharer {
 
   void Run() {
     FindLifetimes();
-    // In program order, so that a chain (relu, then reshape) ends in one storage.
+    // In program order, so that a chain (relu, then reshape) ends up in one storage.
     for (const MemoryUsage::Pair& pair : usage_.sharing) Share(pair);
     PlaceResults();
   }
@@ -45,7 +45,7 @@ class MemorySharer {
     if (in.numel != out.numel || SizeOf(in.meta.dtype) != SizeOf(out.meta.dtype)) return;
     if (!(pair.alias ? MayAlias(in, a) : MayOverwrite(pair, in.storage))) return;
     // The input's storage now also holds the output, so it lives as long, and the output's own
-    // storage stays unused.
+    // storage is unused.
     if (!pair.alias) overwritten_at_[in.storage] = pair.step;
     a.last = std::max(a.last, b.last);
     b.first = b.last = StepId();
@@ -60,9 +60,9 @@ class MemorySharer {
     return storage.IsIn<InArena>() || storage.IsIn<FeedId>() || storage.IsIn<ConstantId>();
   }
 
-  // The op must be the last user of the storage, read it through one input only (it may
-  // otherwise write an element before it reads it through the other), and not have given it
-  // to another output.
+  // The op must be the last user of the storage, must read it through only one input (otherwise it
+  // might write an element before reading it through the other), and must not have given it to
+  // another output.
   bool MayOverwrite(const MemoryUsage::Pair& pair, StorageId storage) const {
     const Storage& s = plan_.storages[storage];
     if (!s.IsIn<InArena>() || s.last != pair.step) return false;
@@ -72,7 +72,7 @@ class MemorySharer {
     return readers == 1;
   }
 
-  // One after the other, without reuse: all of them live at the end of the run.
+  // Places results consecutively, without reuse, since all of them live at the end of the run.
   void PlaceResults() {
     int64_t end = 0;
     for (Storage& s : plan_.storages) {

@@ -1,5 +1,5 @@
 #pragma once
-// Search for values that are not finite. Internal to executor/.
+// Searches for values that are not finite. Internal to executor/.
 
 #include <coracle/framework/tensor/dtype.h>
 
@@ -7,8 +7,8 @@
 
 namespace coracle {
 
-// Index of the first nan or inf among `numel` elements; -1 when there is none
-// (always, for integers).
+// Index of the first nan or inf among `numel` elements; -1 if there is none (as always
+// for integers).
 int64_t FindNonFinite(const void* data, DType dtype, int64_t numel);
 
 }  // namespace coracle

@@ -16,8 +16,8 @@ OpPlanner::OpPlanner(PlanDraft& draft, const OpDesc& op, size_t position)
       runs_blocks_(!op_.SubBlocks().empty()),
       sub_blocks_(draft, op_, position) {}
 
-// The order matters. Preparing the kernel asks for args, so outputs must have their places by then.
-// Names get their new values last, since an op may read a variable that it also writes.
+// The order matters. Outputs must be placed before the kernel is prepared, since preparing asks for
+// args. Names get their new values last, since an op may read a variable that it also writes.
 void OpPlanner::Plan() {
   RequireInputs();
   InferOutputs();
@@ -37,7 +37,8 @@ void OpPlanner::Plan() {
 
 void OpPlanner::RequireInputs() {
   op_.ForEachInput([&](const std::string& name) {
-    // A sub-block may write a variable before it reads it, so it need not have a value yet.
+    // A sub-block may write a variable before it reads it, so the variable need not have a
+    // value yet.
     if (runs_blocks_)
       draft_.Find(name);
     else
@@ -45,15 +46,16 @@ void OpPlanner::RequireInputs() {
   });
 }
 
-// In an exact context the rule must find all shapes; only an op with a run-time shape may leave one
-// to its kernel.
+// In an exact context the rule must determine all shapes; only an op with a run-time shape may
+// leave one to its kernel.
 void OpPlanner::InferOutputs() {
   InferContext context(def_, op_, *this);
   RunInfer(context);
   for (const Output& output : outputs_) {
     const VarMeta& meta = output.meta;
     if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown() && !def_.run_time_shape) {
-      // RequireInputs lets an input without a value pass where the op runs a block: name it.
+      // If the op runs a block, RequireInputs accepts an input without a value: Get names it in
+      // its error.
       op_.ForEachInput([&](const std::string& name) { draft_.Get(name, &op_); });
       throw InternalError(fmt::format("{}: the shape {} inferred for '{}' is not known", op_.type(),
                                       meta.shape.ToString(), output.name));
@@ -62,9 +64,9 @@ void OpPlanner::InferOutputs() {
 }
 
 bool OpPlanner::Fold() {
-  // All outputs must be foldable, since the op runs either now or in each run.
+  // All outputs must be foldable, since the op runs either at planning time or in each run.
   if (runs_blocks_ || outputs_.empty() || !IsFoldable(def_)) return false;
-  if (def_.shape_only && reads_levels_) return false;  // of inputs that have no value yet
+  if (def_.shape_only && reads_levels_) return false;  // the inputs have no values yet
   for (const Output& output : outputs_) {
     if (!IsFoldableOutput(draft_.block, output.name, output.meta)) return false;
   }
@@ -83,14 +85,16 @@ OutputPlace OpPlanner::PlaceOutput(const Output& output) {
   const auto& [name, meta, place] = output;
   if (draft_.persistables.IsPersistable(name)) {
     const ValueId bound = draft_.Find(name);
-    // A persistable variable that is fed, or that the caller sets, is an ordinary one in this plan.
+    // A persistable variable that is fed, or set by the caller, is treated as an ordinary one in
+    // this plan.
     if (!bound || draft_.plan.StorageOf(bound).IsIn<PersistableId>())
       return draft_.persistables.AddOutput(op_, def_, name, meta, bound);
   }
   switch (meta.type) {
     case VarType::kLoDTensor:
       if (meta.shape.IsKnown()) return {draft_.values.AddTemporary(name, meta), {}};
-      // Only the kernel knows the shape. A cell can hold any, and the next stage reads it there.
+      // Only the kernel knows the shape. A cell can hold any shape, and the next stage reads
+      // it there.
       has_open_shape_ = true;
       return {draft_.cells.Add(draft_.procedure.OutputCell(position_, name), name, meta), {}};
     case VarType::kSelectedRows:
@@ -106,8 +110,8 @@ OutputPlace OpPlanner::PlaceOutput(const Output& output) {
   }
 }
 
-// All versions of an array are in one cell, because ops change it in place (write_to_array). Its
-// elements still have one type only if the element that is written has the type of the others.
+// All versions of an array share one cell, because ops change it in place (write_to_array). Its
+// elements have one type only if the written element has the type of the others.
 OutputPlace OpPlanner::PlaceArray(const std::string& name, VarMeta meta) {
   const ValueId now = draft_.Find(name);
   const CellId cell = draft_.procedure.CellOf(name);
@@ -127,13 +131,13 @@ void OpPlanner::PassLod() {
     if (!output) return;
     PlanValue& value = draft_.values[output->place.value];
     const Storage& storage = draft_.plan.storages[value.storage];
-    // In a cell a tensor has a LoD of its own.
+    // A tensor in a cell has its own LoD.
     if (!value.IsDense() || storage.IsIn<CellId>()) return;
     ValueId lod = def_.makes_lod ? output->place.value : ValueId();
     const std::string* source = def_.LodSource(op_, slot, i);
     if (const ValueId input = source ? draft_.values.Current(*source) : ValueId()) {
       const PlanValue& from = draft_.values[input];
-      // An op that makes the LoD of some inputs' has none without those.
+      // An op that makes its LoD from inputs' LoDs has none if those inputs have none.
       if (!from.lod_source || def_.PassesLod(op_, from.meta.shape, value.meta.shape))
         lod = from.lod_source;
     }
@@ -151,8 +155,8 @@ void OpPlanner::SetLodSource(ValueId value, ValueId lod) {
     draft_.lod_users[lod].push_back(value);
 }
 
-// In the scope a tensor keeps its LoD until another is set there. One that the plan writes first
-// has none when the run begins, nor after a write without LoD until another write gives it one.
+// In the scope a tensor keeps its LoD until another is set. A variable that the plan writes first
+// has no LoD when the run begins, and has one only after a write that sets it.
 void OpPlanner::PassToPersistable(PlanPersistable& persistable, ValueId lod) {
   const bool may_have_lod = persistable.read_first || persistable.given_lod;
   persistable.given_lod |= static_cast<bool>(lod);
@@ -167,9 +171,9 @@ void OpPlanner::PassToPersistable(PlanPersistable& persistable, ValueId lod) {
 void OpPlanner::AddKernelStep(Kernel kernel) {
   std::vector<ValueId> reads;
   op_.ForEachInput([&](const std::string& name) {
-    // If the variable moved to a cell for a sub-block, this is the cell's value. A frozen
-    // parameter that the kernel reads only packed does not count as read, so that its plain
-    // elements can be released.
+    // If the variable moved to a cell for a sub-block, this is the cell's value. A frozen parameter
+    // that the kernel reads only in packed form does not count as read, so that its plain elements
+    // can be released.
     const ValueId value = draft_.values.Current(name);
     if (!value || (draft_.persistables.IsFrozen(value) && !plain_reads_.count(name))) return;
     reads.push_back(value);
@@ -196,7 +200,7 @@ void OpPlanner::PlanOpsOfBlock() {
   PassLod();
 }
 
-// What the kernel has as an arg must keep its type while the kernel runs.
+// A variable that the kernel has as an arg must keep its type while the kernel runs.
 void OpPlanner::NoteRebindings() {
   for (const CallId call : sub_blocks_.calls()) {
     for (Rebinding& written : draft_.plan.calls[call].rebindings) {
@@ -219,7 +223,7 @@ void OpPlanner::NoteSharing(StepId step) {
       }
     }
   };
-  note(def_.alias, true);  // first, since an alias is possible even if the input lives on
+  note(def_.alias, true);  // first, since an alias is possible even if the input is used later
   note(def_.inplace, false);
 }
 
@@ -272,7 +276,7 @@ std::optional<std::vector<int64_t>> OpPlanner::LevelSizes(const std::string& nam
   else if (const CellId cell = storage.As<CellId>())
     guard.place = cell;
   else if (!persistable || draft_.plan.persistables[persistable].written)
-    throw NeedsLod{};  // an op of this stage makes it
+    throw NeedsLod{};  // an op of this stage makes the LoD
   guard.level_sizes = LevelSizesAt(guard.place, guard.name, draft_.request.input);
   reads_levels_ = reads_levels_ || !guard.level_sizes.empty();
   draft_.plan.guards.lods.push_back(guard);

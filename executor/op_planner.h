@@ -1,5 +1,5 @@
 #pragma once
-// OpPlanner: plans one op. It infers the types of the outputs, says where they are written,
+// OpPlanner: plans one op. It infers the types of the outputs, decides where they are written,
 // prepares the kernel and appends the op's steps. Internal to executor/.
 
 #include <coracle/executor/plan_draft.h>
@@ -16,15 +16,15 @@
 
 namespace coracle {
 
-// Lives while one op is planned. The shape rule sees it as a MetaTable, Prepare as an ArgTable.
+// Lives while one op is planned. Shape rules see it as a MetaTable, Prepare as an ArgTable.
 class OpPlanner : private MetaTable, private ArgTable {
  public:
-  // `position`: in the draft's block, of the op or of the one that it takes the place of.
+  // `position`: index in the draft's block of the op, or of the op that it replaces.
   OpPlanner(PlanDraft& draft, const OpDesc& op, size_t position);
 
-  // Throws NeedsValue when a shape depends on a value that is not known; then nothing was appended.
+  // Throws NeedsValue if a shape depends on an unknown value; in that case it has appended nothing.
   void Plan();
-  // Whether the types of some variable are known only when the op has run.
+  // Whether the types of some variables are known only after the op has run.
   bool EndsStage() const { return has_open_shape_ || !sub_blocks_.changed().empty(); }
 
  private:
@@ -60,20 +60,21 @@ class OpPlanner : private MetaTable, private ArgTable {
   // --- the parts of Plan ---
   void RequireInputs();
   void InferOutputs();
-  // Runs the op now when its result can be known: all inputs are constant, or only
-  // their shapes matter.
+  // Computes the result now if possible: all inputs are constant, or only their shapes matter.
   bool Fold();
   OutputPlace PlaceOutput(const Output& output);
   OutputPlace PlaceArray(const std::string& name, VarMeta meta);
-  // LoD may differ in each run of a plan, so the plan says which value's LoD an output has.
+  // The LoD may differ in each run of a plan, so the plan records which value's LoD an output has.
   void PassLod();
   void PassToPersistable(PlanPersistable& persistable, ValueId lod);
   void SetLodSource(ValueId value, ValueId lod);
   void AddKernelStep(Kernel kernel);
-  // Instead of a step of the op's own: it has no kernel (see PrepareKernel).
+  // Plans the ops of the block instead of a step for the op, which has no kernel
+  // (see PrepareKernel).
   void PlanOpsOfBlock();
   void NoteRebindings();
-  // Pairs of inputs and outputs that may share memory; decided when all lifetimes are known.
+  // Records pairs of inputs and outputs that may share memory; ShareMemory decides when all
+  // lifetimes are known.
   void NoteSharing(StepId step);
   void FinishOutputs();
   const Output* FindOutput(const std::string& name) const;
@@ -86,11 +87,14 @@ class OpPlanner : private MetaTable, private ArgTable {
   SubBlockPlanner sub_blocks_;
   std::vector<Output> outputs_;  // in the order of the shape rule
   std::unordered_map<std::string, size_t> output_index_;
-  std::unordered_set<std::string> plain_reads_;  // which the kernel has as they are
+  // Variables that the kernel reads in their plain layout.
+  std::unordered_set<std::string> plain_reads_;
   std::vector<ValueId> scratch_;
   std::vector<LodPass> lods_;
-  std::string how_;                    // the kernel computes
-  mutable bool reads_levels_ = false;  // the shape rule found numbers of sequences
+  // The name of the kernel's method.
+  std::string how_;
+  // The shape rule used the numbers of sequences.
+  mutable bool reads_levels_ = false;
   size_t scratch_cells_ = 0;
   bool has_open_shape_ = false;
 };

@@ -13,7 +13,7 @@ bool PersistableValues::IsPersistable(const std::string& name) const {
 ValueId PersistableValues::Find(const std::string& name) {
   if (!IsPersistable(name)) return ValueId();
   if (const VarMeta* frozen = parameters_.Find(name)) return BindFrozen(name, *frozen);
-  // What the scope holds counts, not what the program declares: files often declare less.
+  // The type in the scope takes precedence over the declared one, since files often declare less.
   VarMeta meta = block_.FindVarRecursive(name)->meta();
   const VarValue* held = scope_.Find(name);
   if (const auto* tensor = held ? std::get_if<Tensor>(held) : nullptr) {
@@ -27,7 +27,7 @@ ValueId PersistableValues::Find(const std::string& name) {
     }
     meta = MetaOfValue(*held);
   } else if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown()) {
-    return ValueId();  // its first write will say the shape
+    return ValueId();  // its first write will determine the shape
   }
   return Bind(name, meta, true);
 }
@@ -43,7 +43,7 @@ ValueId PersistableValues::Bind(const std::string& name, const VarMeta& meta, bo
   return value;
 }
 
-// An empty constant, until it is known whether anybody reads the elements.
+// Binds an empty constant until it is known whether any kernel reads the elements.
 ValueId PersistableValues::BindFrozen(const std::string& name, const VarMeta& meta) {
   const ValueId value = values_.AddAt(plan_.constants.Add(Tensor()), name, meta);
   frozen_.insert(value);
@@ -63,7 +63,7 @@ void PersistableValues::AddFrozenElements(const std::set<StorageId>& read) {
 OutputPlace PersistableValues::AddOutput(const OpDesc& op, const OpSpec& def,
                                          const std::string& name, const VarMeta& meta,
                                          ValueId bound) {
-  // What the scope holds already was paid for.
+  // Memory that the scope already holds is not checked again.
   if (!scope_.Find(name)) values_.CheckAffordable(name, meta);
   if (!bound) return {Bind(name, meta, false), ValueId()};
   PersistableOf(bound).written = true;
@@ -74,16 +74,16 @@ OutputPlace PersistableValues::AddOutput(const OpDesc& op, const OpSpec& def,
                              Quote(name), values_[bound].meta.ToString(), meta.ToString()),
                  "  " + Locate(op));
   }
-  // Bound for a write, not a read: the run makes it when the scope does not have it.
+  // If the variable is bound for a write and not a read, the run creates it if the scope lacks it.
   if (!IsWritten(name) && !reads && !read_.count(name)) PersistableOf(bound).read_first = false;
   written_.insert(name);
   if (!reads || def.UpdatesInPlace(op, name) || meta.type != VarType::kLoDTensor)
     return {bound, ValueId()};
-  // The kernel would overwrite what it still reads.
+  // Written directly, the kernel would overwrite elements that it still reads.
   return {values_.AddTemporary(name, meta), bound};
 }
 
-// The variable was bound for its type in the scope, but nobody has read that yet.
+// The variable was bound with its type in the scope, but has not been read yet.
 ValueId PersistableValues::Rebind(const OpDesc& op, ValueId bound, const VarMeta& meta) {
   PlanValue& value = values_[bound];
   if (read_.count(value.name) || IsWritten(value.name)) {

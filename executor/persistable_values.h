@@ -1,6 +1,5 @@
 #pragma once
-// PersistableValues: the values of a plan that live in the scope, or are frozen.
-// Internal to executor/.
+// PersistableValues: the values of a plan that are in the scope or frozen. Internal to executor/.
 
 #include <coracle/executor/frozen_parameters.h>
 #include <coracle/executor/value_table.h>
@@ -14,7 +13,7 @@
 
 namespace coracle {
 
-// Where an op writes a variable. `copy_to`: what it wrote is then copied there; nothing: it stays.
+// Where an op writes a variable. `copy_to`: if set, the written value is then copied there.
 struct OutputPlace {
   ValueId value, copy_to;
 };
@@ -26,16 +25,16 @@ class PersistableValues {
       : plan_(plan), values_(values), block_(block), scope_(scope), parameters_(parameters) {}
 
   bool IsPersistable(const std::string& name) const;
-  // The value in the scope, which is bound there when it is first met, or a frozen one; nothing: no
-  // such persistable variable, or one whose type only its first write will say.
+  // The value of a persistable variable: bound to the scope at its first use, or frozen. Empty if
+  // there is no such persistable variable, or if only its first write will determine its type.
   ValueId Find(const std::string& name);
   bool IsFrozen(ValueId value) const { return frozen_.count(value) > 0; }
-  // Puts the elements of frozen values into the plan, of those in the given storages: what nobody
-  // reads as it is needs none.
+  // Puts the elements of frozen values in the given storages into the plan. Values that no kernel
+  // reads in their plain layout need none.
   void AddFrozenElements(const std::set<StorageId>& read);
-  // Where `op` writes the variable, whose value is `bound` so far: in the scope's memory itself,
-  // unless the op reads the variable elsewhere than where it writes it. Throws when that changes
-  // the type of what the op, or an op before it, reads.
+  // Decides where `op` writes the variable, whose value so far is `bound`: directly into the
+  // scope's memory, unless the op also reads the variable and does not update it in place. Throws
+  // if that changes the type of a value that the op, or an earlier op, reads.
   OutputPlace AddOutput(const OpDesc& op, const OpSpec& def, const std::string& name,
                         const VarMeta& meta, ValueId bound);
 

@@ -8,10 +8,10 @@
 namespace coracle {
 namespace {
 
-// Plans of a sub-block per plan of the root: each round of a loop may have other shapes.
+// Plans of a sub-block per plan of the root, since each round of a loop may have other shapes.
 constexpr size_t kPlansOfSubBlock = 4;
 
-// Below errors of a program some of whose variables have another shape than it declares.
+// Detail line for errors of a program if some variables have other shapes than it declares.
 constexpr const char* kDeclaredShapes =
     "the shapes that the warnings name are not those that the program declares, which passes rely "
     "on: declare what is there (coracle set-shape), or run without passes (--disabled_passes=all, "
@@ -19,8 +19,8 @@ constexpr const char* kDeclaredShapes =
 
 }  // namespace
 
-// Planning is under the lock, so that two threads do not make the same plan. Logging is not, since
-// a log sink may run this program.
+// Planning holds the lock, so that two threads do not make the same plan. Logging does not, since a
+// log sink may run this program.
 std::shared_ptr<const Plan> PlanCache::Get(ProcedureId procedure, size_t first_op,
                                            const StageInput& input) {
   std::vector<ShapeWarning> warnings;
@@ -96,7 +96,7 @@ IdVector<FeedId, FeedGuard> PlanCache::FeedsOf(ProcedureId procedure,
 }
 
 // The values that the new stage may rely on: the value that the previous stage needed, and, if the
-// previous stage ended before its first op (which needs several values), those that it knew.
+// previous stage ended before its first op (which needs several values), the values that it knew.
 std::vector<ValueGuard> PlanCache::KnownValues(const PlanRequest& request) {
   const Plan* before = request.input.before;
   std::vector<ValueGuard> known;

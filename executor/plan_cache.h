@@ -1,6 +1,6 @@
 #pragma once
-// PlanCache: the plans of a compiled program, made when a stage finds none that fits.
-// Internal to executor/.
+// PlanCache: the plans of a compiled program, made when no existing one fits a stage. Internal
+// to executor/.
 
 #include <coracle/executor/planner.h>
 #include <coracle/executor/shape_warnings.h>
@@ -16,8 +16,8 @@ namespace coracle {
 
 class PlanCache {
  public:
-  // Refers to what `context` refers to. `feeds` and `fetches`: of the root block. `max_plans`: kept
-  // for the root block; the plan used longest ago goes first.
+  // Refers to the same objects as `context`. `feeds` and `fetches`: of the root block. `max_plans`:
+  // how many plans to keep for the root block; the least recently used one is dropped first.
   PlanCache(const PlanContext& context, std::vector<std::string> feeds,
             std::vector<std::string> fetches, size_t max_plans,
             std::shared_ptr<ShapeWarningLog> warning_log)
@@ -28,12 +28,12 @@ class PlanCache {
         warning_log_(std::move(warning_log)),
         shape_warnings_(context.program) {}
 
-  // The plan of a procedure's block from op `first_op` on for what the stage finds. Thread-safe.
-  // Throws what MakePlan throws.
+  // The plan of a procedure's block from op `first_op` on, for the state that the stage finds.
+  // Thread-safe. Throws the errors of MakePlan.
   std::shared_ptr<const Plan> Get(ProcedureId procedure, size_t first_op, const StageInput& input);
 
  private:
-  using Plans = std::list<std::shared_ptr<const Plan>>;  // used last first
+  using Plans = std::list<std::shared_ptr<const Plan>>;  // most recently used first
 
   // These are called under the lock.
   std::shared_ptr<const Plan> Find(Plans& plans, size_t first_op, const StageInput& input) const;

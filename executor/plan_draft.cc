@@ -16,8 +16,8 @@ PlanDraft::PlanDraft(const PlanContext& context, const PlanRequest& request,
       cells(plan, values, procedure, block, request.input.cells),
       persistables(plan, values, block, request.input.scope, context.frozen) {}
 
-// Cells come before the scope, since a sub-block's argument may have the name of
-// a persistable variable.
+// Cells take precedence over the scope, since a sub-block's argument may have the name of a
+// persistable variable.
 ValueId PlanDraft::Find(const std::string& name) {
   if (const ValueId now = values.Current(name)) return now;
   if (const ValueId in_cell = cells.Find(name)) return in_cell;
@@ -45,7 +45,7 @@ const Tensor* PlanDraft::Constant(const std::string& name) const {
   if (persistables.IsFrozen(value)) return &context.frozen.Elements(name);
   const Storage& storage = plan.StorageOf(value);
   if (const ConstantId constant = storage.As<ConstantId>()) return &plan.constants[constant];
-  // A guarded value holds only until an op of the plan writes the variable.
+  // A guarded value is valid only until an op of the plan writes the variable.
   const bool as_found = storage.IsIn<FeedId>() || storage.IsIn<CellId>() ||
                         (storage.IsIn<PersistableId>() && !persistables.IsWritten(name));
   for (const ValueGuard& guard : plan.guards.values) {
@@ -58,7 +58,7 @@ void PlanDraft::KeepLodOf(ValueId persistable) {
   const auto found = lod_users.find(persistable);
   if (found == lod_users.end()) return;
   for (const ValueId user : found->second) {
-    if (plan.StorageOf(user).IsIn<ConstantId>()) continue;  // no kernel makes it
+    if (plan.StorageOf(user).IsIn<ConstantId>()) continue;  // no kernel computes it
     values[user].lod_source = user;
     lod_copies[user] = persistable;
   }
@@ -71,7 +71,7 @@ void PlanDraft::AddLodCopies() {
     auto* run = std::get_if<RunKernel>(&step.action);
     for (size_t i = 0; run && i < step.outputs.size(); ++i) {
       const auto copy = lod_copies.find(step.outputs[i]);
-      // Before the step's other passes, one of which may change the variable's LoD.
+      // Inserted before the step's other passes, since one of them may change the variable's LoD.
       if (copy != lod_copies.end())
         run->lods.insert(run->lods.begin(), LodPass{copy->second, copy->first});
     }
@@ -104,8 +104,8 @@ void PlanDraft::AddSave(ValueId value, size_t index) {
     AddStep({SaveForGradient{value, index, false}, {}, ""}, {});
     return;
   }
-  // Arrays may be large. Those of this activation begin its next run empty, so they can be moved
-  // instead of copied.
+  // Arrays may be large. The arrays owned by this activation begin the next run empty, so they can
+  // be moved instead of copied.
   const CellId cell = plan.StorageOf(value).As<CellId>();
   const bool move = cell && procedure.Owns(cell) && !values[value].IsDense();
   AddStep({SaveForGradient{value, index, move}, {}, ""}, {value});

@@ -29,29 +29,29 @@ struct PlanDraft {
   CellValues cells;
   PersistableValues persistables;
   MemoryUsage usage;
-  // By the value of a persistable variable: the outputs that have its LoD, since it was written.
+  // For each value of a persistable variable, the outputs that have taken its LoD since it
+  // was written.
   std::map<ValueId, std::vector<ValueId>> lod_users;
-  // Outputs that take a copy of a persistable variable's LoD when they are made, from that
-  // variable.
+  // Maps outputs to the persistable variables whose LoD they copy when they are computed.
   std::map<ValueId, ValueId> lod_copies;
 
-  // The value that the variable stands for now. One that is met for the first time is looked for in
-  // its cell and in the scope; nothing: it has no value.
+  // The current value of the variable. At its first use it is searched in its cell and in the
+  // scope. Empty: it has no value.
   ValueId Find(const std::string& name);
-  // The same; throws when it has no value. `op`: who asks; nullptr for a fetch.
+  // Like Find, but throws if there is no value. `op`: the op that needs it; nullptr for a fetch.
   ValueId Get(const std::string& name, const OpDesc* op);
   // Whether the elements of a variable are the same whenever the plan runs.
   bool IsConstant(const std::string& name) const;
-  // These elements; nullptr where they are not the same.
+  // These elements; nullptr if the variable is not constant.
   const Tensor* Constant(const std::string& name) const;
 
-  // Before a persistable variable gets another LoD: what has its LoD now takes a copy of it when it
-  // is made.
+  // Called before a persistable variable gets another LoD. The values that share its LoD now will
+  // copy it when they are computed.
   void KeepLodOf(ValueId persistable);
-  // Adds these copies to the steps, once all are known.
+  // Adds these copies to the steps, when all of them are known.
   void AddLodCopies();
 
-  // Appends a step that reads these values (and writes step.outputs), with memory for itself.
+  // Appends a step that reads these values (and writes step.outputs), with its scratch memory.
   StepId AddStep(PlanStep step, std::vector<ValueId> reads,
                  const std::vector<ValueId>& scratch = {});
   void AddCopy(ValueId from, ValueId to, const std::string& where);

@@ -8,7 +8,7 @@
 namespace coracle {
 namespace {
 
-// The names of variables that the block, or a block that its ops run, writes.
+// The names of the variables that the block, or a block run by its ops, writes.
 std::unordered_set<std::string> WrittenNames(const ProgramDesc& program,
                                              const BlockDesc& outermost) {
   std::unordered_set<std::string> names;
@@ -33,14 +33,14 @@ void AddFeeds(PlanDraft& draft) {
   for (FeedId feed : draft.request.feeds.ids()) {
     const auto& [name, meta] = draft.request.feeds[feed];
     const ValueId value = draft.values.AddAt(feed, name, meta);
-    draft.values[value].lod_source = value;  // each run's feed has a LoD of its own
+    draft.values[value].lod_source = value;  // each run's feed has its own LoD
     draft.values.SetCurrent(name, value);
     draft.plan.feeds.Add(value);
   }
 }
 
-// Stops where a type is unknown: before an op whose shapes depend on a value, or after an op that
-// leaves a variable with a type that is known only at run time.
+// Stops when a type is unknown: before an op whose shapes depend on a value, or after an op that
+// leaves a variable with a type known only at run time.
 void PlanOps(PlanDraft& draft) {
   for (size_t i = draft.request.first_op; i < draft.block.NumOps(); ++i) {
     const OpDesc& op = draft.block.op(i);
@@ -88,7 +88,7 @@ Plan MakePlan(const PlanContext& context, const PlanRequest& request, ProcedureT
   PlanOps(draft);
   AddResults(draft);
   draft.AddLodCopies();
-  // Only now are all lifetimes known. Sharing comes before the layout, since it merges storages.
+  // All lifetimes are known only now. Sharing must precede the layout, since it merges storages.
   draft.usage.written_names = WrittenNames(context.program, draft.block);
   ShareMemory(plan, draft.usage);
   draft.persistables.AddFrozenElements(ReadStorages(draft));

@@ -1,6 +1,6 @@
 #pragma once
-// MakePlan: shapes inferred once, constants folded, kernels prepared, memory laid out.
-// Internal to executor/.
+// MakePlan: infers shapes, folds constants, prepares kernels and lays out memory. Internal
+// to executor/.
 
 #include <coracle/executor/frozen_parameters.h>
 #include <coracle/executor/guards.h>
@@ -15,7 +15,7 @@
 
 namespace coracle {
 
-// What all plans of a compiled program have in common.
+// The settings shared by all plans of a compiled program.
 struct PlanContext {
   const ProgramDesc& program;
   const ProgramOrigins& origins;
@@ -24,9 +24,9 @@ struct PlanContext {
   KernelMode kernels = KernelMode::kAuto;
   FileAccess files;
   FrozenParameters& frozen;
-  uint64_t memory_limit = UINT64_MAX;  // bytes of one value
+  uint64_t memory_limit = UINT64_MAX;  // limit for one value, in bytes
   bool tune = false;                   // see CompileOptions
-  bool optimized = false;              // passes have been over the program
+  bool optimized = false;              // passes have rewritten the program
 
   const BlockUse& UseOf(int block) const { return uses[static_cast<size_t>(block)]; }
 };
@@ -36,14 +36,14 @@ struct PlanRequest {
   ProcedureId procedure;
   size_t first_op = 0;
   const StageInput& input;
-  IdVector<FeedId, FeedGuard> feeds;     // as in `input`, with their names
-  std::vector<ValueGuard> known_values;  // that the plan may rely on
+  IdVector<FeedId, FeedGuard> feeds;     // the feeds in `input`, with their names
+  std::vector<ValueGuard> known_values;  // values that the plan may rely on
   std::vector<std::string> fetches;
 };
 
-// The plan of the ops from first_op on, up to the first one whose shapes depend on what is not
-// known (see Plan::next). `procedures` may grow. Throws for shapes that contradict each other, an
-// op without kernel, or a fetch that nothing computes.
+// Plans the ops from first_op on, up to the first op whose shapes depend on something unknown (see
+// Plan::next). `procedures` may grow. Throws for contradictory shapes, an op without a kernel, or a
+// fetch that no op computes.
 Plan MakePlan(const PlanContext& context, const PlanRequest& request, ProcedureTable& procedures);
 
 }  // namespace coracle

@@ -1,7 +1,7 @@
 #pragma once
 // Procedure: a block as some op runs it, with the parameters that the op sets before a run and the
-// results that it reads afterwards. It names what must have the same place in all plans of the
-// block: cells and call sites. The root block is procedure 0. Internal to executor/.
+// results that it reads afterwards. It numbers the cells and call sites, which must be the same in
+// all plans of the block. The root block is procedure 0. Internal to executor/.
 
 #include <coracle/executor/ids.h>
 
@@ -15,7 +15,8 @@
 
 namespace coracle {
 
-// Whose memory a cell is: the activation's own, or the caller's, which binds it before each run.
+// The owner of a cell's memory: the activation, or the caller, which binds the cell before
+// each run.
 enum class CellOwner { kActivation, kCaller };
 
 class Procedure {
@@ -27,20 +28,20 @@ class Procedure {
   const std::vector<std::string>& parameters() const { return parameters_; }
   const std::vector<std::string>& results() const { return results_; }
 
-  // The cell of a variable; made when there is none yet, with that owner.
+  // The cell of a variable; added with that owner if it does not exist.
   CellId CellOf(const std::string& variable, CellOwner owner = CellOwner::kActivation);
-  CellId FindCell(const std::string& variable) const;  // none: CellId()
-  // Where the caller finds a result; the variable may have a cell of its own besides.
+  CellId FindCell(const std::string& variable) const;  // empty if there is none
+  // Where the caller finds a result; the variable itself may have another cell.
   CellId ResultCell(size_t result);
-  // Memory of the op at that position in the block: the nth that it asked for, and that of an
-  // output whose shape only the kernel knows.
+  // Memory of the op at that position in the block: the nth scratch cell that it requested, and the
+  // cell of an output whose shape only the kernel knows.
   CellId ScratchCell(size_t op, size_t n);
   CellId OutputCell(size_t op, const std::string& variable);
 
   const IdVector<CellId, CellOwner>& cells() const { return cells_; }
   bool Owns(CellId cell) const { return cells_[cell] == CellOwner::kActivation; }
 
-  // The place where an op runs a sub-block, for the nth time among its own.
+  // The place where an op runs a sub-block, as the nth of the op's calls.
   CallSiteId CallSite(size_t op, size_t n);
 
  private:
@@ -57,12 +58,12 @@ class Procedure {
   std::map<std::pair<size_t, size_t>, CallSiteId> call_sites_;
 };
 
-// The procedures of a program; grows while plans are made. Addresses hold.
+// The procedures of a program; grows while plans are made. Addresses stay valid.
 class ProcedureTable {
  public:
   ProcedureTable() { Get(0, {}, {}); }
   Procedure& operator[](ProcedureId id) { return procedures_[id.index()]; }
-  // Made when there is none yet.
+  // Added if it does not exist.
   ProcedureId Get(int block, const std::vector<std::string>& parameters,
                   const std::vector<std::string>& results);
 

@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Subtracts the time of steps of sub-blocks, which are timed separately.
+// Subtracts the time of steps in sub-blocks, which are timed separately.
 void RunTimed(Frame& frame, StepId id, ExecutionState& state) {
   const double before = state.profiled_seconds;
   const Clock::time_point start = Clock::now();
@@ -35,8 +35,8 @@ void PerformTraced(Frame& frame, StepId id, ExecutionState& state) {
   Perform(frame, id, state);
 }
 
-// For selected rows, the index in the message counts stored elements. An exchange may be under way,
-// whose result is to be seen.
+// For selected rows, the index in the message counts stored elements. Waits for exchanges, since
+// their results are checked too.
 void CheckFinite(Frame& frame, const PlanStep& step, ExecutionState& state) {
   if (state.comm && step.Name().starts_with("c_")) state.comm->WaitForAll();
   for (ValueId output : step.outputs) {
@@ -56,7 +56,7 @@ void CheckFinite(Frame& frame, const PlanStep& step, ExecutionState& state) {
   }
 }
 
-// Steps that only move values (copies, cells) write no variable anew.
+// Steps that only move values (copies, cells) do not count as writes of a variable.
 void ShowWritten(Frame& frame, const PlanStep& step, bool in_root_block,
                  const ValueObserver& observer) {
   if (!std::holds_alternative<RunKernel>(step.action)) return;
@@ -76,7 +76,8 @@ void RunStep(Frame& frame, StepId id, ExecutionState& state) {
   if (state.check_nan_inf) CheckFinite(frame, step, state);
 }
 
-// What a kernel throws does not say which op it is. Of nested blocks the innermost op counts.
+// Adds the op to an error of a kernel, which does not name it. In nested blocks the innermost op
+// is named.
 [[noreturn]] void ThrowWithPlace(const Error& error, const Frame& frame, StepId at) {
   const bool stopped =
       error.code() == ErrorCode::kDeadlineExceeded || error.code() == ErrorCode::kCancelled;
@@ -97,7 +98,7 @@ void RunSteps(Frame& frame, ExecutionState& state, bool in_root_block) {
             RunStep(frame, at = step, state);
             if (observer) ShowWritten(frame, frame.plan().steps[step], in_root_block, *observer);
           }
-          // Values leave the frame now.
+          // The values leave the frame now, so exchanges must be complete.
           if (state.comm) state.comm->WaitForAll();
         },
         [&] { return frame.plan().NameOfStep(at); });

@@ -9,20 +9,20 @@
 
 namespace coracle {
 
-// What all activations of one run have in common.
+// The state shared by all activations of one run.
 struct ExecutionState {
   bool profile = false;
-  Trace* trace = nullptr;  // that ops of this run are recorded in; nullptr: none
+  Trace* trace = nullptr;  // records the ops of this run; nullptr: none
   bool check_nan_inf = false;
   uint64_t seed = 0;
   std::unique_ptr<CommContext> comm;  // nullptr: one rank
   Scope* scope = nullptr;
-  std::shared_ptr<ResourceLimits> limits;  // of all frames and of what runs make
-  double profiled_seconds = 0;             // of all steps so far, when they are timed
+  std::shared_ptr<ResourceLimits> limits;  // for all frames and for memory allocated by runs
+  double profiled_seconds = 0;             // total of all timed steps so far
 };
 
-// Runs the steps of the frame's plan, each once. Errors and limits name the step. `in_root_block`:
-// for those who observe values (value_observer.h).
+// Runs each step of the frame's plan once. Errors and limits name the step. `in_root_block` is
+// passed on to observers (value_observer.h).
 void RunSteps(Frame& frame, ExecutionState& state, bool in_root_block);
 
 }  // namespace coracle

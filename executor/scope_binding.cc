@@ -55,15 +55,16 @@ void ScopeBinding::Bind(Scope& scope, ValuePointers* pointers) {
     for (PersistableId id : bound_.ids()) BindOne(id, scope, pointers);
     FindWritten(scope);
     scope_ = &scope;
-    generation_ = scope.Generation();  // BindOne may have added to it
+    generation_ = scope.Generation();  // BindOne may have added variables
   }
   for (PersistableId id : bound_.ids()) {
     BindAgain(id, scope, pointers);
-    // Kernels will write through the address, which the tensor cannot notice.
+    // Kernels write through the address, which the tensor cannot notice.
     auto* tensor = std::get_if<Tensor>(bound_[id].held);
     if (!tensor || !plan_.persistables[id].written) continue;
     tensor->MarkWritten();
-    if (!plan_.persistables[id].read_first) tensor->lod().clear();  // that of an earlier run
+    // Clears the LoD of an earlier run.
+    if (!plan_.persistables[id].read_first) tensor->lod().clear();
   }
 }
 
@@ -80,7 +81,7 @@ bool ScopeBinding::Writes(const void* data, size_t bytes) const {
                      [&](const VarValue* held) { return Overlaps(*held, data, bytes); });
 }
 
-// The variable may hold another tensor than in the run before: an assignment changes the tensor's
+// The variable may hold another tensor than in the previous run: an assignment changes the tensor's
 // memory, but not the scope's generation.
 void ScopeBinding::BindAgain(PersistableId id, Scope& scope, ValuePointers* pointers) {
   const auto* tensor = std::get_if<Tensor>(bound_[id].held);
@@ -137,8 +138,8 @@ void ScopeBinding::BindOne(PersistableId id, Scope& scope, ValuePointers* pointe
   }
 }
 
-// A tensor of another type is replaced, which loses nothing: MatchesPersistable accepts it only
-// where the plan writes the variable before reading it.
+// Replaces a tensor of another type, which loses nothing: MatchesPersistable accepts it only if the
+// plan writes the variable before reading it.
 void ScopeBinding::BindTensor(PersistableId id, ValuePointers* pointers) {
   const PlanPersistable& persistable = plan_.persistables[id];
   VarValue* held = bound_[id].held;

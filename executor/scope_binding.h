@@ -1,6 +1,6 @@
 #pragma once
-// ScopeBinding: the persistable variables of a running plan, as a scope holds them.
-// Internal to executor/.
+// ScopeBinding: binds the persistable variables of a running plan to a scope. Internal
+// to executor/.
 
 #include <coracle/executor/plan.h>
 #include <coracle/executor/value_pointers.h>
@@ -14,33 +14,33 @@ class ScopeBinding {
  public:
   explicit ScopeBinding(const Plan& plan) : plan_(plan) { bound_.resize(plan.persistables.size()); }
 
-  // Whether the scope is the one bound last and still has the plan's types. Looks up no name.
+  // Whether the scope is the last bound one and still has the plan's types. Looks up no names.
   bool StillMatches(const Scope& scope) const;
-  // Points the persistable values at the scope's tensors, makes those that the plan writes first,
-  // and marks all that it writes as written. Cheap when nothing has moved. Throws kNotFound for a
-  // variable that the scope does not hold, kInvalidArgument for one of another type.
+  // Points the persistable values at the scope's tensors, creates those that the plan writes first,
+  // and marks all variables that it writes as written. Cheap if nothing has moved. Throws kNotFound
+  // for a variable that the scope does not hold, and kInvalidArgument for one of another type.
   void Bind(Scope& scope, ValuePointers* pointers);
 
-  // After a sub-block wrote the variable while the plan runs: points its values at the tensor that
-  // the scope holds now; at nothing when its type changed. That is an error for a variable that is
-  // `used` before the stage ends.
+  // Called when a sub-block has written the variable while the plan runs: points its values at the
+  // scope's present tensor, or at nothing if its type changed. That is an error for a variable that
+  // is `used` before the stage ends.
   void Follow(PersistableId id, bool used, ValuePointers* pointers);
 
-  // Whether a run writes some of this memory: that of a variable that steps of the plan write, or
-  // blocks that they run.
+  // Whether a run writes some of this memory: the memory of a variable written by steps of the plan
+  // or by blocks that they run.
   bool Writes(const void* data, size_t bytes) const;
 
-  // The scope's value, once bound.
+  // The scope's value, after binding.
   VarValue& operator[](PersistableId id) const { return *bound_[id].held; }
 
  private:
   struct Bound {
     VarValue* held = nullptr;    // in the scope
-    const void* data = nullptr;  // where its elements were found
+    const void* data = nullptr;  // last known address of its elements
   };
   VarValue* Find(const PlanPersistable& persistable, Scope& scope) const;
-  // Whether the tensor is the one that was bound. The address alone does not tell: it may be that
-  // of a new tensor where the old one was freed.
+  // Whether the tensor is the one that was bound. The address alone cannot decide this, since a new
+  // tensor may reuse the address of the old one.
   bool IsBound(PersistableId id, const Tensor& tensor) const;
   void FindWritten(const Scope& scope);
   void BindOne(PersistableId id, Scope& scope, ValuePointers* pointers);
@@ -49,7 +49,8 @@ class ScopeBinding {
 
   const Plan& plan_;
   IdVector<PersistableId, Bound> bound_;
-  std::vector<const VarValue*> written_;  // those that a run writes, as far as the scope has them
+  // The variables that a run writes, as far as the scope has them.
+  std::vector<const VarValue*> written_;
   const Scope* scope_ = nullptr;
   uint64_t generation_ = 0;
 };

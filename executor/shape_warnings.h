@@ -1,5 +1,5 @@
 #pragma once
-// Warnings of feeds and parameters whose shape is not the one that the program declares. Internal
+// Warnings about feeds and parameters whose shape differs from the declared one. Internal
 // to executor/.
 
 #include <coracle/framework/ir/program.h>
@@ -18,7 +18,8 @@ struct ShapeWarning {
   std::string text;  // one line
 };
 
-// Logs warnings, one for each variable: what an Executor compiles shares one. Thread-safe.
+// Logs warnings, once for each variable. The programs compiled by one Executor share a
+// log. Thread-safe.
 class ShapeWarningLog {
  public:
   explicit ShapeWarningLog(bool enabled) : enabled_(enabled) {}
@@ -30,13 +31,13 @@ class ShapeWarningLog {
   std::unordered_set<std::string> logged_;  // keys
 };
 
-// Files declare the shape of their export (or none), which binds a feed only where they say so.
-// What does not agree is run as it is, with a warning.
+// Files declare the shape of their export (or none), which binds a feed only if they say so.
+// Mismatched shapes are run as they are, with a warning.
 class ShapeWarnings {
  public:
   explicit ShapeWarnings(const ProgramDesc& program) : program_(program) {}
 
-  // The warnings for these feeds and the scope's persistables, each variable's once in
+  // The warnings for these feeds and the scope's persistables. Each variable is reported once in
   // the object's life.
   std::vector<ShapeWarning> New(const std::vector<std::string>& names,
                                 std::span<const Tensor> feeds, const Scope& scope);

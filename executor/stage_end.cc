@@ -7,7 +7,7 @@
 namespace coracle {
 namespace {
 
-// The names that the ops from `next` on, their sub-blocks, and the end of the block use.
+// The names used by the ops from `next` on, by their sub-blocks, and at the end of the block.
 std::set<std::string> UsedFrom(const PlanDraft& draft, size_t next) {
   std::set<std::string> used;
   const auto add = [&](const std::vector<std::string>& names) {
@@ -36,8 +36,8 @@ void RequireDense(PlanDraft& draft, const std::string& shape_var, const OpDesc& 
       "  " + Locate(op));
 }
 
-// Results have cells of their own, apart from their variables: the block may read the variable's
-// value from before the run, or return one variable twice.
+// Results have cells separate from their variables: the block may read the variable's value from
+// before the run, or return one variable twice.
 void StoreResults(PlanDraft& draft) {
   const std::vector<std::string>& results = draft.procedure.results();
   for (size_t i = 0; i < results.size(); ++i) {
@@ -51,7 +51,7 @@ void StoreResults(PlanDraft& draft) {
   }
 }
 
-// Stores variables of the blocks around. The caller shares its cells with this activation, so a
+// Stores variables of the enclosing blocks. The caller shares its cells with this activation, so a
 // store here changes the caller's variable. Only the last value of each is stored, at the end,
 // because the block's own steps read earlier values from the frame.
 void StoreOuterVariables(PlanDraft& draft) {
@@ -80,8 +80,8 @@ void EndStage(PlanDraft& draft, size_t next, const OpDesc& last, const std::stri
     used.insert(shape_var);
   }
   // The next stage finds persistable variables in the scope, and values of cells in their cells.
-  // All others are passed on: dense tensors as feeds, whose memory the frame keeps; the rest, of
-  // which nothing but a cell outlives the frame's run, in cells.
+  // All others are passed on: dense tensors as feeds, whose memory the frame keeps, and the rest in
+  // cells, since they would not outlive the frame's run otherwise.
   for (const std::string& name : used) {
     const ValueId value = draft.values.Current(name);
     if (!value || draft.plan.StorageOf(value).IsIn<PersistableId>()) continue;

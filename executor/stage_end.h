@@ -1,6 +1,6 @@
 #pragma once
-// The end of a stage: what must outlive its plan is stored where others find it.
-// Internal to executor/.
+// The end of a stage: stores values that outlive its plan where later plans find them. Internal
+// to executor/.
 
 #include <coracle/executor/plan_draft.h>
 
@@ -8,13 +8,15 @@
 
 namespace coracle {
 
-// The plan reaches the end of the block. Stores what the op that runs the block, the enclosing
-// blocks and the gradient blocks read afterwards. Throws when a result has no value.
+// Called if the plan reaches the end of the block. Stores the values that the op that runs the
+// block, the enclosing blocks and the gradient blocks read afterwards. Throws if a result has
+// no value.
 void EndBlock(PlanDraft& draft);
 
-// The plan ends before op `next`. Every value that is still used goes to the next stage: dense
-// tensors as its feeds, others in their cells. `last`: the op that ends the stage; `shape_var`: the
-// variable whose value decides the shapes of op `next`, "" when that is no single one's.
+// Called if the plan ends before op `next`. Passes every value that is still used to the next
+// stage: dense tensors as its feeds, others in their cells. `last`: the op that ends the stage;
+// `shape_var`: the variable whose value determines the shapes of op `next`, or "" if it is not a
+// single one.
 void EndStage(PlanDraft& draft, size_t next, const OpDesc& last, const std::string& shape_var);
 
 }  // namespace coracle

@@ -6,7 +6,7 @@
 namespace coracle {
 namespace {
 
-// The bytes of the storages that live in the arena during each step.
+// The bytes of the arena storages that are live during each step.
 IdVector<StepId, int64_t> ArenaInUse(const Plan& plan) {
   IdVector<StepId, int64_t> bytes;
   bytes.resize(plan.steps.size() + 1);

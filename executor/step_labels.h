@@ -1,14 +1,14 @@
 #pragma once
-// What a trace says of the steps of a plan. Internal to executor/.
+// The labels of a plan's steps in a trace. Internal to executor/.
 
 #include <coracle/executor/plan.h>
 #include <coracle/framework/base/trace.h>
 
 namespace coracle {
 
-// The label of each step: op type, output with its type, kernel, place of the op, also as `ops`,
-// the pairs (block, op) of its origins, and how much of the plan's arena is in use while the step
-// runs.
+// The label of each step: op type, output with its type, kernel, and place of the op. The arg `ops`
+// has the place as pairs (block, op) of its origins; the workspace is the part of the plan's arena
+// in use during the step.
 IdVector<StepId, Trace::LabelId> AddStepLabels(const Plan& plan, Trace& trace);
 
 }  // namespace coracle

@@ -17,13 +17,14 @@ std::vector<std::string> NamesOf(const std::vector<std::pair<std::string, Tensor
 CallId SubBlockPlanner::AddCall(BlockRef block, const BlockArgs& args) {
   const BlockUse& use = UseOf(block);
   BlockCall call;
-  // Another op may run the same block with other arguments, which needs other plans.
+  // Another op may run the same block with other arguments, which requires other plans.
   call.procedure = draft_.procedures.Get(block.idx, NamesOf(args.in), NamesOf(args.out));
   call.block = block.idx;
   call.site = draft_.procedure.CallSite(position_, calls_.size());
   Procedure& inner = draft_.procedures[call.procedure];
   BindArguments(args, inner, &call);
-  // A gradient block reads what the forward block's run saved, not what the variables hold now.
+  // A gradient block reads the values saved by the forward block's run, not the variables'
+  // present values.
   for (const auto& [name, index] : use.reads_saved)
     call.bindings.push_back({inner.CellOf(name, CellOwner::kCaller), SavedItem{index}});
   NotePersistable(use, &call);  // first: values that move to cells keep their LoD
@@ -33,8 +34,8 @@ CallId SubBlockPlanner::AddCall(BlockRef block, const BlockArgs& args) {
 }
 
 const BlockUse& SubBlockPlanner::UseOf(BlockRef block) const {
-  // Calls of functions, which may stand before their callers, are gone: a sub-block comes after its
-  // block, so that planning ends.
+  // Calls of functions, whose blocks may precede their callers, have been inlined. Every sub-block
+  // now comes after its block, so that planning terminates.
   if (block.idx <= draft_.block.idx() || block.idx >= draft_.context.program.NumBlocks()) {
     ThrowInvalid(fmt::format("{}: block {} is not a sub-block", op_.type(), block.idx),
                  "  " + Locate(op_));
@@ -54,15 +55,15 @@ void SubBlockPlanner::BindArguments(const BlockArgs& args, Procedure& inner, Blo
     call->bindings.push_back(Bind(inner.ResultCell(i), Plan::IdOf(args.out[i].second)));
 }
 
-// The block may give a persistable variable another type, value or LoD. What this plan relies on
-// holds only until then, so that the stage ends.
+// The block may give a persistable variable another type, value or LoD. This plan's assumptions
+// hold only until then, so the stage ends.
 void SubBlockPlanner::NotePersistable(const BlockUse& use, BlockCall* call) {
   for (const std::string& name : use.writes_persistable) {
     if (!draft_.persistables.IsPersistable(name)) continue;
     const ValueId value = draft_.values.Current(name);
     const PersistableId persistable =
         value ? draft_.plan.StorageOf(value).As<PersistableId>() : PersistableId();
-    // One that is fed, or that the caller sets, is an ordinary one in this plan.
+    // A variable that is fed, or set by the caller, is treated as an ordinary one in this plan.
     if (!persistable && (value || draft_.procedure.FindCell(name))) continue;
     changed_.insert(name);
     draft_.plan.written_by_blocks.push_back(name);
@@ -77,10 +78,10 @@ void SubBlockPlanner::BindCaptured(const BlockUse& use, const BlockArgs& args, P
   const std::vector<std::string> parameters = NamesOf(args.in);
   for (size_t i = 0; i < use.captured.size(); ++i) {
     const std::string& name = use.captured[i];
-    // A parameter hides the variable around the block.
+    // A parameter hides the outer variable of the same name.
     if (std::find(parameters.begin(), parameters.end(), name) != parameters.end()) continue;
-    // A variable that the block writes may have another type afterwards, which only a
-    // cell can hold.
+    // A variable that the block writes may have another type afterwards, which only a cell
+    // can hold.
     const ValueId value = use.written[i] ? MoveToCell(name) : draft_.Find(name);
     if (use.written[i]) changed_.insert(name);
     call->bindings.push_back(Bind(inner.CellOf(name, CellOwner::kCaller), value));

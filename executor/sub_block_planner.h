@@ -1,5 +1,5 @@
 #pragma once
-// SubBlockPlanner: plans the places where one op runs sub-blocks. Internal to executor/.
+// SubBlockPlanner: plans the calls of sub-blocks by one op. Internal to executor/.
 
 #include <coracle/executor/plan_draft.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -12,17 +12,17 @@ namespace coracle {
 
 class SubBlockPlanner {
  public:
-  // `position`: of the op in the draft's block.
+  // `position`: index of the op in the draft's block.
   SubBlockPlanner(PlanDraft& draft, const OpDesc& op, size_t position)
       : draft_(draft), op_(op), position_(position) {}
 
-  // The op's next call. Variables that the block writes move to cells of the activation, unless
-  // they are persistable.
+  // Adds the op's next call. Variables that the block writes move to cells of the activation,
+  // unless they are persistable.
   CallId AddCall(BlockRef block, const BlockArgs& args);
-  // Throws unless the block lies within the op's.
+  // Throws unless the block is a sub-block of the op's block.
   const BlockUse& UseOf(BlockRef block) const;
 
-  // Of all calls so far: values of this frame that the blocks use, and variables that they write.
+  // For all calls so far: values of this frame that the blocks use, and variables that they write.
   const std::vector<ValueId>& used() const { return used_; }
   const std::set<std::string>& changed() const { return changed_; }
   const std::vector<CallId>& calls() const { return calls_; }
@@ -32,7 +32,7 @@ class SubBlockPlanner {
   void BindCaptured(const BlockUse& use, const BlockArgs& args, Procedure& inner, BlockCall* call);
   void NotePersistable(const BlockUse& use, BlockCall* call);
   Binding Bind(CellId inner, ValueId value);
-  // The variable's value moves to its cell, and is that cell from now on.
+  // Moves the variable's value to its cell, where it stays from now on.
   ValueId MoveToCell(const std::string& name);
 
   PlanDraft& draft_;

@@ -1,6 +1,6 @@
 #pragma once
-// Shows what the ops of a running program write, for tools that keep or compare the values of two
-// runs. Nothing is looked up while nobody observes.
+// Observes the outputs of the ops of a running program, for tools that record values or compare two
+// runs. Costs no look-ups without an observer.
 
 #include <coracle/framework/tensor/tensor.h>
 
@@ -12,15 +12,15 @@ namespace coracle {
 // A variable after an op that writes it has run.
 struct WrittenValue {
   const std::string& var;
-  const VarValue& value;  // a dense tensor in it may be a view, valid during the call alone
+  const VarValue& value;  // a dense tensor may be a view that is valid only during the call
   bool in_root_block;     // written by an op of the root block
 };
 using ValueObserver = std::function<void(const WrittenValue&)>;
 
-// While it lives, `observer` sees each write of an op in the programs that this thread runs, in the
-// order of the compiled program. What is known before a run (results that passes or plans computed
-// in advance) is not written, and values inside of an op of fusion do not exist. An exception of
-// the observer ends the run. A scope inside of another one replaces it for its time.
+// During its lifetime, `observer` sees each output of an op in the programs that this thread runs,
+// in the order of the compiled program. Results computed in advance by passes or plans are not
+// shown, and intermediate values inside a fused op do not exist. An exception of the observer ends
+// the run. A nested scope replaces the outer one during its lifetime.
 class ScopedValueObserver {
  public:
   explicit ScopedValueObserver(ValueObserver observer);

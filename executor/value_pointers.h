@@ -1,6 +1,6 @@
 #pragma once
-// ValuePointers: the address of the elements of each value of a running plan.
-// Internal to executor/.
+// ValuePointers: the address of the elements of each value of a running plan. Internal
+// to executor/.
 
 #include <coracle/executor/plan.h>
 
@@ -17,11 +17,11 @@ class ValuePointers {
   }
 
   void* operator[](ValueId value) const { return pointers_[value]; }
-  // All values in the storage lie at `data`.
+  // Sets the address of all values in the storage to `data`.
   void Point(StorageId storage, void* data) {
     for (ValueId value : values_in_[storage]) pointers_[value] = data;
   }
-  void** data() { return pointers_.data(); }  // by value; the address holds
+  void** data() { return pointers_.data(); }  // indexed by value; the address stays valid
 
  private:
   IdVector<ValueId, void*> pointers_;

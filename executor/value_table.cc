@@ -20,7 +20,7 @@ ValueId ValueTable::AddConstant(const std::string& name, const Tensor& value) {
              {.place = constant, .bytes = static_cast<uint64_t>(value.nbytes())});
 }
 
-// Sums of such bytes cannot overflow where the limit is that of a machine.
+// Sums of such sizes cannot overflow if the limit is at most a machine's memory.
 uint64_t ValueTable::CheckAffordable(const std::string& name, const VarMeta& meta) const {
   if (meta.type != VarType::kLoDTensor || !meta.shape.IsKnown()) return 0;
   const uint64_t bytes =
