@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kNonFinite[] = {"propagate", "error", "zero", "skip"};
 const char* NameOf(NonFinite policy) { return kNonFinite[static_cast<size_t>(policy)]; }
 
-// --- what texts and Settings say of the kinds ---
+// --- the kinds in texts and Settings ---
 
 struct ValueOptions {
   double max = 0;
@@ -39,7 +39,7 @@ struct NormOptions {
   double clip_norm = 0;
   double norm_type = GradientNormOptions().norm_type;
   std::string non_finite = NameOf(GradientNormOptions().non_finite);
-  std::string group_name = kDefaultClipGroup;  // of by_global_norm
+  std::string group_name = kDefaultClipGroup;  // only for by_global_norm
 };
 Fields<NormOptions> NormFieldsOf(const char* doc) {
   return Fields<NormOptions>(doc)
@@ -78,7 +78,7 @@ const Fields<AdaptiveClipOptions>& AdaptiveFields() {
   return table;
 }
 
-// Leaves out attrs that the table does not have: a later version may have written them.
+// Removes attrs that the table does not have: a later version may have written them.
 Setting Known(const FieldTable& fields, const Setting& clip) {
   Setting known{clip.kind, {}};
   for (const NamedAttr& attr : clip.attrs)
@@ -88,7 +88,7 @@ Setting Known(const FieldTable& fields, const Setting& clip) {
 
 std::string Who(const Setting& clip) { return "gradient clip " + clip.kind; }
 
-// Renames max_norm, an older name of clip_norm.
+// Renames max_norm, the older name of clip_norm.
 Setting Renamed(Setting clip) {
   if (clip.kind != "by_norm" && clip.kind != "by_global_norm") return clip;
   if (clip.Find("clip_norm") && clip.Find("max_norm")) {
@@ -119,7 +119,7 @@ Writer ClipWriter(BlockDesc& block) {
                 {.role = kOptimize, .prefix = "gradient_clip", .stop_gradient = true});
 }
 
-// The dtype in which a norm is kept as a statistic. Clips compute with float64 norms.
+// The dtype in which the norm is kept as a statistic. Clips compute with float64 norms.
 DType NormDType(const Variable& var) { return IsHalf(var.dtype()) ? DType::kFloat32 : var.dtype(); }
 
 bool IsSparse(const Variable& var) { return var.desc().type() == VarType::kSelectedRows; }
@@ -134,13 +134,13 @@ Variable TotalNorm(const Writer& w, const Variable& x, double p, int32_t exponen
                                 {{"porder", static_cast<float>(p)}, {"exponent", exponent}}));
 }
 
-// The gradient itself, or selected rows spread over the parameter's shape.
+// The gradient itself, or selected rows scattered into the parameter's shape.
 Variable DenseGradient(const Writer& w, const Variable& grad) {
   if (!IsSparse(grad)) return grad;
   return w.Named("dense", w.Make("get_tensor_from_selected_rows", {{"X", {grad.name()}}}));
 }
 
-// Appends an op that writes <param>@GRAD@CLIPPED, a new variable.
+// Appends an op that writes a new variable <param>@GRAD@CLIPPED.
 std::string Clipped(const Writer& w, const ParamAndGrad& pair, const std::string& type,
                     SlotList inputs, AttrList attrs) {
   std::string out = w.block().program().FreeName(GradName(pair.param) + "@CLIPPED");
@@ -149,8 +149,8 @@ std::string Clipped(const Writer& w, const ParamAndGrad& pair, const std::string
   return out;
 }
 
-// Attrs are float32. Where a float64 gradient has a limit that float32 cannot hold, the limit
-// becomes an input.
+// Attrs are float32. If a float64 gradient has a limit that float32 cannot hold, the limit becomes
+// an input.
 void PutLimit(const Writer& w, const ParamAndGrad& pair, const char* slot, double limit,
               SlotList& inputs) {
   const DType dtype = w.Var(pair.grad).dtype();
@@ -158,13 +158,13 @@ void PutLimit(const Writer& w, const ParamAndGrad& pair, const char* slot, doubl
     inputs.push_back({slot, {Limit(w, dtype, limit).name()}});
 }
 
-// What an op reads from its float32 attr for this p.
+// The value that an op reads from its float32 attr for this p.
 double HeldByAttr(double p) {
   constexpr double kLargest = std::numeric_limits<float>::max();
   return std::isinf(p) ? p : DecimalOf(static_cast<float>(std::min(p, kLargest)));
 }
 
-// How a norm is taken and what follows from it.
+// How a norm is computed, and what its value causes.
 struct NormRule {
   double clip_norm, p;
   NonFinite non_finite;
@@ -217,7 +217,7 @@ void KeepStatistics(const Writer& w, ProgramDesc& startup, const std::string& gr
   w.Into(clipped, "sum", {{"X", {clipped, ones.name()}}});
 }
 
-// Appends the ops of gradients that share a norm. Call Add for each gradient, then Finish, then
+// Appends the ops for gradients that share a norm. Call Add for each gradient, then Finish, then
 // Scaled for each.
 class NormClip {
  public:
@@ -238,7 +238,7 @@ class NormClip {
     parts_.push_back(TotalNorm(w_, grad, rule_.p, exponent_));
   }
 
-  // `what`: the gradients, for names and messages.
+  // `what` describes the gradients in names and messages.
   void Finish(const std::string& what, bool keep_statistics) {
     norm_ = parts_.size() == 1 ? parts_[0]
                                : TotalNorm(w_, w_.Named("parts", Concat(parts_, 0)), rule_.p);
@@ -275,12 +275,12 @@ class NormClip {
                    {{"X", {zeros.name(), scaled}}, {"Mask", {index.name()}}}, {});
   }
 
-  // "" unless the step is to be skipped for this norm.
+  // "" unless this norm can cause the step to be skipped.
   std::string guard() const { return rule_.non_finite == NonFinite::kSkip ? finite_.name() : ""; }
 
  private:
   // limit / max may be smaller than every normal float64, so it becomes factor_ * rest_. factor_ is
-  // the quotient for a max of up to 2^1000 limits. rest_ is 1 unless max is larger.
+  // the quotient if max is at most 2^1000 limits. rest_ is 1 unless max is larger.
   void SplitFactor(const Variable& limit, const Variable& max, const std::string& what) {
     const double most =
         std::min(std::ldexp(rule_.clip_norm, 1000 - exponent_), std::numeric_limits<double>::max());
@@ -290,8 +290,8 @@ class NormClip {
     if (exponent_ == 0) RefuseLargeNorms(what);
   }
 
-  // Two factors do not reach from such a norm to so small a limit. An infinite norm is left to
-  // non_finite.
+  // Such a norm cannot be scaled to so small a limit with two factors. An infinite norm is left
+  // to non_finite.
   void RefuseLargeNorms(const std::string& what) {
     const Variable above = w_.Named("above", And(Greater(norm_, 1e280), IsFinite(norm_)));
     const Variable fits = w_.Named("fits", Not(above));
@@ -301,8 +301,8 @@ class NormClip {
                                        what, rule_.clip_norm)}});
   }
 
-  // The norm of float64 gradients may be larger than every float64. Where the limit allows it, the
-  // norm is divided by 2^kExponent.
+  // The norm of float64 gradients may exceed every float64. If the limit allows it, the norm is
+  // divided by 2^kExponent.
   static constexpr int32_t kExponent = 64;
   static constexpr double kLeastScaled = 1e-280;
 
@@ -346,7 +346,7 @@ ClippedGradients ByNorm(BlockDesc& block, ProgramDesc& startup,
                         const std::vector<ClipMember>& members) {
   const Writer w = ClipWriter(block);
   ClippedGradients result;
-  // The norms of gradients that have one limit become one vector.
+  // The norms of gradients with the same limit and dtype become one vector.
   std::map<std::pair<double, DType>, std::vector<Variable>> norms;
   for (const ClipMember& member : members) {
     const NormRule rule = NormRule::Of(member.clip);
@@ -550,7 +550,7 @@ void CheckTextGradientClip(const Setting& clip) {
 ClippedGradients AppendGradientClips(BlockDesc& block, ProgramDesc& startup,
                                      const std::vector<ClipMember>& members) {
   const EditGuard guard(block.program(), startup);
-  std::vector<std::string> kinds;  // in the order of their first member
+  std::vector<std::string> kinds;  // in the order of their first members
   for (const ClipMember& member : members) {
     try {
       CheckGradientClip(member.clip);

@@ -6,7 +6,7 @@
 namespace coracle {
 namespace {
 
-// The clip's own ops on the true gradient, and back.
+// Applies the clip's own ops to the true gradient, then scales it again.
 void ClipUnscaled(const Writer& w, const BaseErrorClipAttr& clip, const Variable& grad,
                   const Variable& scale, const AroundErrorClip& around) {
   const DType dtype = grad.dtype();

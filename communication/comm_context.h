@@ -1,5 +1,5 @@
 #pragma once
-// CommContext: what the kernels of one prepared program exchange through.
+// CommContext: the means by which the kernels of one prepared program exchange data.
 
 #include <coracle/communication/communicator.h>
 
@@ -11,8 +11,8 @@
 
 namespace coracle {
 
-// A communicator with the exchanges that kernels have begun and that later ops wait for. For one
-// thread at a time.
+// A communicator with the pending exchanges, which kernels have begun and later ops wait for. To be
+// used by one thread at a time.
 class CommContext {
  public:
   explicit CommContext(std::shared_ptr<Communicator> communicator);
@@ -20,19 +20,20 @@ class CommContext {
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
 
-  // Exchanges and returns when the result is there.
+  // Exchanges, and returns when the result is available.
   void Run(const Exchange& exchange);
-  // Begins an exchange whose results are those of the variables `names` of a ring (the attr
-  // ring_id). The buffers must stay as they are until they have been waited for.
+  // Begins an exchange that yields the variables `names` of a ring (the attr ring_id). The buffers
+  // must not change or be freed until WaitFor returns.
   void Start(int ring, std::vector<std::string> names, const Exchange& exchange);
-  // Waits for the exchanges of the ring that have one of these variables; of all if there are none.
+  // Waits for the exchanges of the ring that yield one of these variables; for all of the ring if
+  // `names` is empty.
   void WaitFor(int ring, const std::vector<std::string>& names);
   void WaitForAll();
-  // Gives up the exchanges under way; if there was one, the communicator is of no use afterwards.
+  // Aborts the pending exchanges; if there were any, the communicator is unusable afterwards.
   void Abandon() { pending_.clear(); }
 
-  // Since the beginning: the seconds that ops have waited, for exchanges and for other ranks; the
-  // number of exchanges, and the bytes that this rank gave to them.
+  // Totals since the beginning: the seconds that ops have waited for exchanges and for other ranks,
+  // the number of exchanges, and the bytes that this rank contributed.
   double seconds_waited() const { return seconds_waited_; }
   int64_t exchanges() const { return exchanges_; }
   int64_t bytes() const { return bytes_; }
@@ -48,7 +49,7 @@ class CommContext {
   void Await(PendingExchange& exchange);
 
   std::shared_ptr<Communicator> communicator_;
-  std::vector<Pending> pending_;  // in the order in which they began
+  std::vector<Pending> pending_;  // in the order of their beginning
   double seconds_waited_ = 0;
   int64_t exchanges_ = 0, bytes_ = 0;
 };

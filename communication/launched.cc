@@ -30,7 +30,7 @@ std::optional<int> Number(const char* variable) {
   return number;
 }
 
-// Where the plugin may lie, in order; a bare name is for the dynamic loader.
+// Paths of the plugin to try, in order; a bare name is left to the dynamic loader.
 std::vector<std::string> Candidates() {
   std::vector<std::string> candidates;
   std::error_code error;
@@ -44,7 +44,8 @@ std::vector<std::string> Candidates() {
   return candidates;
 }
 
-// A launcher that Open MPI does not understand leaves each process alone: all would do the same.
+// If Open MPI does not understand the launcher, each process would run alone, and all would do the
+// same work.
 void RequireAllRanks(int size) {
   const Launched launched = FindLaunched();
   if (launched.size < 2 || launched.size == size) return;
@@ -77,7 +78,7 @@ std::shared_ptr<Communicator> LoadMpiCommunicator(double time_limit) {
   for (const std::string& file : Candidates()) {
     const bool bare = file == kPlugin;
     if (!bare && !fs::exists(file)) continue;
-    // Open MPI loads parts of itself, which look for its symbols.
+    // RTLD_GLOBAL, because Open MPI loads parts of itself that look for its symbols.
     library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (library) break;
     if (const char* error = ::dlerror(); reason.empty() && error) reason = error;

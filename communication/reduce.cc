@@ -7,7 +7,7 @@
 namespace coracle {
 namespace {
 
-// What elements are computed in.
+// The type in which elements are reduced.
 template <class T>
 struct WideType {
   using type = T;
@@ -21,7 +21,7 @@ struct WideType<bfloat16> {
   using type = float;
 };
 
-// Integers wrap around, as the ops of elementwise arithmetic do.
+// Integers wrap around, as in the elementwise ops.
 template <class W>
 W Add(W a, W b) {
   if constexpr (std::is_integral_v<W> && !std::is_same_v<W, bool>) {
@@ -57,7 +57,7 @@ template <class T, class F>
 void Loop(std::span<const void* const> ins, const ReducedRange& range, std::span<void* const> outs,
           const F& join) {
   using W = typename WideType<T>::type;
-  constexpr int64_t kPiece = 1024;  // the sums stay in the first cache
+  constexpr int64_t kPiece = 1024;  // small enough for the sums to stay in the L1 cache
   W sums[kPiece];
   for (int64_t begin = range.begin; begin < range.end; begin += kPiece) {
     const int64_t count = std::min(kPiece, range.end - begin);
@@ -81,7 +81,7 @@ void Reduce(Reduction reduction, std::span<const void* const> ins, const Reduced
   using W = typename WideType<T>::type;
   constexpr bool kComplex = std::is_same_v<T, complex64> || std::is_same_v<T, complex128>;
   if constexpr (!std::is_same_v<T, bool>) {
-    // Functions by their addresses would be called for each element.
+    // Lambdas are inlined; functions passed by address would be called for each element.
     if (reduction == Reduction::kSum)
       return Loop<T>(ins, range, outs, [](W a, W b) { return Add<W>(a, b); });
     if (reduction == Reduction::kProd)

@@ -1,5 +1,5 @@
 #pragma once
-// Reductions of buffers of several ranks, in the order of the ranks.
+// Reduces buffers of several ranks, in the order of the ranks.
 
 #include <coracle/communication/communicator.h>
 
@@ -7,8 +7,8 @@
 
 namespace coracle {
 
-// For i in [begin, end): outs[k][i - out_begin] = ins[0][i] + ins[1][i] + ... (or another
-// reduction), for every k. An out may be an in at the same elements.
+// For i in [begin, end) and every k: outs[k][i - out_begin] = ins[0][i] + ins[1][i] + ... (or
+// another reduction). An out may be the same memory as an in at the same elements.
 struct ReducedRange {
   int64_t begin, end, out_begin;
 };

@@ -22,9 +22,10 @@ double SecondsBetween(Clock::time_point start, Clock::time_point end) {
   return std::max(0.0, std::chrono::duration<double>(end - start).count());
 }
 
-// What the ranks have brought to one exchange.
+// The contributions of the ranks to one exchange.
 struct Meeting {
-  Exchange first;  // as the first rank to come describes it
+  // The description by the first rank to arrive.
+  Exchange first;
   int first_rank = 0;
   // By buffer, then by rank.
   std::vector<std::vector<const void*>> ins;
@@ -88,8 +89,8 @@ void Compute(const Meeting& m) {
   }
 }
 
-// What the threads share. Meetings are entered in the order of their numbers by every rank, so that
-// the first one is always the first to be complete.
+// The state that the threads share. Every rank enters meetings in the order of their numbers, so
+// the first meeting is always the first to be complete.
 class Group {
  public:
   Group(int size, double time_limit)
@@ -121,7 +122,7 @@ class Group {
 
   void Wait(const Meeting& meeting) {
     std::unique_lock lock(mutex_);
-    // One that has begun ends, whatever becomes of the group.
+    // A running exchange ends normally, even if the group fails.
     const auto over = [&] { return meeting.done || (error_ && !meeting.running); };
     if (time_limit_ <= 0) {
       changed_.wait(lock, over);
@@ -139,7 +140,7 @@ class Group {
     return meeting.done;
   }
 
-  // The rank waits no longer for the meeting; its buffers may go.
+  // The rank stops waiting for the meeting; its buffers may be freed.
   void GiveUp(int rank, const Meeting& meeting) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return meeting.done || !meeting.running; });
@@ -157,7 +158,7 @@ class Group {
   void ThrowIfBroken() const {
     if (error_) throw Error(*error_);
   }
-  // The first reason stays.
+  // Keeps the first reason.
   void Break(ErrorCode code, const std::string& reason) {
     if (!error_) error_.emplace(code, "communicator: " + reason);
     changed_.notify_all();
@@ -213,14 +214,14 @@ class Group {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<uint64_t> entered_;  // by rank: the number of meetings that it has entered
-  std::deque<std::shared_ptr<Meeting>> meetings_;  // those that ranks are missing in
+  std::deque<std::shared_ptr<Meeting>> meetings_;  // meetings that still miss a rank
   uint64_t first_number_ = 0;                      // of meetings_[0]
   std::optional<Error> error_;
 };
 
 class ThreadExchange final : public PendingExchange {
  public:
-  // `began`: when the rank came to the exchange, whose result it may have computed.
+  // `began`: when the rank arrived at the exchange, whose result it may have computed itself.
   ThreadExchange(std::shared_ptr<Group> group, int rank, std::shared_ptr<Meeting> meeting,
                  Clock::time_point began, std::shared_ptr<ExchangeTimes> times)
       : group_(std::move(group)),
@@ -241,7 +242,7 @@ class ThreadExchange final : public PendingExchange {
   }
 
  private:
-  // The time since then was spent in the exchange, in its transfer as far as that went on.
+  // Counts the time since `began` as waiting, and its overlap with the transfer as exposed.
   void Count(Clock::time_point began) {
     const Clock::time_point now = Clock::now();
     times_->waited += SecondsBetween(began, now);

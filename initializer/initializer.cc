@@ -35,7 +35,7 @@ const KindsWithFields& AllFields() {
   return all;
 }
 
-// The attr of that name, or what the kind has unless said.
+// The attr of that name, or the default of the kind.
 template <class T>
 T ValueOf(const Setting& setting, const char* name) {
   if (const Attribute* given = setting.Find(name)) return AttributeAs<T>(*given);
@@ -44,7 +44,7 @@ T ValueOf(const Setting& setting, const char* name) {
   throw InternalError("an initializer without fields: " + setting.kind);
 }
 
-// A finite parameter of an initializer, as the ops take it.
+// A finite parameter of an initializer, as float for the ops.
 float Number(const Setting& setting, const char* name) {
   const auto value = ValueOf<double>(setting, name);
   if (!(std::abs(value) <= std::numeric_limits<float>::max())) {

@@ -1,7 +1,7 @@
 #pragma once
-// Initializers: how the startup program fills a parameter. Each factory gives a
-// Setting, which a ParamAttr carries and a program keeps. Formulas and defaults
-// are Paddle's (python/paddle/fluid/initializer.py).
+// Initializers: how the startup program fills a parameter. Each factory returns a
+// Setting, which a ParamAttr carries and a program keeps. Formulas and defaults are
+// Paddle's (python/paddle/fluid/initializer.py).
 
 #include <coracle/framework/ir/attribute.h>
 #include <coracle/framework/ir/fields.h>
@@ -13,12 +13,12 @@
 
 namespace coracle {
 
-// A seed of 0 stands for the program's seed; every parameter then draws different numbers.
+// A seed of 0 means the program's seed; every parameter then draws different numbers.
 
 Setting ConstantInitializer(double value = 0);
 Setting UniformInitializer(double low = -1, double high = 1, int32_t seed = 0);
 Setting NormalInitializer(double mean = 0, double std = 1, int32_t seed = 0);
-// Values farther than two std from the mean are drawn again.
+// Values more than two std from the mean are redrawn.
 Setting TruncatedNormalInitializer(double mean = 0, double std = 1, int32_t seed = 0);
 
 // Glorot and Bengio 2010: uniform in +-sqrt(6 / (fan_in + fan_out)), or normal with
@@ -39,7 +39,7 @@ struct MsraOptions {
 };
 Setting MsraInitializer(const MsraOptions& options = {});
 
-// The elements of `values`. The parameter must have the same shape, or just the same numel if
+// The elements of `values`. The parameter must have the same shape, or only the same numel if
 // `values` has rank 1.
 Setting ArrayInitializer(const Tensor& values);
 
@@ -50,7 +50,7 @@ struct FanCounts {
 // convolution's filter: C * k... and M * k....
 FanCounts FansOf(const Shape& shape);
 
-// The kinds with the fields that a text may give them: all kinds but "array".
+// The kinds with the fields that a text may set: all kinds except "array".
 KindsWithFields InitializerFields();
 
 // The op that fills `var`: fill_constant, uniform_random, gaussian_random,

@@ -1,4 +1,4 @@
-// Optimizers that divide by what they have seen of a gradient.
+// Optimizers that divide by statistics of past gradients.
 
 #include <coracle/optimizer/internal/optimizer_kinds.h>
 #include <coracle/optimizer/optimizer.h>

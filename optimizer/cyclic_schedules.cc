@@ -1,5 +1,5 @@
-// Learning-rate schedules along cosines and triangles: of each its options as texts give them,
-// and its formula.
+// Learning-rate schedules along cosines and triangles: the options of each as texts give them, and
+// its formula.
 
 #include <coracle/optimizer/internal/schedule_formula.h>
 #include <coracle/optimizer/internal/schedule_kinds.h>
@@ -8,11 +8,11 @@
 
 namespace coracle {
 
-using namespace formula;  // NOLINT: of numbers, beside those on Variables
+using namespace formula;  // NOLINT: the functions on numbers
 
 namespace {
 
-// From 1 at x = 0 to 0 at x = 1 along half a cosine.
+// Falls from 1 at x = 0 to 0 at x = 1 along half a cosine.
 template <class V>
 V HalfCosine(const V& x) {
   return (1.0 + Cos(x * std::numbers::pi)) * 0.5;
@@ -100,7 +100,8 @@ LrSchedulePtr CosineRestartsRate(const CosineRestartsRateOptions& o) {
   return Schedule([=](const auto& t) {
     const auto x = t / first;
     if (o.factor == 1) return o.end + (o.rate - o.end) * HalfCosine(x - Floor(x));
-    // Cycle k begins at first * (by^k - 1) / (by - 1). Its logarithm may be an ulp too small.
+    // Cycle k begins at first * (by^k - 1) / (by - 1). The added 1e-10 corrects a logarithm that is
+    // an ulp too small.
     const auto k = Floor(Log(1.0 + x * (by - 1)) / std::log(by) + 1e-10);
     const auto power = Pow(by, k);
     const auto share = (x - (power - 1.0) / (by - 1)) / power;

@@ -12,7 +12,8 @@ std::string NotOf(const Writer& w, const std::string& x) {
   return w.Named("loss_scaling_not", Not(w.Var(x))).name();
 }
 
-// Out = X / Scale in place, and whether all of it is finite: into `overflow`, a new variable.
+// Appends Out = X / Scale in place; the new variable `overflow` becomes whether an element is
+// not finite.
 std::string AppendCheck(const Writer& w, const std::vector<std::string>& grads,
                         const std::string& scale) {
   const std::string overflow = MakeTemporary(w.block(), "found_infinite", DType::kBool);

@@ -11,7 +11,7 @@
 
 namespace coracle {
 
-using namespace formula;  // NOLINT: of numbers, beside those on Variables
+using namespace formula;  // NOLINT: the functions on numbers
 
 namespace {
 
@@ -20,7 +20,7 @@ double EvaluateAt(const LrSchedule& schedule, double t) {
 }
 Variable EvaluateAt(const LrSchedule& schedule, const Variable& t) { return schedule.Append(t); }
 
-// The counter of the block, which an op increments once per run before anything reads it.
+// The counter of the block, which an op increments once per run before any op reads it.
 std::string CounterOf(const Writer& w, ProgramDesc& startup) {
   BlockDesc& block = w.block();
   for (size_t i = 0; i < block.NumOps(); ++i) {
@@ -93,7 +93,7 @@ LrSchedulePtr SequenceRate(const std::vector<std::pair<int64_t, LrSchedulePtr>>&
                     firsts.empty() ? -1 : firsts.front()));
   }
   return Schedule([=](const auto& t) {
-    // A part that has not begun is asked for its first value, which is not used.
+    // A part that has not begun is evaluated at its first step, and the result is not used.
     const auto since = [&](int64_t first) { return Max(t - static_cast<double>(first), 0.0); };
     auto rate = EvaluateAt(*parts.front().second, t);
     for (size_t i = 1; i < parts.size(); ++i) {

@@ -1,12 +1,12 @@
 #pragma once
 // Learning-rate schedules: the rate as a function of the step t = 0, 1, 2, ..., the number of
 // updates done before. A schedule is appended to the program as ops (so that a saved program is
-// complete), and can be asked for its values on the host; both come from one formula.
+// complete), and its values can also be computed on the host; both use the same formula.
 //
 // Sources of the formulas: Caffe's solver (fixed, step, exp, inv, multistep, poly, sigmoid),
 // Paddle 2.1 (noam, exponential, natural_exp, inverse_time, polynomial, piecewise, cosine, linear
 // warm-up, plateau), Loshchilov and Hutter 2017 (cosine with restarts), Smith 2017 and 2018
-// (cyclic, one-cycle). All are defined and finite for every t >= 0: past its end a schedule holds
+// (cyclic, one-cycle). All are defined and finite for every t >= 0: after its end a schedule keeps
 // its last value.
 
 #include <coracle/operators/operators.h>
@@ -20,32 +20,31 @@
 
 namespace coracle {
 
-// Base of all schedules. Immutable; derive from it for one of your own.
+// Base of all schedules. Immutable; derive from it to define a new one.
 class LrSchedule {
  public:
   virtual ~LrSchedule() = default;
   // The rate at step t.
   virtual double At(int64_t t) const = 0;
-  // The same as ops: t and the result are float64 [1]. The formula is
-  // written with operators/operators.h.
+  // The same as ops, with t and the result float64 [1], written with operators/operators.h.
   virtual Variable Append(const Variable& t) const = 0;
 };
 using LrSchedulePtr = std::shared_ptr<const LrSchedule>;
 
-// Name of the persistable int64 [1] variable that counts the steps of a program with a schedule;
-// where several blocks have schedules, each of them counts its own runs (NAME_0, ...).
+// Name of the persistable int64 [1] variable that counts the steps of a program with a schedule. If
+// several blocks have schedules, each block counts its own runs (NAME_0, ...).
 inline constexpr char kStepCounter[] = "@LR_DECAY_COUNTER@";
 
 // Appends the schedule to `block`, and the counter with its increment unless the block has it, all
-// with the role LRSched. Returns the variable [1] of `dtype` (float32 or float64) that holds the
-// rate. In a sub-block, which may not run at every step, this variable is persistable and holds the
+// with the role LRSched. Returns the [1] variable of `dtype` (float32 or float64) that holds the
+// rate. In a sub-block, which may not run at every step, this variable is persistable and keeps the
 // last rate. `startup` sets the counter so that the first step is t = 0.
 std::string AppendLrSchedule(const LrSchedule& schedule, BlockDesc& block, ProgramDesc& startup,
                              DType dtype = DType::kFloat32);
 
 // The schedules. All throw kInvalidArgument for options out of range, naming them. `coracle help
-// NAME` tells the formula of a schedule and what its options mean; an option that is a nan or 0
-// here must be given.
+// NAME` shows the formula and options of a schedule. An option whose default is a nan or 0 here
+// must be given.
 
 inline constexpr double kNotGiven = std::numeric_limits<double>::quiet_NaN();
 
@@ -145,14 +144,14 @@ struct OneCycleRateOptions {
 };
 LrSchedulePtr OneCycleRate(const OneCycleRateOptions& options);
 
-// start + (end - start) * t / steps for t < steps, then `after` (which sees the same t).
+// start + (end - start) * t / steps for t < steps, then `after` (with the same t).
 LrSchedulePtr WarmupRate(const LrSchedulePtr& after, int64_t steps, double start, double end);
-// From each `first` step on (ascending, the first is 0) the schedule beside it, which
-// counts from there.
+// Pairs of a first step and a schedule, which applies from that step on and counts t from there.
+// The first steps must ascend, beginning with 0.
 LrSchedulePtr SequenceRate(const std::vector<std::pair<int64_t, LrSchedulePtr>>& parts);
 
-// The rate falls when a metric stops improving (Paddle's and PyTorch's ReduceOnPlateau). It depends
-// on what only the host knows, so it is a value to set in the scope, not ops.
+// Lowers the rate when a metric stops improving (Paddle's and PyTorch's ReduceOnPlateau). It
+// depends on values known only on the host, so it is a value to set in the scope, not ops.
 class PlateauRate {
  public:
   struct Options {
@@ -163,18 +162,19 @@ class PlateauRate {
     bool relative = true;
     int64_t cooldown = 0;
     double min_rate = 0;
-    double epsilon = 1e-8;  // smaller changes of the rate are left out
+    double epsilon = 1e-8;  // smaller changes of the rate are ignored
   };
-  // All that changes, for snapshots.
+  // All state that changes, for snapshots.
   struct State {
     double rate = 0;
     double best = 0;
-    bool any = false;  // a metric was seen
+    bool any = false;  // a metric has been seen
     int64_t bad = 0, cooldown = 0;
   };
   PlateauRate(double rate, const Options& options);
 
-  // Takes the metric of one evaluation and returns the rate from now on. A nan is never better.
+  // Takes the metric of one evaluation and returns the rate from now on. A nan never counts
+  // as better.
   double Update(double metric);
   double rate() const { return state_.rate; }
   const State& state() const { return state_; }

@@ -15,7 +15,7 @@ namespace {
 
 enum class Color { kNone, kLow, kFloat };
 
-// Whether the slot holds what stays float32 beside inputs of 16 bits.
+// Whether the slot stays float32 even if other inputs have 16 bits.
 bool StaysFloat32(const OpRegistry& ops, const OpDesc& op, const std::string& slot) {
   const OpSpec* spec = ops.Find(op.type());
   return spec && spec->StaysFloat32(slot);
@@ -41,16 +41,16 @@ class Rewriter {
   }
 
  private:
-  // A block being rewritten: its ops so far, and the op inside which the next level lies.
+  // A block being rewritten: its ops so far, and the op that runs the next level.
   struct Level {
     BlockDesc* block;
     OpDesc* op = nullptr;
-    // Casts that hold until the variable is written again.
+    // Casts that are valid until the variable is written again.
     std::map<const VarDesc*, std::string> passing;
   };
   struct Writes {
     int count = 0;
-    bool elsewhere = false;  // by an op of another block than the variable's
+    bool elsewhere = false;  // written by an op outside the variable's block
   };
 
   void CountWrites() {
@@ -75,8 +75,8 @@ class Rewriter {
     if (const VarDesc* var = block.FindVarRecursive(name)) protected_.insert(var);
   }
 
-  // What an op takes into its block and out of it keeps its dtype; the block may name such
-  // variables in attrs of the op.
+  // The inputs and outputs of a block keep their dtype, since attrs of the op may name
+  // these variables.
   void ProtectBoundary(const BlockDesc& block, const OpDesc& op) {
     std::vector<const BlockDesc*> blocks = {&block};
     for (int sub : op.SubBlocks()) {
@@ -158,15 +158,15 @@ class Rewriter {
     };
     return op.AnyInput(other) || op.AnyOutput(other);
   }
-  // A persistable variable that the program writes, as running statistics: it moves by less than
-  // digits of 16 bits show.
+  // A persistable variable that the program writes, such as running statistics: its changes may be
+  // smaller than 16 bits can represent.
   bool IsState(const VarDesc* var) const {
     return var && var->persistable() && var->dtype() == DType::kFloat32 && writes_.count(var) > 0;
   }
   bool Stays(const OpDesc& op, const std::string& slot, const VarDesc* var) const {
     return StaysFloat32(ops_, op, slot) && (float32_norms_ || IsState(var));
   }
-  // Such an op would round the state in each step.
+  // In 16 bits, such an op would round the state in each step.
   bool WritesState(const OpDesc& op) {
     bool writes = false;
     op.ForEachOutput([&](const std::string& name, const std::string& slot) {
@@ -209,7 +209,7 @@ class Rewriter {
 
   // --- appending ---
 
-  // A cast of the user's stays what it says; its input may have changed.
+  // A cast written by the user keeps its output dtype, but its input may have changed.
   void PatchCast(OpDesc* op) {
     if (op->Input("X").empty()) return;
     if (const VarDesc* var = Find(op->Input("X")[0]))
@@ -241,7 +241,7 @@ class Rewriter {
       if (op->GetAttr<int32_t>(attr, -1) == static_cast<int32_t>(DType::kFloat32))
         op->SetAttr(attr, static_cast<int32_t>(options_.dtype));
     }
-    // Outputs whose variable must stay float32 are computed beside it.
+    // Outputs whose variable must stay float32 are computed in another variable.
     std::vector<std::pair<std::string, std::string>> beside;
     op->RenameOutputs([&](const std::string& name, const std::string& slot) {
       const VarDesc* var = Find(name);
@@ -257,7 +257,7 @@ class Rewriter {
     SetColors(added, Color::kLow);
     ForgetWritten(block(), added);
     for (const auto& [temp, name] : beside) {
-      if (block().FindVar(temp)->dtype() == DType::kFloat32) {  // it always gives float32
+      if (block().FindVar(temp)->dtype() == DType::kFloat32) {  // the op always outputs float32
         added.RenameOutput(temp, name);
         block().RemoveVar(temp);
         continue;
@@ -303,7 +303,7 @@ class Rewriter {
     ++report_.casts;
   }
 
-  // The variable in another dtype, made here or where it is first asked for.
+  // The variable in another dtype, cast here or in the block where it is first needed.
   std::string CastOf(const std::string& name, const VarDesc& var, DType dtype) {
     const bool stable = IsStable(&var);
     std::map<const VarDesc*, std::string>& kept = stable ? shared_[dtype] : level().passing;
@@ -329,8 +329,8 @@ class Rewriter {
     return at;
   }
 
-  // The outermost open block in which the cast may stand: every op around takes the variable as it
-  // is, not under another meaning.
+  // The outermost open block in which the cast may be placed: every op on the way must take the
+  // variable under the same name and meaning.
   size_t Hoist(const std::string& name, const VarDesc& var) const {
     size_t target = levels_.size() - 1;
     auto home = home_.find(&var);
@@ -341,7 +341,7 @@ class Rewriter {
     return target;
   }
 
-  // The slot that lists what the op's block reads.
+  // The slot that lists the variables read by the op's block.
   static const Slot* CaptureSlot(const OpDesc& op, const std::string& name) {
     for (const Slot& slot : op.inputs()) {
       if (slot.name != "X" && slot.name != "Input" && slot.name != "parameters") continue;
@@ -375,7 +375,7 @@ class Rewriter {
 
 // --- parameters of 16 bits ---
 
-// The op that gives the parameter its first value gives it in 16 bits, or is followed by a cast.
+// Makes the op that initialises the parameter write 16 bits, or appends a cast to it.
 void NarrowInitializer(ProgramDesc& startup, const std::string& name, DType dtype,
                        const OpRegistry& ops) {
   BlockDesc& root = startup.Root();
@@ -405,7 +405,8 @@ void NarrowInitializer(ProgramDesc& startup, const std::string& name, DType dtyp
   }
 }
 
-// Persistable float32 tensors that ops read as 16 bits: all, but states, and what norms keep.
+// Persistable float32 tensors that ops read as 16 bits: all except states and slots that norms keep
+// in float32.
 void NarrowParameters(ProgramDesc& main, ProgramDesc& startup, const MixedPrecisionOptions& options,
                       const PrecisionLists& lists) {
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
@@ -437,7 +438,7 @@ void NarrowParameters(ProgramDesc& main, ProgramDesc& startup, const MixedPrecis
 PrecisionLists ListsOf(const MixedPrecisionOptions& options) {
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
   PrecisionLists lists = DefaultPrecisionLists(ops);
-  // O3 computes all in 16 bits.
+  // O3 computes everything in 16 bits.
   if (options.level == PrecisionLevel::kO3) lists.black.clear();
   for (const auto* custom : {&options.custom_white, &options.custom_black}) {
     for (const std::string& type : *custom) {

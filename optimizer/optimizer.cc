@@ -21,7 +21,7 @@ void SetRoles(BlockDesc& block, size_t first, const ParamAndGrad& pair) {
   }
 }
 
-// By what the parameter multiplies the weight decay of its optimizer.
+// The factor by which the parameter multiplies the weight decay of its optimizer.
 double DecayMultiplier(const VarDesc& param) {
   const std::optional<Setting>& own = param.training().regularizer;
   return own && own->kind == "multiplied" ? own->Get<double>("by", 1) : 1;
@@ -126,7 +126,7 @@ void Optimizer::Clip(StepState& step) {
   const Writer w = UpdateWriter(step.block());
   for (ParamAndGrad& pair : gradients) {
     const std::optional<Setting> clip = ClipOf(Variable::Of(step.block(), pair.param).desc());
-    // What a clip makes small has few digits in 16 bits.
+    // Values that a clip makes small would have few digits in 16 bits.
     if (clip && clip->kind != NoGradientClip().kind) pair.grad = WideGradient(w, pair.grad);
     members.push_back({pair, clip ? *clip : NoGradientClip()});
   }

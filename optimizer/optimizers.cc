@@ -101,13 +101,13 @@ double NumberOf(const OptimizerKind& kind, const char* field, const void* option
   return AttributeAs<double>(*FieldTable::ValueOf(*kind.fields.Find(field), options));
 }
 
-// The learning rate, when the options are checked.
+// Returns the learning rate after checking the options.
 double RateOf(const std::type_info& type, const void* options) {
   CheckOptions(type, options);
   return NumberOf(KindOf(type).second, "learning_rate", options);
 }
 
-// The value as attrs hold it: numbers as floats.
+// The value as an attr holds it: numbers become floats.
 NamedAttr AttrOf(std::string name, const FieldSpec& field, const void* options) {
   Attribute value = *FieldTable::ValueOf(field, options);
   if (const auto* number = std::get_if<double>(&value)) value = static_cast<float>(*number);
@@ -130,12 +130,12 @@ AttrList AttrsOf(const OptimizerKind& kind, const void* options) {
   return attrs;
 }
 
-// Whether it is an update op's own weight decay.
+// Whether the attr is an update op's own weight decay.
 bool IsDecay(const std::string& attr) {
   return attr == "weight_decay" || attr == "lars_weight_decay";
 }
 
-// The gradient; selected rows that the op does not take become a dense one.
+// The gradient; selected rows become dense if the op does not accept them.
 std::string GradientFor(const std::string& type, const UpdateContext& update) {
   const Writer w(update.block, DefaultOps(), {.stop_gradient = true});
   const SlotDef* slot = DefaultOps().Get(type).FindInput("Grad");

@@ -1,7 +1,7 @@
 #pragma once
 // The optimizers. Names, defaults and formulas are Paddle's unless a source is given; `coracle ops
-// NAME` shows the formula of each update op, `coracle help NAME` what each option means and its
-// range. All constructors throw kInvalidArgument for values out of range.
+// NAME` shows the formula of each update op, `coracle help NAME` the meaning and range of each
+// option. All constructors throw kInvalidArgument for values out of range.
 
 #include <coracle/framework/ir/fields.h>
 #include <coracle/optimizer/optimizer.h>
@@ -14,20 +14,21 @@
 
 namespace coracle {
 
-// Base of optimizers that are one op with some state.
+// Base of optimizers that consist of one op with some state.
 class OneOpOptimizer : public Optimizer {
  protected:
   struct State {
-    const char *in, *out;  // slots; out = nullptr: the op only reads it, a power: after each update
-                           // it is multiplied by `value`
-    const char* suffix;    // of the variable's name: see Accumulator
-    double value = 0;      // at the start
-    bool scalar = false;   // shape [1] instead of the parameter's
+    // The slots. If `out` is nullptr, the op only reads the state, a power: after each update it is
+    // multiplied by `value`.
+    const char *in, *out;
+    const char* suffix;   // in the variable's name: see Accumulator
+    double value = 0;     // initial value
+    bool scalar = false;  // shape [1] instead of the parameter's
   };
   OneOpOptimizer(double learning_rate, std::string type, std::vector<State> state, AttrList attrs,
                  bool needs_rate = true);
-  // The kind of this library whose options struct is of that type. Its op, state and attrs stand
-  // beside its field table.
+  // For the built-in kind whose options struct has that type. Its op, state and attrs are declared
+  // with its field table.
   OneOpOptimizer(const std::type_info& type, const void* options);
   void AppendUpdate(const UpdateContext& update) override;
   AttrList& attrs() { return attrs_; }
@@ -36,10 +37,11 @@ class OneOpOptimizer : public Optimizer {
   std::string type_;
   std::vector<State> state_;
   AttrList attrs_;
-  bool needs_rate_;  // whether the op reads the learning rate where it is 1
+  // Whether the op reads the learning rate even if it is 1.
+  bool needs_rate_;
 };
 
-// The optimizer of an options struct of this library.
+// The optimizer for an options struct of this library.
 template <class Options>
 class OptimizerOf : public OneOpOptimizer {
  public:
@@ -87,7 +89,8 @@ struct DecayedAdagradOptions {
 };
 using DecayedAdagrad = OptimizerOf<DecayedAdagradOptions>;
 
-// Zeiler's has no learning rate; Caffe's does. Where it is the constant 1 the op is not given it.
+// Zeiler's version has no learning rate, Caffe's does. If the rate is the constant 1, the op does
+// not get it.
 struct AdadeltaOptions {
   using Makes = OptimizerOf<AdadeltaOptions>;
   double learning_rate = 1;
@@ -212,19 +215,19 @@ struct ProximalAdagradOptions {
 };
 using ProximalAdagrad = OptimizerOf<ProximalAdagradOptions>;
 
-// Optimizers and learning-rate schedules by name, from attributes as a text gives them; and what
-// users add. The optimizers that are there are the ops' names and "adamw": "sgd", "momentum",
+// Optimizers and learning-rate schedules by name, from attributes as a text gives them; users can
+// add more. The built-in optimizers have the names of their ops, and "adamw": "sgd", "momentum",
 // "lars_momentum", ...; the schedules are the functions of lr_schedule.h: "step", "noam", ....
-// Their attrs are the fields of the options structs. `coracle help NAME` tells them.
+// Their attrs are the fields of the options structs, shown by `coracle help NAME`.
 
 using OptimizerMaker = std::function<std::unique_ptr<Optimizer>(const Setting& setting)>;
 
-// Makes `kind` known to MakeOptimizer, to job text and its schema. Process-wide and thread-safe;
-// throws kAlreadyExists for one that is taken.
+// Registers `kind` for MakeOptimizer, job text and its schema. Process-wide and thread-safe; throws
+// kAlreadyExists for a kind that is taken.
 void RegisterOptimizer(const std::string& kind, FieldTable fields, OptimizerMaker make);
-// One whose attrs the maker alone knows.
+// Registers a kind whose attrs only the maker knows.
 void RegisterOptimizer(const std::string& kind, OptimizerMaker make);
-// One whose options struct is declared as those of optimizers.h are: Options::Makes is its class.
+// Registers a kind whose options struct is like those of optimizers.h: Options::Makes is its class.
 template <class Options>
 void RegisterOptimizer(const std::string& kind, const Fields<Options>& fields) {
   RegisterOptimizer(kind, fields, [fields](const Setting& setting) {
@@ -236,19 +239,21 @@ void RegisterOptimizer(const std::string& kind, const Fields<Options>& fields) {
 std::vector<std::string> OptimizerKinds();  // sorted
 KindsWithFields OptimizerFields();          // in the order of registration
 // Throws kInvalidArgument for an unknown kind or attr (naming the nearest known one), an attr of
-// another type, and whatever the optimizer's constructor refuses.
+// another type, and any value that the optimizer's constructor refuses.
 std::unique_ptr<Optimizer> MakeOptimizer(const Setting& setting);
 
-// The same for schedules. A field that a text leaves out and whose stand_in is "learning_rate"
-// is the optimizer's.
+// The same for schedules. A field with the stand_in "learning_rate" takes the optimizer's rate if a
+// text omits it.
 using LrScheduleMaker = std::function<LrSchedulePtr(const Setting& setting)>;
 
-// What a schedule does at the steps that one of its fields gives.
+// An event of a schedule at the steps given by one of its fields.
 struct ScheduleEvent {
-  std::string field;        // a number of steps, or several
-  std::string what;         // "the warm-up ends"
-  std::string then = "";    // of a schedule's end what follows: "the rate stays"
-  std::string unless = "";  // a bool field with which nothing happens there
+  std::string field;  // a number of steps, or a list of them
+  std::string what;   // "the warm-up ends"
+  // If the event ends the schedule, what follows: "the rate stays".
+  std::string then = "";
+  // A bool field; if it is true, the event does not happen.
+  std::string unless = "";
 };
 
 void RegisterLrSchedule(const std::string& kind, FieldTable fields, LrScheduleMaker make,

@@ -1,5 +1,5 @@
 #pragma once
-// Field tables of options that are no kinds of their own: what a job text may say of them.
+// Field tables of options that are not registered kinds: the fields that a job text may set.
 
 #include <coracle/framework/ir/fields.h>
 #include <coracle/optimizer/lr_schedule.h>

@@ -7,7 +7,7 @@
 namespace coracle {
 namespace {
 
-// A bool that texts give by its opposite.
+// A bool that texts give as its opposite.
 const MemberType kOpposite = {AttrType::kBoolean,
                               [](const void* member) -> std::optional<Attribute> {
                                 return Attribute(!*static_cast<const bool*>(member));

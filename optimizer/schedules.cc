@@ -1,12 +1,12 @@
-// Learning-rate schedules that fall, and noam: of each its options as texts give them,
-// and its formula.
+// Falling learning-rate schedules, and noam: the options of each as texts give them, and
+// its formula.
 
 #include <coracle/optimizer/internal/schedule_formula.h>
 #include <coracle/optimizer/internal/schedule_kinds.h>
 
 namespace coracle {
 
-using namespace formula;  // NOLINT: of numbers, beside those on Variables
+using namespace formula;  // NOLINT: the functions on numbers
 
 namespace {
 
@@ -179,8 +179,8 @@ LrSchedulePtr NoamRate(const NoamRateOptions& o) {
 
 namespace {
 
-// The schedule of MiniCPM (Hu et al. 2024, https://arxiv.org/abs/2404.06395). Texts and Settings
-// name it; options, checks and formula stand here alone.
+// The schedule of MiniCPM (Hu et al. 2024, https://arxiv.org/abs/2404.06395). It is available only
+// by name, in texts and Settings, so its options, checks and formula are all here.
 struct WarmupStableDecayOptions {
   double rate = kNotGiven, end = 0;
   int64_t warmup_steps = 0, decay_steps = 0, steps = 0;

@@ -24,7 +24,7 @@ void Backward(StepState& step) {
                                    step.scaling.ErrorClip(step.wanted.count_error_clips));
 }
 
-// An update is skipped if the loss of one of its runs is not finite.
+// Skips an update if the loss of one of its runs is not finite.
 void CheckLoss(StepState& step) {
   if (!step.loss || !step.wanted.skip_non_finite_loss) return;
   const Writer w = UpdateWriter(step.block());
@@ -39,7 +39,7 @@ void CheckLoss(StepState& step) {
   step.guards.push_back(finite.name());
 }
 
-// Counts the run. Returns a bool [1] variable: whether the run is the last of its group.
+// Counts the run. Returns a bool [1] variable: whether the run is the last one of its group.
 std::string AppendCount(const Writer& w, const std::string& counter, int64_t runs) {
   const Variable count = w.Into(counter, "increment", {{"X", {counter}}}, {{"step", 1.0f}});
   const Variable all =
@@ -139,7 +139,7 @@ void Check(const TrainingStep& step) {
 
 }  // namespace
 
-// If a step is refused, optimizers and loss scaling remember of the programs what they did before.
+// If a step is refused, restores what optimizers and loss scaling remember about the programs.
 class StepUndo {
  public:
   StepUndo(const TrainingStep& step, LossScaling& scaling)
@@ -182,7 +182,7 @@ class StepUndo {
 
 namespace {
 
-// `given` are the gradients where there is no loss.
+// `given` are the gradients if there is no loss.
 std::vector<ParamAndGrad> AppendStep(const TrainingStep& step, BlockDesc& block,
                                      ProgramDesc& startup, const Variable& loss,
                                      std::vector<ParamAndGrad> given) {
@@ -198,7 +198,7 @@ std::vector<ParamAndGrad> AppendStep(const TrainingStep& step, BlockDesc& block,
   return AppendStages(state);
 }
 
-// A stage that calls a method of the optimizer whose turn it is.
+// A stage that calls a method of the current optimizer.
 template <void (Optimizer::*kMethod)(StepState&)>
 void OfOptimizer(StepState& step) {
   ((*step.turn->group.optimizer).*kMethod)(step);
@@ -222,8 +222,8 @@ const std::vector<StepStage>& TrainingStages() {
       {S::kBackward, kOnce, "gradients; error clips act where one is complete", Backward},
       {S::kCheckLoss, kOnce, "guards updates by losses that are finite", CheckLoss},
       {S::kAccumulate, kOnce, "sums gradients; all below runs at each k-th run", Accumulate},
-      // All-reduce, the sum over machines, belongs here. It then runs once for an update, and
-      // before the search for overflows, so that all machines skip the same updates.
+      // All-reduce, the sum over machines, belongs here. It then runs once per update, and before
+      // the check for overflows, so that all machines skip the same updates.
       {S::kUnscale, kEach, "divides by the loss scale, looks for overflows, opens the guards",
        OfOptimizer<&O::Unscale>},
       {S::kAverage, kEach, "divides sums by the number of runs",

@@ -16,7 +16,7 @@ void RequireGuard(BlockDesc& block, const std::string& name) {
                            guard.meta().ToString()));
 }
 
-// The variable that holds whether all of them hold.
+// A variable that is true if all guards hold.
 std::string All(const Writer& w, const std::vector<std::string>& guards) {
   Variable all = w.Var(guards.front());
   for (size_t i = 1; i < guards.size(); ++i)

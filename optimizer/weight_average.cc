@@ -19,20 +19,21 @@ void AppendAssign(const Writer& w, const std::string& x, const std::string& out)
   w.Into(out, "assign", {{"X", {x}}});
 }
 
-// A parameter, as float32 where it has 16 bits: an average moves by steps too small for those.
+// A parameter, converted to float32 if it has 16 bits, since the steps of an average are too small
+// for 16 bits.
 Variable Wide(const Writer& w, const std::string& param) {
   const Variable var = w.Var(param);
   return IsHalf(var.dtype()) ? w.Named(param + "_wide", Cast(var, DType::kFloat32)) : var;
 }
 
-// Writes x to the parameter, rounded where that has 16 bits.
+// Writes x to the parameter, rounded if the parameter has 16 bits.
 void AssignParam(const Writer& w, const Variable& x, const std::string& param) {
   const DType dtype = w.Var(param).dtype();
   if (dtype == x.dtype()) return AppendAssign(w, x.name(), param);
   w.Into(param, "cast", {{"X", {x.name()}}}, CastAttrs(x.dtype(), dtype));
 }
 
-// Writes x times the one element of `factor` to the parameter.
+// Writes x, multiplied by the single element of `factor`, to the parameter.
 void AssignScaled(const Writer& w, const Variable& x, const Variable& factor,
                   const std::string& param) {
   if (w.Var(param).dtype() != x.dtype())
@@ -222,7 +223,8 @@ void AppendLookahead(BlockDesc& block, ProgramDesc& startup, const std::vector<s
   std::map<std::string, std::string> slow;
   for (const std::string& param : params) {
     slow[param] = ParamState(block, startup, param, "_slow");
-    // A Writer would refuse a parameter that the startup program does not declare.
+    // Uses AppendOp because a Writer would refuse a parameter that the startup program does
+    // not declare.
     const DType from = w.Var(param).dtype(), to = w.Var(slow[param]).dtype();
     OpDesc& begin = startup.Root().AppendOp(from == to ? "assign" : "cast", {{"X", {param}}},
                                             {{"Out", {slow[param]}}},

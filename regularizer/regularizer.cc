@@ -6,7 +6,7 @@
 namespace coracle {
 namespace {
 
-// CheckRegularizer has seen to it that there is one.
+// CheckRegularizer has required the attr.
 double CoeffOf(const Setting& setting) { return setting.Get<double>("coeff", 0); }
 
 Writer DecayWriter(const UpdateContext& update) {
@@ -15,7 +15,7 @@ Writer DecayWriter(const UpdateContext& update) {
                 {.name = [&main](const std::string& name) { return main.FreeName(name); }});
 }
 
-// The parameter; in float32, where it has 16 bits and its gradient has more.
+// The parameter, converted to the gradient's dtype (float32) if it has only 16 bits.
 Variable ParamFor(const UpdateContext& update, const Writer& w) {
   const Variable param = w.Var(update.param);
   const DType dtype = w.Var(update.grad).dtype();
@@ -23,7 +23,7 @@ Variable ParamFor(const UpdateContext& update, const Writer& w) {
   return w.Named(update.param + "@DECAY", Cast(param, dtype));
 }
 
-// The gradient + coeff * source. It may be selected rows; the sum is dense.
+// The gradient + coeff * source. The gradient may be selected rows; the sum is dense.
 std::string AppendDecay(const UpdateContext& update, const Writer& w, const Variable& source,
                         double coeff) {
   const Variable grad = w.Var(update.grad);

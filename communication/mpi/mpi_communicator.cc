@@ -34,7 +34,7 @@ class MpiCommunicator final : public Communicator {
     thread_.AwaitStart();
   }
   // MPI ends when all ranks end it. A rank that fails does not wait for the others: its thread
-  // outlives the communicator, and the process ends.
+  // outlives the communicator until the process ends.
   ~MpiCommunicator() override {
     if (std::uncaught_exceptions() == 0 && thread_.Finish()) delete &thread_;
   }
@@ -52,7 +52,7 @@ class MpiCommunicator final : public Communicator {
 }  // namespace
 }  // namespace coracle
 
-// Returns nullptr for a program of another version.
+// Returns nullptr if the program has another version.
 extern "C" __attribute__((visibility("default"))) coracle::Communicator* CoracleMpiCommunicator(
     const char* version, double time_limit) {
   const std::string own =

@@ -17,16 +17,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// Looks again and again for so long, then with naps: a rank that waits leaves its core to others.
+// Polls for this long without pausing, then with naps: a waiting rank leaves its core to others.
 constexpr auto kBusy = microseconds(60);
 constexpr auto kShortNap = microseconds(20), kLongNap = microseconds(200);
-// An idle thread looks for questions of other ranks so often.
+// Interval at which an idle thread looks for questions of other ranks.
 constexpr auto kIdle = std::chrono::milliseconds(50);
-constexpr double kAnswerSeconds = 2;  // a rank that has not answered by then does not run
+constexpr double kAnswerSeconds = 2;  // a rank that has not answered by then is not running
 constexpr int64_t kMostElements = int64_t{1} << 30;    // of one message
-constexpr int64_t kScatteredBytes = int64_t{1} << 20;  // of a rank, in one message
+constexpr int64_t kScatteredBytes = int64_t{1} << 20;  // of one rank, per message
 constexpr int kQuestion = 1, kAnswer = 2;              // tags
-constexpr int64_t kSilent = -1, kLeft = -2;            // answers, beside numbers of exchanges
+constexpr int64_t kSilent = -1, kLeft = -2;            // answers other than numbers of exchanges
 
 double SecondsBetween(Clock::time_point start, Clock::time_point end) {
   return std::chrono::duration<double>(end - start).count();
@@ -41,7 +41,7 @@ void Check(int code, const char* what) {
   throw Error(ErrorCode::kIo, fmt::format("communicator: {}: {}", what, text));
 }
 
-// Sleeps longer the longer it has been asked.
+// Backs off: the longer the wait, the longer each sleep.
 class Naps {
  public:
   void Take() {
@@ -79,7 +79,7 @@ MPI_Datatype TypeOf(DType dtype) {
     case DType::kBFloat16:
       break;
   }
-  return MPI_UINT16_T;  // moved only
+  return MPI_UINT16_T;  // only moved, never reduced
 }
 
 bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
@@ -111,7 +111,7 @@ void Narrow(const float* from, void* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<T>(from[i]);
 }
 
-// Of what ranks must describe alike.
+// A hash of everything that all ranks must describe identically.
 uint64_t FingerprintOf(const Exchange& exchange) {
   uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&hash](uint64_t value) {
@@ -136,7 +136,7 @@ MpiThread::MpiThread(double time_limit) : time_limit_(std::min(time_limit, kLong
 
 MpiThread::~MpiThread() { thread_.join(); }
 
-// The thread asks all others first, unless it stands in MPI.
+// Longer than the limit, since the thread first polls the other ranks (unless blocked inside MPI).
 double MpiThread::WaitLimit() const {
   return time_limit_ > 0 ? time_limit_ + 2 * kAnswerSeconds : kLongestWait;
 }
@@ -213,13 +213,13 @@ void MpiThread::GiveUp(MpiJob& job) {
 void MpiThread::AwaitBuffers(Lock& lock, const MpiJob& job, double seconds) {
   const std::chrono::duration<double> limit(seconds);
   if (changed_.wait_for(lock, limit, [&] { return job.done || !job.running; })) return;
-  // The command's log is rank 0's.
+  // Printed to stderr, since only rank 0 has the log of the command.
   fmt::print(stderr, "{}: {}\n", Name(rank_), error_->message());
   std::fflush(nullptr);
   ::_exit(1);
 }
 
-// All ranks leave MPI together: until they do, this one answers their questions.
+// All ranks leave MPI together; until they do, this one answers their questions.
 void MpiThread::Leave() {
   MPI_Request request = MPI_REQUEST_NULL;
   Check(MPI_Ibarrier(questions_, &request), "leaving");
@@ -256,7 +256,7 @@ void MpiThread::Main() {
 
 void MpiThread::Start() {
   int provided = 0;
-  // The thread that initialises MPI is the one that calls it.
+  // The thread that initialises MPI is the only one that calls it.
   Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "initialising MPI");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
@@ -313,7 +313,7 @@ void MpiThread::Perform(MpiJob& job) {
   span.Set("what", job.exchange.Describe());
   {
     const std::lock_guard lock(mutex_);
-    if (error_) throw Error(*error_);  // given up
+    if (error_) throw Error(*error_);  // aborted
     job.running = true;
   }
   Run(job.exchange);
@@ -322,7 +322,7 @@ void MpiThread::Perform(MpiJob& job) {
 
 // --- meeting ---
 
-// The ranks wait here, with naps, for the last of them; what follows then takes no longer than the
+// The ranks wait here, with naps, for the last of them, so that the rest takes no longer than the
 // exchange itself.
 void MpiThread::Meet(const MpiJob& job) {
   const uint64_t print = FingerprintOf(job.exchange);
@@ -343,11 +343,11 @@ void MpiThread::Meet(const MpiJob& job) {
       answered = now;
       AnswerQuestions();
       const std::lock_guard lock(mutex_);
-      if (error_) throw Error(*error_);  // given up
+      if (error_) throw Error(*error_);  // aborted
     }
     if (time_limit_ > 0 && SecondsSince(start) > time_limit_) ThrowAbsent(job);
   }
-  // The largest fingerprint is the smallest; all ranks see whether it is.
+  // The maximum equals the minimum only if all fingerprints are equal; all ranks see the result.
   if (largest[0] != ~largest[1]) ThrowUnlike(job);
 }
 
@@ -391,7 +391,7 @@ std::string MpiThread::Name(int rank) const {
   return fmt::format("rank {} ({})", rank, hosts_[static_cast<size_t>(rank)]);
 }
 
-// Tells the number of the last exchange that this rank has begun.
+// Answers with the number of the last exchange that this rank has begun.
 void MpiThread::AnswerQuestions() {
   for (int any = 1; any;) {
     MPI_Status status;
@@ -421,7 +421,7 @@ std::vector<int64_t> MpiThread::AskAll() {
   const Clock::time_point start = Clock::now();
   for (int all = 0; !all && SecondsSince(start) < kAnswerSeconds;) {
     MPI_Testall(static_cast<int>(received.size()), received.data(), &all, MPI_STATUSES_IGNORE);
-    AnswerQuestions();  // the others may ask too
+    AnswerQuestions();  // the others may be asking too
     std::this_thread::sleep_for(kLongNap);
   }
   return numbers;
@@ -440,7 +440,7 @@ void MpiThread::Run(const Exchange& exchange) {
     case Exchange::Kind::kReduceScatter:
       return ReduceScatter(exchange);
     case Exchange::Kind::kBarrier:
-      return;  // they have met
+      return;  // the ranks have met already
   }
 }
 
@@ -517,7 +517,7 @@ void MpiThread::BroadcastBuffers(const Exchange& exchange) {
   }
 }
 
-// Each rank's part in turn where one message would be too large.
+// Sends the ranks' parts one by one if a single message would be too large.
 void MpiThread::Gather(const Exchange& exchange) {
   const auto size = static_cast<int64_t>(SizeOf(exchange.dtype));
   std::vector<int> counts, offsets;
@@ -548,7 +548,7 @@ void MpiThread::Gather(const Exchange& exchange) {
   }
 }
 
-// In pieces of each rank's elements, so that neither this nor MPI needs memory for all of them.
+// Works in pieces of each rank's elements, to limit the memory of this function and of MPI.
 void MpiThread::ReduceScatter(const Exchange& exchange) {
   const RankElements elements(exchange, size_);
   const int64_t most = std::max<int64_t>(
@@ -580,7 +580,7 @@ void MpiThread::ReduceScatter(const Exchange& exchange) {
   }
 }
 
-// Of packed_, the ranks' elements one after the other; returns where this rank's sums are.
+// Reduces packed_, the ranks' elements in order; returns where this rank's sums are.
 const char* MpiThread::SumPiece(const Exchange& exchange, const std::vector<int>& counts,
                                 int64_t total, int64_t own) {
   const bool real = exchange.dtype == DType::kFloat32 || exchange.dtype == DType::kFloat64;

@@ -18,11 +18,12 @@
 
 namespace coracle {
 
-// An exchange that has begun, between the thread that waits for it and MpiThread.
+// An exchange that has begun, shared by the thread that waits for it and MpiThread.
 struct MpiJob {
   Exchange exchange;
-  int64_t number = 0;  // of all exchanges of this rank, from 1
-  std::chrono::steady_clock::time_point met = {}, ended = {};  // MpiThread's, until `done`
+  int64_t number = 0;  // counts all exchanges of this rank, from 1
+  // Written by MpiThread until `done`.
+  std::chrono::steady_clock::time_point met = {}, ended = {};
   // Guarded by MpiThread's mutex.
   bool done = false;
   bool running = false;  // its buffers are in use
@@ -32,18 +33,18 @@ class MpiThread {
  public:
   // Begins to initialise MPI. `time_limit`: see LoadMpiCommunicator.
   explicit MpiThread(double time_limit);
-  // REQUIRES: Finish() returned true. Otherwise the thread may stand in MPI for ever.
+  // REQUIRES: Finish() returned true. Otherwise the thread may be blocked in MPI for ever.
   ~MpiThread();
-  // Waits for the initialisation, that of all ranks.
+  // Waits until all ranks have initialised MPI.
   void AwaitStart();
-  // Finalises MPI, as all ranks must. Others that wait for this one meanwhile are told that it has
-  // left. Returns false when an exchange has failed, or when the others do not come in time.
+  // Finalises MPI, which all ranks must do together. Other ranks that wait for this one learn that
+  // it has left. Returns false if an exchange has failed, or if the others do not finish in time.
   bool Finish();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   std::shared_ptr<MpiJob> Begin(const Exchange& exchange);
-  // Throws the error that has ended the exchanges, if one did before this one was done.
+  // Throws the error that ended the exchanges if one occurred before this exchange was done.
   void Wait(const MpiJob& job);
   void GiveUp(MpiJob& job);
   ExchangeTimes times();
@@ -51,25 +52,26 @@ class MpiThread {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  // Waits until the buffers are not in use. Ends the process where that does not come: they cannot
-  // be freed beneath MPI.
+  // Waits until the buffers are no longer in use. Ends the process if that takes too long, since
+  // MPI still uses them and they cannot be freed.
   void AwaitBuffers(Lock& lock, const MpiJob& job, double seconds);
   void Main();
   void Leave();
   double WaitLimit() const;
   void Start();
   void Serve(Lock& lock);
-  // The fault of an exchange, thrown in this thread.
+  // Runs the exchange; its errors are thrown in this thread.
   void Perform(MpiJob& job);
 
-  // All ranks have come to this exchange, and describe it alike.
+  // Waits until all ranks have arrived at this exchange, and checks that their descriptions match.
   void Meet(const MpiJob& job);
   [[noreturn]] void ThrowUnlike(const MpiJob& job);
   [[noreturn]] void ThrowAbsent(const MpiJob& job);
 
-  // Where a rank is, for others that wait for it.
+  // Tells ranks that wait for this one how far it is.
   void AnswerQuestions();
-  // kSilent for a rank that does not answer, kLeft for one that will begin no exchange any more.
+  // The number of the last exchange that each rank has begun: kSilent for a rank that does not
+  // answer, kLeft for a rank that will begin no more exchanges.
   std::vector<int64_t> AskAll();
   std::string Name(int rank) const;  // "rank 1 (host)"
 
@@ -86,11 +88,12 @@ class MpiThread {
   int rank_ = 0, size_ = 1;
   std::vector<std::string> hosts_;  // by rank
   MPI_Comm questions_ = MPI_COMM_NULL;
-  MPI_Op high_ = MPI_OP_NULL, low_ = MPI_OP_NULL;  // of floats: a nan of any rank shows
+  // For floats: a nan of any rank makes the result nan.
+  MPI_Op high_ = MPI_OP_NULL, low_ = MPI_OP_NULL;
 
-  std::vector<char> packed_;  // small buffers as one message, and what is scattered
-  std::vector<char> part_;    // of it, this rank's sums
-  std::vector<float> wide_;   // of 16-bit floats
+  std::vector<char> packed_;  // small buffers in one message, or a piece to be scattered
+  std::vector<char> part_;    // this rank's sums of the piece
+  std::vector<float> wide_;   // 16-bit floats in float32
 
   std::mutex mutex_;
   std::condition_variable begun_, changed_;

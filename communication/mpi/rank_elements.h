@@ -1,6 +1,6 @@
 #pragma once
-// RankElements: what each rank gets of the buffers of a kReduceScatter. Internal to
-// communication/mpi/.
+// RankElements: each rank's share of the buffers of a kReduceScatter. Internal
+// to communication/mpi/.
 
 #include <coracle/communication/communicator.h>
 
@@ -11,7 +11,7 @@
 
 namespace coracle {
 
-// A rank's elements of all buffers of a kReduceScatter, one after the other.
+// Each rank's elements of all buffers of a kReduceScatter, seen as one sequence.
 class RankElements {
  public:
   RankElements(const Exchange& exchange, int ranks)
@@ -26,16 +26,16 @@ class RankElements {
   }
   int64_t size() const { return static_cast<int64_t>(size_); }
   int64_t most() const { return *std::max_element(totals_.begin(), totals_.end()); }
-  // Of `most` from `begin` on those that there are.
+  // How many of the rank's elements lie in [begin, begin + most).
   int64_t Count(int rank, int64_t begin, int64_t most) const {
     return std::clamp<int64_t>(totals_[static_cast<size_t>(rank)] - begin, 0, most);
   }
-  // Calls visit(buffer, place of the first one in the buffer, its place in the rank's part of the
-  // buffer, bytes) for those of each buffer.
+  // Calls visit(buffer, index of the first such element in the buffer, its index in the rank's part
+  // of the buffer, bytes) for each buffer with elements in that range.
   template <class F>
   void ForEach(int rank, int64_t begin, int64_t most, F visit) const {
     const int64_t end = begin + most;
-    int64_t first = 0;  // of the rank's elements those of this buffer begin here
+    int64_t first = 0;  // where this buffer begins in the rank's sequence
     for (size_t buffer = 0; buffer * ranks_ < counts_.size(); ++buffer) {
       const int64_t* count = &counts_[buffer * ranks_];
       const int64_t before = std::accumulate(count, count + rank, int64_t{0});

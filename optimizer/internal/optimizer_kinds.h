@@ -1,5 +1,5 @@
 #pragma once
-// The optimizers of this library as the registry begins with them.
+// The built-in optimizers, with which the registry begins.
 
 #include <coracle/framework/base/registry.h>
 #include <coracle/framework/ir/fields.h>
@@ -13,22 +13,23 @@
 
 namespace coracle {
 
-// A state of an UpdateOp: OneOpOptimizer::State before the options are known.
+// A state variable of an UpdateOp: OneOpOptimizer::State before the options are known.
 struct StateSlot {
   const char *in, *out, *suffix;
-  const char* value = nullptr;  // the option that it begins with; nullptr: 0
+  const char* value = nullptr;  // the option with its initial value; nullptr: 0
   bool scalar = false;
 };
 
-// What an optimizer appends for a parameter, beside what its field table says: each field becomes
-// the attr of that name, if the op has one.
+// The op that an optimizer appends for a parameter, in addition to its field table: each field
+// becomes the attr of that name, if the op has one.
 struct UpdateOp {
   std::vector<StateSlot> state = {};
   std::string type = "";  // "": the kind's name
-  // Fields whose attr comes first, with its name.
+  // Fields whose attrs come first, with the names of the attrs.
   std::vector<std::pair<std::string, std::string>> first = {};
-  std::string only_true = "";  // the attr that is left out where it is false
-  bool needs_rate = true;      // see OneOpOptimizer
+  // A bool attr that is written only if it is true.
+  std::string only_true = "";
+  bool needs_rate = true;  // see OneOpOptimizer
 };
 
 struct OptimizerKind {
@@ -39,11 +40,11 @@ struct OptimizerKind {
 };
 using OptimizerEntries = Registry<OptimizerKind>::Entries;
 
-// All of optimizers.cc and adaptive_optimizers.cc.
+// All kinds of optimizers.cc and adaptive_optimizers.cc.
 const OptimizerEntries& BuiltInOptimizers();
 OptimizerEntries AdaptiveOptimizers();
 
-// Throws kInvalidArgument for an option out of range, with the kind's name in front.
+// Throws kInvalidArgument for an option out of range; the message begins with the name of the kind.
 void CheckOptions(const std::type_info& type, const void* options);
 
 template <class Options>
@@ -58,7 +59,7 @@ OptimizerEntries::value_type MakeKind(const char* kind, const Fields<Options>& f
            std::move(op), &typeid(Options)}};
 }
 
-// The table of an optimizer, which begins with the learning rate.
+// Begins the table of an optimizer with the learning rate.
 template <class Options>
 Fields<Options> WithLearningRate(const char* doc, const char* rate_doc) {
   return Fields<Options>(doc).Add("learning_rate", &Options::learning_rate, rate_doc,

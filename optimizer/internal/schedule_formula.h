@@ -1,5 +1,5 @@
 #pragma once
-// Schedules from one formula, written once for numbers of the host and for ops.
+// Schedules from a single formula, which is evaluated both for numbers on the host and as ops.
 
 #include <coracle/optimizer/lr_schedule.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace coracle {
 
-// The functions on Variables for numbers, so that one formula serves both.
+// These functions on numbers correspond to those on Variables, so that one formula serves both.
 namespace formula {
 inline double Exp(double x) { return std::exp(x); }
 inline double Log(double x) { return std::log(x); }
@@ -34,7 +34,7 @@ inline Variable Number(const Variable& like, double value) {
 
 }  // namespace formula
 
-// A schedule from a formula: a function of t, for double and for Variable.
+// A schedule from a formula, a function of t for double and for Variable.
 template <class Formula>
 class FormulaSchedule : public LrSchedule {
  public:

@@ -1,5 +1,5 @@
 #pragma once
-// The learning-rate schedules of this library as the registry begins with them.
+// The built-in learning-rate schedules, with which the registry begins.
 
 #include <coracle/framework/base/registry.h>
 #include <coracle/optimizer/optimizers.h>
@@ -17,24 +17,24 @@ struct ScheduleKind {
 };
 using ScheduleEntries = Registry<ScheduleKind>::Entries;
 
-// All of schedules.cc and cyclic_schedules.cc.
+// All kinds of schedules.cc and cyclic_schedules.cc.
 ScheduleEntries BuiltInSchedules();
 ScheduleEntries CyclicSchedules();
 
-inline constexpr char kLearningRate[] = "learning_rate";  // of the optimizer
+inline constexpr char kLearningRate[] = "learning_rate";  // the optimizer's option
 inline constexpr char kRateDoc[] = "default: the optimizer's learning_rate";
 inline constexpr char kEndDoc[] = "the rate at the end";
 inline constexpr char kScheduleEnds[] = "the schedule ends";
 inline constexpr char kRateStays[] = "the rate stays";
 
-// The table of a schedule whose options begin with a rate.
+// Begins the table of a schedule whose options begin with a rate.
 template <class Options>
 Fields<Options> WithRate(const char* doc) {
   return Fields<Options>(doc).Add("rate", &Options::rate, kRateDoc, StandIn{kLearningRate},
                                   NotNegativeRange());
 }
 
-// `make` checks the options itself.
+// `make` must check the options itself.
 template <class Options>
 std::pair<std::string, ScheduleKind> MakeKind(const char* name, const Fields<Options>& fields,
                                               LrSchedulePtr (*make)(const Options& options),

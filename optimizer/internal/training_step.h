@@ -14,19 +14,18 @@
 
 namespace coracle {
 
-// Writes ops of the role Optimize.
+// A Writer of ops with the role Optimize.
 Writer UpdateWriter(BlockDesc& block);
 
-// The name of the gradient as float32 where it has 16 bits, else its own. A sum of gradients has
-// more digits than 16 bits hold, and a gradient divided by the loss scale may be too small for
-// them.
+// The name of the gradient, converted to float32 if it has 16 bits. A sum of gradients needs more
+// digits than 16 bits hold, and a gradient divided by the loss scale may be too small for them.
 std::string WideGradient(const Writer& w, const std::string& grad);
 
 // A group of all parameters for an optimizer that outlives the group.
 OptimizerGroup GroupOf(Optimizer& optimizer);
 
-// A block that is being filled. Without guards it is `outer` itself; with them it is the sub-block
-// of one conditional_block, which Close appends to `outer`. See AppendGuarded.
+// A block that is being filled. Without guards it is `outer` itself; with guards it is the
+// sub-block of one conditional_block, which Close appends to `outer`. See AppendGuarded.
 class GuardedBlock {
  public:
   GuardedBlock(BlockDesc& outer, const std::vector<std::string>& guards);
@@ -35,24 +34,24 @@ class GuardedBlock {
 
  private:
   BlockDesc* block_;
-  std::optional<Writer> outer_;  // of the conditional_block
+  std::optional<Writer> outer_;  // appends the conditional_block
   std::string condition_;
 };
 
 // The part of a step that belongs to one optimizer.
 struct OptimizerTurn {
   const OptimizerGroup& group;
-  std::vector<ParamAndGrad> pairs;      // as backward, or the accumulation, left them
-  std::vector<ParamAndGrad> gradients;  // as the last stage left them, in the same order
+  std::vector<ParamAndGrad> pairs;      // the result of backward or the accumulation
+  std::vector<ParamAndGrad> gradients;  // the result of the last stage, in the same order
 };
 
-// The description of the step, and what the stages have made so far.
+// The description of the step, and the results of the stages so far.
 struct StepState {
   StepState(const TrainingStep& step, LossScaling& loss_scaling, BlockDesc& block,
             ProgramDesc& startup_program);
 
   BlockDesc& block() const { return open.back().block(); }  // where stages append
-  // Opens a block: what later stages append runs only where all of these guards hold too.
+  // Opens a block: ops that later stages append run only if all of these guards hold too.
   void RunOnlyIf(const std::vector<std::string>& guards);
   // Closes the innermost blocks until only `depth` are open.
   void CloseTo(size_t depth);
@@ -60,13 +59,14 @@ struct StepState {
   const TrainingStep& wanted;
   LossScaling& scaling;
   ProgramDesc& startup;
-  Variable loss, scaled_loss;       // empty where gradients are given
+  Variable loss, scaled_loss;       // empty if gradients are given
   std::vector<ParamAndGrad> pairs;  // of all optimizers
   std::vector<std::string> guards;  // of the updates of all optimizers
-  bool unscaled = false;            // the gradients of some optimizer, which has trainable ones
-  // State variables, and their values where a group of accumulated runs begins.
+  // An optimizer with trainable parameters has unscaled its gradients.
+  bool unscaled = false;
+  // State variables, with the values that they get when a group of accumulated runs begins.
   std::vector<std::pair<std::string, double>> resets;
-  std::list<GuardedBlock> open;  // the innermost last
+  std::list<GuardedBlock> open;  // innermost last
   std::optional<OptimizerTurn> turn;
 };
 
@@ -77,8 +77,8 @@ struct StepStage {
   void (*append)(StepState& step);
 };
 
-// The order of a training step. Consecutive entries of the kind kEachOptimizer are appended for one
-// optimizer after the other.
+// The order of a training step. Consecutive kEachOptimizer entries are appended for one optimizer
+// after the other.
 const std::vector<StepStage>& TrainingStages();
 
 }  // namespace coracle
