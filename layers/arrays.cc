@@ -1,4 +1,4 @@
-// Layers of tensor arrays, and those that change a variable that exists.
+// Layers for tensor arrays, and layers that change an existing variable.
 
 #include <coracle/layers/builder.h>
 #include <coracle/layers/internal/layer_defs.h>

@@ -22,7 +22,7 @@ std::string FreshNameIn(ProgramDesc& program, const std::string& prefix, int k) 
   return program.FreeName(name) == name ? name : program.UniqueName(prefix);
 }
 
-// The setting as the variable keeps it: an array's elements live in the startup program alone.
+// The setting as the variable keeps it: only the startup program holds an array's elements.
 Setting WithoutValues(Setting setting) {
   std::erase_if(setting.attrs, [](const NamedAttr& attr) { return attr.name == "values"; });
   return setting;
@@ -60,7 +60,7 @@ Variable Builder::Share(VarDesc& found, const Shape& shape, DType dtype) {
   return writer_.Var(main_->Root(), found);
 }
 
-// A startup program may serve several main programs: what it fills already stays as it is.
+// A startup program may serve several main programs, so an existing variable is kept.
 VarDesc& Builder::AppendStartup(const std::string& name, const Shape& shape, DType dtype,
                                 const Setting& initializer) {
   if (VarDesc* filled = startup_->Root().FindVar(name)) {
@@ -77,8 +77,8 @@ VarDesc& Builder::AppendStartup(const std::string& name, const Shape& shape, DTy
 
 namespace {
 
-// What the layers that share a parameter say of its training must be the same; what the first left
-// open a later one may say (as in Caffe).
+// Layers that share a parameter must agree about its training; a later layer may set options that
+// the first left open (as in Caffe).
 void Agree(VarDesc& param, const ParamAttr& attr) {
   TrainingAttr training = param.training();
   const auto settle = [&](const char* field, auto& has, const auto& given, const auto& open) {
@@ -209,7 +209,8 @@ std::string LayerScope::Temp() { return net_.FreshName(name_ + ".tmp", temps_++)
 std::string LayerScope::Out(bool bias_follows) {
   bool last = !bias_follows && options_.act.empty();
   if (!last || options_.output.empty()) return Temp();
-  RequireFreeOutput(net_, type_, options_.output);  // of the layer's own parameters, too
+  // This also refuses names of the parameters of the layer.
+  RequireFreeOutput(net_, type_, options_.output);
   return options_.output;
 }
 

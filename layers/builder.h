@@ -27,7 +27,7 @@ namespace coracle {
 
 class Builder {
  public:
-  // The programs must outlive the builder and stay where they are.
+  // The programs must outlive the builder and must not be moved.
   Builder(ProgramDesc& main, ProgramDesc& startup, const OpRegistry& ops = DefaultOps());
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
@@ -36,51 +36,55 @@ class Builder {
   ProgramDesc& startup() { return *startup_; }
   BlockDesc& block() { return writer_.block(); }
   const OpRegistry& ops() const { return writer_.ops(); }
-  // Sets the block of the main program (at first the root) to which ops and temporaries go, also
-  // those of formulas on the builder's Variables.
+  // Sets the block of the main program (initially the root) that receives ops and temporaries,
+  // including those of formulas on the builder's Variables.
   void SetBlock(BlockDesc& block) { writer_.SetBlock(block); }
   // Sets the source of the following layers ("lenet.pbtxt:14:9"), kept in op_callstack of their
-  // ops. `round` distinguishes layers from one place: "i = 2".
+  // ops. `round` distinguishes layers from the same place: "i = 2".
   void SetSite(std::string site, std::string round = "");
 
   // --- ops, parameters and names ---
 
-  // Checks the op against its OpDef, appends it with the defaults of attrs that are not given, and
-  // infers the shapes of its outputs, which are created if they do not exist.
+  // Checks the op against its OpDef, appends it with the defaults of missing attrs, and infers the
+  // shapes of its outputs, which are created if they do not exist.
   OpDesc& Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {}) {
     return writer_.Append(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs));
   }
   // Makes a trainable parameter in both programs, with the op that fills it in the startup program.
-  // Without attr.name it is called "<prefix>_<k>". The name of an existing parameter, which must
-  // have the same shape and dtype, shares it.
+  // Without attr.name its name is "<prefix>_<k>". The name of an existing parameter, which must
+  // have the same shape and dtype, shares that parameter.
   Variable Parameter(const std::string& prefix, const Shape& shape, DType dtype,
                      const ParamAttr& attr = {},
                      const Setting& default_initializer = XavierInitializer());
   // Makes a persistable variable that is not a parameter (running statistics) and gets no gradient.
   Variable Statistic(const std::string& prefix, const std::string& name, const Shape& shape,
                      DType dtype, const Setting& initializer);
-  // A name that no variable of the main program has: "<prefix>_<k>", or a later number. Cheaper
+  // A name that is unused in the main program: "<prefix>_<k>", or with a higher number. Cheaper
   // than ProgramDesc::UniqueName, which remembers every prefix.
   std::string FreshName(const std::string& prefix, int k);
   // The variable of that name.
   Variable Var(const std::string& name) { return writer_.Var(name); }
-  // An op with one output Out, by its type.
+  // Appends an op of that type with one output Out.
   Variable Make(const std::string& type, SlotList inputs, AttrList attrs = {},
                 const OutputOptions& options = {});
-  // An op with one input X and one output Out.
+  // Appends an op with one input X and one output Out.
   Variable Unary(const std::string& type, const Variable& x, AttrList attrs = {},
                  const OutputOptions& options = {});
-  // An op with inputs X and Y and one output Out.
+  // Appends an op with inputs X and Y and one output Out.
   Variable Binary(const std::string& type, const Variable& x, const Variable& y,
                   AttrList attrs = {}, const OutputOptions& options = {});
 
-  // --- inputs --- A variable that is fed; -1 stands for a dimension that is known only then.
+  // --- inputs ---
+
+  // A variable to be fed; -1 means a dimension that is unknown until then.
   Variable Data(const std::string& name, const Shape& shape, DType dtype = DType::kFloat32,
                 const DataOptions& options = {});
 
-  // --- layers with parameters --- act(x W + b) for x of shape [rows..., columns...]. With several
-  // inputs, each has its own weight and the products are summed; if param_attr has a name, the
-  // weight of input k > 0 is called "<name>_<k>".
+  // --- layers with parameters ---
+
+  // act(x W + b) for x of shape [rows..., columns...]. Each of several inputs has its own
+  // weight, and the products are summed; if param_attr has a name, the weight of input k > 0 is
+  // named "<name>_<k>".
   Variable Fc(const Variable& x, const FcOptions& options);
   Variable Fc(const std::vector<Variable>& x, const FcOptions& options);
   // x is [N, C, H, W]. The op is depthwise_conv2d if groups equals C and divides num_filters.
@@ -88,16 +92,16 @@ class Builder {
   Variable BatchNorm(const Variable& x, const BatchNormOptions& options = {});
   Variable LayerNorm(const Variable& x, const LayerNormOptions& options = {});
   Variable InstanceNorm(const Variable& x, const InstanceNormOptions& options = {});
-  // Rows of a table by integer ids: shape [ids..., embedding_dim].
+  // Looks up rows of a table by integer ids; the result is [ids..., embedding_dim].
   Variable Embedding(const Variable& ids, const EmbeddingOptions& options);
 
-  // softmax(q k^T / sqrt(columns of a head) + mask) v of several heads, with projections before and
-  // after: x is [batch, time, features], the result [batch, time, size]. The parameters are called
-  // "<name>.q.w_0", "<name>.out.b_0" and so on.
+  // softmax(q k^T / sqrt(columns of a head) + mask) v with several heads, and with projections
+  // before and after: x is [batch, time, features], the result [batch, time, size]. The parameters
+  // are named "<name>.q.w_0", "<name>.out.b_0" and so on.
   Variable Attention(const Variable& x, const AttentionOptions& options);
 
   // Recurrent layers over x [batch, time, features] (see RnnOptions::time_major): an rnn op. The
-  // parameters are called "<name>.weight_ih_l0", "<name>.bias_hh_l1_reverse" and so on.
+  // parameters are named "<name>.weight_ih_l0", "<name>.bias_hh_l1_reverse" and so on.
   RnnOutput Lstm(const Variable& x, const RnnOptions& options);
   RnnOutput Gru(const Variable& x, const RnnOptions& options);
   RnnOutput SimpleRnn(const Variable& x, const RnnOptions& options);
@@ -117,7 +121,9 @@ class Builder {
   Variable Softmax(const Variable& x, int32_t axis = -1, const OutputOptions& options = {});
   Variable LogSoftmax(const Variable& x, int32_t axis = -1, const OutputOptions& options = {});
 
-  // --- losses and metrics --- -log of the probability that x assigns to the label.
+  // --- losses and metrics ---
+
+  // -log of the probability that x assigns to the label.
   Variable CrossEntropy(const Variable& x, const Variable& label,
                         const CrossEntropyOptions& options = {});
   Variable SoftmaxWithCrossEntropy(const Variable& logits, const Variable& label,
@@ -148,7 +154,9 @@ class Builder {
   Variable Reduce(const std::string& type, const Variable& x, const ReduceOptions& options = {});
   Variable Cast(const Variable& x, DType dtype, const OutputOptions& options = {});
 
-  // --- shapes --- In `shape`, 0 keeps the dimension at that place, and one -1 is inferred.
+  // --- shapes ---
+
+  // In `shape`, 0 keeps the dimension at that position, and one -1 is inferred.
   Variable Reshape(const Variable& x, const std::vector<int32_t>& shape,
                    const OutputOptions& options = {});
   Variable Flatten(const Variable& x, const FlattenOptions& options = {});
@@ -164,11 +172,13 @@ class Builder {
   std::vector<Variable> Split(const Variable& x, const SplitOptions& options);
   Variable OneHot(const Variable& ids, int32_t depth, const OutputOptions& options = {});
 
-  // --- saved models --- The ops and parameters of a saved inference model, in training form, fed
-  // with `x`; the results are its fetches. Dims that the file says and `x` differs in, such as that
-  // of the batch, are inferred again. Throws what LoadInferenceModel throws; kNotFound for names
-  // that the program lacks; kAlreadyExists for parameters whose names are taken; kInvalidArgument
-  // for inputs of another number, dtype or rank and for a feed that nothing stands for.
+  // --- saved models ---
+
+  // Appends the ops and parameters of a saved inference model, in training form, fed with `x`;
+  // returns its fetches. Dims in which `x` differs from the file, such as the batch size, are
+  // inferred again. Throws the errors of LoadInferenceModel; kNotFound for names that the program
+  // lacks; kAlreadyExists for parameters whose names are taken; kInvalidArgument for inputs that
+  // differ in number, dtype or rank, and for a feed without a corresponding input.
   std::vector<Variable> Program(const std::vector<Variable>& x, const ProgramOptions& options);
 
  private:
@@ -184,11 +194,11 @@ class Builder {
 };
 
 // Control flow in a builder: loops, branches, recurrent nets and tensor arrays. A body is a
-// function that appends ops with the builder passed beside it. It can read the variables around it,
-// and writes them by Assign (or by any op with such an output).
-//
-// out = x, for an existing variable `out`: the way in which a body changes a variable of the blocks
-// around it. Throws kInvalidArgument if the dtypes differ.
+// function that appends ops with the builder passed in the same call. It can read the outer
+// variables, and writes them by Assign (or by any op with such an output).
+
+// out = x, for an existing variable `out`: the way in which a body changes a variable of an
+// enclosing block. Throws kInvalidArgument if the dtypes differ.
 void Assign(Builder& net, const Variable& x, const Variable& out);
 
 // x += step in place, for x of one element. Returns x.
@@ -198,7 +208,7 @@ Variable Increment(Builder& net, const Variable& x, float step = 1.0f);
 Variable FillConstant(Builder& net, const Shape& shape, DType dtype, double value,
                       const std::string& output = "");
 
-// Runs `body` as long as `condition` (one bool, which the body must write) holds.
+// Runs `body` as long as `condition` holds (one bool, which the body must write).
 struct WhileOptions {
   bool is_test = false;  // no gradient will be taken through the loop
 };
@@ -209,9 +219,9 @@ void While(Builder& net, const Variable& condition, const std::function<void()>&
 // unchanged; a variable without a value still has none afterwards.
 void If(Builder& net, const Variable& condition, const std::function<void()>& body);
 
-// Returns the results of `then` if `pred` (one bool) holds, else those of `otherwise`; both must
-// return the same number of variables, of the same dtypes. `outputs`, if not empty, are their
-// names. Only the ops of the branch that is taken run; gradients of the other are zero.
+// Returns the results of `then` if `pred` (one bool) holds, else the results of `otherwise`. Both
+// must return the same number of variables with the same dtypes. `outputs`, if not empty, are the
+// names of the results. Only the ops of the branch taken run; gradients of the other are zero.
 std::vector<Variable> Cond(Builder& net, const Variable& pred,
                            const std::function<std::vector<Variable>()>& then,
                            const std::function<std::vector<Variable>()>& otherwise,
@@ -243,8 +253,8 @@ Variable ArrayLength(Builder& net, const Variable& array);
 // A recurrent net over inputs [steps, ...]:
 //   StaticRnn rnn(net, {.lengths = lengths});
 //   rnn.Step([&] {
-//     Variable x = rnn.StepInput(sequence);         // its slice
-//     Variable h = rnn.Memory(h0);                  // of the step before
+//     Variable x = rnn.StepInput(sequence);         // its slice for this step
+//     Variable h = rnn.Memory(h0);                  // from the previous step
 //     Variable next = net.Fc({x, h}, {...});
 //     rnn.UpdateMemory(h, next);
 //     rnn.StepOutput(next);
@@ -253,8 +263,8 @@ Variable ArrayLength(Builder& net, const Variable& array);
 struct StaticRnnOptions {
   bool reverse = false;
   // int64 [N] (or [N, 1]): sequence n ends after lengths[n] steps. After that the memories [N,
-  // ...] of row n keep their values, and its outputs are zero. In a reverse net the steps past the
-  // end come first.
+  // ...] of row n keep their values, and its outputs are zero. A reverse net runs the steps past
+  // the end first.
   Variable lengths = {};
 };
 
@@ -262,14 +272,14 @@ class StaticRnn {
  public:
   explicit StaticRnn(Builder& net, StaticRnnOptions options = {});
 
-  // Once. Throws kInvalidArgument for a memory that was not updated.
+  // Call it once. Throws kInvalidArgument for a memory that was not updated.
   void Step(const std::function<void()>& body);
-  // While `body` runs:
+  // To be called while `body` runs:
   Variable StepInput(const Variable& sequence);
   Variable Memory(const Variable& init, const std::string& name = "");
   void UpdateMemory(const Variable& memory, const Variable& next);
   void StepOutput(const Variable& x, const std::string& output = "");
-  // After Step, in the order of StepOutput.
+  // Available after Step, in the order of StepOutput.
   const std::vector<Variable>& Outputs() const { return outputs_; }
 
  private:
@@ -290,7 +300,7 @@ class StaticRnn {
   std::vector<std::string> inputs_;
   std::vector<MemoryVar> memories_;
   std::vector<Variable> outputs_;
-  Variable mask_;  // [N] of the step; empty without lengths
+  Variable mask_;  // [N], for the current step; empty without lengths
 };
 
 }  // namespace coracle

@@ -12,7 +12,7 @@
 namespace coracle {
 namespace {
 
-// Ops go to another block while this lives.
+// Directs ops to another block during its lifetime.
 class InBlock {
  public:
   InBlock(Builder& net, BlockDesc& block) : net_(net), before_(net.block()), block_(block) {
@@ -73,7 +73,7 @@ VarDesc* NewResult(BlockDesc& block, const std::string& name) {
               fmt::format("cond: the block has a var {} already", Quote(name)));
 }
 
-// A variable of a block that ops need not go to now, with the builder's Writer.
+// A variable of a block other than the current one, with the builder's Writer.
 Variable VarOf(Builder& net, BlockDesc& block, const std::string& name) {
   const InBlock inside(net, block);
   return net.Var(name);
@@ -168,7 +168,7 @@ std::vector<Variable> Cond(Builder& net, const Variable& pred,
     for (size_t i = 0; i < other.size(); ++i) {
       VarMeta meta = results[i].desc().meta();
       Assign(net, other[i], results[i]);
-      // Where the branches differ the shape is known only when one has run.
+      // If the branches differ in a dim, it is known only after one has run.
       const Shape& shape = other[i].shape();
       if (shape.rank() == meta.shape.rank()) {
         for (int d = 0; d < shape.rank(); ++d) {
@@ -243,7 +243,7 @@ void StaticRnn::Step(const std::function<void()>& body) {
       body();
     }
     AppendOp();
-  } catch (...) {  // the guard removes the block and the variables that these name
+  } catch (...) {  // the guard removes the block and variables that these members refer to
     inner_ = nullptr;
     inputs_.clear();
     memories_.clear();
@@ -289,7 +289,7 @@ Variable StaticRnn::StepInput(const Variable& sequence) {
   return slice;
 }
 
-// [steps, N]: 1 where a sequence is longer than the step, in the dtype of `sequence`.
+// Makes [steps, N]: 1 if a sequence is longer than the step, else 0, in the dtype of `sequence`.
 Variable StaticRnn::MakeMask(const Variable& sequence) {
   Builder& net = net_;
   const InBlock inside(net, *outer_);
@@ -324,7 +324,7 @@ Variable StaticRnn::Memory(const Variable& init, const std::string& given) {
   return memory;
 }
 
-// The mask [N] as [N, 1, ...], of x's rank.
+// The mask [N] as [N, 1, ...], with x's rank.
 Variable StaticRnn::MaskFor(const Variable& x) {
   if (x.shape().rank() < 1) ThrowInvalid("static_rnn: with lengths, variables need a dimension N");
   if (x.shape().rank() == 1) return mask_;
@@ -333,7 +333,7 @@ Variable StaticRnn::MaskFor(const Variable& x) {
   return net_.Reshape(mask_, shape);
 }
 
-// Where the sequence has ended: what was before.
+// Keeps the previous value where the sequence has ended.
 Variable StaticRnn::Masked(const Variable& next, const Variable& before) {
   const Variable mask = MaskFor(next);
   const Variable rest = net_.Scale(mask, {.scale = -1.0f, .bias = 1.0f});

@@ -64,7 +64,7 @@ struct ParameterOptions {
   ParamAttr param_attr = {};
 };
 
-// In C++ this is Builder::Parameter.
+// The counterpart of Builder::Parameter in model text.
 Variable AppendParameter(Builder& net, const LayerArgs& args, const ParameterOptions& options) {
   LayerScope layer(net, "parameter", args.output);
   Shape shape;

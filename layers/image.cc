@@ -1,4 +1,4 @@
-// Layers of images [N, C, H, W].
+// Layers for images [N, C, H, W].
 
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/layers/internal/layer_checks.h>

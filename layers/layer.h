@@ -1,6 +1,6 @@
 #pragma once
-// LayerDef: a builder function as model text sees it: its inputs, its fields with types, defaults
-// and docs, and the call. The schema of model text is made from these and from the op registry.
+// LayerDef: a builder function as model text sees it, with its inputs, its fields (types, defaults,
+// docs), and the call. The schema of model text is made from these and from the op registry.
 // LayerFields declares one from an options struct:
 //
 //   RegisterLayer(LayerFields<MyOptions>("my_layer", "What it does.")
@@ -40,16 +40,16 @@ struct FieldDef {
   std::optional<Attribute> default_value = std::nullopt;
   bool required = false;
   std::string doc = "";
-  std::optional<FieldRange> range = std::nullopt;  // what a text may give
+  std::optional<FieldRange> range = std::nullopt;  // the values that a text may give
 };
 
-// The fields of one entry, read.
+// The field values of one entry.
 class LayerArgs {
  public:
   OutputOptions output;              // name, output, act, error_clip, stop_gradient
-  std::vector<std::string> outputs;  // of a layer with several results
+  std::vector<std::string> outputs;  // names, for a layer with several results
   std::map<std::string, std::vector<Variable>> vars;
-  std::map<std::string, Attribute> attrs;  // given ones and defaults
+  std::map<std::string, Attribute> attrs;  // given values and defaults
   std::map<std::string, ParamAttr> params;
 
   bool HasVar(const std::string& name) const { return vars.count(name) > 0; }
@@ -73,7 +73,7 @@ class LayerArgs {
 struct LayerDef {
   enum class Result {
     kOne,      // output, act, name, error_clip, stop_gradient
-    kMetric,   // output, name: nothing flows back from it
+    kMetric,   // output, name: no gradient flows back
     kSeveral,  // output (repeated), name, error_clip, stop_gradient
   };
   using Build = std::function<std::vector<Variable>(Builder&, const LayerArgs&)>;
@@ -84,12 +84,12 @@ struct LayerDef {
   Result result = Result::kOne;
 };
 
-// Makes a layer known to model text and its schema. Process-wide and thread-safe; throws
-// kAlreadyExists for a name that is taken, kInvalidArgument for names that no text could give.
+// Registers a layer for model text and its schema. Process-wide and thread-safe; throws
+// kAlreadyExists for a name that is taken, and kInvalidArgument for names that are not identifiers.
 void RegisterLayer(LayerDef layer);
 
-// How text gives members of these types: a size as one number or two, the paddings as one, two or
-// four numbers beside the name of the algorithm, an element type as its number.
+// How texts give members of these types: a size as one number or two; paddings as one, two or four
+// numbers, with a separate field for the name of the algorithm; an element type as its number.
 MemberType TypeOfSize();
 MemberType TypeOfPadding();
 MemberType TypeOfPaddingAlgorithm();
@@ -115,13 +115,13 @@ class LayerFields {
     return AddInput(FieldDef::Kind::kVars, name, doc, true);
   }
 
-  // A path, which texts give relative to themselves.
+  // Adds a path, which texts give relative to themselves.
   LayerFields& File(const std::string& name, std::string Options::*member, const std::string& doc) {
     fields_.Add(name, member, doc, kRequired);
     AddLast(FieldDef::Kind::kFile);
     return *this;
   }
-  // Traits of the field follow its doc, as in Fields.
+  // Adds a field. Its traits follow the doc, as in Fields.
   template <class Member, class... Traits>
   LayerFields& Field(const std::string& name, Member Options::*member, const std::string& doc,
                      const Traits&... traits) {
@@ -136,7 +136,7 @@ class LayerFields {
     AddLast(std::is_same_v<Member, DType> ? FieldDef::Kind::kDType : FieldDef::Kind::kAttr);
     return *this;
   }
-  // The paddings of that name, and "padding_algorithm".
+  // Adds the paddings with that name, and "padding_algorithm".
   LayerFields& Paddings(const std::string& name, coracle::Padding Options::*member) {
     Field(name, member, "height and width, or top, bottom, left, right");
     fields_.Add("padding_algorithm", member, "or SAME or VALID, without padding",
@@ -152,7 +152,7 @@ class LayerFields {
     });
     return *this;
   }
-  // A parameter that is left out where bias_term is false; call BiasTerm after it.
+  // Adds a parameter that is omitted if bias_term is false; call BiasTerm after it.
   LayerFields& Bias(const std::string& name, std::optional<ParamAttr> Options::*member,
                     const std::string& doc) {
     AddParam(name, doc);
@@ -175,7 +175,7 @@ class LayerFields {
   // Throws kInvalidArgument for a number out of range: "fc: size must be positive, got 0".
   void Check(const Options& options) const { fields_.Check(def_.name, options); }
 
-  // The options that an entry gives. Throws what Check throws.
+  // The options that an entry gives. Throws the errors of Check.
   Options Read(const LayerArgs& args) const {
     Options options{};
     for (const FieldSpec& field : fields_.fields()) {
@@ -188,7 +188,7 @@ class LayerFields {
     return options;
   }
 
-  // The layer, whose result `call` appends.
+  // Makes the layer; `call` appends its result.
   LayerDef Build(Call call) const {
     LayerDef layer = def_;
     layer.build = [table = *this, call = std::move(call)](Builder& net, const LayerArgs& args) {
@@ -196,7 +196,7 @@ class LayerFields {
     };
     return layer;
   }
-  // Of one input.
+  // For functions with one input.
   LayerDef Build(Variable (Builder::*method)(const Variable&, const Options&)) const {
     return Build(
         [method, x = InputName(0)](Builder& net, const LayerArgs& args, const Options& options) {
@@ -209,7 +209,7 @@ class LayerFields {
           return std::vector<Variable>{function(net, args.Var(x), options)};
         });
   }
-  // Of two.
+  // For functions with two inputs.
   LayerDef Build(Variable (Builder::*method)(const Variable&, const Variable&,
                                              const Options&)) const {
     return Build([method, x = InputName(0), y = InputName(1)](Builder& net, const LayerArgs& args,
@@ -217,7 +217,7 @@ class LayerFields {
       return std::vector<Variable>{(net.*method)(args.Var(x), args.Var(y), options)};
     });
   }
-  // Of one or more.
+  // For functions with one or more inputs.
   LayerDef BuildOfMany(Variable (Builder::*method)(const std::vector<Variable>&,
                                                    const Options&)) const {
     return Build(
@@ -245,7 +245,7 @@ class LayerFields {
   }
   std::string InputName(size_t i) const { return def_.fields.at(i).name; }
 
-  // What every layer has.
+  // Sets the options that every layer has.
   static void SetOutput(const LayerArgs& args, Options* options) {
     if constexpr (requires { options->name; }) options->name = args.output.name;
     if constexpr (requires { options->output; }) options->output = args.output.output;
@@ -262,16 +262,16 @@ class LayerFields {
   std::vector<std::function<void(const LayerArgs&, Options*)>> setters_;
 };
 
-// Model text: a network as protobuf text whose schema is made from the layer definitions and
-// the op registry.
+// Model text: a network as protobuf text whose schema is made from the layer definitions and the
+// op registry.
 
-// What a model text is read for. A layer, repeat or data entry may say that it belongs to
-// some states only:
+// The state for which a model text is read. A layer, repeat or data entry can be limited to
+// some states:
 //   layer { dropout { ... } include_if { phase: TRAIN } }
 //   layer { accuracy { ... } exclude_if { stage: "deploy" } }
-// An entry with include_if is in a program when any of these rules holds, one with exclude_if when
-// none does (not both). A rule holds when all that it says is so: the phase, min_level <= level <=
-// max_level, every `stage` is among the state's, no `not_stage` is.
+// An entry with include_if is in a program if any of its rules holds, an entry with exclude_if if
+// none does (an entry cannot have both). A rule holds if all of its conditions do: the phase
+// matches, min_level <= level <= max_level, the state has every `stage` and no `not_stage`.
 struct ModelState {
   bool train = true;  // phase TRAIN, else TEST
   std::vector<std::string> stages = {};
@@ -287,8 +287,8 @@ struct BuiltModel {
 };
 
 // Builds the programs of a model text. Errors say source:line:column and the nearest known name; a
-// shape error points at the layer's entry. A ProgramDesc, as text or binary, is taken too (startup
-// is then empty). `directory` is where `include` looks.
+// shape error points at the layer's entry. Also accepts a ProgramDesc, as text or binary (startup
+// is then empty). `directory` is searched for includes.
 BuiltModel ParseModelText(std::string_view text, const std::string& source = "model",
                           const std::string& directory = ".", const OpRegistry& ops = DefaultOps(),
                           const ModelState& state = {});
@@ -297,9 +297,9 @@ BuiltModel ReadModelText(const std::string& path, const OpRegistry& ops = Defaul
 
 // The schema of model text as a .proto file, for editors and protoc.
 std::string ModelSchema(const OpRegistry& ops = DefaultOps());
-// What model text may say of a layer or initializer, or of an entry such as "while" and "repeat";
-// "" when there is none of that name.
+// Describes the fields of a layer, an initializer, or an entry such as "while" and "repeat"; "" for
+// an unknown name.
 std::string DescribeLayer(const std::string& name, const OpRegistry& ops = DefaultOps());
-std::vector<std::string> LayerNames(const OpRegistry& ops = DefaultOps());  // what it knows
+std::vector<std::string> LayerNames(const OpRegistry& ops = DefaultOps());  // all known ones
 
 }  // namespace coracle

@@ -42,14 +42,14 @@ std::vector<LayerDef> BuiltInLayers() {
   return layers;
 }
 
-// Entries that hold entries have messages of their own.
+// Entries that contain entries have messages of their own.
 const std::unordered_set<std::string>& EntryNames() {
   static const std::unordered_set<std::string> names = {"op", "include", "repeat", "while",
                                                         "if", "cond",    "switch", "static_rnn"};
   return names;
 }
 
-// Out = op(X?, Y?) with nothing else that must be given but attrs.
+// Whether the op has the form Out = op(X?, Y?) and requires nothing else except attrs.
 bool IsPlain(const OpSpec& def) {
   auto fits = [](const std::vector<SlotDef>& slots, std::initializer_list<const char*> names) {
     return std::all_of(slots.begin(), slots.end(), [&](const SlotDef& s) {
@@ -69,7 +69,7 @@ bool IsPlain(const OpSpec& def) {
          std::none_of(def.attrs.begin(), def.attrs.end(), block);
 }
 
-// Calls the op with what was given.
+// Calls the op with the given inputs and attrs.
 LayerDef::Build PlainBuild(const OpSpec& def,
                            std::vector<std::pair<const char*, const char*>> slots,
                            std::vector<std::string> attr_names) {
@@ -104,7 +104,7 @@ LayerDef PlainLayer(const OpSpec& def) {
                                            "stop_gradient", "input", "x",    "y"};
   std::vector<std::string> attr_names;
   for (FieldDef& field : AttrFields(def)) {
-    if (!taken.insert(field.name).second) continue;  // an op entry still reaches it
+    if (!taken.insert(field.name).second) continue;  // still available in an op entry
     attr_names.push_back(field.name);
     layer.fields.push_back(std::move(field));
   }
@@ -112,7 +112,7 @@ LayerDef PlainLayer(const OpSpec& def) {
   return layer;
 }
 
-// Throws for a name that an entry has already.
+// Throws if an entry already has the name.
 void RequireFreeName(const std::string& name, const std::vector<LayerDef>& registered) {
   const auto same = [&](const LayerDef& layer) { return layer.name == name; };
   const std::vector<LayerDef> built_in = BuiltInLayers();

@@ -1,5 +1,5 @@
-// Examples of layers. Where none is written here, one is found: inputs of usual shapes and types
-// and small numbers are tried until the layer's own shape rule takes them.
+// Examples of layers. If none is written here, one is searched: inputs of usual shapes and types,
+// and small numbers, are tried until the layer's own shape rule accepts them.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Kind = FieldDef::Kind;
 
-// Where a found text would not show what the layer is for.
+// Examples of layers for which a found one would not show their purpose.
 const std::map<std::string, std::string>& Written() {
   static const std::map<std::string, std::string> written = {
       {"concat", R"(data { name: "x" shape: [-1, 8] }
@@ -119,7 +119,7 @@ layer { static_rnn { step_input: "x"
   return written;
 }
 
-// Layers whose attrs must agree with each other or with the input: the kind of each input by name,
+// Layers whose attrs must agree with each other or with the input: the type of each input by name,
 // and the fields.
 struct Hint {
   const char *layer, *inputs, *fields;
@@ -162,7 +162,7 @@ constexpr Hint kHints[] = {
 
 std::string VarOf(std::string_view field) { return field == "input" ? "x" : std::string(field); }
 
-// The text of a hint; "" where there is none.
+// The text of a hint; "" if there is none.
 std::string Hinted(const std::string& layer) {
   for (const Hint& hint : kHints) {
     if (layer != hint.layer) continue;
@@ -180,7 +180,7 @@ std::string Hinted(const std::string& layer) {
   return "";
 }
 
-// What an input may be, the most usual first.
+// Possible types of an input, the most usual first.
 constexpr const char* kInputs[] = {
     "shape: [-1, 8]",
     "shape: [-1, 1] dtype: int64",
@@ -201,7 +201,8 @@ constexpr const char* kInputs[] = {
     "shape: [-1, 8] dtype: complex64",
     "shape: [4]",
 };
-constexpr size_t kAlternatives = 4;  // of the values of what must be given
+// Number of alternative values for required fields.
+constexpr size_t kAlternatives = 4;
 
 // The statement that gives a required value; "" for kinds that need none.
 std::string Given(const FieldDef& field, size_t alternative) {
@@ -228,7 +229,7 @@ std::vector<const FieldDef*> RequiredInputs(const LayerDef& layer) {
   return inputs;
 }
 
-// `combination` numbers the kinds of the inputs in a system with as many digits as inputs.
+// `combination` encodes the types of the inputs, as a number with one digit per input.
 std::string TextOf(const LayerDef& layer, size_t combination, size_t alternative) {
   std::string data, fields;
   for (const FieldDef* input : RequiredInputs(layer)) {
@@ -252,14 +253,14 @@ bool Builds(const std::string& text, const OpRegistry& ops) {
   }
 }
 
-// Combinations of alike inputs first.
+// Combinations in which all inputs have the same type come first.
 std::vector<size_t> Combinations(size_t inputs) {
   const size_t n = std::size(kInputs);
-  size_t all = 1, alike = 0;  // alike: 1, or 11, or 111 in that system
+  size_t all = 1, alike = 0;  // alike: the number 1, 11 or 111 in that encoding
   for (size_t i = 0; i < std::min<size_t>(inputs, 3); ++i) alike += all, all *= n;
   std::vector<size_t> combinations;
   for (size_t i = 0; inputs > 0 && i < n; ++i) combinations.push_back(i * alike);
-  const size_t most = inputs > 2 ? 0 : all;  // more than two: alike, or none
+  const size_t most = inputs > 2 ? 0 : all;  // for more than two inputs, only equal types
   for (size_t i = 0; i < most; ++i) combinations.push_back(i);
   if (inputs == 0) combinations = {0};
   return combinations;

@@ -19,18 +19,18 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 
-constexpr int64_t kMaxEntries = 100'000;  // after repeats and includes
-constexpr size_t kMaxVars = 500'000;      // of all blocks of the main program
-constexpr int kMaxDepth = 64;             // of repeats and includes within each other
+constexpr int64_t kMaxEntries = 100'000;  // counted after repeats and includes
+constexpr size_t kMaxVars = 500'000;      // in all blocks of the main program
+constexpr int kMaxDepth = 64;             // nesting of repeats and includes
 
-// Builds the programs while it walks through the entries.
+// Builds the programs during a walk through the entries.
 class Reader {
  public:
   Reader(const TextSchema& schema, const OpRegistry& ops, const ModelState& state,
          BuiltModel& model)
       : schema_(schema), state_(state), model_(model), net_(model.main, model.startup, ops) {}
 
-  // `path` is "" for a text that is no file.
+  // `path` is "" for a text outside a file.
   void Read(const TextFile& file, const std::string& path) {
     if (!path.empty()) open_paths_.push_back(path);
     Node root(file);
@@ -88,7 +88,7 @@ class Reader {
     }
   }
 
-  // An entry adds to the block it is in, to the root (parameters) and to blocks that it makes.
+  // An entry adds variables to its block, to the root (parameters) and to blocks that it makes.
   void CountVars(const Node& entry) {
     const ProgramDesc& main = model_.main;
     auto recount = [&](int b) {
@@ -109,8 +109,8 @@ class Reader {
     }
   }
 
-  // A layer that another state has takes its number here too, so that those after it have the same
-  // names in all states.
+  // A layer that only another state includes uses up its number here too, so that later layers have
+  // the same names in all states.
   void Skip(const Node& node, const std::string& kind, const LayerDef* layer) {
     if (layer) {
       if (!node.Has("name")) model_.main.UniqueName(layer->name);
@@ -144,7 +144,7 @@ class Reader {
     }
   }
 
-  // --- entries that hold entries ---
+  // --- entries that contain entries ---
 
   void ReadControlFlow(const Node& node, const std::string& kind) {
     SetSite(node.where());
@@ -166,7 +166,7 @@ class Reader {
     return Find(String(node, field), node.Where(field));
   }
 
-  // Appends the layers of the node; the op that follows them comes from where `node` is.
+  // Appends the layers of the node; the next op gets the place of `node`.
   std::function<void()> BodyOf(const Node& node) {
     return [this, &node] {
       ReadEntries(node);
@@ -445,7 +445,7 @@ class Reader {
     AppendOp(node, body, entry, std::move(inputs), std::move(outputs), std::move(attrs));
   }
 
-  // The fields of message Op after the ops themselves.
+  // The fields of message Op that follow the ops.
   const FieldDescriptor& Common(const Node& node, int k) const {
     return *node.type().field(node.type().field_count() - 3 + k);
   }
@@ -471,14 +471,16 @@ class Reader {
   const StateToMatch state_;
   BuiltModel& model_;
   Builder net_;
-  bool skipping_ = false;  // inside of an entry that the state does not include
+  bool skipping_ = false;  // inside an entry that the state does not include
   std::vector<Index> indices_;
-  std::vector<std::string> open_paths_;                     // of the includes around this place
+  // Paths of the enclosing includes.
+  std::vector<std::string> open_paths_;
   std::map<std::string, std::string> canonical_;            // path as written -> canonical
   std::map<std::string, std::unique_ptr<TextFile>> files_;  // by canonical path
-  std::vector<std::string> rounds_;  // of the repeats and includes around an entry
+  // Rounds of the enclosing repeats and includes.
+  std::vector<std::string> rounds_;
   int64_t entries_ = 0;
-  std::vector<size_t> vars_of_block_;  // of the main program, as counted last
+  std::vector<size_t> vars_of_block_;  // of the main program, at the last count
   size_t vars_ = 0;                    // their sum
   int depth_ = 0;
 };

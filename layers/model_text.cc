@@ -14,7 +14,7 @@
 namespace coracle {
 namespace {
 
-// Whether the text is a ProgramDesc rather than a model: by its first field.
+// Whether the first field shows that the text is a ProgramDesc and not a model.
 bool IsProgramText(std::string_view text) {
   for (;;) {
     text = Trim(text);
@@ -49,7 +49,7 @@ BuiltModel FromProgram(ProgramDesc program) {
 
 BuiltModel Parse(std::string_view text, const std::string& source, const std::string& directory,
                  const std::string& path, const OpRegistry& ops, const ModelState& state) {
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // an editor's mark of UTF-8
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // the UTF-8 mark of some editors
   if (!text.empty() && !source.ends_with(".pbtxt") && !LooksLikeText(text))
     return FromProgram(ParseProgram(text, source));
   if (IsProgramText(text)) return FromProgram(ParseProgramText(text, source));

@@ -53,7 +53,7 @@ LayerDef InstanceNormLayer() {
       .Build(&Builder::InstanceNorm);
 }
 
-// The number of channels, which sizes the parameters.
+// The number of channels, which determines the size of the parameters.
 int64_t RequireChannels(const char* layer, const Variable& x, bool channels_last = false) {
   const int rank = x.shape().rank();
   const int axis = channels_last ? rank - 1 : 1;
@@ -65,7 +65,7 @@ int64_t RequireChannels(const char* layer, const Variable& x, bool channels_last
   return x.shape()[axis];
 }
 
-// Statistics and parameters stay float32 where the data is of half precision.
+// Statistics and parameters stay float32 for 16-bit data.
 DType ParameterDType(const Variable& x) {
   return SizeOf(x.dtype()) < 4 ? DType::kFloat32 : x.dtype();
 }

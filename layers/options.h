@@ -1,8 +1,8 @@
 #pragma once
 // Arguments of the builder functions: parameter attributes, and one options struct per layer,
 // for use with designated initialisers. Names and defaults are Paddle's. The layer's field
-// table (layers/layer.h), which `coracle help LAYER` prints, says what an option means and
-// whether it is required.
+// table (layers/layer.h), which `coracle help LAYER` prints, documents each option and whether
+// it is required.
 //
 // Every layer has these options: `act` (an activation op applied to the result), `name` (of the
 // layer; prefixes the names of its parameters and temporaries; "" makes one: "fc_0"), `output` (the
@@ -24,8 +24,10 @@
 namespace coracle {
 
 struct ParamAttr {
-  std::string name = "";  // "": from the layer. The name of an existing parameter shares it
-  std::optional<Setting> initializer = std::nullopt;  // see initializer.h; absent: the layer's
+  // "": derived from the layer. The name of an existing parameter shares that parameter.
+  std::string name = "";
+  // See initializer.h; nullopt: the layer's default.
+  std::optional<Setting> initializer = std::nullopt;
   double learning_rate = 1.0;                         // multiplies the optimizer's
   std::optional<Setting> regularizer = std::nullopt;  // overrides the optimizer's
   bool trainable = true;
@@ -157,7 +159,7 @@ struct RnnOptions {
   // h, and for Lstm c, each [num_layers * directions, batch, hidden_size]. Empty: zeros.
   std::vector<Variable> initial_states = {};
   Variable sequence_length = {};  // integers [batch]; absent: no padding
-  // A name in these is used for the first layer; later layers get "<name>_1", "<name>_2", ...
+  // A name in these applies to the first layer; later layers get "<name>_1", "<name>_2", ...
   ParamAttr weight_ih_attr = {}, weight_hh_attr = {};
   std::optional<ParamAttr> bias_ih_attr = ParamAttr();  // nullopt: zeros, not trained
   std::optional<ParamAttr> bias_hh_attr = ParamAttr();
@@ -180,7 +182,7 @@ struct AttentionOptions {
   bool causal = false;
   float dropout_prob = 0;
   bool is_test = false;
-  // A name in these is completed by _q, _k, _v and _out.
+  // A name in these gets the suffixes _q, _k, _v and _out.
   ParamAttr param_attr = {};
   std::optional<ParamAttr> bias_attr = ParamAttr();  // nullopt: no biases
   std::string act = "", name = "", output = "";
@@ -231,7 +233,7 @@ struct AccuracyOptions {
 };
 
 struct ElementwiseOptions {
-  int32_t axis = -1;  // the axis of x aligned with axis 0 of y; -1: trailing axes align
+  int32_t axis = -1;  // the axis of x aligned with axis 0 of y; -1: aligns trailing axes
   std::string act = "", name = "", output = "";
   ErrorClip error_clip = {};
   bool stop_gradient = false;
@@ -285,22 +287,28 @@ struct SplitOptions {
 
 // A saved model as a layer (Builder::Program).
 struct ProgramOptions {
-  std::string file = "";  // as LoadInferenceModel takes it: a directory, a .pdmodel or its prefix
-  // Variables of the saved program that stand for the layer's inputs, in their order; empty: those
-  // that it is fed with. What only they need is left out, so that a beginning can be cut off.
+  // Accepted by LoadInferenceModel: a directory, a .pdmodel file or its prefix.
+  std::string file = "";
+  // Variables of the saved program that take the layer's inputs, in that order; empty: its feeds.
+  // Ops before these variables that nothing else needs are dropped, so this can cut off the
+  // beginning of the model.
   std::vector<std::string> feeds = {};
-  // Its variables that the layer yields, so that a head can be cut off; empty: those it fetches.
+  // Variables that the layer returns, so that a head can be cut off; empty: the program's fetches.
   std::vector<std::string> fetches = {};
-  // Regular expressions (RE2) of parameters' whole names in the file. Parameters of `frozen` are
-  // not trained. If `trained` is given, only its are.
+  // Regular expressions (RE2) that match whole names of parameters in the file. Parameters
+  // that match `frozen` are not trained. If `trained` is given, only parameters that match it
+  // are trained.
   std::vector<std::string> frozen = {};
   std::vector<std::string> trained = {};
-  // Whether ops that normalise by running statistics use those of the batch and update the running
-  // ones, and whether dropout drops elements, as in training. If not, they stay as in a test.
+  // As in training: whether ops that normalise by running statistics use the statistics of the
+  // batch and update the running ones, and whether dropout drops elements. If not, they behave as
+  // in a test.
   bool train_statistics = false;
   bool train_dropout = false;
-  std::string prefix = "";                // goes before the names of parameters and variables
-  std::vector<std::string> outputs = {};  // names for the results; empty: their own
+  // Prefix for the names of parameters and variables.
+  std::string prefix = "";
+  // Names for the results; empty: the names in the saved program.
+  std::vector<std::string> outputs = {};
 };
 
 }  // namespace coracle

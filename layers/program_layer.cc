@@ -1,4 +1,4 @@
-// A saved model as a layer: the ops that its fetches need, copied into the model, and its
+// A saved model as a layer: copies the ops that its fetches need into the model, with its
 // parameters, which start with the saved values.
 
 #include <coracle/framework/base/regex.h>
@@ -19,7 +19,7 @@ namespace {
 using Names = std::vector<std::string>;
 using NameMap = std::unordered_map<std::string, std::string>;
 
-constexpr int kMaxDepth = 128;  // of blocks; as Verify allows
+constexpr int kMaxDepth = 128;  // of blocks, as in Verify
 
 const LayerFields<ProgramOptions>& ProgramLayer() {
   using O = ProgramOptions;
@@ -58,7 +58,8 @@ class Patterns {
     }
     return any;
   }
-  // A pattern that matches nothing is a typing error that would train (or freeze) the wrong ones.
+  // A pattern that matches nothing is a typing error that would train (or freeze) the
+  // wrong parameters.
   void RequireUsed(const char* field, const Names& parameters) const {
     for (const Pattern& pattern : all_) {
       if (pattern.used) continue;
@@ -77,7 +78,7 @@ class Patterns {
   std::vector<Pattern> all_;
 };
 
-// The name in `block` or, where it does not declare one, in the blocks around it.
+// Maps the names of a block's variables, and falls back to the enclosing blocks.
 class BlockNames {
  public:
   explicit BlockNames(const BlockNames* outer) : outer_(outer) {}
@@ -126,7 +127,7 @@ class ProgramCopy {
                             Quote(name), DidYouMean(name, known)));
   }
 
-  // Leaves what leads from the feeds to the fetches.
+  // Keeps only the ops between the feeds and the fetches.
   void Cut() {
     if (fetches_.empty())
       ThrowInvalid("program: the model fetches nothing; name variables in fetch");
@@ -148,7 +149,7 @@ class ProgramCopy {
     }
     for (size_t i = 0; i < feeds_.size(); ++i) {
       const VarDesc* feed = root().FindVar(feeds_[i]);
-      if (!feed) continue;  // nothing reads it
+      if (!feed) continue;  // no op reads it
       const bool same_rank = feed->shape().rank() == x_[i].shape().rank();
       if (feed->dtype() == x_[i].dtype() && (same_rank || !feed->shape().rank())) continue;
       ThrowInvalid(fmt::format("program: {} is {} in the model, and its input {} is {}",
@@ -197,7 +198,7 @@ class ProgramCopy {
     trained.RequireUsed("trained", parameters);
   }
 
-  // The names of the root's variables in the model.
+  // Declares the root's variables in the model and returns their names there.
   BlockNames Declare() {
     if (!options_.outputs.empty() && options_.outputs.size() != fetches_.size()) {
       ThrowInvalid(fmt::format("program: {} results are named, the layer yields {}",
@@ -243,7 +244,7 @@ class ProgramCopy {
     net_.Append(copy->type(), copy->inputs(), copy->outputs(), copy->attrs());
   }
 
-  // The blocks that the op runs, before it.
+  // Appends the blocks that the op runs; called before the op is appended.
   void AppendBlocks(const OpDesc& op, OpDesc& copy, const BlockNames& names, BlockDesc& to) {
     if (++depth_ > kMaxDepth)
       ThrowInvalid(fmt::format("program: more than {} blocks are nested", kMaxDepth));
@@ -274,7 +275,7 @@ class ProgramCopy {
     --depth_;
   }
 
-  // A reshape that keeps dim 0 says the batch of the export there; 0 keeps that of the input.
+  // A reshape that fixes dim 0 contains the batch size of the export; 0 keeps the input's instead.
   void FreeBatch(const OpDesc& op, OpDesc& copy) {
     if (!op.HasInput("X") || !op.HasOutput("Out") || !op.type().starts_with("reshape")) return;
     auto shape = op.GetAttr<std::vector<int32_t>>("shape", {});
@@ -286,7 +287,7 @@ class ProgramCopy {
     shape[0] = 0;
     copy.SetAttr("shape", shape);
   }
-  // Whether that is dim 0 of a feed, whose input has another.
+  // Whether `dim` is dim 0 of a feed whose input has another.
   bool HasBatch(int64_t dim) {
     for (size_t i = 0; i < feeds_.size(); ++i) {
       const VarDesc* feed = root().FindVar(feeds_[i]);
@@ -307,7 +308,7 @@ class ProgramCopy {
                             op.HasInput("InScale") || op.HasOutput("OutScale");
     if (statistics) {
       op.SetAttr("is_test", !options_.train_statistics);
-      // Programs that were made for inference, as those from ONNX, may say it in two attrs.
+      // Programs made for inference, such as those from ONNX, may use two attrs for this.
       if (options_.train_statistics && has("use_global_stats"))
         op.SetAttr("use_global_stats", false);
     } else if (op.type() == "dropout") {
@@ -318,7 +319,7 @@ class ProgramCopy {
     }
   }
 
-  // Outputs that an inference program may lack: running statistics are updated in place.
+  // Adds outputs that an inference program may lack: running statistics are updated in place.
   void AddOutputs(OpDesc& op) {
     const OpSpec* spec = net_.ops().Find(op.type());
     if (!spec) return;

@@ -10,9 +10,9 @@
 namespace coracle {
 namespace {
 
-constexpr int32_t kMaxLayers = 1024;  // each has four parameters or more
+constexpr int32_t kMaxLayers = 1024;  // each has at least four parameters
 
-// The fields that Lstm, Gru and SimpleRnn have.
+// The fields common to Lstm, Gru and SimpleRnn.
 LayerFields<RnnOptions> RecurrentFields(const std::string& name, const char* doc) {
   using O = RnnOptions;
   const char *kUnlessSaid = "uniform in +-1 / sqrt(hidden_size) unless said",
@@ -63,7 +63,7 @@ LayerDef RecurrentLayer(const std::string& name, const char* doc, RnnMethod meth
       });
 }
 
-// One recurrent layer while it is built.
+// A recurrent layer while it is built.
 class Recurrent {
  public:
   Recurrent(Builder& net, const char* type, const char* mode, const RnnOptions& options)
@@ -101,7 +101,7 @@ class Recurrent {
     return result;
   }
 
-  // Throws for options that no op would refuse, or would refuse in other words.
+  // Throws for options that the op would accept, or would refuse with an unclear message.
   static void Check(const char* type, const Variable& x, const RnnOptions& o) {
     auto fail = [type](const std::string& what) {
       ThrowInvalid(fmt::format("{}: {}", type, what));
@@ -164,8 +164,8 @@ class Recurrent {
     return names;
   }
 
-  // "<layer>.weight_ih_l0", "<layer>.bias_hh_l1_reverse"; a name of the user's gets the number of
-  // the cell from the second on.
+  // "<layer>.weight_ih_l0", "<layer>.bias_hh_l1_reverse"; a name given by the user gets the number
+  // of the cell as a suffix, except for the first cell.
   std::string Create(const char* kind, int64_t cell, const Shape& shape, DType dtype,
                      ParamAttr attr, const Setting& initializer) {
     if (!attr.name.empty() && cell > 0) attr.name += fmt::format("_{}", cell);
@@ -180,7 +180,7 @@ class Recurrent {
   std::string Bias(const char* kind, int64_t cell, const Shape& shape, DType dtype,
                    const std::optional<ParamAttr>& attr, const Setting& initializer) {
     if (attr) return Create(kind, cell, shape, dtype, *attr, initializer);
-    ParamAttr none;  // the op wants one in any case
+    ParamAttr none;  // the op requires one in any case
     none.trainable = false;
     return Create(kind, cell, shape, dtype, none, ConstantInitializer(0));
   }

@@ -13,7 +13,7 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-// The comment before a message or behind an enumerator, as one line.
+// The comment before a message or after an enumerator, as one line.
 template <class T>
 std::string CommentOf(const T& descriptor) {
   google::protobuf::SourceLocation location;
@@ -68,7 +68,7 @@ TextField FieldOf(const SchemaPool& schema, const FieldDescriptor& field) {
   return told;
 }
 
-// "  size  int32 [4]  columns of the result; must be positive".
+// A line like "  size  int32 [4]  columns of the result; must be positive".
 std::string LineOf(const TextField& field, size_t width) {
   std::string text = fmt::format("  {:<{}}  {}{}", field.name, width, field.type,
                                  field.repeated ? ", repeated" : "");
@@ -89,7 +89,7 @@ std::string LinesOf(const std::vector<TextField>& fields) {
   return text;
 }
 
-// Of the field that a path names.
+// The properties of a field found by its path.
 std::string Properties(const TextField& field) {
   std::string text =
       fmt::format("  type     {}{}\n", field.type, field.repeated ? ", repeated" : "");
@@ -128,7 +128,7 @@ std::string OtherEnumerator(const FieldDescriptor& field) {
   return type.value(0)->name();
 }
 
-// Whether `statements` give that field, outside of braces.
+// Whether `statements` set that field, outside braces.
 bool Gives(const std::string& statements, const std::string& field) {
   int depth = 0;
   for (size_t i = 0; i < statements.size(); ++i) {
@@ -142,7 +142,7 @@ bool Gives(const std::string& statements, const std::string& field) {
   return false;
 }
 
-// Writes statements of a text that the schema takes.
+// Writes statements of a text that the schema accepts.
 class ExampleWriter {
  public:
   explicit ExampleWriter(const SchemaPool& schema) : schema_(schema) {}
@@ -159,8 +159,8 @@ class ExampleWriter {
     return field.name() + (body.empty() ? " { }" : " { " + body + " }");
   }
 
-  // What a message says that gives `chosen` by `statement`: the fields that it must have too, one
-  // of its kinds, and, where that is nothing, a field that has a default.
+  // The body of a message in which `statement` sets `chosen`: with the other required fields and
+  // one of its kinds; if that is empty, with a field that has a default.
   std::string Body(const Descriptor& type, const FieldDescriptor* chosen,
                    const std::string& statement) const {
     std::vector<std::string> parts;
@@ -196,7 +196,7 @@ class ExampleWriter {
   const SchemaPool& schema_;
 };
 
-// The fields on the way from the root to what a path names.
+// The fields on the way from the root to the field at a path.
 using Way = std::vector<const FieldDescriptor*>;
 
 std::string ExampleAt(const SchemaPool& schema, const Way& way) {
@@ -214,7 +214,7 @@ std::vector<std::string> FieldNames(const Descriptor& type) {
   return names;
 }
 
-// Throws kNotFound.
+// Throws kNotFound for an unknown path.
 Way WayTo(const SchemaPool& schema, std::string_view path) {
   const std::vector<std::string> names = Split(path, '.');
   Way way;
@@ -286,7 +286,7 @@ std::vector<std::string> FieldsBelow(const SchemaPool& schema, std::string_view 
     for (const std::string& name : FieldNames(*type))
       paths.push_back(fmt::format("{}.{}", path, name));
   } catch (const Error&) {
-    // Nothing is below what there is not.
+    // An unknown path has no fields below it.
   }
   return paths;
 }

@@ -131,7 +131,7 @@ std::string FieldNote::Comment() const {
 Proto& SchemaWriter::Message::Field(const std::string& name, Proto::Type type, bool repeated,
                                     const std::string& type_name, const FieldNote& note) {
   Proto& field = *proto().add_field();
-  // Behind the numbers of a message that was given. 19000 to 19999 are protobuf's own.
+  // Numbers follow those of the given message. 19000 to 19999 are reserved by protobuf.
   const int number = proto().field_size() + (index_ < writer_->given_ ? 1000 : 0);
   field.set_name(name);
   field.set_number(number < 19000 ? number : number + 1000);

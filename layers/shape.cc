@@ -1,4 +1,4 @@
-// Changes of shape.
+// Layers that change shapes.
 
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/layers/internal/layer_defs.h>
@@ -8,7 +8,7 @@
 namespace coracle {
 namespace {
 
-// A layer on one tensor with one list of numbers.
+// A layer with one tensor input and one list of numbers.
 LayerDef ListLayer(const char* name, const char* doc, const char* field, const char* field_doc,
                    Variable (Builder::*method)(const Variable&, const std::vector<int32_t>&,
                                                const OutputOptions&)) {
@@ -25,7 +25,7 @@ LayerDef ListLayer(const char* name, const char* doc, const char* field, const c
 
 }  // namespace
 
-// An op whose second output keeps the shape of X for its gradient.
+// Appends an op whose second output keeps the shape of X for its gradient.
 Variable Builder::WithXShape(const char* type, const Variable& x, AttrList attrs,
                              const OutputOptions& options) {
   const EditGuard guard(*main_, *startup_);

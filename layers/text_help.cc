@@ -18,8 +18,8 @@ struct Named {
   const Descriptor* type;
 };
 
-// What the help of model text knows: layers, initializers, and the entries that are no layers
-// ("while"). The raw ops have `coracle ops`.
+// Everything that the help of model text covers: layers, initializers, and entries that are not
+// layers ("while"). Raw ops are shown by `coracle ops`.
 std::vector<Named> AllNamed(const SchemaPool& pool) {
   std::vector<Named> all;
   const auto& file = *pool.root()->file();

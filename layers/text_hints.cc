@@ -9,7 +9,7 @@
 namespace coracle {
 namespace {
 
-// Names of PyTorch, TensorFlow, Keras and Caffe in lower case, without underscores.
+// Names in PyTorch, TensorFlow, Keras and Caffe, in lower case and without underscores.
 const std::unordered_map<std::string_view, const char*>& ElsewhereNames() {
   static const std::unordered_map<std::string_view, const char*> names = {
       {"add", "elementwise_add"},
@@ -137,7 +137,7 @@ std::optional<OpenBrace> OpenBraceBefore(std::string_view text, size_t end) {
 
 bool IsOfRootAlone(const google::protobuf::Descriptor& root,
                    const google::protobuf::Descriptor& type, const std::string& name) {
-  // Many messages might have a name.
+  // "name" is excluded, since many messages might have it.
   return &root != &type && name != "name" && root.FindFieldByName(name) &&
          !type.FindFieldByName(name);
 }

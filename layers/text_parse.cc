@@ -18,7 +18,7 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Reflection;
 
-// Two messages (Layer, Repeat) for each level of nesting, and some for what an entry holds.
+// Two messages (Layer, Repeat) for each level of nesting, and some for the contents of an entry.
 constexpr int kMaxMessageDepth = 2 * 64 + 8;
 
 struct FirstError : google::protobuf::io::ErrorCollector {
@@ -33,7 +33,7 @@ struct FirstError : google::protobuf::io::ErrorCollector {
   std::string message;
 };
 
-// The `n`-th text in double quotes; "" when there is none.
+// The `n`-th text in double quotes; "" if there is none.
 std::string Quoted(const std::string& message, int n) {
   size_t end = std::string::npos, begin = 0;
   for (int i = 0; i <= n; ++i) {
@@ -45,14 +45,15 @@ std::string Quoted(const std::string& message, int n) {
   return message.substr(begin + 1, end - begin - 1);
 }
 
-// The parser notices a wrong name one token late: the last place before `offset` where it stands.
+// The last occurrence of the name before `offset`, since the parser reports a wrong name one
+// token late.
 size_t PlaceBefore(const std::string& text, size_t offset, const std::string& name) {
   if (name.empty()) return offset;
   size_t place = text.rfind(name, offset);
   return place == std::string::npos ? offset : place;
 }
 
-// For a layer or a raw op that there is not.
+// A hint for an unknown layer or raw op.
 std::string EntryHint(const Descriptor& type, const std::string& name) {
   const FieldDescriptor* op = type.FindFieldByName("op");
   if (op && op->message_type() && op->message_type()->FindFieldByName(name))
@@ -73,14 +74,14 @@ std::string NoSuchField(const TextSchema& schema, const std::string& message) {
   return fmt::format("{}: no such field in {}{}", name, in, FieldHint(*type, name));
 }
 
-// " The brace of fc at m:2:9 is open": the innermost brace that is open at `offset`.
+// " The brace of fc at m:2:9 is open", for the innermost brace that is open at `offset`.
 std::string OpenBraceHint(const TextFile& file, size_t offset) {
   const std::optional<OpenBrace> open = OpenBraceBefore(file.text, offset);
   if (!open) return "";
   return fmt::format(" The brace of {} at {} is open", open->of, file.WhereOf(open->offset));
 }
 
-// An entry inside of a message that cannot hold it: that message's brace is to blame.
+// Blames an unclosed brace if an entry is inside a message that cannot contain it.
 void ThrowIfUnclosed(const TextSchema& schema, const TextFile& file, const std::string& message,
                      size_t offset) {
   const Descriptor* type = schema.pool().Find(Quoted(message, 0));

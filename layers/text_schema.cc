@@ -16,7 +16,7 @@ namespace {
 
 using Proto = SchemaWriter::Proto;
 
-// Paddle's names of element types, and the plain ones.
+// Paddle's names of element types, and lower-case ones.
 constexpr std::pair<const char*, int> kDTypes[] = {
     {"float32", 5},     {"float64", 6},     {"float16", 4},    {"bfloat16", 22},
     {"int64", 3},       {"int32", 2},       {"int16", 1},      {"int8", 21},
@@ -165,7 +165,8 @@ OpEntry AddOpMessage(SchemaWriter& schema, const std::string& name, const OpSpec
 std::vector<OpEntry> AddOps(SchemaWriter& schema, const OpRegistry& ops) {
   std::vector<OpEntry> entries;
   std::vector<std::pair<std::string, std::string>> names;
-  // What may stand beside an op keeps its name; an op of that name becomes stop_gradient_.
+  // Fields that an op entry can have besides the op keep their names; an op named stop_gradient
+  // becomes stop_gradient_.
   std::unordered_set<std::string> taken = {"error_clip", "stop_gradient", "op_role", kChoiceName};
   for (const std::string& type : ops.Types()) {
     const std::string field = Unique(Identifier(type), "_", taken);
@@ -180,7 +181,7 @@ std::vector<OpEntry> AddOps(SchemaWriter& schema, const OpRegistry& ops) {
   return entries;
 }
 
-// Entries that hold entries. In a body the variables around it can be read; assign_to writes one.
+// Entries that contain entries. A body can read the outer variables; assign_to writes one.
 void AddControlFlow(SchemaWriter& schema) {
   Message body = schema.Add("Body", "Layers that are run or not.");
   body.NestedList("layer", "Layer", "");

@@ -40,13 +40,14 @@ class SettingReader {
     return *kind;
   }
 
-  // A message with a choice of kinds as a Setting: the fields that are given, and the defaults.
+  // Reads a message with a choice of kinds as a Setting, with the given fields and the defaults.
   Setting ReadKind(const Node& node) {
     const FieldDescriptor& kind = KindOf(node);
     Node child = node.Child(kind);
     Setting setting{kind.name(), {}};
     const FieldDescriptor* attr = child.type().FindFieldByName("attr");
-    if (attr && attr->message_type()) setting.attrs = NamedValues(child);  // a kind without table
+    // A kind without a field table.
+    if (attr && attr->message_type()) setting.attrs = NamedValues(child);
     for (int i = 0; i < child.type().field_count(); ++i) {
       const FieldDescriptor& field = *child.type().field(i);
       if (field.message_type()) continue;

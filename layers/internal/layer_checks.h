@@ -1,5 +1,5 @@
 #pragma once
-// What layers with parameters ask of their inputs.
+// Requirements of layers with parameters on their inputs.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/ir/program.h>
@@ -7,7 +7,7 @@
 
 namespace coracle {
 
-// Dims of x that size a parameter must be known while the network is built.
+// Requires known dims of x where they determine the size of a parameter.
 inline void RequireKnown(const char* layer, const Variable& x, int begin, int end) {
   for (int axis = begin; axis < end; ++axis) {
     if (x.shape()[axis] >= 0) continue;

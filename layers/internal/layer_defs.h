@@ -1,5 +1,5 @@
 #pragma once
-// The layers that model text knows. Each is declared beside the builder function that it calls.
+// The layers of model text. Each is declared next to the builder function that it calls.
 
 #include <coracle/layers/layer.h>
 
@@ -18,14 +18,14 @@ std::vector<LayerDef> ShapeLayers();
 std::vector<LayerDef> ArrayLayers();
 std::vector<LayerDef> ProgramLayers();
 
-// The layers of this library, those that were registered, and one for each op of the registry with
-// at most the inputs X and Y and the output Out ("relu", "elementwise_add", "fill_constant") that
-// is not among them.
+// The layers of this library, the registered ones, and one for each op of the registry that has at
+// most the inputs X and Y and the output Out ("relu", "elementwise_add", "fill_constant") and is
+// not among them.
 std::vector<LayerDef> LayerDefs(const OpRegistry& ops);
-// How many were registered.
+// The number of registered layers.
 size_t NumRegisteredLayers();
 
-// One field for each attr of the op (those that name a block excepted).
+// One field for each attr of the op, except those that name a block.
 std::vector<FieldDef> AttrFields(const OpSpec& def);
 
 }  // namespace coracle

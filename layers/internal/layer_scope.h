@@ -15,17 +15,17 @@ OutputOptions OutputOf(const Options& options) {
 
 class LayerScope {
  public:
-  // Throws for an act that is no activation op and for an output name that is taken.
+  // Throws if `act` is not an activation op and if the output name is taken.
   LayerScope(Builder& net, const std::string& type, OutputOptions options);
 
   const std::string& name() const { return name_; }
   // A fresh name "<layer>.tmp_<k>".
   std::string Temp();
-  // The name for what the layer's main op writes: the result's own when nothing follows it.
+  // The name for the output of the layer's main op: the name of the result if nothing follows it.
   std::string Out(bool bias_follows = false);
-  // x + b, one element of b for each index of `axis`.
+  // x + b, with one element of b for each index of `axis`.
   std::string AddBias(const std::string& x, const std::optional<ParamAttr>& attr, int axis);
-  // Applies act and sets what the options say of the result.
+  // Applies act and sets the properties of the result given in the options.
   Variable Finish(const std::string& result);
 
  private:
@@ -35,10 +35,10 @@ class LayerScope {
   int temps_ = 0;
 };
 
-// Throws kAlreadyExists when a layer may not call its result `name`.
+// Throws kAlreadyExists if a layer may not use `name` for its result.
 void RequireFreeOutput(Builder& net, const std::string& type, const std::string& name);
 
-// Whether the op is X -> Out and nothing else is required of it.
+// Whether the op has the form X -> Out and requires nothing else.
 bool IsUnary(const OpSpec& def);
 
 }  // namespace coracle

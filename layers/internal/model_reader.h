@@ -1,5 +1,5 @@
 #pragma once
-// Model text that is parsed, as programs.
+// Turns parsed model text into programs.
 
 #include <coracle/layers/internal/text_parse.h>
 #include <coracle/layers/internal/text_schema.h>
@@ -13,15 +13,15 @@ namespace coracle {
 
 inline constexpr uint64_t kMaxModelTextBytes = uint64_t{64} << 20;
 
-std::string DirectoryOf(const std::string& path);    // "." without one
-std::string CanonicalPath(const std::string& path);  // itself where it cannot be worked out
+std::string DirectoryOf(const std::string& path);    // "." if it has none
+std::string CanonicalPath(const std::string& path);  // `path` itself if that fails
 
-// Appends to the model what the text says for that state. `path`, a canonical one, is "" for a text
-// that is no file.
+// Appends the contents of the text for that state to the model. `path` is canonical, or "" if the
+// text is not in a file.
 void ReadModel(const TextSchema& schema, const OpRegistry& ops, const ModelState& state,
                const TextFile& file, const std::string& path, BuiltModel& model);
 
-// A state whose stages rules look up; it may have thousands.
+// A state with fast look-up of its stages, which may be thousands.
 struct StateToMatch {
   explicit StateToMatch(const ModelState& state)
       : train(state.train), level(state.level), stages(state.stages.begin(), state.stages.end()) {}
@@ -31,7 +31,7 @@ struct StateToMatch {
 };
 
 // Whether the include_if and exclude_if of an entry include it in the programs of that state; sets
-// *has_rules where it has any.
+// *has_rules if it has any.
 bool Includes(const Node& entry, const StateToMatch& state, bool* has_rules);
 
 }  // namespace coracle

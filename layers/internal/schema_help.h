@@ -1,5 +1,5 @@
 #pragma once
-// The help of a schema: its messages and fields in words, and examples of them.
+// The help of a schema: descriptions and examples of its messages and fields.
 
 #include <coracle/layers/internal/schema_writer.h>
 #include <coracle/layers/text_help.h>
@@ -10,20 +10,20 @@
 
 namespace coracle {
 
-// What `type` declares, without an example.
+// The declaration of `type`, without an example.
 TextEntry EntryOf(const SchemaPool& schema, const google::protobuf::Descriptor& type,
                   std::string kind, std::string name);
 
-// The field at "ROOT.a.b", where ROOT stands for the message that a text holds, with an example
-// that begins at the text's outermost message. Throws kNotFound with the nearest name.
+// The field at "ROOT.a.b", where ROOT is the name of the message that a text holds, with an example
+// that begins at the outermost message. Throws kNotFound, suggesting the nearest name.
 TextEntry EntryAt(const SchemaPool& schema, std::string_view path);
 std::vector<std::string> FieldsBelow(const SchemaPool& schema, std::string_view path);
 
-// A text of the schema that holds a message of that type, by the shortest path to one; "" where
-// nothing leads there.
+// A text of the schema that contains a message of that type, by the shortest path to one; "" if no
+// path leads to the type.
 std::string ExampleOf(const SchemaPool& schema, const google::protobuf::Descriptor& type);
 
-// A value that the field takes, as a text gives it: `index` numbers several.
+// A value that the field accepts, as a text gives it. `index` selects among different values.
 std::string ExampleValue(AttrType type, const std::optional<FieldRange>& range, size_t index);
 
 }  // namespace coracle

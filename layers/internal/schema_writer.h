@@ -1,5 +1,5 @@
 #pragma once
-// Schemas of texts as protobuf descriptors that are made at run time, with their comments.
+// Schemas of texts as protobuf descriptors made at run time, with their comments.
 
 #include <coracle/framework/ir/fields.h>
 #include <google/protobuf/descriptor.h>
@@ -19,44 +19,46 @@ namespace coracle {
 
 bool IsList(AttrType type);
 google::protobuf::FieldDescriptorProto::Type ProtoType(AttrType type);
-// A default as a schema spells it; "" for one that a schema cannot hold (lists).
+// A default as a schema writes it; "" for a value that a schema cannot hold (a list).
 std::string DefaultText(const Attribute& value);
-// The value of a field that holds no message, or its default: a list where it is repeated, the
-// number of an enumerator.
+// The value of a field that is not a message, or its default: a list for a repeated field, a number
+// for an enumerator.
 Attribute FieldValue(const google::protobuf::Message& message,
                      const google::protobuf::FieldDescriptor& field);
-// Where a text gives one of the `count` values of a field; line -1 where that is not known. `index`
-// is -1 for a field that is not repeated. Of values in brackets protobuf knows one place, that of
-// the whole. Where there are fewer places than values, which value has which is not known: all have
-// the first.
+// Where a text gives one of the `count` values of a field; line -1 if unknown. `index` is -1 for a
+// field that is not repeated. For values in brackets, protobuf knows only the place of the whole
+// list. If there are fewer places than values, the values cannot be matched with places, so all get
+// the first place.
 google::protobuf::TextFormat::ParseLocation LocationOf(
     const google::protobuf::TextFormat::ParseInfoTree& tree,
     const google::protobuf::FieldDescriptor& field, int index, int count);
-// What is known of a field beside its descriptor.
+// The properties of a field that its descriptor does not hold.
 struct FieldNote {
   std::string doc = "";
   bool required = false;
   std::optional<FieldRange> range = std::nullopt;
-  std::string default_list = "";  // "[1, 1]": the default of a list
-  std::string example = "";       // statements of the message around it; "": ExampleOf finds some
+  // "[1, 1]": the default of a list.
+  std::string default_list = "";
+  // Statements of the enclosing message; "": ExampleOf finds some.
+  std::string example = "";
 
-  // As a comment: the doc, "(required)", the default of a list, the range.
+  // The comment in a printed schema: the doc, "(required)", the default of a list, the range.
   std::string Comment() const;
 };
 
-// Writes messages and, for printing, the comments that go with them.
+// Writes messages and, for printing, the comments that belong to them.
 class SchemaWriter {
  public:
   using Proto = google::protobuf::FieldDescriptorProto;
 
-  // `file`: what the schema has already; its package is that of the messages. `named_value`: the
+  // `file`: the existing part of the schema; messages are added to its package. `named_value`: the
   // message that holds an attr of a kind without fields of its own.
   SchemaWriter(google::protobuf::FileDescriptorProto file, std::string named_value)
       : file_(std::move(file)),
         named_value_(std::move(named_value)),
         given_(file_.message_type_size()) {}
 
-  // One message. Fields are numbered as they come: the numbers mean nothing in text.
+  // One message. Fields are numbered in order of addition; the numbers have no meaning in text.
   class Message {
    public:
     Message(SchemaWriter* writer, int index) : writer_(writer), index_(index) {}
@@ -69,7 +71,7 @@ class SchemaWriter {
               bool required = false) {
       Field(name, type, true, "", {doc, required});
     }
-    // A field without default that must be given.
+    // Adds a field without a default that must be given.
     Proto& Required(const std::string& name, Proto::Type type, const std::string& doc,
                     const std::string& type_name = "") {
       return Field(name, type, false, type_name, {doc, true});
@@ -80,15 +82,15 @@ class SchemaWriter {
     void NestedList(const std::string& name, const std::string& type_name, const std::string& doc) {
       Field(name, Proto::TYPE_MESSAGE, true, type_name, {doc});
     }
-    // A number, text or list of these.
+    // Adds a number, a text or a list of these.
     void Value(const std::string& name, AttrType type, const std::optional<Attribute>& otherwise,
                bool required, const std::string& doc,
                const std::optional<FieldRange>& range = std::nullopt);
     void Enum(const std::string& name, const std::string& type_name, const std::string& otherwise,
               const std::string& doc, bool required = false);
-    // One of several: the fields given to it exclude each other.
+    // Makes the field one of several that exclude each other.
     void Choice(Proto& field);
-    // All fields of the table.
+    // Adds all fields of the table.
     Message& Add(const FieldTable& table);
     // Whether a field of that name could be added.
     bool Takes(const std::string& name) const;
@@ -106,15 +108,15 @@ class SchemaWriter {
   };
 
   Message Add(const std::string& name, const std::string& doc);
-  // A message that is there.
+  // An existing message.
   Message At(const std::string& name);
-  // One message "<kind>_<suffix>" for each kind, and each a choice of `parent`. A kind whose name
-  // is no identifier, or that of another field of the parent, is left out.
+  // Adds one message "<kind>_<suffix>" for each kind, and makes each a choice of `parent`. Skips a
+  // kind whose name is not an identifier or is the name of another field of the parent.
   void AddKinds(Message parent, const std::string& suffix, const KindsWithFields& kinds,
                 const std::set<std::string>& taken = {});
   void AddEnum(const std::string& name, const std::vector<std::pair<const char*, int>>& values);
 
-  // What is known of a field that was given; its comment is that of the file.
+  // Sets the properties of a field of the given file, which already has its comment.
   void SetNote(const std::string& message, const std::string& field, FieldNote note) {
     notes_[message + "." + field] = std::move(note);
   }
@@ -123,7 +125,7 @@ class SchemaWriter {
   }
 
   const google::protobuf::FileDescriptorProto& file() const { return file_; }
-  // Of each field, as in "momentum_optimizer.mu".
+  // The properties of each field, by name: "momentum_optimizer.mu".
   const std::map<std::string, FieldNote>& notes() const { return notes_; }
 
  private:
@@ -131,14 +133,14 @@ class SchemaWriter {
 
   google::protobuf::FileDescriptorProto file_;
   std::string named_value_;
-  int given_;  // messages of the file that were given
+  int given_;  // number of messages in the given file
   std::map<std::string, FieldNote> notes_;
 };
 
 // The descriptors of a schema.
 class SchemaPool {
  public:
-  // Throws InternalError for a schema that is not valid. `root` is the message that a text holds.
+  // Throws InternalError for an invalid schema. `root` is the message that a text holds.
   SchemaPool(const SchemaWriter& schema, const std::string& root);
 
   const google::protobuf::Descriptor* root() const { return root_; }
@@ -150,9 +152,9 @@ class SchemaPool {
     return NoteOf(field).required;
   }
   const FieldNote& NoteOf(const google::protobuf::FieldDescriptor& field) const;
-  // As a .proto file.
+  // The schema as a .proto file.
   std::string Print() const;
-  // Of the messages that end in one of the suffixes what stands before it.
+  // The names of the messages that end in one of the suffixes, without the suffix.
   std::vector<std::string> NamesBefore(const std::vector<std::string>& suffixes) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Hints on what a text for people may have meant.
+// Hints about the intended meaning of a mistake in a text.
 
 #include <google/protobuf/descriptor.h>
 
@@ -10,29 +10,30 @@
 
 namespace coracle {
 
-// What other libraries call a layer: "; here it is called fc" for "Linear", "" where nothing is
-// known.
+// The name of a layer here, given its name in another library: "; here it is called fc" for
+// "Linear"; "" if unknown.
 std::string CalledElsewhere(std::string_view name);
 
-// For a layer or op that there is not: what it is called here, "; did you mean fc?", or that
-// `coracle COMMAND` lists those that there are and --op_library brings more.
+// For an unknown layer or op: its name here, "; did you mean fc?", or a note that `coracle COMMAND`
+// lists the known ones and --op_library adds more.
 std::string NameHint(const std::string& name, const std::vector<std::string>& known,
                      std::string_view command);
 
-// A brace that is open at some place of a text.
+// A brace that is open at some place in a text.
 struct OpenBrace {
-  size_t offset = 0;  // of the name before it
+  size_t offset = 0;  // position of the name before it
   std::string of;     // that name, "" if there is none
 };
-// The innermost one at `end`, without those in strings and comments.
+// The innermost brace that is open at `end`, ignoring strings and comments.
 std::optional<OpenBrace> OpenBraceBefore(std::string_view text, size_t end);
-// Whether the field is one of the outermost message and not of `type`, where it is: a brace before
-// it is probably not closed.
+// Whether the field belongs to the outermost message and not to `type`, where it was found: an
+// earlier brace is probably not closed.
 bool IsOfRootAlone(const google::protobuf::Descriptor& root,
                    const google::protobuf::Descriptor& type, const std::string& name);
 
-// For a field that a message does not have: "; did you mean size?", what other libraries mean by
-// it, or the fields that it has. A choice of kinds also names --op_library, which brings more.
+// For a field that a message does not have: "; did you mean size?", its name here if other
+// libraries use the given one, or the list of fields. For a choice of kinds, also mentions
+// --op_library, which adds more.
 std::string FieldHint(const google::protobuf::Descriptor& type, const std::string& name);
 
 }  // namespace coracle

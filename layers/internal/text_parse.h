@@ -1,5 +1,5 @@
 #pragma once
-// Parsing of model text: a message with the place of every field.
+// Parses model text into a message with the place of every field.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text_columns.h>
@@ -24,15 +24,15 @@ using ParseTree = google::protobuf::TextFormat::ParseInfoTree;
 
 // One parsed text.
 struct TextFile {
-  std::string source;     // as messages name it
+  std::string source;     // its name in messages
   std::string directory;  // where its includes are looked up
   std::string text;
   TextColumns columns;  // of the text
   std::unique_ptr<google::protobuf::Message> message;
   ParseTree tree;
 
-  // "lenet.pbtxt:7:22" of protobuf's 0-based line and column (in which a tab reaches the next
-  // multiple of 8); the source alone for an unknown place.
+  // "lenet.pbtxt:7:22" for protobuf's 0-based line and column (in which a tab advances to the next
+  // multiple of 8); the source alone if the place is unknown.
   std::string Where(int line, int column) const;
   size_t OffsetOf(int line, int column) const { return columns.OffsetOf(line, column); }
   std::string WhereOf(size_t offset) const;
@@ -42,7 +42,7 @@ struct TextFile {
 std::unique_ptr<TextFile> ParseText(const TextSchema& schema, std::string text, std::string source,
                                     std::string directory);
 
-// A message of a parsed text, with its place and that of its fields.
+// A message of a parsed text, with its place and the places of its fields.
 class Node {
  public:
   Node(const TextFile& file, const google::protobuf::Message& message, const ParseTree* tree,
@@ -59,25 +59,25 @@ class Node {
   int Count(const google::protobuf::FieldDescriptor& field) const;
   int Count(const char* name) const { return Count(Field(name)); }
   bool Has(const char* name) const { return Count(name) > 0; }
-  // The place of one value of a field; the node's own when it is not known.
+  // The place of one value of a field; the node's own place if it is unknown.
   std::string Where(const google::protobuf::FieldDescriptor& field, int index = 0) const;
   std::string Where(const char* name, int index = 0) const { return Where(Field(name), index); }
   Node Child(const google::protobuf::FieldDescriptor& field, int index = 0) const;
   Node Child(const char* name, int index = 0) const { return Child(Field(name), index); }
-  // The field of the "kind" oneof that is given; nullptr when none is.
+  // The field of the "kind" oneof that is given; nullptr if none is.
   const google::protobuf::FieldDescriptor* Kind() const;
 
-  // Values, or the defaults of the schema.
+  // These return the given value, or the default of the schema.
   std::string String(const google::protobuf::FieldDescriptor& field, int index = 0) const;
   std::string String(const char* name) const { return String(Field(name)); }
   double Double(const char* name) const;
   int64_t Integer(const char* name) const;
   bool Bool(const char* name) const;
-  // A field that holds no message, of whatever type it is.
+  // The value of a field of any type other than a message.
   Attribute Value(const google::protobuf::FieldDescriptor& field) const {
     return FieldValue(*message_, field);
   }
-  // A whole field as an attr of the given type; strings pass through `expand` with their place.
+  // A whole field as an attr of the given type; strings are passed to `expand` with their place.
   template <class Expand>
   Attribute Attr(const google::protobuf::FieldDescriptor& field, AttrType type,
                  Expand&& expand) const {
@@ -102,7 +102,7 @@ class Node {
   std::string where_;
 };
 
-// f(); its errors get the place of `node` unless they have one.
+// Runs f; adds the place of `node` to its errors unless they have one.
 template <class F>
 auto Located(const Node& node, F f) {
   try {
@@ -114,7 +114,7 @@ auto Located(const Node& node, F f) {
   }
 }
 
-// "conv2d" of coracle.model.conv2d_layer, "Param" of coracle.model.Param.
+// "conv2d" for coracle.model.conv2d_layer, "Param" for coracle.model.Param.
 std::string DisplayName(const google::protobuf::Descriptor& type);
 std::vector<std::string> FieldNames(const google::protobuf::Descriptor& type);
 

@@ -11,7 +11,7 @@
 
 namespace coracle {
 
-// What a field of an op entry stands for.
+// The meaning of a field of an op entry.
 struct OpField {
   enum class Kind { kInput, kOutput, kAttr };
   Kind kind;
@@ -29,9 +29,9 @@ class TextSchema {
   explicit TextSchema(const OpRegistry& ops);
 
   const SchemaPool& pool() const { return *pool_; }
-  // By the index of the field in message Layer; nullptr for op, include and repeat.
+  // By index of the field in message Layer; nullptr for op, include and repeat.
   const LayerDef* Layer(int index) const;
-  // By the index of the field in message Op; nullptr for the fields that all ops have.
+  // By index of the field in message Op; nullptr for the fields common to all ops.
   const OpEntry* Op(int index) const;
 
  private:
@@ -40,7 +40,7 @@ class TextSchema {
   std::unique_ptr<SchemaPool> pool_;
 };
 
-// The schema of a registry. That of the default ops is kept until something is registered.
+// The schema of a registry. The schema of the default ops is cached until something is registered.
 std::shared_ptr<const TextSchema> CurrentTextSchema(const OpRegistry& ops);
 
 }  // namespace coracle

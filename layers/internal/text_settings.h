@@ -1,5 +1,5 @@
 #pragma once
-// Parameters, initializers, regularizers and clips of model text.
+// Reads parameters, initializers, regularizers and clips of model text.
 
 #include <coracle/layers/internal/text_index.h>
 #include <coracle/layers/internal/text_parse.h>
@@ -9,7 +9,7 @@
 
 namespace coracle {
 
-// These take messages of the kinds that their names say.
+// Each takes a message of the kind in its name.
 ParamAttr ReadParam(const Node& node, const SchemaPool& schema, const std::vector<Index>& indices);
 ErrorClipPtr ReadErrorClip(const Node& node, const SchemaPool& schema);
 
