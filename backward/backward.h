@@ -126,8 +126,8 @@ struct BackwardOptions {
   // flows on to the variables that they are computed from.
   std::vector<std::string> stop_gradients = {};
   // For each target, the variable that holds its incoming gradient (of the target's shape and
-  // dtype), or "" for ones. Empty: ones for all targets. A complex target needs one
-  // (kInvalidArgument).
+  // dtype), or "" for ones. Empty: ones for all targets. Throws
+  // kInvalidArgument for a complex target without one.
   std::vector<std::string> target_gradients = {};
   Unconnected unconnected = Unconnected::kNone;
   Aggregation aggregation = Aggregation::kSum;

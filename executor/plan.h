@@ -45,8 +45,8 @@ using Place = std::variant<InArena, InResults, InFrame, FeedId, PersistableId, C
 struct Storage {
   Place place;
   uint64_t bytes = 0;
-  uint64_t offset = 0;           // the steps between which it is live
-  StepId first = {}, last = {};  // between which it is live
+  uint64_t offset = 0;           // in the arena or in the results
+  StepId first = {}, last = {};  // the steps between which it is live
 
   template <class PlaceType>
   bool IsIn() const {
@@ -95,7 +95,7 @@ struct LodPass {
 struct RunKernel {
   std::string op_type;
   Kernel kernel;
-  std::vector<LodPass> lods;  // done after the kernel has run
+  std::vector<LodPass> lods;  // applied after the kernel has run
   std::string how = {};       // the kernel's name, for profiles; "" if the op has one kernel
 };
 struct CopyElements {
@@ -157,7 +157,7 @@ struct BlockCall {
   int block = 0;    // the block of the procedure
   CallSiteId site;  // determines the activation that runs it
   std::vector<Binding> bindings;
-  std::vector<Rebinding> rebindings;  // checked after each run
+  std::vector<Rebinding> rebindings;  // applied after each run
 };
 
 // --- guards ---

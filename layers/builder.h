@@ -227,8 +227,8 @@ std::vector<Variable> Cond(Builder& net, const Variable& pred,
                            const std::function<std::vector<Variable>()>& otherwise,
                            const std::vector<std::string>& outputs = {});
 
-// Runs the body of the first condition that holds: Switch(net).Case(a, ...).Case(b,
-// ...).Default(...).
+// Runs the body of the first condition that holds:
+//   Switch(net).Case(a, ...).Case(b, ...).Default(...).
 class Switch {
  public:
   explicit Switch(Builder& net) : net_(net) {}

@@ -1,4 +1,4 @@
-// Normalisation.
+// Normalisation layers.
 
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/layers/internal/layer_checks.h>

@@ -61,7 +61,7 @@ const std::unordered_map<std::string_view, const char*>& ElsewhereNames() {
       {"sparsecategoricalcrossentropy", "cross_entropy"},
       {"subtract", "elementwise_sub"},
       {"view", "reshape"},
-      // fields
+      // names of fields
       {"filters", "num_filters"},
       {"kernelsize", "filter_size"},
       {"numoutput", "size"},

@@ -189,8 +189,8 @@ bool GradScaler::Step(const std::string& name, const std::vector<Tensor*>& gradi
   if (optimizer.stage == Stage::kStepped) ThrowOrder("Step", name, "has been called already");
   if (optimizer.stage == Stage::kReady) {
     DivideAndCheck(&optimizer, name, gradients);
-    // Code between Unscale and Step may have made gradients infinite.
   } else {
+    // Code between Unscale and Step may have made gradients infinite.
     for (Tensor* gradient : gradients) optimizer.overflow |= !MultiplyAny(gradient, 1);
   }
   optimizer.stage = Stage::kStepped;

@@ -210,7 +210,7 @@ class LossScaling {
 
   bool enabled() const { return options_.enabled; }
   const std::string& scale_var() const { return scale_; }
-  // Number of consecutive skipped steps.
+  // Names the variable with the number of consecutive skipped steps.
   const std::string& skipped_var() const { return skipped_; }
 
  private:

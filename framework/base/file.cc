@@ -91,8 +91,8 @@ void KeepMode(int fd, const std::string& path) {
   if (::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) ::fchmod(fd, info.st_mode & 07777);
 }
 
-// Puts `fresh` in the place of the directory `target`, which stays if that fails. Returns the
-// temporary name of the old directory, or "" if there was none.
+// Replaces the directory `target` by `fresh`; if that fails, `target` stays. Returns the temporary
+// name of the old directory, or "" if there was none.
 std::string Exchange(const std::string& fresh, const std::string& target) {
   if (!fs::exists(target)) {
     fs::rename(fresh, target);

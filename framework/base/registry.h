@@ -18,7 +18,7 @@ inline constexpr char kChoiceName[] = "kind";
 inline constexpr char kChoiceNameError[] =
     "none can be called 'kind': the schemas of texts call the choice among them so";
 
-// Thread-safe. `what` says in errors what the names are names of.
+// Thread-safe. Errors call an entry `what` ("optimizer").
 template <class T>
 class Registry {
  public:
@@ -48,7 +48,7 @@ class Registry {
                              Join(known, ", "), DidYouMean(kind, known)));
   }
 
-  // Sorted.
+  // The names, sorted.
   std::vector<std::string> Kinds() const {
     std::vector<std::string> kinds;
     for (const auto& entry : All()) kinds.push_back(entry.first);

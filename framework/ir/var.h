@@ -251,7 +251,7 @@ class VarDesc {
   }
   void SaveIn(BlockDesc& block);
 
-  BlockDesc* block_ = nullptr;  // the block that holds it, if one does
+  BlockDesc* block_ = nullptr;  // the block that owns it, if any
   uint32_t stamp_ = 0;          // see EditJournal
   std::string name_;
   size_t index_ = 0;

@@ -138,8 +138,8 @@ struct ConstraintDef {
 enum class GradientKind {
   kRule,               // a rule appends the ops that compute it
   kNotDifferentiable,  // the derivative is zero or undefined: gradients end here, silently
-  kNoRule,             // an error where the gradient is needed, on purpose
-  kForbidden,          // an error where it is needed, on purpose
+  kNoRule,             // a gradient exists but is not implemented: an error if it is needed
+  kForbidden,          // an error if it is needed, on purpose
 };
 
 // How the executor handles an op: run its kernel, or feed or fetch.

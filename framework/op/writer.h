@@ -51,7 +51,7 @@ class Writer {
 
   // The variable of that name, looked up recursively from the block; throws kNotFound.
   Variable Var(const std::string& name) const;
-  // `desc` is a variable of `block`, which is the Writer's block or encloses it.
+  // A handle on `desc` as seen from `block`.
   Variable Var(BlockDesc& block, VarDesc& desc) const;
   std::vector<Variable> Vars(const std::vector<std::string>& names) const;
 
