@@ -158,8 +158,9 @@ class Checker {
     CollectInputs();
     for (const ParamAndGrad& pair : pairs_) {
       if (values_.count(pair.param)) continue;
-      ThrowInvalid(
-          fmt::format("check_gradient: {} is no tensor that could be moved", Quote(pair.param)));
+      ThrowInvalid(fmt::format(
+          "check_gradient: {} is not a floating-point tensor, so it cannot be perturbed",
+          Quote(pair.param)));
     }
   }
 

@@ -108,7 +108,7 @@ class Explainer {
                          Quote(wanted_[0]), block_.idx());
     }
     return fmt::format(
-        "{} does not depend on {}: what {} and {} more ops make of it does not lead "
+        "{} does not depend on {}: the results of {} and {} more ops do not lead "
         "there",
         Quote(of_), Quote(wanted_[0]), Name(*uses.readers[0]), uses.readers.size() - 1);
   }
@@ -214,7 +214,7 @@ class Explainer {
     if (graph_.VarOf(v).stopped)
       return fmt::format("{} is in stop_gradients", Quote(graph_.VarOf(v).name));
     if (node.updates)
-      return type + " is an optimizer's op: what it writes is a new start, not a function";
+      return type + " is an optimizer's op: it writes a new value, not a function of its inputs";
     if (!node.def) return "the op type is not known";
     const std::string& reason = node.def->no_gradient_reason;
     if (node.def->shape_only) return type + " reads only shapes";

@@ -351,7 +351,7 @@ void ForwardGraph::ThrowThroughScopes(const char* who, const Node& node, std::st
   throw Error(
       ErrorCode::kUnimplemented,
       fmt::format(
-          "{}: {} has no gradient, which is needed from {} to what {} computes: {}; "
+          "{}: {} has no gradient, which is needed from {} to the results of {}: {}; "
           "put {} into no_grad_set if none is wanted",
           who, node.op->type(), Quote(to), runner ? runner->type() : std::string("the block"),
           node.def ? node.def->no_gradient_reason : "unknown op type", Quote(VarOf(scopes).name)),

@@ -146,7 +146,7 @@ void ForwardGraph::RequireFloating(const char* who, int32_t v) {
                              who, Quote(name)),
                  details);
   }
-  ThrowInvalid(fmt::format("{}: {} is declared {}, and {} makes floating-point numbers of it", who,
+  ThrowInvalid(fmt::format("{}: {} is declared {}, but {} writes floating-point numbers to it", who,
                            Quote(name), meta.ToString(), writer ? writer->type() : "an op"),
                details);
 }

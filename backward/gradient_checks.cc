@@ -24,7 +24,7 @@ class DeclaredTypes : public MetaTable {
         (declared->dtype == meta.dtype && declared->shape.CompatibleWith(meta.shape))) {
       return;
     }
-    ThrowInvalid(fmt::format("{} is declared {}, and what is written to it is {}", Quote(name),
+    ThrowInvalid(fmt::format("{} is declared {}, but the value written to it is {}", Quote(name),
                              declared->ToString(), meta.ToString()));
   }
 
@@ -53,10 +53,11 @@ void RefuseContradiction(const BlockDesc& block, const OpDesc& op, const OpRegis
 }  // namespace
 
 void GradientOps::ThrowUnlisted(const OpDesc& op, const char* verb, std::string_view name) {
-  ThrowInvalid(fmt::format("{}: {} {} {} in its sub-block and has it in none of its slots, so that "
-                           "its gradient cannot pass",
-                           run_.who, op.type(), verb, Quote(name)),
-               "  " + Locate(op));
+  ThrowInvalid(
+      fmt::format("{}: {} {} {} in its sub-block without having it in any of its slots, so "
+                  "its gradient cannot pass",
+                  run_.who, op.type(), verb, Quote(name)),
+      "  " + Locate(op));
 }
 
 // Requires a gradient to have the shape and dtype of its variable; dims that the rule left unknown

@@ -143,7 +143,7 @@ void OuterPath::RequireOnePlace(const Level& level,
 
 void OuterPath::RequireNoMissedPath(const BlockDesc& block) const {
   const auto missed = FindMissedPath({&block, reads_, wanted_}, ops_);
-  if (missed) Refuse(*missed->runner, missed->name, "which other runs of it or that op make");
+  if (missed) Refuse(*missed->runner, missed->name, "which other runs of it or that op compute");
 }
 
 void OuterPath::Refuse(const OpDesc& runner, const std::string& name, const char* why) const {
@@ -212,7 +212,7 @@ void OuterPath::RequireVisible(Level& level, const BlockDesc& target) const {
         throw Error(
             ErrorCode::kUnimplemented,
             fmt::format("{}: the path of the gradient leaves block {}, which hides the "
-                        "variable {} of block {} behind one of its own",
+                        "variable {} of block {} with one of its own",
                         who_, b->idx(), Quote(level.graph->VarOf(v).name), level.block->idx()),
             "  " + Locate(*node.op));
       }

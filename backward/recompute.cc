@@ -511,7 +511,7 @@ RecomputeReport Recompute(BlockDesc& block, size_t first_gradient, const Recompu
   report.ops = Rewriter(block, first_gradient, graph, cuts, ops).Run();
   LogVerbose(1,
              fmt::format("recompute: {} ops run twice; activations for gradients: about {} bytes "
-                         "instead of {}; cut behind {}",
+                         "instead of {}; cut after {}",
                          report.ops, report.bytes_after, report.bytes_before,
                          Join(report.checkpoints, ", ")));
   return report;

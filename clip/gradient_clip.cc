@@ -31,7 +31,7 @@ struct ValueOptions {
 const Fields<ValueOptions>& ValueFields() {
   static const auto table = Fields<ValueOptions>("Every element into [min, max].")
                                 .Add("max", &ValueOptions::max, "", kRequired)
-                                .Add("min", &ValueOptions::min, "-max unless said");
+                                .Add("min", &ValueOptions::min, "default: -max");
   return table;
 }
 
@@ -49,7 +49,7 @@ Fields<NormOptions> NormFieldsOf(const char* doc) {
            "p of the norm, at least 1; inf: the largest element",
            FieldRange{1, HUGE_VAL, false, false, "must be at least 1, or infinity"})
       .Add("non_finite", &NormOptions::non_finite,
-           "where the norm is a nan or infinite: propagate, error, zero, skip (the step)");
+           "what to do if the norm is a nan or infinite: propagate, error, zero, skip (the step)");
 }
 const Fields<NormOptions>& NormFields() {
   static const auto table = NormFieldsOf("A gradient is scaled down to the norm clip_norm.");
@@ -69,8 +69,8 @@ const Fields<AdaptiveClipOptions>& AdaptiveFields() {
   const FieldRange positive = {0, HUGE_VAL, true, true, "must be positive and finite"};
   static const auto table =
       Fields<O>(
-          "A slice of the gradient whose L2 norm exceeds clip_factor times that of the same slice "
-          "of the parameter (at least epsilon) is scaled down to it.")
+          "A slice of the gradient whose L2 norm exceeds clip_factor times the norm of "
+          "the same slice of the parameter (at least epsilon) is scaled down to it.")
           .Add("clip_factor", &O::clip_factor, "", positive)
           .Add("epsilon", &O::epsilon, "", positive)
           .Add("axis", &O::axis, "of the slices: 0 for rows",
@@ -469,7 +469,7 @@ struct Kinds {
        {ByGlobalNorm, GlobalNormFields(), [](const Setting& clip) { NormRule::Of(clip); }}},
       {"adaptive",
        {Adaptive, AdaptiveFields(), [](const Setting& clip) { Load(AdaptiveFields(), clip); }}},
-      {"none", {None, FieldTable("None, whatever the optimizer's is.")}}};
+      {"none", {None, FieldTable("No clip, even if the optimizer has one.")}}};
 
   const Kind* Find(const std::string& kind) const {
     for (const auto& entry : known)

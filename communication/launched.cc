@@ -53,7 +53,7 @@ void RequireAllRanks(int size) {
   ThrowInvalid(fmt::format(
       "{} has started {} processes, and Open MPI knows of {}; start them by {}", launched.by,
       launched.size, size,
-      slurm ? "srun --mpi=pmix (srun --mpi=list tells whether it is there), or by mpirun"
+      slurm ? "srun --mpi=pmix (srun --mpi=list shows whether it is available), or by mpirun"
             : "the mpirun of Open MPI"));
 }
 
@@ -86,7 +86,7 @@ std::shared_ptr<Communicator> LoadMpiCommunicator(double time_limit) {
   if (!library) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("several processes were launched, but {} cannot be loaded; build with "
-                            "-DCORACLE_MPI=ON where Open MPI is installed (libopenmpi-dev), or "
+                            "-DCORACLE_MPI=ON on a machine with Open MPI (libopenmpi-dev), or "
                             "start one process",
                             kPlugin),
                 reason);
@@ -97,8 +97,7 @@ std::shared_ptr<Communicator> LoadMpiCommunicator(double time_limit) {
   const std::shared_ptr<Communicator> communicator(entry ? entry(version.c_str(), time_limit)
                                                          : nullptr);
   if (!communicator)
-    ThrowInvalid(
-        fmt::format("{} is not of version {} of Coracle; install it anew", kPlugin, version));
+    ThrowInvalid(fmt::format("{} is not of version {} of Coracle; reinstall it", kPlugin, version));
   RequireAllRanks(communicator->size());
   return communicator;
 }

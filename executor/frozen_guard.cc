@@ -11,8 +11,8 @@ namespace {
 
 [[noreturn]] void ThrowChanged(const std::string& name) {
   ThrowInvalid(fmt::format(
-      "the persistable var {} is not what it was when the program was prepared with "
-      "frozen parameters; prepare it anew, or with Executor::Prepare, which reads it in each run",
+      "the persistable var {} has changed since the program was prepared with frozen parameters; "
+      "prepare it again, or with Executor::Prepare, which reads it in each run",
       Quote(name)));
 }
 

@@ -37,8 +37,9 @@ void ShapeWarnings::Check(const char* what, const std::string& name, const Tenso
   const std::string declared = var->shape().ToString();
   warnings->push_back(
       {name + " " + declared,
-       fmt::format("{} {} has the shape {}, the program declares {}; it is run with what is there",
-                   what, Quote(name), tensor.shape().ToString(), declared)});
+       fmt::format(
+           "{} {} has the shape {}, but the program declares {}; it runs with the actual shape",
+           what, Quote(name), tensor.shape().ToString(), declared)});
 }
 
 }  // namespace coracle

@@ -31,7 +31,7 @@ void RequireDense(PlanDraft& draft, const std::string& shape_var, const OpDesc& 
   if (value && draft.values[value].IsDense()) return;
   throw Error(
       ErrorCode::kUnimplemented,
-      fmt::format("{}: an output shape depends on the value of {}, which is no dense tensor",
+      fmt::format("{}: an output shape depends on the value of {}, which is not a dense tensor",
                   op.type(), QuoteVar(shape_var)),
       "  " + Locate(op));
 }
@@ -44,7 +44,7 @@ void StoreResults(PlanDraft& draft) {
     const ValueId value = draft.Find(results[i]);
     if (!value) {
       ThrowInvalid(
-          fmt::format("block {} gives its var {} no value, which the op that runs it takes",
+          fmt::format("block {} gives no value to its var {}, which the op that runs it needs",
                       draft.context.origins.GivenBlock(draft.block.idx()), QuoteVar(results[i])));
     }
     draft.AddStore(value, draft.procedure.ResultCell(i), "");

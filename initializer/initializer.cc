@@ -9,7 +9,7 @@ namespace coracle {
 namespace {
 
 KindsWithFields MakeInitializerFields() {
-  const std::string seed = "0: numbers of its own", fan = "from the shape unless said";
+  const std::string seed = "0: numbers of its own", fan = "default: from the shape";
   const std::string uniform = "else normal";
   using X = XavierOptions;
   using M = MsraOptions;

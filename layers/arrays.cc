@@ -58,7 +58,7 @@ std::vector<LayerDef> ArrayLayers() {
                 return Vars{args.Var("var")};
               }),
           LayerFields<IncrementOptions>("increment_by",
-                                        "A variable that exists, of one element, grows by step.")
+                                        "Adds step to an existing variable with one element.")
               .Input("var", "the variable")
               .Field("step", &IncrementOptions::step, "what is added")
               .Result(LayerDef::Result::kMetric)

@@ -14,10 +14,11 @@ namespace {
 const LayerFields<AttentionOptions>& AttentionLayer() {
   using O = AttentionOptions;
   static const auto layer =
-      LayerFields<O>("attention",
-                     "Attention of several heads: queries from the input, keys and values from the "
-                     "memory, each projected to `size` columns, which the heads share; what each "
-                     "head gathers, side by side, is projected once more.")
+      LayerFields<O>(
+          "attention",
+          "Attention of several heads: queries from the input, keys and values from the "
+          "memory, each projected to `size` columns, which the heads share; the results of "
+          "the heads are concatenated and projected again.")
           .Input("input", "tensor [batch, time, features]")
           .OptionalInput("memory", "tensor [batch, steps, features]; default: the input")
           .OptionalInput("mask",
@@ -27,14 +28,14 @@ const LayerFields<AttentionOptions>& AttentionLayer() {
                  PositiveRange())
           .Field("num_heads", &O::num_heads, "divides size", PositiveRange())
           .Field("causal", &O::causal,
-                 "each step sees the steps of the memory up to its own; of a longer memory the "
-                 "input is the end")
+                 "each step sees the steps of the memory up to its own; if the memory is longer, "
+                 "the input is its end")
           .Field("dropout_prob", &O::dropout_prob,
                  "probability that a weight is dropped while training")
           .Field("is_test", &O::is_test, "drop nothing")
           .Param("param", &O::param_attr,
-                 "weights; Xavier uniform unless said. To a name _q, _k, _v or _out is added")
-          .Bias("bias", &O::bias_attr, "biases; 0 unless said. Names as of the weights")
+                 "weights; default: Xavier uniform. A name gets the suffixes _q, _k, _v and _out")
+          .Bias("bias", &O::bias_attr, "biases; default: 0. Names as for the weights")
           .BiasTerm();
   return layer;
 }

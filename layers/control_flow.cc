@@ -346,7 +346,7 @@ void StaticRnn::UpdateMemory(const Variable& memory, const Variable& next) {
   auto found = std::find_if(memories_.begin(), memories_.end(),
                             [&](const MemoryVar& m) { return m.before == memory.name(); });
   if (found == memories_.end())
-    ThrowInvalid(fmt::format("static_rnn: {} is no memory", Quote(memory.name())));
+    ThrowInvalid(fmt::format("static_rnn: {} is not a memory", Quote(memory.name())));
   if (!found->after.empty())
     ThrowInvalid(fmt::format("static_rnn: the memory {} is updated twice", Quote(memory.name())));
   const Variable kept = mask_ ? Masked(next, memory) : next;

@@ -19,8 +19,8 @@ const LayerFields<FcOptions>& FcLayer() {
           .Field("size", &O::size, "columns of the result", kRequired, PositiveRange())
           .Field("num_flatten_dims", &O::num_flatten_dims,
                  "leading dims of the input that are kept; -1: all but the last")
-          .Param("param", &O::param_attr, "weight; Xavier uniform unless said")
-          .Bias("bias", &O::bias_attr, "bias; 0 unless said")
+          .Param("param", &O::param_attr, "weight; default: Xavier uniform")
+          .Bias("bias", &O::bias_attr, "bias; default: 0")
           .BiasTerm();
   return layer;
 }
@@ -40,7 +40,7 @@ const LayerFields<EmbeddingOptions>& EmbeddingLayer() {
           .Field("is_sparse", &O::is_sparse,
                  "the table's gradient holds only the rows that were read")
           .Field("dtype", &O::dtype, "of the table")
-          .Param("param", &O::param_attr, "table; Xavier uniform unless said");
+          .Param("param", &O::param_attr, "table; default: Xavier uniform");
   return layer;
 }
 
@@ -75,7 +75,7 @@ Variable AppendParameter(Builder& net, const LayerArgs& args, const ParameterOpt
   ParamAttr attr = options.param_attr;
   if (!args.output.output.empty()) {
     if (!attr.name.empty() && attr.name != args.output.output) {
-      ThrowInvalid(fmt::format("parameter: it has one name, but output says {} and param {}",
+      ThrowInvalid(fmt::format("parameter: output and param give different names, {} and {}",
                                Quote(args.output.output), Quote(attr.name)));
     }
     attr.name = args.output.output;
@@ -90,7 +90,7 @@ LayerDef ParameterLayer() {
                         "}. `output` is its name.")
       .Field("shape", &O::shape, "dims", kRequired)
       .Field("dtype", &O::dtype, "of the elements")
-      .Param("param", &O::param_attr, "Xavier uniform unless said")
+      .Param("param", &O::param_attr, "default: Xavier uniform")
       .Result(LayerDef::Result::kMetric)
       .Build([](Builder& net, const LayerArgs& args, const O& options) {
         return std::vector<Variable>{AppendParameter(net, args, options)};

@@ -27,10 +27,11 @@ const LayerFields<Conv2dOptions>& Conv2dLayer() {
           .Paddings("padding", &O::padding)
           .Field("dilation", &O::dilation, kHeightAndWidth)
           .Field("groups", &O::groups,
-                 "the channels are split into so many independent convolutions", PositiveRange())
+                 "number of groups of channels, each with an independent convolution",
+                 PositiveRange())
           .Param("param", &O::param_attr,
-                 "filters; normal with std sqrt(2 / (height * width * channels)) unless said")
-          .Bias("bias", &O::bias_attr, "bias; 0 unless said")
+                 "filters; default: normal with std sqrt(2 / (height * width * channels))")
+          .Bias("bias", &O::bias_attr, "bias; default: 0")
           .BiasTerm();
   return layer;
 }

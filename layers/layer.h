@@ -60,7 +60,7 @@ class LayerArgs {
   }
   const std::vector<Variable>& Vars(const std::string& name) const {
     const auto found = vars.find(name);
-    if (found == vars.end()) ThrowInvalid("a layer was given no field '" + name + "'");
+    if (found == vars.end()) ThrowInvalid("a layer has no field '" + name + "'");
     return found->second;
   }
   bool Has(const std::string& name) const { return attrs.count(name) > 0; }

@@ -118,8 +118,7 @@ void RequireFreeName(const std::string& name, const std::vector<LayerDef>& regis
   const std::vector<LayerDef> built_in = BuiltInLayers();
   if (EntryNames().count(name) || std::any_of(built_in.begin(), built_in.end(), same) ||
       std::any_of(registered.begin(), registered.end(), same)) {
-    throw Error(ErrorCode::kAlreadyExists,
-                fmt::format("layer: there is one called {} already", Quote(name)));
+    throw Error(ErrorCode::kAlreadyExists, fmt::format("layer: the name {} is taken", Quote(name)));
   }
 }
 

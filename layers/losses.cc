@@ -86,8 +86,7 @@ std::vector<LayerDef> LossLayers() {
   const char* kIgnored = "label whose samples cost nothing";
   using Soft = SoftmaxWithCrossEntropyOptions;
   return {LayerFields<CrossEntropyOptions>(
-              "cross_entropy",
-              "-log of the probability that input gives to the label, for each sample.")
+              "cross_entropy", "-log of the probability of the label in input, for each sample.")
               .Input("input", "probabilities [N, classes]")
               .Input("label", kLabel)
               .Field("soft_label", &CrossEntropyOptions::soft_label, kSoftLabel)

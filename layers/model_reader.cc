@@ -102,10 +102,8 @@ class Reader {
     recount(0);
     recount(net_.block().idx());
     if (vars_ > kMaxVars) {
-      entry.Fail(
-          fmt::format("the model has more than {} variables, parameters and those of all "
-                      "blocks together",
-                      kMaxVars));
+      entry.Fail(fmt::format(
+          "the model has more than {} variables, counting parameters and all blocks", kMaxVars));
     }
   }
 

@@ -16,8 +16,8 @@ LayerDef BatchNormLayer() {
       .Input("input", "tensor [N, C, ...]")
       .Field("momentum", &O::momentum, "share of the old running statistics")
       .Field("epsilon", &O::epsilon, "added to the variance")
-      .Param("param", &O::param_attr, "scale; 1 unless said")
-      .Param("bias", &O::bias_attr, "shift; 0 unless said")
+      .Param("param", &O::param_attr, "scale; default: 1")
+      .Param("bias", &O::bias_attr, "shift; default: 0")
       .Field("moving_mean_name", &O::moving_mean_name, "name of the running mean")
       .Field("moving_variance_name", &O::moving_variance_name, "name of the running variance")
       .Field("data_layout", &O::data_layout, "or NHWC")
@@ -36,8 +36,8 @@ LayerDef LayerNormLayer() {
       .Field("shift", &O::shift, "whether to shift")
       .Field("begin_norm_axis", &O::begin_norm_axis, "first dim that is normalised over")
       .Field("epsilon", &O::epsilon, "added to the variance")
-      .Param("param", &O::param_attr, "scale; 1 unless said")
-      .Param("bias", &O::bias_attr, "shift; 0 unless said")
+      .Param("param", &O::param_attr, "scale; default: 1")
+      .Param("bias", &O::bias_attr, "shift; default: 0")
       .Build(&Builder::LayerNorm);
 }
 
@@ -48,8 +48,8 @@ LayerDef InstanceNormLayer() {
                         "and shifts it.")
       .Input("input", "tensor [N, C, ...]")
       .Field("epsilon", &O::epsilon, "added to the variance; at most 0.001")
-      .Param("param", &O::param_attr, "scale; 1 unless said")
-      .Param("bias", &O::bias_attr, "shift; 0 unless said")
+      .Param("param", &O::param_attr, "scale; default: 1")
+      .Param("bias", &O::bias_attr, "shift; default: 0")
       .Build(&Builder::InstanceNorm);
 }
 

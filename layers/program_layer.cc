@@ -26,20 +26,19 @@ const LayerFields<ProgramOptions>& ProgramLayer() {
   static const auto layer =
       LayerFields<O>("program",
                      "A saved inference model: its ops in training form, with its parameters.")
-          .Inputs("input", "what it is fed with")
+          .Inputs("input", "its feeds")
           .File("file", &O::file, "a directory, a .pdmodel file or its prefix, or an .onnx file")
           .Field("feed", &O::feeds,
-                 "variables of the model that stand for the inputs; unless said those it is fed "
-                 "with")
+                 "variables of the model that take the inputs; default: its feeds")
           .Field("fetch", &O::fetches,
-                 "variables of the model that are the results; unless said those it fetches")
+                 "variables of the model that are the results; default: its fetches")
           .Field("frozen", &O::frozen,
                  "regular expressions of parameters' names, which are not trained")
           .Field("trained", &O::trained, "if given, only parameters that match are trained")
           .Field("train_statistics", &O::train_statistics,
                  "normalise by the statistics of the batch, and update the running ones")
           .Field("train_dropout", &O::train_dropout, "drop elements while training")
-          .Field("prefix", &O::prefix, "goes before the names of its parameters and variables")
+          .Field("prefix", &O::prefix, "prefix of the names of its parameters and variables")
           .Result(LayerDef::Result::kSeveral);
   return layer;
 }
@@ -137,7 +136,7 @@ class ProgramCopy {
     model_.program.Prune(fetches_, feeds_);
     root().ForEachOp([&](const OpDesc& op) {
       if (op.type() != "feed") return;
-      ThrowInvalid(fmt::format("program: the model is fed with {}, for which no input stands",
+      ThrowInvalid(fmt::format("program: no input corresponds to the feed {} of the model",
                                Quote(op.Output("Out").at(0))));
     });
   }
@@ -164,7 +163,7 @@ class ProgramCopy {
 
   const Tensor& ValueOf(const VarDesc& var) const {
     if (var.type() == VarType::kLoDTensor) return values_.Get(var.name());
-    ThrowInvalid(fmt::format("program: the persistable variable {} is no dense tensor: {}",
+    ThrowInvalid(fmt::format("program: the persistable variable {} is not a dense tensor: {}",
                              Quote(var.name()), var.meta().ToString()));
   }
 

@@ -15,26 +15,26 @@ constexpr int32_t kMaxLayers = 1024;  // each has at least four parameters
 // The fields common to Lstm, Gru and SimpleRnn.
 LayerFields<RnnOptions> RecurrentFields(const std::string& name, const char* doc) {
   using O = RnnOptions;
-  const char *kUnlessSaid = "uniform in +-1 / sqrt(hidden_size) unless said",
-             *kState = "[num_layers * directions, batch, hidden_size]; 0 unless said";
+  const char *kUnlessSaid = "default: uniform in +-1 / sqrt(hidden_size)",
+             *kState = "[num_layers * directions, batch, hidden_size]; default: 0";
   LayerFields<O> layer =
       LayerFields<O>(name, doc)
           .Input("input", "tensor [batch, time, features]")
           .Field("hidden_size", &O::hidden_size, "units of a layer and direction", kRequired,
                  PositiveRange())
-          .Field("num_layers", &O::num_layers, "each takes the output of the one before",
+          .Field("num_layers", &O::num_layers, "each reads the output of the previous one",
                  FieldRange{1, kMaxLayers, false, false,
                             fmt::format("must lie in [1, {}]", kMaxLayers)})
           .Field("direction", &O::direction,
-                 "or bidirect: a second direction from the end, whose output stands beside the "
-                 "first's")
+                 "or bidirect: with a second direction from the end, whose output is appended to "
+                 "the first's")
           .Field("time_major", &O::time_major, "input and output are [time, batch, features]")
           .Field("dropout", &O::dropout, "between layers, while training")
           .OptionalInput("initial_h", kState)
           .OptionalInput(
               "sequence_length",
               "integers [batch]: steps of each sample; default: all. A step past the end "
-              "puts out 0")
+              "outputs 0")
           .Param("weight_ih", &O::weight_ih_attr, kUnlessSaid)
           .Param("weight_hh", &O::weight_hh_attr, kUnlessSaid)
           .Bias("bias_ih", &O::bias_ih_attr, kUnlessSaid)

@@ -112,7 +112,7 @@ std::string NameHint(const std::string& name, const std::vector<std::string>& kn
   const std::string elsewhere = CalledElsewhere(name);
   const std::string hint = elsewhere.empty() ? DidYouMean(name, known) : elsewhere;
   if (!hint.empty()) return hint;
-  return fmt::format("; `coracle {}` lists them, and --op_library brings those of a library",
+  return fmt::format("; `coracle {}` lists them, and --op_library adds those of a library",
                      command);
 }
 
@@ -152,7 +152,7 @@ std::string FieldHint(const google::protobuf::Descriptor& type, const std::strin
   const std::string near = DidYouMean(name, names);
   if (!near.empty() || names.empty()) return near;
   const bool kinds = type.FindOneofByName("kind") != nullptr;
-  const std::string library = kinds ? "; one of a library of your own needs --op_library" : "";
+  const std::string library = kinds ? "; one from your own library needs --op_library" : "";
   if (names.size() > kMost) {
     names.resize(kMost);
     names.push_back("...");

@@ -137,8 +137,7 @@ std::string TidyMessage(std::string message) {
   if (is("another member of oneof")) {
     const std::string first = Quoted(message, 1), second = Quoted(message, 0);
     throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, second)),
-                       fmt::format("{} stands where {} stands already: an entry holds one of them",
-                                   second, first));
+                       fmt::format("an entry can hold only one of {} and {}", second, first));
   }
   if (is("recursion limit")) {
     throw LocatedError(file.WhereOf(offset), "messages are nested deeper than 64 levels");

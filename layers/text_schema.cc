@@ -57,7 +57,7 @@ void AddAttr(Message& message, const std::string& name, const FieldDef& field) {
 }
 
 void AddSettings(SchemaWriter& schema) {
-  Message array = schema.Add("Array", "The elements themselves, row by row, or those of a file.");
+  Message array = schema.Add("Array", "The elements, row by row, or a file with them.");
   array.List("values", Proto::TYPE_FLOAT, "");
   array.Scalar("npy", Proto::TYPE_STRING, "", "a .npy file, relative to this text");
   Message initializer = schema.Add("Initializer", "How a parameter starts.");
@@ -97,7 +97,7 @@ void AddClips(SchemaWriter& schema) {
 void AddParam(SchemaWriter& schema) {
   Message param = schema.Add("Param", "A parameter of a layer.");
   param.Scalar("name", Proto::TYPE_STRING, "",
-               "of the parameter; that of an existing one shares it");
+               "name of the parameter; the name of an existing parameter shares it");
   param.Nested("initializer", "Initializer", "");
   param.Scalar("learning_rate", Proto::TYPE_DOUBLE, "1", "multiplies the optimizer's");
   param.Nested("regularizer", "Regularizer", "in place of the optimizer's");
@@ -185,8 +185,8 @@ std::vector<OpEntry> AddOps(SchemaWriter& schema, const OpRegistry& ops) {
 void AddControlFlow(SchemaWriter& schema) {
   Message body = schema.Add("Body", "Layers that are run or not.");
   body.NestedList("layer", "Layer", "");
-  Message loop = schema.Add("While", "The layers, again and again while condition is true.");
-  loop.Required("condition", Proto::TYPE_STRING, "one bool, which a layer inside writes");
+  Message loop = schema.Add("While", "Runs the layers as long as condition is true.");
+  loop.Required("condition", Proto::TYPE_STRING, "one bool, which a layer of the body writes");
   loop.Scalar("is_test", Proto::TYPE_BOOL, "false", "no gradient will be taken through the loop");
   loop.NestedList("layer", "Layer", "");
   Message branch = schema.Add("If", "The layers, if condition is true.");
@@ -194,20 +194,21 @@ void AddControlFlow(SchemaWriter& schema) {
   branch.NestedList("layer", "Layer", "");
   Message side = schema.Add("Branch", "One side of a cond.");
   side.NestedList("layer", "Layer", "");
-  side.List("result", Proto::TYPE_STRING, "what it yields: variables made inside or around it");
+  side.List("result", Proto::TYPE_STRING, "its results: variables made inside or around it");
   Message cond = schema.Add("Cond", "The results of one side or the other.");
   cond.Required("pred", Proto::TYPE_STRING, "one bool");
   cond.Nested("then", "Branch", "if it is true");
   cond.Nested("otherwise", "Branch", "if it is false");
-  cond.List("output", Proto::TYPE_STRING, "names for the results", true);
+  cond.List("output", Proto::TYPE_STRING, "names of the results", true);
   Message choice = schema.Add("Case", "One case of a switch.");
   choice.Required("condition", Proto::TYPE_STRING, "one bool");
   choice.NestedList("layer", "Layer", "");
   Message selection = schema.Add("Switch", "The layers of the first case whose condition is true.");
   selection.NestedList("case", "Case", "");
   selection.Nested("default", "Body", "if none is");
-  Message memory = schema.Add("Memory", "What one step of a static_rnn leaves to the next.");
-  memory.Required("name", Proto::TYPE_STRING, "in the step: its value of the step before");
+  Message memory =
+      schema.Add("Memory", "A value that one step of a static_rnn passes to the next.");
+  memory.Required("name", Proto::TYPE_STRING, "in the step: its value from the previous step");
   memory.Required("init", Proto::TYPE_STRING, "its value at the first step");
   memory.Required("next", Proto::TYPE_STRING, "in the step: its value for the next one");
   Message step_output = schema.Add("StepOutput", "A result of a static_rnn.");
@@ -215,41 +216,38 @@ void AddControlFlow(SchemaWriter& schema) {
   step_output.Required("output", Proto::TYPE_STRING, "name for all steps together, [steps, ...]");
   Message rnn =
       schema.Add("StaticRnn", "The layers, once for each step of sequences [steps, ...].");
-  rnn.List("step_input", Proto::TYPE_STRING,
-           "sequences; in the step the name stands for the slice");
+  rnn.List("step_input", Proto::TYPE_STRING, "sequences; in the step the name means the slice");
   rnn.NestedList("memory", "Memory", "");
   rnn.NestedList("layer", "Layer", "");
   rnn.NestedList("step_output", "StepOutput", "");
-  rnn.Scalar("lengths", Proto::TYPE_STRING, "", "int64 [N]: sequence n ends after so many steps");
+  rnn.Scalar("lengths", Proto::TYPE_STRING, "", "int64 [N]: the number of steps of each sequence");
   rnn.Scalar("reverse", Proto::TYPE_BOOL, "false", "from the last step to the first");
 }
 
 void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
-  Message repeat = schema.Add(
-      "Repeat",
-      "The layers several times. In their strings $i or ${i} stands for the round, ${i+1} and "
-      "${i-1} for its neighbours, $$ for a dollar.");
+  Message repeat =
+      schema.Add("Repeat",
+                 "The layers several times. In their strings $i or ${i} is the number "
+                 "of the round, ${i+1} and ${i-1} the numbers of its neighbours, and $$ a dollar.");
   repeat.Required("times", Proto::TYPE_INT64, "");
   repeat.Scalar("index", Proto::TYPE_STRING, "i",
-                "name of the round's number; an inner repeat may "
-                "take another");
+                "name for the number of the round; an inner repeat may use another");
   repeat.Scalar("start", Proto::TYPE_INT64, "0", "number of the first round");
   repeat.NestedList("layer", "Layer", "");
   AddControlFlow(schema);
-  Message rule = schema.Add("Rule",
-                            "Holds when all that it says is so of the state that the text is read "
-                            "for.");
+  Message rule = schema.Add(
+      "Rule", "Holds if all of its conditions hold for the state that the text is read for.");
   rule.Field("phase", Proto::TYPE_ENUM, false, "Phase", {});
   rule.Scalar("min_level", Proto::TYPE_INT64, "", "");
   rule.Scalar("max_level", Proto::TYPE_INT64, "", "");
-  rule.List("stage", Proto::TYPE_STRING, "each must be among the state's");
-  rule.List("not_stage", Proto::TYPE_STRING, "none may be");
+  rule.List("stage", Proto::TYPE_STRING, "the state must have each");
+  rule.List("not_stage", Proto::TYPE_STRING, "the state must have none");
   auto add_rules = [](Message& message) {
-    message.NestedList("include_if", "Rule", "only when one of these holds");
-    message.NestedList("exclude_if", "Rule", "only when none of these holds");
+    message.NestedList("include_if", "Rule", "included only if one of these holds");
+    message.NestedList("exclude_if", "Rule", "included only if none of these holds");
   };
   Message layer =
-      schema.Add("Layer", "One entry: a layer, a raw op, or a means to keep text short.");
+      schema.Add("Layer", "One entry: a layer, a raw op, or an entry that shortens text.");
   for (const LayerDef& def : layers) {
     layer.Choice(layer.Nested(def.name, def.name + "_layer", ""));
   }
@@ -269,9 +267,9 @@ void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
   data.Enum("dtype", "DType", "float32", "");
   data.Scalar("lod_level", Proto::TYPE_INT32, "0", "levels of nested sequences");
   data.Scalar("stop_gradient", Proto::TYPE_BOOL, "true", "");
-  data.Nested("error_clip", "ErrorClip", "acts only where stop_gradient is false");
+  data.Nested("error_clip", "ErrorClip", "has an effect only if stop_gradient is false");
   add_rules(data);
-  Message model = schema.Add("Model", "A network: what is fed, then the layers in order.");
+  Message model = schema.Add("Model", "A network: the feeds, then the layers in order.");
   model.Scalar("name", Proto::TYPE_STRING, "", "");
   model.NestedList("data", "Data", "");
   model.NestedList("layer", "Layer", "");

@@ -79,7 +79,7 @@ OptimizerEntries::value_type AdagradKind() {
       WithLearningRate<O>("Divides by the root of the sum of squared gradients.", kRate)
           .Add("epsilon", &O::epsilon, kEpsilon, RangeFrom(0))
           .Add("initial_accumulator_value", &O::initial_accumulator_value,
-               "what the sum begins with", RangeFrom(0));
+               "initial value of the sum", RangeFrom(0));
   return MakeKind("adagrad", fields,
                   {.state = {{"Moment", "MomentOut", "moment", "initial_accumulator_value"}}});
 }

@@ -58,11 +58,11 @@ Fields<GradScalerOptions> FieldsOf(const GradScalerOptions&) {
       .Add("growth_factor", &O::growth_factor, "multiplies the scale when it grows", above_one)
       .Add("backoff_factor", &O::backoff_factor, "multiplies the scale after an overflow", share)
       .Add("growth_interval", &O::growth_interval, "clean steps before a growth", at_least(1))
-      .Add("hysteresis", &O::hysteresis, "or so many overflows before the first backoff",
-           at_least(0))
-      .Add("min_scale", &O::min_scale,
-           "the scale never falls below, where dividing by it can overflow", scale)
-      .Add("max_scale", &O::max_scale, "the scale never grows above", scale)
+      .Add("hysteresis", &O::hysteresis,
+           "if not 0, the number of overflows before the first backoff after a growth", at_least(0))
+      .Add("min_scale", &O::min_scale, "lower limit of the scale; dividing by less can overflow",
+           scale)
+      .Add("max_scale", &O::max_scale, "upper limit of the scale", scale)
       .Add("max_skipped", &O::max_skipped,
            "skipped steps in a row at min_scale that end the run with an error; 0: never",
            at_least(0));

@@ -85,7 +85,7 @@ BackwardCallback LossScaling::ErrorClip(bool count) {
 
 std::string LossScaling::Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs) {
   const EditGuard guard(block.program());
-  if (!options_.enabled) ThrowInvalid("loss scaling: Unscale() where it is disabled");
+  if (!options_.enabled) ThrowInvalid("loss scaling: Unscale() is called while disabled");
   const std::vector<std::string> grads = GradsOf(pairs);
   if (grads.empty()) ThrowInvalid("loss scaling: there are no gradients to unscale");
   const Writer w = UpdateWriter(block);

@@ -25,8 +25,8 @@ OptimizerEntries::value_type MomentumKind() {
           .Add("momentum", &O::momentum, kMomentum, RangeFrom(0, 1))
           .Add("use_nesterov", &O::use_nesterov, "step from where the velocity leads")
           .Add("velocity_holds_rate", &O::velocity_holds_rate,
-               "the velocity sums rate * gradient, as Caffe's SGD and Nesterov have it, so that a "
-               "fall of the rate does not change what it carries on");
+               "the velocity sums rate * gradient, as Caffe's SGD and Nesterov do, so that a "
+               "falling rate does not rescale past gradients");
   return MakeKind(
       "momentum", fields,
       {.state = {kVelocity}, .first = {{"momentum", "mu"}}, .only_true = "velocity_holds_rate"});

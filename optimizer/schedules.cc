@@ -80,7 +80,7 @@ Fields<SigmoidRateOptions> SigmoidFields() {
 Fields<NoamRateOptions> NoamFields() {
   using O = NoamRateOptions;
   return Fields<O>("rate * d_model^-0.5 * min(n^-0.5, n * warmup_steps^-1.5), n = t + 1")
-      .Add("rate", &O::rate, "multiplies what follows from d_model", NotNegativeRange())
+      .Add("rate", &O::rate, "multiplies the rate computed from d_model", NotNegativeRange())
       .Add("d_model", &O::d_model, "width of the model", kRequired,
            FieldRange{0, HUGE_VAL, true, true, "must be positive and finite"})
       .Add("warmup_steps", &O::warmup_steps, "updates of the rise", kRequired, PositiveRange());

@@ -219,7 +219,7 @@ const std::vector<StepStage>& TrainingStages() {
   using O = Optimizer;
   static const std::vector<StepStage> stages = {
       {S::kScaleLoss, kOnce, "the loss times the loss scale", ScaleLoss},
-      {S::kBackward, kOnce, "gradients; error clips act where one is complete", Backward},
+      {S::kBackward, kOnce, "gradients; error clips act when one is complete", Backward},
       {S::kCheckLoss, kOnce, "guards updates by losses that are finite", CheckLoss},
       {S::kAccumulate, kOnce, "sums gradients; all below runs at each k-th run", Accumulate},
       // All-reduce, the sum over machines, belongs here. It then runs once per update, and before
@@ -228,7 +228,8 @@ const std::vector<StepStage>& TrainingStages() {
        OfOptimizer<&O::Unscale>},
       {S::kAverage, kEach, "divides sums by the number of runs",
        OfOptimizer<&O::AverageBeforeClip>},
-      {S::kClip, kEach, "clips, and looks again for what is not finite", OfOptimizer<&O::Clip>},
+      {S::kClip, kEach, "clips, and checks again for values that are not finite",
+       OfOptimizer<&O::Clip>},
       {S::kAverage, kEach, "the same in Caffe's order", OfOptimizer<&O::AverageAfterClip>},
       {S::kSchedule, kEach, "the learning rate", OfOptimizer<&O::PrepareLearningRate>},
       {S::kUpdate, kEach, "weight decay and update, parameter after parameter",

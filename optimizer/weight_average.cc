@@ -90,7 +90,7 @@ Fields<ModelAverageOptions> FieldsOf(const ModelAverageOptions&) {
 Fields<LookaheadOptions> FieldsOf(const LookaheadOptions&) {
   using O = LookaheadOptions;
   return Fields<O>(
-             "After each k updates slow weights follow the parameters, which begin there anew.")
+             "After each k updates slow weights follow the parameters, which restart from them.")
       .Add("alpha", &O::alpha, "share of the way that slow weights go",
            FieldRange{0, 1, true, false, "must be in (0, 1]"})
       .Add("k", &O::k, "updates between", AtLeastOne());

@@ -29,7 +29,7 @@ AppendFile::AppendFile(const std::string& path, bool keep) : path_(path) {
   if (fd_ < 0 && errno != ENXIO) Throw("open", path);  // ENXIO: a socket
   if (fd_ >= 0) ::close(fd_);
   throw Error(ErrorCode::kIo,
-              fmt::format("cannot open {}: it is no regular file", Quote(path, 300)));
+              fmt::format("cannot open {}: it is not a regular file", Quote(path, 300)));
 }
 
 AppendFile::~AppendFile() { ::close(fd_); }

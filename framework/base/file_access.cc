@@ -77,8 +77,8 @@ void Publish(int directory, const std::string& temporary, const std::string& nam
   const bool exists = ::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
   if (exists && S_ISLNK(info.st_mode)) ThrowLink(path, name);
   if (exists && !S_ISREG(info.st_mode)) {
-    throw Error(ErrorCode::kIo,
-                fmt::format("cannot write {}: it exists and is no regular file", Quote(path, 300)));
+    throw Error(ErrorCode::kIo, fmt::format("cannot write {}: it exists and is not a regular file",
+                                            Quote(path, 300)));
   }
   if (overwrite) {
     if (::renameat(directory, temporary.c_str(), directory, name.c_str()) != 0)
@@ -111,7 +111,7 @@ void FileAccess::Check(const std::string& path) const {
                              Quote(directory_, 300)));
   }
   if (path.find('\0') != path.npos || parts.empty() || parts.back().empty() || parts.back() == ".")
-    ThrowInvalid(fmt::format("{} names {}, which is no file", who_, Quote(path, 300)));
+    ThrowInvalid(fmt::format("{} names {}, which is not a file", who_, Quote(path, 300)));
 }
 
 FileHandle FileAccess::OpenFile(const std::string& path) const {

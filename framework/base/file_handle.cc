@@ -67,7 +67,7 @@ void ThrowErrno(const std::string& what, const std::string& path, int error) {
   const ErrorCode code = error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
   const std::string shown = path.starts_with("standard ") ? path : Quote(path, 300);
   const char* reason =
-      error == ENXIO ? "it is a pipe that nobody reads, or a socket" : std::strerror(error);
+      error == ENXIO ? "it is a pipe without a reader, or a socket" : std::strerror(error);
   throw Error(code, fmt::format("cannot {} {}: {}", what, shown, reason));
 }
 

@@ -120,7 +120,7 @@ std::string Brief(const Json& json) {
 
 JsonReader::JsonReader(std::string_view text, const std::string& source) : source_(source) {
   if (DepthOf(text) > kMaxDepth)
-    Throw(fmt::format("{}: lists and objects lie more than {} deep", source, kMaxDepth));
+    Throw(fmt::format("{}: lists and objects are nested more than {} deep", source, kMaxDepth));
   Builder builder;
   if (!Json::sax_parse(text, &builder)) {
     if (builder.twice)

@@ -29,7 +29,8 @@ Regex::Regex(const std::string& pattern) {
   }
   regex_ = std::make_unique<re2::RE2>(Piece(pattern), Settings());
   if (!regex_->ok())
-    ThrowInvalid(fmt::format("{} is no regular expression: {}", Quote(pattern), regex_->error()));
+    ThrowInvalid(
+        fmt::format("{} is not a regular expression: {}", Quote(pattern), regex_->error()));
 }
 
 Regex::~Regex() = default;
@@ -47,7 +48,7 @@ bool Regex::MatchesPart(std::string_view text) const {
 std::string Regex::Replaced(const std::string& text, const std::string& with) const {
   std::string error;
   if (!regex_->CheckRewriteString(Piece(with), &error))
-    ThrowInvalid(fmt::format("{} is no replacement: {}", Quote(with), error));
+    ThrowInvalid(fmt::format("{} is not a valid replacement: {}", Quote(with), error));
   std::string replaced = text;
   re2::RE2::GlobalReplace(&replaced, *regex_, Piece(with));
   return replaced;

@@ -16,7 +16,7 @@ namespace coracle {
 // Text schemas use this name for the choice among kinds, so no kind may have it.
 inline constexpr char kChoiceName[] = "kind";
 inline constexpr char kChoiceNameError[] =
-    "none can be called 'kind': the schemas of texts call the choice among them so";
+    "the name 'kind' is reserved: the schemas of texts use it for the choice of a kind";
 
 // Thread-safe. Errors call an entry `what` ("optimizer").
 template <class T>
@@ -32,7 +32,7 @@ class Registry {
     const std::lock_guard lock(mutex_);
     if (Find(kind)) {
       throw Error(ErrorCode::kAlreadyExists,
-                  fmt::format("{}: there is one called {} already", what_, Quote(kind)));
+                  fmt::format("{}: the name {} is taken", what_, Quote(kind)));
     }
     all_.emplace_back(kind, std::move(value));
   }

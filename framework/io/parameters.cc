@@ -54,10 +54,10 @@ const VarValue& Initialised(const Scope& scope, const std::string& name) {
 // A combined file can hold only dense tensors.
 const Tensor& DenseTensor(const Scope& scope, const std::string& name) {
   if (const auto* tensor = std::get_if<Tensor>(&Initialised(scope, name))) return *tensor;
-  ThrowInvalid(fmt::format(
-      "the var {} is no dense tensor, which is all that a combined file holds; save separate "
-      "files",
-      Quote(name)));
+  ThrowInvalid(
+      fmt::format("the var {} is not a dense tensor, and a combined file holds only dense tensors; "
+                  "save separate files",
+                  Quote(name)));
 }
 
 std::string Serialize(const VarValue& value, const std::string& name) {
@@ -101,7 +101,7 @@ VarValue ReadOne(const VarDesc& var, const std::string& path) {
   }
   if (left != 0) {
     throw Error(ErrorCode::kDataLoss,
-                fmt::format("{}: {} bytes are left over behind the value", path, left));
+                fmt::format("{}: {} bytes are left over after the value", path, left));
   }
   return value;
 }
@@ -178,16 +178,15 @@ void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& na
     }
     Tensor tensor = ReadTensor(file, fmt::format("{} ({}, {})", path, place, name));
     if (!MatchesDeclaration(tensor, var)) {
-      ThrowInvalid(
-          fmt::format("{}: {}, {}, {}", path, place, Quote(name), Mismatch(var, tensor)),
-          "the file is of another program, or a parameter was added, removed or renamed: the order "
-          "is that of the names");
+      ThrowInvalid(fmt::format("{}: {}, {}, {}", path, place, Quote(name), Mismatch(var, tensor)),
+                   "the file belongs to another program, or a parameter was added, removed or "
+                   "renamed: the order follows the names");
     }
     values.emplace_back(&name, std::move(tensor));
   }
   if (file.left() != 0) {
     throw Error(ErrorCode::kDataLoss,
-                fmt::format("{}: {} bytes are left over behind the {} tensors of the program", path,
+                fmt::format("{}: {} bytes are left over after the {} tensors of the program", path,
                             file.left(), names.size()));
   }
   Store(std::move(values), scope);

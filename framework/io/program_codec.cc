@@ -73,7 +73,7 @@ class Decoder {
     program_.SetUnknownFields(std::move(unknown));
     if (program_.NumBlocks() == 0) {
       throw Error(ErrorCode::kDataLoss,
-                  fmt::format("{}: holds no block, so it is no program", source_.name));
+                  fmt::format("{}: contains no block, so it is not a program", source_.name));
     }
     program_.InferParameters();
     return std::move(program_);

@@ -95,8 +95,9 @@ std::vector<Entry> ReadEntries(const JsonReader& header, const std::string& sour
   uint64_t end = 0;
   for (const Entry& entry : entries) {
     if (entry.begin != end) {
-      Fail(source, fmt::format("the elements of {} begin at {}, where those before end at {}",
-                               Quote(entry.name), entry.begin, end));
+      Fail(source,
+           fmt::format("the elements of {} begin at {}, but the elements before it end at {}",
+                       Quote(entry.name), entry.begin, end));
     }
     end = entry.end;
   }
@@ -158,7 +159,7 @@ std::string ReadHeader(ByteSource& bytes, const std::string& source) {
     Fail(source, fmt::format("its header takes {} bytes where {} are left", size, bytes.left()));
   std::string header(size, '\0');
   bytes.Read(header.data(), size);
-  if (!header.starts_with('{')) Fail(source, "its header is no JSON object");
+  if (!header.starts_with('{')) Fail(source, "its header is not a JSON object");
   return header;
 }
 

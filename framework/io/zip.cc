@@ -146,8 +146,7 @@ class ZipReader {
     std::string what = Quote(entry.name);
     if (entry.flags & kEncrypted) Fail(what + " is encrypted");
     BytesAt(entry.offset, kLocalSize);
-    if (Read<uint32_t>(entry.offset) != kLocal)
-      Fail(what + " does not stand where the directory says");
+    if (Read<uint32_t>(entry.offset) != kLocal) Fail(what + " is not where the directory says");
     uint64_t start = entry.offset + kLocalSize + Read<uint16_t>(entry.offset + 26) +
                      Read<uint16_t>(entry.offset + 28);
     std::string_view data = BytesAt(start, entry.compressed);

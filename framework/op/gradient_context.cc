@@ -121,7 +121,7 @@ Variable GradientContext::Grad(std::string_view slot, size_t i) {
   const ptrdiff_t index = IndexOf(op().outputs(), slot, i);
   if (index < 0) {
     throw InternalError(
-        fmt::format("gradient of {}: asked for the gradient of output {}[{}], which is not there",
+        fmt::format("gradient of {}: asked for the gradient of output {}[{}], which does not exist",
                     op().type(), slot, i));
   }
   NoteAsked(slot);

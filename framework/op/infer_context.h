@@ -135,12 +135,12 @@ class InferContext {
   // an InternalError.
   template <class... Got>
   void Require(std::string_view id, bool holds, const Got&... got) const {
-    static_assert(sizeof...(Got) > 0, "an error tells the values that it got");
+    static_assert(sizeof...(Got) > 0, "an error must show the values that it got");
     if (!holds) FailWith(id, GotValues(got...));
   }
   template <class... Got>
   [[noreturn]] void Fail(std::string_view id, const Got&... got) const {
-    static_assert(sizeof...(Got) > 0, "an error tells the values that it got");
+    static_assert(sizeof...(Got) > 0, "an error must show the values that it got");
     FailWith(id, GotValues(got...));
   }
 

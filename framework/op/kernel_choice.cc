@@ -35,7 +35,7 @@ DType KernelDType(const PrepareContext& context) {
   const KernelOperand from = FindKernelOperand(context.spec(), context.op());
   if (from.slot.empty())
     throw InternalError(
-        fmt::format("{}: no slot tells the kernel's element type", context.op().type()));
+        fmt::format("{}: no slot determines the kernel's element type", context.op().type()));
   return from.output ? context.Output(from.slot).dtype : context.Input(from.slot).dtype;
 }
 

@@ -26,7 +26,7 @@ class SharedObject {
     const auto header = At<Elf64_Ehdr>(0);
     if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
         header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_shentsize != sizeof(Elf64_Shdr)) {
-      ThrowInvalid("is no 64-bit ELF shared object");
+      ThrowInvalid("is not a 64-bit ELF shared object");
     }
     for (uint64_t i = 0; i < header->e_shnum; ++i) {
       const auto section = At<Elf64_Shdr>(header->e_shoff, i);
@@ -131,7 +131,7 @@ void Check(const SharedObject& library) {
   }
   if (HasItsOwn(library)) {
     ThrowInvalid(
-        "holds a libcoracle of its own beside this program's (or adds nothing); link it to "
+        "contains its own libcoracle in addition to this program's (or adds nothing); link it to "
         "coracle::headers instead of coracle::coracle");
   }
 }

@@ -135,7 +135,7 @@ class Verifier {
       current_block_ = b;
       if (Full() || SeesFewBlocks(program_.Block(b))) continue;
       Add(-1, nullptr, "block_depth",
-          fmt::format("more than {} blocks lie around block {}", kMaxBlocksAround, b));
+          fmt::format("more than {} blocks enclose block {}", kMaxBlocksAround, b));
     }
     current_block_ = 0;
     return errors_ == before;
@@ -426,7 +426,7 @@ class Verifier {
     if (var->dtype() == inferred->dtype && var->shape().CompatibleWith(inferred->shape)) return;
     if (VerifyProblem* p =
             Add(index, &op, "shape_contradiction",
-                fmt::format("what is written to the persistable var {} {}", Quote(name),
+                fmt::format("the value written to the persistable var {} {}", Quote(name),
                             DescribeMismatch(var->meta(), *inferred)))) {
       p->slot = BriefName(slot);
       p->var = BriefName(name);

@@ -84,14 +84,14 @@ Writer Writer::Of(std::initializer_list<const Variable*> vars) {
     const char* difference = DifferenceOf(*first->writer_, *var->writer_);
     if (!difference) continue;
     ThrowInvalid(
-        fmt::format("the Writers of {} and {} append {}; ask the one that is meant for both: "
+        fmt::format("the Writers of {} and {} append {}; take both from one Writer: "
                     "writer.Var(name)",
                     Quote(first->name()), Quote(var->name()), difference));
   }
   if (first) return Writer(first->writer_);
   ThrowInvalid(
-      fmt::format("{} has no Writer, so that nothing says where ops on it go; "
-                  "Writer(block, ops).Var({}) or a Builder's Var gives one that has",
+      fmt::format("{} has no Writer, so it is unknown where ops on it belong; "
+                  "Writer(block, ops).Var({}) or a Builder's Var returns one with a Writer",
                   Quote((*vars.begin())->name()), Quote((*vars.begin())->name())));
 }
 

@@ -72,7 +72,8 @@ std::shared_ptr<void> Allocate(size_t bytes, What&& what) {
   void* data = std::aligned_alloc(alignment, std::max(rounded, alignment));
   if (!data) {
     release(nullptr);
-    throw OutOfMemory(fmt::format("the system does not give {} for {}", HumanBytes(bytes), what()));
+    throw OutOfMemory(
+        fmt::format("the system cannot provide {} for {}", HumanBytes(bytes), what()));
   }
   if (huge > 0) ::madvise(data, huge, MADV_HUGEPAGE);
 #ifdef CORACLE_ADDRESS_SANITIZER  // the rounding must not hide an overrun

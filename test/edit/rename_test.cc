@@ -181,8 +181,9 @@ TEST(Rename, ByRegularExpression) {
             "rename: no variable's name matches '^z'");
   EXPECT_NE(WhatIsThrown([&] { PairsByRegex(chain, "(", "y"); }).find("no regular expression"),
             std::string::npos);
-  EXPECT_NE(WhatIsThrown([&] { PairsByRegex(chain, "v", "\\1"); }).find("is no replacement"),
-            std::string::npos);
+  EXPECT_NE(
+      WhatIsThrown([&] { PairsByRegex(chain, "v", "\\1"); }).find("is not a valid replacement"),
+      std::string::npos);
 }
 
 TEST(Rename, ALongChain) {

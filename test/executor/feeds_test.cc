@@ -25,8 +25,9 @@ TEST(Executor, FeedsOfAnotherShapeAreWarnedOfOnce) {
   for (const Shape& shape : {Shape{1, 3}, Shape{1, 3}, Shape{7, 5}})
     run.Run(scope, {Tensor::Zeros(DType::kFloat32, shape)});
   SetLogSink(before);
-  EXPECT_EQ(lines, std::vector<std::string>{"feed 'x' has the shape [1, 3], the program declares "
-                                            "[-1, 2]; it is run with what is there"});
+  EXPECT_EQ(lines,
+            std::vector<std::string>{"feed 'x' has the shape [1, 3], but the program declares "
+                                     "[-1, 2]; it runs with the actual shape"});
 }
 
 // Of one Executor, however often it compiles; an option turns warnings off.
@@ -70,8 +71,8 @@ TEST(Executor, PersistablesOfAnotherShapeAreWarnedOfOnce) {
   }
   SetLogSink(before);
   EXPECT_EQ(lines,
-            std::vector<std::string>{"variable 'w' has the shape [3, 2], the program declares "
-                                     "[2, 2]; it is run with what is there"});
+            std::vector<std::string>{"variable 'w' has the shape [3, 2], but the program declares "
+                                     "[2, 2]; it runs with the actual shape"});
 }
 
 // Passes go by what is declared, and may join ops into one that takes only that.

@@ -199,7 +199,7 @@ TEST(Origin, BlocksInFunctionsAreNamedAsGiven) {
               .Prepare(net.program, {"x"}, {"y"})
               .Run(scope, {Tensor::Full<float>({2, 3}, 1)});
         },
-        "block 2 gives its var 'o' no value");
+        "block 2 gives no value to its var 'o'");
   }
 }
 

@@ -251,7 +251,7 @@ TEST(Regex, LinearAndBounded) {
   EXPECT_TRUE(Regex("\\xff").MatchesAll("\xff"));  // names are bytes
   for (const std::string pattern :
        {"(a)\\1", "a{1,32767}", "((a{1,1000}){1,1000}){1,1000}", "(", "[", "*", "(?<x>a"})
-    EXPECT_NE(ErrorOf([&] { Regex r(pattern); }).find("is no regular expression: "),
+    EXPECT_NE(ErrorOf([&] { Regex r(pattern); }).find("is not a regular expression: "),
               std::string::npos)
         << pattern;
   EXPECT_NE(ErrorOf([] { Regex r(std::string(1001, 'a')); }).find("at most 1000"),
@@ -345,10 +345,12 @@ TEST(AppendFile, RefusesWhatIsNoFile) {
   const TemporaryDirectory directory;
   const std::string pipe = directory.File("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_NE(ErrorOf([&] { AppendFile(pipe, true); }).find("is no regular file"), std::string::npos);
+  EXPECT_NE(ErrorOf([&] { AppendFile(pipe, true); }).find("is not a regular file"),
+            std::string::npos);
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   ASSERT_GE(reader, 0);
-  EXPECT_NE(ErrorOf([&] { AppendFile(pipe, true); }).find("is no regular file"), std::string::npos);
+  EXPECT_NE(ErrorOf([&] { AppendFile(pipe, true); }).find("is not a regular file"),
+            std::string::npos);
   ::close(reader);
 }
 

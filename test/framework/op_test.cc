@@ -177,7 +177,7 @@ TEST(OpLibrary, OtherFilesAreErrors) {
     EXPECT_NE(LoadError(path).find("the op library"), std::string::npos) << size;
   }
   WriteFileAtomic(path, "not ELF" + whole);
-  EXPECT_NE(LoadError(path).find("is no 64-bit ELF shared object"), std::string::npos);
+  EXPECT_NE(LoadError(path).find("is not a 64-bit ELF shared object"), std::string::npos);
   std::string renamed = whole;
   for (size_t at = renamed.find("CoracleRegisterOps"); at != renamed.npos;
        at = renamed.find("CoracleRegisterOps", at + 1))

@@ -156,8 +156,8 @@ TEST_F(WriterTest, OfItsVariables) {
   EXPECT_EQ((with + without).name(), "elementwise_add_1");
   EXPECT_EQ(
       MessageOf([&] { without + without; }),
-      "'x' has no Writer, so that nothing says where ops on it go; Writer(block, ops).Var('x') "
-      "or a Builder's Var gives one that has");
+      "'x' has no Writer, so it is unknown where ops on it belong; Writer(block, ops).Var('x') "
+      "or a Builder's Var returns one with a Writer");
   EXPECT_NE(MessageOf([&] { with + Variable(); }).find("empty Variable"), std::string::npos);
   BlockDesc& inner = program.AppendBlock(block);
   const Writer other(inner, DefaultOps());

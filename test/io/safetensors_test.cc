@@ -157,7 +157,8 @@ TEST_F(Safetensors, DamagedFiles) {
             "a: no safetensors file: its tensors take 4 bytes, and 3 follow the header");
   const std::string two = "{\"x\":" + Entry("U8", "[2]", 0, 2) + ",\"y\":";
   EXPECT_EQ(ParseError(two + Entry("U8", "[2]", 1, 3) + "}", "123"),
-            "a: no safetensors file: the elements of 'y' begin at 1, where those before end at 2");
+            "a: no safetensors file: the elements of 'y' begin at 1, but the elements before it "
+            "end at 2");
   EXPECT_NE(ParseError(two + Entry("U8", "[2]", 3, 5) + "}", "12345").find("begin at 3"),
             std::string::npos);
   EXPECT_NE(ParseError(R"({"x":1,"x":1})", "").find("twice"), std::string::npos);

@@ -56,7 +56,7 @@ const Case kCases[] = {
      "m:2:31: integer out of range (3000000000)"},
     {"given_twice", "layer { fc { input: \"v\" size: 3 size: 4 } }", "m:2:33: size is given twice"},
     {"two_kinds", "layer { fc { input: \"v\" size: 3 } relu { input: \"v\" } }",
-     "m:2:35: relu stands where fc stands already: an entry holds one of them"},
+     "m:2:35: an entry can hold only one of relu and fc"},
     {"unclosed", "layer { fc { input: \"v\" size: 3 }",
      "m:2:34: expected identifier, got the end of the text; is a closing brace missing? The brace "
      "of layer at m:2:1 is open"},
@@ -77,7 +77,7 @@ const Case kCases[] = {
     {"fields_of", "layer { transpose { input: \"v\" zzzzz: 1 } }",
      "m:2:32: zzzzz: no such field in transpose; it has input, axis, ..."},
     {"unknown_layer_of_a_library", "layer { zzzzzzz { input: \"v\" } }",
-     "m:2:9: zzzzzzz: no such layer; `coracle layers` lists them, and --op_library brings those of "
+     "m:2:9: zzzzzzz: no such layer; `coracle layers` lists them, and --op_library adds those of "
      "a library"},
     {"unquoted", "layer { fc { input: v size: 3 } }", "m:2:21: expected string, got: v"},
     // --- what an entry needs ---
@@ -192,7 +192,7 @@ const Case kCases[] = {
     {"parameter_dims", "layer { parameter { shape: [3, -1] output: \"w\" } }",
      "m:2:9: parameter: its dims must be positive, got -1"},
     {"parameter_names", "layer { parameter { shape: [3] output: \"w\" param { name: \"u\" } } }",
-     "m:2:9: parameter: it has one name, but output says 'w' and param 'u'"},
+     "m:2:9: parameter: output and param give different names, 'w' and 'u'"},
     {"parameter_taken", "layer { parameter { shape: [3] output: \"v\" } }",
      "m:2:9: parameter: its output 'v' is the name of another variable; choose one that is free"},
     {"repeat_same_output",

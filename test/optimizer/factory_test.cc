@@ -97,7 +97,7 @@ TEST(Factory, Errors) {
                   MakeOptimizer({"adam", {{"beta1", 1.5}}});
                 }).find("adam: beta1 must lie in [0, 1), got 1.5"));
   EXPECT_NE(std::string::npos,
-            ErrorOf([] { RegisterOptimizer("adam", {}); }).find("there is one called 'adam'"));
+            ErrorOf([] { RegisterOptimizer("adam", {}); }).find("the name 'adam' is taken"));
 }
 
 // What a user derives: w -= rate * factor * sign(g).

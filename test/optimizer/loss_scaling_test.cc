@@ -261,7 +261,7 @@ TEST(LossScaling, CallsOutOfOrder) {
   EXPECT_EQ(ErrorOf([&] { scaling.CheckAgain(root, pairs); }),
             "loss scaling: CheckAgain() before any Unscale(): no gradient was looked at");
   EXPECT_EQ(ErrorOf([&] { disabled.Unscale(root, pairs); }),
-            "loss scaling: Unscale() where it is disabled");
+            "loss scaling: Unscale() is called while disabled");
   EXPECT_NE(ErrorOf([&] { disabled.CheckAgain(root, pairs); }), "no error");
 }
 

@@ -125,10 +125,10 @@ TEST_F(HostileJobs, ExpressionsTakeLittleTime) {
   }
   for (const std::string pattern : {"((a{1,1000}){1,1000})", "a{1,32767}", "(a)\\\\1", "("}) {
     Expect("timeout 20 coracle dump \"--ops=" + pattern + "\" long.pb", 2,
-           {"is no regular expression: "});
+           {"is not a regular expression: "});
     WriteJob(model, "freeze: \"" + pattern + "\"");
     Expect("timeout 20 coracle train job.pbtxt", 1,
-           {"job.pbtxt:5:1: freeze ", " is no regular expression: "});
+           {"job.pbtxt:5:1: freeze ", " is not a regular expression: "});
   }
 }
 

@@ -195,7 +195,7 @@ const Case kCases[] = {
     {"csv { file: \"data.csv\" } }\ntest", "csv { file: \"data.csv\" label_kind: CLASS } }\ntest",
      "job.pbtxt:3:32: label_kind CLASS needs the names of the classes"},
     {"max_iter: 3", "max_iter: 3 freeze: \"fc_[\"",
-     "job.pbtxt:10:13: freeze 'fc_[' is no regular expression: "},
+     "job.pbtxt:10:13: freeze 'fc_[' is not a regular expression: "},
     // shapes
     {"loss: \"loss\"", "loss: \"logits\"", "job.pbtxt:7:1: "},
     {"var: \"acc\"", "var: \"prob\"",

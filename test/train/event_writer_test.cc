@@ -396,7 +396,7 @@ TEST(RunLog, AResumedRunGoesOnInTheSameFile) {
       {"{\"type\":\"step\",\"step\":1,\"values\":{\"l\":{}}}",
        ": values.l must be a number, got an object"},
       {"{\"type\":\"step\",\"step\":1e999}", ": a number in it is out of range"},
-      {std::string(1'000'000, '['), ": lists and objects lie more than 32 deep"},
+      {std::string(1'000'000, '['), ": lists and objects are nested more than 32 deep"},
   };
   for (const auto& [line, message] : bad) {
     WriteFileAtomic(path, line + "\n");

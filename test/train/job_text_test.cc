@@ -116,7 +116,7 @@ TEST(JobText, BracesThatAreNotClosed) {
 TEST(JobText, FieldsThatThereAreAreListed) {
   const std::string optimizer = TextError("optimizer { zzzzzz { } }");
   EXPECT_NE(optimizer.find("zzzzzz: no such field in optimizer; it has "), std::string::npos);
-  EXPECT_NE(optimizer.find("one of a library of your own needs --op_library"), std::string::npos)
+  EXPECT_NE(optimizer.find("one from your own library needs --op_library"), std::string::npos)
       << optimizer;
   EXPECT_EQ(TextError("train { csv { file: 'a.csv' class: ['a', 'b'] } }"),
             "j.pbtxt:1:29: class names classes, which only label_kind: CLASS has");

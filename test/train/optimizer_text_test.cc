@@ -355,7 +355,8 @@ TEST(OptimizerText, PlacesInBrackets) {
 }
 
 TEST(OptimizerText, NamesThatNoSchemaTakes) {
-  const std::string why = "none can be called 'kind': the schemas of texts call the choice ";
+  const std::string why =
+      "the name 'kind' is reserved: the schemas of texts use it for the choice ";
   ExpectContains(ErrorOf([] { RegisterOptimizer("kind", [](const Setting&) { return nullptr; }); }),
                  "optimizer: " + why);
   ExpectContains(ErrorOf([] {

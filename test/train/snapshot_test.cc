@@ -127,7 +127,7 @@ TEST_F(SnapshotTest, ManifestsAreCheckedKeyByKey) {
             start + "files.../x is no name of a file beside it");
   WriteFileAtomic(name, std::string(20'000'000, '['));
   EXPECT_EQ(ErrorOf([&] { ReadSnapshot(path); }),
-            start + "lists and objects lie more than 32 deep");
+            start + "lists and objects are nested more than 32 deep");
 }
 
 TEST_F(SnapshotTest, LinksAreDamage) {

@@ -254,7 +254,7 @@ TEST(Solver, FrozenParametersStay) {
   ExpectContains(ErrorOf([&] { RunJob(job); }),
                  "freeze 'fc_0' matches none of the parameters: fc_");
   job.freeze = {"fc_["};
-  ExpectContains(ErrorOf([&] { RunJob(job); }), "freeze 'fc_[' is no regular expression");
+  ExpectContains(ErrorOf([&] { RunJob(job); }), "freeze 'fc_[' is not a regular expression");
   job.freeze = {".*"};
   ExpectContains(ErrorOf([&] { RunJob(job); }), "depends on no trainable parameter");
 }
