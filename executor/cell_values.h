@@ -1,6 +1,6 @@
 #pragma once
-// CellValues: the values of a plan that are stored in cells of the activation. Internal
-// to executor/.
+// CellValues: the values of a plan that are stored in cells of the activation.
+// Internal to executor/.
 
 #include <coracle/executor/guards.h>
 #include <coracle/executor/procedure.h>

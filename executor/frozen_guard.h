@@ -1,6 +1,6 @@
 #pragma once
-// FrozenGuard: detects that a scope holds other values than a program was compiled with. Internal
-// to executor/.
+// FrozenGuard: detects that a scope holds other values than a program was compiled with.
+// Internal to executor/.
 
 #include <coracle/framework/ir/var.h>
 #include <coracle/framework/tensor/tensor.h>

@@ -1,6 +1,6 @@
 #pragma once
-// PlanCache: the plans of a compiled program, made when no existing one fits a stage. Internal
-// to executor/.
+// PlanCache: the plans of a compiled program, made when no existing one fits a stage.
+// Internal to executor/.
 
 #include <coracle/executor/planner.h>
 #include <coracle/executor/shape_warnings.h>

@@ -1,6 +1,6 @@
 #pragma once
-// MakePlan: infers shapes, folds constants, prepares kernels and lays out memory. Internal
-// to executor/.
+// MakePlan: infers shapes, folds constants, prepares kernels and lays out memory.
+// Internal to executor/.
 
 #include <coracle/executor/frozen_parameters.h>
 #include <coracle/executor/guards.h>

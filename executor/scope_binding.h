@@ -1,6 +1,6 @@
 #pragma once
-// ScopeBinding: binds the persistable variables of a running plan to a scope. Internal
-// to executor/.
+// ScopeBinding: binds the persistable variables of a running plan to a scope.
+// Internal to executor/.
 
 #include <coracle/executor/plan.h>
 #include <coracle/executor/value_pointers.h>

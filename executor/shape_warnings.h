@@ -1,6 +1,6 @@
 #pragma once
-// Warnings about feeds and parameters whose shape differs from the declared one. Internal
-// to executor/.
+// Warnings about feeds and parameters whose shape differs from the declared one.
+// Internal to executor/.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>

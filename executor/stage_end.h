@@ -1,6 +1,6 @@
 #pragma once
-// The end of a stage: stores values that outlive its plan where later plans find them. Internal
-// to executor/.
+// The end of a stage: stores values that outlive its plan where later plans find them.
+// Internal to executor/.
 
 #include <coracle/executor/plan_draft.h>
 

@@ -1,6 +1,6 @@
 #pragma once
-// ValuePointers: the address of the elements of each value of a running plan. Internal
-// to executor/.
+// ValuePointers: the address of the elements of each value of a running plan.
+// Internal to executor/.
 
 #include <coracle/executor/plan.h>
 

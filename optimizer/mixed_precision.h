@@ -25,8 +25,8 @@ struct LossScaleRule;
 struct LossScaleState;
 
 //                      O0   O1                    O2                       O3
-// computes in 16 bits  -    white ops and what    all but black ops        all
-//                           follows them
+// computes in 16 bits  -    white ops and ops     all but black ops        all
+//                           that follow them
 // parameters           f32  f32                   f32 (master weights)     16 bits
 // norm statistics      f32  f32                   f32                      16 bits
 // loss scale, float16  1    dynamic               dynamic                  1

@@ -61,8 +61,8 @@ class Trace {
   uint64_t id() const { return id_; }  // unique among the traces of the process
   int64_t Now() const;
 
-  // Adds a label once, for spans that repeat. Returns kNoLabel if there are
-  // options().events already.
+  // Adds a label once, for spans that repeat. Returns kNoLabel if the trace
+  // already has options().events labels.
   LabelId AddLabel(TraceLabel label);
   // Adds a span of the calling thread. Spans of one thread must nest. `part`: the thread helps with
   // a loop that another thread runs.

@@ -34,10 +34,10 @@ int RoleOf(const OpDesc& op);
 const char* ToString(TrainingStage stage);  // "gradient clip"
 
 // The stage of each op of the block. op_role separates forward, backward and update; the op's
-// slots and the names of its outputs identify the stage of an update. An op without such a mark
-// gets the stage of the parameter in its op_role_var, else the stage of an op that reads its
-// outputs, else the stage of the previous update op. Linear in the size of the block; safe on
-// unverified programs.
+// slots and the names of its outputs identify the stage of an update. An update op without
+// such a mark is an update (or a decay) if its op_role_var names a parameter; else it gets the
+// stage of an op that reads its outputs, else the stage of the previous update op. Linear in the
+// size of the block; safe on unverified programs.
 std::vector<TrainingStage> StagesOf(const BlockDesc& block);
 
 }  // namespace coracle
