@@ -35,12 +35,12 @@ namespace fs = std::filesystem;
 
 // --- files ---
 
-// Tensors without names, as a file of parameters holds them, are called #0, #1, ...
+// Parameter files without names have tensors called #0, #1, ...
 bool HasNoNames(const NamedTensors& tensors) {
   return !tensors.empty() && (tensors[0].first.empty() || tensors[0].first == "#0");
 }
 
-// The streams of a file of parameters whose names nobody tells.
+// Reads a parameter file whose names are unknown.
 NamedTensors ReadStreams(const std::string& path) {
   const std::string bytes = ReadFile(path);
   NamedTensors tensors;
@@ -77,8 +77,8 @@ NamedTensors ReadSide(const std::string& path) {
   return program.empty() ? ReadStreams(path) : ParametersOf(ReadAnyProgram(program), path);
 }
 
-// Gives tensors without names those of the other side: in the order of the names, which is that of
-// a file of parameters.
+// Gives tensors without names the names of the other side, in sorted order: the order in which a
+// parameter file stores them.
 void AdoptNames(const NamedTensors& from, NamedTensors* to) {
   if (!HasNoNames(*to) || HasNoNames(from) || from.size() != to->size()) return;
   std::vector<std::string> names;
@@ -132,7 +132,7 @@ void ParseWay(const std::string& flag, const std::string& text, const std::strin
   };
 }
 
-// Whether parameters are the reason for which a run found no value.
+// Whether a value may be missing from a run because parameters were not given.
 bool LacksParameters(const RunWay& way) {
   if (way.saved) return false;
   const Scope scope = way.parameters();
@@ -155,10 +155,10 @@ void SetFeeds(const ProgramDesc& program, RunWay* way) {
   for (auto& [name, tensor] : ReadFeeds(program)) way->feeds[name] = tensor;
   if (!HasOpOfKind(program.Root(), OpKind::kFeed, DefaultOps())) return;
   NamedTensors given(way->feeds.begin(), way->feeds.end());
-  InOrder(given, InputNames(program, DefaultOps()));  // throws for one that is missing
+  InOrder(given, InputNames(program, DefaultOps()));  // throws for a missing one
 }
 
-// Of selected rows, dense copies, which ops added to the program make.
+// The variables to fetch. For selected rows, adds ops to the program that make dense copies.
 std::vector<std::string> FetchesFromFlags(ProgramDesc& program, const std::string& file) {
   if (FLAGS_fetch_all) return WrittenNames(program);
   const std::vector<std::string> names = ListFlag(FLAGS_fetch);

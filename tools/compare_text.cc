@@ -19,7 +19,7 @@ using Kind = TensorDifference::Kind;
 
 constexpr size_t kMaxLines = 40, kMaxNames = 12;
 
-// Of a distance.
+// Formats a distance.
 std::string NumberText(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{:.3g}", value);
 }
@@ -66,7 +66,7 @@ std::string Within(const Tolerance& tolerance) {
   return fmt::format("rtol {} and atol {}", tolerance.relative, tolerance.absolute);
 }
 
-// The largest difference of all, for runs that agree.
+// Describes the largest difference of all, for runs that agree.
 std::string LargestText(const std::vector<const TensorDifference*>& all) {
   const TensorDifference* largest = nullptr;
   for (const TensorDifference* difference : all) {
@@ -93,7 +93,7 @@ std::string PlaceText(const OpPlace& place) {
   return fmt::format("block 0 op {} ({})", place.op, PrintableLine(place.type));
 }
 
-// What the first op depends on.
+// Describes the inputs of the first op that differs.
 std::string CauseText(const RunsDifference& runs, const OpPlace& writer) {
   std::string text;
   if (!runs.inputs.empty())
@@ -113,7 +113,7 @@ std::string CauseText(const RunsDifference& runs, const OpPlace& writer) {
                     writer.op, Names(ops), writer.op);
 }
 
-// Of those after the first, the one that is farthest from the other run.
+// The variable after the first one that differs most from the other run.
 const ComparedVariable* WorstAfter(const RunsDifference& runs) {
   const ComparedVariable* worst = nullptr;
   const auto excess = [](const ComparedVariable& variable) {
@@ -128,7 +128,7 @@ const ComparedVariable* WorstAfter(const RunsDifference& runs) {
   return worst;
 }
 
-// Where the runs part.
+// Describes where the runs diverge first.
 std::string FirstText(const RunsDifference& runs) {
   const ComparedVariable& first = runs.compared[static_cast<size_t>(runs.first)];
   std::string text =

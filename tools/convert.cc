@@ -30,7 +30,7 @@ std::string Names(const std::vector<std::string>& names) {
   return Join(shown, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// Says on standard error what the program has lost, and what Paddle cannot run.
+// Prints to standard error what the conversion dropped, and what Paddle cannot run.
 void TellLosses(const std::vector<LeftOut>& left_out, const ProgramDesc& program) {
   for (const LeftOut& lost : left_out) {
     const std::string of = lost.of.empty() ? "" : " of " + Names(lost.of);
@@ -45,7 +45,7 @@ void TellLosses(const std::vector<LeftOut>& left_out, const ProgramDesc& program
              "Paddle has no op of these types and cannot run the program: " + Names(types));
 }
 
-// The program with its parameters, from beside it or from --params, as an ONNX model.
+// Writes the program and its parameters, from --params or next to the program, as an ONNX model.
 void WriteOnnx(const std::string& in, const std::string& out) {
   if (!FLAGS_compat.empty()) throw UsageError("--compat is for programs, and OUT is an ONNX model");
   const ModelFiles model = ReadModel(in, FLAGS_params);
@@ -61,7 +61,7 @@ void WriteOnnx(const std::string& in, const std::string& out) {
   ExportOnnx(out, model.program, model.values, options);
 }
 
-// The parameters of a model in another format, where readers of OUT look for them.
+// Saves the parameters of a model in another format, where readers of OUT look for them.
 void SaveValues(const ModelFiles& model, const std::string& out) {
   const std::vector<std::string> names = PersistableNames(model.program);
   const std::string path = ParametersFileOf(out);
@@ -116,23 +116,24 @@ int RunConvert(const std::vector<std::string>& args) {
 }  // namespace
 
 Command ConvertCommand() {
-  return {"convert",
-          "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx), and "
-          "files of tensors",
-          "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17], or convert TEXT.prototxt "
-          "[WEIGHTS.caffemodel] OUT",
-          "  coracle convert inference.pdmodel model.pbtxt\n"
-          "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
-          "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
-          "  coracle convert inference.pdmodel model.onnx   # with the parameters beside it\n"
-          "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n"
-          "  coracle convert inference.pdmodel inference.safetensors   # its parameters by name\n"
-          "  coracle convert values.npz values.safetensors\n"
-          "  coracle convert lenet_train_test.prototxt lenet.pbtxt      # of Caffe: a model text\n"
-          "  coracle convert deploy.prototxt net.caffemodel net.pdmodel\n"
-          "  coracle convert lenet_solver.prototxt job.pbtxt --data_dir=mnist\n",
-          {"compat", "params", "opset", "data", "data_dir", "shape", "stage"},
-          RunConvert};
+  return {
+      "convert",
+      "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx), and "
+      "files of tensors",
+      "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17], or convert TEXT.prototxt "
+      "[WEIGHTS.caffemodel] OUT",
+      "  coracle convert inference.pdmodel model.pbtxt\n"
+      "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
+      "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
+      "  coracle convert inference.pdmodel model.onnx   # with the parameters beside it\n"
+      "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n"
+      "  coracle convert inference.pdmodel inference.safetensors   # its parameters by name\n"
+      "  coracle convert values.npz values.safetensors\n"
+      "  coracle convert lenet_train_test.prototxt lenet.pbtxt      # from Caffe to model text\n"
+      "  coracle convert deploy.prototxt net.caffemodel net.pdmodel\n"
+      "  coracle convert lenet_solver.prototxt job.pbtxt --data_dir=mnist\n",
+      {"compat", "params", "opset", "data", "data_dir", "shape", "stage"},
+      RunConvert};
 }
 
 }  // namespace coracle::tools

@@ -16,7 +16,7 @@
 
 DECLARE_bool(json);
 DECLARE_string(params);
-DEFINE_bool(values, false, "the values of parameters too");
+DEFINE_bool(values, false, "also compare the values of parameters");
 
 namespace coracle::tools {
 namespace {
@@ -26,7 +26,7 @@ struct DiffSide {
   Scope values;
 };
 
-// `params`: of --params; "": those beside the program.
+// `params` is the value of --params; if it is "", reads the parameters next to the program.
 void ReadValues(const std::string& file, std::string params, DiffSide* side) {
   if (params.empty()) params = ParametersBeside(file);
   if (params.empty()) {
@@ -105,7 +105,7 @@ int RunDiff(const std::vector<std::string>& args) {
 
 Command DiffCommand() {
   return {"diff",
-          "tells what differs between two programs, by their graphs",
+          "shows the differences between two programs, by their graphs",
           "diff A B [--values] [--json]",
           "  coracle diff before.pb after.pb\n"
           "  coracle diff runs/1/snapshots runs/2/snapshots --values --rtol=1e-5\n"

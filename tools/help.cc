@@ -20,12 +20,12 @@
 #include "flags.h"
 #include "man_page.h"
 
-DEFINE_bool(man, false, "the page for `man`; with --out=DIR the pages of all commands");
+DEFINE_bool(man, false, "print the page for `man`; with --out=DIR write the pages of all commands");
 
 namespace coracle::tools {
 namespace {
 
-// What texts may say of a layer, optimizer, schedule and the like of that name.
+// Describes the fields of the layer, optimizer, schedule and so on of that name.
 std::string DescribeName(const std::string& name) {
   return DescribeLayer(name, DefaultOps()) + DescribeJobKind(name);
 }
@@ -52,7 +52,7 @@ std::string DescribePath(const std::string& path) {
   }
 }
 
-// The fields of jobs and model texts that are called so: themselves where one is, else their paths.
+// Describes the field of job and model texts with that name; lists the paths if there are several.
 std::string DescribeFields(const std::string& name) {
   constexpr int kDeepest = 3;
   std::vector<std::string> level = {"job", "model"}, found;

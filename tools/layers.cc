@@ -87,7 +87,7 @@ int RunLayers(const std::vector<std::string>& args) {
 
 Command LayersCommand() {
   return {"layers",
-          "lists the layers of model text, or tells one's fields with an example",
+          "lists the layers of model text, or describes the fields of one, with an example",
           "layers [NAME] [--names] [--json]",
           "  coracle layers\n  coracle layers conv2d\n"
           "  coracle layers --names --op_library=./my_ops.so\n",

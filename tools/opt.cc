@@ -16,12 +16,12 @@
 DECLARE_string(params);
 DECLARE_string(save_params);
 DECLARE_bool(json);
-DEFINE_string(passes, "", "only these compiler passes: `NAMES`; none: all");
+DEFINE_string(passes, "", "`NAMES` of the only compiler passes to run; none: all");
 DEFINE_string(for, "",
-              "`WHAT` the program is for: inference (parameters that no op writes become "
-              "constants) or training; none: inference where parameters are found");
+              "`PURPOSE` of the program: inference (parameters that no op writes become "
+              "constants) or training; none: inference if parameters are found");
 DEFINE_bool(print_after_all, false, "print the program after each pass");
-DEFINE_bool(explain, false, "tell the reason of each pass, and what it changed");
+DEFINE_bool(explain, false, "print the reason for each pass, and its changes");
 
 namespace coracle::tools {
 namespace {
@@ -56,7 +56,7 @@ void CheckFlags(const std::vector<std::string>& args) {
   if (FLAGS_json && FLAGS_out == "-") throw UsageError("--json and the program of --out=- mix");
 }
 
-// Whether the program is for inference: with the values of its parameters.
+// Whether to optimize for inference, with the values of the parameters.
 bool IsForInference(const std::string& program, const std::string& params) {
   if (FLAGS_for == "training") return false;
   if (!params.empty()) return true;
@@ -69,7 +69,7 @@ bool IsForInference(const std::string& program, const std::string& params) {
 
 void Save(const OptimizedProgram& optimized, const std::string& params) {
   if (FLAGS_out.empty()) return;
-  // Parameters first: who finds the program finds them too.
+  // Saves the parameters first, so that a reader that finds the program finds them too.
   if (!params.empty()) {
     WriteOutput(
         [&] { SaveParameters(optimized.parameters, PersistableNames(optimized.program), params); });
@@ -119,7 +119,7 @@ int RunOpt(const std::vector<std::string>& args) {
 
 Command OptCommand() {
   return {"opt",
-          "runs the compiler's passes, tells what each did and why, and saves the result",
+          "runs the compiler's passes, explains their changes, and saves the result",
           "opt PROGRAM [--passes=a,b] [--for=inference|training] [--explain] [-o FILE] [FLAGS]",
           "  coracle opt inference.pdmodel -o optimised/inference.pdmodel\n"
           "  coracle opt inference.pdmodel --passes=fold_constants,fold_batch_norm --explain\n"

@@ -45,7 +45,7 @@ std::string ProgramFile(const std::string& path) {
 
 namespace {
 
-// A program was asked for.
+// Throws if the file holds tensors, because the caller needs a program.
 void RequireNoTensors(const std::string& path) {
   if (!IsTensorFileName(path) || !FileExists(path)) return;
   const std::string beside = ProgramBeside(path);
@@ -54,7 +54,7 @@ void RequireNoTensors(const std::string& path) {
                           beside.empty() ? "" : ": " + Shown(beside)));
 }
 
-// The first field of a ModelProto is the number ir_version; that of a ProgramDesc is a block.
+// A ModelProto begins with the number ir_version, a ProgramDesc with a block.
 bool LooksLikeOnnx(const std::string& bytes) { return bytes.starts_with('\x08'); }
 
 ProgramDesc ParseBinary(const std::string& bytes, const std::string& source) {

@@ -84,10 +84,10 @@ TEST_F(Cli, EndingsThatMeanSomethingElseAreRefused) {
 
 TEST_F(Cli, HelpNamesTheValuesOfFlags) {
   Expect("coracle help check-grad", 0, {"(default: 1e-06)"});
-  Expect(
-      "coracle help run", 0,
-      {"  --memory_limit=BYTES       most BYTES to take", "  --repeat=N                 number of",
-       "  --check_nan_inf            stop", "  --params=PATH              parameters: PATH"});
+  Expect("coracle help run", 0,
+         {"  --memory_limit=BYTES       memory limit in BYTES",
+          "  --repeat=N                 number of", "  --check_nan_inf            stop",
+          "  --params=PATH              PATH of the parameters"});
   for (const char* name : {"backward", "run", "train", "dump"}) {
     const Result help = Shell(std::string("coracle help ") + name);
     EXPECT_EQ(help.text.find('`'), std::string::npos) << help.text;

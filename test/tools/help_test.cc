@@ -331,7 +331,7 @@ TEST_F(HelpCommand, CompletionInFish) {
 
 TEST_F(HelpCommand, WrongCompletions) {
   Expect("coracle completion", 2, {"one of bash, zsh and fish"});
-  Expect("coracle completion tcsh", 2, {"there are bash, zsh and fish, got 'tcsh'"});
+  Expect("coracle completion tcsh", 2, {"the shell must be bash, zsh or fish, got 'tcsh'"});
   Expect("coracle completion --line -- dump --", 0, {"--format=\t", "--help\t"});
   Expect("coracle completion --line --", 0, {"dump\t"});
 }
