@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 
 [[noreturn]] void ThrowNoTrace(const std::string& source, const std::string& why) {
   throw Error(ErrorCode::kDataLoss,
-              fmt::format("{} is no trace of ops: {}; `coracle run --trace=FILE` writes one",
+              fmt::format("{} is not a trace of ops: {}; `coracle run --trace=FILE` writes one",
                           Quote(source, 300), why));
 }
 

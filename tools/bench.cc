@@ -127,7 +127,7 @@ void NoteResults(const BenchSubject& subject, bool finite, const BenchRow& row,
   const size_t runs = row.latencies.seconds.size();
   if (runs < static_cast<size_t>(kLeastRuns)) {
     report->notes.push_back(fmt::format(
-        "{} with {} took {:.1f} s; percentiles of so few say little", Counted(runs, "run"),
+        "{} with {} took {:.1f} s; percentiles of so few are unreliable", Counted(runs, "run"),
         Counted(static_cast<size_t>(row.threads), "thread"), row.latencies.elapsed));
   }
 }

@@ -39,8 +39,8 @@ FlagWord SplitFlag(const std::string& word) {
 // Replaces glog's own descriptions, which refer to its macros.
 const char* DescriptionOf(const gflags::CommandLineFlagInfo& info) {
   if (info.name == "v")
-    return "tell more on standard error; `N`: 1 for gradient ops, 2 for sums too";
-  if (info.name == "logtostderr") return "with =false messages go to files in /tmp (see glog)";
+    return "print more to standard error; `N`: 1 for gradient ops, 2 also for sums";
+  if (info.name == "logtostderr") return "=false writes messages to files in /tmp (see glog)";
   return info.description.c_str();
 }
 

@@ -24,7 +24,7 @@
 DECLARE_bool(json);
 DEFINE_string(run, "", "how A is run: `FLAGS` of run, such as '--kernels=reference --threads=1'");
 DEFINE_bool(fetch_all, false,
-            "fetch every variable in both runs, so that passes join no ops and all are compared");
+            "fetch and compare every variable in both runs, which keeps passes from fusing ops");
 DEFINE_string(with, "--kernels=reference --disabled_passes=all",
               "how B is run: `FLAGS` of run, or the npz file that run --save_all wrote");
 
@@ -55,7 +55,7 @@ NamedTensors ReadSavedModel(const std::string& path) {
   const std::string program = ProgramFile(path), params = ParametersBeside(program);
   if (params.empty())
     throw Error(ErrorCode::kNotFound,
-                fmt::format("{} has no parameters beside it to compare; `coracle diff` compares "
+                fmt::format("{} has no parameters next to it to compare; `coracle diff` compares "
                             "programs, and --feed compares their runs",
                             Quote(path, 300)));
   return ParametersOf(ReadAnyProgram(program), params);
@@ -176,7 +176,7 @@ int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& to
   const CommandLimits limits(CommandLimits::Time::kRuns);
   const bool saved = IsTensorArchive(FLAGS_with) && !FLAGS_with.starts_with('-');
   if (args.size() == 2 && saved)
-    throw UsageError("--with=FILE stands for a run of the other program: give one PROGRAM");
+    throw UsageError("--with=FILE replaces the run of the second program: give one PROGRAM");
   const std::string &file_a = args.front(), &file_b = args.back();
   ProgramDesc program_a = ReadAnyProgram(file_a);
   ProgramDesc program_b = args.size() == 2 ? ReadAnyProgram(file_b) : ProgramDesc();
@@ -220,7 +220,7 @@ int RunCompare(const std::vector<std::string>& args) {
   if (runs) return CompareProgramRuns(args, tolerance);
   for (const char* flag : {"params", "fetch", "fetch_all"}) {
     if (IsGiven(flag))
-      throw UsageError(fmt::format("--{} goes with runs of a PROGRAM, not with two files", flag));
+      throw UsageError(fmt::format("--{} is for runs of a PROGRAM, not for two files", flag));
   }
   return CompareFiles(args, tolerance);
 }
@@ -230,7 +230,7 @@ int RunCompare(const std::vector<std::string>& args) {
 Command CompareCommand() {
   return {
       "compare",
-      "compares the tensors of two files, or finds where two runs of a program part",
+      "compares the tensors of two files, or finds where two runs of a program diverge",
       "compare A B | compare PROGRAM [PROGRAM2] --feed=in.npz [--run=FLAGS] [--with=FLAGS|FILE]",
       "  coracle compare out.npz golden.npz --rtol=1e-3\n"
       "  coracle compare model_a/ model_b.pdiparams --json\n"

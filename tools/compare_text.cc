@@ -97,18 +97,17 @@ std::string PlaceText(const OpPlace& place) {
 std::string CauseText(const RunsDifference& runs, const OpPlace& writer) {
   std::string text;
   if (!runs.inputs.empty())
-    text +=
-        fmt::format("  depends on, within tolerance, fed or parameters: {}\n", Names(runs.inputs));
+    text += fmt::format("  inputs (within tolerance, fed or parameters): {}\n", Names(runs.inputs));
   if (runs.hidden)
     text +=
-        "  the difference vanishes if what it depends on is fetched: passes that join these ops "
-        "make it, see --disabled_passes\n";
+        "  the difference vanishes if its inputs are fetched: passes that fuse these ops cause it, "
+        "see --disabled_passes\n";
   if (runs.between.empty()) return text;
   std::vector<std::string> ops;
   for (const OpPlace& place : runs.between)
     ops.push_back(fmt::format("{} {}", place.op, place.type));
   return text + fmt::format(
-                    "  not compared between these and op {}: ops {}; the runs part in one "
+                    "  not compared between these and op {}: ops {}; the runs diverge in one "
                     "of them or in op {}\n",
                     writer.op, Names(ops), writer.op);
 }
@@ -132,7 +131,7 @@ const ComparedVariable* WorstAfter(const RunsDifference& runs) {
 std::string FirstText(const RunsDifference& runs) {
   const ComparedVariable& first = runs.compared[static_cast<size_t>(runs.first)];
   std::string text =
-      fmt::format("the runs part at {}, which writes {}\n  {}\n", PlaceText(first.writer),
+      fmt::format("the runs diverge at {}, which writes {}\n  {}\n", PlaceText(first.writer),
                   NameOf(first.difference), DescribeDifference(first.difference, {"A", "B"}));
   text += CauseText(runs, first.writer);
   if (const ComparedVariable* worst = WorstAfter(runs)) {
@@ -152,13 +151,13 @@ std::string NotComparedText(const RunsDifference& runs) {
         Counted(static_cast<size_t>(runs.not_compared), "variable"));
   if (!runs.renamed.empty())
     text += fmt::format(
-        "{} left out, which differ, yet not when they are fetched (passes use the name for another "
-        "value, or make the difference): {}\n",
+        "{} left out: they differ, but not when they are fetched (a pass uses the name for another "
+        "value, or causes the difference): {}\n",
         Counted(runs.renamed.size(), "variable"), Names(runs.renamed));
   if (!runs.untried.empty())
     text += fmt::format(
-        "{} left out, which differ, yet were not fetched to see whether they do then too (--fetch "
-        "and --fetch_all do that): {}\n",
+        "{} left out: they differ, but perhaps not when they are fetched (check with --fetch or "
+        "--fetch_all): {}\n",
         Counted(runs.untried.size(), "variable"), Names(runs.untried));
   return text;
 }

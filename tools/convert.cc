@@ -51,7 +51,7 @@ void WriteOnnx(const std::string& in, const std::string& out) {
   const ModelFiles model = ReadModel(in, FLAGS_params);
   if (!model.has_values) {
     throw Error(ErrorCode::kNotFound,
-                fmt::format("{} has no parameters beside it, which ONNX models hold; "
+                fmt::format("{} has no parameters next to it, but an ONNX model holds them; "
                             "--params=DIR or --params=FILE gives them",
                             Shown(in)));
   }
@@ -67,9 +67,9 @@ void SaveValues(const ModelFiles& model, const std::string& out) {
   const std::string path = ParametersFileOf(out);
   if (names.empty()) return;
   if (path.empty()) {
-    LogMessage(
-        MessageLevel::kWarning,
-        fmt::format("{} gets no parameters beside it; a .pdmodel file does", Quote(out, 300)));
+    LogMessage(MessageLevel::kWarning,
+               fmt::format("{} is written without parameters; a .pdmodel file has them next to it",
+                           Quote(out, 300)));
     return;
   }
   SaveCombined(model.values, names, path);
@@ -97,7 +97,7 @@ int RunConvert(const std::vector<std::string>& args) {
   if (IsOnnx(args[1])) return WriteOnnx(args[0], args[1]), 0;
   if (IsTensorFileName(args[0]) || IsTensorFileName(args[1]))
     return RunConvertTensors(args[0], args[1]);
-  if (!FLAGS_params.empty()) throw UsageError("--params goes with an OUT of tensors or of ONNX");
+  if (!FLAGS_params.empty()) throw UsageError("--params needs an OUT of tensors or ONNX");
   RequireProgramName("OUT", args[1]);
   if (!FLAGS_compat.empty() && FLAGS_compat != "paddle")
     throw UsageError("--compat is paddle, got " + Quote(FLAGS_compat));

@@ -115,7 +115,7 @@ int ConvertNet(const std::string& text, const std::string& weights, const std::s
                       PrintableLine(text), PrintableLine(out)));
     }
     if (!out.ends_with(".pdmodel"))
-      throw UsageError("OUT must end in .pdmodel, beside which the .pdiparams comes to lie, got " +
+      throw UsageError("OUT must end in .pdmodel (the .pdiparams is written next to it), got " +
                        Quote(out, 300));
     std::vector<std::string> notes;
     const caffe::Net net = caffe::ParseNet(ReadFile(text, kMaxProgramBytes), text);

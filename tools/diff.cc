@@ -32,7 +32,7 @@ void ReadValues(const std::string& file, std::string params, DiffSide* side) {
   if (params.empty()) {
     throw Error(
         ErrorCode::kNotFound,
-        fmt::format("no parameters beside {}; --params=A,B names those of both", Quote(file, 300)));
+        fmt::format("no parameters next to {}; name both with --params=A,B", Quote(file, 300)));
   }
   ReadParameters(side->program, params, side->values);
 }
@@ -61,8 +61,8 @@ std::string Report(const std::vector<std::string>& args, const DiffSide& a, cons
     const std::string note =
         diff.reordered == 0
             ? ""
-            : fmt::format(" ({} {} elsewhere, which changes nothing)",
-                          Counted(diff.reordered, "op"), diff.reordered == 1 ? "stands" : "stand");
+            : fmt::format(" ({} {} moved, which changes nothing)", Counted(diff.reordered, "op"),
+                          diff.reordered == 1 ? "has" : "have");
     return "no differences" + note + "\n";
   }
   return fmt::format("--- {}\n+++ {}\n", PrintableLine(args[0]), PrintableLine(args[1])) +
@@ -93,8 +93,8 @@ int RunDiff(const std::vector<std::string>& args) {
   if (args[0] == "-" && args[1] == "-")
     throw UsageError("only one of the two can be standard input");
   if (!FLAGS_params.empty() && ListFlag(FLAGS_params).size() != 2)
-    throw UsageError("--params takes two, A,B: those of the first and of the second");
-  if (!FLAGS_params.empty() && !FLAGS_values) throw UsageError("--params goes with --values");
+    throw UsageError("--params takes A,B: the parameters of the first and of the second");
+  if (!FLAGS_params.empty() && !FLAGS_values) throw UsageError("--params needs --values");
   if (!(FLAGS_rtol >= 0) || !(FLAGS_atol >= 0))
     throw UsageError("--rtol and --atol must not be negative");
   const CommandLimits limits(CommandLimits::Time::kCommand);

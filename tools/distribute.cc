@@ -65,7 +65,8 @@ std::string DescribeStates(const Report& report, const char* when) {
     text += fmt::format("averaged {}: {}, which forward ops change\n", when, Shown(name));
   for (const auto* names : {&report.local, &report.own}) {
     for (const std::string& name : *names)
-      text += fmt::format("not exchanged: {}, which each rank has of its own rows\n", Shown(name));
+      text += fmt::format("not exchanged: {}, which each rank computes from its own rows\n",
+                          Shown(name));
   }
   return text;
 }
@@ -77,14 +78,13 @@ std::string DistributeGradients(Programs& programs) {
                                                   .share = FLAGS_share,
                                                   .sync_batch_norm = FLAGS_sync_batch_norm,
                                                   .shard_state = FLAGS_shard_state});
-  std::string text =
-      DescribeBuckets(report.buckets, "gradient", "") +
-      DescribeBuckets(report.scattered, "gradient", ", of which a rank gets its part");
+  std::string text = DescribeBuckets(report.buckets, "gradient", "") +
+                     DescribeBuckets(report.scattered, "gradient", ", split over the ranks");
   int64_t elements = 0;
   for (const ShardedState& state : report.states) elements += state.shape.numel();
   if (elements > 0) {
-    text += fmt::format("{} of {} elements in parts\n", Counted(report.states.size(), "state"),
-                        elements);
+    text += fmt::format("{} of {} elements, split over the ranks\n",
+                        Counted(report.states.size(), "state"), elements);
   }
   for (const std::string& line : report.unknown) text += "warning: " + line + "\n";
   return text + DescribeStates(report, "in each step");

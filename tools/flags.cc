@@ -142,7 +142,7 @@ std::vector<std::pair<std::string, Shape>> ParseShapes(const std::string& what,
     const auto& [name, shape] = shapes.emplace_back(ParseShape(what, text, least));
     const auto [first, fresh] = seen.emplace(name, text);
     if (!fresh)
-      throw UsageError(fmt::format("{} is to get two shapes: {} and {}", Quote(name),
+      throw UsageError(fmt::format("{} has two shapes: {} and {}", Quote(name),
                                    Quote(first->second), Quote(text)));
   }
   return shapes;

@@ -71,7 +71,7 @@ void RefuseOwnFiles(const std::vector<std::string>& read, const std::vector<std:
     for (const std::string& to : written) {
       std::error_code ignored;
       if (!from.empty() && !to.empty() && fs::equivalent(from, to, ignored))
-        throw UsageError("the result would overwrite what is read: give another --out");
+        throw UsageError("the result would overwrite an input file: give another --out");
     }
   }
 }
@@ -80,8 +80,8 @@ void RefuseForeignParameters() {
   const std::string beside = ParametersFileOf(FLAGS_out);
   if (beside.empty() || !FileExists(beside)) return;
   throw Error(ErrorCode::kAlreadyExists,
-              fmt::format("{} holds parameters of another program, which would come to lie "
-                          "beside this one: remove it, or give parameters by --params",
+              fmt::format("{} holds parameters of another program, which readers would take for "
+                          "those of this one: remove it, or give parameters by --params",
                           Quote(beside, 300)));
 }
 

@@ -170,7 +170,7 @@ std::string List() {
   if (!FLAGS_all) {
     return text + fmt::format(
                       "{} ops, and {} more that compute gradients; `coracle ops NAME` "
-                      "tells all\n",
+                      "describes one\n",
                       count, types.size() - count);
   }
   for (const RefusedOp& op : RefusedOps()) {
@@ -208,7 +208,7 @@ std::string LayerHint(const std::string& name) {
 const OpSpec& RequireOp(const std::string& name) {
   if (!DefaultOps().Find(name) && !FindRefusedOp(name) && IsLayer(name)) {
     throw Error(ErrorCode::kNotFound,
-                fmt::format("{} is no op, but a layer of model text: `coracle layers {}` tells of "
+                fmt::format("{} is a layer of model text, not an op: `coracle layers {}` describes "
                             "it",
                             name, name));
   }
@@ -221,7 +221,7 @@ int RunOps(const std::vector<std::string>& args) {
     RequireArgs(args, 0, 0, "no op with --markdown");
     return WritePages();
   }
-  if (!FLAGS_out.empty()) throw UsageError("--out goes with --markdown");
+  if (!FLAGS_out.empty()) throw UsageError("--out needs --markdown");
   const auto print = FLAGS_json ? PrintData : Print;
   if (args.empty()) {
     print(FLAGS_json ? JsonOfAll() : FLAGS_names ? Names() : List());

@@ -36,7 +36,7 @@ OptimizeOptions OptionsFromFlags() {
   options.paddle_only = FLAGS_compat == "paddle";
   for (const std::string& pass : options.passes) {
     if (options.paddle_only && !IsPaddlePass(pass))
-      throw UsageError(fmt::format("--passes: what {} leaves is not what Paddle knows", pass));
+      throw UsageError(fmt::format("--passes: Paddle does not know the result of {}", pass));
   }
   if (!FLAGS_for.empty() && FLAGS_for != "inference" && FLAGS_for != "training")
     throw UsageError("--for is inference or training, got " + Quote(FLAGS_for));
@@ -50,7 +50,7 @@ void CheckFlags(const std::vector<std::string>& args) {
   if (FLAGS_out == "-" && FLAGS_save_params == "-")
     throw UsageError("--out and --save_params cannot both be standard output");
   if (FLAGS_out.empty() && !FLAGS_save_params.empty())
-    throw UsageError("--save_params goes with --out=FILE");
+    throw UsageError("--save_params needs --out=FILE");
   if (FLAGS_json && (FLAGS_explain || FLAGS_print_after_all))
     throw UsageError("--explain and --print_after_all are texts; --json has the table alone");
   if (FLAGS_json && FLAGS_out == "-") throw UsageError("--json and the program of --out=- mix");
@@ -62,8 +62,8 @@ bool IsForInference(const std::string& program, const std::string& params) {
   if (!params.empty()) return true;
   if (FLAGS_for.empty()) return false;
   throw Error(ErrorCode::kNotFound,
-              fmt::format("no parameters beside {}: for inference their values are folded into the "
-                          "program; --params=FILE names them, --for=training does without",
+              fmt::format("no parameters next to {}: for inference their values are folded into "
+                          "the program; name them with --params=FILE, or use --for=training",
                           Quote(program, 300)));
 }
 
@@ -87,8 +87,8 @@ int RunOpt(const std::vector<std::string>& args) {
   const std::string saved = params.empty() || FLAGS_out.empty() ? "" : WrittenParameters();
   if (options.freeze_parameters && !FLAGS_out.empty() && saved.empty()) {
     throw UsageError(
-        "folded parameters need a file: give --save_params=FILE, or --out=MODEL.pdmodel, "
-        "beside which they are written");
+        "folded parameters need a file: give --save_params=FILE, or --out=MODEL.pdmodel to write "
+        "them next to it");
   }
   if (params.empty() && !FLAGS_save_params.empty())
     throw UsageError("--save_params: no parameters were given; --params=FILE names them");

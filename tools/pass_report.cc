@@ -97,7 +97,7 @@ std::string ExplainPass(const PassRun& run) {
   const ProgramDiff diff = DiffPrograms(run.before, run.after, DefaultOps());
   std::string text = fmt::format("{}: {}\n", run.pass.name, run.pass.reason);
   if (diff.empty()) {
-    return text + (diff.reordered > 0 ? fmt::format("  {} ops stand elsewhere\n", diff.reordered)
+    return text + (diff.reordered > 0 ? fmt::format("  moves {} ops\n", diff.reordered)
                                       : "  changes nothing\n");
   }
   return text + DiffText(diff, run.before, run.after, DefaultOps());

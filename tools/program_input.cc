@@ -50,7 +50,7 @@ void RequireNoTensors(const std::string& path) {
   if (!IsTensorFileName(path) || !FileExists(path)) return;
   const std::string beside = ProgramBeside(path);
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} holds tensors, and here a program is needed{}", Quote(path, 300),
+              fmt::format("{} holds tensors, but a program is needed here{}", Quote(path, 300),
                           beside.empty() ? "" : ": " + Shown(beside)));
 }
 
@@ -125,7 +125,7 @@ void ReadParameters(const ProgramDesc& program, const std::string& path, Scope& 
   for (const char* other : {".json", ".csv", ".npy", ".pb", ".pbtxt", ".pdmodel", ".txt"}) {
     if (ending != other || IsDirectory(path)) continue;
     ThrowInvalid(
-        fmt::format("{} is no file of parameters by its ending: --params takes a directory, "
+        fmt::format("{} does not end as a parameter file does: --params takes a directory, "
                     ".pdiparams, .params, .npz, .safetensors or .onnx",
                     Quote(path, 300)));
   }

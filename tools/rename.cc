@@ -51,8 +51,9 @@ std::string Describe(const Renamed& renamed) {
     text += fmt::format("and {} more\n", renamed.names.size() - kShown);
   if (!renamed.drawn.empty()) {
     text += fmt::format(
-        "random ops draw by the names of their outputs: of these {} changed, so that they may draw "
-        "other numbers\n",
+        "random ops draw by the names of their outputs: {} of these changed, so they may draw "
+        "other "
+        "numbers\n",
         renamed.drawn.size());
   }
   return text;

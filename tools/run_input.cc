@@ -35,8 +35,10 @@ Tensor AsDeclared(const BlockDesc& root, const std::string& name, const Tensor& 
   const bool same = IsFloating(var->dtype()) ? !OverflowsIn(tensor, cast)
                                              : BitEqual(cast.Cast(tensor.dtype()), tensor);
   if (whole && same) return cast;
-  ThrowInvalid(fmt::format("{}: the column {} holds a number that is no {}, as the variable is",
-                           FLAGS_feed, Quote(name), ToString(var->dtype())));
+  ThrowInvalid(
+      fmt::format("{}: the column {} holds a number that is not a valid {}, the dtype of "
+                  "the variable",
+                  FLAGS_feed, Quote(name), ToString(var->dtype())));
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ class CsvTensors {
       ColumnName& column = columns_.emplace_back();
       if (!ParseColumnName(cell, &column))
         Fail(source_, line, columns_.size(),
-             fmt::format("a name such as y or y[0][1] must stand here, got {}", Quote(cell)));
+             fmt::format("expected a name such as y or y[0][1], got {}", Quote(cell)));
       if (groups_.empty() || groups_.back().name != column.name || column.index.empty()) {
         if (!seen.emplace(column.name, columns_.size()).second)
           Fail(source_, line, columns_.size(),
@@ -243,7 +243,7 @@ class CsvTensors {
       else if (ParseDouble(cell, &number))
         whole_[i] = false;
       else
-        Fail(source_, line, i + 1, fmt::format("a number must stand here, got {}", Quote(cell)));
+        Fail(source_, line, i + 1, fmt::format("expected a number, got {}", Quote(cell)));
       numbers_.push_back(number);
       integers_.push_back(integer);
     }

@@ -115,12 +115,12 @@ int RunTime(const std::vector<std::string>& args) {
   const bool job = IsJob(file);
   if (!ranks.empty() && !job) {
     ReadFileOrStdin(file, kMaxProgramBytes);  // throws if the file does not exist
-    throw UsageError("--ranks is for a job, and " + Quote(file, 300) + " is none");
+    throw UsageError("--ranks is for a job, but " + Quote(file, 300) + " is not a job");
   }
   if (ranks.empty() && IsGiven("data_dir"))
-    throw UsageError("--data_dir goes with --ranks: other times are those of drawn data");
+    throw UsageError("--data_dir needs --ranks: without it, time draws the data");
   if (job && IsGiven("shape"))
-    throw UsageError("--shape is for a model: the shapes of a job are those of its data");
+    throw UsageError("--shape is for a model: a job takes its shapes from its data");
   const bool saved = FLAGS_loss.empty() && !ParametersBeside(file).empty();
   Print(!ranks.empty() ? Forecast(file, options, given, ranks)
         : job          ? TimesOfJob(file, options, given)

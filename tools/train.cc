@@ -82,7 +82,7 @@ int RunTrain(const std::vector<std::string>& args) {
   options.resume = !FLAGS_resume.empty();
   options.check_parameters = FLAGS_check_parameters;
   options.override_mismatch = FLAGS_override;
-  if (FLAGS_override && !options.resume) throw UsageError("--override goes with --resume");
+  if (FLAGS_override && !options.resume) throw UsageError("--override needs --resume");
   options.overwrite = FLAGS_overwrite;
   if (FLAGS_overwrite && options.resume)
     throw UsageError("--overwrite and --resume exclude each other");

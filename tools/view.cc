@@ -109,14 +109,15 @@ int RunView(const std::vector<std::string>& args) {
   if (FLAGS_out.empty()) throw UsageError("-o FILE.html is missing: where the page goes");
   RequireEnding("--out", FLAGS_out, {".html"});
   if (args.size() == 2 && !FLAGS_params.empty())
-    throw UsageError("--params is for one program; of two those beside them are read");
+    throw UsageError("--params is for one program; two programs are read with those next to them");
   const CommandLimits limits(CommandLimits::Time::kCommand);
   const auto shapes = ShapesFromFlag();
   std::deque<Input> inputs(args.size());
   std::vector<PageProgram> programs;
   const std::string trace = FLAGS_times.empty() ? "" : ReadFile(FLAGS_times, kMaxTraceBytes);
   if (trace.empty() && !FLAGS_times.empty())
-    throw Error(ErrorCode::kDataLoss, Quote(FLAGS_times, 300) + " is no trace of ops: it is empty");
+    throw Error(ErrorCode::kDataLoss,
+                Quote(FLAGS_times, 300) + " is not a trace of ops: it is empty");
   for (size_t i = 0; i < args.size(); ++i) {
     Input& input = inputs[i];
     ReadInput(args[i], args.size() == 1, &input);

@@ -111,7 +111,7 @@ TEST_F(Edit, SetShape) {
     Expect(fmt::format("coracle set-shape net.pdmodel {} -o no.pdmodel", shape), 2,
            {"takes shapes as VAR:8x3x32x32"});
   Expect("coracle set-shape net.pdmodel x:5x3 x:-1x3 -o no.pdmodel", 2,
-         {"'x' is to get two shapes: 'x:5x3' and 'x:-1x3'"});
+         {"'x' has two shapes: 'x:5x3' and 'x:-1x3'"});
   Expect("coracle set-shape net.pdmodel -o no.pdmodel", 2, {"takes a PROGRAM and shapes"});
   EXPECT_FALSE(FileExists(Path("no.pdmodel")));
 }
@@ -172,7 +172,7 @@ TEST_F(Edit, WhatIsReadIsNotOverwritten) {
         "rename net.pdmodel r=q -o q.pb --save_params=net.pdiparams",
         "merge head.pdmodel tail.pdmodel -o ./head.pdmodel",
         "merge head.pdmodel tail.pdmodel -o tail.pdmodel"}) {
-    Expect(fmt::format("coracle {}", command), 2, {"would overwrite what is read"});
+    Expect(fmt::format("coracle {}", command), 2, {"would overwrite an input file"});
     ExpectWhole("net.pdmodel");
   }
 }
