@@ -73,7 +73,7 @@ TEST_F(OptCli, ForTraining) {
 
 TEST_F(OptCli, TellsReasonsAndChanges) {
   Expect("coracle opt m/net.pdmodel --fetch=h --passes=dead_code --explain", 0,
-         {"dead_code: what nobody reads need not be computed", "  - op 0  Out=same", "\nall  "});
+         {"dead_code: removes ops whose results are unused", "  - op 0  Out=same", "\nall  "});
   Expect("coracle opt m/net.pdmodel --fetch=h --print-after-all", 0,
          {"after dead_code\nprogram: 1 block", "after fuse_fc\nprogram: 1 block, 1 op"});
   const Result result = Shell(
