@@ -231,7 +231,7 @@ TEST_F(Edit, WrongInput) {
          {"extract: outputs: the program has no var 'zz'"});
   Expect("coracle extract net.pdmodel --inputs=h --outputs=z,r -o o.pb", 0, {"inputs   h "});
   Expect("coracle extract net.pdmodel --inputs=z --outputs=r -o o2.pb", 1,
-         {"'x' is missing among the inputs", "; add it to them\n", "(mul) -> "});
+         {"'x' is missing among the inputs", "; add it to the inputs\n", "(mul) -> "});
   Expect("coracle extract net.pdmodel --inputs=x -o o2.pb", 2, {"--outputs=NAMES is missing"});
   Expect("coracle rename net.pdmodel r=z -o o2.pb", 1, {"which is the name of another variable"});
   Expect("coracle rename net.pdmodel rr=z -o o2.pb", 1, {"rename: the program has no var 'rr'"});
