@@ -1,8 +1,8 @@
-// Times differentiation of programs of 1,000, 10,000 and 100,000 ops: AppendBackward on a chain and
-// on a random graph with fan-out (each op reads two of the last thousand variables, or of all), the
-// memory that it adds, and one hundred calls of Gradients on small parts of one program. The
-// first should be linear in the number of ops, the last not depend on it. Seconds of the processor
-// (one thread), which other programs disturb less than those of the clock.
+// Times the differentiation of programs of 1,000, 10,000 and 100,000 ops: AppendBackward on a chain
+// and on a random graph with fan-out (each op reads two of the last thousand variables, or of all),
+// the memory that it adds, and one hundred calls of Gradients on small parts of one program. The
+// first should be linear in the number of ops; the last should not depend on it. Measures processor
+// time of one thread, because other programs disturb it less than wall-clock time.
 //
 //   backward_bench [OPS...]     default: 1000 10000 100000
 
@@ -65,8 +65,8 @@ ProgramDesc Chain(int64_t num_ops) {
   return program;
 }
 
-// Half of the ops read two variables. One operand in ten is any of those before, the others one of
-// the last thousand.
+// Half of the ops read two variables. One operand in ten is any earlier variable, the others are
+// among the last thousand.
 ProgramDesc RandomGraph(int64_t num_ops) {
   ProgramDesc program;
   BlockDesc& block = program.Root();
@@ -104,7 +104,7 @@ void MeasureBackward(const char* what, const ProgramDesc& program) {
               Median(times) / ops * 1e9, static_cast<double>(bytes) / ops);
 }
 
-// One hundred calls, each on eight ops somewhere in the program, which grows meanwhile.
+// One hundred calls, each on eight ops somewhere in the growing program.
 void MeasureParts(const char* what, ProgramDesc program) {
   const int64_t ops = static_cast<int64_t>(program.Root().NumOps());
   std::mt19937_64 random(11);

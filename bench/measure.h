@@ -1,5 +1,5 @@
 #pragma once
-// What Coracle's own benchmarks of one repeated step share.
+// Code shared by Coracle's own benchmarks of one repeated step.
 
 #include <coracle/coracle.h>
 #include <coracle/framework/base/text.h>
@@ -14,7 +14,7 @@
 
 namespace coracle {
 
-// The times of ops of one type together, the longest first; then those of each op.
+// Prints the total time of the ops of each type, the longest first, and then the time of each op.
 inline void PrintProfileOf(const PreparedProgram& step) {
   std::map<std::string, OpTime> types;
   double total = 0;
@@ -35,10 +35,10 @@ inline void PrintProfileOf(const PreparedProgram& step) {
   std::fprintf(stderr, "\n%s", step.ProfileTable().c_str());
 }
 
-// What all benchmarks of one repeated step take: --workload, --threads, --warm and --seconds (to
-// run), --profile, --tune, --kernels=reference, --passes=off (no pass runs) or
-// --passes=off,NAME,... (all run but these). Sets the number of threads; 0: as many as the library
-// uses by default.
+// The arguments of all benchmarks of one repeated step: --workload, --threads, --warm and
+// --seconds (duration of the runs), --profile, --tune, --kernels=reference, --passes=off (runs no
+// passes) or --passes=off,NAME,... (runs all but these). Sets the number of threads; 0 is the
+// library's default.
 class StepBench {
  public:
   StepBench(const Arguments& arguments, const std::string& workload, double warm, double seconds)
@@ -62,8 +62,8 @@ class StepBench {
     return TimeSteps(warm_, seconds_, step);
   }
 
-  // One JSON line; `extra` starts with a comma or is empty. `peak`: of the process, in MiB; by
-  // default that of now.
+  // Prints one JSON line; `extra` starts with a comma or is empty. `peak` is the process's peak
+  // memory in MiB; by default, the current one.
   void Print(const std::vector<double>& times, const std::string& extra, double peak = 0) const {
     PrintTimes(name_, times, extra, peak);
   }

@@ -1,6 +1,6 @@
-// A training step of an MLP in bfloat16 (mixed precision, level O1) against one in float32. The two
-// take turns, so that a busy machine slows both. Where the machine has no instructions for bfloat16
-// it says so and measures nothing.
+// Compares a training step of an MLP in bfloat16 (mixed precision, level O1) with one in float32.
+// The two alternate, so that a busy machine slows both. On a machine without instructions for
+// bfloat16, prints that and measures nothing.
 //   mixed_precision_bench [--width=2048] [--batch=512] [--rounds=15] [--threads=2]
 
 #include <coracle/coracle.h>

@@ -1,18 +1,18 @@
-// All workloads of README.md, one at a time: one JSON line with the median time of a step, the peak
-// of memory, and what the limit is computed from.
+// Runs one of the workloads of README.md and prints a JSON line with the median time of a step, the
+// peak memory, and the data for computing the limit.
 //   model_bench --kind=train|infer|micro|first|limits --workload=NAME [--threads=1] [--batch=1]
 //   [--program=PATH [--shape=1x3x640x640]] [--bfloat16] [--rows=1000000] [--ops=100000]
 //   [--seconds=3] [--warm=1] [--steps=0] [--limit] [--check] [--describe] [--profile] [--tune]
 //   [--hottest=3] [--passes=off[,NAME...]] [--kernels=reference]
-// train: the loss is read back in every step. infer: a network by name, or a saved program. first:
+// train: reads the loss back in every step. infer: a network by name, or a saved program. first:
 // load, compile and plan, in ms; NAME is a network of infer, "program" or "chain". limits: the
-// rates of matrix products and memory. --limit measures them here and adds limit_ms. --steps runs
-// that many more steps and tells the memory of the process before and after them. --check compares
-// results with those of the plain program, or sees whether the loss falls. --describe counts
-// parameters, multiply-adds and ops, and what each pass does. Without --workload, --describe and
-// --check go through all.
-// --hottest=N prints, of the N kernels that take most time, the share of the machine's rates.
-// --save=PREFIX only saves the program of a first run.
+// rates of matrix products and memory. --limit measures these rates here and adds limit_ms. --steps
+// runs that many more steps and prints the memory of the process before and after them. --check
+// compares results with those of the program without passes, or checks that the loss falls.
+// --describe counts parameters, multiply-adds and ops, and shows the effect of each pass. Without
+// --workload, --describe and --check run all workloads. --hottest=N prints the N kernels that take
+// the most time, with their share of the machine's rates. --save=PREFIX only saves the program of a
+// first run.
 #include <coracle/coracle.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/passes/pass.h>
@@ -53,7 +53,7 @@ WorkloadOptions OptionsOf(const Arguments& arguments) {
   return options;
 }
 
-// One after the other, in the order of the workload's batches.
+// Runs the workload's batches one after the other.
 class Steps {
  public:
   Steps(Workload& workload, const CompileOptions& options)
@@ -91,7 +91,7 @@ std::string CostText(const Cost& cost) {
                      cost.multiply_adds, MemoryBytes(cost));
 }
 
-// The kernels that take most time, with their share of the machine's rates, as a table.
+// Prints a table of the kernels that take the most time, with their share of the machine's rates.
 void PrintHottest(const PreparedProgram& step, const Workload& workload, const Rates& rates,
                   size_t count) {
   struct Kernel {
@@ -172,7 +172,8 @@ int TimeWorkload(const Arguments& arguments, StepBench& bench, const WorkloadOpt
 
 struct FirstRun {
   double load = 0, compile = 0, first = 0, second = 0;  // seconds
-  double system = 0;  // seconds of load, compile and first in the system, which clears fresh memory
+  // System time of load, compile and first, in which the system clears fresh memory.
+  double system = 0;
   double arena_mib = 0;
 
   double plan() const { return first - second; }
@@ -201,7 +202,7 @@ FirstRun MeasureFirstRun(const std::string& path, const WorkloadOptions& workloa
   return times;
 }
 
-// A directory that is removed in the end.
+// A directory that the destructor removes.
 class TemporaryDirectory {
  public:
   TemporaryDirectory()
@@ -231,7 +232,8 @@ int Save(const Arguments& arguments, WorkloadOptions options) {
   return 0;
 }
 
-// A process of its own saves the program, so that this one's memory and caches are not used yet.
+// Saves the program in a separate process, so that this process starts with unused memory
+// and caches.
 std::string SavedIn(const TemporaryDirectory& directory, const Arguments& arguments,
                     const WorkloadOptions& options) {
   const std::string path = directory.File("model");
@@ -247,7 +249,7 @@ int TimeFirstRun(const Arguments& arguments, const StepBench& bench,
   const TemporaryDirectory directory;
   const std::string path =
       options.program.empty() ? SavedIn(directory, arguments, options) : options.program;
-  // The first is the one that a user waits for; those after it find warm caches.
+  // A user waits for the first run; later runs find warm caches.
   const FirstRun cold = MeasureFirstRun(path, options, bench.options());
   const double peak = ProcessMiB("VmHWM"), begin = Now();
   std::vector<double> warm;
@@ -287,7 +289,7 @@ void RequireFalls(Workload& workload, const CompileOptions& options) {
   if (!(last < first)) ThrowInvalid("the loss does not fall");
 }
 
-// Compares with the program as it was written, without passes.
+// Compares with the program without passes.
 void RequireSameAsPlain(const WorkloadOptions& options, Workload& workload,
                         const CompileOptions& compile) {
   CompileOptions no_passes = compile;
@@ -322,7 +324,7 @@ void Check(const WorkloadOptions& options, const CompileOptions& compile) {
   }
 }
 
-// The ops of the program after its first `count` passes, as text.
+// The ops of the program after its first `count` passes, as sorted texts.
 std::vector<std::string> OpsAfterPasses(const Workload& workload, CompileOptions compile,
                                         size_t count) {
   const std::vector<std::string> passes = PassesWithout({});
@@ -339,7 +341,7 @@ std::vector<std::string> OpsAfterPasses(const Workload& workload, CompileOptions
   return ops;
 }
 
-// The number of elements of a (sorted) that b lacks.
+// The number of elements of `a` that `b` lacks; both are sorted.
 int64_t CountMissing(const std::vector<std::string>& a, const std::vector<std::string>& b) {
   std::vector<std::string> missing;
   std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(missing));

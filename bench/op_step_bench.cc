@@ -1,9 +1,9 @@
-// Single ops, forward alone and with their gradients, on drawn data: one JSON line.
+// Times single ops, forward only or with gradients, on drawn data, and prints one JSON line.
 //   op_step_bench --workload=NAME|NAME_train --threads=1 [--seconds=2] [--warm=0.5] [--check]
 //   [--kernels=reference] [--profile]
 // NAME is one of op_workloads.h. A step of NAME_train computes the result and the gradients of
-// sum(result * weight) by all inputs that have one; "weight" is drawn and given as the gradient of
-// the result, so that nothing but the op is timed. --check prints sums of what is computed.
+// sum(result * weight) with respect to all inputs that have one; "weight" is drawn and given as the
+// gradient of the result, so that only the op is timed. --check prints sums of the results.
 #include <coracle/coracle.h>
 
 #include <cstring>
@@ -17,7 +17,7 @@ namespace {
 
 using Ints = std::vector<int32_t>;
 
-// The op on its fed inputs.
+// A program of the op with fed inputs.
 class OpProgram {
  public:
   explicit OpProgram(const OpRun& run) : run_(run), net_(main_, startup_) {
@@ -76,7 +76,7 @@ class OpProgram {
     return input.draw == Draw::kWhole ? DType::kInt64 : DType::kFloat32;
   }
   Variable In(const std::string& name) { return net_.Var(name); }
-  // An op whose first output is its result. Inputs are named as in the workload.
+  // Appends an op whose first output is its result. Inputs are named as in the workload.
   Variable Op(const std::string& type, SlotList inputs, SlotList outputs, AttrList attrs = {}) {
     net_.Append(type, std::move(inputs), outputs, std::move(attrs));
     return In(outputs[0].args[0]);
@@ -95,7 +95,7 @@ class OpProgram {
                {"strides", Ints(3, 2)},
                {"paddings", Ints(3, 1)}});
   }
-  // With its projection, as the layers of Fluid do it.
+  // Includes the projection, as Fluid's layers do.
   Variable Lstm() {
     net_.Append("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"gates"}}});
     SlotList outputs = {{"Hidden", {"out"}}, {"Cell", {"cell"}}};
@@ -124,7 +124,7 @@ class OpProgram {
                {"keep_top_k", -1},
                {"nms_threshold", 0.5f}});
   }
-  // The compiler makes one op of these.
+  // The compiler fuses these into one op.
   Variable Attention() {
     const Variable scores =
         net_.Matmul(In("x"), In("keys"), {.transpose_y = true, .alpha = 0.125f});

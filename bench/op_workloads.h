@@ -1,6 +1,6 @@
 #pragma once
-// The workloads of op_step_bench and of its peer: what each is fed, drawn alike in both. Standard
-// library only, and C++17.
+// The workloads of op_step_bench and of its peer, with the same drawn inputs in both. Uses only
+// C++17 and its standard library.
 
 #include <cmath>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace coracle {
 
 enum class Draw {
   kWanted,    // floats in [low, high) that get a gradient
-  kConstant,  // floats that get none
+  kConstant,  // floats without a gradient
   kWhole,     // int64 in [low, high)
   kBoxes,     // rows (x1, y1, x2, y2)
 };
@@ -30,8 +30,8 @@ struct OpInput {
 
 struct OpWorkload {
   std::vector<OpInput> inputs;
-  std::vector<int64_t> out;           // the result's dims; {}: it has no gradient
-  std::vector<int64_t> lengths = {};  // of the sequences that the rows of "x" are
+  std::vector<int64_t> out;           // the dims of the result; {}: it has no gradient
+  std::vector<int64_t> lengths = {};  // lengths of the sequences that form the rows of "x"
 };
 
 inline std::vector<int64_t> SequenceLengths() {
@@ -53,7 +53,7 @@ inline OpWorkload LstmWorkload(int64_t hidden) {
           lengths};
 }
 
-// By name, without "_train".
+// The workload of that name (without "_train").
 inline OpWorkload OpWorkloadOf(const std::string& name) {
   static const std::map<std::string, OpWorkload> all = {
       {"conv3d",
@@ -101,7 +101,7 @@ inline OpWorkload OpWorkloadOf(const std::string& name) {
   return found->second;
 }
 
-// Draws the inputs of a workload one after the other.
+// Draws the inputs of a workload in order.
 class Drawing {
  public:
   void Fill(const OpInput& input, float* to, int64_t count) {
@@ -125,7 +125,7 @@ class Drawing {
   std::mt19937 random_{1};
 };
 
-// --workload=NAME or NAME_train.
+// Parses --workload=NAME or NAME_train.
 struct OpRun {
   std::string name;
   bool train;
@@ -140,7 +140,7 @@ struct OpRun {
   }
 };
 
-// What --check prints of a result: sums that do not depend on the order of elements.
+// Prints sums of a result for --check; they do not depend on the order of elements.
 template <class T>
 void PrintSums(const std::string& name, const T* data, int64_t count) {
   double sum = 0, squares = 0;

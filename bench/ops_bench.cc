@@ -1,4 +1,4 @@
-// Single ops, prepared once and run in a loop, on the shapes of LeNet and ResNet.
+// Times single ops, prepared once and run in a loop, on the shapes of LeNet and ResNet.
 //
 //   ops_bench --benchmark_filter=Conv     (threads: OMP_NUM_THREADS)
 
@@ -16,7 +16,7 @@
 namespace coracle {
 namespace {
 
-// One op with its variables in memory of its own.
+// One op with its variables in its own memory.
 class PreparedOp : public ArgTable, public Workspace {
  public:
   PreparedOp(const std::string& type, const std::vector<std::pair<std::string, Shape>>& inputs,
@@ -59,7 +59,7 @@ class PreparedOp : public ArgTable, public Workspace {
     }
     return arg;
   }
-  // The ops measured here ask for none of these.
+  // The measured ops do not use these.
   TensorArg ScratchArray() override { throw InternalError("ops_bench has no arrays"); }
   TensorArg ScratchValue() override { throw InternalError("ops_bench has no values"); }
   int32_t SubBlock(BlockRef, const BlockArgs&) override {

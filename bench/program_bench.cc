@@ -1,7 +1,7 @@
-// Times what is done to a program as a whole: build, write, read, verify with shape inference,
-// append_backward, dump (the listing of `coracle dump`), for programs of 1,000, 10,000 and 100,000
-// ops that cycle mul, elementwise_add with parameters, and relu. Each should be linear in the
-// number of ops.
+// Times operations on whole programs: build, write, read, verify with shape inference,
+// append_backward, dump (the listing of `coracle dump`). The programs have 1,000, 10,000 and
+// 100,000 ops that repeat mul, elementwise_add with parameters, and relu. Each operation should be
+// linear in the number of ops.
 //
 //   program_bench [OPS...]     default: 1000 10000 100000
 
@@ -34,7 +34,7 @@ double Seconds(const std::function<void()>& f) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Median of several runs after one that warms up. `prepare` is not timed.
+// The median of several runs after a warm-up run. `prepare` is not timed.
 double WarmSeconds(
     const std::function<void()>& f, const std::function<void()>& prepare = [] {}) {
   std::vector<double> times;
@@ -85,7 +85,7 @@ void Build(ProgramDesc& program, int64_t num_ops) {
   append("mean", {{"X", {x}}}, "loss", {});
 }
 
-// Starts this program again, so that reading has cold caches and a fresh heap.
+// Starts this program again, so that it reads with cold caches and a fresh heap.
 double ColdRead(const char* self, const std::string& path) {
   const std::string command = std::string("'") + self + "' --read '" + path + "'";
   FILE* pipe = popen(command.c_str(), "r");

@@ -1,9 +1,9 @@
-// A training workload of model_bench as one of several ranks, each on its rows of the batch, or
-// alone: one JSON line of rank 0.
+// Runs a training workload of model_bench as one of several ranks, each with its rows of the batch,
+// or alone. Rank 0 prints one JSON line.
 //   [mpirun -n 2] ranks_bench --workload=NAME [--threads=1] [--steps=50] [--passes=off,NAME]
 //   [--bucket_mb=25] [--shard] [--ranks=N]
-// --ranks: threads of this process in place of processes. --passes=off,overlap_exchanges waits for
-// each exchange where it begins.
+// --ranks uses threads of this process instead of processes. --passes=off,overlap_exchanges waits
+// for each exchange where it begins.
 #include <coracle/coracle.h>
 #include <fmt/format.h>
 

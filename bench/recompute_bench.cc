@@ -1,6 +1,6 @@
-// A step of a deep convolutional net with and without recomputation: memory, time, and whether the
-// gradients have the same bits. The variants take turns, so that a busy machine slows all of them;
-// times of the processor besides those of the clock.
+// Compares a step of a deep convolutional net with and without recomputation: memory, time, and
+// whether the gradients have the same bits. The variants alternate, so that a busy machine slows
+// all of them; also prints processor time.
 //   recompute_bench [--layers=50] [--channels=32] [--size=32] [--batch=8] [--rounds=9]
 //   [--threads=2]
 
@@ -102,7 +102,7 @@ int Main(const Arguments& arguments) {
   SetNumThreads(arguments.Whole("threads", 2));
   RecomputeOptions none, named, half, least;
   for (int i = 6; i < net.layers; i += 7) named.checkpoints.push_back("layer_" + std::to_string(i));
-  // Two images for each layer: what the convolution and what the activation made.
+  // Two images for each layer: the results of the convolution and of the activation.
   half.memory_budget = static_cast<uint64_t>(net.layers) * static_cast<uint64_t>(net.batch) *
                        static_cast<uint64_t>(net.channels * net.size * net.size) * sizeof(float);
   half.memory_budget = half.memory_budget * 9 / 10;

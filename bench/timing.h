@@ -1,6 +1,6 @@
 #pragma once
-// Clock, memory of the process, arguments and timed steps. Standard library only, and C++17: the
-// peers' programs include it too.
+// Clock, memory of the process, arguments and timed steps. Uses only C++17 and its standard
+// library, because the peers' programs include it too.
 
 #include <sys/resource.h>
 
@@ -21,7 +21,7 @@ inline double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// "VmHWM" (peak) or "VmRSS" (present) of the process, MiB.
+// The value of "VmHWM" (peak) or "VmRSS" (current memory) of the process, in MiB.
 inline double ProcessMiB(const std::string& key) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -30,7 +30,7 @@ inline double ProcessMiB(const std::string& key) {
   return -1;
 }
 
-// Of all threads of the process.
+// The processor time of all threads of the process, in seconds.
 inline double ProcessorTime() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 inline double MedianOf(std::vector<double> times) {
@@ -38,7 +38,7 @@ inline double MedianOf(std::vector<double> times) {
   return times[times.size() / 2];
 }
 
-// A command line of --name=value; --name alone means "true".
+// A command line of --name=value; --name without a value means "true".
 class Arguments {
  public:
   Arguments(int argc, char** argv) : all_(argv + 1, argv + argc) {}
@@ -61,7 +61,7 @@ class Arguments {
   std::vector<std::string> all_;
 };
 
-// Runs a benchmark's main; an exception is one line, and exit code 1.
+// Runs a benchmark's main. Prints an exception as one line and returns exit code 1.
 template <class Main>
 int RunMain(int argc, char** argv, Main&& main) {
   try {
@@ -72,7 +72,8 @@ int RunMain(int argc, char** argv, Main&& main) {
   }
 }
 
-// Seconds of each run of `step`, sorted: `warm` seconds untimed first, then `seconds` of them.
+// Returns the sorted duration of each run of `step` in seconds. Runs it for `warm` seconds without
+// timing, then for `seconds`.
 template <class Step>
 std::vector<double> TimeSteps(double warm, double seconds, Step&& step) {
   double begin = Now();
@@ -88,15 +89,15 @@ std::vector<double> TimeSteps(double warm, double seconds, Step&& step) {
   return times;
 }
 
-// What a run is called in its line.
+// The name of a run in its output line.
 struct RunName {
   std::string peer, workload;
   int threads = 1;
-  double base_mib = 0;  // before anything was made
+  double base_mib = 0;  // before the benchmark created anything
   std::string kind = "train";
 };
 
-// What the system has done for this process so far, such as to clear the memory that it uses first.
+// The time that the system has spent on this process so far, such as for clearing fresh memory.
 inline double SystemSeconds() {
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
@@ -104,8 +105,8 @@ inline double SystemSeconds() {
          1e-6 * static_cast<double>(usage.ru_stime.tv_usec);
 }
 
-// One JSON line about sorted times; `extra` starts with a comma or is empty. A peak of 0 stands for
-// that of now.
+// Prints one JSON line about sorted times; `extra` starts with a comma or is empty. A peak of 0
+// means the current peak.
 inline void PrintTimes(const RunName& name, const std::vector<double>& times,
                        const std::string& extra, double peak_mib = 0) {
   rusage usage;

@@ -1,11 +1,11 @@
-// The end of a training step alone, on 25,002,272 float32 parameters, and the memory's own pace
-// beside it; one JSON line.
+// Times only the end of a training step, on 25,002,272 float32 parameters, or the memory's own
+// speed (triad), and prints one JSON line.
 //   update_bench --workload=adam25m_1|adam25m_160|momentum25m_160|clip25m_160|triad --threads=1
 //   [--seconds=2] [--warm=0.5] [--kernels=reference] [--passes=off[,NAME...]] [--profile]
-// _160: 160 tensors (54 of 462,000 elements, 106 of 512), _1: one tensor. GB/s count the streams
-// that must move: 7 for Adam (parameter, gradient and two moments read, all but the gradient
-// written), 5 for momentum, 3 for the clip by global norm (gradient read for the norm, read and
-// written to be scaled), 3 for the triad a = b + s c.
+// _160: 160 tensors (54 of 462,000 elements, 106 of 512), _1: one tensor. GB/s counts the streams
+// that must move: 7 for Adam (reads parameter, gradient and two moments; writes all but the
+// gradient), 5 for momentum, 3 for the clip by global norm (reads the gradient for the norm, then
+// reads and writes it for scaling), 3 for the triad a = b + s c.
 #include <coracle/coracle.h>
 
 #include "measure.h"
@@ -20,7 +20,7 @@ std::vector<int64_t> Sizes(const std::string& workload) {
   return sizes;
 }
 
-// A persistable variable that `startup` draws.
+// Adds a persistable variable that `startup` draws.
 std::string Drawn(ProgramDesc& main, ProgramDesc& startup, const std::string& name, int64_t size,
                   float scale) {
   for (ProgramDesc* program : {&main, &startup}) {
@@ -38,7 +38,7 @@ std::string Drawn(ProgramDesc& main, ProgramDesc& startup, const std::string& na
   return name;
 }
 
-// Ops on all parameters; returns the number of streams.
+// Appends ops on all parameters and returns the number of streams.
 int AppendStep(const std::string& workload, ProgramDesc& main, ProgramDesc& startup) {
   std::vector<ParamAndGrad> pairs;
   const std::vector<int64_t> sizes = Sizes(workload);
@@ -51,7 +51,7 @@ int AppendStep(const std::string& workload, ProgramDesc& main, ProgramDesc& star
     std::vector<ClipMember> members;
     for (const ParamAndGrad& pair : pairs) members.push_back({pair, ClipGradByGlobalNorm(1)});
     AppendGradientClips(main.Root(), startup, members);
-    // In place, as the planner does it for gradients that are not persistable.
+    // Updates in place, as the planner does for gradients that are not persistable.
     for (size_t i = 0; i < main.Root().NumOps(); ++i) {
       OpDesc& op = main.Root().op(i);
       if (op.type() == "scale" && op.Input("X")[0].ends_with(kGradSuffix))
@@ -99,7 +99,7 @@ int Main(const Arguments& arguments) {
   PreparedProgram step = executor.Prepare(main, {}, {});
   float* gradient = scope.GetMutable(GradName("p0")).data<float>();
   const std::vector<double> times = bench.Time([&] {
-    gradient[0] += 1e-3f;  // so that the norm is over the limit in every step, and the clip acts
+    gradient[0] += 1e-3f;  // keeps the norm over the limit in every step, so that the clip acts
     step.Run(scope, std::span<const Tensor>());
   });
   Print(bench, times, 4.0 * streams * kCount);

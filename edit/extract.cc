@@ -20,11 +20,11 @@ namespace {
 using Names = std::vector<std::string>;
 using NameSet = std::unordered_set<std::string_view>;
 
-constexpr int kFetched = -1;  // instead of the position of an op that reads
+constexpr int kFetched = -1;  // instead of the position of a reading op
 
 bool IsFeedOrFetch(const OpDesc& op) { return op.type() == "feed" || op.type() == "fetch"; }
 
-// Finds the ops of the root block that the outputs depend on, from the last op to the first.
+// Selects the ops of the root block that the outputs depend on, from the last op to the first.
 class Slice {
  public:
   Slice(const ProgramDesc& program, const ExtractOptions& options, const OpRegistry& ops)
@@ -47,13 +47,13 @@ class Slice {
   const Names& unused() const { return unused_; }
 
  private:
-  // An input that was asked for. By position of ops; -1: none.
+  // A requested input, with positions of ops; -1: none.
   struct Input {
     int first_read = -1, first_write = -1, last_write = -1;
-    bool computed = false;  // stands for the last value, else for the one before the first op
+    bool computed = false;  // it means the last value, not the value before the first op
     bool used = false;
   };
-  // A variable whose value at this point some op behind it reads.
+  // A variable whose value at this point a later op reads.
   struct Need {
     int reader = kFetched;
     bool perhaps = false;  // an op between here and the reader may have written it
@@ -124,7 +124,7 @@ class Slice {
     names_.ForEachRead(op, [&](std::string_view name) { AddNeed(name, at); });
   }
 
-  // What is still needed before the first op: parameters, inputs, or what is missing.
+  // Checks the variables still needed before the first op: parameters, inputs, or missing ones.
   void SettleInputs(const ExtractOptions& options) {
     Names left;
     for (size_t i = 0; i < root_.NumVars(); ++i) {
@@ -133,8 +133,8 @@ class Slice {
       if (need == needs_.end() || InputOf(var.name())) continue;
       if (var.persistable() || var.type() != VarType::kLoDTensor) continue;
       if (need->second.reader == kFetched && !need->second.perhaps)
-        ThrowInvalid(fmt::format("extract: nothing computes the output {}", Quote(var.name())));
-      // Of a program with feed ops: nothing gives it a value in the whole program either.
+        ThrowInvalid(fmt::format("extract: no op computes the output {}", Quote(var.name())));
+      // With feed ops, only they give variables a value before the first op.
       const bool given = own_feeds_.empty() ? !need->second.perhaps : fed_.count(var.name()) > 0;
       if (given) left.push_back(var.name());
     }
@@ -157,8 +157,8 @@ class Slice {
     return fmt::format("block 0 op {} ({})", at, PrintableLine(op.type()));
   }
 
-  // "'x' -> op 3 (conv2d) -> 'y' -> ...": from the variable to an output, a line for each op. Only
-  // the first and the last ones of many.
+  // Describes the path from the variable to an output, with a line for each op: "'x' -> op 3
+  // (conv2d) -> 'y' -> ...". Of many lines, shows only the first and the last ones.
   std::string Path(std::string_view name, int reader) const {
     constexpr size_t kFirst = 8, kLast = 2;
     Names lines;
@@ -188,18 +188,17 @@ class Slice {
     const std::string read = reader == kFetched ? "is an output" : "is read by " + Place(reader);
     ThrowInvalid(
         fmt::format(
-            "extract: {}{} is missing among the inputs: nothing computes it, and it {}; add "
-            "it to them",
+            "extract: {}{} is missing among the inputs: no op computes it, and it {}; add it to "
+            "the inputs",
             Quote(name), more, read),
         Path(name, reader));
   }
 
   [[noreturn]] void ThrowEarlierValue(std::string_view name, const Input& input, int reader) const {
-    ThrowInvalid(
-        fmt::format("extract: the input {} stands for its value after {}, but {}, which the "
-                    "outputs depend on, reads it before; cut at another variable",
-                    Quote(name), Place(input.last_write), Place(reader)),
-        Path(name, reader));
+    ThrowInvalid(fmt::format("extract: the input {} means its value after {}, but {}, which the "
+                             "outputs depend on, reads it before; cut at another variable",
+                             Quote(name), Place(input.last_write), Place(reader)),
+                 Path(name, reader));
   }
 
   [[noreturn]] void ThrowWritesInput(std::string_view name, int at) const {
@@ -218,12 +217,12 @@ class Slice {
   std::unordered_map<std::string_view, Input> inputs_;
   std::unordered_map<std::string_view, Need> needs_;
   std::vector<bool> kept_;
-  // For which variable an op is kept, and which op reads that.
+  // The variable for which an op is kept, and the op that reads it.
   std::vector<std::pair<std::string_view, int>> reasons_;
   Names settled_, unused_;
 };
 
-// The blocks that the kept ops run, those around them and those that they are gradients of.
+// Marks the blocks that the kept ops run, the blocks around them and their forward blocks.
 std::vector<bool> UsedBlocks(const ProgramDesc& program, const std::vector<bool>& kept) {
   std::unordered_set<int> seen;
   std::vector<const BlockDesc*> queue;
@@ -248,8 +247,8 @@ std::vector<bool> UsedBlocks(const ProgramDesc& program, const std::vector<bool>
   return used;
 }
 
-// Up to the last used block that draws random numbers the indices of blocks count (InnerStep).
-// Calls draw in copies of their functions' blocks, which stand behind all blocks.
+// The number of blocks whose indices matter: up to the last used block that draws random numbers
+// (InnerStep). Calls draw in copies of their functions' blocks, which follow all blocks.
 size_t NumberedBlocks(const ProgramDesc& program, const std::vector<bool>& used,
                       const OpRegistry& ops) {
   size_t last = 0;
@@ -296,7 +295,7 @@ void RequireDistinct(const Names& names, const char* what) {
 }
 
 void CheckOptions(const ProgramDesc& program, const ExtractOptions& options) {
-  if (options.outputs.empty()) ThrowInvalid("extract: an output must be named");
+  if (options.outputs.empty()) ThrowInvalid("extract: no output is named");
   RequireDistinct(options.inputs, "input");
   RequireDistinct(options.outputs, "output");
   for (const std::string& name : options.inputs) {

@@ -14,9 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxDepth = 64;  // of directories that the names lead through
+constexpr int kMaxDepth = 64;  // of nested directories
 
-// Left by a process that was killed (framework/base/file.cc).
+// Whether it is a temporary file of a killed process (framework/base/file.cc).
 bool IsTemporary(const fs::path& file) {
   return file.filename().string().starts_with(".coracle-") && file.extension() == ".tmp";
 }
@@ -46,8 +46,8 @@ Tensor ReadWhole(const std::string& path) {
   if (offset == bytes.size()) return tensor;
   throw Error(
       ErrorCode::kDataLoss,
-      fmt::format("{}: {} bytes are left over behind the value; a combined file, or none of "
-                  "parameters?",
+      fmt::format("{}: {} bytes are left over after the value; is it a combined file, or not a "
+                  "parameter file?",
                   path, bytes.size() - offset));
 }
 

@@ -1,17 +1,17 @@
 #pragma once
-// JoinParameters: separate parameter files as one.
+// JoinParameters: joins separate parameter files to one file.
 
 #include <string>
 #include <vector>
 
 namespace coracle {
 
-// Writes the files below `directory`, each one tensor in Paddle's format as SaveSeparate writes
-// them, as one combined file in the order in which LoadCombined wants them: that of the names,
-// which are the files' paths below the directory, by bytes. Where `path` names an archive
-// (framework/io/tensor_archive.h) that is written instead. Returns the names. Of a combined file
-// one tensor is in memory at a time. Throws kNotFound for a directory without files, kDataLoss for
-// a file that holds anything else than one tensor.
+// Joins the files below `directory`, each with one tensor in Paddle's format as SaveSeparate writes
+// it, to one combined file. Sorts by name, as LoadCombined expects; the names are the files' paths
+// below the directory, compared by bytes. If `path` names an archive
+// (framework/io/tensor_archive.h), writes that instead. Returns the names. For a combined file,
+// keeps only one tensor in memory at a time. Throws kNotFound for a directory without files,
+// kDataLoss for a file that does not hold exactly one tensor.
 std::vector<std::string> JoinParameters(const std::string& directory, const std::string& path);
 
 }  // namespace coracle

@@ -49,8 +49,8 @@ bool Match(const VarMeta& from, const VarMeta& to) {
   return from.type == to.type && from.dtype == to.dtype && from.shape.CompatibleWith(to.shape);
 }
 
-// Whether random numbers are drawn in blocks inside of functions: each call runs copies of these,
-// which come behind all blocks. What a function's own block draws, the calling block does.
+// Whether random numbers are drawn in blocks inside functions: each call runs copies of these,
+// which follow all blocks. Draws in a function's own block count as draws of the calling block.
 bool DrawsInsideFunctions(const ProgramDesc& program, const OpRegistry& ops) {
   std::unordered_set<int> functions;
   program.ForEachOp([&](const OpDesc& op) {
@@ -118,8 +118,8 @@ class Merger {
     }
     if (match) return pairs;
     ThrowInvalid(
-        "merge: neither names nor order and types tell which outputs of the first program feed the "
-        "second; say it with connections (--connect=OUTPUT:INPUT,...)",
+        "merge: cannot match the outputs of the first program with the inputs of the second by "
+        "name, or by order and type; give connections (--connect=OUTPUT:INPUT,...)",
         fmt::format("  outputs of the first: {}\n  inputs of the second: {}", Typed(a_, a_outputs_),
                     Typed(b_, b_inputs_)));
   }
@@ -130,7 +130,7 @@ class Merger {
       const VarDesc& from = internal::RequireVar(a_, output, "merge: the first program");
       const VarDesc& to = internal::RequireVar(b_, input, "merge: the second program");
       if (std::find(b_inputs_.begin(), b_inputs_.end(), input) == b_inputs_.end()) {
-        ThrowInvalid(fmt::format("merge: {} is no input of the second program; it has {}",
+        ThrowInvalid(fmt::format("merge: {} is not an input of the second program; it has {}",
                                  Quote(input), Typed(b_, b_inputs_)));
       }
       if (!seen.insert(input).second)
@@ -148,7 +148,7 @@ class Merger {
     NameSet used_outputs;
     NamePairs pairs;
     for (const auto& [output, input] : merged_.connections) {
-      // A variable that two inputs stand for, or that is written, needs copies.
+      // Copies are needed for an output with two inputs, or for an input that is written.
       if (!written.count(input) && used_outputs.insert(output).second) {
         pairs.emplace_back(input, output);
         replaced_.insert(input);
@@ -166,8 +166,8 @@ class Merger {
     to_here_.insert(renamed.names.begin(), renamed.names.end());
     if (!renamed.drawn.empty()) {
       merged_.notes.push_back(fmt::format(
-          "random ops of the second program draw by the names of their outputs, of which {} "
-          "changed: they may draw other numbers",
+          "random ops of the second program draw by the names of their outputs; {} of these "
+          "changed, so they may draw other numbers",
           renamed.drawn.size()));
     }
   }
@@ -191,7 +191,7 @@ class Merger {
     return found == to_here_.end() ? name : found->second;
   }
 
-  // What a program says beside its blocks.
+  // Joins the settings of the programs, other than blocks.
   void JoinSettings() {
     bool draws = false, inner = false;
     b_.ForEachOp([&](const OpDesc& op) {
@@ -201,7 +201,7 @@ class Merger {
     });
     if (draws && a_.random_seed != b_.random_seed) {
       merged_.notes.push_back(fmt::format(
-          "the programs have the random seeds {} and {}; the first counts, and random ops of the "
+          "the programs have the random seeds {} and {}; the first is used, so random ops of the "
           "second draw other numbers",
           a_.random_seed, b_.random_seed));
     }
@@ -222,12 +222,12 @@ class Merger {
       if (known.insert(entry).second) a_.op_versions->push_back(entry);
       if (known.at(entry.first) == entry.second) continue;
       merged_.notes.push_back(
-          fmt::format("the programs have the versions {} and {} of the op {}; the first is noted",
+          fmt::format("the programs have the versions {} and {} of the op {}; the first is stored",
                       known.at(entry.first), entry.second, Quote(entry.first)));
     }
   }
 
-  // For inputs that cannot be replaced by the output.
+  // Appends copies for inputs that cannot be replaced by the output.
   void AppendCopies() {
     for (const auto& [output, input] : merged_.connections) {
       if (replaced_.count(input)) continue;
@@ -279,7 +279,7 @@ class Merger {
   ProgramDesc b_;
   Names a_outputs_, b_inputs_, b_outputs_;
   bool a_fetches_;
-  NameSet replaced_;  // inputs whose variables are the outputs that they are connected with
+  NameSet replaced_;  // inputs replaced by the connected outputs
   std::unordered_map<std::string, std::string> to_here_;  // names of the second program
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// MergePrograms: two programs as one, the outputs of the first feed the second.
+// MergePrograms: merges two programs into one, in which outputs of the first feed the second.
 
 #include <coracle/edit/rename.h>
 #include <coracle/framework/ir/program.h>
@@ -11,12 +11,12 @@
 namespace coracle {
 
 struct MergeOptions {
-  // (variable of the first program, input of the second). None: each input of the second program
-  // and the output of the first that has its name; where names do not say, all outputs and inputs
-  // in their order, if there are as many of them and their types match.
+  // (variable of the first program, input of the second). Empty: pairs each input of the second
+  // program with the output of the first that has its name; if that fails, pairs all outputs and
+  // inputs in order, provided that their number and types match.
   NamePairs connections = {};
-  // Goes before the names of the second program that the first one has too; again while such a
-  // name is taken as well.
+  // Prepended to names of the second program that the first one also has; repeatedly if such a name
+  // exists too.
   std::string prefix = "b.";
 };
 
@@ -24,20 +24,20 @@ struct MergedProgram {
   ProgramDesc program;
   NamePairs connections;
   NamePairs renamed;   // variables of the second program: (name there, name here)
-  std::string prefix;  // that some of these got; "" when no name was taken
-  // Of the feed and fetch ops: inputs of the first program, then those of the second that are not
-  // connected; what the fetch ops of the first program yield and is not connected, then the outputs
-  // of the second. Where a program has no feed (fetch) ops, what its ops read before they write it
-  // (write, and none reads) counts.
+  std::string prefix;  // the prefix that some of these got; "" if no name clashed
+  // The feed and fetch ops. Inputs: those of the first program, then the unconnected ones of the
+  // second. Outputs: the unconnected variables that the first program fetches, then the outputs of
+  // the second. For a program without feed (fetch) ops, these are the variables that its ops read
+  // before any op writes them (that ops write and none reads).
   std::vector<std::string> inputs, outputs;
-  std::vector<std::string> notes;  // sentences on what the merged program does otherwise
+  std::vector<std::string> notes;  // sentences that describe how the merged program differs
 };
 
-// The ops of the first program, then those of the second, with the blocks of both. A connected
-// input is replaced by the output, or becomes a copy of it where ops of the second program write
-// it. Throws kInvalidArgument where connections are not clear or types contradict, kNotFound for
-// unknown names, kAlreadyExists where an empty prefix does not tell names apart, and what
-// VerifyOrThrow throws for the result. Linear in the size of the programs.
+// Appends the ops of the second program, and the blocks of both. A connected input is replaced by
+// the output, or becomes a copy of it if ops of the second program write it. Throws
+// kInvalidArgument if the connections are ambiguous or types do not match, kNotFound for unknown
+// names, kAlreadyExists if names clash and the prefix is empty, and the errors of VerifyOrThrow for
+// the result. Linear in the size of the programs.
 MergedProgram MergePrograms(const ProgramDesc& first, const ProgramDesc& second,
                             const OpRegistry& ops, const MergeOptions& options = {});
 

@@ -30,8 +30,8 @@ CompileOptions OptionsOf(const OptimizeOptions& options) {
   return compile;
 }
 
-// Copies of the feed ops (or fetch ops) of the original, in their order. Of fetch ops those whose
-// variables are still fetched.
+// Appends copies of the feed ops (or fetch ops) of the original, in their order. Skips fetch ops
+// whose variables are no longer fetched.
 void AppendEnds(const ProgramDesc& original, OpKind kind, const Names& fetches,
                 const OpRegistry& ops, std::vector<std::unique_ptr<OpDesc>>* list) {
   const NameSet fetched(fetches.begin(), fetches.end());
@@ -52,7 +52,7 @@ void RestoreEnds(const ProgramDesc& original, const Names& fetches, const OpRegi
   program->Root().SetOps(std::move(list));
 }
 
-// What no op uses; of persistable variables only those that were frozen.
+// Removes variables that no op uses; of persistable variables, only those that were frozen.
 void RemoveUnused(const NameSet& ends, const NameSet& frozen, ProgramDesc* program) {
   NameSet used = ends;
   program->ForEachOp([&](const OpDesc& op) {
@@ -78,8 +78,8 @@ Scope ParametersOf(const ProgramDesc& program, const Scope& given, const FrozenV
   return parameters;
 }
 
-// The result may also have what remove_identities and move_transposes make of others, old ops of
-// Paddle.
+// Allows types of the original, and those that remove_identities and move_transposes make, which
+// Paddle has always had.
 void RequireTypesOf(const ProgramDesc& original, const ProgramDesc& program) {
   NameSet known = {"scale", "transpose2"};
   original.ForEachOp([&](const OpDesc& op) { known.insert(op.type()); });

@@ -1,5 +1,5 @@
 #pragma once
-// What the compiler makes of a program, as a program that can be saved.
+// Optimizes a program with the compiler's passes and returns a program that can be saved.
 
 #include <coracle/executor/executor.h>
 #include <coracle/passes/pass.h>
@@ -10,31 +10,30 @@
 namespace coracle {
 
 struct OptimizeOptions {
-  // For inference: parameters that no op writes are constants, so that ops on them alone are
-  // computed now and a batch_norm becomes part of the convolution before it. Needs their values.
-  // Without it, as for training, parameters stay as they are.
+  // For inference: treats parameters that no op writes as constants, so that ops on them are
+  // computed now and a batch_norm is folded into the convolution before it. Needs their values. If
+  // false (for training), parameters do not change.
   bool freeze_parameters = true;
-  // Only these passes, of those that `compile` does not disable; empty: all. An unknown name throws
-  // kNotFound.
+  // Only these passes, unless `compile` disables them; empty: all. Throws kNotFound for an
+  // unknown name.
   std::vector<std::string> passes = {};
-  // Only passes that leave ops as Paddle knows them. See IsPaddlePass.
+  // Only passes whose result Paddle understands. See IsPaddlePass.
   bool paddle_only = false;
   CompileOptions compile = {};
 };
 
 struct OptimizedProgram {
-  ProgramDesc program;  // with the feed and fetch ops of the original
-  // The values of its persistable variables, as far as they are known: those given, and those of
-  // constants that passes made.
+  ProgramDesc program;  // has the feed and fetch ops of the original
+  // The known values of its persistable variables: the given ones and constants that passes made.
   Scope parameters;
 };
 
 // Compiles `program` for these feeds and fetches (empty: those of its feed and fetch ops) and
-// returns the result, without variables that no op uses any more. It computes the same, in the last
-// bits perhaps not to the bit, and may be compiled again. It suits this machine: filters are
-// widened where it computes products of bfloat16 slowly. `observer` sees each pass. Throws what
-// Executor::Prepare does, and kUnimplemented under paddle_only, naming it, if the result has a type
-// of op that neither the program had nor those passes make.
+// returns the result, without unused variables. The result computes the same, up to rounding in the
+// last bits, and may be compiled again. It depends on this machine: filters are widened if products
+// of bfloat16 are slow here. `observer` sees each pass. Throws the errors of Executor::Prepare;
+// with paddle_only, throws kUnimplemented if the result has a type of op that neither the program
+// had nor these passes make.
 OptimizedProgram OptimizeProgram(const ProgramDesc& program, const Scope& parameters,
                                  const std::vector<std::string>& feeds = {},
                                  const std::vector<std::string>& fetches = {},
@@ -42,10 +41,10 @@ OptimizedProgram OptimizeProgram(const ProgramDesc& program, const Scope& parame
                                  const PassObserver& observer = {},
                                  const OpRegistry& ops = DefaultOps());
 
-// Whether what the pass leaves means the same to Paddle: the same types of ops, with the slots and
-// attrs that its kernels heed. A convolution with a bias, a residual, an activation or channels
-// last is none for all of its kernels, nor is fc with an activation, nor an update of several
-// parameters.
+// Whether the result of the pass means the same to Paddle: the same types of ops, with slots and
+// attrs that all its kernels support. For example, not all of its kernels support a convolution
+// with a bias, a residual, an activation or channels last, an fc with an activation, or an update
+// of several parameters.
 bool IsPaddlePass(const std::string& pass);
 
 }  // namespace coracle

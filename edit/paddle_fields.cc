@@ -12,7 +12,7 @@
 namespace coracle {
 namespace {
 
-// Types of Coracle's own: what passes make, and what Paddle does in other ways.
+// Types that only Coracle has: results of passes, and ops that Paddle expresses in other ways.
 constexpr std::string_view kOwnTypes[] = {
     "call",
     "clip_statistics",
@@ -31,7 +31,7 @@ constexpr std::string_view kOwnTypes[] = {
     "unset_in_array",
 };
 
-// Links between ops, which backward writes and reads, and the compiler's origins.
+// Links between ops, written and read by backward, and the compiler's origins.
 constexpr std::string_view kOwnAttrs[] = {kForwardOpAttr, kRecomputedFromAttr, kOuterReadsAttr,
                                           kOuterInputsAttr, kOpOriginAttr};
 
@@ -40,7 +40,7 @@ bool IsOwnType(std::string_view type) {
   return std::find(std::begin(kOwnTypes), std::end(kOwnTypes), type) != std::end(kOwnTypes);
 }
 
-// Of a type that Paddle has in another form: what it lacks of this op's, else "".
+// For a type that Paddle has with fewer features: the feature of this op that Paddle lacks, or "".
 std::string OwnFormOf(const OpDesc& op) {
   if (op.type() != "clip_by_norm") return "";
   if (op.GetAttr<int32_t>("axis", -1) >= 0) return "clip_by_norm with an axis";
@@ -91,7 +91,7 @@ class FieldRemover {
     note(training.regularizer.has_value(), "regularizer");
     note(training.learning_rate != 1.0, "learning rate");
     note(!training.trainable, "trainable = false");
-    // The startup program has its ops already.
+    // The startup program already contains its ops.
     note(training.initializer.has_value(), "initializer", false);
     note(!training.creation_site.empty(), "place in the text", false);
     var.MutableTraining() = TrainingAttr();

@@ -1,5 +1,6 @@
 #pragma once
-// Programs for Paddle, and for tools that read its format (Netron): without what only Coracle has.
+// Prepares programs for Paddle and for tools that read its format (Netron): removes everything that
+// only Coracle has.
 
 #include <coracle/framework/ir/program.h>
 
@@ -10,27 +11,27 @@
 
 namespace coracle {
 
-// Something that a program had and Paddle's format has no place for.
+// A removed part of a program that Paddle's format cannot express.
 struct LeftOut {
   std::string what;             // "error clip", "random seed of the program", ...
   std::vector<std::string> of;  // the variables, or types of ops, that had it; each once
-  // Whether a gradient, a training step or a draw made from the program is another without it. What
-  // ops that the program has already compute is the same in any case.
+  // Whether gradients, training steps or random draws made from the program change without it. The
+  // results of the program's existing ops do not change in any case.
   bool matters = true;
 };
 
-// Removes from the program everything that Paddle's framework.proto does not declare: the settings
-// of variables (clips, regularizers, initializers, rates of learning, places in the text), the
-// program's random seed, fields of other extensions, and the attrs by which backward finds its way
-// (forward_op and the like). The version goes where Paddle has had it since 2.0. Variables, ops,
-// their other attrs and fields of Paddle that Coracle does not know stay as they are. Returns what
-// was removed, each kind once. Linear in the size of the program.
+// Removes everything that Paddle's framework.proto does not declare: the settings of variables
+// (clips, regularizers, initializers, learning rates, places in the text), the program's random
+// seed, fields of other extensions, and the attrs that backward needs (forward_op and the like).
+// Moves the version to its place in Paddle since 2.0. Keeps variables, ops, their other attrs, and
+// fields of Paddle that Coracle does not know. Returns what it removed, each kind once. Linear in
+// the size of the program.
 std::vector<LeftOut> KeepPaddleFields(ProgramDesc& program);
 
-// The op types of the program that Coracle has and Paddle has not, and how many ops are of each, in
-// the order of their first op. "clip_by_norm with an axis" and "clip_by_norm with MaxNorm" count as
-// types: Paddle's has neither. Whether Paddle, or which version of it, has any other type and its
-// gradient is not known here.
+// The op types of the program that Coracle has and Paddle lacks, with the number of their ops, in
+// the order of the first op. "clip_by_norm with an axis" and "clip_by_norm with MaxNorm" count as
+// types, because Paddle's op has neither. Does not tell whether a version of Paddle has any other
+// type and its gradient.
 std::vector<std::pair<std::string, int64_t>> OpsUnknownToPaddle(const ProgramDesc& program);
 
 }  // namespace coracle

@@ -23,7 +23,7 @@ void ForEachVar(const ProgramDesc& program, const F& f) {
   }
 }
 
-// The names that blocks declare, each once, in order.
+// The names that blocks declare, in order, without repetitions.
 std::vector<std::string> DeclaredNames(const ProgramDesc& program) {
   std::vector<std::string> names;
   std::unordered_set<std::string_view> seen;
@@ -33,7 +33,7 @@ std::vector<std::string> DeclaredNames(const ProgramDesc& program) {
   return names;
 }
 
-// The variables that feed and fetch ops read and write: readers know them by their names.
+// The holders of feeds and fetches, which readers identify by their names.
 std::unordered_set<std::string> Holders(const ProgramDesc& program) {
   std::unordered_set<std::string> names;
   ForEachVar(program, [&](const VarDesc& var) {
@@ -61,17 +61,17 @@ NameMap CheckedMap(const NamePairs& pairs, const std::vector<std::string>& decla
                       Quote(from)));
     }
     if (!map.emplace(from, to).second)
-      ThrowInvalid(fmt::format("rename: {} is to get two names", Quote(from)));
+      ThrowInvalid(fmt::format("rename: two new names are given for {}", Quote(from)));
   }
   return map;
 }
 
-// Adds x@GRAD -> y@GRAD where x -> y.
+// Adds x@GRAD -> y@GRAD for x -> y.
 void AddDerived(const std::vector<std::string>& declared, NameMap& map) {
   NameMap derived;
   for (const std::string& name : declared) {
     if (map.count(name)) continue;
-    // From the end: of a@GRAD@GRAD the variable a@GRAD may have got a name of its own.
+    // Searches from the end, because in a@GRAD@GRAD the variable a@GRAD may have its own new name.
     for (size_t at = name.rfind('@'); at != name.npos && at > 0; at = name.rfind('@', at - 1)) {
       const auto found = map.find(name.substr(0, at));
       if (found == map.end()) continue;
@@ -83,7 +83,7 @@ void AddDerived(const std::vector<std::string>& declared, NameMap& map) {
 }
 
 void CheckCollisions(const std::vector<std::string>& declared, const NameMap& map) {
-  std::unordered_map<std::string_view, std::string_view> taken;  // by new name the old one
+  std::unordered_map<std::string_view, std::string_view> taken;  // by new name: the old one
   taken.reserve(declared.size());
   for (const std::string& name : declared) {
     if (!map.count(name)) taken.emplace(name, name);
@@ -95,13 +95,13 @@ void CheckCollisions(const std::vector<std::string>& declared, const NameMap& ma
     if (added) continue;
     const std::string who = other->first == other->second
                                 ? "which is the name of another variable"
-                                : fmt::format("as {} is", Quote(other->second));
-    throw Error(ErrorCode::kAlreadyExists, fmt::format("rename: {} is to be called {}, {}",
+                                : fmt::format("as {} does", Quote(other->second));
+    throw Error(ErrorCode::kAlreadyExists, fmt::format("rename: {} cannot become {}, {}",
                                                        Quote(name), Quote(found->second), who));
   }
 }
 
-// In two rounds where names are exchanged.
+// Renames in two rounds, because names may be exchanged.
 void RenameDeclarations(BlockDesc& block, const NameMap& map) {
   std::vector<std::pair<VarDesc*, const std::string*>> renamed;
   for (size_t i = 0; i < block.NumVars(); ++i) {

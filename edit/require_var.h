@@ -1,5 +1,5 @@
 #pragma once
-// A variable that a user named. Internal to Coracle.
+// Finds a variable that a user named. Internal to Coracle.
 
 #include <coracle/framework/ir/program.h>
 
@@ -7,8 +7,8 @@
 
 namespace coracle::internal {
 
-// The variable of the root block; throws kNotFound with the nearest name. `who` begins the message:
-// "extract: inputs".
+// The variable of the root block. Throws kNotFound that suggests the nearest name. `who` begins the
+// message: "extract: inputs".
 const VarDesc& RequireVar(const ProgramDesc& program, const std::string& name,
                           const std::string& who);
 

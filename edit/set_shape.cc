@@ -15,12 +15,12 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Ops that may be inferred for each op of the program, since loops are gone through again until
-// their shapes settle.
+// Limit for visits of ops, per op of the program, because loops are visited until their
+// shapes settle.
 constexpr size_t kMaxVisits = 1000;
-constexpr int kMaxDepth = 128;  // of blocks; as Verify allows
+constexpr int kMaxDepth = 128;  // of nested blocks, as in Verify
 
-// A type for values of both; dimensions that differ are unknown.
+// A type that covers the values of both; dimensions that differ are unknown.
 VarMeta Merged(const VarMeta& a, const VarMeta& b) {
   VarMeta merged = b;
   if (a.shape.rank() != b.shape.rank()) return merged;
@@ -30,7 +30,7 @@ VarMeta Merged(const VarMeta& a, const VarMeta& b) {
   return merged;
 }
 
-// As Verify says it.
+// The place in the words of Verify.
 std::string PlaceOf(const OpDesc& op) {
   return fmt::format("block {} op {} ({}): ", op.block()->idx(), op.block()->IndexOf(op),
                      PrintableLine(op.type()));
@@ -49,7 +49,7 @@ class ShapeInference {
   void Run() { VisitBlock(program_.Root(), 0); }
 
  private:
-  // A variable around a block that the block writes.
+  // A variable of an outer block that the block writes.
   struct Written {
     VarDesc* var = nullptr;
     VarMeta before;
@@ -74,7 +74,7 @@ class ShapeInference {
     }
   }
 
-  // Like InferOp, but what is declared of persistable variables stays.
+  // Like InferOp, but keeps the declared types of persistable variables.
   void Infer(BlockDesc& block, const OpDesc& op) {
     std::vector<std::pair<VarDesc*, VarMeta>> declared;
     op.ForEachOutput([&](const std::string& name) {
@@ -93,7 +93,7 @@ class ShapeInference {
       var->SetMeta(meta);
       if (meta.type != VarType::kLoDTensor || inferred.type != VarType::kLoDTensor) continue;
       if (meta.dtype == inferred.dtype && meta.shape.CompatibleWith(inferred.shape)) continue;
-      ThrowInvalid(fmt::format("{}what is written to the persistable var {} {}", PlaceOf(op),
+      ThrowInvalid(fmt::format("{}the value written to the persistable var {} {}", PlaceOf(op),
                                Quote(var->name()), DescribeMismatch(meta, inferred)),
                    "  " + Locate(op));
     }
@@ -115,8 +115,7 @@ class ShapeInference {
     }
   }
 
-  // Gives the variables of its block that the op sets before it runs the types of what they are set
-  // to.
+  // Gives the variables that the op sets in its block before it runs the types of their values.
   void BindInputs(BlockDesc& block, const OpDesc& op, const OpSpec& spec, BlockDesc& inner) {
     const auto bind = [&](const std::string& from, const std::string& to, bool step) {
       const VarDesc* given = IsEmptyName(from) ? nullptr : block.FindVarRecursive(from);
@@ -150,7 +149,7 @@ class ShapeInference {
     return written;
   }
 
-  // Whether a variable that had a value before has another type now.
+  // Returns whether the type of a variable that had a value before has changed.
   bool MergeWritten(const std::vector<Written>& written) {
     bool changed = false;
     for (const Written& w : written) {
@@ -161,7 +160,7 @@ class ShapeInference {
     return changed;
   }
 
-  // What one run leaves for the next one.
+  // Merges the types that one run leaves for the next one.
   bool MergeCarried(const OpDesc& op, const OpSpec& spec, BlockDesc& inner) {
     bool changed = false;
     for (const auto& [left_attr, next_attr] : spec.block.carries) {
@@ -183,23 +182,23 @@ class ShapeInference {
   internal::BlockOuterNames names_;
   size_t visits_left_ = 0;
   std::vector<bool> visited_;                     // by block
-  std::unordered_set<const VarDesc*> has_value_;  // written by an op that was visited
+  std::unordered_set<const VarDesc*> has_value_;  // written by a visited op
 };
 
 void SetShape(ProgramDesc& program, const std::string& name, const Shape& shape) {
   const VarDesc& var = internal::RequireVar(program, name, "shape");
   const char* wrong = nullptr;
-  if (var.type() != VarType::kLoDTensor) wrong = "is no dense tensor";
-  if (var.persistable()) wrong = "is persistable, its value says its shape";
+  if (var.type() != VarType::kLoDTensor) wrong = "is not a dense tensor";
+  if (var.persistable()) wrong = "is persistable: its value determines its shape";
   const BlockDesc& root = program.Root();
   const VarUses uses = root.Uses(name);
   for (const OpDesc* op : uses.writers) {
     if (op->type() == "feed") break;
-    // An op that reads it too updates in place what was fed.
+    // An op that also reads it updates the fed value in place.
     if (!uses.readers.empty() && root.IndexOf(*uses.readers[0]) <= root.IndexOf(*op)) break;
     ThrowInvalid(
-        fmt::format("shape: {} is no input: block 0 op {} ({}) writes it, and its "
-                    "shape follows from that",
+        fmt::format("shape: {} is not an input: block 0 op {} ({}) writes it and determines "
+                    "its shape",
                     Quote(name), root.IndexOf(*op), PrintableLine(op->type())));
   }
   if (wrong) ThrowInvalid(fmt::format("shape: {} {}", Quote(name), wrong));
@@ -219,7 +218,7 @@ void DeclareShapes(ProgramDesc& program, const InputShapes& shapes, const OpRegi
 void SetShapes(ProgramDesc& program, const InputShapes& shapes, const OpRegistry& ops) {
   for (const auto& [name, shape] : shapes) {
     const VarDesc* var = program.Root().FindVar(name);
-    // Files of old exports declare the shape of their export.
+    // Old exports declare the shape at the time of the export.
     if (!var || !var->need_check_feed() || var->shape().CompatibleWith(shape)) continue;
     ThrowInvalid(fmt::format("{} is declared {}, so it cannot be {}", Quote(name),
                              var->meta().ToString(), shape.ToString()));

@@ -1,5 +1,5 @@
 #pragma once
-// Other shapes for what a program is fed, and all that follows from them.
+// Changes the shapes of a program's inputs and infers the shapes of all other variables.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -12,20 +12,20 @@ namespace coracle {
 
 using InputShapes = std::vector<std::pair<std::string, Shape>>;
 
-// Declares inputs with these shapes (-1: not known) and runs the shape rules of all ops again, so
-// that the other variables get the types that follow. A sub-block is visited where an op runs it; a
+// Declares inputs with these shapes (-1: unknown) and runs the shape rules of all ops again, so
+// that the other variables get the resulting types. Visits a sub-block where an op runs it; a
 // dimension that differs between the rounds of a loop, or the calls of a function, becomes -1.
-// Persistable variables keep their shapes. Linear in the size of the program, but for loops whose
-// shapes change.
+// Persistable variables keep their shapes. Linear in the size of the program, except for loops
+// whose shapes change.
 //
-// Throws what the shape rule of an op throws that cannot take the shapes, kNotFound for a name that
-// the root block lacks, kInvalidArgument for a variable that is no dense tensor, is persistable or
-// is written by an op that is no feed op, and what VerifyOrThrow throws for the program. A program
-// stays as it was if one of them throws.
+// Throws the error of an op's shape rule that does not accept the shapes, kNotFound for a name that
+// the root block lacks, kInvalidArgument for a variable that is not a dense tensor, is persistable
+// or is written by an op that is not a feed op, and the errors of VerifyOrThrow. If it throws, the
+// program does not change.
 void DeclareShapes(ProgramDesc& program, const InputShapes& shapes, const OpRegistry& ops);
 
-// The same for shapes that the program may be fed with: throws kInvalidArgument too for a shape
-// that a variable with need_check_feed does not admit, and leaves the program as it was.
+// The same for shapes that the program may be fed. Also throws kInvalidArgument, without changing
+// the program, for a shape that a variable with need_check_feed does not allow.
 void SetShapes(ProgramDesc& program, const InputShapes& shapes, const OpRegistry& ops);
 
 }  // namespace coracle

@@ -38,7 +38,7 @@ std::vector<std::pair<int, int>> CommonSubsequence(int n, int m,
     trace.emplace_back(reach.begin() + (kMostEdits + 1 - edits),
                        reach.begin() + (kMostEdits + 2 + edits));
   }
-  // The end lies on one of the rows: back from it, edit by edit.
+  // The end lies on one of the diagonals: goes back from it, edit by edit.
   std::vector<std::pair<int, int>> pairs;
   int x = end_x, k = end_k, d = static_cast<int>(trace.size()) - 1;
   const auto row = [&](int edit, int diagonal) {

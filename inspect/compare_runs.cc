@@ -10,11 +10,11 @@
 namespace coracle {
 namespace {
 
-constexpr size_t kBatch = 8, kMaxTried = 128;  // variables fetched at once, and in all
-constexpr int kMaxRounds = 32;                 // of runs that narrow the search
+constexpr size_t kBatch = 8, kMaxTried = 128;  // variables fetched in one run, and in all
+constexpr int kMaxRounds = 32;                 // for narrowing the search
 
-// The first value that differs, or the last one, and its number among the values; -1: only the last
-// ones can be compared.
+// Compares the values one by one up to the first that differs. Returns the difference and the index
+// of the value; the index is -1 if only the last values can be compared.
 std::pair<TensorDifference, int> CompareValues(const std::string& name,
                                                const std::vector<Tensor>& a,
                                                const std::vector<Tensor>& b,
@@ -65,18 +65,18 @@ class RunComparer {
             CompareTensors(name, in_a->second.back(), in_b->second.back(), tolerance_));
       return;
     }
-    // Of a parameter or a feed no value was saved.
+    // Saved values do not include parameters and feeds.
     if (!written && (has_a ? b_ : a_).saved) return;
     if (has_a) result_.other_results.push_back(OnlyInA(name, in_a->second.back()));
     if (has_b) result_.other_results.push_back(OnlyInB(name, in_b->second.back()));
   }
 
-  // Compares what runs that fetch `fetched` too write of the variables `names`.
+  // Compares the variables `names` in runs that also fetch `fetched`.
   void Compare(const std::vector<std::string>& names, const std::vector<std::string>& fetched) {
     Note(names, KeepWritten(a_, fetched), KeepWritten(b_, fetched));
   }
 
-  // Variables that both write are noted, in place of what was noted before.
+  // Records the comparison of variables that both runs wrote, and replaces earlier results.
   void Note(const std::vector<std::string>& names, const WrittenTensors& of_a,
             const WrittenTensors& of_b) {
     for (const std::string& name : names) {
@@ -90,7 +90,7 @@ class RunComparer {
     }
   }
 
-  // The names of what differs, in the order of the ops.
+  // The names of variables that differ, in the order of the ops.
   std::vector<std::string> Differing() const {
     std::vector<std::pair<int, std::string>> found;
     for (const auto& [name, variable] : compared_) {
@@ -102,8 +102,8 @@ class RunComparer {
     return names;
   }
 
-  // Passes may leave a name to another value, unless the variable is fetched. So each variable that
-  // differs is fetched in further runs, a few at a time, until one is found that differs there too.
+  // Unless a variable is fetched, passes may use its name for another value. So this fetches the
+  // variables that differ in further runs, a few at a time, until one of them still differs.
   void FindFirst() {
     const std::vector<std::string> fetches = FetchesOf(a_);
     const std::set<std::string> fetched(fetches.begin(), fetches.end());
@@ -122,8 +122,8 @@ class RunComparer {
     Settle(batch, &tried);
   }
 
-  // Finds the first of `names` that differs when they are fetched; those before it are renamed.
-  // After kMaxTried they are untried.
+  // Finds the first of `names` that differs when they are fetched; the names before it are renamed.
+  // After kMaxTried names, the rest is untried.
   bool Settle(const std::vector<std::string>& names, size_t* tried) {
     if (names.empty()) return false;
     const bool try_them = *tried < kMaxTried;
@@ -140,7 +140,7 @@ class RunComparer {
     return false;
   }
 
-  // Walks back from the op to what was compared.
+  // Walks back from the op to compared variables, and records these and the ops between.
   void Explain(int op) {
     std::set<int> between;
     std::set<std::string> inputs;
@@ -164,18 +164,19 @@ class RunComparer {
   bool IsWithin(const OpRead& read) const {
     const auto found = compared_.find(read.var);
     if (found == compared_.end()) return false;
-    // A value that a later op changes in place was still within tolerance here.
+    // If the difference appears only in a later op that changes the variable in place, the value
+    // read here was within tolerance.
     return !found->second.difference.Differs() || found->second.writer.op > read.writer;
   }
 
-  // Some of the variables that the ops between write and that these or the first one read, evenly
-  // spaced.
+  // Whether a run can fetch the variable.
   static bool IsFetchable(const RunWay& way, const std::string& name) {
     if (way.saved) return true;
     const VarDesc* var = way.program->Root().FindVar(name);
     return var && var->type() == VarType::kLoDTensor;
   }
 
+  // Evenly spaced variables that the ops between write and that these ops or the first one read.
   std::vector<std::string> Picks() const {
     std::unordered_set<std::string> seen;
     std::vector<int> readers = {compared_.at(*first_).writer.op};
@@ -196,7 +197,7 @@ class RunComparer {
     return picks;
   }
 
-  // Fetches some of what lies between. Returns false when that leads no further.
+  // Fetches some variables between. Returns false if this cannot narrow the search.
   bool Narrow() {
     const std::vector<std::string> picks = Picks();
     if (picks.empty()) return Confirm();
@@ -226,9 +227,9 @@ class RunComparer {
     return true;
   }
 
-  // What agreed was fetched in other runs than those in which the first one differs. Fetched
-  // together with it, it may differ too, or keep passes from making the difference. Returns whether
-  // an earlier one was found, from which the search goes on.
+  // The inputs that agreed were fetched in other runs than the ones in which the first one differs.
+  // Fetched together with it, they may differ too, or keep passes from causing the difference.
+  // Returns whether an earlier difference was found, from which the search continues.
   bool Confirm() {
     std::vector<std::string> names;
     for (const std::string& name : result_.inputs) {
@@ -277,7 +278,7 @@ class RunComparer {
   RunsDifference result_;
   std::unordered_map<std::string, ComparedVariable> compared_;
   std::optional<std::string> first_;
-  std::unordered_set<std::string> skipped_;  // no run gives their values, though they are fetched
+  std::unordered_set<std::string> skipped_;  // fetched, but no run gave their values
 };
 
 }  // namespace

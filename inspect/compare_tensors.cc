@@ -42,7 +42,7 @@ double IntegerDistance(int64_t a, int64_t b) {
   return static_cast<double>(high - static_cast<uint64_t>(std::min(a, b)));
 }
 
-// |a - b| for a finite b: of the whole numbers first, so that nothing is rounded away.
+// |a - b| for a finite b. Subtracts the integral parts first, so that nothing is rounded.
 double MixedDistance(int64_t a, double b) {
   constexpr double kEnd = 9223372036854775808.0;  // 2^63
   if (b < -kEnd) return IntegerDistance(a, INT64_MIN) + (-kEnd - b);
@@ -74,10 +74,10 @@ std::optional<int64_t> IntegerOf(T value) {
     return std::nullopt;
 }
 
-// How an element of A compares with that of B.
+// Compares an element of A with the one of B.
 struct Element {
   double distance = 0;
-  double excess = 0;  // distance over what is allowed; inf where no number says it
+  double excess = 0;  // distance minus the tolerance; inf for nan or infinity on one side
   bool outside = false, non_finite = false;
 };
 
@@ -139,7 +139,7 @@ void CompareElements(std::span<const A> a, std::span<const B> b, const Shape& sh
     difference->worst = Worst(a[worst_at], b[worst_at], static_cast<int64_t>(worst_at), shape);
 }
 
-// Integers, float64 or complex128: what can hold all values of the dtype.
+// The type among int64, float64 and complex128 that can hold all values of the dtype.
 DType WideOf(DType dtype) {
   if (IsComplex(dtype)) return DType::kComplex128;
   return IsFloating(dtype) ? DType::kFloat64 : DType::kInt64;
@@ -169,12 +169,12 @@ VarMeta MetaOf(const Tensor& tensor) {
           static_cast<int32_t>(tensor.lod().size())};
 }
 
-// By name. Throws for one that stands twice.
+// Maps names to tensors. Throws if a name occurs twice.
 std::unordered_map<std::string_view, const Tensor*> ByName(const NamedTensors& tensors) {
   std::unordered_map<std::string_view, const Tensor*> found;
   for (const auto& [name, tensor] : tensors) {
     if (!found.emplace(name, &tensor).second)
-      ThrowInvalid(fmt::format("{} stands twice among the tensors to compare", Quote(name)));
+      ThrowInvalid(fmt::format("{} occurs twice among the tensors to compare", Quote(name)));
   }
   return found;
 }

@@ -45,7 +45,7 @@ Changes ChangesOfVar(const VarDesc& a, const VarDesc& b) {
   Compare("parameter", YesNo(a.is_parameter()), YesNo(b.is_parameter()), &changes);
   Compare("stop_gradient", YesNo(a.stop_gradient()), YesNo(b.stop_gradient()), &changes);
   Compare("need_check_feed", YesNo(a.need_check_feed()), YesNo(b.need_check_feed()), &changes);
-  // Numbers of a newer format, which have no texts.
+  // Values of a newer format, which have no texts.
   if (changes.empty() && !(a.meta() == b.meta()))
     changes.push_back({"type", "", a.meta().ToString(), b.meta().ToString()});
   const TrainingAttr &s = a.training(), &t = b.training();
@@ -106,8 +106,7 @@ class ProgramDiffer {
     return true;
   }
 
-  // Blocks are the same that ops run which are the same; and those of the same index that no op
-  // runs.
+  // Pairs the blocks that matched ops run, and the blocks of equal index that no op runs.
   void MatchBlocks() {
     PairBlocks(0, 0);
     const std::vector<bool> run_before = RunByOps(a_), run_after = RunByOps(b_);
@@ -158,14 +157,14 @@ class ProgramDiffer {
       diff_.blocks.push_back(std::move(diff));
   }
 
-  // Random ops draw by the numbers of the blocks that they stand in (InnerStep).
+  // Random ops draw by the index of their block (InnerStep).
   void CompareIndex(const BlockDesc& a, const BlockDesc& b, BlockDiff* diff) {
     if (a.idx() == b.idx()) return;
     if (draws_.empty()) draws_ = DrawingBlocks(a_, ops_);
     if (!draws_[Index(a.idx())]) return;
     diff->changes.push_back({"index", "", std::to_string(a.idx()), std::to_string(b.idx())});
   }
-  // Blocks in which random numbers are drawn, or in blocks that their ops run.
+  // Marks the blocks in which, or in whose sub-blocks, random numbers are drawn.
   static std::vector<bool> DrawingBlocks(const ProgramDesc& program, const OpRegistry& ops) {
     std::vector<bool> draws(Index(program.NumBlocks()), false);
     std::vector<std::vector<int>> run_by(draws.size());
@@ -190,7 +189,7 @@ class ProgramDiffer {
     return draws;
   }
 
-  // --- what is fed and fetched ---
+  // --- feeds and fetches ---
 
   void CompareEnds() {
     for (const OpKind kind : {OpKind::kFeed, OpKind::kFetch}) {
@@ -241,11 +240,11 @@ class ProgramDiffer {
         diff->vars.push_back({"", var.name(), IsToldByOps(var, b)});
     }
   }
-  // The variables that feed and fetch ops take and fill; every program may have its own.
+  // Whether it is the feed or fetch list, which may differ between programs.
   static bool IsOfFeeds(const VarDesc& var) {
     return var.type() == VarType::kFeedMinibatch || var.type() == VarType::kFetchList;
   }
-  // The ops that use a temporary are one-sided too, or use another variable now.
+  // Whether the diff of the ops that use this temporary already shows it.
   static bool IsToldByOps(const VarDesc& var, const BlockDesc& block) {
     if (var.persistable() || !var.training().IsDefault() || var.error_clip()) return false;
     const VarUses uses = block.Uses(var.name());
@@ -255,7 +254,7 @@ class ProgramDiffer {
     reported_[Index(before)] = true;
     diff_.renamed.emplace_back(names_.Text(before), names_.Text(after));
   }
-  // Of variables that no block declares.
+  // Reports renamed variables that no block declares.
   void ReportOtherRenames() {
     BlockDiff diff;
     for (int n = 0; n < names_.Count(); ++n) {
@@ -284,7 +283,7 @@ class ProgramDiffer {
     const std::vector<int> moved = Moves(pair);
     const std::vector<int>&after_of = pair.ops.after_of, &before_of = pair.ops.before_of;
     int j = 0;
-    const auto add_until = [&](int end) {  // what only the side after has, up to there
+    const auto add_until = [&](int end) {  // ops that only `after` has, before `end`
       for (; j < end; ++j) {
         if (before_of[Index(j)] < 0 && pair.b.Counts(j)) diff->ops.push_back({-1, j});
       }
@@ -312,9 +311,9 @@ class ProgramDiffer {
   std::vector<std::unique_ptr<BlockPair>> pairs_;
   std::vector<int> block_after_, block_before_;
   const DiffSides sides_{names_, block_after_, ops_};
-  std::vector<bool> reported_;  // by name before: it has another name after
-  std::vector<bool> draws_;     // by block before; empty until it is asked for
-  std::optional<internal::BlockOuterNames> outer_before_, outer_after_;  // once ops have moved
+  std::vector<bool> reported_;  // by name before: the renaming is reported
+  std::vector<bool> draws_;     // by block before; empty until it is needed
+  std::optional<internal::BlockOuterNames> outer_before_, outer_after_;  // set when ops have moved
   ProgramDiff diff_;
 };
 

@@ -23,7 +23,7 @@ std::string ChangesText(const std::vector<DiffChange>& changes) {
   return Join(texts, "; ");
 }
 
-// "2 ops added, 1 removed": the kinds that occur.
+// Counts kinds of differences, for a text such as "2 ops added, 1 removed".
 class Counts {
  public:
   explicit Counts(std::string what) : what_(std::move(what)) {}
@@ -84,7 +84,7 @@ class TextWriter {
     for (const OpDiff& op : block.ops) AddOp(block, op);
   }
 
-  // Variables with the same changes share a line.
+  // Puts variables with the same changes on one line.
   void AddVars(const BlockDiff& block) {
     std::map<std::string, size_t> place_of;
     std::vector<std::pair<std::string, std::vector<std::string>>> lines;  // changes, names
@@ -102,7 +102,7 @@ class TextWriter {
   void AddVarLine(const std::string& changes, const std::vector<std::string>& names) {
     constexpr size_t kShown = 4;
     const auto end = names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kShown));
-    // New names are told one by one.
+    // Each renaming has its own line.
     if (changes == "renamed") {
       for (const std::string& name : names) Line('~', fmt::format("var {}", name));
       return;
@@ -112,7 +112,7 @@ class TextWriter {
     Line('~', fmt::format("var{} {}{}: {}", names.size() == 1 ? "" : "s",
                           Join({names.begin(), end}, ", "), more, changes));
   }
-  // Where there are many (parameters that were folded into others), they share a line.
+  // Puts many variables (such as folded parameters) on one line.
   void AddOneSided(const BlockDiff& block, bool added) {
     constexpr size_t kMost = 8, kShown = 4;
     std::vector<std::string> texts;
@@ -169,7 +169,7 @@ class TextWriter {
     Line('~', head);
     for (const DiffChange& change : diff.changes) text_ += "      " + ChangeText(change) + "\n";
   }
-  // " Out=h": the first.
+  // The first result, as " Out=h".
   static std::string ResultOf(const OpDesc& op) {
     std::string text;
     op.AnyOutput([&](const std::string& name, const std::string& slot) {
@@ -188,7 +188,7 @@ class TextWriter {
          fmt::format("{}  {} of {} elements differ, most by {:.6g} at [{}]: {} -> {}", name,
                      value.different, value.elements, value.max_difference, Place(value), x, y));
   }
-  // With six digits, or, where these are the same, with all.
+  // Both values with six digits, or with all digits if the six are equal.
   static std::pair<std::string, std::string> WorstTexts(const ValueDiff& value) {
     if (value.integer_before && value.integer_after)
       return {std::to_string(*value.integer_before), std::to_string(*value.integer_after)};
@@ -199,7 +199,7 @@ class TextWriter {
     y = fmt::format("{}", value.worst_after);
     return {x, x == y ? y + " (other bits)" : y};
   }
-  // "1, 0", of the worst element.
+  // The position of the worst element, as "1, 0".
   std::string Place(const ValueDiff& value) const {
     const VarDesc* var = b_.Root().FindVar(value.after);
     if (!var || !var->shape().IsKnown() || var->shape().numel() != value.elements)

@@ -11,10 +11,10 @@
 namespace coracle {
 namespace {
 
-// One value as a number; of a complex one its absolute value.
+// A value as a real number: for complex values, the absolute value.
 double Shown(const complex128& value) { return value.imag() == 0 ? value.real() : std::abs(value); }
 
-// Row-major.
+// The position of an element in row-major order.
 int64_t PositionOf(const std::vector<int64_t>& index, const Shape& shape) {
   int64_t position = 0;
   for (int axis = 0; axis < shape.rank(); ++axis)
@@ -26,7 +26,7 @@ bool IsExact(const Tolerance& tolerance) {
   return tolerance.relative == 0 && tolerance.absolute == 0;
 }
 
-// How many elements differ in their bytes, and the first that does.
+// Counts the elements with different bytes, and finds the first one.
 int64_t DifferentBytes(const Tensor& before, const Tensor& after, int64_t* first) {
   const auto* x = static_cast<const char*>(before.raw());
   const auto* y = static_cast<const char*>(after.raw());
@@ -58,7 +58,7 @@ void CompareElements(const Tensor& before, const Tensor& after, const Tolerance&
   if (IsExact(tolerance)) diff->different = DifferentBytes(before, after, &first);
   if (diff->different == 0) return;
   const bool as_numbers = found.outside > 0;
-  if (!as_numbers) {  // 0 and -0, or two nans
+  if (!as_numbers) {  // differ only in bits: 0 and -0, or two nans
     found = CompareTensors("", ElementAt(before, first), ElementAt(after, first), tolerance);
   }
   diff->max_difference = as_numbers ? found.worst->absolute : 0;

@@ -16,14 +16,14 @@ namespace {
 using Stage = TrainingStage;
 
 constexpr size_t kLongestName = 80;
-constexpr size_t kShownParameters = 4;  // of an op, and outputs
-// Graphviz gives a label of an edge a rank of its own, and a long edge a node in each rank that it
-// crosses: labels on the edges from forward to backward ops of a training step of 250 ops keep it
-// busy for more than ten minutes.
+constexpr size_t kShownParameters = 4;  // per op; also the limit for outputs
+// Graphviz gives each edge label its own rank, and each long edge a node in every rank that it
+// crosses. With labels on the edges from forward to backward ops of a training step of 250 ops, it
+// runs for more than ten minutes.
 constexpr size_t kMostLabelledRanks = 8000;
-constexpr int kDeepest = 12;  // frames in frames; a hostile program may nest without end
+constexpr int kDeepest = 12;  // nested frames; a hostile program may nest without end
 
-// Of a forward op blue, of backward orange, of an update green, of what clips red.
+// The colour of a stage: forward blue, backward orange, update green, clipping red.
 const char* ColorOf(Stage stage) {
   switch (stage) {
     case Stage::kForward:
@@ -42,7 +42,7 @@ const char* ColorOf(Stage stage) {
   }
 }
 
-// Text between tags of a label; characters that one cannot see are shown as \x1b.
+// Escapes text for a label; invisible characters become \x1b.
 std::string Html(std::string_view text) {
   const std::string quoted = Quote(text, kLongestName);
   std::string out;
@@ -64,19 +64,19 @@ std::string Html(std::string_view text) {
         out += c;
     }
   }
-  return out.empty() ? "&#39;&#39;" : out;  // Graphviz takes no empty tags
+  return out.empty() ? "&#39;&#39;" : out;  // Graphviz rejects empty tags
 }
 
 std::string Small(const std::string& html) {
   return "<font point-size=\"9\" color=\"#555555\">" + html + "</font>";
 }
 
-// "fc_0.tmp_0" and below it "float32[-1, 10]".
+// A label with the name, and the type below it: "fc_0.tmp_0" and "float32[-1, 10]".
 std::string VarLabel(const std::string& name, const VarDesc* var) {
   return Html(name) + (var ? "<br/>" + Small(Html(var->meta().ToString())) : "");
 }
 
-// Which ops are shown.
+// Selects the ops to show.
 class Selection {
  public:
   Selection(const ProgramDesc& program, const DotOptions& options) {
@@ -108,7 +108,7 @@ class Selection {
     return !var || !var->persistable();
   }
 
-  // Each variable and each op is visited once.
+  // Visits each variable and each op only once.
   void KeepNear(const ProgramDesc& program, const DotOptions& options) {
     std::unordered_map<std::string_view, std::vector<const OpDesc*>> users;
     program.ForEachOp([&](const OpDesc& op) {
@@ -186,8 +186,8 @@ class DotWriter {
     return fmt::format("b{}_{}", op.block()->idx(), op.block()->IndexOf(op));
   }
 
-  // Which frame each block's frame is drawn in, and which op runs the block. Indices of files may
-  // be any: a block counts as inside of one with a lower index only.
+  // Finds the frame in which each block's frame is drawn, and the op that runs the block. A file
+  // may contain any indices, so a block can only be inside one with a lower index.
   void FindNesting() {
     const int blocks = program_.NumBlocks();
     frame_parent_.assign(Index(blocks), -1);
@@ -206,7 +206,7 @@ class DotWriter {
     });
   }
 
-  // At most so many, of all edges together: the ops between writers and readers.
+  // An upper bound of the ranks that all edges cross: the ops between writers and readers.
   size_t RanksCrossed() const {
     size_t ranks = 0;
     program_.ForEachOp([&](const OpDesc& op) {
@@ -243,12 +243,12 @@ class DotWriter {
       PutBlock(program_.Block(inner), depth + (framed ? 1 : 0));
     if (!framed) return;
     if (out_.size() == head)
-      out_.resize(start);  // nothing of it is shown
+      out_.resize(start);  // the block shows no ops
     else
       out_ += indent + "}\n";
   }
 
-  // From the op that runs the block to its frame.
+  // Connects the op that runs the block to its frame.
   void PutRunner(const BlockDesc& block, const std::string& first) {
     const auto runner = runner_.find(block.idx());
     if (block.idx() <= 0 || first.empty() || runner == runner_.end()) return;
@@ -287,7 +287,7 @@ class DotWriter {
     return label;
   }
 
-  // The first of the lines, and how many there are more.
+  // Adds the first lines and the number of further ones.
   static void PutLines(const std::vector<std::string>& lines, std::string* label) {
     for (size_t i = 0; i < std::min(lines.size(), kShownParameters); ++i)
       *label += "<br/>" + Small(lines[i]);
@@ -295,7 +295,7 @@ class DotWriter {
       *label += "<br/>" + Small(fmt::format("... {} more", lines.size() - kShownParameters));
   }
 
-  // The op of `block` before position `end` that wrote the variable last; nullptr for none.
+  // The op of `block` before position `end` that wrote the variable last; nullptr if there is none.
   static const OpDesc* LastWriter(const BlockDesc& block, std::string_view name, size_t end) {
     const auto writers = block.Uses(name).writers;
     const auto after = std::partition_point(
@@ -303,7 +303,7 @@ class DotWriter {
     return after == writers.begin() ? nullptr : *(after - 1);
   }
 
-  // In the op's block, else in those around it before the ops that run them.
+  // The writer in the op's block, or else in an outer block before the op that runs the inner one.
   const OpDesc* WriterFor(const OpDesc& op, std::string_view name) const {
     const OpDesc* at = &op;
     for (int depth = 0; depth < 100; ++depth) {
@@ -327,13 +327,13 @@ class DotWriter {
     }
     const std::string from =
         writer && shown_.Has(*writer) ? NodeOf(*writer) : VarNode(name, var, writer != nullptr);
-    // An ellipse has the name already.
+    // An ellipse already shows the name.
     const bool labelled = labels_on_edges_ && from[0] != 'v';
     const std::string label = !labelled ? "" : " [label=<" + VarLabel(name, var) + ">]";
     edges_ += fmt::format("  {} -> {}{};\n", from, node, label);
   }
 
-  // An ellipse for a variable that no op shown writes.
+  // The ellipse of a variable that no shown op writes.
   std::string VarNode(const std::string& name, const VarDesc* var, bool left_out) {
     const std::string key = name + (left_out ? "\n1" : "\n0");
     const auto [place, added] = var_nodes_.try_emplace(key, var_nodes_.size());
@@ -345,14 +345,15 @@ class DotWriter {
     return node;
   }
 
-  // What a program without fetch ops results in.
+  // Adds the results of a program without fetch ops.
   void PutResults() {
     const BlockDesc& root = program_.Root();
     if (HasOpOfKind(root, OpKind::kFetch, ops_)) return;
     for (const std::string& name : OutputNames(program_, ops_)) {
       const OpDesc* writer = LastWriter(root, name, root.NumOps());
       if (!writer || !shown_.Has(*writer)) continue;
-      const std::string from = NodeOf(*writer);  // its edge comes after the ellipse's line
+      const std::string from = NodeOf(*writer);
+      // VarNode adds the ellipse's line to edges_ before this appends the edge.
       edges_ += fmt::format("  {} -> {};\n", from, VarNode(name, root.FindVar(name), false));
     }
   }
@@ -362,8 +363,8 @@ class DotWriter {
   const Selection shown_;
   const OpLayers layers_;
   std::vector<int> frame_parent_;
-  std::vector<std::vector<int>> inner_;            // frames in the frame of each block
-  std::unordered_map<int, const OpDesc*> runner_;  // of each block, the first
+  std::vector<std::vector<int>> inner_;            // frames inside the frame of each block
+  std::unordered_map<int, const OpDesc*> runner_;  // the first op that runs each block
   std::unordered_map<std::string, size_t> var_nodes_;
   bool labels_on_edges_ = true;
   std::string out_, edges_;

@@ -15,7 +15,7 @@ template <class T>
 Json Number(T value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  // The shortest text of a float is that of another double than the float itself.
+  // The shortest text of a float, read as a double, differs from the float.
   const std::string shortest = fmt::format("{}", value);
   double number = 0;
   std::from_chars(shortest.data(), shortest.data() + shortest.size(), number);

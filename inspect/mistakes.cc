@@ -12,7 +12,7 @@
 namespace coracle {
 namespace {
 
-// An op, an input of it, and ops whose result does not belong there.
+// An op, one of its inputs, and the types of ops whose result is wrong for that input.
 struct WrongSource {
   std::string_view op, slot;
   std::vector<std::string_view> sources;
@@ -22,8 +22,8 @@ struct WrongSource {
 const std::vector<WrongSource>& WrongSources() {
   static const std::vector<std::string_view> probabilities = {"softmax", "sigmoid"};
   static const std::vector<std::string_view> logarithms = {"log_softmax", "log", "logsigmoid"};
-  static const char* const kOwnSoftmax = "it applies softmax itself: give it what goes in there";
-  static const char* const kOwnSigmoid = "it applies sigmoid itself: give it what goes in there";
+  static const char* const kOwnSoftmax = "it applies softmax itself: give it the input of that op";
+  static const char* const kOwnSigmoid = "it applies sigmoid itself: give it the input of that op";
   static const char* const kOwnLog = "it takes the logarithm itself: give it probabilities";
   static const std::vector<WrongSource> all = {
       {"softmax_with_cross_entropy", "Logits", {"softmax"}, kOwnSoftmax},
@@ -44,7 +44,7 @@ bool IsForward(const OpDesc& op) {
   return (RoleOf(op) & (kBackward | kOptimize | kLRSched)) == 0 || RoleOf(op) == kNotSpecified;
 }
 
-// Ops that pass on the elements as they are.
+// Whether the op returns its elements unchanged.
 bool PassesOn(const OpDesc& op) {
   static const std::vector<std::string_view> types = {"reshape",
                                                       "reshape2",
@@ -62,8 +62,8 @@ bool PassesOn(const OpDesc& op) {
   return std::find(types.begin(), types.end(), op.type()) != types.end();
 }
 
-// The op before `reader` in its block that computed the elements of `var`; nullptr where it is not
-// certain.
+// The op before `reader` in its block that computed the elements of `var`; nullptr if it is
+// not certain.
 const OpDesc* SourceOf(std::string var, const OpDesc& reader) {
   constexpr int kFurthest = 16;
   const BlockDesc& block = *reader.block();
@@ -108,7 +108,7 @@ bool HasRole(const ProgramDesc& program, int roles) {
   return found;
 }
 
-// The variables that ops of any block read.
+// The variables that ops of all blocks read.
 std::unordered_set<std::string_view> ReadNames(const ProgramDesc& program) {
   std::unordered_set<std::string_view> names;
   program.ForEachOp([&](const OpDesc& op) {

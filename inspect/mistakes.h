@@ -1,6 +1,6 @@
 #pragma once
-// Likely mistakes of programs that are right op by op: a loss that takes logits and gets
-// probabilities, and the like.
+// Finds likely mistakes in programs in which each single op is valid, such as a loss that takes
+// logits but gets probabilities.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -11,11 +11,11 @@
 namespace coracle {
 
 struct Mistake {
-  const OpDesc* op = nullptr;  // of the program; nullptr for one that is about no op
-  std::string var;             // that it is about
+  const OpDesc* op = nullptr;  // an op of the program; nullptr if the mistake is not about an op
+  std::string var;             // the variable that it is about
   std::string message;         // one line, without the place
   bool unread = false;         // the variable is an input, and no op reads it
-  std::string place = {};      // "net.pbtxt:7:9", "op 7 of block 0"; "" where none is known
+  std::string place = {};      // "net.pbtxt:7:9", "op 7 of block 0"; "" if unknown
 };
 
 // * A loss that applies softmax, sigmoid or log itself, and reads the result of one.

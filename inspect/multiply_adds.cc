@@ -24,8 +24,8 @@ bool BoolAttr(const OpDesc& op, const char* name) {
   return value && ConvertAttribute(*value, AttrType::kBoolean, &flag) && std::get<bool>(flag);
 }
 
-// An op, or the forward op that a gradient op stands for: the gradient op has the inputs of its
-// forward op, and output `slot` has the shape of input `slot`@GRAD.
+// A forward op, or the forward op of a gradient op: the gradient op has the inputs of its forward
+// op, and the shape of output `slot` is the shape of its input `slot`@GRAD.
 struct Forward {
   const OpDesc& op;
   bool gradient;
@@ -63,8 +63,8 @@ double Fc(const Forward& f) {
   return x && w && w->shape().rank() == 2 ? Elements(x->shape()) * Elements(w->shape(), 1, 2) : 0;
 }
 
-// The number of products of two matrices in one of two tensors: that of their first dims, which are
-// broadcast.
+// The number of matrix products in a product of two tensors: the product of the leading dims, which
+// are broadcast.
 double Batch(const Shape& x, const Shape& y) {
   double batch = 1;
   for (int back = 3; back <= std::max(x.rank(), y.rank()); ++back) {
@@ -89,14 +89,14 @@ double Matmul(const Forward& f) {
          columns;
 }
 
-// Two products for each batch, head, query and key, as far as Q has them; with a causal mask half
-// of that is needed, which is not looked at.
+// Two products for each batch, head, query and key, by the shape of Q. Ignores that a causal mask
+// needs only half of that.
 double Attention(const Forward& f) {
   const VarDesc *q = f.In("Q"), *k = f.In("K"), *v = f.In("V");
   if (!q || q->shape().rank() < 2) return 0;
   const Shape& shape = q->shape();
   const int rank = shape.rank();
-  // Q of [batch, rows, 3, heads, columns] holds all three.
+  // One tensor [batch, rows, 3, heads, columns] holds Q, K and V.
   if (!k || !v) return rank == 5 ? 2 * (Elements(shape) / 3) * Elements(shape, 1, 2) : 0;
   const Attribute* layout = f.op.FindAttr("layout");
   const bool inside = layout && *layout == Attribute(std::string("BSHD"));
@@ -107,7 +107,8 @@ double Attention(const Forward& f) {
   return Elements(shape, 0, rank - 1) * Elements(k->shape(), keys, keys + 1) * columns;
 }
 
-// rnn: every element of a weight matrix meets every row of the input [steps, batch, features].
+// rnn: each element of a weight matrix is multiplied by each row of the input [steps,
+// batch, features].
 double StackedRnn(const Forward& f) {
   const VarDesc* x = f.In("Input");
   if (!x || x->shape().rank() != 3) return 0;
@@ -119,7 +120,7 @@ double StackedRnn(const Forward& f) {
   return Elements(x->shape(), 0, 2) * weights;
 }
 
-// lstm, gru: the recurrent product alone; that of the input is an op of its own.
+// lstm, gru: only the recurrent product, because the product of the input is a separate op.
 double SequenceRnn(const Forward& f) {
   const VarDesc *x = f.In("Input"), *weight = f.In("Weight");
   if (!x || !weight || x->shape().rank() < 1) return 0;
@@ -148,10 +149,10 @@ const std::unordered_map<std::string, Count>& Counts() {
   return counts;
 }
 
-// The number of gradients by factors of the op's products. Of a recurrent op, that by the input
-// stands for all that the weights are multiplied with.
+// The number of gradients of factors of the op's products. For a recurrent op, the gradient of the
+// input represents the gradients of all factors of the weights.
 double Gradients(const OpDesc& op) {
-  // Scores and weights have a gradient of their own on the way, whichever operands have one.
+  // Computes gradients of scores and weights in between, whichever operands have a gradient.
   if (op.type() == "scaled_dot_product_attention_grad") return 2;
   double count = 0;
   for (const char* slot : {"X@GRAD", "Y@GRAD", "W@GRAD", "Input@GRAD", "Filter@GRAD", "Weight@GRAD",

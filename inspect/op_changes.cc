@@ -12,7 +12,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Finds elements that have names; fast in long lists too.
+// Finds elements by name, also fast in long lists.
 template <class T>
 class ByName {
  public:
@@ -51,13 +51,13 @@ bool HoldsFloats(AttrType type) {
          type == AttrType::kFloat64s;
 }
 
-// A change of the role, of its variables or of the device is worth showing.
+// Whether changes of the attr are ignored. Changes of the role, its variables and the device count.
 bool IsIgnored(const std::string& attr) {
   return IsBookkeepingAttr(attr) && attr != kOpRoleAttr && attr != kOpRoleVarAttr &&
          attr != kOpDeviceAttr;
 }
 
-// The part of a long text that differs from another.
+// The part of a long text from the position where it differs from another.
 std::string PartFrom(const std::string& text, size_t at) {
   constexpr size_t kAround = 20;
   const size_t from = std::min(at < kAround ? 0 : at - kAround, text.size());
@@ -117,15 +117,16 @@ class OpComparer {
                  const std::string& after) const {
     if (IsEmptyName(before) || IsEmptyName(after)) return IsEmptyName(before) && IsEmptyName(after);
     const NamePairs& names = sides_.names;
-    // What no op after writes in its place: the op that wrote it is gone, and is listed.
+    // No op of `after` writes this variable in its place; the diff already lists its writer
+    // as removed.
     if (before == after && names.AfterOf(names.Number(before)) < 0) return true;
     if (!sides_.IsSameName(before, after)) return false;
     return what == "input" || before == after ||
            names.IsRenaming(names.Number(before), names.Number(after)) ||
            (HoldsScopes(a_, before) && HoldsScopes(b_, after));
   }
-  // What an op keeps of its block's runs: the builder numbers these names, and only gradient ops of
-  // the same op read them.
+  // Whether the op keeps the scopes of its block's runs in the variable. The builder numbers these
+  // names, and only gradient ops of the same op read them.
   static bool HoldsScopes(const OpDesc& op, const std::string& name) {
     const VarDesc* var = op.block() ? op.block()->FindVarRecursive(name) : nullptr;
     return var && var->type() == VarType::kStepScopes;
@@ -175,7 +176,8 @@ class OpComparer {
     const AttrType type = declared ? declared->type : TypeOf(a.value);
     Attribute x, y;
     return ConvertAttribute(a.value, type, &x) && ConvertAttribute(b.value, type, &y) &&
-           (x == y || (HoldsFloats(type) && ToString(x) == ToString(y)));  // as nans are
+           // Compares texts, because nans are not equal.
+           (x == y || (HoldsFloats(type) && ToString(x) == ToString(y)));
   }
   bool RunsSameBlocks(const NamedAttr& a, const NamedAttr& b) const {
     const std::vector<int> before = OpDesc("", {}, {}, {a}).SubBlocks();

@@ -1,5 +1,5 @@
 #pragma once
-// What differs between two ops that are the same one. Internal to inspect/.
+// The differences between two matched ops. Internal to inspect/.
 
 #include <coracle/inspect/diff.h>
 #include <coracle/inspect/op_matching.h>
@@ -9,21 +9,21 @@
 
 namespace coracle {
 
-// What stands for what on the two sides.
+// The correspondence of names and blocks between the two sides.
 struct DiffSides {
   const NamePairs& names;
   const std::vector<int>& block_after;  // by index before; -1: none
   const OpRegistry& ops;
 
-  // The same variable, or, where the text is no variable's name, the same text.
+  // Whether both name the same variable, or are equal texts if they are not names of variables.
   bool IsSameName(const std::string& before, const std::string& after) const;
   bool IsSameBlock(int before, int after) const;
 };
 
-// "[a, b, c]", long lists cut.
+// "[a, b, c]", with long lists cut.
 std::string NamesText(const std::vector<std::string>& names);
 
-// A variable that has another name now is no change where it is read; nor where it is written, if
+// A renamed variable is not a change where it is read. Where it is written, it is not a change if
 // neither side has both names, or if it holds step scopes.
 std::vector<DiffChange> ChangesOfOp(const OpDesc& before, const OpDesc& after,
                                     const DiffSides& sides);

@@ -8,7 +8,7 @@ namespace {
 
 size_t HashOf(std::string_view text) { return MixedBits(std::hash<std::string_view>()(text)); }
 
-// The order of attrs says nothing.
+// Hashes attrs independently of their order, which has no meaning.
 size_t HashOfAttrs(const OpDesc& op, const OpRegistry& ops) {
   size_t sum = 0;
   for (const NamedAttr& attr : op.attrs()) {
@@ -68,7 +68,7 @@ void NamePairs::Pair(int before, int after) {
 
 OpGraph::OpGraph(const BlockDesc& block, const NamePairs& names, const OpRegistry& ops)
     : block_(&block), ops_(block.NumOps()) {
-  std::unordered_map<int, int> current;  // the value of each name
+  std::unordered_map<int, int> current;  // the current value of each name
   const auto add_value = [&](int op, size_t place, int name) {
     values_.push_back({op, place, name});
     return static_cast<int>(values_.size() - 1);

@@ -10,12 +10,12 @@ namespace {
 
 bool IsForward(const OpDesc& op) { return (RoleOf(op) & (kBackward | kOptimize | kLRSched)) == 0; }
 
-// The variable that a gradient, or what becomes of it, belongs to.
+// The variable whose gradient has this name, also for names derived from a gradient.
 std::string_view WithoutGrad(std::string_view name) {
   return name.substr(0, name.find(kGradSuffix));
 }
 
-// "fc_0" of "fc_0.tmp_1"; "" of names that a user gave.
+// "fc_0" for "fc_0.tmp_1"; "" for names that a user gave.
 std::string_view TemporaryOf(std::string_view name) {
   const size_t dot = name.find(".tmp_");
   return dot == name.npos ? std::string_view() : name.substr(0, dot);
@@ -30,7 +30,7 @@ std::string_view FirstWritten(const OpDesc& op) {
   return first;
 }
 
-// The entry with the repeats and includes that it was read in.
+// The entry, and the repeats and includes in which it was read.
 std::vector<std::string> SiteOf(const OpDesc& op) {
   if (op.creation_site().empty()) return {};
   return std::get<std::vector<std::string>>(*op.FindAttr(kOpCallstackAttr));
@@ -70,7 +70,7 @@ class OpLayersFinder {
   }
 
   void AddForward(const BlockDesc& block) {
-    std::vector<const OpDesc*> casts;  // before the first op of a layer
+    std::vector<const OpDesc*> casts;  // waiting for the first op of their layer
     block.ForEachOp([&](const OpDesc& op) {
       if (!IsForward(op)) return;
       const std::vector<std::string> site = SiteOf(op);
@@ -103,7 +103,7 @@ class OpLayersFinder {
     return own;
   }
 
-  // A running statistic names the layer too, "bn_0.w_1", where nothing better does.
+  // A running statistic such as "bn_0.w_1" also gives the layer a name, if nothing else does.
   void NoteNames(size_t layer, const OpDesc& op) {
     op.ForEachOutput([&](const std::string& name) {
       const VarDesc* var = op.block()->FindVarRecursive(name);
@@ -115,7 +115,7 @@ class OpLayersFinder {
     });
   }
 
-  // Backward and update.
+  // Adds a backward or update op.
   void AddOther(const OpDesc& op) {
     const size_t layer = (RoleOf(op) & kBackward) != 0 ? OfGradientOp(op) : OfUpdateOp(op);
     if (layer != kNone) to_.layer_of_[&op] = layer;
@@ -131,7 +131,7 @@ class OpLayersFinder {
     return OfVar(WithoutGrad(FirstWritten(op)));
   }
 
-  // The layer whose parameter the op updates, or whose parameters it reads; kNone of several.
+  // The layer whose parameter the op updates, or whose parameters it reads; kNone for several.
   size_t OfUpdateOp(const OpDesc& op) const {
     size_t layer = kNone;
     const bool of_one = !op.AnyInput([&](const std::string& name) {
@@ -154,10 +154,11 @@ class OpLayersFinder {
 
   const ProgramDesc& program_;
   OpLayers& to_;
-  bool has_sites_ = false;  // some op tells its entry
+  bool has_sites_ = false;  // whether an op records its entry
   std::unordered_map<std::string, size_t> by_key_;
-  Index maker_, reader_;                               // keys lie in the ops' slots
-  std::vector<std::string_view> results_, own_names_;  // of the layers; the last, and the first
+  Index maker_, reader_;  // keys point into the ops' slots
+  // By layer: the last result, and the first own name.
+  std::vector<std::string_view> results_, own_names_;
 };
 
 OpLayers::OpLayers(const ProgramDesc& program) { OpLayersFinder(program, *this).Run(); }

@@ -1,5 +1,6 @@
 #pragma once
-// Which layer of a model each op of a program belongs to, of forward, backward and update.
+// Finds the layer of a model that each op of a program belongs to: forward, backward and
+// update ops.
 
 #include <coracle/framework/ir/program.h>
 
@@ -10,24 +11,25 @@
 namespace coracle {
 
 struct ModelLayer {
-  std::string name;    // of its result where the text named it, else of the layer: "fc_0"
+  std::string name;    // name of its result if the text gives one, else of the layer: "fc_0"
   std::string origin;  // its entry in the model text, "lenet.pbtxt:7:9"; or ""
   std::string round;   // of the repeats and includes around the entry, "i = 2"; or ""
 };
 
-// In a program that was a model text, a layer is one entry of it (in a repeat one round of the
-// entry), with the casts that mixed precision put before it. In any other program it is what
-// variables called NAME.tmp_0, NAME.tmp_1, ... come from, which is how Paddle names what a layer
-// makes. Gradient ops belong to the layer of their forward op, ops on a gradient or parameter to
-// the layer that made or first reads the variable. Linear in the size of the program; safe on
-// programs that were never verified. The program must outlive the object and stay unchanged.
+// In a program built from a model text, a layer is one entry of the text (in a repeat, one round of
+// the entry), with the casts that mixed precision puts before it. In other programs, a layer
+// consists of the ops that write variables called NAME.tmp_0, NAME.tmp_1, ..., which are Paddle's
+// names for the results of a layer. Gradient ops belong to the layer of their forward op. Ops on a
+// gradient or parameter belong to the layer that writes the variable or reads it first. Linear in
+// the size of the program; safe for unverified programs. The program must outlive the object and
+// stay unchanged.
 class OpLayers {
  public:
   explicit OpLayers(const ProgramDesc& program);
 
-  // In the order in which the program first mentions them.
+  // In the order in which the program mentions them first.
   const std::vector<ModelLayer>& layers() const { return layers_; }
-  // nullptr for an op of no layer, or of several.
+  // nullptr for an op that belongs to no layer or to several.
   const ModelLayer* Find(const OpDesc& op) const;
 
  private:

@@ -7,10 +7,10 @@
 namespace coracle {
 namespace {
 
-// A value with more readers says little about each of them (a learning rate), and looking at all
-// would cost quadratic time.
+// The readers of a value with many readers (such as a learning rate) are not compared, because it
+// does not identify them, and because that would take quadratic time.
 constexpr size_t kMostReaders = 16;
-// Ops with more variables are compared position by position only.
+// Ops with more variables are compared only position by position.
 constexpr size_t kMostSearched = 64;
 
 size_t Index(int i) { return static_cast<size_t>(i); }
@@ -19,7 +19,7 @@ size_t Mixed(size_t a, size_t b) { return MixedBits(a * 0x9e3779b97f4a7c15u + b)
 
 using Uses = std::vector<OpGraph::Use>;
 
-// The use at the place of uses[at] of another op; nullptr without one.
+// The use of another op at the place of uses[at]; nullptr if there is none.
 const OpGraph::Use* AtSamePlace(const Uses& others, size_t place, size_t at) {
   if (at < others.size() && others[at].place == place) return &others[at];
   if (others.size() > kMostSearched) return nullptr;
@@ -29,7 +29,7 @@ const OpGraph::Use* AtSamePlace(const Uses& others, size_t place, size_t at) {
   return nullptr;
 }
 
-// f(use, other) for the uses of two ops at the same places.
+// Calls f(use, other) for the uses of two ops at the same places.
 template <class F>
 void ForEachCommonPlace(const Uses& uses, const Uses& others, const F& f) {
   for (size_t i = 0; i < uses.size(); ++i) {
@@ -37,11 +37,11 @@ void ForEachCommonPlace(const Uses& uses, const Uses& others, const F& f) {
   }
 }
 
-// Ops by a key, those without a counterpart first.
+// Finds ops by a key, unmatched ops first.
 class Candidates {
  public:
   void Add(size_t key, int op) { lists_[key].ops.push_back(op); }
-  // The first for which `is_free`; -1 without one.
+  // The first op for which `is_free`; -1 if there is none.
   template <class IsFree>
   int First(size_t key, const IsFree& is_free) {
     const auto found = lists_.find(key);
@@ -59,7 +59,7 @@ class Candidates {
   std::unordered_map<size_t, List> lists_;
 };
 
-// A variable of that name; it may be declared in a block around.
+// The variable of that name, also if an outer block declares it.
 const VarDesc* Declared(const OpGraph& graph, const std::string& name) {
   return graph.block().FindVarRecursive(name);
 }
@@ -111,8 +111,8 @@ class OpMatcher {
     ForEachCommonPlace(a_.Inputs(i), b_.Inputs(j), pair_outer);
   }
 
-  // A persistable variable is known by its name: another name stands for it only where neither
-  // side has both, and the types are equal.
+  // A persistable variable is identified by its name. It may have another name on the other side
+  // only if each name exists on only one side and the types are equal.
   bool MayPair(int x, int y) const {
     if (x == y) return true;
     const VarDesc* before = Declared(a_, names_.Text(x));
@@ -123,7 +123,7 @@ class OpMatcher {
            before->persistable() == after->persistable() && before->meta() == after->meta();
   }
 
-  // 1. Equal in all.
+  // --- 1: ops that are equal in all respects ---
 
   size_t KeyOfAll(const OpGraph& graph, int op, bool before) const {
     size_t sum = 0;
@@ -153,9 +153,9 @@ class OpMatcher {
     for (const auto& [i, j] : pairs) Match(i, j);
   }
 
-  // 2. By what they read, the names of what they write, or a neighbour.
+  // --- 2: ops that read the same values, write the same names or have a matched neighbour ---
 
-  // The value on the other side; -1 while there is none.
+  // The corresponding value on the other side; -1 if it is not known yet.
   int ValueAfter(const OpGraph::Use& use) const {
     const int known = value_after_[Index(use.value)];
     if (known >= 0 || a_.ValueAt(use.value).op >= 0) return known;
@@ -177,8 +177,8 @@ class OpMatcher {
     return by_reads_.First(Mixed(a_.TypeAndAttrs(i), sum), [&](int j) { return IsFreeAfter(j); });
   }
 
-  // Of ops that read nothing (fill_constant, a random op): equal attrs say little where an op that
-  // writes variables of the same names is left.
+  // For ops without inputs (fill_constant, a random op), equal attrs are weak evidence: prefers an
+  // unmatched op that writes variables of the same names.
   int CandidateByAttrs(int i) {
     const int j =
         by_reads_.First(Mixed(a_.TypeAndAttrs(i), 0), [&](int op) { return IsFreeAfter(op); });
@@ -188,7 +188,7 @@ class OpMatcher {
     return owner < 0 || owner == i ? j : -1;
   }
 
-  // The type, and the name of the first result.
+  // Hashes the type and the name of the first result.
   size_t KeyOfResults(const OpGraph& graph, int op, bool before) const {
     if (graph.Outputs(op).empty()) return graph.Type(op);
     const int name = graph.Outputs(op)[0].name;
@@ -198,7 +198,7 @@ class OpMatcher {
     return by_results_.First(KeyOfResults(a_, i, true), [&](int j) { return IsFreeAfter(j); });
   }
 
-  // The only op without a counterpart of that type among the readers of a value; -1 without one.
+  // The only unmatched op of that type among the readers of a value; -1 if there is none.
   template <class IsFree>
   static int OnlyReader(const OpGraph& graph, int value, size_t type, const IsFree& is_free) {
     const std::vector<int>& readers = graph.ValueAt(value).readers;
@@ -219,14 +219,14 @@ class OpMatcher {
       if (value < 0 || OnlyReader(a_, use.value, a_.Type(i), free_before) != i) continue;
       const int j = OnlyReader(b_, value, a_.Type(i), free_after);
       if (j < 0) continue;
-      // It is left to an op that writes variables of the same names.
+      // Leaves it to an op that writes variables of the same names.
       const int owner = owners_.First(KeyOfResults(b_, j, false), free_before);
       if (owner < 0 || owner == i) return j;
     }
     return -1;
   }
 
-  // How well two ops of one type agree.
+  // Rates how well two ops of one type agree.
   int Agreement(int i, int j) const {
     size_t same = 0;
     ForEachCommonPlace(a_.Inputs(i), b_.Inputs(j), [&](const auto& x, const auto& y) {
@@ -258,7 +258,7 @@ class OpMatcher {
     }
   }
 
-  // 3. From readers to writers.
+  // --- 3: writers of values that matched ops read ---
   void Backward() {
     for (int i = a_.NumOps(); i-- > 0;) {
       const int j = found_.after_of[Index(i)];
@@ -272,7 +272,7 @@ class OpMatcher {
     }
   }
 
-  // 4. As lines of texts.
+  // --- 4: alignment like lines of text ---
   void Align();
 
   const OpGraph &a_, &b_;
@@ -290,7 +290,7 @@ void OpMatcher::Align() {
   for (int j = 0; j < b_.NumOps(); ++j) {
     if (IsFreeAfter(j)) rest_b.push_back(j);
   }
-  // Kept where the op before or behind has its counterpart beside, or is kept as well.
+  // Keeps a pair if the op before or after it is matched to the adjacent op, or is kept as well.
   std::vector<std::pair<int, int>> pairs = CommonSubsequence(
       static_cast<int>(rest_a.size()), static_cast<int>(rest_b.size()), [&](int x, int y) {
         return a_.TypeAndAttrs(rest_a[Index(x)]) == b_.TypeAndAttrs(rest_b[Index(y)]);

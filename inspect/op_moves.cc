@@ -10,9 +10,9 @@ using Numbers = std::vector<int>;
 
 size_t Index(int i) { return static_cast<size_t>(i); }
 
-// For each of the numbers whether it belongs to one longest increasing subsequence.
+// Tells for each number whether it belongs to one chosen longest increasing subsequence.
 std::vector<bool> LongestIncreasing(const Numbers& numbers) {
-  Numbers ends;  // positions: of length l + 1, that with the least end
+  Numbers ends;  // by length - 1: the position of the smallest possible last number
   Numbers previous(numbers.size(), -1);
   for (size_t p = 0; p < numbers.size(); ++p) {
     const auto less = [&](int position, int number) { return numbers[Index(position)] < number; };
@@ -29,7 +29,7 @@ std::vector<bool> LongestIncreasing(const Numbers& numbers) {
   return chosen;
 }
 
-// What the op reads (may write), its sub-blocks included, as names after.
+// The variables that the op and its sub-blocks read (or may write), as names after.
 Numbers NamesOf(const UsesOfSide& side, int op, bool reads, const NamePairs& names) {
   Numbers numbers;
   const auto add = [&](std::string_view text) {
@@ -41,7 +41,7 @@ Numbers NamesOf(const UsesOfSide& side, int op, bool reads, const NamePairs& nam
   return numbers;
 }
 
-// The names that the two ops of a pair both read (may write).
+// The names that both ops of a pair read (or may write).
 Numbers CommonNames(const UsesOfSide& before, int i, const UsesOfSide& after, int j, bool reads,
                     const NamePairs& names) {
   Numbers a = NamesOf(before, i, reads, names), b = NamesOf(after, j, reads, names), common;
@@ -52,7 +52,7 @@ Numbers CommonNames(const UsesOfSide& before, int i, const UsesOfSide& after, in
   return common;
 }
 
-// Of the ops before that have a counterpart, in their order.
+// The positions after of all matched ops before, in their order before.
 Numbers PlacesAfter(const OpMatching& matching) {
   Numbers places;
   for (const int j : matching.after_of) {
@@ -61,14 +61,14 @@ Numbers PlacesAfter(const OpMatching& matching) {
   return places;
 }
 
-// Two ops that are the same.
+// Two matched ops.
 struct OpPair {
   int before, after;
-  Numbers reads, writes;            // names that both use, in their blocks too
-  Numbers last_before, last_after;  // by name, reads first: the pair that wrote it last; -1: none
+  Numbers reads, writes;            // names that both use, also in their blocks
+  Numbers last_before, last_after;  // by name, reads first: the pair that wrote it last; -1 if none
 };
 
-// Fills last_before (last_after) of the pairs, which stand in `order`.
+// Fills last_before (or last_after) of the pairs, visited in this order.
 void FindLastWriters(const Numbers& order, Numbers OpPair::*last_writers,
                      std::vector<OpPair>* pairs) {
   std::unordered_map<int, int> writer_of;

@@ -1,5 +1,5 @@
 #pragma once
-// What the declaration of an op says, in words: for `coracle ops` and the pages of docs/ops.
+// Describes the declaration of an op in words, for `coracle ops` and the pages of docs/ops.
 
 #include <coracle/framework/op/op_spec.h>
 
@@ -11,10 +11,10 @@ std::string GradientText(const OpSpec& def);  // "by the op clip_grad", "none: a
 std::string LodText(const OpSpec& def);       // how LoD passes
 std::string DTypesText(const OpSpec& def);    // "float32, float64; float16 and bfloat16 in float32"
 std::string KernelsText(const OpSpec& def);   // "reference, fast"
-std::string InplaceText(const OpSpec& def);   // "X and Out"; "": no pairs
-std::string SlotTraits(const SlotDef& slot);  // "optional, no gradient"; "": nothing special
-std::string AttrLimits(const AttrDef& attr);  // ", at least 0"; "": any value
-// The doc's first sentence, cut to `most` characters. ".. " ends none.
+std::string InplaceText(const OpSpec& def);   // "X and Out"; "" without pairs
+std::string SlotTraits(const SlotDef& slot);  // "optional, no gradient"; "" without traits
+std::string AttrLimits(const AttrDef& attr);  // ", at least 0"; "" for any value
+// The first sentence of the doc, cut to `most` characters. ".. " does not end a sentence.
 std::string Brief(const std::string& doc, size_t most = std::string::npos);
 
 }  // namespace coracle

@@ -12,7 +12,7 @@
 namespace coracle {
 namespace {
 
-// Data of more bytes are packed, which browsers undo faster than they read the plain text.
+// Larger data is compressed: browsers decompress it faster than they read the plain text.
 constexpr size_t kPlainBytes = size_t{1} << 20;
 
 std::string Base64(std::string_view bytes) {
@@ -53,7 +53,7 @@ std::string Gzip(const std::string& text) {
   return packed;
 }
 
-// JSON that no browser takes for the end of its element, or for a comment.
+// Escapes JSON so that no browser sees the end of the script element, or a comment, in it.
 std::string ForScript(const std::string& json) {
   std::string text;
   text.reserve(json.size());
@@ -72,7 +72,7 @@ std::string ForHtml(std::string_view text) {
   return escaped;
 }
 
-// Only the page's own script and style count, by their hashes; nothing is loaded.
+// Allows only the page's own script and style, by their hashes; nothing is loaded.
 std::string Policy() {
   const std::string script = Base64(BytesOfHex(page_assets::kScriptSha256));
   const std::string style = Base64(BytesOfHex(page_assets::kStyleSha256));
@@ -82,7 +82,7 @@ std::string Policy() {
       script, style);
 }
 
-// Fills in @NAME@, each of which stands once in the page, in this order.
+// Fills in each @NAME@, which the page contains once, in this order.
 std::string Fill(std::string_view page,
                  const std::vector<std::pair<std::string, std::string>>& values) {
   std::string text;

@@ -58,7 +58,7 @@ Json OpTypesJson(const std::vector<PageProgram>& programs, const OpRegistry& ops
   return json;
 }
 
-// --- what is known of one program ---
+// --- facts about one program ---
 
 Json MultiplyAddsJson(const ProgramDesc& program) {
   Json blocks = Json::array();
@@ -127,7 +127,7 @@ Json StatisticsJson(const ValueStatistics& s) {
   return json;
 }
 
-// Of the variables that the program knows.
+// Statistics of the program's own variables.
 Json ValuesJson(const PageProgram& page) {
   Json json = Json::object();
   for (const std::string& name : page.values->LocalNames()) {
@@ -169,7 +169,7 @@ Json GradientJson(const GradientTree& tree) {
           {"contributions", std::move(contributions)}};
 }
 
-// The output of the op with role Loss that is no gradient op; "" without one.
+// The output of the op with role Loss that is not a gradient op; "" if there is none.
 std::string LossOf(const ProgramDesc& program) {
   std::string loss;
   program.Root().ForEachOp([&](const OpDesc& op) {
@@ -193,7 +193,7 @@ void AddGradient(const PageProgram& page, const OpRegistry& ops, Json* json, Jso
   }
 }
 
-// Whether the trace has ops of the program.
+// Returns whether the trace has ops of the program.
 bool AddTimes(const PageProgram& page, Json* json, Json* notes) {
   if (page.trace.empty()) return false;
   const TraceTimes times = ReadTraceTimes(page.trace, page.trace_source, page.program);
@@ -206,21 +206,21 @@ bool AddTimes(const PageProgram& page, Json* json, Json* notes) {
     notes->push_back("The trace has no op of this program.");
   } else if (times.without_op > 0) {
     notes->push_back(fmt::format(
-        "{:.1f}% of the measured time is of ops that only the compiled program has, or that "
-        "cannot be told from others.",
+        "{:.1f}% of the measured time belongs to ops that only the compiled program has, or that "
+        "cannot be distinguished from others.",
         100 * times.without_op / times.seconds));
   }
   return !times.ops.empty();
 }
 
-// Adds a member whose value is text already: a parser of ordered objects looks at all members for
-// each, of which a program's have tens of thousands.
+// Adds a member whose value is already text. A parser of ordered objects would search all members
+// for each new one, and a program has tens of thousands.
 std::string WithMember(std::string object, const char* name, const std::string& value) {
   object.pop_back();
   return object + ",\"" + name + "\":" + value + "}";
 }
 
-// Sets `timed` where the trace has ops of the program.
+// Sets `timed` if the trace has ops of the program.
 std::string PageProgramJson(const PageProgram& page, const OpRegistry& ops,
                             const PageOptions& options, bool* timed) {
   Json json = {{"name", JsonString(page.name)},
@@ -262,7 +262,7 @@ std::string PageData(const std::vector<PageProgram>& programs, const OpRegistry&
     parts.push_back(PageProgramJson(page, ops, options, &timed));
   if (!timed) {
     ThrowInvalid(
-        fmt::format("{} is the trace of another program: no op of {} writes what its ops do",
+        fmt::format("{} is the trace of another program: no op of {} writes the results of its ops",
                     Quote(programs[0].trace_source), Quote(programs[0].name)));
   }
   std::string text = WithMember(JsonLine(data), "programs", "[" + Join(parts, ",") + "]");

@@ -1,6 +1,6 @@
 #pragma once
-// The data of a page as JSON ("coracle.view"). Internal to inspect/. The members beside what
-// docs/json.md describes are read by inspect/page/js/model.js alone.
+// The data of a page as JSON ("coracle.view"). Internal to inspect/. Only inspect/page/js/model.js
+// reads the members that docs/json.md does not describe.
 
 #include <coracle/inspect/page.h>
 
@@ -12,7 +12,7 @@ namespace coracle {
 // See ProgramPage.
 std::string PageData(const std::vector<PageProgram>& programs, const OpRegistry& ops,
                      const PageOptions& options);
-// What the page is called: `options.title`, or the name of the first program.
+// The title of the page: `options.title`, or the name of the first program.
 std::string TitleOf(const std::vector<PageProgram>& programs, const PageOptions& options);
 
 }  // namespace coracle

@@ -1,5 +1,5 @@
 #pragma once
-// The memory of a program's run, as the planner lays it out before the run.
+// The memory of a program's run as planned before the run.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -12,13 +12,13 @@
 namespace coracle {
 
 struct PlannedStep {
-  std::string op_type;  // "conv2d", or "copy", "store", "keep" for what the executor adds
-  std::string output;   // its first output; "" without one
+  std::string op_type;  // "conv2d", or "copy", "store", "keep" for ops that the executor adds
+  std::string output;   // its first output; "" if it has none
 };
 
-// A range of the arena, and between which steps it is in use. Several variables may share it.
+// A range of the arena and the steps during which it is in use. Several variables may share it.
 struct PlannedStorage {
-  std::vector<std::string> names;  // empty: memory of an op's own
+  std::vector<std::string> names;  // empty: internal memory of an op
   uint64_t offset = 0, bytes = 0;
   size_t first = 0, last = 0;
 };
@@ -28,15 +28,15 @@ struct PlannedMemory {
   std::vector<PlannedStorage> storages;
   std::vector<uint64_t> in_use;  // bytes of the arena at each step
   uint64_t arena_bytes = 0;
-  uint64_t result_bytes = 0;    // of what the caller may read after the run
-  uint64_t constant_bytes = 0;  // of what the planner computed in advance
-  // Where the plan ends because shapes depend on what only the run knows: "from step 12 on ...".
-  // "" when it reaches the end. Sub-blocks are planned when they run; their memory is not here.
+  uint64_t result_bytes = 0;    // memory that the caller may read after the run
+  uint64_t constant_bytes = 0;  // memory that the planner computed in advance
+  // Where the plan ends because shapes depend on values of the run: "from step 12 on ..."; "" if it
+  // is complete. Excludes the memory of sub-blocks, which are planned when they run.
   std::string ends = "";
 };
 
-// Compiles and plans the root block; nothing is run. Unknown dims of the inputs count as 1.
-// Parameters in `values` are frozen, as `coracle run` freezes them. Throws what compiling throws.
+// Compiles and plans the root block without running it. Unknown dims of the inputs count as 1.
+// Freezes parameters in `values`, as `coracle run` does. Throws the errors of compiling.
 PlannedMemory PlanMemory(const ProgramDesc& program, const Scope& values, const OpRegistry& ops);
 
 }  // namespace coracle

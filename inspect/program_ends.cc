@@ -18,7 +18,7 @@ bool IsDense(const BlockDesc& root, const std::string& name) {
   return var && var->type() == VarType::kLoDTensor && !var->persistable();
 }
 
-// 0 where it is no number: in programs that were never verified.
+// 0 if the attr is not a number, as in unverified programs.
 int32_t ColumnOf(const OpDesc& op) {
   const Attribute* column = op.FindAttr("col");
   Attribute number;
@@ -26,7 +26,7 @@ int32_t ColumnOf(const OpDesc& op) {
   return std::get<int32_t>(number);
 }
 
-// What feed ops write, or fetch ops read, in the order of their attr col.
+// The variables that feed ops write, or that fetch ops read, in the order of their attr col.
 std::vector<std::string> ByColumn(const BlockDesc& root, OpKind kind, const OpRegistry& ops) {
   std::vector<std::pair<int32_t, std::string>> columns;
   root.ForEachOp([&](const OpDesc& op) {
@@ -54,7 +54,7 @@ std::vector<std::string> ReadFirst(const BlockDesc& root) {
   return names;
 }
 
-// Whether some op writes the variable to a slot that is not there for a gradient op alone.
+// Whether an op writes the variable to a slot that is not only for a gradient op.
 bool IsResult(const std::string& name, const VarUses& uses, const OpRegistry& ops) {
   return std::any_of(uses.writers.begin(), uses.writers.end(), [&](const OpDesc* op) {
     const OpSpec* spec = ops.Find(op->type());

@@ -1,5 +1,5 @@
 #pragma once
-// What goes into a program and what comes out of it.
+// The inputs and outputs of a program.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -10,13 +10,13 @@
 namespace coracle {
 
 // The dense variables of the root block that a program is fed: those of its feed ops, in their
-// order; without feed ops those that its ops read before one writes them. Parameters and other
-// persistable variables are none of them.
+// order; without feed ops, variables that its ops read before any op writes them. Excludes
+// parameters and other persistable variables.
 std::vector<std::string> InputNames(const ProgramDesc& program, const OpRegistry& ops);
 
-// What its fetch ops fetch, in their order; without fetch ops the dense variables of the root
-// block, persistable ones left out, that an op writes and none reads; outputs that are there for a
-// gradient op alone (SlotDef::intermediate) are not among them.
+// The variables that its fetch ops fetch, in their order; without fetch ops, the dense variables of
+// the root block that an op writes and no op reads. Excludes persistable variables and outputs that
+// only a gradient op reads (SlotDef::intermediate).
 std::vector<std::string> OutputNames(const ProgramDesc& program, const OpRegistry& ops);
 
 // Whether the root block has feed ops (OpKind::kFeed), or fetch ops.

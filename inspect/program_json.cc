@@ -143,7 +143,7 @@ class ProgramJsonWriter {
     return json;
   }
 
-  // Where the forward op of a gradient op is.
+  // Adds the position of the forward op of a gradient op.
   static void AddForwardOp(const OpDesc& op, Json* json) {
     const Attribute* link = op.FindAttr(kForwardOpAttr);
     if (!link || !std::holds_alternative<std::string>(*link)) return;
@@ -181,7 +181,7 @@ class ProgramJsonWriter {
   std::string out_;
 };
 
-// The name of the variable that `gradient` would be of; "" for one that is no gradient's name.
+// The variable whose gradient would have this name; "" if it is not a gradient's name.
 std::string_view VarOfGradient(std::string_view gradient) {
   const size_t at = gradient.rfind(kGradSuffix);
   if (at == gradient.npos || at == 0) return {};

@@ -1,5 +1,5 @@
 #pragma once
-// A program as JSON: what `coracle dump --json` prints. docs/json.md describes each field.
+// A program as JSON: the output of `coracle dump --json`. docs/json.md describes each field.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -13,22 +13,22 @@ namespace coracle {
 
 // Empty functions and lists select everything.
 struct ProgramJsonOptions {
-  // Leaves out attrs with the defaults that their ops declare (IsDefaultAttr) and those that every
-  // op may have (op_role, op_callstack, ...), which stage, layer and origin tell in other words.
+  // Leaves out attrs with the default values of their ops (IsDefaultAttr), and the attrs that every
+  // op may have (op_role, op_callstack, ...), which stage, layer and origin describe.
   bool hide_default_attrs = true;
   std::vector<int> blocks = {};  // only these
   std::function<bool(const OpDesc& op)> keep_op = {};
   std::function<bool(const VarDesc& var)> keep_var = {};
 };
 
-// One line for each variable and op. Linear in the size of the program; safe on programs that were
-// never verified. Where an op has two slots or attrs of one name, only the first is written.
+// Writes one line for each variable and op. Linear in the size of the program; safe for unverified
+// programs. If an op has two slots or attrs of one name, writes only the first.
 std::string ProgramJson(const ProgramDesc& program, const OpRegistry& ops,
                         const ProgramJsonOptions& options = {});
 
-// Pairs of a gradient and the variable that it is of, by their names: x@GRAD, x@GRAD@1 (of another
-// value of x) and x@GRAD_0 (of a second backward) belong to x where there is an x. Partial sums and
-// clipped gradients are no pairs. In the order of the variables, each gradient once.
+// Pairs of a gradient and its variable, found by their names: x@GRAD, x@GRAD@1 (for another value
+// of x) and x@GRAD_0 (of a second backward) belong to x if there is an x. Partial sums and clipped
+// gradients are excluded. In the order of the variables, each gradient once.
 std::vector<std::pair<std::string, std::string>> GradientPairs(const ProgramDesc& program);
 
 }  // namespace coracle

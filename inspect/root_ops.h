@@ -1,5 +1,5 @@
 #pragma once
-// The ops of a program's root block, and what each reads from which.
+// The ops of a program's root block, and the writer of each variable that an op reads.
 
 #include <coracle/framework/ir/program.h>
 
@@ -12,17 +12,17 @@ namespace coracle {
 
 // An op of the root block.
 struct OpPlace {
-  int op = 0;  // the number that listings and errors give
+  int op = 0;  // its number in listings and errors
   std::string type;
 };
 
-// A variable that an op reads, and the op that wrote it last; -1: none did.
+// A variable that an op reads, and the op that wrote it last; -1 if no op did.
 struct OpRead {
   std::string var;
   int writer = -1;
 };
 
-// Refers to the program. Feed and fetch ops (of DefaultOps) count as writing nothing.
+// Refers to the program. Feed and fetch ops (of DefaultOps) count as ops without outputs.
 class RootOps {
  public:
   explicit RootOps(const ProgramDesc& program);

@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 
 [[noreturn]] void ThrowNoTrace(const std::string& source, const std::string& why) {
   throw Error(ErrorCode::kDataLoss,
-              fmt::format("{} is no trace of ops: {}; `coracle run --trace=FILE` writes one",
+              fmt::format("{} is not a trace of ops: {}; `coracle run --trace=FILE` writes one",
                           Quote(source, 300), why));
 }
 
@@ -36,22 +36,22 @@ double NumberOf(const Json& object, const char* key) {
 using Place = std::pair<int, size_t>;  // a block and the number of an op in it
 constexpr Place kNoPlace = {-1, 0};
 
-// Without directories: the text may have been read from another one.
+// Removes directories, because the text may have been read from another directory.
 std::string SiteOf(const std::string& creation_site) {
   return creation_site.substr(creation_site.rfind('/') + 1);
 }
 
-// The ops of the traced program that a span's op does the work of, and where it was made.
+// The ops of the traced program whose work a span's op does, and where they were made.
 struct TracedPlace {
   std::vector<Place> ops = {};
   std::string site = {};  // "net.pbtxt:3:9", or ""
 
-  // The last of them: that is where passes put an op that they make of several.
+  // The position of the last one, where passes put a fused op.
   Place place() const { return ops.empty() ? kNoPlace : ops.back(); }
 };
 
 // `args` has "ops": [[0, 7], [0, 9]] and "place": "ops 7 and 9 of block 0, from dir/net.pbtxt:3:9".
-// Only the end of `place` is read.
+// Reads only the end of `place`.
 TracedPlace PlaceFrom(const Json& args) {
   static const std::string kFrom = ", from ";
   TracedPlace found;
@@ -69,13 +69,13 @@ TracedPlace PlaceFrom(const Json& args) {
   return found;
 }
 
-// The program's ops that write a variable, each with the site where it was made.
+// The program's ops that write a variable, each with the place in the text where it was made.
 using Writers = std::map<Place, std::string>;
 
-// The parts of a span's time that ops of the program get.
+// The shares of a span's time that ops of the program get.
 using Shares = std::vector<std::pair<Place, double>>;
 
-// The program's ops by what they write.
+// Finds the program's ops by their outputs.
 class WriterIndex {
  public:
   explicit WriterIndex(const ProgramDesc& program) : program_(program), root_(program.Root()) {
@@ -85,8 +85,9 @@ class WriterIndex {
     }
   }
 
-  // Passes make ops of other types, most of which are called fused. What else writes a persistable
-  // variable is of another program, like the initialisers of a startup program.
+  // The ops that write `name`, preferably of that type. Passes create ops of other types, most of
+  // which are called fused. Other ops that write a persistable variable belong to another program,
+  // such as the initialisers of a startup program.
   const Writers* Find(const std::string& name, const std::string& type) const {
     const auto same = by_name_and_type_.find(name + '\n' + type);
     if (same != by_name_and_type_.end()) return &same->second;
@@ -101,9 +102,9 @@ class WriterIndex {
   bool WritesTemporaries() const { return writes_temporaries_; }
   bool HasSite(const std::string& site) const { return sites_.count(site) > 0; }
 
-  // `place`: an op of the program; `traced`: the ops of the traced one that were run as one. If
-  // they are ops of one type in this program too, passes merged updates, say, and each gets the
-  // time of the elements that it writes. Otherwise `place` gets all.
+  // `place` is an op of the program; `traced` are the ops of the traced program that ran as one. If
+  // these are ops of one type in this program too (merged updates), each gets the time of the
+  // elements that it writes. Otherwise `place` gets all.
   Shares SharesOf(const Place& place, const std::vector<Place>& traced) const {
     const Shares whole = {{place, 1.0}};
     if (std::find(traced.begin(), traced.end(), place) == traced.end()) return whole;
@@ -129,7 +130,7 @@ class WriterIndex {
     const BlockDesc& block = program_.Block(place.first);
     return place.second < block.NumOps() ? &block.op(place.second) : nullptr;
   }
-  // 0 where a shape is not known.
+  // Returns 0 if a shape is unknown.
   static double ElementsWrittenBy(const OpDesc& op) {
     double elements = 0;
     bool known = true;
@@ -160,13 +161,14 @@ class WriterIndex {
 struct Span {
   double thread = 0, begin = 0, duration = 0;  // in microseconds
   bool is_op = false;
-  double program = 0;  // of a run, and of the ops in it: the compiled program's number
-  const Writers* writers = nullptr;  // of what an op writes, if the program has any
+  double program = 0;  // number of the compiled program: of a run, and of its ops
+  // The ops that write the span's output; nullptr if the program has none.
+  const Writers* writers = nullptr;
   bool writes_temporary = false;
   TracedPlace at = {};
 };
 
-// Reads the span of an op or of a run; returns one without duration for any other event.
+// Reads the span of an op or of a run. For other events, returns a span without duration.
 Span SpanOf(const Json& event, const WriterIndex& index) {
   if (!event.is_object() || TextOf(event, "ph") != "X") return {};
   const std::string category = TextOf(event, "cat");
@@ -199,9 +201,10 @@ class TracedProgram {
   void Resolve() {
     for (const auto& [writers, traced] : traced_) Resolve(*writers, traced, &own_[writers]);
   }
-  // A startup program writes only persistable variables; other programs write temporaries too.
+  // Whether both programs write temporaries, or neither: a startup program writes only
+  // persistable variables.
   bool IsAlike() const { return writes_temporaries_ == index_->WritesTemporaries(); }
-  // The program's op that writes what an op of the compiled one does.
+  // The program's op that writes the output of an op of the compiled program.
   Place OpOf(const Span& span) const {
     if (!span.writers) return kNoPlace;
     if (span.writers->size() == 1) return span.writers->begin()->first;
@@ -214,14 +217,14 @@ class TracedProgram {
  private:
   using PlaceMap = std::map<Place, Place>;
 
-  // Pairs ops by their sites, and by their order where the sites do not say enough: a pass that
-  // fuses ops keeps the site of one of them.
+  // Pairs ops by their sites, or by their order if the sites are not sufficient: a pass that fuses
+  // ops keeps the site of one of them.
   void Resolve(const Writers& own, const Writers& traced, PlaceMap* map) const {
     std::map<std::string, std::vector<Place>> own_at, traced_at;
     for (const auto& [place, site] : own) own_at[site].push_back(place);
     for (const auto& [place, site] : traced) traced_at[site].push_back(place);
     std::vector<Place> own_left, traced_left;
-    bool have_sites = true;  // the ops that are left
+    bool have_sites = true;  // whether all unpaired ops have sites
     for (const auto& [place, site] : own) {
       if (!site.empty() && traced_at.count(site)) continue;
       own_left.push_back(place);
@@ -238,8 +241,8 @@ class TracedProgram {
     }
     PairInOrder(traced_left, own_left, map);
   }
-  // Passes change the numbers of ops and may remove some, but keep the order of those that write a
-  // variable: where both have as many, they are the same.
+  // Passes change the positions of ops and may remove some, but keep the order of the ops that
+  // write a variable: if both programs have the same number, they correspond.
   static void PairInOrder(const std::vector<Place>& traced, const std::vector<Place>& own,
                           PlaceMap* map) {
     if (traced.size() != own.size()) return;
@@ -252,14 +255,14 @@ class TracedProgram {
   std::map<const Writers*, PlaceMap> own_;
 };
 
-// Subtracts from each op the time of the ops inside of it, and gives it the number of its run.
+// Subtracts from each op the time of the ops inside it, and gives it the number of its run.
 void NestSpans(std::vector<Span>* spans) {
   std::stable_sort(spans->begin(), spans->end(), [](const Span& a, const Span& b) {
     return std::tie(a.thread, a.begin, b.duration) < std::tie(b.thread, b.begin, a.duration);
   });
-  // Whole nanoseconds, because sums of the file's microseconds differ in their last digits.
+  // Rounds to nanoseconds, because sums of the file's microseconds differ in the last digits.
   const auto nanoseconds = [](double microseconds) { return std::round(1e3 * microseconds); };
-  std::vector<std::pair<Span*, double>> open;  // around the span, with their ends
+  std::vector<std::pair<Span*, double>> open;  // spans around the current one, with their ends
   double unknown = 0;
   for (Span& span : *spans) {
     const double begin = nanoseconds(span.begin);
@@ -268,7 +271,7 @@ void NestSpans(std::vector<Span>* spans) {
       open.pop_back();
     open.emplace_back(&span, begin + nanoseconds(span.duration));
     if (!span.is_op) {
-      // A run that does not name its program gets a number of its own.
+      // A run that does not name its program gets its own number.
       if (span.program == 0) span.program = --unknown;
     } else if (open.size() > 1) {
       Span& outer = *open[open.size() - 2].first;

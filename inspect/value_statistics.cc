@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kChunk = 65536;
 
-// f(x) for each element as a double, piece by piece.
+// Calls f(x) for each element as a double, converting piece by piece.
 template <class F>
 void ForEachElement(const Tensor& tensor, F&& f) {
   const auto* bytes = static_cast<const char*>(std::as_const(tensor).raw());
@@ -53,7 +53,7 @@ ValueStatistics StatisticsOf(const Tensor& tensor, size_t bins) {
   });
   double spread = 0;
   const double last = static_cast<double>(bins - 1);
-  // Halves: max - min may be too large for a double.
+  // Uses half of the width, because max - min may overflow.
   const double width = max / 2 - min / 2;
   ForEachElement(tensor, [&](double x) {
     if (!std::isfinite(x)) return;

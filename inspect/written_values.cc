@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kInfix = "@WRITE@";
 
-// As many threads as a way asks for, while this lives.
+// Sets the number of threads that a way asks for, during its lifetime.
 class ScopedThreads {
  public:
   explicit ScopedThreads(int threads) : before_(threads > 0 ? NumThreads() : 0) {
@@ -60,7 +60,7 @@ std::vector<Tensor> FeedsOf(const RunWay& way, const std::vector<std::string>& n
   return tensors;
 }
 
-// "x@WRITE@1" is value 1 of x; false for other names.
+// Parses "x@WRITE@1" (value 1 of x); returns false for other names.
 bool IsEarlierValue(const std::string& key, std::string* name, int64_t* number) {
   const size_t at = key.rfind(kInfix);
   if (at == std::string::npos || at == 0) return false;
@@ -156,7 +156,7 @@ WrittenTensors FromArrays(const NamedTensors& arrays) {
     const int64_t highest = values.rbegin()->first;
     if (last == written.end() || highest != static_cast<int64_t>(values.size()) - 1) {
       ThrowInvalid(
-          fmt::format("the values of {} are incomplete: {} stands without those before "
+          fmt::format("the values of {} are incomplete: {} is there, but not the values before "
                       "and after it",
                       Quote(name), Quote(fmt::format("{}{}{}", name, kInfix, highest))));
     }

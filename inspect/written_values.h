@@ -1,5 +1,5 @@
 #pragma once
-// What the ops of a program write in a run: kept, saved and read again.
+// The values that the ops of a program write in a run: keeps, saves and reads them.
 
 #include <coracle/executor/executor.h>
 #include <coracle/executor/value_observer.h>
@@ -13,46 +13,47 @@
 
 namespace coracle {
 
-// The values of a program's variables as the ops of its root block wrote them in one run, by name;
-// several of a variable that is written several times (in place). Dense tensors alone.
+// The values that the ops of a program's root block wrote in one run, by variable name; several
+// values for a variable that is written several times (in place). Only dense tensors.
 using WrittenTensors = std::map<std::string, std::vector<Tensor>>;
 
-// Keeps what the ops of a run write: for a ScopedValueObserver around it. `written` outlives it.
+// Keeps the outputs of a run's ops, with a ScopedValueObserver around it. `written` must
+// outlive it.
 ValueObserver KeepInto(WrittenTensors* written);
 
 // One way to run a program.
 struct RunWay {
   const ProgramDesc* program = nullptr;
   CompileOptions options = {};
-  std::function<Scope()> parameters = {};  // called before each run, which may update them
+  std::function<Scope()> parameters = {};  // called before each run, because a run may update them
   std::map<std::string, Tensor> feeds = {};
-  // Without any: what fetch ops fetch, or else what no op reads, but for outputs that only gradient
-  // ops are meant to read.
+  // If empty: the variables that fetch ops fetch, or else the variables that no op reads, without
+  // outputs that only gradient ops are meant to read.
   std::vector<std::string> fetches = {};
-  bool fetches_all = false;  // these are what the ops write, and not all of them results
-  int threads = 0;           // 0: as many as now
-  // Values that another build saved, in place of a run; feeds, options and parameters are then not
-  // used.
+  bool fetches_all = false;  // `fetches` are all outputs of ops, and not all of them are results
+  int threads = 0;           // 0: the current number
+  // Values that another build saved; they replace a run, so feeds, options and parameters
+  // are unused.
   std::shared_ptr<const WrittenTensors> saved = nullptr;
 };
 
 std::vector<std::string> FetchesOf(const RunWay& way);
-// The fetches, or where these are all that the ops write, what would be fetched without any.
+// The fetches; if `fetches_all`, the variables that would be fetched if `fetches` were empty.
 std::vector<std::string> ResultsOf(const RunWay& way);
 
-// The dense variables that ops of the root block write, in their order: as fetches, they make
-// passes leave every op as it is.
+// The dense variables that ops of the root block write, in their order. Fetching all of them keeps
+// passes from changing the ops.
 std::vector<std::string> WrittenNames(const ProgramDesc& program);
 
-// Runs the program once and keeps what its ops write; with `names`, of these variables alone, which
-// are fetched too, so that passes leave them as they are. What is known before a run is not
-// written (see value_observer.h), but its value is kept if it is fetched. Throws what the run
-// throws, and kInvalidArgument for a feed that is missing.
+// Runs the program once and keeps the outputs of its ops. With `names`, keeps only these variables
+// and fetches them, so that passes do not change them. Values known before a run are not written
+// (see value_observer.h), but are kept if they are fetched. Throws the errors of the run, and
+// kInvalidArgument for a missing feed.
 WrittenTensors KeepWritten(const RunWay& way, const std::vector<std::string>& names = {});
 
-// As arrays of a file, in the order of the program's ops: the last value of each variable under its
-// name, those before it under x@WRITE@0, x@WRITE@1, ... And back; throws kInvalidArgument if one of
-// a variable's values is missing.
+// Converts to and from arrays of a file, in the order of the program's ops: the last value of each
+// variable has its name, earlier ones are x@WRITE@0, x@WRITE@1, ... FromArrays throws
+// kInvalidArgument if one of a variable's values is missing.
 NamedTensors ToArrays(const WrittenTensors& written, const ProgramDesc& program);
 WrittenTensors FromArrays(const NamedTensors& arrays);
 

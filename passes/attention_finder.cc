@@ -7,7 +7,7 @@
 namespace coracle {
 namespace {
 
-// matmul or its gradient: matmul_v2 has other names for its attrs.
+// Whether it is a matmul or its gradient. The attrs of matmul_v2 have other names.
 bool IsFirstVersion(const OpDesc& op) {
   return op.type() == "matmul" || op.type() == "matmul_grad";
 }
@@ -18,7 +18,7 @@ bool Transposes(const OpDesc& product, bool x) {
   return IsFirstVersion(product) ? product.GetAttr<bool>(x ? "transpose_X" : "transpose_Y", false)
                                  : product.GetAttr<bool>(x ? "trans_x" : "trans_y", false);
 }
-// X Y (or, with `transposed`, X Y^T) of one head, times AlphaOf.
+// Whether it is X Y (or, with `transposed`, X Y^T) per head, times AlphaOf.
 bool IsProduct(const OpDesc& op, bool transposed) {
   return (IsFirstVersion(op) || IsSecondVersion(op)) && !Transposes(op, true) &&
          Transposes(op, false) == transposed && op.GetAttr<int32_t>("head_number", 1) == 1;
@@ -27,7 +27,8 @@ float AlphaOf(const OpDesc& op) {
   return IsFirstVersion(op) ? op.GetAttr<float>("alpha", 1.0f) : 1.0f;
 }
 
-// Axes of transpositions: of sequence and heads; of a tensor [B, S, 3, H, D] to [3, B, H, S, D].
+// Axes of transpositions: kHeads exchanges sequence and heads; kThree turns [B, S, 3, H, D] into
+// [3, B, H, S, D].
 const std::vector<int32_t> kHeads = {0, 2, 1, 3}, kThree = {2, 0, 3, 1, 4};
 
 class AttentionSearch {
@@ -61,7 +62,7 @@ class AttentionSearch {
     const auto writers = block_.Uses(var).writers;
     return writers.size() == 1 ? writers[0] : nullptr;
   }
-  // The only reader of that type that reads the variable in that slot.
+  // The op of that type that reads the variable in that slot, if it is the only reader.
   OpDesc* Reader(const std::string& var, const std::string& type, const char* slot) const {
     OpDesc* found = nullptr;
     for (OpDesc* op : block_.Uses(var).readers) {
@@ -72,7 +73,7 @@ class AttentionSearch {
     return found;
   }
 
-  // From the softmax back to the product of Q and K.
+  // Searches backwards from the softmax to the product of Q and K.
   bool FindBefore(AttentionOps& a) const {
     OpDesc* op = Writer(OnlyVariable(a.softmax.op->Input("X")));
     if (op && op->type() == "elementwise_add") {
@@ -96,8 +97,8 @@ class AttentionSearch {
     return op.GetAttr<float>("bias", 0.0f) == 0 && !op.HasInput("ScaleTensor") &&
            op.Input("X").size() == 1;
   }
-  // The op that writes a variable which nobody reads but `reader`, in one place, and no gradient.
-  // So it must be for all copies that are computed again: they are fused alike.
+  // The op that writes `var`, if `reader` is its only reader, in one place, and is not a gradient
+  // op. The same must hold for all recomputed copies, because they are fused in the same way.
   OpDesc* WriterForOne(const std::string& var, const OpDesc& reader) const {
     int places = 0;
     reader.ForEachInput([&](const std::string& name) { places += name == var; });
@@ -110,7 +111,7 @@ class AttentionSearch {
     return Writer(var);
   }
 
-  // On to the product of the weights and V.
+  // Searches forwards to the product of the weights and V.
   bool FindAfter(AttentionOps& a) const {
     std::string weights = OnlyVariable(a.softmax.op->Output("Out"));
     a.dropout.op = Reader(weights, "dropout", "X");
@@ -123,8 +124,9 @@ class AttentionSearch {
     return a.mix && IsProduct(*a.mix.op, false) && AlphaOf(*a.mix.op) == 1;
   }
 
-  // From the gradient of the second product to that of the first, if there are any. In training the
-  // scaled queries are Q, for their gradient is what the gradient of the scaling reads.
+  // Searches from the gradient of the second product to the gradient of the first; succeeds also
+  // without gradients. In training, Q is the scaled queries, because the gradient of the scaling
+  // reads their gradient.
   bool FindGradients(AttentionOps& a) const {
     const AttentionLink& last = a.dropout ? a.dropout : a.softmax;
     a.mix.grad = Reader(OnlyVariable(last.op->Output("Out")), a.mix.op->type() + "_grad", "X");
@@ -146,7 +148,7 @@ class AttentionSearch {
            GradientsFit(a);
   }
 
-  // Whether gradient ops are those of the forward ops.
+  // Whether the gradient ops belong to the forward ops.
   bool GradientsFit(const AttentionOps& a) const {
     const auto same = [&](const std::vector<std::string>& x, const std::vector<std::string>& y) {
       return !OnlyVariable(x).empty() && !OnlyVariable(y).empty() &&
@@ -164,7 +166,7 @@ class AttentionSearch {
           grad.GetAttr<float>("bias", 0.0f) != 0 || grad.HasInput("ScaleTensor"))
         return false;
     }
-    // A mask that is trained needs the gradient of the scores.
+    // A trained mask needs the gradient of the scores.
     if (a.add && a.add.grad->HasOutput("Y@GRAD")) return false;
     if (a.add && Axis(*a.add.op) != Axis(*a.add.grad)) return false;
     if (a.softmax.grad->Input("Out") != a.softmax.op->Output("Out") ||
@@ -179,14 +181,14 @@ class AttentionSearch {
   static int32_t Axis(const OpDesc& op) { return op.GetAttr<int32_t>("axis", -1); }
 
   using Ints = std::vector<int32_t>;
-  // A transposition, or the gradient of one.
+  // Whether it is this transposition or the gradient of one.
   static bool Transposes(const OpDesc* op, const Ints& axes) {
     return op && op->GetAttr<Ints>("axis", {}) == axes &&
            (op->type() == "transpose2" || op->type() == "transpose" ||
             op->type() == "transpose2_grad" || op->type() == "transpose_grad");
   }
 
-  // A transposition of the last two axes.
+  // Whether it transposes the last two axes.
   static bool Flips(const OpDesc* op) {
     if (!op) return false;
     Ints axes(op->GetAttr<Ints>("axis", {}).size());
@@ -196,7 +198,7 @@ class AttentionSearch {
     return Transposes(op, axes);
   }
 
-  // The transposition of the result, and its gradient.
+  // Finds the transposition of the result and its gradient.
   bool FindTurnOut(AttentionOps& a) const {
     const std::string out = OnlyVariable(a.mix.op->Output("Out"));
     for (const char* type : {"transpose2", "transpose"}) {
@@ -209,7 +211,7 @@ class AttentionSearch {
            a.turn_out.grad->type() == a.turn_out.op->type() + "_grad";
   }
 
-  // slice: element i of the first axis; or its gradient.
+  // Whether it is a slice of element i of the first axis, or the gradient of one.
   static bool Cuts(const OpDesc* op, int32_t i) {
     if (!op || (op->type() != "slice" && op->type() != "slice_grad")) return false;
     for (const char* slot : {"StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList"}) {
@@ -219,7 +221,7 @@ class AttentionSearch {
            op->GetAttr<Ints>("ends", {}) == Ints{i + 1} &&
            op->GetAttr<Ints>("decrease_axis", {}) == Ints{0};
   }
-  // [B, S, 3, H, D] -> [3, B, H, S, D], cut into three.
+  // The form with [B, S, 3, H, D] transposed to [3, B, H, S, D] and cut into three.
   std::optional<AttentionOps> Joint(AttentionOps a) const {
     struct Part {
       AttentionLink* cut;
@@ -266,7 +268,7 @@ class AttentionSearch {
     return a;
   }
 
-  // [B, S, H, D] -> [B, H, S, D] before, and back.
+  // The form with transpositions [B, S, H, D] -> [B, H, S, D] before and back after.
   std::optional<AttentionOps> Turned(AttentionOps a) const {
     const auto before = [&](AttentionLink& turn, const std::string& var,
                             const std::string& gradient) {
@@ -287,8 +289,8 @@ class AttentionSearch {
     return a;
   }
 
-  // Floats of known ranks, a softmax along the last axis, and a mask that is added to the last
-  // dims.
+  // Whether it has floats of known ranks, a softmax along the last axis, and a mask that is added
+  // to the last dims.
   bool HasUsualTypes(const AttentionOps& a) const {
     const VarMeta* q = types_.Find(OnlyVariable(a.inner_q()));
     if (!q || (q->dtype != DType::kFloat32 && q->dtype != DType::kFloat64)) return false;
@@ -305,8 +307,8 @@ class AttentionSearch {
     return AxesAreLast(a);
   }
 
-  // An axis that is counted from the first one is the last one if the rank is known, whatever is
-  // fed.
+  // Whether the axes are the last ones. An axis counted from the first one is certain only if the
+  // rank is known for all feeds.
   bool AxesAreLast(const AttentionOps& a) const {
     const int32_t axis = Axis(*a.softmax.op), mask_axis = a.add ? Axis(*a.add.op) : -1;
     if (axis == -1 && mask_axis == -1) return true;
@@ -320,8 +322,8 @@ class AttentionSearch {
            (mask_axis == -1 || mask == scores);
   }
 
-  // Whether Q, K and V have as many batches and heads, as far as is known: gradients of operands
-  // that are repeated are computed slowly by the fused op.
+  // Whether Q, K and V have the same number of batches and heads, as far as it is known. The fused
+  // op is slow at gradients of broadcast operands.
   bool AreAlike(const AttentionOps& a) const {
     const Shape& q = types_.Find(OnlyVariable(a.inner_q()))->shape;
     const Shape& k = types_.Find(OnlyVariable(a.inner_k()))->shape;
@@ -333,8 +335,8 @@ class AttentionSearch {
     return true;
   }
 
-  // What the ops hand on to each other is no operand, and seen by nobody else; so is whatever they
-  // write besides the results.
+  // Whether the intermediate values are not operands and are not used by other ops, and neither are
+  // the other outputs except the results.
   bool InsideIsPrivate(const AttentionOps& a) const {
     for (const OpDesc* op : a.Forward()) {
       for (const auto& operand : {a.q(), a.k(), a.v()}) {
@@ -366,12 +368,12 @@ class AttentionSearch {
                           OnlyVariable(a.dv()) == var);
   }
 
-  // What the fused gradient reads holds then what it held in the forward part: the single ops read
-  // what they had stored (the weights), but the fused one computes from the operands again.
+  // Whether the inputs of the fused gradient still have their values of the forward part. The fused
+  // gradient computes from the operands again, but the single ops read stored values (the weights).
   bool KeepsInputs(const AttentionOps& a) const {
     const OpDesc* place = PlaceFor(a.Forward(), scene_);
     if (!place) return false;
-    // From where the fused op stands to the last op of its gradient.
+    // From the position of the fused op to the last op of its gradient.
     const std::pair<size_t, size_t> span = {block_.IndexOf(*place), Span(a).second};
     const auto kept = [&](const std::string& var) {
       const auto writers = block_.Uses(var).writers;
@@ -381,7 +383,7 @@ class AttentionSearch {
                return at >= span.first && at <= span.second && var != OnlyVariable(a.out());
              });
     };
-    // The gradient's own name may be that of a copy that was computed again.
+    // The gradient may read a recomputed copy under its own name.
     const auto same = [&](const std::string& var, const std::string& again) {
       return var == again ? kept(var)
                           : matcher_.IsWrittenOnce(again) && !context_.captured.count(again);
@@ -398,7 +400,7 @@ class AttentionSearch {
     }
     return kept(OnlyVariable(a.out())) && (!a.add || kept(OnlyVariable(a.add.op->Input("Y"))));
   }
-  // The places of its first and last op.
+  // The positions of its first and last op.
   std::pair<size_t, size_t> Span(const AttentionOps& a) const {
     std::pair<size_t, size_t> span = {block_.NumOps(), 0};
     for (const auto& ops : {a.Forward(), a.Backward()}) {

@@ -1,7 +1,7 @@
 #pragma once
-// Attentions among the ops of a block: softmax(Q K^T scale + mask) V, with dropout of the weights
-// between, what makes Q, K and V (scaling, transpositions, slices), and the gradients of all of it.
-// Internal to passes/.
+// Finds attentions among the ops of a block: softmax(Q K^T scale + mask) V, with an optional
+// dropout of the weights, the ops that make Q, K and V (scaling, transpositions, slices), and the
+// gradients of all of these. Internal to passes/.
 
 #include <coracle/passes/flow_types.h>
 #include <coracle/passes/match.h>
@@ -14,17 +14,18 @@
 
 namespace coracle {
 
-// An op of an attention, and the op that computes its gradient, if there are these.
+// An op of an attention and the op that computes its gradient; either may be absent.
 struct AttentionLink {
   OpDesc* op = nullptr;
   OpDesc* grad = nullptr;
   explicit operator bool() const { return op; }
 };
 
-// The ops of one attention, in this order; some may be absent. `turn`: transpositions of Q, K and V
-// before it, and of its result; all of them or none. Or Q, K and V are cut from one tensor, which
-// was transposed (`turn_all`); `sum` adds up its gradients. Where nothing trains, Q may be scaled
-// before the product (`scale_q`), and K transposed for it (`flip_k`).
+// The ops of one attention, in this order; some may be absent. `turn_q`, `turn_k`, `turn_v`:
+// transpositions of Q, K and V; `turn_out`: the transposition of the result; either all four are
+// present or none. Instead, Q, K and V may be cut from one tensor, which `turn_all` transposes;
+// `sum` then adds up its gradients. Without training, an op may scale Q before the product
+// (`scale_q`), and an op may transpose K for it (`flip_k`).
 struct AttentionOps {
   AttentionLink scale_q, flip_k, match, scale, add, softmax, dropout, mix;
   AttentionLink turn_q, turn_k, turn_v, turn_out;
@@ -34,7 +35,7 @@ struct AttentionOps {
   bool trains() const { return mix.grad; }
   bool joint() const { return turn_all.op; }
   bool turned() const { return turn_out.op && !joint(); }
-  // What scores are multiplied by, all in all.
+  // The total factor of the scores.
   float scale_of_scores() const;
   const char* layout() const { return joint() ? "BS3HD" : turned() ? "BSHD" : "BHSD"; }
   std::vector<const OpDesc*> Forward() const {
@@ -48,12 +49,13 @@ struct AttentionOps {
                     cut_q.grad, sum, turn_all.grad});
   }
 
-  // What it reads and writes, as slots of the outermost ops. If joint, Q stands for all three.
+  // The variables that it reads and writes, as slots of the outermost ops. If joint, Q is the one
+  // tensor that holds Q, K and V.
   using Args = std::vector<std::string>;
   Args q() const { return joint() ? turn_all.op->Input("X") : Operand(turn_q, inner_q()); }
   Args k() const { return joint() ? Args() : Operand(turn_k, inner_k()); }
   Args v() const { return joint() ? Args() : Operand(turn_v, inner_v()); }
-  // The same behind turns and cuts.
+  // The operands after transpositions and cuts.
   const Args& inner_q() const { return scale_q ? scale_q.op->Input("X") : match.op->Input("X"); }
   const Args& inner_k() const { return flip_k ? flip_k.op->Input("X") : match.op->Input("Y"); }
   const Args& inner_v() const { return mix.op->Input("Y"); }
@@ -80,7 +82,7 @@ struct AttentionOps {
   }
 };
 
-// Where attentions are sought.
+// The block in which attentions are searched for, with facts about it.
 struct AttentionScene {
   BlockDesc& block;
   const PassContext& context;
@@ -89,17 +91,17 @@ struct AttentionScene {
   const FlowTypes& types;
 };
 
-// The attention around a softmax in the forms in which it may be fused, those with more ops first;
-// empty if there is none.
+// Returns the forms of the attention around `softmax` that may be fused, the forms with more ops
+// first. Empty if there is no attention.
 std::vector<AttentionOps> AttentionsAround(OpDesc& softmax, const AttentionScene& scene);
 
-// The place of one of the ops where all of them may run: of the last one, or else of the first one;
-// nullptr if they may not run there. REQUIRES: there are ops.
+// The op at whose position all of `ops` may run: the last one, or else the first one; nullptr if
+// neither works. REQUIRES: `ops` is not empty.
 const OpDesc* PlaceFor(const std::vector<const OpDesc*>& ops, const AttentionScene& scene);
 
-// The only variable of a slot; "" if there is none, or more than one.
+// The only variable of a slot; "" if it has none or several.
 std::string OnlyVariable(const std::vector<std::string>& args);
-// Probability, is_test and implementation, of dropout or its gradient.
+// The attrs dropout_prob, is_test and dropout_implementation of a dropout or of its gradient.
 std::tuple<float, bool, std::string> DropoutAttrs(const OpDesc& op);
 
 }  // namespace coracle

@@ -1,4 +1,5 @@
-// Ops that compute the same are done once: equal types, attrs and inputs with equal values.
+// Computes ops that give the same result only once: equal types and attrs, and inputs with
+// equal values.
 
 #include <coracle/passes/passes.h>
 #include <coracle/passes/remarks.h>
@@ -13,13 +14,13 @@
 namespace coracle {
 namespace {
 
-// An output that takes more memory is computed again where no input says that it depends on
-// something: keeping it until its last reader would cost more than filling it.
+// Ops without inputs compute larger outputs again, because keeping the output until its last reader
+// would cost more than filling it again.
 constexpr int64_t kMaxConstantElements = 65536;
 
 constexpr size_t kMaxCompared = 32;
 
-// Whether attrs are equal bit by bit, for -0 is equal to 0 but computes something else.
+// Whether attrs are equal bit by bit, because -0 is equal to 0 but gives other results.
 
 template <class T>
 bool HasSameBits(const T& a, const T& b) {
@@ -61,7 +62,7 @@ class SubexpressionJoiner {
   }
 
  private:
-  // Whether the op computes its outputs, temporaries all of them, from its inputs and attrs alone.
+  // Whether all outputs of the op are temporaries that it computes only from its inputs and attrs.
   bool MayBeJoined(const OpDesc& op) const {
     const OpSpec* spec = context_.ops.Find(op.type());
     if (!spec || spec->kind != OpKind::kCompute || spec->random || spec->side_effect ||
@@ -91,7 +92,8 @@ class SubexpressionJoiner {
   void JoinOrNote(const OpDesc& op) {
     const std::string key = KeyOf(op);
     std::vector<const OpDesc*>& same_key = seen_[key];
-    // The latest first: where many ops of one type read the same, the others are not compared.
+    // Compares with the latest ops only, for programs in which many ops of one type read the
+    // same inputs.
     const size_t compared = std::min(same_key.size(), kMaxCompared);
     for (size_t i = 0; i < compared; ++i) {
       const OpDesc& first = *same_key[same_key.size() - 1 - i];
@@ -100,8 +102,8 @@ class SubexpressionJoiner {
     same_key.push_back(&op);
   }
 
-  // Type and slots with the values of the inputs. Positions without a variable count. Names may
-  // contain anything: their length stands before them.
+  // The type, and the slots with the values of the inputs. Positions without a variable count.
+  // Names may contain any character, so they are preceded by their length.
   std::string KeyOf(const OpDesc& op) const {
     std::string key = op.type();
     ForEachPosition(op.inputs(),
@@ -127,7 +129,8 @@ class SubexpressionJoiner {
     return has_all(a, b) && has_all(b, a);
   }
 
-  // The same slots, as long, for variables that are declared alike (a shape rule may ask).
+  // Whether both have the same slots and numbers of outputs, with the same declared types (a shape
+  // rule may read them).
   bool HasSameOutputs(const OpDesc& a, const OpDesc& b) const {
     std::vector<std::string> names;
     ForEachPosition(a.outputs(), [&](const std::string& name, const std::string& slot) {
@@ -149,9 +152,9 @@ class SubexpressionJoiner {
     return first->dtype() == second->dtype() && first->shape() == second->shape();
   }
 
-  // Readers of the second op's outputs read those of the first.
+  // Makes readers of the second op's outputs read the first op's outputs.
   bool Join(const OpDesc& first, const OpDesc& second) {
-    // An input that a sub-block writes has no versions here.
+    // IsSame also considers writes in sub-blocks, which versions_ does not count.
     if (second.AnyInput([&](const std::string& name) {
           return !flow_.IsSame(flow_.Source(name), first, second);
         }))
@@ -167,7 +170,7 @@ class SubexpressionJoiner {
   const PassContext& context_;
   BlockDesc& block_;
   ValueFlow flow_;
-  std::unordered_map<std::string, int> versions_;  // how often it was written so far
+  std::unordered_map<std::string, int> versions_;  // number of writes so far, by variable
   std::unordered_map<std::string, std::vector<const OpDesc*>> seen_;
 };
 

@@ -5,8 +5,7 @@
 namespace coracle {
 namespace {
 
-// Adds everything that the op and its sub-blocks read; a variable that a sub-block reads may come
-// from outside it.
+// Adds all variables that the op and its sub-blocks read; a sub-block may read outer variables.
 void AddInputs(const ProgramDesc& program, const OpDesc& op,
                std::unordered_set<std::string>& names) {
   auto add = [&](const std::string& name) { names.insert(name); };

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kStart = -1;  // before the first op
 
-// Or of a learning-rate schedule.
+// Whether it has the role of an update or of a learning-rate schedule.
 bool IsOptimize(const OpDesc& op) {
   const Attribute* role = op.FindAttr(kOpRoleAttr);
   const auto* value = role ? std::get_if<int32_t>(role) : nullptr;
@@ -18,9 +18,9 @@ bool IsOptimize(const OpDesc& op) {
 }
 
 struct OpUses {
-  std::vector<std::string> reads, writes;  // with those of the blocks that the op runs
+  std::vector<std::string> reads, writes;  // includes the uses in the blocks that the op runs
   bool may_move = false;
-  int behind = kStart;  // the last op that stays and that this op must follow
+  int behind = kStart;  // the last op that this op must follow and that does not move
 };
 
 class UpdateMover {
@@ -32,7 +32,7 @@ class UpdateMover {
     const size_t count = block_.NumOps();
     for (size_t i = 0; i < count; ++i) Visit(block_.op(i), static_cast<int>(i));
     if (!ChooseMoves()) return;
-    std::vector<std::vector<size_t>> followers(count + 1);  // of the start, then of each op
+    std::vector<std::vector<size_t>> followers(count + 1);  // for the start, then for each op
     for (size_t i = 0; i < count; ++i) {
       if (moves_[i]) followers[static_cast<size_t>(ops_[i].behind + 1)].push_back(i);
     }
@@ -46,7 +46,7 @@ class UpdateMover {
   }
 
  private:
-  // Finds what the op must follow, as if all ops before that may move did.
+  // Finds the op that `op` must follow if all earlier ops that may move do move.
   void Visit(const OpDesc& op, int index) {
     OpUses& uses = ops_.emplace_back();
     const auto add = [&](const OpDesc& user) {
@@ -86,8 +86,9 @@ class UpdateMover {
     last = std::max(last, place);
   }
 
-  // The updates that leave the end of the step, and what has to go with them. Since an op that an
-  // update must follow moves with it wherever it may move, `behind` is right for all of them.
+  // Chooses the updates that move forward from the end of the step, and the ops that must move with
+  // them. `behind` is right for all of them, because an op that an update must follow moves with it
+  // if it may move.
   bool ChooseMoves() {
     moves_.assign(ops_.size(), false);
     bool any = false;
@@ -129,7 +130,8 @@ class UpdateMover {
   BlockDesc& block_;
   const PassContext& context_;
   std::vector<OpUses> ops_;
-  Places read_, written_;  // by variable: the last op that stays at or behind which that happens
+  // By variable: the last op that does not move, at or after which it is read or written.
+  Places read_, written_;
   int barrier_ = kStart, last_of_backward_ = kStart;
   std::vector<bool> moves_;
 };

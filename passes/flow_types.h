@@ -1,6 +1,6 @@
 #pragma once
-// The types of a block's variables as its ops' rules infer them: a file may declare others.
-// Internal to passes/.
+// Infers the types of a block's variables with the rules of its ops, because the types declared in
+// a file may be wrong. Internal to passes/.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -11,7 +11,7 @@
 
 namespace coracle {
 
-// As inferred so far, or as declared.
+// The inferred types; for other variables, the declared ones.
 class FlowTypes : public MetaTable {
  public:
   explicit FlowTypes(const BlockDesc& block) : block_(block) {}
@@ -24,7 +24,7 @@ class FlowTypes : public MetaTable {
   }
   void Set(const std::string& name, const VarMeta& meta) override { flow_[name] = meta; }
 
-  // Notes what the op writes. Returns whether its rule accepts what it reads.
+  // Stores the types of the op's outputs. Returns whether its rule accepts the inputs.
   bool Infer(const OpSpec& spec, const OpDesc& op) {
     try {
       InferContext infer(spec, op, *this);

@@ -1,4 +1,4 @@
-// With the statistics fixed, batch_norm is a scale and a shift of each channel:
+// With fixed statistics, batch_norm is a scale and a shift of each channel:
 //   y = scale * (conv(x, w) + bias - mean) / sqrt(variance + epsilon) + shift
 //     = conv(x, w * factor) + (bias - mean) * factor + shift,
 // factor = scale / sqrt(variance + epsilon). Factors and the new bias are computed in double.
@@ -48,7 +48,7 @@ int ChannelAxis(const Match& m) {
   return IsNhwc(m.op("norm"), "data_layout") ? ProductRank(m) - 1 : 1;
 }
 
-// The weight as [groups, rows, channels of a group, inner], which gives for each element the
+// Views the weight as [groups, rows, channels of a group, inner] and maps each element to the
 // channel of the product to which it contributes.
 class WeightChannels {
  public:
@@ -69,7 +69,7 @@ class WeightChannels {
   }
 
   int64_t count() const { return count_; }
-  int64_t inner() const { return inner_; }  // so many elements in a row are of one channel
+  int64_t inner() const { return inner_; }  // number of consecutive elements of one channel
   size_t Of(int64_t i) const {
     const int64_t group = i / (inner_ * per_group_ * rows_per_group_);
     return static_cast<size_t>(group * per_group_ + i / inner_ % per_group_);
@@ -79,7 +79,7 @@ class WeightChannels {
   int64_t inner_ = 1, per_group_ = 1, rows_per_group_ = 1, count_ = 0;
 };
 
-// Whether the bias is one number per channel, added along the channel axis.
+// Whether the bias has one number per channel and is added along the channel axis.
 bool IsChannelBias(const Match& m, const Shape& bias, int64_t channels) {
   const int rank = ProductRank(m), axis = m.op("add").GetAttr<int32_t>("axis", -1);
   const int begin = axis < 0 ? rank - bias.rank() : axis;
@@ -133,16 +133,16 @@ class BatchNormFolder {
   static bool IsFoldable(DType dtype) {
     return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16;
   }
-  // Of the product, and of a bias. The weight may be float32 beside sums of bfloat16.
+  // The dtype of the product and of a bias. The weight may be float32 with bfloat16 sums.
   DType DTypeOfSums(const Match& m) const {
     return program_.Root().FindVarRecursive(m["product"])->dtype();
   }
-  // So may statistics, scale and shift.
+  // Statistics, scale and shift may also be float32.
   static bool FitsTo(DType sums, const Tensor& value) {
     return value.dtype() == sums || (sums == DType::kBFloat16 && value.dtype() == DType::kFloat32);
   }
 
-  // Whether batch_norm normalises the axis that holds the channels of the product.
+  // Whether batch_norm normalises the axis with the channels of the product.
   static bool HasPlainProduct(const Match& m, const Shape& w) {
     const OpDesc& linear = m.op("linear");
     if (!IsMul(m)) {
@@ -191,8 +191,8 @@ class BatchNormFolder {
     context_.ReleaseFrozen(m["w"]);
   }
 
-  // The weight with each element multiplied by the factor of its channel, in its own memory where
-  // nobody else holds that.
+  // The weight with each element multiplied by the factor of its channel, in place if nothing else
+  // uses its memory.
   template <class T>
   Tensor Scaled(const std::string& name, const WeightChannels& channels,
                 const std::vector<double>& factors) {
@@ -213,7 +213,7 @@ class BatchNormFolder {
     const auto rounded = static_cast<float>(factor);
     for (int64_t i = 0; i < n; ++i) to[i] = bfloat16(static_cast<float>(from[i]) * rounded);
   }
-  // Exact to the last bit but one: the factor is rounded too.
+  // Exact except for the last bit, because the factor is rounded too.
   template <class T>
   static void Scale(const T* from, double factor, int64_t n, T* to) {
     const T rounded = static_cast<T>(factor);

@@ -1,5 +1,6 @@
-// What depends on frozen parameters and constants alone is computed once, and becomes a frozen
-// parameter: weights that are transposed, scaled, joined or cast. Later passes see its value.
+// Computes everything that depends only on frozen parameters and constants once, and makes it
+// a frozen parameter: weights that are transposed, scaled, joined or cast. Later passes see
+// the values.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
@@ -12,10 +13,11 @@
 namespace coracle {
 namespace {
 
-// The program's constants may grow by this many bytes in all, besides what is released.
+// Limit, in bytes, for the total growth of the program's constants, after released ones.
 constexpr int64_t kMaxGrowth = int64_t{1} << 20;
 
-// The types of an op whose inputs are constants. Outputs that no rule has set yet are as declared.
+// The types in an op whose inputs are constants. Outputs without an inferred type have the
+// declared one.
 class ConstantTypes : public MetaTable {
  public:
   ConstantTypes(const BlockDesc& block, const ValueFlow& flow, const PassContext& context)
@@ -75,7 +77,7 @@ class ConstantFolder {
     return !other && !outputs.empty();
   }
 
-  // Readers were checked with the declared types; a scope may hold others.
+  // Readers were checked with the declared types, but a scope may hold other types.
   bool IsAsDeclared(const std::string& name, const Tensor& value) const {
     const VarDesc* var = block_.FindVarRecursive(name);
     return var && var->dtype() == value.dtype() && Fits(var->shape(), value.shape());
@@ -93,14 +95,14 @@ class ConstantFolder {
       const int64_t growth = GrowthBy(op);
       if (growth <= allowance_ && Compute(op)) allowance_ -= growth;
     } catch (const Error& error) {
-      // The run will say what is wrong with the op, if it gets there.
+      // The run reports the error of the op if it reaches the op.
       if (error.code() == ErrorCode::kDeadlineExceeded || error.code() == ErrorCode::kCancelled)
         throw;
-    } catch (const NeedsValue&) {  // of a tensor that the op need not have
+    } catch (const NeedsValue&) {  // of a tensor that the op may lack
     }
   }
 
-  // Bytes of the results that somebody reads, less those of the inputs that nobody else reads.
+  // Bytes of the results that are read, minus those of the inputs that no other op reads.
   int64_t GrowthBy(const OpDesc& op) const {
     ConstantTypes types(block_, flow_, context_);
     InferContext infer(context_.ops.Get(op.type()), op, types);
@@ -133,8 +135,8 @@ class ConstantFolder {
            !context_.captured.count(name);
   }
 
-  // Runs the op. Its kernels see constants as they are, not copies, but write none: what an op
-  // writes is no input of it.
+  // Runs the op. Its kernels see the constants themselves, not copies, but do not write them: the
+  // outputs of an op are not its inputs.
   bool Compute(const OpDesc& op) {
     VarValues env;
     op.ForEachInput([&](const std::string& name) {
@@ -166,13 +168,13 @@ class ConstantFolder {
     return true;
   }
 
-  // As Freeze demands it: with elements, which are its own, and without LoD.
+  // The conditions of Freeze: a tensor with elements, in its own memory, and without LoD.
   static bool MayBeFrozen(const VarValue& value) {
     const auto* tensor = std::get_if<Tensor>(&value);
     return tensor && tensor->lod().empty() && tensor->version() != 0;
   }
 
-  // Results that were only on the way to others.
+  // Removes intermediate results.
   void RemoveReleasedVars() {
     if (released_.empty()) return;
     block_.RemoveVarsIf([&](const VarDesc& var) { return released_.count(var.name()) > 0; });

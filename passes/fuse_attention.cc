@@ -1,4 +1,5 @@
-// Attentions of single ops become scaled_dot_product_attention, and their gradients its gradient.
+// Fuses attentions of single ops into scaled_dot_product_attention, and their gradients into
+// its gradient.
 
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/attention_finder.h>
@@ -18,7 +19,7 @@ namespace {
 
 constexpr const char* kAttention = "scaled_dot_product_attention";
 
-// The fused ops of one attention.
+// Makes the fused ops of one attention.
 class AttentionWriter {
  public:
   AttentionWriter(ProgramDesc& program, const Matcher& matcher)
@@ -44,7 +45,7 @@ class AttentionWriter {
   }
 
   OpDesc Backward(const AttentionOps& a, const OpDesc& forward) const {
-    // The gradients' own names of the operands may be those of recomputed copies.
+    // The gradients may read recomputed copies of the operands.
     OpDesc op(std::string(kAttention) + "_grad",
               a.turned() || a.joint() ? Inputs(a, a.q(), a.k(), a.v())
                                       : Inputs(a, a.match.grad->Input("X"),
@@ -95,7 +96,7 @@ class AttentionWriter {
   const Matcher& matcher_;
 };
 
-// Stretches of a block over which ops move, joined where they meet.
+// The ranges of positions over which ops move; ranges that overlap are joined.
 class Stretches {
  public:
   bool Meet(const std::pair<size_t, size_t>& stretch) const {
@@ -115,7 +116,7 @@ class Stretches {
   std::map<size_t, size_t> ends_;  // by beginning
 };
 
-// An attention that is to be fused.
+// An attention to fuse.
 struct Fusing {
   AttentionOps ops;
   OpDesc forward;
@@ -134,7 +135,7 @@ class AttentionFuser {
         writer_(program, matcher_) {}
 
   void Run() {
-    // A softmax and the ops that compute it again are fused alike, or their bits would differ.
+    // A softmax and its recomputed copies are fused in the same way, or their bits would differ.
     std::vector<std::vector<OpDesc*>> softmaxes;
     std::unordered_map<std::string, size_t> places;
     block_.ForEachOp([&](OpDesc& op) {
@@ -156,7 +157,7 @@ class AttentionFuser {
   }
 
  private:
-  // Empty unless all of them can be fused.
+  // Returns the fused ops of all copies, or none if one of them cannot be fused.
   std::vector<Fusing> ChooseAll(const std::vector<OpDesc*>& copies) {
     std::vector<std::vector<AttentionOps>> forms;
     for (OpDesc* softmax : copies) {
@@ -174,7 +175,7 @@ class AttentionFuser {
     return chosen;
   }
 
-  // The first form that has no op of another attention, and whose ops accept their inputs.
+  // The first form that shares no op with another attention and whose ops accept their inputs.
   std::optional<Fusing> Choose(const std::vector<AttentionOps>& forms) {
     for (const AttentionOps& a : forms) {
       const auto is_taken = [&](const OpDesc* op) { return taken_.count(op) > 0; };
@@ -195,11 +196,12 @@ class AttentionFuser {
     }
     return std::nullopt;
   }
-  // The types of variables may be other ones than the program declares.
+  // Checks the op with the inferred types of its variables, which may differ from the
+  // declared ones.
   bool Accepts(const OpDesc& op) { return types_.Infer(context_.ops.Get(op.type()), op); }
 
-  // Whether the ops may go to their place although others have moved: ops that depend on each other
-  // might pass each other where some move down and some move up.
+  // Whether the ops may move to their position although other ops have moved. If some ops move down
+  // and others up, ops that depend on each other could pass each other.
   bool Move(const std::vector<const OpDesc*>& ops) {
     const size_t place = block_.IndexOf(*PlaceFor(ops, scene_));
     std::pair<size_t, size_t> stretch = {place, place};
@@ -232,8 +234,8 @@ class AttentionFuser {
   FlowTypes types_;
   const AttentionScene scene_;
   AttentionWriter writer_;
-  std::unordered_set<const OpDesc*> taken_;  // by attentions that are fused
-  Stretches down_, up_;                      // over which their ops move
+  std::unordered_set<const OpDesc*> taken_;  // ops of attentions that are fused
+  Stretches down_, up_;                      // ranges over which their ops move
 };
 
 }  // namespace

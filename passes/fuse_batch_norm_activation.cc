@@ -1,6 +1,6 @@
-// In training, y = relu(batch_norm(x)) and y = relu(batch_norm(x) + z), and by themselves their
-// gradients: relu_grad, elementwise_add_grad and batch_norm_grad read y, x and the saved
-// statistics, so that nobody but the forward ops needs what lies between x and y.
+// In training, fuses y = relu(batch_norm(x)) and y = relu(batch_norm(x) + z), and, independently,
+// their gradients: relu_grad, elementwise_add_grad and batch_norm_grad read only y, x and the saved
+// statistics, so no op but the forward ops needs the values between x and y.
 
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/freeze.h>
@@ -14,7 +14,7 @@ namespace coracle {
 namespace {
 
 const std::vector<Pattern>& Forward() {
-  // Mean and Variance are written too, as MeanOut and VarianceOut.
+  // MeanOut and VarianceOut are Mean and Variance.
   static const std::string norm = R"(
     norm: Y=u, ... = batch_norm(X=x, Scale=scale, Bias=bias, ...))";
   static const std::vector<Pattern> patterns = {
@@ -39,7 +39,7 @@ const std::vector<Pattern>& Gradient() {
   return patterns;
 }
 
-// The type and the attrs of the fused op: batch_norm's without those that it does not have.
+// Makes the fused op with the attrs of batch_norm, except those that it does not have.
 OpDesc MakeFused(const OpDesc& norm, const std::string& type) {
   OpDesc fused = norm;
   fused.SetType(type);
@@ -54,7 +54,8 @@ class BatchNormFuser {
   BatchNormFuser(ProgramDesc& program, const PassContext& context)
       : context_(context), block_(program.Root()) {}
 
-  // First the gradients: elementwise_add_grad may read the shape of batch_norm's result.
+  // Fuses the gradients first, because elementwise_add_grad may read the shape of
+  // batch_norm's result.
   void Run() {
     Fuse(Gradient(), [&](const Match& match) { return FusedGradient(match); });
     Fuse(Forward(), [&](const Match& match) { return FusedForward(match); });
@@ -65,7 +66,7 @@ class BatchNormFuser {
   void Fuse(const std::vector<Pattern>& patterns, Make&& make) {
     const Matcher matcher(block_, context_);
     Rewrites rewrites(block_);
-    std::unordered_set<const OpDesc*> taken;  // where two batch_norms are added, one gets the sum
+    std::unordered_set<const OpDesc*> taken;  // if two batch_norms are added, one takes the sum
     for (const Pattern& pattern : patterns) {
       for (const Match& match : matcher.FindAll(pattern)) {
         const bool sum = &pattern != &patterns[0];
@@ -81,8 +82,8 @@ class BatchNormFuser {
     rewrites.Apply();
   }
 
-  // Of float16, what lies between the ops may be rounded to 0, and gradients are masked by that.
-  // bfloat16 has the range of float32: rounding keeps the sign.
+  // float16 is excluded: values between the ops may be rounded to 0, and the mask of the gradients
+  // depends on them. bfloat16 has the range of float32, so rounding keeps the sign.
   bool HasKernelType(const Match& m) const {
     const VarDesc* x = block_.FindVarRecursive(m["x"]);
     return x && (x->dtype() == DType::kFloat32 || x->dtype() == DType::kFloat64 ||
@@ -93,7 +94,7 @@ class BatchNormFuser {
   std::optional<OpDesc> FusedForward(const Match& m) const {
     const bool sum = m.Has("z");
     if (m.op("norm").HasInput("MomentumTensor")) return std::nullopt;
-    // The sum has the LoD of its X, the fused op that of batch_norm's.
+    // The sum has the LoD of its X, but the fused op has that of batch_norm's X.
     if (sum && m.op("add").Input("X")[0] == m["z"] && !HaveOneLod(m)) return std::nullopt;
     OpDesc fused =
         MakeFused(m.op("norm"), sum ? "fused_bn_add_activation" : "fused_batch_norm_act");
@@ -121,8 +122,8 @@ class BatchNormFuser {
     return fused;
   }
 
-  // The batch_norm whose result became y; nullptr where it is not sure that the gradient reads what
-  // it read and wrote.
+  // The batch_norm whose result became y; nullptr unless the gradient certainly reads the values
+  // that it read and wrote.
   const OpDesc* ForwardNorm(const Match& m) const {
     const OpDesc &act_grad = m.op("act"), &norm_grad = m.op("norm");
     const OpDesc* act = WriterOf(m["y"], act_grad);
@@ -154,7 +155,7 @@ class BatchNormFuser {
            });
   }
 
-  // Where the fused op computes something a second time: the originals of its own outputs.
+  // If the fused op recomputes something, sets the originals of its own outputs.
   static void SetOriginals(const Match& m, OpDesc& fused) {
     const auto of = [](const OpDesc& op) {
       return op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {});
@@ -170,15 +171,15 @@ class BatchNormFuser {
     if (!from.empty()) fused.SetAttr(kRecomputedFromAttr, std::move(from));
   }
 
-  // The op that gave the variable the value which `reader` reads; nullptr where that is not sure.
+  // The op that wrote the value which `reader` reads; nullptr if that is not certain.
   const OpDesc* WriterOf(const std::string& var, const OpDesc& reader) const {
     const auto writers = block_.Uses(var).writers;
     if (writers.size() != 1 || context_.captured.count(var)) return nullptr;
     return block_.IndexOf(*writers[0]) < block_.IndexOf(reader) ? writers[0] : nullptr;
   }
 
-  // z's shape is all that a gradient needs. batch_norm's input has it too, and is kept for the
-  // gradient of that one, while z need not be.
+  // A variable with the shape of z, which is all that the gradient needs. batch_norm's input has
+  // that shape and is kept for the gradient of that batch_norm, so z need not be kept.
   std::string OfSameShape(const std::string& z, const OpDesc& reader) const {
     const OpDesc* norm = WriterOf(z, reader);
     if (!norm || norm->type() != "batch_norm" || norm->Output("Y") != std::vector{z}) return z;
@@ -187,8 +188,8 @@ class BatchNormFuser {
   }
 
   // The variables from which an image that `reader` reads got its LoD, itself first, through ops
-  // that make as many images as they read, or repeat a single one. The path is cut after some
-  // steps: blocks of residual nets are short, programs are not.
+  // that make as many images as they read, or that repeat a single one. Stops after kLongest steps:
+  // blocks of residual nets are short, but programs may be long.
   std::vector<std::string> LodPath(const std::string& image, const OpDesc& reader) const {
     constexpr size_t kLongest = 64;
     std::vector<std::string> path;
@@ -196,7 +197,7 @@ class BatchNormFuser {
     const OpDesc* writer = &reader;
     while (path.size() < kLongest) {
       const OpDesc* next = WriterOf(var, *writer);
-      // Of a variable that has several values it is not known which one this is.
+      // For a variable with several values, it is unknown which one this is.
       if (next || (block_.Uses(var).writers.empty() && !context_.captured.count(var)))
         path.push_back(var);
       const OpSpec* spec = next ? context_.ops.Find(next->type()) : nullptr;

@@ -33,15 +33,16 @@ bool IsChannelsLast(const OpDesc& conv) {
   return format == "NHWC" || format == "NDHWC";
 }
 
-// The channels of the product: filters are [M, C / groups, ...], transposed [C, M / groups, ...].
+// The channels of the product: a filter is [M, C / groups, ...], a transposed one [C, M /
+// groups, ...].
 int64_t ChannelsOf(const OpDesc& conv, const Shape& filter) {
   if (filter.rank() < 2) return -1;
   if (conv.type().find("transpose") == std::string::npos) return filter[0];
   return filter[1] < 0 ? -1 : filter[1] * conv.GetAttr<int32_t>("groups", 1);
 }
 
-// One number for each channel: a shorter one would be broadcast, a longer one would
-// broadcast the product.
+// Whether there is one number per channel: a shorter bias would be broadcast, and a longer one
+// would broadcast the product.
 bool IsChannelBias(const Matcher& matcher, const Match& m) {
   const Shape *bias = matcher.ShapeOf(m["bias"]), *filter = matcher.ShapeOf(m["w"]);
   return bias && filter && bias->rank() == 1 && (*bias)[0] > 0 &&
@@ -49,14 +50,14 @@ bool IsChannelBias(const Matcher& matcher, const Match& m) {
          m.op("add").GetAttr<int32_t>("axis", -1) == 1 && !IsChannelsLast(m.op("conv"));
 }
 
-// As IsChannelBias: the bias was added along the channels, in the layout that the fused op has.
+// Like IsChannelBias: whether the bias was added along the channels, in the layout of the fused op.
 bool IsChannelGradient(const Match& m) {
   return m.op("add_grad").GetAttr<int32_t>("axis", -1) == 1 && !IsChannelsLast(m.op("conv_grad"));
 }
 
 void FuseForward(const Match& m, Rewrites& rewrites) {
   OpDesc conv = m.op("conv");
-  // A copy that is computed again names the variable that the original of the sum writes.
+  // A recomputed convolution now names the variable that the original sum writes.
   if (const Attribute* from = m.op("add").FindAttr(kRecomputedFromAttr))
     conv.SetAttr(kRecomputedFromAttr, *from);
   conv.SetInput("Bias", {m["bias"]});
@@ -78,9 +79,9 @@ bool IsGradientOfConv(const OpDesc& op) {
          op.type() == "conv3d_grad";
 }
 
-// The convolution's gradient op in front of which the bias's gradient, an output of `add_grad`, is
-// cast, and that cast; where the cast may as well stand behind that op. In mixed precision nothing
-// else stands between the two ops that are joined.
+// In mixed precision, only a cast of the bias's gradient separates `add_grad` from the gradient
+// op of the convolution. Returns that gradient op and that cast, if the cast may run after the
+// op instead.
 std::pair<const OpDesc*, const OpDesc*> CastBefore(BlockDesc& block, const OpDesc& add_grad,
                                                    const PassContext& context) {
   const auto only = [](const std::vector<std::string>& names) {
@@ -106,7 +107,7 @@ std::pair<const OpDesc*, const OpDesc*> CastBefore(BlockDesc& block, const OpDes
 }
 
 void MoveCastsBehind(BlockDesc& block, const PassContext& context) {
-  std::unordered_map<const OpDesc*, const OpDesc*> moved;  // casts, by what they stand behind
+  std::unordered_map<const OpDesc*, const OpDesc*> moved;  // casts, by the op that they will follow
   std::unordered_set<const OpDesc*> casts;
   block.ForEachOp([&](const OpDesc& op) {
     if (op.type() != "elementwise_add_grad") return;

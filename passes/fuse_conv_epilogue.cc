@@ -1,5 +1,4 @@
-// What follows a convolution element by element is done while its sums are in registers or in
-// cache:
+// Computes the elementwise ops after a convolution while its sums are in registers or in the cache:
 //   y = act(conv(x, w) + bias + residual)
 
 #include <coracle/operators/conv/conv_activation.h>
@@ -10,7 +9,7 @@
 namespace coracle {
 namespace {
 
-// The sum's operands in either order.
+// The sum with its operands in either order.
 const Pattern& Sum(bool product_first) {
   static const std::string conv = R"(
     conv: Output=product = conv2d|depthwise_conv2d|conv3d(Input=x, Filter=w, Bias=bias?))";
@@ -53,7 +52,7 @@ class EpilogueFuser {
   }
 
  private:
-  // Where `fuse` completes a convolution, it takes the place of the match.
+  // Replaces each match for which `fuse` completes a convolution.
   template <class F>
   void ForEach(const Pattern& pattern, F&& fuse) {
     const Matcher matcher(block_, context_);
@@ -70,13 +69,13 @@ class EpilogueFuser {
     rewrites.Apply();
   }
 
-  // An original and the copy that is computed again must have the same bits, so both stay.
+  // An original and its recomputed copy must have the same bits, so neither is fused.
   bool IsRecomputed(const std::string& written_once) const {
     return recomputed_.Contain(*block_.Uses(written_once).writers[0]);
   }
 
-  // Of bfloat16 the sums are rounded once, at the end, which is closer to the exact result. Those
-  // of float16 may overflow, and then must do so here too, so float16 stays as it is.
+  // For bfloat16, the sums are rounded only once, at the end, which is more exact. For float16, the
+  // single ops may overflow and the result must stay the same, so float16 is excluded.
   bool IsReal(const std::string& name) const {
     const VarDesc* var = block_.FindVarRecursive(name);
     return var && var->type() == VarType::kLoDTensor &&
@@ -84,8 +83,8 @@ class EpilogueFuser {
             var->dtype() == DType::kBFloat16);
   }
 
-  // Whether the shapes are the same as far as they are known. (If they then differ, because one
-  // operand stretches, so does the convolution's ResidualData.)
+  // Whether the shapes are equal as far as they are known. (If they differ in a run because one
+  // operand is broadcast, the convolution's ResidualData is broadcast too.)
   bool IsResidual(const Match& m) const {
     const Shape& sums = block_.FindVarRecursive(m["product"])->shape();
     const VarDesc* residual = block_.FindVarRecursive(m["residual"]);
@@ -98,8 +97,8 @@ class EpilogueFuser {
     return axis == -1 || axis == 0;
   }
 
-  // The variable from which the value has its LoD, as far as ops on images and elements pass it on.
-  // The output of a convolution has the LoD of Input, that of a sum the LoD of X.
+  // The variable from which the value gets its LoD, through ops on images and elements. The output
+  // of a convolution has the LoD of Input, that of a sum the LoD of X.
   std::string LodRoot(std::string name) const {
     for (size_t steps = 0; steps < block_.NumOps(); ++steps) {
       const auto writers = block_.Uses(name).writers;

@@ -1,4 +1,4 @@
-// Connected elementwise ops on tensors of one shape become one op fused_elementwise, which runs
+// Fuses connected elementwise ops on tensors of one shape into one op fused_elementwise, which runs
 // them piece by piece in the cache.
 
 #include <coracle/passes/flow_types.h>
@@ -13,10 +13,10 @@ namespace coracle {
 namespace {
 
 constexpr size_t kMostMembers = 64;
-// So few elements stay in the cache from op to op, and fused_elementwise would not cut them.
+// So few elements stay in the cache between ops, and fused_elementwise would not divide them.
 constexpr int64_t kFewElements = 4096;
 
-// The roles of a step's forward and backward ops, which may stand in one group: a loss and its
+// The roles of a step's forward and backward ops, which may be in one group: a loss and its
 // gradients are one sweep.
 constexpr int kOfSteps = kBackward | kLoss | kNotSpecified;
 
@@ -26,8 +26,8 @@ int RoleOf(const OpDesc& op) {
   return value ? *value : kForward;
 }
 
-// Values that the planner knows before the run: what it makes of them it computes once, and shapes
-// may depend on it.
+// Values that the planner knows before the run. It computes results of known values only once, and
+// shapes may depend on them.
 class KnownValues {
  public:
   explicit KnownValues(const PassContext& context) : context_(context) {}
@@ -60,7 +60,7 @@ struct Group : OpGroup {
   bool open = true;
 };
 
-// Finds the groups: goes through the ops and keeps those groups open that may still be delayed.
+// Finds the groups: visits the ops in order and keeps those groups open that may still be delayed.
 class GroupFinder {
  public:
   GroupFinder(BlockDesc& root, const PassContext& context)
@@ -85,7 +85,7 @@ class GroupFinder {
     }
     const bool infers = spec && !op.HasSubBlock() && types_.Infer(*spec, op);
     const bool joins = infers && CanBeFused(*spec, op);
-    std::vector<size_t> sources;  // of which it takes part
+    std::vector<size_t> sources;  // groups whose results it reads
     const Shape shape = joins ? types_.Find(writes[0])->shape : Shape();
     size_t members = 1;
     for (const std::string& name : reads) {
@@ -114,7 +114,7 @@ class GroupFinder {
     }
   }
 
-  // With what the op's blocks use.
+  // Also lists the variables that the op's blocks use.
   void ListUses(const OpDesc& op, Names* reads, Names* writes) const {
     const auto add = [&](const OpDesc& user) {
       user.ForEachInput([&](const std::string& name) { reads->push_back(name); });
@@ -145,8 +145,8 @@ class GroupFinder {
     if (unsuitable || !shape || IsSmall(*shape)) return false;
     const bool odd_input = op.AnyInput([&](const std::string& name, const std::string& slot) {
       if (!IsDense(types_.Find(name))) return true;
-      // What a sub-block or a scope holds may be something else than is declared, which this op
-      // would take.
+      // A sub-block or a scope may hold another value than is declared, and this op would
+      // accept it.
       const SlotDef* def = spec.FindInput(slot);
       return def && !def->takes.empty() && dense_.count(name) == 0 &&
              context_.feeds.count(name) == 0;
@@ -160,8 +160,8 @@ class GroupFinder {
     return meta && meta->type == VarType::kLoDTensor && IsValid(meta->dtype);
   }
 
-  // LoD passes between variables with as many rows. That must be the same thing for the op and the
-  // whole group.
+  // Whether LoD passes in the same way in the op and in the whole group: between variables with the
+  // same number of rows.
   bool LodIsClear(const OpSpec& spec, const OpDesc& op, int rank) const {
     bool clear = true;
     ForEachPosition(op.outputs(), [&](const std::string& name, const std::string& slot, size_t i) {
@@ -198,7 +198,7 @@ class GroupFinder {
     });
   }
 
-  // Neither reads what the other one writes, or it would have been closed or merged then.
+  // Neither group reads what the other writes; otherwise it would have been closed or merged.
   void Merge(size_t from, size_t into) {
     Group &a = groups_[from], &b = groups_[into];
     b.members.insert(b.members.end(), a.members.begin(), a.members.end());
@@ -223,9 +223,9 @@ class GroupFinder {
   const PassContext& context_;
   FlowTypes types_;
   KnownValues known_;
-  std::unordered_set<std::string> dense_;  // written by ops that run no blocks
+  std::unordered_set<std::string> dense_;  // written by ops that do not run blocks
   std::vector<Group> groups_;
-  std::vector<size_t> merged_;  // by group: itself, or the one that took it over
+  std::vector<size_t> merged_;  // by group: the group itself, or the one it was merged into
   std::unordered_map<std::string, std::vector<size_t>> readers_, writers_;  // groups, by variable
 };
 

@@ -1,6 +1,6 @@
-// A product with a matrix of parameters, the addition of a bias and an activation become one fc,
-// which keeps the sum where the activation's gradient reads it. The gradients of product and
-// addition, and that of relu, gelu or swish, become one fc_gradients.
+// Fuses a product with a parameter matrix, the addition of a bias and an activation into one fc,
+// which returns the sum if the activation's gradient reads it. Fuses the gradients of product,
+// addition and relu, gelu or swish into one fc_gradients.
 
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/flow_types.h>
@@ -37,7 +37,7 @@ bool HasFloats(const OpDesc& op, std::initializer_list<std::pair<const char*, fl
   return true;
 }
 
-// fc's name of the activation; nothing if its attrs are not those that fc has.
+// The name of the activation in fc; nothing if its attrs are not those of fc.
 std::optional<std::string> ActivationOf(const OpDesc& op) {
   std::string type = op.type();
   if (type.ends_with("_grad")) type.resize(type.size() - 5);
@@ -52,7 +52,7 @@ std::optional<std::string> ActivationOf(const OpDesc& op) {
 
 bool IsMul(const OpDesc& product) { return product.type().rfind("mul", 0) == 0; }
 
-// The product of rows with a matrix, which is not transposed.
+// Whether it is a product of rows with an untransposed matrix.
 bool IsPlain(const OpDesc& product) {
   if (IsMul(product)) return product.GetAttr<int32_t>("y_num_col_dims", 1) == 1;
   const bool second = product.type().rfind("matmul_v2", 0) == 0;
@@ -62,7 +62,7 @@ bool IsPlain(const OpDesc& product) {
          product.GetAttr<int32_t>("head_number", 1) == 1;
 }
 
-// Leading dims of X that are rows. matmul's are all but the last.
+// The number of leading dims of X that are rows. For matmul, these are all dims but the last.
 int32_t RowDims(const OpDesc& product) {
   return IsMul(product) ? product.GetAttr<int32_t>("x_num_col_dims", 1) : -1;
 }
@@ -103,7 +103,7 @@ class FcFuser {
   }
 
  private:
-  // Whether the weight is a matrix of floats and the bias has a number for each of its columns.
+  // Whether the weight is a matrix of floats and the bias has one number for each of its columns.
   bool AreParameters(const Match& m) const {
     const VarDesc *w = block_.FindVarRecursive(m["w"]), *bias = block_.FindVarRecursive(m["bias"]);
     const VarDesc* x = block_.FindVarRecursive(m["x"]);
@@ -114,7 +114,7 @@ class FcFuser {
            w->shape()[1] > 0 && bias->shape().rank() == 1 && bias->shape()[0] == w->shape()[1];
   }
 
-  // Whether the bias is added along the last axis of the product, whatever is fed.
+  // Whether the bias is added along the last axis of the product for all feeds.
   bool IsAlongLast(const Match& m, const OpDesc& product, const OpDesc& add) const {
     const int32_t axis = add.GetAttr<int32_t>("axis", -1);
     const Shape* x = matcher_.ShapeOf(m["x"]);
@@ -132,7 +132,7 @@ class FcFuser {
            IsAlongLast(m, m.op("product_grad"), m.op("add_grad"));
   }
 
-  // Attrs of the made op; those that every op may carry come from `like`.
+  // The attrs of the new op; those that every op may have come from `like`.
   static AttrList Attrs(const OpDesc& product, const OpDesc& like, const std::string& activation) {
     AttrList attrs = {{"in_num_col_dims", RowDims(product)}, {"activation_type", activation}};
     for (const char* name : {kOpRoleAttr, kOpNamescopeAttr, kOpCallstackAttr, kOpDeviceAttr,
@@ -142,7 +142,7 @@ class FcFuser {
     return attrs;
   }
 
-  // Whether the op accepts its inputs. Their types may be other ones than the program declares.
+  // Whether the op accepts its inputs, whose types may differ from the declared ones.
   bool Accepts(const OpDesc& made) {
     if (!types_) {
       types_.emplace(block_);
@@ -161,7 +161,7 @@ class FcFuser {
     rewrites_.Replace(m, {fc});
   }
 
-  // With the activation behind it whose gradient reads the sum, which is kept for that.
+  // Also fuses an activation after it; if its gradient reads the sum, the fc returns that.
   bool ReplaceWithActivation(const Match& m) {
     const std::string& sum = m["sum"];
     const OpDesc &product = m.op("product"), &add = m.op("add");
@@ -217,7 +217,7 @@ class FcFuser {
   const ValueFlow flow_;
   std::optional<FlowTypes> types_;
   Rewrites rewrites_;
-  std::unordered_set<const OpDesc*> done_;  // additions and their gradients that are replaced
+  std::unordered_set<const OpDesc*> done_;  // replaced additions and gradients of additions
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Ops on many images, one after the other, become one op fused_images, which runs all of them on
-// some images at a time.
+// Fuses consecutive ops on images into one op fused_images, which runs all of them on a few images
+// at a time.
 
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/flow_types.h>
@@ -20,7 +20,7 @@ bool IsForward(const OpDesc& op) {
 
 bool IsConv(const OpDesc& op) { return op.type() == "conv2d" || op.type() == "depthwise_conv2d"; }
 
-// Goes through the ops and ends a group where an op cannot join it.
+// Visits the ops and ends a group at an op that cannot join it.
 class ImageGroups {
  public:
   ImageGroups(BlockDesc& root, const PassContext& context)
@@ -76,7 +76,7 @@ class ImageGroups {
     });
     return suits && reads_image;
   }
-  // Of two images or more, or of an unknown number.
+  // Whether it holds at least two images, or an unknown number.
   static bool IsImage(const VarMeta* meta) {
     return meta && meta->type == VarType::kLoDTensor && meta->dtype == DType::kFloat32 &&
            meta->shape.rank() == 4 && meta->shape[0] != 0 && meta->shape[0] != 1;
@@ -86,8 +86,8 @@ class ImageGroups {
     return var && var->persistable();
   }
 
-  // The elements that it reads and writes of an image, which need not travel so far, without those
-  // that it reads again for every image; 0: not known.
+  // The number of elements of one image that the op reads and writes, which now stay in the cache,
+  // minus the elements that it reads again for each image; 0 if it is unknown.
   double Gain(const OpDesc& op) const {
     double gain = 0;
     bool known = true;
@@ -103,8 +103,8 @@ class ImageGroups {
     return known ? gain : 0;
   }
 
-  // Cuts the run behind ops whose results others need: as results of an op in the middle of a group
-  // these would need memory while all of it runs.
+  // Divides the run after ops whose results other ops need, because a result of an op in the middle
+  // of a group would need memory while the whole group runs.
   void End() {
     const std::vector<size_t> run = std::exchange(members_, {});
     const std::vector<double> gains = std::exchange(gains_, {});
@@ -127,7 +127,7 @@ class ImageGroups {
                        [&](const OpDesc* reader) { return run.count(reader) == 0; });
   }
 
-  // Makes a group of the ops up to the place where all have gained most.
+  // Makes a group of the first ops, up to the op with the largest total gain.
   void AddGroup(const std::vector<size_t>& run, const std::vector<double>& gains) {
     OpGroup group;
     double gain = 0, most = 0;
@@ -165,7 +165,7 @@ class ImageGroups {
   FlowTypes types_;
   int64_t images_ = -1;
   std::vector<size_t> members_;
-  std::vector<double> gains_;  // of the members
+  std::vector<double> gains_;  // by member
   std::vector<OpGroup> groups_;
 };
 

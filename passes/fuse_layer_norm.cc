@@ -1,7 +1,7 @@
-// layer_norm(x + y), where one of both may be dropped before, becomes one op, and so do the
-// gradients. The bits are those of the single ops (but for gradients of terms that are repeated,
-// which are summed in another order), so that some of them may be fused and others, copies that are
-// computed again among them, may not:
+// Fuses layer_norm(x + y), where x or y may come from a dropout, and its gradients into one op
+// each. The bits are those of the single ops, except for gradients of broadcast terms, which are
+// summed in another order. So some of them may be fused while others, such as recomputed copies,
+// are not:
 //
 //   d = dropout(x)                   Out=n, Sum=s, Mask=m =
 //   s = elementwise_add(d, y)   ->       fused_residual_layer_norm(X=x, Y=y)
@@ -28,7 +28,7 @@ namespace {
 
 constexpr const char* kFused = "fused_residual_layer_norm";
 
-// The only variable in a slot; "" if there is none, or several.
+// The only variable in a slot; "" if it has none or several.
 std::string Only(const std::vector<std::string>& args) {
   return args.size() == 1 && !IsEmptyName(args[0]) ? args[0] : "";
 }
@@ -111,7 +111,7 @@ class LayerNormFuser {
     return fused;
   }
 
-  // The dropout that gave the sum this term alone, nullptr if there is none.
+  // The dropout whose result is only read as this term of the sum; nullptr if there is none.
   const OpDesc* DropoutOf(const OpDesc& add, const char* slot) const {
     const std::string term = Only(add.Input(slot));
     const OpDesc* dropout = WriterOf(term, add);
@@ -155,7 +155,7 @@ class LayerNormFuser {
     OpDesc fused(std::string(kFused) + "_gradients", {{"X", norm.Input("X")}}, {}, NormAttrs(norm));
     const std::pair<const char*, const char*> terms[] = {{"X", "A"}, {"Y", "B"}};
     for (const auto& [slot, term] : terms) {
-      // The mask has the shape of what is dropped.
+      // The mask gives the shape of the dropped term.
       if (dropped != slot && !Only(add.Input(slot)).empty()) fused.SetInput(term, add.Input(slot));
     }
     Pass(norm.inputs(), {"Scale", "Bias", "Mean", "Variance"},
@@ -186,7 +186,8 @@ class LayerNormFuser {
     return HasBytes(Only(dropout->Input("Mask"))) ? dropout : nullptr;
   }
 
-  // What is added to `grad`, if it is one dense tensor that an op of this block has computed.
+  // The other term that is added to `grad`, if it is one dense tensor that an op of this block
+  // has computed.
   std::string OtherTerm(const OpDesc& sum, const std::string& grad) const {
     const std::vector<std::string>& args = sum.Input("X");
     if (args.size() != 2) return "";
@@ -222,7 +223,7 @@ class LayerNormFuser {
   static bool IsPlainSum(const OpDesc& op, const std::string& type) {
     return op.type() == type && op.GetAttr<int32_t>("axis", -1) == -1;
   }
-  // The op that gave the variable the only value that it has, before `reader`.
+  // The op that wrote the variable's only value, before `reader`.
   const OpDesc* WriterOf(const std::string& var, const OpDesc& reader) const {
     if (var.empty() || !matcher_.IsWrittenOnce(var) || context_.captured.count(var)) return nullptr;
     const OpDesc* writer = block_.Uses(var).writers[0];
@@ -232,7 +233,7 @@ class LayerNormFuser {
     return !context_.IsVisible(block_, var) && matcher_.IsWrittenOnce(var) &&
            matcher_.HasOneReader(var);
   }
-  // The op that reads what `writer` wrote, if no other one does.
+  // The only op that reads what `writer` wrote; nullptr if there are several.
   const OpDesc* ReaderOf(const std::string& var, const OpDesc& writer) const {
     if (var.empty() || !IsPrivate(var)) return nullptr;
     const OpDesc* reader = block_.Uses(var).readers[0];
@@ -243,21 +244,22 @@ class LayerNormFuser {
     return meta && meta->type == VarType::kLoDTensor && meta->dtype == DType::kUInt8;
   }
 
-  // Ops of 16-bit floats round what lies between them.
+  // 16-bit floats are excluded, because single ops round the values between them.
   bool HasKernelType(const OpDesc& fused) const {
     const VarMeta* x = types_.Find(Only(fused.Input("X")));
     return x && x->type == VarType::kLoDTensor &&
            (x->dtype == DType::kFloat32 || x->dtype == DType::kFloat64);
   }
 
-  // Whether all of the ops are copies that are computed again, or none.
+  // Whether all of the ops are recomputed copies, or none of them.
   static bool AreAlike(const Ops& ops) {
     return std::all_of(ops.begin(), ops.end(), [&](const OpDesc* op) {
       return !op->FindAttr(kRecomputedFromAttr) == !ops[0]->FindAttr(kRecomputedFromAttr);
     });
   }
 
-  // The ops are in the order of the block; the fused one stands where the last of them stood.
+  // Replaces the ops, which are in the order of the block, by the fused one at the position of
+  // the last.
   bool Replace(const Ops& ops, const OpDesc& fused) {
     const bool taken =
         std::any_of(ops.begin(), ops.end(), [&](const OpDesc* op) { return taken_.count(op) > 0; });
@@ -280,7 +282,8 @@ class LayerNormFuser {
 }  // namespace
 
 void FuseLayerNorm(ProgramDesc& program, const PassContext& context) {
-  // First the gradients: that of the sum may read the shape of what is dropped.
+  // Fuses the gradients first, because the gradient of the sum may read the shape of the
+  // dropped term.
   LayerNormFuser(program, context).FuseGradients();
   LayerNormFuser(program, context).FuseForward();
 }

@@ -1,7 +1,8 @@
 // Two rewrites of softmax_with_cross_entropy:
-// * A Softmax that nobody reads is not an output any more, so that it is not stored.
-// * With a mean behind it, and the gradients of both, one op computes the loss and the gradient of
-//   the logits in one sweep: the gradient that arrives at each loss does not depend on the losses.
+// * Removes an output Softmax that no op reads, so that it is not stored.
+// * Fuses it with a mean of its loss and the gradients of both into one op, which computes the
+//   loss and the gradient of the logits in one sweep, because the gradient of each loss does not
+//   depend on the losses.
 
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/match.h>

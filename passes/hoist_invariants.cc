@@ -1,13 +1,15 @@
-// What a loop computes in each round from variables that it does not change is computed once,
-// before it:
+// Computes what a loop computes in each round from variables that it does not change only once,
+// before the loop:
 //
 //   while(c): m = mul(x, w), h = tanh(h + m), c = ...
-// becomes
+//
+// is replaced by
+//
 //   if (c): m = mul(x, w)
 //   while(c): h = tanh(h + m), c = ...
 //
-// Under the loop's condition, because a loop without rounds computes nothing: that may be where the
-// operands do not even fit.
+// The hoisted ops depend on the loop's condition, because a loop without rounds computes nothing:
+// its operands may not even fit each other.
 
 #include <coracle/framework/ir/origin.h>
 #include <coracle/passes/passes.h>
@@ -23,7 +25,7 @@
 namespace coracle {
 namespace {
 
-// A loop is left alone if all that does not change is small: that saves no time.
+// Skips a loop whose invariant values are all small, because hoisting them saves no time.
 constexpr int64_t kMinElements = 256;
 
 class Hoister {
@@ -42,8 +44,8 @@ class Hoister {
   }
 
  private:
-  // One whose block belongs to nobody else, runs no other block, and is not differentiated: the
-  // gradient would read values that each round saved.
+  // Whether it is a loop whose block is used only once, runs no other block, and is not
+  // differentiated (the gradient would read the values that each round saved).
   bool IsLoop(const OpDesc& op) const {
     const OpSpec* spec = context_.ops.Find(op.type());
     if (!spec || spec->block.runs != BlockRuns::kRepeatedly || !spec->block.slices.empty() ||
@@ -59,7 +61,7 @@ class Hoister {
     return uses_[static_cast<size_t>(index)] == 1;
   }
 
-  // By ops that run the block, and by gradient blocks.
+  // Counts the uses of each block by ops that run it and by gradient blocks.
   void CountUses() {
     uses_.assign(static_cast<size_t>(program_.NumBlocks()), 0);
     const auto count = [&](int block) {
@@ -95,7 +97,7 @@ class Hoister {
     if (worthwhile) Hoist(loop, body, invariant);
   }
 
-  // What is assigned to itself does not change.
+  // An assignment of a variable to itself does not change it.
   bool RemoveSelfAssignments(BlockDesc& body) const {
     const size_t before = body.NumOps();
     body.RemoveOpsIf([&](const OpDesc& op) {
@@ -172,7 +174,7 @@ class Hoister {
     loop.SetInput("X", std::move(reads));
   }
 
-  // Each before its loop.
+  // Inserts the hoisted ops before their loops.
   void InsertHoisted() {
     if (hoisted_.empty()) return;
     std::vector<std::unique_ptr<OpDesc>> ops;

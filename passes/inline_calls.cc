@@ -16,10 +16,10 @@ namespace {
 using Names = std::vector<std::string>;
 using Ops = std::vector<std::unique_ptr<OpDesc>>;
 
-// As deep as Verify allows blocks to be nested.
+// The depth of nested blocks that Verify allows.
 constexpr int kMaxDepth = 128;
 
-// Which ops are replaced.
+// Tells which ops to replace.
 using IsCallFn = bool (*)(const OpDesc& op);
 
 bool IsCall(const OpDesc& op) { return op.type() == "call" || op.type() == "call_grad"; }
@@ -29,9 +29,9 @@ bool IsDerivedCall(const OpDesc& op) {
          op.GetAttr<std::string>("gradient_function", "").empty();
 }
 
-// The replacement of one call. The prefix of its variables' names depends only on the
-// call's outputs: random ops draw by the names of their outputs, and must draw the same
-// with backward appended.
+// The replacement of one call. The prefix of its variables' names depends only on the call's
+// outputs: random ops draw by the names of their outputs, and must draw the same numbers when
+// backward is appended.
 struct CallSite {
   std::string prefix;
   std::unordered_map<int, int> copies;  // of the function's sub-blocks
@@ -63,7 +63,7 @@ class CallSites {
   void NoteBlock(int made, int from) {
     if (origins_) origins_->AddBlock(made, from);
   }
-  // The call that has this variable in its slot Scope; nullptr when there is none.
+  // The call that has this variable in its slot Scope; nullptr if there is none.
   const CallSite* OfScope(const std::string& scope) const {
     const auto found = of_scope_.find(scope);
     return found == of_scope_.end() ? nullptr : found->second;
@@ -76,9 +76,10 @@ class CallSites {
   std::unordered_map<std::string, CallSite*> of_scope_;
 };
 
-// One call: the ops of its block with the caller's names, and copies of the blocks that these ops
-// run. A name that the function declares is renamed in all of them, even where an inner block
-// declares it again, because the two may belong together (recurrent: a sequence and its step).
+// Inlines one call: the ops of its block with the caller's names, and copies of the blocks
+// that these ops run. A name that the function declares is renamed in all of them, even if an
+// inner block declares it again, because the two may belong together (recurrent: a sequence
+// and its step).
 class Inliner {
  public:
   Inliner(BlockDesc& caller, const OpDesc& op, CallSites& sites)
@@ -106,7 +107,7 @@ class Inliner {
 
  private:
   static const BlockDesc& BlockRunBy(const BlockDesc& home, int idx, const OpDesc& op) {
-    // A function may stand before the block that calls it.
+    // A function's block may precede the block that calls it.
     const int first = IsCall(op) ? 1 : home.idx() + 1;
     if (idx < first || idx == home.idx() || idx >= home.program().NumBlocks()) {
       ThrowInvalid(fmt::format("{}: names the block {}, which block {} cannot run", op.type(), idx,
@@ -147,7 +148,7 @@ class Inliner {
     AddOrigins(op_, *ops.back());
   }
 
-  // `op` is one of `from`; the copy goes to `to`.
+  // Copies `op` from the block `from` for the block `to`.
   std::unique_ptr<OpDesc> Copy(const OpDesc& op, const BlockDesc& from, BlockDesc& to) {
     auto copy = std::make_unique<OpDesc>(op.type(), Renamed(op.inputs()), Renamed(op.outputs()),
                                          op.attrs());
@@ -225,8 +226,8 @@ void InlineInto(BlockDesc& block, CallSites& sites, IsCallFn is_call) {
   block.SetOps(std::move(ops));
 }
 
-// Finds variables of an outer call that a gradient in a sub-block reads: the call that wrote
-// them is gone.
+// Removes the inputs in `scopes` from ops with sub-blocks, because the calls that wrote them no
+// longer exist.
 void ForgetScopes(ProgramDesc& program, const std::unordered_set<std::string>& scopes) {
   program.ForEachOp([&](OpDesc& op) {
     if (!op.HasSubBlock()) return;
@@ -261,7 +262,7 @@ class InliningOrder {
     std::vector<int> before;
   };
 
-  // The blocks that ops of a block run, but for functions.
+  // The blocks that ops of a block run, except functions.
   std::vector<int> RunBy(int block) const {
     std::vector<int> blocks;
     program_.Block(block).ForEachOp([&](const OpDesc& op) {
@@ -273,7 +274,7 @@ class InliningOrder {
     return blocks;
   }
 
-  // Node b: block b. Node n + b: that, and all that its ops run.
+  // Node b is block b; node n + b is block b with all blocks that its ops run.
   std::vector<int> Before(int node) const {
     std::vector<int> before;
     if (node >= n_) {
@@ -322,13 +323,13 @@ class InliningOrder {
 
   const ProgramDesc& program_;
   int n_;
-  std::vector<int> runner_;  // by block; -1: a function, or none
+  std::vector<int> runner_;  // by block; -1 for a function or an unused block
   std::vector<State> states_ = std::vector<State>(2 * static_cast<size_t>(n_), State::kNew);
   std::vector<int> order_;
 };
 
-// Random ops of a sub-block also draw by the block's index. Placing gradient blocks after all
-// others keeps these indices the same whether or not backward was appended.
+// Random ops of a sub-block also draw by the block's index. Placing gradient blocks last keeps
+// these indices the same whether or not backward was appended.
 void PutGradientBlocksLast(ProgramDesc& program, ProgramOrigins* origins) {
   const auto n = static_cast<size_t>(program.NumBlocks());
   std::vector<bool> gradient(n, false);

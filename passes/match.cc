@@ -8,7 +8,7 @@
 namespace coracle {
 namespace {
 
-// The value of that key; nullptr: there is none.
+// The value for the key; nullptr if it is missing.
 template <class T>
 const T* ValueOf(const std::vector<std::pair<std::string, T>>& list, std::string_view key) {
   for (const auto& [name, value] : list) {
@@ -38,7 +38,7 @@ bool Match::Has(std::string_view name) const { return ValueOf(vars_, name) != nu
 
 // --- the search ---
 
-// Finds one place of a pattern, line by line, with backtracking.
+// Finds one match of a pattern, line by line, with backtracking.
 class MatchSearch {
  public:
   using Line = Pattern::Line;
@@ -71,7 +71,7 @@ class MatchSearch {
     return false;
   }
 
-  // The candidates of a line: ops that read or write one of its variables that is already known.
+  // The candidates for a line: ops that read or write one of its variables that is already known.
   struct Candidates {
     const Line* line = nullptr;
     size_t count = 0;
@@ -161,11 +161,11 @@ class MatchSearch {
                        [&](const auto& entry) { return entry.second->Writes(var); });
   }
 
-  // Whether the ops found so far satisfy what a match promises (see match.h).
+  // Whether the ops found so far have the properties that match.h guarantees.
   bool Holds() const {
     for (const auto& [name, var] : match_.vars_) {
       if (!IsWritten(name)) {
-        if (IsWrittenInside(var)) return false;  // as if it were one that a line writes
+        if (IsWrittenInside(var)) return false;  // like a variable that a line writes
       } else if (!matcher_.IsWrittenOnce(var) || (IsRead(name) && !IsPrivate(var))) {
         return false;
       }
@@ -193,7 +193,7 @@ class MatchSearch {
 
 // --- Matcher ---
 
-// A recomputed variable holds the same bits as its original, so either may stand for the other.
+// A recomputed variable holds the same bits as its original, so either may replace the other.
 Matcher::Matcher(BlockDesc& block, const PassContext& context) : block_(block), context_(context) {
   block.ForEachOp([&](const OpDesc& op) {
     const Attribute* attr = op.FindAttr(kRecomputedFromAttr);

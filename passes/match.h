@@ -1,5 +1,6 @@
 #pragma once
-// Patterns of ops, written as programs are listed, and where a block has them. Internal to passes/.
+// Patterns of ops, written like a listing of a program, and the search for them in a block.
+// Internal to passes/.
 //
 //   const Pattern kConvBias(R"(
 //     conv: Output=product = conv2d|depthwise_conv2d(Input=x, Filter=w)
@@ -14,17 +15,17 @@
 //   }
 //   rewrites.Apply();
 //
-// A line is an op: its label, what it writes, its type (one of several), what it reads; behind a
-// slot stands the pattern's name for the variable in it. What a match promises:
-// * One name is one variable. Where no line writes it, a copy that was computed again
-//   (recomputed_from) may stand for its original.
-// * Slots that the line does not list are absent, or outputs that nobody reads; `...` in a list
-//   allows others. `Bias=b?` may be absent: Match::Has.
-// * What one op of the pattern writes and another reads is written once and seen by nobody else.
-//   The pattern's other outputs are written once too.
-// * All ops may run where the last of them stands: nobody writes in between what they read, nor
-//   reads or writes what they write.
-// Types, attrs, shapes and constants are conditions of the pass that follow as plain code.
+// A line describes an op: its label, its outputs, its type (or one of several), its inputs. The
+// name after a slot is the pattern's name for the variable in that slot. A match guarantees:
+// * Each name is one variable. If no line writes it, a copy that was computed again
+//   (recomputed_from) may replace its original.
+// * Slots that the line does not list are absent, or are outputs that no op reads; `...` in a
+//   list allows other slots. `Bias=b?` may be absent: see Match::Has.
+// * A variable that one op of the pattern writes and another reads is written once, and is not
+//   used outside the pattern. The other outputs of the pattern are also written once.
+// * All ops may run at the position of the last one: until there, no other op writes what they
+//   read, and no other op reads or writes what they write.
+// The pass then checks types, attrs, shapes and constants in plain code.
 
 #include <coracle/passes/pass.h>
 
@@ -40,8 +41,8 @@ namespace coracle {
 
 class Pattern {
  public:
-  // Throws InternalError for a text that cannot be read. A line must have a variable in common with
-  // those before it.
+  // Throws InternalError if the text cannot be parsed. Each line must share a variable with the
+  // lines before it.
   explicit Pattern(std::string_view text);
 
  private:
@@ -63,8 +64,8 @@ class Pattern {
   std::vector<Line> lines_;
 };
 
-// A place where a block has a pattern: views into the block. By label and name, as the pattern
-// calls them; both throw InternalError for one that it does not have.
+// One occurrence of a pattern in a block. Gives access to its ops by label and its variables by
+// name; both throw InternalError for an unknown label or name.
 class Match {
  public:
   OpDesc& op(std::string_view label) const;
@@ -74,39 +75,40 @@ class Match {
  private:
   friend class MatchSearch;
   friend class Rewrites;
-  // In the order of the search. Few of each, so that lists take less time than maps.
+  // In the order of the search. Lists are faster than maps for so few elements.
   std::vector<std::pair<std::string, OpDesc*>> ops_;
   std::vector<std::pair<std::string, std::string>> vars_;
 };
 
-// Answers hold until the block's ops change.
+// The answers are valid until the block's ops change.
 class Matcher {
  public:
   Matcher(BlockDesc& block, const PassContext& context);
 
-  // In the order of the ops that match the first line.
+  // Sorted by the ops that match the first line.
   std::vector<Match> FindAll(const Pattern& pattern) const;
-  // The first place where the pattern's names that `known` has stand for the same variables.
+  // The first match in which the names that `known` has denote the same variables as in `known`.
   std::optional<Match> Find(const Pattern& pattern, const Match& known) const;
 
-  // nullptr for a variable that the program does not declare.
+  // nullptr for an undeclared variable.
   const Shape* ShapeOf(const std::string& var) const;
   const Tensor* Constant(const std::string& var) const { return context_.FrozenValue(var); }
   bool IsWrittenOnce(const std::string& var) const;
-  // Only one op of the whole program reads it.
+  // Whether only one op of the whole program reads it.
   bool HasOneReader(const std::string& var) const;
-  // What a recomputed variable is a copy of; any other variable itself.
+  // The original of a recomputed variable; for other variables, the variable itself.
   const std::string& Original(const std::string& var) const;
-  // The variable and its copies, or its original and that one's copies.
+  // The variable, its original and all copies of that.
   std::vector<std::string> SameAs(const std::string& var) const;
-  // Whether all these ops may run where one of them, `place`, stands: nobody writes in between what
-  // they read, nor reads or writes what they write.
+  // Whether all these ops may run at the position of one of them, `place`: between there and their
+  // own positions, no other op writes what they read, or reads or writes what they write.
   bool MayRunAt(const std::vector<const OpDesc*>& ops, const OpDesc& place) const;
 
  private:
   friend class MatchSearch;
-  // Whether sub-blocks that run between the two positions write a variable that the op reads, or
-  // use one that it writes. This block's index of uses does not contain their ops.
+  // Whether sub-blocks that run between the two positions write a variable that the op
+  // reads, or use a variable that it writes. The block's index of uses does not contain the
+  // ops of sub-blocks.
   bool BlocksUse(const OpDesc& op, size_t begin, size_t end) const;
 
   BlockDesc& block_;
@@ -115,15 +117,15 @@ class Matcher {
   std::unordered_map<std::string, std::vector<std::string>> copies_;  // by original
 };
 
-// Edits of a block that are made together, so that matches hold until then.
+// Collects edits of a block and applies them together, so that matches stay valid until then.
 class Rewrites {
  public:
   explicit Rewrites(BlockDesc& block) : block_(block) {}
 
-  // Puts `with` in the place of the match's last op and removes all ops of the match. Each new op
-  // gets the origins of all removed ops.
+  // Replaces the ops of the match by `with`, at the position of its last op. Each new op gets the
+  // origins of all removed ops.
   void Replace(const Match& match, const std::vector<OpDesc>& with);
-  // Puts `with` in the place of `place`, which is one of `ops`, and removes `ops`.
+  // Replaces `ops` by `with`, at the position of `place`, which is one of `ops`.
   void Replace(const std::vector<const OpDesc*>& ops, const OpDesc& place,
                const std::vector<OpDesc>& with);
   void Apply();

@@ -15,11 +15,12 @@ bool HasRole(const OpDesc& op, int32_t roles) {
   return value && (*value & roles) != 0;
 }
 
-// Gradients of that many bytes, and of this share of all, are not kept for one more member.
+// A group with gradients of so many bytes, and of this share of all, does not wait for
+// more members.
 constexpr double kLeastBytes = 1 << 20;
 constexpr double kShare = 1.0 / 16;
 
-// Ops of one kind that can be done together, at the place of the last of them.
+// Ops of one kind that can run together, at the position of the last one.
 struct Group {
   std::vector<size_t> members;
   double bytes = 0;
@@ -52,12 +53,12 @@ class Merger {
 
  private:
   // Closes the groups that cannot be delayed until after `op`, because it uses what they write or
-  // writes what they use; then `op` joins a group or opens one. It opens one too where backward ops
-  // come between it and a group that is large enough (see early_updates), so that the gradients of
-  // the latter need not wait for its own.
+  // writes what they use. Then `op` joins a group or opens one. It also opens one if its group is
+  // already large enough and backward ops come between (see early_updates), so that the gradients
+  // of that group need not wait for its own.
   void Visit(const OpDesc& op, size_t index) {
     CloseUsersOf(op);
-    // Ops inside need not be named by the op that runs them.
+    // The op that runs a block need not name the variables of the ops inside.
     for (const BlockDesc* inner : block_.program().BlocksRunBy(op))
       inner->ForEachOp([&](const OpDesc& each) { CloseUsersOf(each); });
     const std::string key = KeyOf(op);
@@ -93,7 +94,7 @@ class Merger {
     users.erase(it);
   }
 
-  // What ops must have in common to be merged; "" for one that cannot be.
+  // The properties that ops must share to be merged; "" if the op cannot be merged.
   std::string KeyOf(const OpDesc& op) const {
     const OpSpec* def = ops_.Find(op.type());
     if (!def || !def->multi_tensor || !HasRole(op, kOptimize) || def->NumItems(op) != 1) return "";
@@ -118,7 +119,7 @@ class Merger {
     return key;
   }
 
-  // Of the largest variable that the op writes, as far as its shape is known.
+  // The size of the largest variable that the op writes, if its shape is known.
   double BytesOf(const OpDesc& op) const {
     double bytes = 0;
     op.ForEachOutput([&](const std::string& name) {
@@ -131,9 +132,9 @@ class Merger {
     return bytes;
   }
 
-  // The last member takes over the variables of all.
+  // Gives the variables of all members to the last one.
   void Merge(const Group& group, const std::vector<std::unique_ptr<OpDesc>>& ops) const {
-    // The last place is the only one at which all inputs have been computed.
+    // All inputs are computed only at the position of the last member.
     OpDesc& last = *ops[group.members.back()];
     const OpSpec& def = ops_.Get(last.type());
     const OpDesc first = last;

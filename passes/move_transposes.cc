@@ -1,9 +1,11 @@
-// A transpose before ops that do not care for the order of axes moves behind them where that leaves
-// fewer, or smaller, ones: two that cancel are gone.
+// Moves a transpose after ops that work in any order of axes, if that leaves fewer or smaller
+// transposes. Two transposes that cancel disappear:
 //
 //   a = transpose2(a@NHWC), b = transpose2(b@NHWC), c = concat(a, b) axis=1,
 //   c@NHWC = transpose2(c)
-// becomes
+//
+// is replaced by
+//
 //   c@MOVED = concat(a@NHWC, b@NHWC) axis=3
 
 #include <coracle/framework/ir/origin.h>
@@ -23,24 +25,24 @@
 namespace coracle {
 namespace {
 
-// What a conversion costs beside its elements.
+// The fixed cost of a transpose, in elements.
 constexpr double kCostOfAnOp = 64;
 constexpr int kMaxRounds = 64;
-// A rewrite takes time in the number of ops, and a program may have as many lists of axes. There
-// are no more rewrites than these, or than visit so many ops together.
+// Each rewrite visits all ops, and a program may have as many lists of axes as ops. Limits the
+// number of rewrites so that they visit at most kMaxVisits ops in total, but allows kMinRewrites.
 constexpr size_t kMinRewrites = 16, kMaxVisits = size_t{1} << 21;
-// Larger constants are not kept in a second order.
+// Larger constants are not stored in a second order of axes.
 constexpr int64_t kMaxConstantElements = 65536;
 
-// How an op is done on its inputs before their transposes.
+// How to run an op on its inputs before their transposes.
 struct Following {
   std::vector<OpDesc> ops;             // the last one writes its outputs
-  std::set<std::string> inputs;        // those that are transposed
-  std::vector<std::string> constants;  // frozen ones that must be transposed back
+  std::set<std::string> inputs;        // the transposed ones
+  std::vector<std::string> constants;  // frozen ones, to be transposed like the inputs
   bool plain = false;                  // the outputs do not depend on the order of axes
 };
 
-// Moves the transposes with one list of axes: v[i] = u[axes[i]].
+// Moves the transposes with one list of axes: v[i] = u[axes[i]]. u is called the form of v.
 class Mover {
  public:
   Mover(ProgramDesc& program, const PassContext& context, const ValueFlow& flow,
@@ -53,7 +55,7 @@ class Mover {
         axes_(axes),
         back_(Inverse(axes)) {}
 
-  // Begins with these ops, the transposes with the axes. Returns whether that changed the program.
+  // `transposes` are the ops with these axes. Returns whether it changed the program.
   bool Run(const std::vector<const OpDesc*>& transposes) {
     for (const OpDesc* op : transposes) waiting_.insert(block_.IndexOf(*op));
     while (!waiting_.empty()) {
@@ -70,7 +72,7 @@ class Mover {
   }
 
  private:
-  // --- what the ops are to these transposes ---
+  // --- classifying the ops ---
 
   void Sort(const OpDesc& op) {
     if (IsExit(op)) {
@@ -89,7 +91,7 @@ class Mover {
     }
   }
 
-  // Its readers after the op are looked at next, in the order of the block.
+  // Records the form of `var` and queues its later readers, in the order of the block.
   void AddForm(const OpDesc& op, const std::string& var, const std::string& source) {
     forms_[var] = source;
     const size_t at = block_.IndexOf(op);
@@ -109,7 +111,7 @@ class Mover {
            (KeepsLod(op) || !lods_.MayHaveLod(u));
   }
 
-  // One that undoes them.
+  // Whether it undoes the transposes.
   bool IsExit(const OpDesc& op) const {
     if (!IsTranspose(op) || AxesOf(op) != back_ || !IsForm(op.Input("X")[0])) return false;
     const std::string& y = op.Output("Out")[0];
@@ -117,7 +119,7 @@ class Mover {
            (KeepsLod(op) || !lods_.MayHaveLod(op.Input("X")[0]));
   }
 
-  // The order of axes before the transpose.
+  // The axis before the transpose.
   int32_t Before(int32_t axis) const {
     const auto rank = static_cast<int32_t>(axes_.size());
     return axes_[static_cast<size_t>(axis < 0 ? axis + rank : axis)];
@@ -161,7 +163,8 @@ class Mover {
     return !op.AnyInput([&](const std::string& name) { return !IsForm(name); });
   }
 
-  // An elementwise op of one operand, or of two that are broadcast axis by axis, or of one shape.
+  // Whether it is an elementwise op with one operand, with two that are broadcast axis by axis, or
+  // with operands of one shape.
   bool IsAxiswise(const OpDesc& op, const OpSpec& spec) const {
     int inputs = 0;
     const Shape* shape = nullptr;
@@ -180,7 +183,8 @@ class Mover {
            (spec.FindAttr("axis") && spec.FindInput("X") && spec.FindInput("Y"));
   }
 
-  // One operand is a frozen number, one for each element of an axis, or a small image.
+  // One operand is a frozen constant: one number, one number for each element of an axis, or a
+  // small image.
   bool FollowBinary(const OpDesc& op, const OpSpec& spec, OpDesc& now, Following& made) const {
     if (!spec.FindAttr("axis") || op.Input("X").size() != 1 || op.Input("Y").size() != 1 ||
         op.outputs().size() != 1 || op.inputs().size() != 2)
@@ -188,7 +192,7 @@ class Mover {
     const bool x_is_form = IsForm(op.Input("X")[0]);
     const std::string& other = (x_is_form ? op.Input("Y") : op.Input("X"))[0];
     const Tensor* value = context_.FrozenValue(other);
-    if (!value) return false;  // a scope may hold another shape than is declared
+    if (!value) return false;  // the shape in the scope may differ from the declared one
     const Shape& shape = value->shape();
     if (shape.rank() == 1 && shape[0] == 1) return true;
     const int32_t axis = spec.AttrOf<int32_t>(op, "axis");
@@ -203,7 +207,7 @@ class Mover {
     return true;
   }
 
-  // Ops of one kind of input, all of which are transposed.
+  // Ops whose inputs are all transposed.
   bool FollowByType(const OpDesc& op, const OpSpec& spec, OpDesc& now, Following& made) const {
     const std::string& type = op.type();
     if (type == "cast" || type == "assign") return true;
@@ -250,7 +254,7 @@ class Mover {
     const Ints before = Before(dims);
     now.SetAttr("dim", before);
     if (keep) return true;
-    // The axes that are left must have their order.
+    // The remaining axes must keep their order.
     int32_t last = -1;
     for (int32_t axis : axes_) {
       if (std::count(before.begin(), before.end(), axis) > 0) continue;
@@ -261,7 +265,7 @@ class Mover {
     return true;
   }
 
-  // The dimensions before the transpose, put into order.
+  // Reads the dimensions before the transpose and puts them in order.
   bool FollowShape(const OpDesc& op, Following& made) const {
     if (op.type() != "shape" || op.Input("Input").size() != 1 || op.Output("Out").size() != 1 ||
         op.inputs().size() != 1)
@@ -290,7 +294,7 @@ class Mover {
     return follower != followers_.end() && follower->second.inputs.count(var) > 0;
   }
 
-  // What somebody reads as it is.
+  // Finds the variables that other ops read in their transposed form.
   void FindNeeded() {
     for (const auto& [var, source] : forms_) {
       for (const OpDesc* reader : std::as_const(block_).Uses(var).readers) {
@@ -299,7 +303,7 @@ class Mover {
     }
   }
 
-  // From the last op to the first: one moves if others after it do, or if that costs less.
+  // Visits the ops from last to first: an op moves if a moved op reads it, or if that costs less.
   void Choose() {
     for (size_t i = order_.size(); i-- > 0;) {
       const OpDesc& op = *order_[i];
@@ -327,7 +331,7 @@ class Mover {
     }
   }
 
-  // Elements, with a guess for dimensions that are not known.
+  // The elements of a variable, with a guess for unknown dimensions.
   double CostOf(const std::string& var) const {
     double elements = 1;
     const VarDesc* desc = block_.FindVar(var);
@@ -411,7 +415,7 @@ class Mover {
     }
   }
 
-  // The ops that write forms now, as they were.
+  // Records the original writers of the variables that now exist in another order of axes.
   void NoteWriters() const {
     for (const auto& [op, following] : followers_) {
       if (following.plain) continue;
@@ -458,7 +462,7 @@ class Mover {
     return it == renamed_.end() ? name : Renamed(it->second);
   }
 
-  // Variables that exist only before their transposes now.
+  // Removes variables that now exist only in the order before the transpose.
   void RemoveUnusedForms() {
     const BlockDesc& block = block_;
     std::unordered_set<std::string> unused;
@@ -477,18 +481,18 @@ class Mover {
   const ValueFlow& flow_;
   const LodFlow& lods_;
   const Ints axes_, back_;
-  std::set<size_t> waiting_;                  // positions of ops to look at
+  std::set<size_t> waiting_;                  // positions of ops to visit
   std::map<std::string, std::string> forms_;  // v to u; "" for the output of a follower
   std::unordered_set<const OpDesc*> entries_, exits_;
   std::unordered_map<const OpDesc*, Following> followers_;
-  std::vector<const OpDesc*> order_;  // of the followers
+  std::vector<const OpDesc*> order_;  // followers, in the order of visits
   std::unordered_set<std::string> needed_;
   std::unordered_map<std::string, std::string> renamed_, constants_;
 };
 
 using Transposes = std::map<Ints, std::vector<const OpDesc*>>;  // by axes
 
-// The root block's transposes that leave the rows where they are.
+// The transposes of the root block that keep the first axis.
 Transposes FindTransposes(const BlockDesc& block) {
   Transposes found;
   block.ForEachOp([&](const OpDesc& op) {
@@ -500,7 +504,7 @@ Transposes FindTransposes(const BlockDesc& block) {
   return found;
 }
 
-// Moves the transposes of each list of axes, as long as `rewrites` lasts. Returns whether that
+// Moves the transposes of each list of axes while `rewrites` is positive. Returns whether it
 // changed the program.
 bool MoveAll(ProgramDesc& program, const PassContext& context, size_t& rewrites) {
   const BlockDesc& block = program.Root();

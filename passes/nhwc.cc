@@ -13,7 +13,7 @@ namespace {
 // Images [N, C, H, W] and volumes [N, C, D, H, W]. "NHWC" below is NDHWC for volumes.
 bool IsImageRank(int rank) { return rank == 4 || rank == 5; }
 
-// The axes of an image or a volume with the channels last.
+// The permutation that moves the channels of an image or a volume to the end.
 std::vector<int32_t> ToNhwc(int rank) {
   std::vector<int32_t> axes = {0};
   for (int32_t i = 2; i < rank; ++i) axes.push_back(i);
@@ -21,14 +21,14 @@ std::vector<int32_t> ToNhwc(int rank) {
   return axes;
 }
 
-// And back.
+// The inverse permutation.
 std::vector<int32_t> ToNchw(int rank) {
   std::vector<int32_t> axes = {0, rank - 1};
   for (int32_t i = 1; i + 1 < rank; ++i) axes.push_back(i);
   return axes;
 }
 
-// What the op calls channels last for this rank: "NDHWC" where it knows that word; "" if it has no
+// The op's name for channels last at this rank: "NDHWC" if it knows that name; "" if it has no
 // such layout.
 std::string LastLayout(const OpSpec& def, int rank) {
   const auto attr = std::find_if(def.attrs.begin(), def.attrs.end(),
@@ -76,14 +76,14 @@ class NhwcRewriter {
   }
 
  private:
-  // What is known of a variable's present value: the name of its NHWC form, and whether the NCHW
-  // form exists too.
+  // The present value of a variable: the name of its NHWC form, and whether the NCHW form
+  // also exists.
   struct Form {
     std::string nhwc;
     bool has_nchw = false;
   };
 
-  // Only a convolution is worth the conversions around it: of images, or of volumes.
+  // Finds the ranks of images or volumes with convolutions: only convolutions justify conversions.
   void FindConvolutions() {
     for (size_t i = 0; i < block_.NumOps(); ++i) {
       const OpDesc& op = block_.op(i);
@@ -93,7 +93,7 @@ class NhwcRewriter {
     }
   }
 
-  // The operands Y whose rank is 1 whatever is fed and held.
+  // Finds the operands Y whose rank is 1 in every run.
   void FindVectors() {
     const ValueFlow flow(program_, context_);
     block_.ForEachOp([&](const OpDesc& op) {
@@ -102,7 +102,7 @@ class NhwcRewriter {
     });
   }
 
-  // The rank of the images that the op can have in NHWC in place of NCHW; 0 if it cannot.
+  // The rank of the images that the op can process in NHWC instead of NCHW; 0 if it cannot.
   int LayoutRank(const OpSpec& def, const OpDesc& op) const {
     if (def.layout_attr.empty()) return 0;
     const std::string layout = def.AttrOf<std::string>(op, def.layout_attr);
@@ -117,8 +117,8 @@ class NhwcRewriter {
           rank = its_rank;
         }
       }
-      // An op that reads and writes the same image stays as it is: the value before may be one that
-      // only the op knows.
+      // An op that reads and writes the same image is not changed, because its previous value may
+      // come from outside the program.
       for (const std::string& name : op.Output(slot)) {
         if (op.Reads(name)) return 0;
       }
@@ -126,7 +126,7 @@ class NhwcRewriter {
     return rank != 0 && LastLayout(def, rank).empty() ? 0 : rank;
   }
 
-  // 0 for what is no image.
+  // Returns 0 if the variable is not an image.
   int ImageRank(const std::string& name) const {
     const VarDesc* var = block_.FindVarRecursive(name);
     if (!var || var->type() != VarType::kLoDTensor) return 0;
@@ -134,10 +134,10 @@ class NhwcRewriter {
   }
 
   // An elementwise op follows in NHWC if one of its inputs exists only in NHWC, so that a
-  // conversion is saved, and its variables are images of one rank. Their dims of 1 (of a gate
-  // [N, C, 1, 1], or of a mean [1, C, 1, 1]) stretch in one layout as in the other. Y may be a
-  // vector along one axis of the images instead: along the last or the first only where it is
-  // certain that what is held has one axis too, since more would lie along others.
+  // conversion is saved, and its variables are images of one rank. Dims of 1 (of a gate [N, C, 1,
+  // 1], or of a mean [1, C, 1, 1]) are broadcast in the same way in both layouts. Y may instead be
+  // a vector along one axis of the images; if that is the last or the first axis, the vector's rank
+  // must be certain, because a value with more axes would lie along other axes.
   bool FollowsLayout(const OpSpec& def, const OpDesc& op) const {
     const auto axis = op.GetAttr<int32_t>("axis", -1);
     const bool at_an_end = axis == -1 || axis == 0;
@@ -154,7 +154,7 @@ class NhwcRewriter {
       return shape->rank() != s.rank();
     };
     if (op.AnyInput(other) || op.AnyOutput(other) || !shape) return false;
-    if (!one_shape && !at_an_end) return false;  // it would mean nothing, or an error
+    if (!one_shape && !at_an_end) return false;  // meaningless, or an error
     return SavesConversion(op);
   }
 
@@ -165,8 +165,8 @@ class NhwcRewriter {
     });
   }
 
-  // The rank of images that the op joins, or parts, along an axis other than the first (along which
-  // it makes LoD); 0 if it is another op.
+  // The rank of images that the op joins or splits along an axis other than the first one (along
+  // which it makes LoD); 0 for another op.
   int JoinedRank(const OpDesc& op) const {
     if (op.type() != "concat" && op.type() != "split") return 0;
     int rank = 0;
@@ -180,20 +180,20 @@ class NhwcRewriter {
     return (axis > 0 && axis < rank) || (axis < 0 && axis > -rank) ? rank : 0;
   }
 
-  // Where the axis of an image lies in NHWC.
+  // The position in NHWC of an axis of the image.
   static int32_t AxisInNhwc(int32_t axis, int rank) {
     if (axis < 0) axis += rank;
     return axis == 1 ? rank - 1 : axis > 1 ? axis - 1 : axis;
   }
 
-  // Whether the variable is an operand that a broadcasting op's attr axis places.
+  // Whether the variable is a vector operand whose position the op's attr axis gives.
   bool IsVector(const OpSpec& def, const std::string& name, const std::string& slot) const {
     if (!def.FindAttr("axis") || (slot != "Y" && slot != "Y@GRAD")) return false;
     const VarDesc* var = block_.FindVarRecursive(name);
     return var && var->type() == VarType::kLoDTensor && var->shape().rank() == 1;
   }
 
-  // Rewrites an elementwise op: all of its images, and where Y lies on them.
+  // Rewrites an elementwise op: renames its images to NHWC forms and sets the axis of Y.
   void ConvertElementwise(const OpSpec& def, OpDesc& op) {
     int rank = 0;
     bool vector = false;
@@ -208,7 +208,7 @@ class NhwcRewriter {
     op.SetAttr("axis", AxisInNhwc(op.GetAttr<int32_t>("axis", -1), rank));
   }
 
-  // Rewrites the op's variables for which listed(name, slot) holds to their NHWC forms.
+  // Renames the op's variables for which listed(name, slot) holds to their NHWC forms.
   template <class Listed>
   void Convert(OpDesc& op, Listed&& listed) {
     const auto given = std::make_shared<const OpDesc>(op);
@@ -230,7 +230,7 @@ class NhwcRewriter {
     });
   }
 
-  // A copy that is computed again names what its original writes now.
+  // Makes a recomputed copy name the variable that its original now writes.
   void RenameOriginals(OpDesc& op) const {
     if (!op.HasAttr(kRecomputedFromAttr)) return;
     auto names = op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {});
@@ -281,8 +281,8 @@ class NhwcRewriter {
     it->second.has_nchw = true;
   }
 
-  // For one channel a reshape would be enough, but the image that is fed may have another number of
-  // channels than the program declares.
+  // A reshape would suffice for one channel, but the fed image may have another number of channels
+  // than the program declares.
   void AppendConversion(const std::string& from, const std::string& to, bool to_nhwc) {
     const int rank = block_.FindVarRecursive(from)->shape().rank();
     std::vector<int32_t> axis = to_nhwc ? ToNhwc(rank) : ToNchw(rank);
@@ -292,7 +292,7 @@ class NhwcRewriter {
     AddOrigins(*at_, *out_.back());
   }
 
-  // Variables that only exist in NHWC keep their NCHW VarDesc, which nothing writes any more.
+  // Removes the NCHW variables that no op writes any more, because only their NHWC forms exist.
   void RemoveUnusedForms() {
     std::unordered_set<std::string> used;
     auto use = [&](const std::string& name) { used.insert(name); };
@@ -309,8 +309,8 @@ class NhwcRewriter {
   ProgramDesc& program_;
   const PassContext& context_;
   BlockDesc& block_;
-  const OpDesc* at_ = nullptr;     // the op that is being rewritten
-  std::unordered_set<int> ranks_;  // of images that are converted
+  const OpDesc* at_ = nullptr;     // the op being rewritten
+  std::unordered_set<int> ranks_;  // of images to convert
   std::unordered_set<std::string> vectors_;
   std::vector<std::unique_ptr<OpDesc>> out_;
   std::unordered_map<std::string, Form> forms_;

@@ -24,7 +24,7 @@ void OpGroup::AddInput(const GroupVar& var) {
 
 namespace {
 
-// Makes the op of a group, and the block with its ops.
+// Makes the op of a group and the block with its ops.
 class GroupWriter {
  public:
   GroupWriter(ProgramDesc& program, const PassContext& context, std::string type, bool in_place)
@@ -34,7 +34,7 @@ class GroupWriter {
         type_(std::move(type)),
         in_place_(in_place) {}
 
-  // nullptr where nobody needs what the group computes.
+  // Returns nullptr if the results of the group are not needed.
   std::unique_ptr<OpDesc> Write(const OpGroup& group) {
     members_.clear();
     inner_.clear();
@@ -66,7 +66,7 @@ class GroupWriter {
     return op;
   }
 
-  // Variables that no op uses any more.
+  // Variables that are no longer used.
   const std::unordered_set<std::string>& gone() const { return gone_; }
 
  private:
@@ -81,8 +81,8 @@ class GroupWriter {
     return context_.IsVisible(root_, name) || IsReadOutside(name);
   }
 
-  // Every Out may have the memory of the X at its place: one that nobody reads afterwards, if there
-  // is one of its size.
+  // Orders the inputs so that an output may use the memory of the X at its index: an input of its
+  // size that no later op reads, if there is one.
   std::vector<GroupVar> Paired(std::vector<GroupVar> inputs,
                                const std::vector<GroupVar>& results) const {
     for (size_t i = 0; i < results.size() && i < inputs.size(); ++i) {
@@ -122,7 +122,8 @@ class GroupWriter {
     return names;
   }
 
-  // Through the ops of the group.
+  // Finds, through the ops of the group, the argument from which each result gets its LoD; -1
+  // for none.
   std::vector<int32_t> LodSources(const OpGroup& group, const std::vector<GroupVar>& arguments,
                                   const std::vector<GroupVar>& results) const {
     std::unordered_map<std::string, int32_t> source;
@@ -148,7 +149,7 @@ class GroupWriter {
   std::string type_;
   bool in_place_;
   std::unordered_set<const OpDesc*> members_;
-  std::unordered_map<std::string, std::string> inner_;  // names in the block
+  std::unordered_map<std::string, std::string> inner_;  // names in the group's block
   std::unordered_set<std::string> gone_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// Groups of ops of the root block that become one op with a block of its own. Internal to passes/.
+// Replaces groups of ops of the root block by one op each, which runs them in its own block.
+// Internal to passes/.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/passes/pass.h>
@@ -9,7 +10,7 @@
 
 namespace coracle {
 
-// A variable as an op of a group finds or leaves it.
+// A variable and its type before or after an op of a group.
 struct GroupVar {
   std::string name;
   VarMeta meta;
@@ -17,17 +18,18 @@ struct GroupVar {
 
 struct OpGroup {
   std::vector<size_t> members;  // positions, ascending
-  // In the order of their first use.
+  // In the order of first use.
   std::vector<GroupVar> inputs, outputs;
-  AttrList attrs;  // of the op, in addition to those of all groups
+  AttrList attrs;  // attrs of the op that only this group has
 
   const GroupVar* FindOutput(const std::string& name) const;
   void AddInput(const GroupVar& var);  // unless it is an input or an output
 };
 
-// Each group becomes an op of that type at the place of its last member, declared as
-// fused_elementwise is; a group whose results nobody needs stays as it is. `in_place`: outputs
-// stand where inputs do that they may overwrite; else X are the group's inputs in their order.
+// Replaces each group by an op of the given type at the position of its last member, declared like
+// fused_elementwise. A group whose results are not needed is left unchanged. With `in_place`, X is
+// ordered so that each output is at the index of an input that it may overwrite; otherwise X has
+// the group's inputs in their order.
 void ReplaceGroups(ProgramDesc& program, const PassContext& context, const std::string& type,
                    bool in_place, const std::vector<OpGroup>& groups);
 

@@ -11,9 +11,9 @@ constexpr const char* kOverlapAttr = "overlap";
 
 int RingOf(const OpDesc& op) { return op.GetAttr<int32_t>("ring_id", 0); }
 
-// The next op that uses a variable: one that waits for an exchange, or another one.
+// The next op that uses a variable: an op that waits for an exchange, or another op.
 constexpr int kOther = -1;
-using NextUses = std::unordered_map<std::string, int>;  // the ring that it waits for, or kOther
+using NextUses = std::unordered_map<std::string, int>;  // the ring that the op waits for, or kOther
 
 bool MayOverlap(const OpDesc& op, const OpSpec& spec, const NextUses& next) {
   if (!spec.FindAttr(kOverlapAttr) || !op.HasOutput("Out")) return false;

@@ -26,9 +26,9 @@ struct PassContext {
   std::unordered_set<std::string> fetches;        // must keep their names, shapes and values
   std::unordered_set<std::string> captured = {};  // names in sub-blocks; RunPasses finds them
   FrozenValues* frozen = nullptr;                 // nullptr: no parameters are frozen
-  KernelMode kernels = KernelMode::kAuto;         // of ops that a pass runs
+  KernelMode kernels = KernelMode::kAuto;         // for ops that a pass runs
 
-  // A variable that something outside the program's ops may read: fetched, persistable, or used
+  // Whether the variable may be read outside of the block's ops: it is fetched, persistable or used
   // in a sub-block.
   bool IsVisible(const BlockDesc& block, const std::string& name) const;
 
@@ -37,74 +37,73 @@ struct PassContext {
   // Adds a frozen parameter to the root block and returns its name, which begins with
   // `prefix`. REQUIRES: frozen.
   std::string AddFrozen(ProgramDesc& program, const std::string& prefix, Tensor value) const;
-  // Declares that no op reads the parameter any more, so that its memory is released unless it is
-  // fetched. REQUIRES: frozen.
+  // Declares that no op reads the parameter any more. Releases its memory, unless it is fetched.
   void ReleaseFrozen(const std::string& name) const;
 
-  // Notes that a variable which the pass has made holds `from`, an older one; with its axes in
-  // another order, `writer` is the op that wrote `from` (VarOrigin).
+  // Records that `made`, a variable created by the pass, holds the value of `from`. If `axes` are
+  // given, its axes are permuted by them, and `writer` is the op that wrote `from` (VarOrigin).
   void NoteMade(const std::string& made, const std::string& from,
                 const std::vector<int32_t>& axes = {},
                 std::shared_ptr<const OpDesc> writer = nullptr) const;
 
   std::vector<std::string> disabled = {};  // names of passes that RunPasses leaves out
-  ProgramOrigins* origins = nullptr;       // of the variables that passes make
+  ProgramOrigins* origins = nullptr;       // for the variables that passes make
 };
 
 struct Pass {
   std::string name;
   std::string reason;
   void (*run)(ProgramDesc& program, const PassContext& context);
-  // What ops compute on the way is not seen any more, so that a run which checks the result of each
-  // op (check_nan_inf) goes without the pass.
+  // The pass hides intermediate results, so check_nan_inf turns it off.
   bool hides_results = false;
 };
 
 // All passes in the order in which Compile runs them.
 const std::vector<Pass>& Pipeline();
-// The names of its passes but for those of `disabled`. Throws kNotFound for an unknown name.
+// The names of all its passes except `disabled`. Throws kNotFound for an unknown name.
 std::vector<std::string> PassesWithout(const std::vector<std::string>& disabled);
 
-// Ops that a pass makes have the origins of those whose work they do (AddOrigins): Rewrites,
-// ValueFlow::Replace and CopyRemarks see to that, as do copies of ops.
+// New ops must get the origins of the ops that they replace (AddOrigins). Rewrites,
+// ValueFlow::Replace and CopyRemarks do that, and a copy of an op keeps its origins.
 
-// What a pass did.
+// The effect of one pass.
 struct PassRun {
   const Pass& pass;
   const ProgramDesc &before, &after;
-  double seconds;  // of the pass alone
+  double seconds;  // duration of the pass alone
 };
 using PassObserver = std::function<void(const PassRun&)>;
 
-// Runs the passes of the given names (all of the pipeline when empty) in the pipeline's order. The
-// program is verified once, after the last pass, since that takes longer than most passes do; with
-// `after_each`, after each pass, before `after_each` sees it. Throws kNotFound for an unknown name,
-// InternalError if a pass breaks the program, with the name of the pass (also where a later pass
-// then fails); an error that a pass throws on a sound program is passed on.
+// Runs the passes with the given names (all passes of the pipeline if empty), in the pipeline's
+// order. Verifies the program once after the last pass, because verification takes longer than most
+// passes; with `after_each`, after each pass that changed the program, before calling `after_each`.
+// Throws kNotFound for an unknown name. Throws InternalError with the name of the pass if a pass
+// breaks the program, also if only a later pass fails on the result. Passes on an error that a pass
+// throws on a sound program.
 void RunPasses(ProgramDesc& program, const PassContext& context,
                const std::vector<std::string>& names = {}, const PassObserver& after_each = {});
-// The same for passes that need not be among the pipeline's.
+// The same for an arbitrary list of passes.
 void RunPassList(ProgramDesc& program, const PassContext& context, const std::vector<Pass>& passes,
                  const PassObserver& after_each = {});
 
-// InlineCalls: replaces each `call`, and the gradients of calls, by the ops of its block.
+// Replaces each `call`, and the gradients of calls, by the ops of its block.
 
-// Afterwards the program has no op `call` or `call_grad`; the blocks of functions stay, and no op
-// names them. The variables of a call are those of its block, with a prefix unique to the call. The
-// blocks that the function's ops run (loops, branches) are copied for each call, and stand before
-// all gradient blocks. Values, names of arguments and results, and the order of all other ops do
-// not change. Handles on variables of sub-blocks become invalid. Throws kInvalidArgument for a
-// function that calls itself. REQUIRES: parents and forward blocks of all blocks exist (Verify
-// checks this). Returns whether there was a call. `origins` gets those of the variables and blocks.
+// The result has no op `call` or `call_grad`; the blocks of functions stay but are not used. A
+// call's variables are those of its block, with a prefix unique to the call. Each call gets its own
+// copies of the blocks that the function's ops run (loops, branches), before all gradient blocks.
+// Values, names of arguments and results, and the order of all other ops do not change. Handles on
+// variables of sub-blocks become invalid. Throws kInvalidArgument for a function that calls itself.
+// REQUIRES: parents and forward blocks of all blocks exist (Verify checks this). Returns whether
+// there was a call. Adds the origins of the new variables and blocks to `origins`.
 bool InlineCalls(ProgramDesc& program, ProgramOrigins* origins = nullptr);
 
-// The same, except that calls whose gradient is given (by gradient_block or gradient_function)
-// stay: their gradient is not that of their block.
+// The same, but skips calls with a given gradient (gradient_block or gradient_function), because
+// that is not the gradient of their block.
 bool InlineDerivedCalls(ProgramDesc& program);
 
-// Some ops read what their output held before, and name it under no input slot (see
-// framework/op/kept_outputs.h). They get that variable as an input if it has a value: if it is
-// persistable or fed, belongs to a block around, or was written by an op before.
+// Some ops read the previous value of their output although it is not in any input slot (see
+// framework/op/kept_outputs.h). Adds that variable as an input if it has a value: if it is
+// persistable or fed, belongs to an outer block, or was written by an earlier op.
 void BindKeptOutputs(ProgramDesc& program, const OpRegistry& ops,
                      const std::vector<std::string>& feeds);
 

@@ -19,7 +19,7 @@ Pattern::Pattern(std::string_view text) {
   for (std::string_view line : Parts(text, ')')) lines_.push_back(Parse(line));
 }
 
-// "label: Slot=name, ... = type|type(Slot=name, ..."
+// Parses "label: Slot=name, ... = type|type(Slot=name, ...".
 Pattern::Line Pattern::Parse(std::string_view text) {
   const size_t colon = text.find(':'), equals = text.find(" = "), open = text.find('(', equals);
   if (colon == text.npos || equals == text.npos || open == text.npos)

@@ -34,7 +34,7 @@ void RequireAmong(const std::vector<std::string>& known, const std::vector<std::
   }
 }
 
-// What is wrong with the program; "" if nothing is.
+// The first defect of the program; "" if it is sound.
 std::string Defect(const ProgramDesc& program, const OpRegistry& ops) {
   for (const VerifyProblem& problem : Verify(program, ops)) {
     if (problem.severity != VerifyProblem::Severity::kNote) return problem.ToString();
@@ -62,8 +62,8 @@ void RunPass(const Pass& pass, ProgramDesc& program, const PassContext& context)
   span.Set("ops after", CountOps(program));
 }
 
-// What the passes began with, kept to find out which of them broke the program. Of frozen
-// parameters only the types are kept, since passes release those that they fold away.
+// The program before the passes, for finding out which pass broke it. Stores only the types of
+// frozen parameters, because passes release parameters that they fold.
 class Beginning {
  public:
   Beginning(const ProgramDesc& program, const PassContext& context) : program_(program) {
@@ -72,8 +72,8 @@ class Beginning {
       types_.emplace_back(name, VarMeta{VarType::kLoDTensor, value.dtype(), value.shape(), 0});
   }
 
-  // Runs the passes again, on zeros in place of values that are gone, and verifies after each.
-  // Throws InternalError with the name of the pass that broke the program.
+  // Runs the passes again, with zeros for released values, and verifies after each pass. Throws
+  // InternalError with the name of the pass that broke the program.
   void ThrowIfBroken(const PassContext& context, const std::vector<Pass>& passes) const {
     ProgramDesc program = program_;
     if (!Defect(program, context.ops).empty()) return;
@@ -88,7 +88,7 @@ class Beginning {
       try {
         RunPass(pass, program, again);
       } catch (const Error&) {
-        return;  // on a sound program: its error is its own
+        return;  // the program was sound, so the pass itself failed
       }
       RequireSound(program, context.ops, "pass " + pass.name);
     }
@@ -103,42 +103,42 @@ class Beginning {
 
 const std::vector<Pass>& Pipeline() {
   static const std::vector<Pass> passes = {
-      {"dead_code", "what nobody reads need not be computed, nor looked at by the passes below",
+      {"dead_code", "removes ops whose results are unused, which also shortens the later passes",
        EliminateDeadCode},
       {"remove_identities",
-       "the patterns below do not see through dropout in a test, assign, scale by 1, ...",
+       "dropout in a test, assign, scale by 1, ... hide patterns from the later passes",
        RemoveIdentities},
       {"widen_filters",
-       "where the machine has no fast products of bfloat16, convolutions convert their images in "
-       "the cache, and need no filters of 16 bits; before fold_constants, which makes those of "
-       "frozen "
-       "parameters",
+       "if the machine has no fast products of bfloat16, convolutions convert their images in the "
+       "cache and need no 16-bit filters; before fold_constants, which would make such filters of "
+       "frozen parameters",
        WidenFilters},
       {"fold_constants",
-       "what depends on parameters alone is computed once; before the passes that look at values",
+       "computes results that depend only on parameters once; before the passes that use values",
        FoldConstants},
       {"common_subexpressions",
-       "what is computed twice is needed once; after fold_constants, which leaves less to compare",
+       "computes equal ops only once; after fold_constants, which leaves fewer ops to compare",
        JoinCommonSubexpressions},
-      {"hoist_invariants", "what is the same in each round of a loop is needed once",
+      {"hoist_invariants", "computes results that are equal in all rounds of a loop only once",
        HoistInvariants},
       {"fold_batch_norm",
-       "a scale and a shift that are known become part of the filter and its bias: one sweep less "
-       "over the image; before fuse_conv_bias, since the bias between is folded too",
+       "multiplies a known scale and shift into the filter and its bias, which saves one sweep "
+       "over "
+       "the image; before fuse_conv_bias, because a bias between is folded too",
        FoldBatchNorm},
       {"fuse_conv_bias", "a convolution adds its bias while the result is in registers",
        FuseConvBias},
       {"fuse_conv_epilogue",
        "a convolution adds a residual and applies an activation while the sums are in registers or "
-       "in cache; after fuse_conv_bias, since the bias comes first",
+       "in the cache; after fuse_conv_bias, because the bias is added first",
        FuseConvEpilogue},
       {"fuse_batch_norm_activation",
-       "in training, relu and a sum before it cost no sweep of their own behind batch_norm, and "
-       "their gradients none before batch_norm's; what lies between is not stored",
+       "in training, batch_norm also computes a sum and relu after it, and its gradient theirs, "
+       "without extra sweeps and without storing the values between them",
        FuseBatchNormActivation},
       {"fuse_fc",
-       "bias and activation are applied while the product is in the cache; the bias's gradient is "
-       "summed while relu's is made, and both products run in one parallel region; after "
+       "applies bias and activation while the product is in the cache; sums the bias's gradient "
+       "while computing relu's, and runs both products in one parallel region; after "
        "fold_batch_norm, which makes products with a bias",
        FuseFc},
       {"fuse_softmax_cross_entropy",
@@ -146,43 +146,43 @@ const std::vector<Pass>& Pipeline() {
        "their gradient",
        FuseSoftmaxCrossEntropy},
       {"fuse_attention",
-       "scores and weights of an attention stay in the cache; its backward keeps the weights of "
-       "short sequences, and computes those of long ones again; heads are read where a projection "
-       "wrote them",
+       "keeps scores and weights of an attention in the cache; backward stores the weights of "
+       "short "
+       "sequences and computes those of long ones again; reads heads where a projection wrote them",
        FuseAttention, true},
       {"fuse_layer_norm",
-       "a sum, the dropout of a term of it and the norm of the sum are one sweep, and so are their "
-       "gradients; after fuse_attention, which takes the dropouts of weights",
+       "computes a sum, the dropout of one of its terms and the norm of the sum in one sweep, and "
+       "also their gradients; after fuse_attention, which fuses the dropouts of weights",
        FuseLayerNorm},
       {"nhwc",
        "oneDNN is fastest on NHWC: blocked layouts pad 20 or 50 channels to 32 or 64; after the "
        "fusions, which look for NCHW",
        UseNhwcLayout},
       {"move_transposes",
-       "concat, mul by a gate and the like do not know layouts: the conversions around them meet "
-       "and cancel; after nhwc, which makes them",
+       "moves the conversions around concat, mul by a gate and the like, which work in any layout, "
+       "until they cancel; after nhwc, which inserts them",
        MoveTransposes},
       {"fuse_elementwise",
-       "one sweep over memory instead of one for each op; behind the passes that look for single "
+       "one sweep over memory instead of one for each op; after the passes that look for single "
        "elementwise ops",
        FuseElementwise, true},
       {"fuse_images",
-       "what convolutions pass to each other of one image stays near, and threads need not wait "
-       "for each other; behind the passes that look for single ops",
+       "the values that convolutions pass on for one image stay in the cache, and threads need not "
+       "wait for each other; after the passes that look for single ops",
        FuseImages, true},
       {"early_updates",
-       "a gradient's memory is free again, and the gradient still in the cache, when the parameter "
-       "is updated as soon as it is complete; behind the passes that look at backward's order. Not "
-       "where a step must stop before it changes parameters (check_nan_inf)",
+       "updates a parameter as soon as its gradient is complete: the gradient is still in the "
+       "cache, "
+       "and its memory is free earlier; after the passes that depend on backward's order. Off if a "
+       "step must stop before it changes parameters (check_nan_inf)",
        UpdateEarly, true},
       {"merge_updates",
-       "one op updates all parameters in one sweep, as do the gradients' norms and scaling; last: "
-       "no other pass but overlap_exchanges looks at ops with several items",
+       "one op updates all parameters in one sweep, and others compute the gradients' norms and "
+       "scaling; last: of the other passes, only overlap_exchanges knows ops with several items",
        MergeUpdates},
       {"overlap_exchanges",
-       "backward goes on while gradients are exchanged; last: no other pass may put an op that "
-       "uses "
-       "a gradient between its exchange and the op that waits for it",
+       "backward continues while gradients are exchanged; last: no other pass may put an op that "
+       "uses a gradient between its exchange and the op that waits for it",
        OverlapExchanges, true},
   };
   return passes;
@@ -250,7 +250,7 @@ void RunPassList(ProgramDesc& program, const PassContext& context, const std::ve
     try {
       for (const Pass& pass : passes) RunPass(pass, program, context);
     } catch (const Error& error) {
-      // Perhaps the pass could not read what one before it left.
+      // Perhaps an earlier pass broke the program.
       const bool stopped =
           error.code() == ErrorCode::kDeadlineExceeded || error.code() == ErrorCode::kCancelled;
       if (!stopped) beginning.ThrowIfBroken(context, passes);

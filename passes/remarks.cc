@@ -18,7 +18,7 @@ void CopyRemarks(const OpDesc& from, OpDesc& to) {
   AddOrigins(from, to);
 }
 
-// In halves, since each addition walks through a whole list.
+// Adds in halves, because each addition copies a whole list.
 void AddOriginsOfAll(std::span<const OpDesc* const> from, OpDesc& to) {
   if (from.size() == 1) AddOrigins(*from[0], to);
   if (from.size() < 2) return;

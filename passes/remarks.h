@@ -1,5 +1,5 @@
 #pragma once
-// Remarks: the attrs of IsBookkeepingAttr on ops that passes make. Internal to passes/.
+// Copies remarks (the attrs of IsBookkeepingAttr) to ops that passes make. Internal to passes/.
 
 #include <coracle/framework/ir/op.h>
 
@@ -8,11 +8,11 @@
 
 namespace coracle {
 
-// `to`, an op that takes the place of `from`, gets its remarks (origins in addition to its own),
-// but not the list of parameters (op_role_var), whose names belong to the slots of `from`.
+// Copies the remarks of `from` to its replacement `to`, except op_role_var, whose parameter names
+// belong to the slots of `from`. Adds the origins of `from` to `to`.
 void CopyRemarks(const OpDesc& from, OpDesc& to);
 
-// `to` has the origins of all of these, too (AddOrigins), of however many.
+// Adds the origins of all `from` to `to` (AddOrigins); fast for any number of ops.
 void AddOriginsOfAll(std::span<const OpDesc* const> from, OpDesc& to);
 
 }  // namespace coracle

@@ -1,5 +1,5 @@
-// Ops that pass on their input: what reads their output reads the input. Most cost no time, but
-// patterns of other passes do not see through them.
+// Removes ops that return their input: readers of their output read the input instead. Most of
+// these ops cost no time, but they hide patterns from other passes.
 
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/passes/passes.h>
@@ -34,7 +34,7 @@ class IdentityRemover {
   }
 
  private:
-  // A rule for a type: whether the op's output is its input.
+  // For a type of op: when its output is its input.
   struct Rule {
     const char* input;
     bool (IdentityRemover::*holds)(const OpDesc& op, const OpSpec& spec);
@@ -49,7 +49,7 @@ class IdentityRemover {
         {"scale", {"X", &R::IsScaleByOne}},
         {"cast", {"X", &R::IsCastToItself}},
         {"dropout", {"X", &R::DropsNothing}},
-        {"concat", {"X", &R::Always}},  // of one, as all here
+        {"concat", {"X", &R::Always}},  // of one input
         {"sum", {"X", &R::Always}},
         {"pad", {"X", &R::PadsNothing}},
         {"pad2d", {"X", &R::PadsNothing}},
@@ -73,7 +73,7 @@ class IdentityRemover {
     const auto &in = op.Input(rule->second.input), &out = op.Output("Out");
     if (in.size() != 1 || out.size() != 1 || IsEmptyName(in[0]) || IsEmptyName(out[0]))
       return false;
-    // It passes on the LoD too.
+    // It must also pass on the LoD.
     const std::string* lod = spec.LodSource(op, "Out", 0);
     if (!lod || *lod != in[0] || !(this->*rule->second.holds)(op, spec)) return false;
     return Redirect(op, in[0]);
@@ -108,7 +108,7 @@ class IdentityRemover {
     return x && static_cast<int32_t>(*x) == spec.AttrOf<int32_t>(op, "out_dtype");
   }
 
-  // The factor is rounded to X's dtype. What is 1 as a double is 1 in all.
+  // The factor is rounded to X's dtype. A factor of 1 in double is 1 in all dtypes.
   bool DropsNothing(const OpDesc& op, const OpSpec& spec) {
     if (!spec.AttrOf<bool>(op, "is_test")) return false;
     if (Upscales(op, spec) || KeptShare(op, spec) == 1) return true;
@@ -126,7 +126,7 @@ class IdentityRemover {
     return !HasOtherInput(op, "X") && AllAre(spec.AttrOf<Ints>(op, "paddings"), 0);
   }
 
-  // Of axis 0 the result has no LoD.
+  // A slice of axis 0 has no LoD.
   bool IsWholeSlice(const OpDesc& op, const OpSpec& spec) {
     const Ints axes = spec.AttrOf<Ints>(op, "axes");
     return !HasOtherInput(op, "Input") && spec.AttrOf<Ints>(op, "decrease_axis").empty() &&
@@ -139,12 +139,12 @@ class IdentityRemover {
     return !HasOtherInput(op, "X") && AllAre(spec.AttrOf<Ints>(op, "expand_times"), 1);
   }
 
-  // More numbers than dimensions would be an error.
+  // More numbers than dimensions are an error.
   bool KeepsAllDims(const OpDesc& op, const OpSpec& spec) {
     return !HasOtherInput(op, "X") && AllAre(spec.AttrOf<Ints>(op, "shape"), -1);
   }
 
-  // Every dimension copied but one, which is then what is left.
+  // All dimensions are copied, except one that is inferred and so stays the same.
   bool IsSameShape(const OpDesc& op, const OpSpec& spec) {
     const Ints shape = spec.AttrOf<Ints>(op, "shape");
     const auto inferred = std::count(shape.begin(), shape.end(), -1);
@@ -173,8 +173,7 @@ class IdentityRemover {
 
   // --- other rewrites ---
 
-  // In a test dropout of the kind that does not scale in training is a scale, whose factor is a
-  // float.
+  // In a test, dropout that does not scale in training is a scale with a float factor.
   bool MakeScale(const OpDesc& op, const OpSpec& spec) {
     if (op.type() != "dropout" || !spec.AttrOf<bool>(op, "is_test") || Upscales(op, spec))
       return false;
@@ -188,8 +187,8 @@ class IdentityRemover {
     return true;
   }
 
-  // An op that gives another shape to what reshape-like ops before it gave one, which nobody else
-  // reads: only the last shape counts.
+  // Joins a reshape-like op with reshape-like ops before it if no other op reads their results:
+  // only the last shape counts.
   void JoinReshapes(const OpDesc& op, const OpSpec& spec) {
     if (HasOtherInput(op, "X") || op.Input("X").size() != 1 || op.Output("Out").size() != 1 ||
         !flow_.IsOnlyOutput(op, op.Output("Out")[0]))
@@ -212,7 +211,7 @@ class IdentityRemover {
     }
   }
 
-  // The op, if it keeps the rows, and LoD with them.
+  // The op that writes `var`, if it is reshape-like and keeps the rows and so their LoD.
   const OpDesc* ReshapeThatWrites(const std::string& var) const {
     const OpDesc* op = flow_.WriterOf(var);
     return op && IsOutOf(*op, var) && !HasOtherInput(*op, "X") && op->Input("X").size() == 1 &&
@@ -221,7 +220,7 @@ class IdentityRemover {
                : nullptr;
   }
 
-  // And not its XShape, which programs may read as well.
+  // Whether `var` is Out, not XShape, which programs may also read.
   static bool IsOutOf(const OpDesc& op, const std::string& var) {
     const auto& out = op.Output("Out");
     return out.size() == 1 && out[0] == var;
@@ -231,8 +230,8 @@ class IdentityRemover {
     return op.type() == "reshape" || op.type() == "reshape2";
   }
 
-  // Whether the second op copies no dimension, or that of the rows alone, which both inputs have in
-  // common. (Without rows, a list of plain numbers may change the product of the other dimensions.)
+  // Whether the second op copies no dimension, or only the rows, which both inputs share. (Without
+  // rows, a list of fixed numbers may change the product of the other dimensions.)
   bool OnlyItsShapeCounts(const OpDesc& first, const OpDesc& second) const {
     const auto shape_of = [&](const OpDesc& op) {
       return context_.ops.Get(op.type()).AttrOf<Ints>(op, "shape");
@@ -244,7 +243,7 @@ class IdentityRemover {
     return std::count(between.begin(), between.end(), -1) == 1;
   }
 
-  // Whether a reshape-like op keeps the number of rows, so that LoD passes it; false for others.
+  // Whether the op is reshape-like and keeps the number of rows, so that LoD passes.
   bool KeepsRows(const OpDesc& op) const {
     const OpSpec* spec = context_.ops.Find(op.type());
     if (!spec) return false;
@@ -263,19 +262,19 @@ class IdentityRemover {
     return type == "flatten_contiguous_range" && spec->AttrOf<int32_t>(op, "start_axis") > 0;
   }
 
-  // Dimensions that the first op inserts, and the second one removes.
+  // Whether the second op removes the dimensions that the first one inserts.
   bool IsUnsqueezeAndSqueeze(const OpDesc& first, const OpDesc& second, const OpSpec& spec) const {
     if (first.type() != "unsqueeze" && first.type() != "unsqueeze2") return false;
     if (second.type() != "squeeze" && second.type() != "squeeze2") return false;
     const Ints in = context_.ops.Get(first.type()).AttrOf<Ints>(first, "axes");
     Ints out = spec.AttrOf<Ints>(second, "axes");
     std::sort(out.begin(), out.end());
-    // Ascending: each axis is where the dimension lies in the end.
+    // In ascending order, each axis is the final position of its dimension.
     return std::adjacent_find(in.begin(), in.end(), std::greater_equal<>()) == in.end() &&
            in == out;
   }
 
-  // Of a variable that has one value in a run.
+  // The dtype of a variable that does not change during a run.
   std::optional<DType> DTypeOf(const std::string& var) {
     if (!flow_.IsConstantInARun(var)) return std::nullopt;
     if (!types_) types_.emplace(program_, context_);

@@ -15,8 +15,8 @@ namespace {
 
 constexpr const char* kCoalesce = "coalesce_tensor";
 
-// One coalesce_tensor whose variables share memory. At any place either the whole or all parts hold
-// what was written last, or both do.
+// One coalesce_tensor whose variables share memory. At each position, the whole, all parts or both
+// have the latest values.
 struct Group {
   const OpDesc* maker = nullptr;
   std::string whole;
@@ -34,8 +34,8 @@ class BlockSharer {
  public:
   BlockSharer(BlockDesc& block, const std::unordered_map<std::string, int>& users) : block_(block) {
     block.ForEachOp([&](const OpDesc& op) {
-      // Without FusedOutput or Output nothing is shared, and a whole that nothing else uses is only
-      // a place.
+      // Without FusedOutput or Output, nothing is shared. A whole that no other op uses only
+      // reserves memory.
       if (op.type() != kCoalesce || !op.HasOutput("FusedOutput") || !op.HasOutput("Output")) return;
       if (users.at(op.Output("FusedOutput")[0]) > 1) makers_.insert(&op);
     });
@@ -61,7 +61,7 @@ class BlockSharer {
     bool reads_whole = false, writes_whole = false, reads_part = false, writes_part = false;
   };
 
-  // Of the op and of the blocks that it runs, by group.
+  // The uses of each group by the op and by the blocks that it runs.
   std::map<size_t, Use> UsesOf(const OpDesc& op) const {
     std::map<size_t, Use> uses;
     const auto note = [&](const OpDesc& user) {
@@ -93,7 +93,8 @@ class BlockSharer {
     groups_.push_back(std::move(group));
   }
 
-  // A wait tells that the exchange of the memory has ended, whichever of its names it has.
+  // A wait ends the exchange of the memory, under whichever name: makes it wait for the
+  // latest value.
   void WaitForWhole(OpDesc& op) const {
     std::vector<std::string> names;
     for (const std::string& name : op.Input("X")) {
@@ -112,7 +113,7 @@ class BlockSharer {
     const bool writes = use.writes_whole || use.writes_part;
     if ((use.writes_whole && use.writes_part) || (op.HasSubBlock() && whole && part && writes))
       Refuse(*group.maker, "one op uses its FusedOutput and its Output, and writes to them");
-    // A block may not run at all: then what it writes stays what it was.
+    // A block may not run, and then the whole must have its previous value.
     if (use.reads_whole || (use.writes_whole && op.HasSubBlock())) Join(group);
     if (part) Divide(group);
     if (use.writes_whole) group.whole_is_new = true, group.parts_are_new = false;
@@ -145,8 +146,8 @@ class BlockSharer {
 
   [[noreturn]] static void Refuse(const OpDesc& op, const std::string& reason) {
     ThrowInvalid(
-        fmt::format("coalesce_tensor of {}: {}, so that the order of what is written to "
-                    "the memory that they share is not known",
+        fmt::format("coalesce_tensor of {}: {}, so the order of the writes to their shared "
+                    "memory is unknown",
                     Quote(op.Output("FusedOutput")[0]), reason));
   }
 
@@ -157,8 +158,8 @@ class BlockSharer {
   std::vector<std::unique_ptr<OpDesc>> ops_;
 };
 
-// Where an op of a block around, or of one beside it, uses the whole, it is not known whether the
-// coalesce_tensor has run.
+// If an op outside the block uses the whole, it is unknown whether the coalesce_tensor has run.
+// Throws in that case.
 void RequireUsedInside(const ProgramDesc& program) {
   std::unordered_map<std::string, const BlockDesc*> home;
   program.ForEachOp([&](const OpDesc& op) {
@@ -172,8 +173,8 @@ void RequireUsedInside(const ProgramDesc& program) {
       const BlockDesc* block = user.block();
       while (block && block != found->second) block = block->parent();
       if (block) return;
-      ThrowInvalid(fmt::format("coalesce_tensor of {}: an op outside of its block uses it, where "
-                               "it is not known whether memory is shared",
+      ThrowInvalid(fmt::format("coalesce_tensor of {}: an op outside its block uses it, so it is "
+                               "unknown whether the memory is shared",
                                Quote(name)),
                    "  " + Locate(user));
     };

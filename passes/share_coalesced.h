@@ -1,5 +1,5 @@
 #pragma once
-// ShareCoalesced: the memory that variables of a coalesce_tensor share, as ops of the program.
+// ShareCoalesced: makes the shared memory of coalesce_tensor explicit by ops of the program.
 
 #include <coracle/framework/ir/program.h>
 
@@ -8,12 +8,12 @@
 
 namespace coracle {
 
-// In Paddle the Outputs of coalesce_tensor are parts of the memory of its FusedOutput: what an op
-// writes to one of them is there when another op reads the whole, and the other way round. Here
-// every variable has its own memory, so the copies that this takes become ops: parts are joined
-// before an op that reads the whole, and the whole is divided before an op that reads a part, where
-// the other side was written last, and at the end. `fetches` are read there. Throws
-// kInvalidArgument where the order of the writes is not known.
+// In Paddle, the Outputs of coalesce_tensor are parts of the memory of its FusedOutput: an op that
+// reads the whole sees what other ops wrote to the parts, and the other way round. Here, each
+// variable has its own memory, so this pass inserts copies. If the parts were written last, it
+// joins them before an op that reads the whole; if the whole was written last, it divides it before
+// an op that reads a part. At the end of the block it updates both. `fetches` are read there.
+// Throws kInvalidArgument if the order of the writes is unknown.
 void ShareCoalesced(ProgramDesc& program, const std::vector<std::string>& fetches = {});
 
 }  // namespace coracle

@@ -59,7 +59,7 @@ bool JoinTransposes(ProgramDesc& program, const PassContext& context) {
       return;
     const std::string source = flow.Source(first->Input("X")[0]);
     const Ints axes = Composed(AxesOf(*first), AxesOf(op));
-    // Where both keep the LoD, they keep that of the rows; it passes in any case if these stay.
+    // If both keep LoD, so does the result; rows that stay in place pass LoD in any case.
     const bool keeps = KeepsLod(*first) && KeepsLod(op);
     if (keeps && (AxesOf(*first)[0] != 0 || AxesOf(op)[0] != 0)) return;
     if (!flow.IsConstantInARun(source)) return;
@@ -82,7 +82,7 @@ bool JoinTransposes(ProgramDesc& program, const PassContext& context) {
   const bool had_edits = flow.HasEdits();
   flow.Apply();
   if (!had_edits) return false;
-  // First transposes that nobody reads any more.
+  // Removes transposes that no op reads any more.
   ValueFlow now(program, context);
   block.ForEachOp([&](OpDesc& op) {
     if (IsTranspose(op) && now.IsTemporary(op.Output("Out")[0]) &&
@@ -95,7 +95,7 @@ bool JoinTransposes(ProgramDesc& program, const PassContext& context) {
 
 namespace {
 
-// The attr of a product by which it exchanges the last two axes of Y; nullptr for other ops.
+// The attr by which a product exchanges the last two axes of Y; nullptr for other ops.
 const char* TransposesY(const OpDesc& op) {
   if (op.type() == "matmul_v2") return "trans_y";
   return op.type() == "matmul" && op.GetAttr<int32_t>("head_number", 1) == 1 ? "transpose_Y"

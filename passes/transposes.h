@@ -1,6 +1,6 @@
 #pragma once
-// Transposes of the root block: what their axes do, and the rewrites in which nothing but
-// transposes and products takes part. Internal to passes/.
+// Transposes of the root block: their axes, and the rewrites that involve only transposes and
+// products. Internal to passes/.
 
 #include <coracle/passes/pass.h>
 
@@ -21,12 +21,12 @@ bool IsIdentity(const Ints& axes);
 Ints Composed(const Ints& first, const Ints& second);  // first `first`, then `second`
 Ints Inverse(const Ints& axes);
 
-// Transposes in a row become one, or none. Returns whether there were any; of three the last two
-// are left for the next time.
+// Merges or removes consecutive transposes. Returns whether it found any. Of three in a row, it
+// leaves the last two for the next call.
 bool JoinTransposes(ProgramDesc& program, const PassContext& context);
 
-// A transposed Y of products that nobody else reads is read as it was before. (X stays: rows of
-// several matrices that follow each other are one product with one Y.)
+// Makes products read an untransposed Y if only they read the transposed one. (X is not changed:
+// the consecutive rows of several matrices X form one product with one Y.)
 void AbsorbTransposes(ProgramDesc& program, const PassContext& context);
 
 }  // namespace coracle

@@ -37,7 +37,7 @@ ValueFlow::ValueFlow(ProgramDesc& program, const PassContext& context)
       });
     });
   }
-  // A sub-block knows slices by the names of what they are slices of.
+  // A sub-block refers to slices by the names of the sliced variables.
   for (const OpDesc* op : block_.SubBlockOps()) {
     const OpSpec* spec = context.ops.Find(op->type());
     if (!spec) continue;
@@ -105,7 +105,7 @@ OpDesc* ValueFlow::WriterOf(const std::string& temporary) const {
 int ValueFlow::CertainRank(const std::string& var, int depth) const {
   if (auto it = ranks_.find(var); it != ranks_.end()) return it->second;
   if (depth > 64) return -1;
-  ranks_[var] = -1;  // for ops that read what only they or their readers write
+  ranks_[var] = -1;  // ends cycles of ops that read their own results
   const int rank = FindRank(var, depth);
   ranks_[var] = rank;
   return rank;
@@ -187,7 +187,7 @@ void ValueFlow::Apply() {
 
 bool LodFlow::MayHaveLod(const std::string& var) const {
   if (auto it = known_.find(var); it != known_.end()) return it->second;
-  // Follows the variable back to where its LoD comes from.
+  // Follows the variable back to the source of its LoD.
   std::vector<std::string> path = {var};
   bool may = true;
   while (true) {
@@ -196,7 +196,7 @@ bool LodFlow::MayHaveLod(const std::string& var) const {
       may = it->second;
       break;
     }
-    known_[at] = true;  // where variables without a value read each other, too
+    known_[at] = true;  // also ends cycles of variables without a value
     if (context_.FrozenValue(at)) {
       may = false;
       break;
@@ -277,7 +277,7 @@ CertainDTypes::CertainDTypes(const ProgramDesc& program, const PassContext& cont
       if (!def) return;
       InferContext infer(*def, op, table);
       RunInfer(infer);
-    } catch (const Error&) {  // as in Verify, which reported it
+    } catch (const Error&) {  // Verify has reported it
       certain = false;
     }
     op.ForEachOutput([&](const std::string& name) {

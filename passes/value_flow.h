@@ -1,6 +1,6 @@
 #pragma once
-// Which variables of the root block may stand for others, and the edits that let them. Internal to
-// passes/.
+// Finds out which variables of the root block may replace others, and makes the edits that replace
+// them. Internal to passes/.
 //
 //   ValueFlow flow(program, context);
 //   program.Root().ForEachOp([&](OpDesc& op) {
@@ -12,7 +12,7 @@
 //   });
 //   flow.Apply();
 //
-// The block does not change before Apply, so that its index of uses holds; Source tells what an
+// The block changes only in Apply, so its index of uses stays valid. Source tells which variable an
 // input will be.
 
 #include <coracle/passes/pass.h>
@@ -27,58 +27,56 @@
 
 namespace coracle {
 
-// Whether the op has an input in another slot.
+// Whether the op has an input in a slot other than `slot`.
 bool HasOtherInput(const OpDesc& op, std::string_view slot);
 
-// The ops that are computed again for a gradient, and those that compute them again
-// (recomputed_from). Both have the same bits only if passes leave both as they are, or rewrite both
-// alike.
+// The ops that are computed again for a gradient, and the ops that compute them again
+// (recomputed_from). The two give the same bits only if passes leave both unchanged or rewrite both
+// in the same way.
 class RecomputedOps {
  public:
   explicit RecomputedOps(const ProgramDesc& program);
   bool Contain(const OpDesc& op) const;
 
  private:
-  std::unordered_set<std::string> originals_;  // that copies name
+  std::unordered_set<std::string> originals_;  // named by the copies
 };
 
 class ValueFlow {
  public:
   ValueFlow(ProgramDesc& program, const PassContext& context);
 
-  // One op of the root block writes it, only ops of the root block read it, and it is declared a
-  // dense tensor.
+  // Whether exactly one op of the root block writes it, only ops of the root block read it, and it
+  // is declared a dense tensor.
   bool IsTemporary(const std::string& var) const;
-  // It has one value in a run, wherever it has one.
+  // Whether its value does not change during a run.
   bool IsConstantInARun(const std::string& var) const;
-  // Nobody reads it, nor sees it.
+  // Whether no op reads it and it is not visible outside the program.
   bool IsUnread(const std::string& var) const;
-  // Of the op's outputs, those but `out` are unread.
+  // Whether all outputs of the op except `out` are unread.
   bool IsOnlyOutput(const OpDesc& op, const std::string& out) const;
-  // Whether ops that read `out`, an output of `op`, may read `source` in its place, if it has the
-  // same value when the op runs: `out` is a temporary, and nobody writes `source` after the op and
-  // before the last of these ops.
+  // Whether ops that read `out`, an output of `op`, may read `source` instead, if both have the
+  // same value when the op runs: `out` is a temporary, and no op writes `source` between `op` and
+  // the last of these readers.
   bool MayStandFor(const std::string& source, const OpDesc& op, const std::string& out) const;
-  // Whether the variable's value before `op` is the one that it has before `later`.
+  // Whether the variable has the same value before `op` and before `later`.
   bool IsSame(const std::string& var, const OpDesc& op, const OpDesc& later) const;
   bool IsRecomputed(const OpDesc& op) const { return recomputed_.Contain(op); }
-  // The only op that writes the temporary, unless it is to be removed.
+  // The only op that writes the temporary; nullptr if it is to be removed.
   OpDesc* WriterOf(const std::string& temporary) const;
-  // The rank that a variable has whatever is fed; -1 if that is not known. (A file may declare
+  // The rank that a variable has for all feeds; -1 if it is unknown. (The program may declare
   // another shape than is fed.)
   int CertainRank(const std::string& var) const { return CertainRank(var, 0); }
   size_t NumReaders(const std::string& var) const { return block_.Uses(var).readers.size(); }
 
-  // Edits.
-  //
-  // Ops that read `out` are to read `source` (or what stands for that) from now on.
+  // Makes ops that read `out` read `source` (or its own replacement).
   void Forward(const std::string& out, const std::string& source);
   void Remove(const OpDesc& op) { removed_.insert(&op); }
-  // The op is to be replaced by one that also has its origins.
+  // Replaces the op by one that also gets its origins.
   void Replace(const OpDesc& op, OpDesc with);
   bool IsRemoved(const OpDesc& op) const { return removed_.count(&op) > 0; }
   bool IsReplaced(const OpDesc& op) const { return replaced_.count(&op) > 0; }
-  // What an op that reads `var` is to read.
+  // The variable that an op which reads `var` will read.
   const std::string& Source(const std::string& var) const;
   bool HasEdits() const { return !forwards_.empty() || !removed_.empty() || !replaced_.empty(); }
   void Apply();
@@ -93,13 +91,13 @@ class ValueFlow {
   const PassContext& context_;
   const RecomputedOps recomputed_;
   std::unordered_set<std::string> inner_names_, inner_writes_;  // of sub-blocks
-  mutable std::unordered_map<std::string, int> ranks_;          // that CertainRank has found
+  mutable std::unordered_map<std::string, int> ranks_;          // results of CertainRank
   std::unordered_map<std::string, std::string> forwards_;
   std::unordered_set<const OpDesc*> removed_;
   std::unordered_map<const OpDesc*, std::unique_ptr<OpDesc>> replaced_;
 };
 
-// Whether variables of the root block may have LoD in a run.
+// Finds out which variables of the root block may have LoD in a run.
 class LodFlow {
  public:
   LodFlow(const BlockDesc& block, const PassContext& context) : block_(block), context_(context) {}
@@ -111,13 +109,13 @@ class LodFlow {
   mutable std::unordered_map<std::string, bool> known_;
 };
 
-// The dtypes that variables of the root block certainly have: those of feeds (which are checked)
-// and of frozen values, and what follows from them by the ops' rules. A parameter that is not
+// The dtypes of variables of the root block that are certain: those of feeds (which are checked)
+// and of frozen values, and those that the ops' rules derive from them. A parameter that is not
 // frozen may have another dtype in the scope than the program declares.
 class CertainDTypes {
  public:
   CertainDTypes(const ProgramDesc& program, const PassContext& context);
-  // nullopt when it is not known.
+  // nullopt if it is unknown.
   std::optional<DType> Find(const std::string& var) const;
 
  private:

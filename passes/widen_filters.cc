@@ -42,7 +42,7 @@ class FilterWidener {
   }
 
  private:
-  // A gradient op that is to write `wide`, and the cast that has made it from what the op writes.
+  // A gradient op that will write `wide`, and the cast that made it from the op's result.
   struct Gradient {
     const OpDesc *op, *cast;
     std::string wide;
@@ -73,7 +73,7 @@ class FilterWidener {
     const VarDesc* desc = block_.FindVarRecursive(var);
     return desc && desc->type() == VarType::kLoDTensor && desc->dtype() == dtype;
   }
-  // The op that updates a parameter has checked its dtype.
+  // The op that updates a parameter checks its dtype.
   bool IsCertain(const std::string& wide) const {
     return dtypes_.Find(wide) == DType::kFloat32 || !block_.Uses(wide).writers.empty();
   }
@@ -86,7 +86,7 @@ class FilterWidener {
     });
   }
 
-  // False where the filter's gradient is used in 16 bits.
+  // Returns false if the filter's gradient is used in 16 bits.
   bool AddGradient(const OpDesc& op, std::vector<Gradient>& gradients) const {
     const std::vector<std::string>& made = op.Output("Filter@GRAD");
     if (!IsGradient(op.type()) || made.empty() || IsEmptyName(made[0])) return true;
@@ -98,7 +98,7 @@ class FilterWidener {
     if (!Is(wide, DType::kFloat32) || context_.captured.count(wide) || context_.feeds.count(wide))
       return false;
     if (block_.Uses(wide).writers.size() != 1) return false;
-    // It will be written where the gradient is, before the cast.
+    // It will be written at the gradient op, which precedes the cast.
     for (const OpDesc* reader : block_.Uses(wide).readers) {
       if (block_.IndexOf(*reader) < block_.IndexOf(cast)) return false;
     }
@@ -115,7 +115,7 @@ class FilterWidener {
 }  // namespace
 
 void WidenFilters(ProgramDesc& program, const PassContext& context) {
-  // Most programs have none, and the rate of products is measured when it is asked for.
+  // Checks for casts first: most programs have none, and BFloat16ProductsPay measures speed.
   if (!CastsToBFloat16(program.Root()) || BFloat16ProductsPay()) return;
   FilterWidener(program, context).Run();
 }

@@ -12,34 +12,30 @@
 #include "flags.h"
 #include "program_input.h"
 
-DEFINE_string(loss, "", "`NAME` of the variable whose gradient is taken; it holds one element");
-DEFINE_string(
-    inputs, "",
-    "`NAMES` of the variables whose gradients are wanted (none: all trainable parameters), or, for "
-    "extract, that feed the part (none: the program's own inputs)");
+DEFINE_string(loss, "", "`NAME` of the variable to differentiate; it holds one element");
+DEFINE_string(inputs, "",
+              "`NAMES` of the variables to compute gradients for (none: all trainable parameters); "
+              "extract: the inputs of the part (none: the program's own inputs)");
 DEFINE_string(error_clip, "",
               "`CLIPS`, each VAR:MAX or VAR:MAX:MIN, separated by commas: keep the gradients of "
-              "these variables in [MIN, MAX]; MIN is -MAX unless said");
-DEFINE_string(
-    aggregation, "sum",
-    "`HOW` the contributions to one gradient are added: sum (one op, once all are there) or "
-    "running (each to those before it; never more than two are held)");
-DEFINE_string(
-    unconnected, "none",
-    "`WHAT` stands for the gradient of an input that the loss does not depend on: none or "
-    "zero");
+              "these variables in [MIN, MAX]; MIN is -MAX by default");
+DEFINE_string(aggregation, "sum",
+              "`HOW` the contributions to one gradient are added: sum (one op adds all of them) or "
+              "running (adds each one when it is ready; holds at most two)");
+DEFINE_string(unconnected, "none",
+              "`WHAT` to return as gradient of an input that the loss does not depend on: none or "
+              "zero");
 DEFINE_bool(gate_gradients, false,
-            "nothing reads a gradient of an op before all gradients of it are computed");
-DEFINE_string(
-    stop_gradients, "",
-    "`NAMES` of variables that count as constants: they may have a gradient, but none flows "
-    "on to what they are computed from");
-DEFINE_string(no_grad, "", "`NAMES` of variables that no gradient flows into");
+            "no op reads a gradient of an op until all gradients of that op are computed");
+DEFINE_string(stop_gradients, "",
+              "`NAMES` of variables that count as constants: they may get a gradient, but it does "
+              "not flow further back");
+DEFINE_string(no_grad, "", "`NAMES` of variables that get no gradient");
 
 namespace coracle::tools {
 namespace {
 
-// VAR:MAX[:MIN], read from the end: a variable's name may have colons.
+// Parses VAR:MAX[:MIN] from the end, because a variable's name may contain colons.
 void SetErrorClip(ProgramDesc& program, const std::string& text, std::set<std::string>* seen) {
   std::vector<std::string> parts = Split(text, ':');
   double last = 0, before = 0;

@@ -24,9 +24,10 @@ DECLARE_int32(batch_size);
 DECLARE_bool(json);
 DECLARE_string(trace);
 DECLARE_int64(trace_runs);
-DEFINE_double(seconds, 3, "`N` seconds of timed runs, ten at least, for each number of threads");
+DEFINE_double(seconds, 3,
+              "`N` seconds of timed runs for each number of threads, but at least ten runs");
 DEFINE_int32(concurrency, 1,
-             "`N` clients that run the program at the same time, each in memory of its own");
+             "`N` clients that run the program at the same time, each in its own memory");
 
 namespace coracle::tools {
 namespace {
@@ -52,7 +53,7 @@ LatencyOptions OptionsFromFlags() {
   options.seconds = FLAGS_seconds;
   options.runs = kLeastRuns;
   options.warm_up = std::min(0.5, FLAGS_seconds / 4);
-  // What is traced is not timed.
+  // Traced runs are warm-up runs, because tracing would distort the times.
   if (!FLAGS_trace.empty()) options.warm_up_runs = std::max(options.warm_up_runs, FLAGS_trace_runs);
   return options;
 }
@@ -70,8 +71,8 @@ bool AllFinite(const std::vector<Tensor>& results) {
   });
 }
 
-// Clients with a program and a scope each: where the program changes its parameters, each changes
-// its own.
+// Clients that each have a copy of the program and of the scope, so that a program that changes its
+// parameters changes only those of its client.
 class Clients {
  public:
   Clients(const PreparedProgram& program, const Scope& scope, const std::vector<Tensor>& feeds,
@@ -121,17 +122,18 @@ void NoteResults(const BenchSubject& subject, bool finite, const BenchRow& row,
   if (!finite) {
     report->notes.push_back(subject.weights.find("drawn") == std::string::npos
                                 ? "results hold nan or inf"
-                                : "results hold nan or inf, which may be due to what is drawn");
+                                : "results hold nan or inf, perhaps because of the drawn values");
   }
   const size_t runs = row.latencies.seconds.size();
   if (runs < static_cast<size_t>(kLeastRuns)) {
     report->notes.push_back(fmt::format(
-        "{} with {} took {:.1f} s; percentiles of so few say little", Counted(runs, "run"),
+        "{} with {} took {:.1f} s; percentiles of so few are unreliable", Counted(runs, "run"),
         Counted(static_cast<size_t>(row.threads), "thread"), row.latencies.elapsed));
   }
 }
 
-// Everything anew, so that loading, compiling and planning are those of this number of threads.
+// Loads the subject again for each row, so that the times of loading, compiling and planning are
+// also measured with this number of threads.
 void MeasureRow(const std::string& path, int64_t batch_size, BenchReport* report) {
   BenchRow row;
   row.threads = NumThreads();
@@ -148,7 +150,7 @@ void MeasureRow(const std::string& path, int64_t batch_size, BenchReport* report
   row.workspace = program->WorkspaceBytes();
   if (begins) Describe(subject, feeds, *program, report);
   Clients clients(*program, subject.scope, feeds.values, subject.batches);
-  program.reset();  // its workspace
+  program.reset();  // frees its workspace
   row.latencies = MeasureLatency(clients.functions(), OptionsFromFlags());
   row.peak = PeakMemory();
   NoteResults(subject, finite, row, report);
@@ -171,7 +173,7 @@ int RunBench(const std::vector<std::string>& args) {
   const bool batch_given = IsGiven("batch_size");
   CheckFlags(args, batch_given);
   RequireOneProcess("bench", "`coracle train JOB --profile` measures a job on all of them");
-  CompileOptionsFromFlags();  // wrong ones are noticed before files are read
+  CompileOptionsFromFlags();  // reports invalid flags before it reads files
   TraceFile trace;
   const CommandLimits limits(CommandLimits::Time::kRuns);
   BenchReport report;
@@ -192,7 +194,7 @@ int RunBench(const std::vector<std::string>& args) {
 Command BenchCommand() {
   std::vector<std::string> flags = WithTraceFlags(WithCompileFlags(
       {"batch_size", "shape", "fetch", "params", "draw", "seconds", "concurrency", "json"}));
-  std::erase(flags, "profile");  // it times single ops, and takes time itself
+  std::erase(flags, "profile");  // profiling times single ops and would slow the runs down
   return {"bench",
           "measures latency, throughput, start-up and memory of a program or of a job's step",
           "bench MODEL|PROGRAM|DIR|JOB.pbtxt [--batch_size=N] [--shape=VAR:1x3x224x224,...] "

@@ -21,7 +21,7 @@
 
 DECLARE_string(fetch);
 DECLARE_string(params);
-DEFINE_bool(draw, false, "draw all parameters, instead of only those that no file gives");
+DEFINE_bool(draw, false, "draw all parameters, not only those that no file provides");
 
 namespace coracle::tools {
 namespace {
@@ -34,7 +34,8 @@ double SecondsSince(Clock::time_point begin) {
 
 BenchSubject ReadJobSubject(const std::string& file, int64_t batch_size, ProgramDesc* startup) {
   if (!FLAGS_params.empty() || !FLAGS_fetch.empty())
-    throw UsageError("--params and --fetch are for programs: a job says what it loads and fetches");
+    throw UsageError(
+        "--params and --fetch are for programs: a job names what it loads and fetches");
   JobConfig job = ReadJob(file);
   if (batch_size > 0) job.batch_size = batch_size;
   TimedStep step = StepOfJob(job);
@@ -47,7 +48,7 @@ BenchSubject ReadJobSubject(const std::string& file, int64_t batch_size, Program
   return subject;
 }
 
-// Of a model text the forward pass, as it would be deployed.
+// Reads a program, or the forward pass of a model text, as it would be deployed.
 BenchSubject ReadModelSubject(const std::string& file, ProgramDesc* startup) {
   BuiltModel model;
   if (IsOnnx(file))
@@ -68,7 +69,7 @@ BenchSubject ReadModelSubject(const std::string& file, ProgramDesc* startup) {
   return subject;
 }
 
-// Returns where from.
+// Returns the source of the parameters.
 std::string LoadWeights(const std::string& file, const ProgramDesc& startup,
                         BenchSubject* subject) {
   if (FLAGS_draw || PersistableNames(subject->program).empty()) return "none";

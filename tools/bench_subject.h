@@ -1,5 +1,5 @@
 #pragma once
-// What `coracle bench` runs: a program with its parameters and drawn feeds.
+// The program that `coracle bench` runs, with its parameters and drawn feeds.
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/ir/program.h>
@@ -13,28 +13,29 @@ namespace coracle::tools {
 struct BenchSubject {
   std::string kind;  // "saved model", "program", "model text" or "job"
   ProgramDesc program{};
-  std::vector<std::string> feeds = {}, fetches = {};  // as for Executor::Prepare
+  std::vector<std::string> feeds = {}, fetches = {};  // as in Executor::Prepare
   Scope scope{};
-  std::string weights{};  // where parameters are from: "file", "startup program", "drawn" or "none"
-  bool trains = false;    // a job's step: its parameters change and are not frozen
-  int64_t batch_size = 1;  // for unknown dims
+  std::string weights{};  // source of the parameters: "file", "startup program", "drawn" or "none"
+  bool trains = false;  // it is a job's step, which changes its parameters, so they are not frozen
+  int64_t batch_size = 1;  // replaces unknown dims
   int64_t batches = 1;     // runs of the program in one step
 };
 
-// Reads what `path` names, with parameters from --params, from the file beside it or from its
-// startup program; what is missing is drawn (with --draw, all). `seconds` gets the time of all but
-// the drawing. `batch_size` 0: a job's own, else 1. Throws UsageError for flags that do not go with
-// it.
+// Reads the program, model or job at `path`. Parameters come from --params, from the file next to
+// the program, or from its startup program; missing ones are drawn (all of them with --draw). Sets
+// `seconds` to the time of everything except drawing. `batch_size` 0 means the job's own batch
+// size, or 1 for a program. Throws UsageError for flags that do not apply to `path`.
 BenchSubject LoadSubject(const std::string& path, int64_t batch_size, double* seconds);
 
 struct BenchFeeds {
   std::vector<std::string> names;
   std::vector<Tensor> values;
-  int64_t samples = 1;  // in one run of the program
+  int64_t samples = 1;  // samples in one run of the program
 };
 
-// A drawn feed for each of `names`, of the shapes that --shape gives or the program declares.
-// Throws kInvalidArgument for dims that neither does, kNotFound for a name that is not fed.
+// Draws a feed for each of `names`, in the shape given by --shape or declared by the program.
+// Throws kInvalidArgument for dims that neither gives, and kNotFound for a name that the program
+// does not feed.
 BenchFeeds DrawFeeds(const BenchSubject& subject, const std::vector<std::string>& names);
 
 }  // namespace coracle::tools

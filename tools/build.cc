@@ -8,11 +8,11 @@
 #include "flags.h"
 #include "program_input.h"
 
-DEFINE_string(phase, "TRAIN", "`TRAIN` or TEST: what include_if and exclude_if see");
+DEFINE_string(phase, "TRAIN", "`TRAIN` or TEST: the phase for include_if and exclude_if");
 DEFINE_string(stage, "",
-              "`NAMES` of stages: of build those that include_if and exclude_if see, a,b; of graph "
-              "those of a training step whose ops are drawn, forward,update");
-DEFINE_string(startup_out, "", "`FILE` for the startup program, which makes the parameters");
+              "`NAMES` of stages; build: the stages for include_if and exclude_if, as in a,b; "
+              "graph: the stages of a training step to draw, as in forward,update");
+DEFINE_string(startup_out, "", "`FILE` for the startup program, which creates the parameters");
 
 namespace coracle::tools {
 namespace {

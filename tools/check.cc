@@ -17,8 +17,8 @@
 DECLARE_bool(json);
 DEFINE_bool(
     gradients, false,
-    "check: says how many ops lack a gradient, and which types; rename: x@GRAD and the like "
-    "follow x");
+    "check: counts the ops that lack a gradient, by type; rename: renames x@GRAD and the like "
+    "with x");
 
 namespace coracle::tools {
 namespace {
@@ -38,12 +38,12 @@ bool IsError(const VerifyProblem& problem) {
   return problem.severity == VerifyProblem::Severity::kError;
 }
 
-// What the verifier found in a program.
+// The result of the verifier for a program.
 struct Findings {
   std::string program;  // the argument
   size_t blocks = 0, ops = 0, errors = 0, warnings = 0, notes = 0;
-  std::vector<VerifyProblem> problems;                  // but for those of missing types
-  std::vector<Mistake> mistakes;                        // their ops are the program's
+  std::vector<VerifyProblem> problems;                  // without those of missing types
+  std::vector<Mistake> mistakes;                        // their ops point into `program`
   std::vector<std::pair<std::string, size_t>> missing;  // op types, the most frequent first
   std::vector<OpUse> uses;                              // with --gradients
 };

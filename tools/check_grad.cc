@@ -12,8 +12,8 @@ DECLARE_string(wrt);
 DECLARE_string(feed);
 DECLARE_string(params);
 DEFINE_int32(batch_size, 0,
-             "`N` for the unknown dimensions of feeds that are drawn; none: 1 for bench, 2 for "
-             "check-grad, 64 for time, and of a job its own");
+             "`N` for the unknown dimensions of drawn feeds; none: 1 for bench, 2 for check-grad, "
+             "64 for time, and a job's own batch size for a job");
 DEFINE_int32(directions, 1, "`N` random directions for each variable");
 DEFINE_double(tolerance, 1e-6, "`X`: the largest relative difference that passes");
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a subcommand of `coracle` is. One file per subcommand; the table is in main.cc.
+// A subcommand of `coracle`. Each subcommand has its own file; the table is in main.cc.
 
 #include <functional>
 #include <stdexcept>
@@ -15,18 +15,19 @@ struct Command {
   std::string summary;   // one line for `coracle help`
   std::string usage;     // "dump PROGRAM [--format=text|pbtxt]"
   std::string examples;  // lines of shell, or ""
-  // gflags that it takes, besides the global ones. In a flag's description the word in backquotes
-  // stands for its value: "`FILE` to write" is shown as "--out=FILE  file to write".
+  // The gflags that it takes in addition to the global ones. In a flag's description, the word in
+  // backquotes is the placeholder of its value: "`FILE` to write" is shown as "--out=FILE  file
+  // to write".
   std::vector<std::string> flags;
-  // Gets what is no flag. Returns the exit code; an exception becomes "coracle: ..." and 1
-  // (2 after FailAsTrouble), a UsageError 2.
+  // Gets the words that are not flags. Returns the exit code. An exception becomes "coracle: ..."
+  // and exit code 1 (2 after FailAsTrouble); a UsageError becomes exit code 2.
   int (*run)(const std::vector<std::string>& args);
-  // Text flags that may stand without a value (and take one only after "="), and what
-  // they then mean.
+  // Text flags whose value may be omitted (a value is given only as --flag=VALUE), and the value
+  // that they have then.
   std::vector<std::pair<std::string, std::string>> bare_values = {};
 };
 
-// The command line is wrong: exit code 2.
+// A mistake in the command line: exit code 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -39,19 +40,19 @@ void RequireArgs(const std::vector<std::string>& args, size_t least, size_t most
 // "1 op", "2 ops".
 std::string Counted(size_t n, const std::string& what);
 
-// The name of a variable for a terminal: in quotes, with escapes, when it has control characters.
+// The name of a variable for a terminal: quoted and escaped if it has control characters.
 std::string Shown(const std::string& name);
 
-// The width of the last column of a list: what a terminal has room for, unlimited elsewhere.
+// The width of the last column of a list: the width of a terminal, unlimited for other outputs.
 size_t BriefWidth();
 
-// Writes to standard output, with what could act on a terminal escaped (Printable). Where the
-// reader went away (`| head`) nothing is written, and the command runs on.
+// Writes to standard output and escapes characters that could control a terminal (Printable). If
+// the reader has closed the pipe (`| head`), writes nothing, and the command continues.
 void Print(std::string_view text);
-// The same for text that another program may read: exactly as it is, unless it goes to a terminal.
+// The same for text that another program may read: escapes it only on a terminal.
 void PrintData(std::string_view text);
-// Calls `write`, which writes a file that may be "-". That the reader of standard output went away
-// is no error: other files and the exit code still count.
+// Calls `write`, which writes a file whose name may be "-". Ignores the error that the reader of
+// standard output has closed it, because other files and the exit code still matter.
 void WriteOutput(const std::function<void()>& write);
 
 // All commands, sorted by name.

@@ -9,7 +9,7 @@
 #include "command_line.h"
 #include "flags.h"
 
-// There under sanitizers only, which take more memory than any limit.
+// Defined only under sanitizers, which reserve more memory than any limit allows.
 // NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
 
@@ -18,10 +18,10 @@ namespace {
 
 constexpr double kGrace = 5;  // seconds
 constexpr std::chrono::milliseconds kPeriod{500};
-// Beside tensors: code, threads' stacks, oneDNN's memory.
+// Memory for everything but tensors: code, the threads' stacks, oneDNN.
 constexpr uint64_t kProcessBytes = uint64_t{1} << 30;
 
-// What the limit was before, if it could be set.
+// Returns the previous limit, or nothing if the limit could not be set.
 std::optional<rlimit> LimitProcessMemory(uint64_t bytes) {
   rlimit before = {};
   if (__sanitizer_set_death_callback || bytes > RLIM_INFINITY - kProcessBytes ||

@@ -1,5 +1,5 @@
 #pragma once
-// --memory_limit and --time_limit for what a command does.
+// Applies --memory_limit and --time_limit to a command.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <sys/resource.h>
@@ -12,8 +12,9 @@
 
 namespace coracle::tools {
 
-// Ends the process with FailureCode() when limits, or a run inside of them, are some seconds past
-// their time: the last resort where an op goes on for hours, or code does not ask for the time.
+// Ends the process with FailureCode() when `limits`, or the limits of a run inside them, are
+// overdue by some seconds. It is the last resort against an op that runs for hours and against code
+// that does not check the time.
 class Watchdog {
  public:
   explicit Watchdog(std::shared_ptr<const ResourceLimits> limits);
@@ -31,13 +32,14 @@ class Watchdog {
   std::thread thread_;
 };
 
-// The limits of a command while this lives: of tensors by ResourceLimits, of what else takes memory
-// (programs, texts, lists) by the system, which makes it fail with std::bad_alloc.
+// The limits of a command, in force during the lifetime of this object. ResourceLimits limits the
+// memory of tensors; the system limits all other memory (programs, texts, lists), so that exceeding
+// it throws std::bad_alloc.
 class CommandLimits {
  public:
   enum class Time {
-    kCommand,  // the time limit is that of the whole command
-    kRuns,     // runs of programs are limited by themselves
+    kCommand,  // the time limit applies to the whole command
+    kRuns,     // each run of a program has its own time limit
   };
   explicit CommandLimits(Time time);
   ~CommandLimits();

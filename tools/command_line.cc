@@ -36,15 +36,15 @@ FlagWord SplitFlag(const std::string& word) {
   return flag;
 }
 
-// glog's own descriptions speak of its macros.
+// Replaces glog's own descriptions, which refer to its macros.
 const char* DescriptionOf(const gflags::CommandLineFlagInfo& info) {
   if (info.name == "v")
-    return "tell more on standard error; `N`: 1 for gradient ops, 2 for sums too";
-  if (info.name == "logtostderr") return "with =false messages go to files in /tmp (see glog)";
+    return "print more to standard error; `N`: 1 for gradient ops, 2 also for sums";
+  if (info.name == "logtostderr") return "=false writes messages to files in /tmp (see glog)";
   return info.description.c_str();
 }
 
-// What a value of that type looks like.
+// The form of a value of this flag type, for messages.
 const char* Expected(const std::string& type) {
   if (type == "bool") return "true or false";
   if (type == "double") return "a number";
@@ -155,7 +155,7 @@ FlagHelp HelpOfFlag(const std::string& flag) {
   const bool tell = !info.default_value.empty() && info.default_value != "false" &&
                     info.default_value != "true" && info.default_value != "0" &&
                     info.default_value != "-1";
-  double number = 0;  // gflags keeps 17 digits of it
+  double number = 0;  // the text from gflags has 17 digits
   const bool is_number = info.type == "double" && ParseDouble(info.default_value, &number);
   if (tell)
     text +=

@@ -1,18 +1,18 @@
 #pragma once
-// The command line: what it runs, which words are flags, and their values.
+// The command line: runs its command and parses its flags.
 
 #include "command.h"
 
 namespace coracle::tools {
 
-// Signals and messages of the command, once in a process.
+// Installs the signal handlers and the message sink of the command. Call it once in a process.
 void SetUp(const char* program);
-// Runs the command line `words`. Whatever happens becomes a message and an exit code.
+// Runs the command line `words`. Turns every exception into a message and an exit code.
 int RunCommandLine(const std::vector<std::string>& words);
-// From now on a failure of the command that runs has exit code 2, as of diff(1): of a command that
-// compares, 1 says that something differs.
+// From now on, a failure of the running command has exit code 2, as in diff(1). Commands that
+// compare use exit code 1 for a difference.
 void FailAsTrouble();
-// The exit code of a failure of the command that runs: 1 or, after FailAsTrouble, 2.
+// The exit code of a failure of the running command: 1, or 2 after FailAsTrouble.
 int FailureCode();
 
 // Flags that every command takes.
@@ -23,23 +23,23 @@ struct ParsedLine {
   bool help = false;
 };
 
-// Sets the flags among `words` that the command takes (nullptr: the global ones only) and returns
-// the other words. Flags are --name=value, --name value, --name and --noname for bools, and -o
-// for --out; after "--" nothing is a flag. Throws UsageError for an unknown flag and a value of
-// the wrong type.
+// Sets the flags among `words` that the command takes (nullptr: only the global ones) and returns
+// the other words. Flags are --name=value, --name value, --name and --noname for bools, and -o for
+// --out; words after "--" are not flags. Throws UsageError for an unknown flag or a value of the
+// wrong type.
 ParsedLine ParseFlags(const std::vector<std::string>& words, const Command* command);
 
 // Whether a word is a flag whose value is the next word.
 bool NeedsValue(const std::string& word);
 
-// How help shows a flag. Throws InternalError for one that is not defined.
+// How help shows a flag. HelpOfFlag throws InternalError for an undefined flag.
 struct FlagHelp {
   std::string value;  // "=FILE"; "" for flags that take none
   std::string text;
 };
 FlagHelp HelpOfFlag(const std::string& flag);
 
-// "  --out=FILE  file to write (default: -)" for each flag, lines broken at 98 columns.
+// Makes a line "  --out=FILE  file to write (default: -)" for each flag, wrapped at 98 columns.
 std::string DescribeFlags(const std::vector<std::string>& flags);
 
 }  // namespace coracle::tools

@@ -1,5 +1,5 @@
 #pragma once
-// The subcommands, each in the file of its name.
+// The subcommands; each is in the file of its name.
 
 #include "command.h"
 

@@ -24,7 +24,7 @@
 DECLARE_bool(json);
 DEFINE_string(run, "", "how A is run: `FLAGS` of run, such as '--kernels=reference --threads=1'");
 DEFINE_bool(fetch_all, false,
-            "fetch every variable in both runs, so that passes join no ops and all are compared");
+            "fetch and compare every variable in both runs, which keeps passes from fusing ops");
 DEFINE_string(with, "--kernels=reference --disabled_passes=all",
               "how B is run: `FLAGS` of run, or the npz file that run --save_all wrote");
 
@@ -35,12 +35,12 @@ namespace fs = std::filesystem;
 
 // --- files ---
 
-// Tensors without names, as a file of parameters holds them, are called #0, #1, ...
+// Parameter files without names have tensors called #0, #1, ...
 bool HasNoNames(const NamedTensors& tensors) {
   return !tensors.empty() && (tensors[0].first.empty() || tensors[0].first == "#0");
 }
 
-// The streams of a file of parameters whose names nobody tells.
+// Reads a parameter file whose names are unknown.
 NamedTensors ReadStreams(const std::string& path) {
   const std::string bytes = ReadFile(path);
   NamedTensors tensors;
@@ -55,7 +55,7 @@ NamedTensors ReadSavedModel(const std::string& path) {
   const std::string program = ProgramFile(path), params = ParametersBeside(program);
   if (params.empty())
     throw Error(ErrorCode::kNotFound,
-                fmt::format("{} has no parameters beside it to compare; `coracle diff` compares "
+                fmt::format("{} has no parameters next to it to compare; `coracle diff` compares "
                             "programs, and --feed compares their runs",
                             Quote(path, 300)));
   return ParametersOf(ReadAnyProgram(program), params);
@@ -77,8 +77,8 @@ NamedTensors ReadSide(const std::string& path) {
   return program.empty() ? ReadStreams(path) : ParametersOf(ReadAnyProgram(program), path);
 }
 
-// Gives tensors without names those of the other side: in the order of the names, which is that of
-// a file of parameters.
+// Gives tensors without names the names of the other side, in sorted order: the order in which a
+// parameter file stores them.
 void AdoptNames(const NamedTensors& from, NamedTensors* to) {
   if (!HasNoNames(*to) || HasNoNames(from) || from.size() != to->size()) return;
   std::vector<std::string> names;
@@ -132,7 +132,7 @@ void ParseWay(const std::string& flag, const std::string& text, const std::strin
   };
 }
 
-// Whether parameters are the reason for which a run found no value.
+// Whether a value may be missing from a run because parameters were not given.
 bool LacksParameters(const RunWay& way) {
   if (way.saved) return false;
   const Scope scope = way.parameters();
@@ -155,10 +155,10 @@ void SetFeeds(const ProgramDesc& program, RunWay* way) {
   for (auto& [name, tensor] : ReadFeeds(program)) way->feeds[name] = tensor;
   if (!HasOpOfKind(program.Root(), OpKind::kFeed, DefaultOps())) return;
   NamedTensors given(way->feeds.begin(), way->feeds.end());
-  InOrder(given, InputNames(program, DefaultOps()));  // throws for one that is missing
+  InOrder(given, InputNames(program, DefaultOps()));  // throws for a missing one
 }
 
-// Of selected rows, dense copies, which ops added to the program make.
+// The variables to fetch. For selected rows, adds ops to the program that make dense copies.
 std::vector<std::string> FetchesFromFlags(ProgramDesc& program, const std::string& file) {
   if (FLAGS_fetch_all) return WrittenNames(program);
   const std::vector<std::string> names = ListFlag(FLAGS_fetch);
@@ -176,7 +176,7 @@ int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& to
   const CommandLimits limits(CommandLimits::Time::kRuns);
   const bool saved = IsTensorArchive(FLAGS_with) && !FLAGS_with.starts_with('-');
   if (args.size() == 2 && saved)
-    throw UsageError("--with=FILE stands for a run of the other program: give one PROGRAM");
+    throw UsageError("--with=FILE replaces the run of the second program: give one PROGRAM");
   const std::string &file_a = args.front(), &file_b = args.back();
   ProgramDesc program_a = ReadAnyProgram(file_a);
   ProgramDesc program_b = args.size() == 2 ? ReadAnyProgram(file_b) : ProgramDesc();
@@ -220,7 +220,7 @@ int RunCompare(const std::vector<std::string>& args) {
   if (runs) return CompareProgramRuns(args, tolerance);
   for (const char* flag : {"params", "fetch", "fetch_all"}) {
     if (IsGiven(flag))
-      throw UsageError(fmt::format("--{} goes with runs of a PROGRAM, not with two files", flag));
+      throw UsageError(fmt::format("--{} is for runs of a PROGRAM, not for two files", flag));
   }
   return CompareFiles(args, tolerance);
 }
@@ -230,7 +230,7 @@ int RunCompare(const std::vector<std::string>& args) {
 Command CompareCommand() {
   return {
       "compare",
-      "compares the tensors of two files, or finds where two runs of a program part",
+      "compares the tensors of two files, or finds where two runs of a program diverge",
       "compare A B | compare PROGRAM [PROGRAM2] --feed=in.npz [--run=FLAGS] [--with=FLAGS|FILE]",
       "  coracle compare out.npz golden.npz --rtol=1e-3\n"
       "  coracle compare model_a/ model_b.pdiparams --json\n"

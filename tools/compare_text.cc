@@ -19,7 +19,7 @@ using Kind = TensorDifference::Kind;
 
 constexpr size_t kMaxLines = 40, kMaxNames = 12;
 
-// Of a distance.
+// Formats a distance.
 std::string NumberText(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{:.3g}", value);
 }
@@ -66,7 +66,7 @@ std::string Within(const Tolerance& tolerance) {
   return fmt::format("rtol {} and atol {}", tolerance.relative, tolerance.absolute);
 }
 
-// The largest difference of all, for runs that agree.
+// Describes the largest difference of all, for runs that agree.
 std::string LargestText(const std::vector<const TensorDifference*>& all) {
   const TensorDifference* largest = nullptr;
   for (const TensorDifference* difference : all) {
@@ -93,27 +93,26 @@ std::string PlaceText(const OpPlace& place) {
   return fmt::format("block 0 op {} ({})", place.op, PrintableLine(place.type));
 }
 
-// What the first op depends on.
+// Describes the inputs of the first op that differs.
 std::string CauseText(const RunsDifference& runs, const OpPlace& writer) {
   std::string text;
   if (!runs.inputs.empty())
-    text +=
-        fmt::format("  depends on, within tolerance, fed or parameters: {}\n", Names(runs.inputs));
+    text += fmt::format("  inputs (within tolerance, fed or parameters): {}\n", Names(runs.inputs));
   if (runs.hidden)
     text +=
-        "  the difference vanishes if what it depends on is fetched: passes that join these ops "
-        "make it, see --disabled_passes\n";
+        "  the difference vanishes if its inputs are fetched: passes that fuse these ops cause it, "
+        "see --disabled_passes\n";
   if (runs.between.empty()) return text;
   std::vector<std::string> ops;
   for (const OpPlace& place : runs.between)
     ops.push_back(fmt::format("{} {}", place.op, place.type));
   return text + fmt::format(
-                    "  not compared between these and op {}: ops {}; the runs part in one "
+                    "  not compared between these and op {}: ops {}; the runs diverge in one "
                     "of them or in op {}\n",
                     writer.op, Names(ops), writer.op);
 }
 
-// Of those after the first, the one that is farthest from the other run.
+// The variable after the first one that differs most from the other run.
 const ComparedVariable* WorstAfter(const RunsDifference& runs) {
   const ComparedVariable* worst = nullptr;
   const auto excess = [](const ComparedVariable& variable) {
@@ -128,11 +127,11 @@ const ComparedVariable* WorstAfter(const RunsDifference& runs) {
   return worst;
 }
 
-// Where the runs part.
+// Describes where the runs diverge first.
 std::string FirstText(const RunsDifference& runs) {
   const ComparedVariable& first = runs.compared[static_cast<size_t>(runs.first)];
   std::string text =
-      fmt::format("the runs part at {}, which writes {}\n  {}\n", PlaceText(first.writer),
+      fmt::format("the runs diverge at {}, which writes {}\n  {}\n", PlaceText(first.writer),
                   NameOf(first.difference), DescribeDifference(first.difference, {"A", "B"}));
   text += CauseText(runs, first.writer);
   if (const ComparedVariable* worst = WorstAfter(runs)) {
@@ -152,13 +151,13 @@ std::string NotComparedText(const RunsDifference& runs) {
         Counted(static_cast<size_t>(runs.not_compared), "variable"));
   if (!runs.renamed.empty())
     text += fmt::format(
-        "{} left out, which differ, yet not when they are fetched (passes use the name for another "
-        "value, or make the difference): {}\n",
+        "{} left out: they differ, but not when they are fetched (a pass uses the name for another "
+        "value, or causes the difference): {}\n",
         Counted(runs.renamed.size(), "variable"), Names(runs.renamed));
   if (!runs.untried.empty())
     text += fmt::format(
-        "{} left out, which differ, yet were not fetched to see whether they do then too (--fetch "
-        "and --fetch_all do that): {}\n",
+        "{} left out: they differ, but perhaps not when they are fetched (check with --fetch or "
+        "--fetch_all): {}\n",
         Counted(runs.untried.size(), "variable"), Names(runs.untried));
   return text;
 }

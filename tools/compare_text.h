@@ -1,5 +1,5 @@
 #pragma once
-// What `compare` and `run --check` print.
+// The output of `compare` and `run --check`.
 
 #include <coracle/inspect/compare_runs.h>
 
@@ -8,25 +8,25 @@
 
 namespace coracle::tools {
 
-// The two sides as they are called: file names, or flags of runs.
+// Names of the two sides: file names, or flags of runs.
 struct Sides {
   std::string a, b;
 };
 
-// From --rtol, --atol and --same_dtype. Throws UsageError for negative ones.
+// Reads --rtol, --atol and --same_dtype. Throws UsageError for negative tolerances.
 Tolerance ToleranceFromFlags();
 
 // Whether one of the two tensors holds complex numbers.
 bool HoldsComplex(const TensorDifference& difference);
 bool AnyDiffers(const std::vector<TensorDifference>& differences);
 
-// A line for each tensor that differs (the first forty), then one that counts.
+// Makes a line for each tensor that differs (at most forty), then a line with the counts.
 std::string CompareText(const std::vector<TensorDifference>& differences,
                         const Tolerance& tolerance, const Sides& sides);
-// Where two runs part, and the worst variable after that.
+// Describes where the two runs diverge first, and the worst variable after that.
 std::string RunsText(const RunsDifference& runs, const Tolerance& tolerance, const Sides& sides);
 
-// "coracle.compare", see docs/json.md.
+// The document "coracle.compare" of docs/json.md.
 std::string CompareJson(const std::vector<TensorDifference>& differences,
                         const Tolerance& tolerance, const Sides& sides);
 std::string RunsJson(const RunsDifference& runs, const Tolerance& tolerance, const Sides& sides);

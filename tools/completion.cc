@@ -6,15 +6,15 @@
 #include "completion_words.h"
 
 DEFINE_bool(line, false,
-            "what may stand next: the arguments after -- are the words of a command line, the last "
-            "of them unfinished (the scripts ask so)");
+            "lists completions for the command line given after --, whose last word is incomplete "
+            "(used by the shell scripts)");
 
 namespace coracle::tools {
 namespace {
 
-// The shells have their own names of files; they ask for all else with --line, so that the scripts
-// need not be made anew with each version. An answer is a line for each word, a tab and what the
-// word means, then ":dirs" and ":files .pb .pbtxt" (":files": of any ending).
+// The shells complete file names themselves and ask for all other words with --line, so the scripts
+// stay valid for later versions. The answer has a line for each word (the word, a tab, its
+// meaning), then ":dirs" and ":files .pb .pbtxt" (":files": any ending).
 
 constexpr const char* kBash =
     R"sh(# Completion of coracle for bash, made by `coracle completion bash`.
@@ -146,7 +146,7 @@ int RunCompletion(const std::vector<std::string>& args) {
     PrintData(script);
     return 0;
   }
-  throw UsageError(fmt::format("there are bash, zsh and fish, got {}", Quote(args[0])));
+  throw UsageError(fmt::format("the shell must be bash, zsh or fish, got {}", Quote(args[0])));
 }
 
 }  // namespace

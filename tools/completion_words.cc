@@ -44,7 +44,7 @@ bool HasValue(const std::string& flag, const Command* command) {
          !HelpOfFlag(flag).value.empty();
 }
 
-// Whether the next word is the value of the flag `word`. Bare flags take one only behind "=".
+// Whether the next word is the value of the flag `word`. The value of a bare flag needs "=".
 bool TakesNextWord(const std::string& word, const Command* command) {
   if (!IsFlag(word) || word.find('=') != word.npos || !HasValue(FlagName(word), command))
     return false;
@@ -58,7 +58,7 @@ bool IsLiteral(const std::string& word) {
   });
 }
 
-// What a usage has behind `begin`, up to a blank or bracket: "text|pbtxt" behind "--format=".
+// The text of a usage after `begin`, up to a blank or bracket: "text|pbtxt" after "--format=".
 std::string UsageBehind(const std::string& usage, const std::string& begin) {
   const size_t at = usage.find(begin);
   if (at == usage.npos) return "";
@@ -66,20 +66,21 @@ std::string UsageBehind(const std::string& usage, const std::string& begin) {
   return usage.substr(from, usage.find_first_of(" ]", from) - from);
 }
 
-// ".npz" of "in.npz".
+// The ending of a file name, such as ".npz" for "in.npz".
 std::string EndingOf(const std::string& word) {
   const size_t dot = word.rfind('.');
   return dot == word.npos || dot + 1 == word.size() ? "" : word.substr(dot);
 }
 
 void AddFiles(const Strings& endings, NextWords* next) {
-  if (next->files && next->endings.empty()) return;  // any already
+  if (next->files && next->endings.empty()) return;  // any ending is already allowed
   next->files = true;
   if (endings.empty()) next->endings.clear();
   next->endings.insert(next->endings.end(), endings.begin(), endings.end());
 }
 
-// Where a usage says "a|b", these; the names of files where it, or the flag's help, says so.
+// Adds the choices "a|b" of the usage, or file names if the usage or the flag's help
+// mentions files.
 void AddValues(const std::string& flag, const Command* command, NextWords* next) {
   const std::string shown = command ? UsageBehind(command->usage, "--" + flag + "=") : "";
   const Strings choices = Split(shown, '|');
@@ -94,7 +95,7 @@ void AddValues(const std::string& flag, const Command* command, NextWords* next)
   if (kind.find("DIR") != kind.npos) next->directories = true;
   const std::string ending =
       IsLiteral(shown) || shown.find(',') != shown.npos ? "" : EndingOf(shown);
-  if (ending == ".npz") return AddFiles(TensorEndings(), next);  // that of an example
+  if (ending == ".npz") return AddFiles(TensorEndings(), next);  // the usage shows only an example
   if (!ending.empty()) return AddFiles({ending}, next);
   if (flag == "op_library") return AddFiles({".so"}, next);
   if (kind.find("FILE") != kind.npos || kind.find("PATH") != kind.npos) AddFiles({}, next);
@@ -108,8 +109,8 @@ void AddFlags(const Command* command, NextWords* next) {
   next->words.emplace_back("--help", "explains the command");
 }
 
-// The names that help takes: commands, layers and the like, and the fields of a text below what
-// has been written.
+// Adds the names that help takes: commands, layers and so on, and the fields below the path typed
+// so far.
 void AddHelpNames(const std::string& current, NextWords* next) {
   for (const Command& command : Commands()) next->words.emplace_back(command.name, command.summary);
   AddWords(DescribedNames(), next);
@@ -125,7 +126,7 @@ void AddNames(const Command& command, const std::string& current, NextWords* nex
   if (command.name == "help") AddHelpNames(current, next);
 }
 
-// What one word of a usage stands for: PROGRAM, JOB.pbtxt, DIR, NAME, or itself.
+// Adds the words for one placeholder of a usage: PROGRAM, JOB.pbtxt, DIR, NAME or a literal word.
 void AddPlaceholder(const std::string& word, const Command& command, const std::string& current,
                     NextWords* next) {
   const std::string ending = EndingOf(word);
@@ -140,12 +141,12 @@ void AddPlaceholder(const std::string& word, const Command& command, const std::
   } else if (word.starts_with("PROGRAM") || word.starts_with("MODEL")) {
     AddFiles({".pdmodel", ".pb", ".pbtxt", "__model__"}, next);
     next->directories = true;
-  } else if (word.find('.') == word.npos && word != "COMMAND") {  // NAME has the commands
+  } else if (word.find('.') == word.npos && word != "COMMAND") {  // NAME adds the commands
     AddFiles({}, next);
   }
 }
 
-// The words of a usage that are no flags, each with its alternatives: {"NAME", "PROGRAM"}.
+// The arguments in a usage (not the flags), each with its alternatives: {"NAME", "PROGRAM"}.
 std::vector<Strings> Positions(const std::string& usage) {
   std::vector<Strings> positions;
   std::string word;
@@ -166,7 +167,7 @@ bool Repeats(const Strings& position) {
                      [](const std::string& word) { return word.ends_with("..."); });
 }
 
-// The argument number `index` of a command.
+// Adds the words for argument number `index` of a command.
 void AddArgument(const Command& command, size_t index, const std::string& current,
                  NextWords* next) {
   const std::vector<Strings> positions = Positions(command.usage);

@@ -1,5 +1,6 @@
 #pragma once
-// What may stand next on a command line, from the table of commands: for the shells' completion.
+// Lists the possible next words of a command line, from the table of commands, for completion
+// in shells.
 
 #include <string>
 #include <utility>
@@ -8,12 +9,12 @@
 namespace coracle::tools {
 
 struct NextWords {
-  std::vector<std::pair<std::string, std::string>> words;  // each with what it means, or ""
-  bool files = false, directories = false;                 // and names of these
+  std::vector<std::pair<std::string, std::string>> words;  // each with its meaning, or ""
+  bool files = false, directories = false;                 // also file or directory names
   std::vector<std::string> endings;                        // of the files; empty: any
 };
 
-// `line`: the words after "coracle", the last of them unfinished or empty.
+// `line`: the words after "coracle"; the last one is incomplete or empty.
 NextWords WordsAfter(const std::vector<std::string>& line);
 
 }  // namespace coracle::tools

@@ -30,7 +30,7 @@ std::string Names(const std::vector<std::string>& names) {
   return Join(shown, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// Says on standard error what the program has lost, and what Paddle cannot run.
+// Prints to standard error what the conversion dropped, and what Paddle cannot run.
 void TellLosses(const std::vector<LeftOut>& left_out, const ProgramDesc& program) {
   for (const LeftOut& lost : left_out) {
     const std::string of = lost.of.empty() ? "" : " of " + Names(lost.of);
@@ -45,13 +45,13 @@ void TellLosses(const std::vector<LeftOut>& left_out, const ProgramDesc& program
              "Paddle has no op of these types and cannot run the program: " + Names(types));
 }
 
-// The program with its parameters, from beside it or from --params, as an ONNX model.
+// Writes the program and its parameters, from --params or next to the program, as an ONNX model.
 void WriteOnnx(const std::string& in, const std::string& out) {
   if (!FLAGS_compat.empty()) throw UsageError("--compat is for programs, and OUT is an ONNX model");
   const ModelFiles model = ReadModel(in, FLAGS_params);
   if (!model.has_values) {
     throw Error(ErrorCode::kNotFound,
-                fmt::format("{} has no parameters beside it, which ONNX models hold; "
+                fmt::format("{} has no parameters next to it, but an ONNX model holds them; "
                             "--params=DIR or --params=FILE gives them",
                             Shown(in)));
   }
@@ -61,15 +61,15 @@ void WriteOnnx(const std::string& in, const std::string& out) {
   ExportOnnx(out, model.program, model.values, options);
 }
 
-// The parameters of a model in another format, where readers of OUT look for them.
+// Saves the parameters of a model in another format, where readers of OUT look for them.
 void SaveValues(const ModelFiles& model, const std::string& out) {
   const std::vector<std::string> names = PersistableNames(model.program);
   const std::string path = ParametersFileOf(out);
   if (names.empty()) return;
   if (path.empty()) {
-    LogMessage(
-        MessageLevel::kWarning,
-        fmt::format("{} gets no parameters beside it; a .pdmodel file does", Quote(out, 300)));
+    LogMessage(MessageLevel::kWarning,
+               fmt::format("{} is written without parameters; a .pdmodel file has them next to it",
+                           Quote(out, 300)));
     return;
   }
   SaveCombined(model.values, names, path);
@@ -97,7 +97,7 @@ int RunConvert(const std::vector<std::string>& args) {
   if (IsOnnx(args[1])) return WriteOnnx(args[0], args[1]), 0;
   if (IsTensorFileName(args[0]) || IsTensorFileName(args[1]))
     return RunConvertTensors(args[0], args[1]);
-  if (!FLAGS_params.empty()) throw UsageError("--params goes with an OUT of tensors or of ONNX");
+  if (!FLAGS_params.empty()) throw UsageError("--params needs an OUT of tensors or ONNX");
   RequireProgramName("OUT", args[1]);
   if (!FLAGS_compat.empty() && FLAGS_compat != "paddle")
     throw UsageError("--compat is paddle, got " + Quote(FLAGS_compat));
@@ -116,23 +116,24 @@ int RunConvert(const std::vector<std::string>& args) {
 }  // namespace
 
 Command ConvertCommand() {
-  return {"convert",
-          "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx), and "
-          "files of tensors",
-          "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17], or convert TEXT.prototxt "
-          "[WEIGHTS.caffemodel] OUT",
-          "  coracle convert inference.pdmodel model.pbtxt\n"
-          "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
-          "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
-          "  coracle convert inference.pdmodel model.onnx   # with the parameters beside it\n"
-          "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n"
-          "  coracle convert inference.pdmodel inference.safetensors   # its parameters by name\n"
-          "  coracle convert values.npz values.safetensors\n"
-          "  coracle convert lenet_train_test.prototxt lenet.pbtxt      # of Caffe: a model text\n"
-          "  coracle convert deploy.prototxt net.caffemodel net.pdmodel\n"
-          "  coracle convert lenet_solver.prototxt job.pbtxt --data_dir=mnist\n",
-          {"compat", "params", "opset", "data", "data_dir", "shape", "stage"},
-          RunConvert};
+  return {
+      "convert",
+      "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx), and "
+      "files of tensors",
+      "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17], or convert TEXT.prototxt "
+      "[WEIGHTS.caffemodel] OUT",
+      "  coracle convert inference.pdmodel model.pbtxt\n"
+      "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
+      "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
+      "  coracle convert inference.pdmodel model.onnx   # with the parameters beside it\n"
+      "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n"
+      "  coracle convert inference.pdmodel inference.safetensors   # its parameters by name\n"
+      "  coracle convert values.npz values.safetensors\n"
+      "  coracle convert lenet_train_test.prototxt lenet.pbtxt      # from Caffe to model text\n"
+      "  coracle convert deploy.prototxt net.caffemodel net.pdmodel\n"
+      "  coracle convert lenet_solver.prototxt job.pbtxt --data_dir=mnist\n",
+      {"compat", "params", "opset", "data", "data_dir", "shape", "stage"},
+      RunConvert};
 }
 
 }  // namespace coracle::tools

@@ -18,7 +18,7 @@
 
 DEFINE_string(
     data, "",
-    "of Caffe's texts, in place of their databases: `train:FILE,test:FILE`, each an .npz, a "
+    "for Caffe's texts, replaces their databases: `train:FILE,test:FILE`, each an .npz, a "
     "database's directory or MNIST's images-idx3 file");
 DECLARE_string(data_dir);
 DECLARE_string(stage);
@@ -68,7 +68,7 @@ void TellMissing(const std::vector<std::string>& files, const std::vector<std::s
                          Quote(Join(files, ", "), 300), PrintableLine(Join(missing, ", "))));
 }
 
-// Writes what the weights hold for the net as an .npz that jobs and `run` read by names.
+// Writes the weights of the net as an .npz that jobs and `run` read by name.
 void WriteWeights(const caffe::ImportedNet& net, const std::vector<std::string>& files,
                   const std::string& path) {
   std::vector<std::string> missing, notes;
@@ -96,7 +96,7 @@ int ConvertSolver(const std::string& text, const std::string& weights, const std
       caffe::ImportSolver(text, options, fs::path(npz).filename().string());
   Tell(job.notes);
   if (!job.missing.empty()) LogMessage(MessageLevel::kWarning, NoDatabase(job));
-  ParseJobText(job.text, out, ".");  // what is written is a job
+  ParseJobText(job.text, out, ".");  // checks that the output is a valid job
   if (!job.weights.empty()) WriteWeights(job.net, job.weights, npz);
   WriteFileAtomic(out, job.text);
   return 0;
@@ -115,7 +115,7 @@ int ConvertNet(const std::string& text, const std::string& weights, const std::s
                       PrintableLine(text), PrintableLine(out)));
     }
     if (!out.ends_with(".pdmodel"))
-      throw UsageError("OUT must end in .pdmodel, beside which the .pdiparams comes to lie, got " +
+      throw UsageError("OUT must end in .pdmodel (the .pdiparams is written next to it), got " +
                        Quote(out, 300));
     std::vector<std::string> notes;
     const caffe::Net net = caffe::ParseNet(ReadFile(text, kMaxProgramBytes), text);
@@ -126,7 +126,7 @@ int ConvertNet(const std::string& text, const std::string& weights, const std::s
   }
   const caffe::ImportedNet net = caffe::ImportNetFile(text, options);
   Tell(net.notes);
-  for (const bool train : {true, false}) {  // what is written is a model text
+  for (const bool train : {true, false}) {  // checks that the output is a valid model text
     ModelState state;
     state.train = train;
     ParseModelText(net.text, out, ".", DefaultOps(), state);

@@ -1,5 +1,5 @@
 #pragma once
-// Caffe's texts as commands take them.
+// Converts Caffe's text files for the commands.
 
 #include <coracle/train/job/job.h>
 
@@ -8,14 +8,14 @@
 
 namespace coracle::tools {
 
-// Whether the file is one by its name, which ends in .prototxt.
+// Whether the name ends in .prototxt.
 bool IsCaffeText(const std::string& path);
 
-// TEXT.prototxt [WEIGHTS.caffemodel] OUT: a net as model text or inference model, a solver as a
-// job.
+// Takes TEXT.prototxt [WEIGHTS.caffemodel] OUT. Converts a net to a model text or an inference
+// model, and a solver to a job.
 int ConvertCaffe(const std::vector<std::string>& args);
 
-// A solver's text as the job that `train` runs.
+// Converts a solver's text to the job that `train` runs.
 JobConfig ReadSolverJob(const std::string& path);
 
 }  // namespace coracle::tools

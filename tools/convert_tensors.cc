@@ -21,8 +21,8 @@ NamedTensors ReadCombined(const std::string& path) {
   if (!program.empty()) return ParametersOf(ReadAnyProgram(program), path);
   throw Error(
       ErrorCode::kNotFound,
-      fmt::format("{} holds no names, and its program {} is not beside it; "
-                  "`convert PROGRAM OUT --params={}` takes it from elsewhere",
+      fmt::format("{} holds no names, and its program {} is not next to it; "
+                  "`convert PROGRAM OUT --params={}` names the program",
                   Quote(path, 300),
                   Quote(std::filesystem::path(path).replace_extension(".pdmodel").string(), 300),
                   PrintableLine(path)));
@@ -33,7 +33,7 @@ NamedTensors ReadOfModel(const std::string& path, const std::string& params) {
   if (!model.has_values) {
     throw Error(
         ErrorCode::kNotFound,
-        fmt::format("{} has no parameters beside it; --params=PATH gives them", Quote(path, 300)));
+        fmt::format("{} has no parameters next to it; --params=PATH gives them", Quote(path, 300)));
   }
   NamedTensors tensors;
   for (const std::string& name : PersistableNames(model.program))
@@ -45,7 +45,7 @@ NamedTensors ReadTensors(const std::string& in, const std::string& params) {
   if (IsCombined(in) && params.empty()) return ReadCombined(in);
   if (!IsTensorFileName(in)) return ReadOfModel(in, params);
   if (params.empty()) return ReadTensorFile(in);
-  throw UsageError("--params goes with a program, and " + Quote(in, 300) + " holds tensors");
+  throw UsageError("--params needs a program, but " + Quote(in, 300) + " holds tensors");
 }
 
 void WriteCombined(const NamedTensors& tensors, const std::string& out) {

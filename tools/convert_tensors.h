@@ -1,17 +1,17 @@
 #pragma once
-// The part of `coracle convert` that is about files of tensors and of parameters.
+// The part of `coracle convert` for files of tensors and of parameters.
 
 #include <string>
 
 namespace coracle::tools {
 
-// Whether the file is one of tensors by its name: npz, npy, safetensors, csv, json or .pdiparams.
+// Whether the name is that of a tensor file: npz, npy, safetensors, csv, json or .pdiparams.
 bool IsTensorFileName(const std::string& path);
 
-// Rewrites the tensors of `in` in the format of `out`'s ending. `in` is such a file, or a model, of
-// which the parameters are written; those of a .pdiparams file have the names that the program
-// beside it says. A .pdiparams file gets them in the order of the program beside it, or of their
-// names.
+// Rewrites the tensors of `in` in the format given by the ending of `out`. `in` is such a file, or
+// a model, whose parameters are written. A .pdiparams file has no names: for reading, the names
+// come from the program next to it; for writing, the order is that of the program next to it, or
+// else the order of the names.
 void ConvertTensors(const std::string& in, const std::string& out, const std::string& params);
 
 }  // namespace coracle::tools

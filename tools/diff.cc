@@ -16,7 +16,7 @@
 
 DECLARE_bool(json);
 DECLARE_string(params);
-DEFINE_bool(values, false, "the values of parameters too");
+DEFINE_bool(values, false, "also compare the values of parameters");
 
 namespace coracle::tools {
 namespace {
@@ -26,13 +26,13 @@ struct DiffSide {
   Scope values;
 };
 
-// `params`: of --params; "": those beside the program.
+// `params` is the value of --params; if it is "", reads the parameters next to the program.
 void ReadValues(const std::string& file, std::string params, DiffSide* side) {
   if (params.empty()) params = ParametersBeside(file);
   if (params.empty()) {
     throw Error(
         ErrorCode::kNotFound,
-        fmt::format("no parameters beside {}; --params=A,B names those of both", Quote(file, 300)));
+        fmt::format("no parameters next to {}; name both with --params=A,B", Quote(file, 300)));
   }
   ReadParameters(side->program, params, side->values);
 }
@@ -61,8 +61,8 @@ std::string Report(const std::vector<std::string>& args, const DiffSide& a, cons
     const std::string note =
         diff.reordered == 0
             ? ""
-            : fmt::format(" ({} {} elsewhere, which changes nothing)",
-                          Counted(diff.reordered, "op"), diff.reordered == 1 ? "stands" : "stand");
+            : fmt::format(" ({} {} moved, which changes nothing)", Counted(diff.reordered, "op"),
+                          diff.reordered == 1 ? "has" : "have");
     return "no differences" + note + "\n";
   }
   return fmt::format("--- {}\n+++ {}\n", PrintableLine(args[0]), PrintableLine(args[1])) +
@@ -93,8 +93,8 @@ int RunDiff(const std::vector<std::string>& args) {
   if (args[0] == "-" && args[1] == "-")
     throw UsageError("only one of the two can be standard input");
   if (!FLAGS_params.empty() && ListFlag(FLAGS_params).size() != 2)
-    throw UsageError("--params takes two, A,B: those of the first and of the second");
-  if (!FLAGS_params.empty() && !FLAGS_values) throw UsageError("--params goes with --values");
+    throw UsageError("--params takes A,B: the parameters of the first and of the second");
+  if (!FLAGS_params.empty() && !FLAGS_values) throw UsageError("--params needs --values");
   if (!(FLAGS_rtol >= 0) || !(FLAGS_atol >= 0))
     throw UsageError("--rtol and --atol must not be negative");
   const CommandLimits limits(CommandLimits::Time::kCommand);
@@ -105,7 +105,7 @@ int RunDiff(const std::vector<std::string>& args) {
 
 Command DiffCommand() {
   return {"diff",
-          "tells what differs between two programs, by their graphs",
+          "shows the differences between two programs, by their graphs",
           "diff A B [--values] [--json]",
           "  coracle diff before.pb after.pb\n"
           "  coracle diff runs/1/snapshots runs/2/snapshots --values --rtol=1e-5\n"

@@ -14,15 +14,15 @@
 #include "program_input.h"
 
 DECLARE_string(startup_out);
-DEFINE_int32(nranks, 0, "`N` ranks that will run the program, each on its part of a batch");
+DEFINE_int32(nranks, 0, "number `N` of ranks that will run the program, each on part of a batch");
 DEFINE_string(share, "",
-              "`NAME` of a variable [1] to be fed: the share of the rank's rows in those of all "
+              "`NAME` of a variable of shape [1] to feed: the rank's rows divided by all rows "
               "(none: 1 / nranks)");
-DEFINE_bool(sync_batch_norm, false, "batch_norm takes the statistics of the whole batch");
+DEFINE_bool(sync_batch_norm, false, "batch_norm uses the statistics of the whole batch");
 DEFINE_int64(local_sgd_steps, 0,
-             "`K` updates of each rank on its own, after which the ranks average their parameters "
-             "(0: gradients are exchanged for every update)");
-DEFINE_bool(shard_state, false, "each rank keeps and updates a part of the optimizer's state");
+             "local SGD: each rank makes `K` updates alone, then the ranks average their "
+             "parameters (0: they exchange gradients for every update)");
+DEFINE_bool(shard_state, false, "each rank stores and updates a part of the optimizer's state");
 
 namespace coracle::tools {
 namespace {
@@ -65,7 +65,8 @@ std::string DescribeStates(const Report& report, const char* when) {
     text += fmt::format("averaged {}: {}, which forward ops change\n", when, Shown(name));
   for (const auto* names : {&report.local, &report.own}) {
     for (const std::string& name : *names)
-      text += fmt::format("not exchanged: {}, which each rank has of its own rows\n", Shown(name));
+      text += fmt::format("not exchanged: {}, which each rank computes from its own rows\n",
+                          Shown(name));
   }
   return text;
 }
@@ -77,14 +78,13 @@ std::string DistributeGradients(Programs& programs) {
                                                   .share = FLAGS_share,
                                                   .sync_batch_norm = FLAGS_sync_batch_norm,
                                                   .shard_state = FLAGS_shard_state});
-  std::string text =
-      DescribeBuckets(report.buckets, "gradient", "") +
-      DescribeBuckets(report.scattered, "gradient", ", of which a rank gets its part");
+  std::string text = DescribeBuckets(report.buckets, "gradient", "") +
+                     DescribeBuckets(report.scattered, "gradient", ", split over the ranks");
   int64_t elements = 0;
   for (const ShardedState& state : report.states) elements += state.shape.numel();
   if (elements > 0) {
-    text += fmt::format("{} of {} elements in parts\n", Counted(report.states.size(), "state"),
-                        elements);
+    text += fmt::format("{} of {} elements, split over the ranks\n",
+                        Counted(report.states.size(), "state"), elements);
   }
   for (const std::string& line : report.unknown) text += "warning: " + line + "\n";
   return text + DescribeStates(report, "in each step");
@@ -128,7 +128,7 @@ int RunDistribute(const std::vector<std::string>& args) {
 
 Command DistributeCommand() {
   return {"distribute",
-          "makes a training program that of one rank of several, which exchange gradients",
+          "rewrites a training program for one of several ranks, which exchange gradients",
           "distribute JOB.pbtxt|PROGRAM [STARTUP] --nranks=N --out=FILE [--startup_out=FILE]",
           "  coracle distribute job.pbtxt --nranks=8 --out=step.pb --startup_out=startup.pb\n"
           "  coracle distribute main.pb startup.pb --nranks=2 --bucket_mb=4 --out=rank.pb "

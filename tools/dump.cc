@@ -18,8 +18,8 @@
 DECLARE_bool(json);
 DEFINE_string(
     format, "",
-    "`KIND` of the output: of dump text, a listing made for reading, or pbtxt, the program "
-    "as protobuf text; of graph dot or svg");
+    "`KIND` of the output; dump: text, a readable listing, or pbtxt, the program as protobuf "
+    "text; graph: dot or svg");
 DEFINE_string(ops, "", "only ops whose type matches this `REGEX` (RE2's syntax)");
 DEFINE_string(vars, "",
               "only variables whose name matches this `REGEX`, and the ops that use them");
@@ -42,7 +42,7 @@ bool UsesAny(const OpDesc& op, const Regex& pattern) {
   return op.AnyInput(matches) || op.AnyOutput(matches);
 }
 
-// What a run would refuse.
+// Lists the files that a run would refuse to access.
 std::string FilesText(const ProgramDesc& program) {
   std::string text;
   for (const FileUse& use : FilesOf(program, DefaultOps()))
@@ -50,7 +50,7 @@ std::string FilesText(const ProgramDesc& program) {
   return text.empty() ? "" : "\nfiles that ops read or write (see --allow_files of run)\n" + text;
 }
 
-// What --ops and --vars select, for PrintOptions and ProgramJsonOptions.
+// The selection of --ops and --vars, for PrintOptions and ProgramJsonOptions.
 class Filter {
  public:
   Filter() : ops_(RegexOf("ops", FLAGS_ops)), vars_(RegexOf("vars", FLAGS_vars)) {}

@@ -5,8 +5,9 @@
 #include "flags.h"
 #include "program_input.h"
 
-DEFINE_string(of, "", "`NAME` of the variable that is differentiated");
-DEFINE_string(wrt, "", "`NAME` of the variable with respect to which; check-grad takes several");
+DEFINE_string(of, "", "`NAME` of the variable to differentiate");
+DEFINE_string(wrt, "",
+              "`NAME` of the variable to differentiate with respect to; check-grad takes several");
 
 namespace coracle::tools {
 namespace {
@@ -24,7 +25,7 @@ int RunExplain(const std::vector<std::string>& args) {
 
 Command ExplainGradientCommand() {
   return {"explain-gradient",
-          "tells why a variable has a gradient, or where it ends",
+          "explains why a variable has a gradient, or where the gradient ends",
           "explain-gradient PROGRAM --of=NAME --wrt=NAME",
           "  coracle explain-gradient main.pb --of=loss --wrt=fc_0.w_0\n",
           WithLimitFlags({"of", "wrt"}),

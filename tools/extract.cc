@@ -10,7 +10,7 @@
 
 DECLARE_string(inputs);
 DECLARE_string(params);
-DEFINE_string(outputs, "", "`NAMES` of the variables that the part yields");
+DEFINE_string(outputs, "", "`NAMES` of the variables that the part computes");
 
 namespace coracle::tools {
 namespace {

@@ -9,43 +9,44 @@
 
 #include "command.h"
 
-DEFINE_string(op_library, "", "shared objects with ops of your own: `FILE`,...");
-DEFINE_string(threads, "0",
-              "threads to use; `N`, 0: OMP_NUM_THREADS, or what the cores and the CPU quota allow; "
-              "bench takes several, as in 1,2,4");
+DEFINE_string(op_library, "", "shared objects with your own ops: `FILE`,...");
+DEFINE_string(
+    threads, "0",
+    "number `N` of threads; 0: OMP_NUM_THREADS, or as many as the cores and the CPU quota "
+    "allow; bench takes several, as in 1,2,4");
 DEFINE_string(out, "", "`PATH` of the result: a file, for train a directory");
-DEFINE_string(kernels, "auto", "`KIND`: auto, or reference for plain loops only");
-DEFINE_bool(check_nan_inf, false, "stop at the first op that makes a nan or inf");
+DEFINE_string(kernels, "auto", "`KIND` of kernels: auto, or reference for plain loops only");
+DEFINE_bool(check_nan_inf, false, "stop at the first op that computes a nan or inf");
 DEFINE_bool(profile, false, "print the time of each op");
 DEFINE_bool(shape_warnings, true,
-            "warn where a feed or a parameter has another shape than the program declares");
-DEFINE_bool(tune, false,
-            "choose among an op's kernels by timing them, which takes a while at first");
-DEFINE_string(disabled_passes, "",
-              "compiler passes that are not run, to find out what each does: `NAMES`, or all");
+            "warn if a feed or a parameter has another shape than the program declares");
+DEFINE_bool(tune, false, "time an op's kernels and choose the fastest, which slows down the start");
+DEFINE_string(disabled_passes, "", "`NAMES` of compiler passes to turn off, or all");
 DEFINE_string(memory_limit, "",
-              "most `BYTES` to take, as in 512M or 2G; none: 80% of the machine's");
-DEFINE_double(
-    time_limit, 600,
-    "most `SECONDS` for one run of a program (a step of train), or for all that a command "
-    "does that runs none; 0: no limit");
+              "memory limit in `BYTES`, as in 512M or 2G; none: 80% of the machine's memory");
+DEFINE_double(time_limit, 600,
+              "time limit in `SECONDS` for one run of a program (one training step), or for the "
+              "whole command if it runs no program; 0: no limit");
+DEFINE_string(allow_files, "",
+              "`DIR` in which the program's own ops (save, load) may read and write files; none: "
+              "programs that name files are refused");
 DEFINE_string(
-    allow_files, "",
-    "`DIR` below which the program's own ops (save, load) may read and write files; none: "
-    "a program that names files is refused");
-DEFINE_string(compat, "",
-              "`READER` of the result: paddle leaves out what only Coracle has, and says what that "
-              "was (of opt: runs only passes that leave ops as Paddle knows them)");
-DEFINE_double(rtol, 1e-5,
-              "relative tolerance: `NUMBER` times the size of B's element; of diff 0 unless given");
-DEFINE_double(atol, 1e-6, "absolute tolerance, added to it: `NUMBER`; of diff 0 unless given");
-DEFINE_string(shape, "", "shapes of inputs whose dims are not all known: `VAR:8x3x32x32,...`");
-DEFINE_uint64(seed, 0, "seed of random ops, unless the program has one");
+    compat, "",
+    "`READER` of the result: paddle removes everything that only Coracle understands, and "
+    "lists it (opt: runs only passes whose result Paddle understands)");
+DEFINE_double(
+    rtol, 1e-5,
+    "relative tolerance: `NUMBER` times the magnitude of B's element; diff: 0 by default");
+DEFINE_double(atol, 1e-6,
+              "absolute tolerance: `NUMBER` added to the relative one; diff: 0 by default");
+DEFINE_string(shape, "", "shapes of inputs that have unknown dims: `VAR:8x3x32x32,...`");
+DEFINE_uint64(seed, 0, "seed of random ops, unless the program sets one");
 
 DEFINE_string(ranks, "",
-              "of train: train as `N` ranks, threads of this process, each on its part of a batch; "
-              "of time: what a step takes on so many machines, 8,64,1024");
-DEFINE_double(bucket_mb, 25, "gradients are exchanged together up to so many million `BYTES`");
+              "train: trains with `N` ranks, which are threads of this process and share each "
+              "batch; time: forecasts a step on these numbers of machines, as in 8,64,1024");
+DEFINE_double(bucket_mb, 25,
+              "bucket size: gradients are exchanged in groups of up to `MB` megabytes");
 
 namespace coracle::tools {
 namespace {
@@ -65,7 +66,7 @@ uint64_t ParseBytes(const std::string& text) {
   return static_cast<uint64_t>(value) << shift;
 }
 
-// "x:8x3x32x32", read from the end.
+// Parses "x:8x3x32x32" from the end.
 std::pair<std::string, Shape> ParseShape(const std::string& what, const std::string& text,
                                          int64_t least) {
   const UsageError wrong(what + " VAR:8x3x32x32, got " + Quote(text));
@@ -141,7 +142,7 @@ std::vector<std::pair<std::string, Shape>> ParseShapes(const std::string& what,
     const auto& [name, shape] = shapes.emplace_back(ParseShape(what, text, least));
     const auto [first, fresh] = seen.emplace(name, text);
     if (!fresh)
-      throw UsageError(fmt::format("{} is to get two shapes: {} and {}", Quote(name),
+      throw UsageError(fmt::format("{} has two shapes: {} and {}", Quote(name),
                                    Quote(first->second), Quote(text)));
   }
   return shapes;

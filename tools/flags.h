@@ -1,5 +1,5 @@
 #pragma once
-// Flags that several commands take. A flag of one command is defined in that command's file.
+// Flags that several commands share. A flag of a single command is defined in that command's file.
 
 #include <coracle/executor/executor.h>
 #include <gflags/gflags.h>
@@ -31,30 +31,30 @@ namespace coracle::tools {
 // Whether the command line gives the flag.
 bool IsGiven(const char* flag);
 
-// The flags that CompileOptionsFromFlags reads, for a command's list.
+// Appends the flags that CompileOptionsFromFlags reads to a command's list.
 std::vector<std::string> WithCompileFlags(std::vector<std::string> flags);
 CompileOptions CompileOptionsFromFlags();
 
-// The flags that CommandLimits (command_limits.h) reads, for the list of a command that
-// runs no program.
+// Appends the flags that CommandLimits (command_limits.h) reads to the list of a command that does
+// not run a program.
 std::vector<std::string> WithLimitFlags(std::vector<std::string> flags);
 
 uint64_t MemoryLimitFromFlags();  // bytes, never 0
-double TimeLimitFromFlags();      // seconds; 0: none
+double TimeLimitFromFlags();      // seconds; 0: no limit
 
-// --shape. Throws UsageError for what is not VAR:8x3x32x32.
+// Parses --shape. Throws UsageError for a value that is not like VAR:8x3x32x32.
 std::vector<std::pair<std::string, Shape>> ShapesFromFlag();
-// Of each text "x:8x3x32x32", read from the end: a variable's name may have colons. Throws
-// UsageError, which begins with `what`, for anything else, for a dim below `least` and for a second
-// shape of one variable.
+// Parses each text "x:8x3x32x32". It is read from the end, because a variable's name may contain
+// colons. Throws UsageError, whose text begins with `what`, for any other form, for a dim below
+// `least` and for a second shape of the same variable.
 std::vector<std::pair<std::string, Shape>> ParseShapes(const std::string& what,
                                                        const std::vector<std::string>& texts,
                                                        int64_t least);
 
-// The numbers of --threads, at least one; 0 stands for the default.
+// The numbers of --threads, at least one; 0 is the default number.
 std::vector<int> ThreadsFromFlag();
 
-// The numbers of --ranks, each at least one; none where it is "".
+// The numbers of --ranks, each at least one; empty if --ranks is "".
 std::vector<int> RanksFromFlag();
 
 std::vector<std::string> ListFlag(const std::string& value);  // "a,b" -> {a, b}; "" -> {}

@@ -5,10 +5,10 @@
 #include "flags.h"
 #include "process_ranks.h"
 
-DEFINE_string(prompt, "\n", "`TEXT` to go on from");
-DEFINE_int64(length, 500, "characters to write");
+DEFINE_string(prompt, "\n", "`TEXT` to continue");
+DEFINE_int64(length, 500, "number of characters to write");
 DEFINE_double(temperature, 1,
-              "below 1 likely characters become likelier still; 0 takes the likeliest always");
+              "a value below 1 favours likely characters; 0 always takes the likeliest");
 
 namespace coracle::tools {
 namespace {

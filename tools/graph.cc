@@ -16,16 +16,16 @@
 DECLARE_string(format);
 DECLARE_int32(block);
 DECLARE_string(stage);
-DEFINE_string(around, "", "only what is near this `VAR`");
-DEFINE_int32(depth, 2, "how many ops away from --around");
+DEFINE_string(around, "", "draw only the ops near this `VAR`");
+DEFINE_int32(depth, 2, "largest distance from --around, in ops");
 
 namespace coracle::tools {
 namespace {
 
-// A chain of so many takes Graphviz 15 seconds, one of 3,000 overflows its stack.
+// Graphviz needs 15 seconds for a chain of this length; a chain of 3,000 ops overflows its stack.
 constexpr size_t kMostDrawnOps = 2000;
 
-// --format, or what the ending of --out says.
+// The value of --format, or the format that the ending of --out implies.
 std::string FormatFromFlags() {
   if (!FLAGS_format.empty() && FLAGS_format != "dot" && FLAGS_format != "svg")
     throw UsageError("--format of graph is dot or svg, got " + Quote(FLAGS_format));

@@ -36,7 +36,7 @@ std::string FirstLine(const std::string& text) {
   return PrintableLine(text.substr(0, text.find('\n')));
 }
 
-// A pipe; its ends are closed with it, and not inherited by programs.
+// A pipe. The destructor closes its ends; child programs do not inherit them.
 struct Pipe {
   std::array<int, 2> ends = {-1, -1};
 
@@ -55,7 +55,7 @@ struct Pipe {
   }
 };
 
-// `dot -Tsvg`, killed and waited for with the object.
+// A process `dot -Tsvg`. The destructor kills it and waits for it.
 class DotProcess {
  public:
   DotProcess() {
@@ -83,7 +83,7 @@ class DotProcess {
   DotProcess(const DotProcess&) = delete;
   DotProcess& operator=(const DotProcess&) = delete;
 
-  // Writes `text` to it and reads what it says, until it closes its outputs.
+  // Writes `text` to its input and reads its outputs until it closes them.
   void Talk(const std::string& text, double seconds) {
     const auto start = std::chrono::steady_clock::now();
     in_.Close(0), out_.Close(1), err_.Close(1);
@@ -125,7 +125,7 @@ class DotProcess {
     return status;
   }
 
-  // When dot has closed its input its messages say why.
+  // If dot has closed its input, its messages give the reason.
   void Write(const std::string& text, size_t* written) {
     const ssize_t n = ::write(in_.ends[1], text.data() + *written, text.size() - *written);
     if (n >= 0)

@@ -1,13 +1,13 @@
 #pragma once
-// Graphviz's program `dot`, where it is installed.
+// Runs Graphviz's program `dot`, if it is installed.
 
 #include <string>
 
 namespace coracle::tools {
 
-// The drawing of a graph in DOT as SVG. Runs `dot` of the PATH, without a shell, for at most
-// `seconds` (0: without limit). Throws kUnimplemented where it is not installed,
-// kDeadlineExceeded, and kIo with what it said when it fails.
+// Draws a DOT graph as SVG. Runs the `dot` found in PATH, without a shell, for at most `seconds`
+// (0: no limit). Throws kUnimplemented if it is not installed, kDeadlineExceeded after the time
+// limit, and kIo with its message if it fails.
 std::string SvgOfDot(const std::string& dot, double seconds);
 
 }  // namespace coracle::tools

@@ -20,12 +20,12 @@
 #include "flags.h"
 #include "man_page.h"
 
-DEFINE_bool(man, false, "the page for `man`; with --out=DIR the pages of all commands");
+DEFINE_bool(man, false, "print the page for `man`; with --out=DIR write the pages of all commands");
 
 namespace coracle::tools {
 namespace {
 
-// What texts may say of a layer, optimizer, schedule and the like of that name.
+// Describes the fields of the layer, optimizer, schedule and so on of that name.
 std::string DescribeName(const std::string& name) {
   return DescribeLayer(name, DefaultOps()) + DescribeJobKind(name);
 }
@@ -42,8 +42,8 @@ std::string DescribePath(const std::string& path) {
         ToText(path.starts_with("job") ? JobField(path) : ModelField(path, DefaultOps()));
     return path.find('.') != path.npos ? text
                                        : text + fmt::format(
-                                                    "`coracle help {0}.FIELD` tells more "
-                                                    "of a field; `coracle schema {0}` is "
+                                                    "`coracle help {0}.FIELD` explains a "
+                                                    "field; `coracle schema {0}` prints "
                                                     "the whole schema\n",
                                                     path);
   } catch (const Error& error) {
@@ -52,7 +52,7 @@ std::string DescribePath(const std::string& path) {
   }
 }
 
-// The fields of jobs and model texts that are called so: themselves where one is, else their paths.
+// Describes the field of job and model texts with that name; lists the paths if there are several.
 std::string DescribeFields(const std::string& name) {
   constexpr int kDeepest = 3;
   std::vector<std::string> level = {"job", "model"}, found;
@@ -91,7 +91,7 @@ int RunMan(const std::vector<std::string>& args) {
 int RunHelp(const std::vector<std::string>& args) {
   RequireArgs(args, 0, 1, "at most one command or name");
   if (FLAGS_man) return RunMan(args);
-  if (!FLAGS_out.empty()) throw UsageError("--out goes with --man");
+  if (!FLAGS_out.empty()) throw UsageError("--out needs --man");
   if (args.empty()) {
     Print(Overview());
     return 0;
@@ -124,8 +124,8 @@ std::string Overview() {
     text += fmt::format("  {:<16} {}\n", command.name, command.summary);
   text += "\nflags of every command\n" + DescribeFlags(GlobalFlags()) + ExitCodeLines();
   return text +
-         "\n`coracle help COMMAND` tells more; `coracle help NAME` tells what texts may say of a "
-         "layer,\noptimizer, schedule, clip and the like, `coracle help job.FIELD` of a field of a "
+         "\n`coracle help COMMAND` explains a command, `coracle help NAME` the fields of a layer, "
+         "optimizer,\nschedule, clip and the like in texts, `coracle help job.FIELD` a field of a "
          "job. PROGRAM is a\n.pdmodel, __model__, .pb or .pbtxt file, a directory that holds one, "
          "or - for standard input.\n";
 }
@@ -157,10 +157,8 @@ const Command& RequireCommand(const std::string& name, std::vector<std::string> 
 const std::vector<ExitCode>& ExitCodes() {
   static const std::vector<ExitCode> codes = {
       {"0", "done", {}},
-      {"1",
-       "failed; of check: errors found; of compare, diff and run --check: differences found",
-       {}},
-      {"2", "wrong usage; of compare, diff and run --check any failure", {}},
+      {"1", "failed; check: errors found; compare, diff and run --check: differences found", {}},
+      {"2", "wrong usage; compare, diff and run --check: any failure", {}},
       {"3", "a result is not finite", {"test", "train"}},
       {"128 + N", "signal N ended the run", {"train"}},
   };
@@ -175,7 +173,7 @@ std::vector<std::string> DescribedNames() {
 
 Command HelpCommand() {
   return {"help",
-          "explains a command, what texts may say of a layer, optimizer, ..., or a field of a job",
+          "explains a command, the fields of a layer, optimizer, ..., or a field of a job",
           "help [COMMAND|NAME|job.FIELD|model.FIELD] [--man [--out=DIR]]",
           "  coracle help dump\n  coracle help conv2d\n  coracle help noam\n"
           "  coracle help job.train.csv\n  coracle help --man --out=share/man/man1\n",

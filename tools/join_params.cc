@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether the directory holds a program, which says the names of the parameters.
+// Whether the directory holds a program, which gives the names of the parameters.
 bool HasProgram(const std::string& directory) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
@@ -61,7 +61,7 @@ int RunJoinParams(const std::vector<std::string>& args) {
 
 Command JoinParamsCommand() {
   return {"join-params",
-          "writes parameters that have a file each as one combined file, in the order of names",
+          "joins parameters in files of their own to one combined file, in the order of names",
           "join-params DIR|MODEL -o FILE.pdiparams [--params=DIR]",
           "  coracle join-params params -o inference.pdiparams\n"
           "  coracle join-params inference.pdmodel --params=params -o inference.pdiparams\n",

@@ -51,7 +51,7 @@ std::string List(const std::vector<TextEntry>& entries) {
     text += fmt::format("{:<{}}  {:<11}  {}\n", entry.name, width,
                         entry.kind == "layer" ? "" : entry.kind, Brief(entry.doc, BriefWidth()));
   }
-  return text + fmt::format("{} names; `coracle layers NAME` tells all\n", entries.size());
+  return text + fmt::format("{} names; `coracle layers NAME` describes one\n", entries.size());
 }
 
 // The layers of that name. Throws kNotFound.
@@ -60,7 +60,7 @@ std::vector<TextEntry> Find(const std::string& name) {
   if (!entries.empty()) return entries;
   if (DefaultOps().Find(name)) {
     throw Error(ErrorCode::kNotFound,
-                fmt::format("{} is no layer, but an op: `coracle ops {}` tells of it; in model "
+                fmt::format("{} is an op, not a layer: `coracle ops {}` describes it; in model "
                             "text it is layer {{ op {{ {} {{ ... }} }} }}",
                             name, name, name));
   }
@@ -87,7 +87,7 @@ int RunLayers(const std::vector<std::string>& args) {
 
 Command LayersCommand() {
   return {"layers",
-          "lists the layers of model text, or tells one's fields with an example",
+          "lists the layers of model text, or describes the fields of one, with an example",
           "layers [NAME] [--names] [--json]",
           "  coracle layers\n  coracle layers conv2d\n"
           "  coracle layers --names --op_library=./my_ops.so\n",

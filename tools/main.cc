@@ -1,4 +1,4 @@
-// The `coracle` command: the table of subcommands, and what they have in common.
+// The `coracle` command: the table of subcommands, and the code that they share.
 
 #include <coracle/communication/launched.h>
 #include <coracle/convert/onnx_import.h>
@@ -43,8 +43,8 @@ void Complain(std::string_view text) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// An error's line; of several processes it says which one it is of. Where all fail alike rank 0
-// tells it: its end ends the others.
+// Prints an error's line. If there are several processes, the line names the rank. Other ranks
+// wait, so that rank 0 reports an error common to all; its exit ends them.
 void Fail(std::string_view text) {
   const Launched launched = FindLaunched();
   if (launched.size == 1) return Complain(text);
@@ -54,8 +54,8 @@ void Fail(std::string_view text) {
   Complain(fmt::format("rank {} ({}): {}", launched.rank, host, text));
 }
 
-// The library's messages as those of the command, unless they go to glog's files. Of several
-// processes the first one speaks.
+// Prints the library's messages as messages of the command, unless they go to glog's files. If
+// there are several processes, only the first prints.
 void LogToStandardError(MessageLevel level, const std::string& message) {
   if (FindLaunched().rank > 0) return;
   if (level == MessageLevel::kWarning) {
@@ -65,7 +65,7 @@ void LogToStandardError(MessageLevel level, const std::string& message) {
   }
 }
 
-// Whether standard output is a pipe that nobody reads any more, and writing it was the error.
+// Whether the error is a failed write to standard output because its reader closed the pipe.
 bool IsOfGoneReader(const Error& error) {
   pollfd out = {STDOUT_FILENO, 0, 0};
   return error.code() == ErrorCode::kIo &&
@@ -119,8 +119,8 @@ int Main(std::vector<std::string> words) {
   }
 }
 
-// After an error of stdio. The command runs on where nobody reads what it prints: its files and its
-// exit code still count.
+// Throws after an error of stdio. If the reader has closed the pipe, the command continues, because
+// its files and its exit code still matter.
 void CheckPrinted(bool printed) {
   if (printed || errno == EPIPE) return;
   throw Error(ErrorCode::kIo,
@@ -170,7 +170,7 @@ void WriteOutput(const std::function<void()>& write) {
 
 const std::vector<Command>& Commands() {
   static const std::vector<Command> commands = [] {
-    // A line for each.
+    // One line for each command.
     // clang-format off
     std::vector<Command> made = {
         BackwardCommand(),
@@ -219,20 +219,20 @@ const std::vector<Command>& Commands() {
 
 namespace {
 
-// Ends the process as the signal does, without files under temporary names.
+// Ends the process with the default action of the signal, after removing temporary files.
 void EndBySignal(int signal) {
   RemoveNotedTemporaries();
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
 
-// One that is ignored stays so: nohup's SIGHUP.
+// Leaves an ignored signal ignored, as nohup's SIGHUP.
 void HandleSignal(int signal) {
   struct sigaction action {};
   ::sigaction(signal, nullptr, &action);
   if (action.sa_handler != SIG_DFL) return;
   action.sa_handler = EndBySignal;
-  sigfillset(&action.sa_mask);  // another signal would end the process before it is done
+  sigfillset(&action.sa_mask);  // another signal would end the process before the files are removed
   ::sigaction(signal, &action, nullptr);
 }
 

@@ -12,7 +12,7 @@
 namespace coracle::tools {
 namespace {
 
-// Text that troff shows as it is: the characters that it would take for others or for requests.
+// Escapes text for troff, so that no character is replaced or begins a request.
 std::string Escape(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -76,7 +76,7 @@ std::string Verbatim(const char* title, const std::string& lines) {
   return fmt::format(".SH {}\n.nf\n{}.fi\n", title, Escape(lines));
 }
 
-// "" for the command itself, which returns what any of its commands does.
+// `command` is "" for `coracle` itself, which returns the exit codes of all commands.
 std::string ExitStatus(const std::string& command) {
   std::string text = ".SH EXIT STATUS\n";
   for (const ExitCode& exit : ExitCodes()) {

@@ -1,5 +1,5 @@
 #pragma once
-// Pages for man(1), made from the table of commands.
+// Makes pages for man(1) from the table of commands.
 
 #include <string>
 #include <utility>
@@ -11,7 +11,7 @@ namespace coracle::tools {
 
 std::string ManOverview();                    // coracle(1)
 std::string ManPage(const Command& command);  // coracle-train(1)
-// All of them by file name: "coracle.1", "coracle-train.1".
+// All pages by file name: "coracle.1", "coracle-train.1".
 std::vector<std::pair<std::string, std::string>> ManPages();
 
 }  // namespace coracle::tools

@@ -12,13 +12,14 @@
 
 DECLARE_string(params);
 DEFINE_string(connect, "",
-              "`OUTPUT:INPUT,...` what feeds the second program; none: by name, or by order");
-DEFINE_string(prefix, "b.", "`TEXT` before names of the second program that the first has too");
+              "`OUTPUT:INPUT,...` that feed the second program; none: by name, or by order");
+DEFINE_string(prefix, "b.", "`TEXT` to put before names of the second program that clash");
 
 namespace coracle::tools {
 namespace {
 
-// Splits "a_out:b_in" where both are known, or else at the first colon: names may have colons.
+// Splits "a_out:b_in" where both names are known, or else at the first colon: names may
+// have colons.
 std::pair<std::string, std::string> ParseConnection(const ProgramDesc& first,
                                                     const ProgramDesc& second,
                                                     const std::string& text) {
@@ -49,7 +50,8 @@ std::string Describe(const MergedProgram& merged) {
   return text + DescribeVars("outputs", merged.program, merged.outputs);
 }
 
-// The values of both under the names of the merged program, if all are at hand.
+// Moves the values of B to A, under the names of the merged program. Throws if one program came
+// with parameters and the other without.
 void JoinValues(const MergedProgram& merged, ModelFiles& a, ModelFiles& b) {
   const bool needed =
       a.has_values ? !PersistableNames(a.program).empty() : !PersistableNames(b.program).empty();

@@ -48,7 +48,7 @@ ModelFiles ReadModel(const std::string& path, const std::string& given) {
   model.program = ReadAnyProgram(path);
   const std::string file = ProgramFile(path);
   const std::string params = given.empty() ? ParametersBeside(file, model.program) : given;
-  // Of a directory the combined file; files of single variables have names of their own.
+  // A directory may hold a combined file. Files of single variables have their own names.
   model.read = {file, IsDirectory(params) ? params + "/__params__" : params};
   model.has_values = !params.empty() || PersistableNames(model.program).empty();
   if (!params.empty()) ReadParameters(model.program, params, model.values);
@@ -71,7 +71,7 @@ void RefuseOwnFiles(const std::vector<std::string>& read, const std::vector<std:
     for (const std::string& to : written) {
       std::error_code ignored;
       if (!from.empty() && !to.empty() && fs::equivalent(from, to, ignored))
-        throw UsageError("the result would overwrite what is read: give another --out");
+        throw UsageError("the result would overwrite an input file: give another --out");
     }
   }
 }
@@ -80,8 +80,8 @@ void RefuseForeignParameters() {
   const std::string beside = ParametersFileOf(FLAGS_out);
   if (beside.empty() || !FileExists(beside)) return;
   throw Error(ErrorCode::kAlreadyExists,
-              fmt::format("{} holds parameters of another program, which would come to lie "
-                          "beside this one: remove it, or give parameters by --params",
+              fmt::format("{} holds parameters of another program, which readers would take for "
+                          "those of this one: remove it, or give parameters by --params",
                           Quote(beside, 300)));
 }
 
@@ -100,7 +100,8 @@ std::string WriteModel(const ModelFiles& model) {
   const bool any =
       !PersistableNames(model.program).empty() || !FLAGS_save_params.empty() || FileExists(params);
   if (model.has_values && any && !params.empty()) report = WriteParameters(model, params);
-  WriteProgram(model.program, FLAGS_out);  // last: a reader that finds it finds the parameters too
+  // last, so that a reader that finds the program finds the parameters too
+  WriteProgram(model.program, FLAGS_out);
   if (FLAGS_out == "-" || FLAGS_save_params == "-") return "";
   size_t ops = 0;
   model.program.ForEachOp([&](const OpDesc&) { ++ops; });

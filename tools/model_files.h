@@ -1,6 +1,6 @@
 #pragma once
-// Models as commands that change them read and write them: a program, with the values of its
-// persistable variables where they are at hand.
+// Reads and writes the models that commands change: a program and, if available, the values of its
+// persistable variables.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -13,41 +13,39 @@ struct ModelFiles {
   ProgramDesc program;
   Scope values;
   bool has_values = false;
-  std::vector<std::string> read;  // the files that they come from
+  std::vector<std::string> read;  // the files that the model was read from
 };
 
-// Reads PROGRAM, and its parameters from `params`, a directory or a combined file; where that is
-// "", from beside the program, if they are there.
+// Reads PROGRAM, and its parameters from `params`, a directory or a combined file. If `params` is
+// "", reads the parameters next to the program, if there are any.
 ModelFiles ReadModel(const std::string& path, const std::string& params);
 
-// Where readers look for the parameters of the program file; "": nowhere.
+// The file in which readers look for the parameters of the program file; "" if there is none.
 std::string ParametersFileOf(const std::string& program_file);
 
 // Throws UsageError unless --out is given and names a program file, and --save_params is "" or
 // names a parameter file.
 void CheckModelFlags();
 
-// Writes the program to --out, and its parameters to --save_params; unless that is given, to
-// NAME.pdiparams beside a NAME.pdmodel, and to __params__ beside a __model__, if it has values.
-// Returns a line for each file, "" if the program goes to standard output. Throws, before anything
-// is written, where values are asked for that there are not, where parameters of another program
-// would come to lie beside this one, and where a file would be overwritten that was read.
+// Writes the program to --out, and its parameters, if there are any, to --save_params, or else to
+// NAME.pdiparams next to NAME.pdmodel or to __params__ next to __model__. Returns a line for each
+// file, or "" if the program goes to standard output. Throws before it writes anything if values
+// are requested that the model does not have, if the parameters of another program are where
+// readers would look for those of this one, or if an input file would be overwritten.
 std::string WriteModel(const ModelFiles& model);
 
-// Where WriteModel writes the parameters of a program that has them; "": nowhere.
+// The file to which WriteModel writes the parameters; "" if it writes none.
 std::string WrittenParameters();
 
 // Throws UsageError if a file to be written is one of those read. The program and its parameters
-// are two files: written over those that were read, they would not fit each other if the command
-// ended between.
+// are two files: if the command stopped after overwriting only one, they would not match.
 void RefuseOwnFiles(const std::vector<std::string>& read, const std::vector<std::string>& written);
 
-// Throws where --out would come to lie beside parameters of another program, which readers would
-// take for its own.
+// Throws if parameters of another program are next to --out, because readers would take them for
+// its own.
 void RefuseForeignParameters();
 
-// "inputs   x float32[-1, 3], y int64[-1]": a line, with a heading, for variables of the root
-// block.
+// Makes a line such as "inputs   x float32[-1, 3], y int64[-1]" for variables of the root block.
 std::string DescribeVars(const std::string& heading, const ProgramDesc& program,
                          const std::vector<std::string>& names);
 

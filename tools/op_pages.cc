@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kMade =
     "Made from the declarations by `coracle ops --markdown --out=docs/ops`; do not edit.\n";
 
-// Text that Markdown shows as it is, in a cell of a table too.
+// Escapes text for Markdown, also for a cell of a table.
 std::string Escape(std::string_view text) {
   std::string out;
   for (char c : text) {
@@ -79,7 +79,7 @@ std::string FamilyPage(const OpFamily& family) {
          gradients;
 }
 
-// Links to the sections of a family's page.
+// The row of a family: links to the sections of its page.
 std::string FamilyRow(const OpFamily& family) {
   std::vector<std::string> links;
   for (const std::string& type : family.types) {

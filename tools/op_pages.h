@@ -1,5 +1,5 @@
 #pragma once
-// The operator reference in Markdown (docs/ops), made of the declarations.
+// Makes the operator reference in Markdown (docs/ops) from the declarations of the ops.
 
 #include <string>
 #include <utility>
@@ -7,8 +7,8 @@
 
 namespace coracle::tools {
 
-// File names and contents: README.md with the list of families and refused types, and one page for
-// each family.
+// File names and contents: README.md, which lists the families and the refused types, and one page
+// for each family.
 std::vector<std::pair<std::string, std::string>> OpPages();
 
 }  // namespace coracle::tools

@@ -1,5 +1,5 @@
 #pragma once
-// Which op types a program holds, and what there is of each.
+// Lists the op types of a program, and what the registry provides for each.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -12,17 +12,17 @@ namespace coracle::tools {
 struct OpUse {
   std::string type;
   size_t count = 0;
-  const OpSpec* def = nullptr;  // nullptr: the registry lacks it
-  std::string refused;          // then why, if the type is known
+  const OpSpec* def = nullptr;  // nullptr if the registry lacks it
+  std::string refused;          // the reason, if the type is known but refused
 };
 
 // The most frequent types first.
 std::vector<OpUse> UsesOf(const ProgramDesc& program, const OpRegistry& ops);
 
-// Whether backward through the op is an error: there is none, or it has no gradient rule.
+// Whether backward through the op is an error: the registry lacks it, or it has no gradient rule.
 bool LacksGradient(const OpUse& use);
 
-// For each type its count, and whether it has a kernel, a gradient and a fast kernel.
+// Makes a row for each type: its count, and whether it has a kernel, a gradient and a fast kernel.
 std::string TableOfOps(const std::vector<OpUse>& uses);
 std::string JsonOfOps(const std::vector<OpUse>& uses);
 // "gradients: 3 ops of 2 types have none (top_k 2, foo 1)".

@@ -17,21 +17,21 @@
 #include "op_use.h"
 #include "program_input.h"
 
-DEFINE_bool(all, false, "gradient ops and refused types too");
-DEFINE_bool(json, false, "JSON");
-DEFINE_bool(markdown, false, "writes the pages of docs/ops");
-DEFINE_bool(names, false, "only the names, one per line");
+DEFINE_bool(all, false, "also list gradient ops and refused types");
+DEFINE_bool(json, false, "print JSON");
+DEFINE_bool(markdown, false, "write the pages of docs/ops");
+DEFINE_bool(names, false, "print only the names, one per line");
 
 namespace coracle::tools {
 namespace {
 
-// "C1:", the id of a constraint.
+// Whether a word is the id of a constraint, such as "C1:".
 bool IsConstraintId(const std::string& word) {
   return word.size() >= 3 && word[0] == 'C' && word.back() == ':' &&
          word.find_first_not_of("0123456789", 1) == word.size() - 1;
 }
 
-// `text` broken at spaces into lines of at most 98 columns that begin with `indent` spaces.
+// Breaks `text` at spaces into lines of at most 98 columns, indented by `indent` spaces.
 std::string Wrap(const std::string& text, size_t indent) {
   std::string out, line(indent, ' ');
   for (const std::string& word : Split(text, ' ')) {
@@ -130,7 +130,7 @@ Json JsonOf(const OpSpec& def) {
           {"fast", def.HasFastKernel()}};
 }
 
-// A document with these members.
+// Makes a JSON document with these members.
 std::string ToText(const std::string& kind, const Json& members) {
   Json document = JsonDocument(kind);
   document.update(members);
@@ -153,7 +153,7 @@ std::string Names() {
   return text;
 }
 
-// With --all gradient ops and refused types too.
+// The list of ops. With --all, it includes gradient ops and refused types.
 std::string List() {
   const std::vector<std::string> types = DefaultOps().Types();
   const auto shown = [](const std::string& type) { return FLAGS_all || !type.ends_with("_grad"); };
@@ -170,7 +170,7 @@ std::string List() {
   if (!FLAGS_all) {
     return text + fmt::format(
                       "{} ops, and {} more that compute gradients; `coracle ops NAME` "
-                      "tells all\n",
+                      "describes one\n",
                       count, types.size() - count);
   }
   for (const RefusedOp& op : RefusedOps()) {
@@ -188,7 +188,7 @@ int WritePages() {
   return 0;
 }
 
-// A program rather than the name of an op.
+// Whether the argument is a program, not the name of an op.
 bool IsProgram(const std::string& arg) {
   if (DefaultOps().Find(arg) || FindRefusedOp(arg)) return false;
   return arg.find_first_of("./-") != arg.npos || FileExists(arg) || IsDirectory(arg);
@@ -199,7 +199,7 @@ bool IsLayer(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Where an op's name is a layer's too.
+// A hint for an op's name that is also a layer's name.
 std::string LayerHint(const std::string& name) {
   if (!IsLayer(name)) return "";
   return fmt::format("\n{} is also a layer of model text: `coracle layers {}`\n", name, name);
@@ -208,7 +208,7 @@ std::string LayerHint(const std::string& name) {
 const OpSpec& RequireOp(const std::string& name) {
   if (!DefaultOps().Find(name) && !FindRefusedOp(name) && IsLayer(name)) {
     throw Error(ErrorCode::kNotFound,
-                fmt::format("{} is no op, but a layer of model text: `coracle layers {}` tells of "
+                fmt::format("{} is a layer of model text, not an op: `coracle layers {}` describes "
                             "it",
                             name, name));
   }
@@ -221,7 +221,7 @@ int RunOps(const std::vector<std::string>& args) {
     RequireArgs(args, 0, 0, "no op with --markdown");
     return WritePages();
   }
-  if (!FLAGS_out.empty()) throw UsageError("--out goes with --markdown");
+  if (!FLAGS_out.empty()) throw UsageError("--out needs --markdown");
   const auto print = FLAGS_json ? PrintData : Print;
   if (args.empty()) {
     print(FLAGS_json ? JsonOfAll() : FLAGS_names ? Names() : List());
@@ -239,7 +239,7 @@ int RunOps(const std::vector<std::string>& args) {
 
 Command OpsCommand() {
   return {"ops",
-          "lists the ops, describes one, or says what there is of those of a program",
+          "lists the ops, describes one, or shows the support for the ops of a program",
           "ops [NAME | PROGRAM] [--all] [--names] [--json] [--markdown --out=DIR]",
           "  coracle ops\n  coracle ops conv2d\n  coracle ops inference.pdmodel --json\n"
           "  coracle ops --names --op_library=./my_ops.so\n",

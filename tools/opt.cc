@@ -16,12 +16,12 @@
 DECLARE_string(params);
 DECLARE_string(save_params);
 DECLARE_bool(json);
-DEFINE_string(passes, "", "only these compiler passes: `NAMES`; none: all");
+DEFINE_string(passes, "", "`NAMES` of the only compiler passes to run; none: all");
 DEFINE_string(for, "",
-              "`WHAT` the program is for: inference (parameters that no op writes become "
-              "constants) or training; none: inference where parameters are found");
+              "`PURPOSE` of the program: inference (parameters that no op writes become "
+              "constants) or training; none: inference if parameters are found");
 DEFINE_bool(print_after_all, false, "print the program after each pass");
-DEFINE_bool(explain, false, "tell the reason of each pass, and what it changed");
+DEFINE_bool(explain, false, "print the reason for each pass, and its changes");
 
 namespace coracle::tools {
 namespace {
@@ -36,7 +36,7 @@ OptimizeOptions OptionsFromFlags() {
   options.paddle_only = FLAGS_compat == "paddle";
   for (const std::string& pass : options.passes) {
     if (options.paddle_only && !IsPaddlePass(pass))
-      throw UsageError(fmt::format("--passes: what {} leaves is not what Paddle knows", pass));
+      throw UsageError(fmt::format("--passes: Paddle does not know the result of {}", pass));
   }
   if (!FLAGS_for.empty() && FLAGS_for != "inference" && FLAGS_for != "training")
     throw UsageError("--for is inference or training, got " + Quote(FLAGS_for));
@@ -50,26 +50,26 @@ void CheckFlags(const std::vector<std::string>& args) {
   if (FLAGS_out == "-" && FLAGS_save_params == "-")
     throw UsageError("--out and --save_params cannot both be standard output");
   if (FLAGS_out.empty() && !FLAGS_save_params.empty())
-    throw UsageError("--save_params goes with --out=FILE");
+    throw UsageError("--save_params needs --out=FILE");
   if (FLAGS_json && (FLAGS_explain || FLAGS_print_after_all))
     throw UsageError("--explain and --print_after_all are texts; --json has the table alone");
   if (FLAGS_json && FLAGS_out == "-") throw UsageError("--json and the program of --out=- mix");
 }
 
-// Whether the program is for inference: with the values of its parameters.
+// Whether to optimize for inference, with the values of the parameters.
 bool IsForInference(const std::string& program, const std::string& params) {
   if (FLAGS_for == "training") return false;
   if (!params.empty()) return true;
   if (FLAGS_for.empty()) return false;
   throw Error(ErrorCode::kNotFound,
-              fmt::format("no parameters beside {}: for inference their values are folded into the "
-                          "program; --params=FILE names them, --for=training does without",
+              fmt::format("no parameters next to {}: for inference their values are folded into "
+                          "the program; name them with --params=FILE, or use --for=training",
                           Quote(program, 300)));
 }
 
 void Save(const OptimizedProgram& optimized, const std::string& params) {
   if (FLAGS_out.empty()) return;
-  // Parameters first: who finds the program finds them too.
+  // Saves the parameters first, so that a reader that finds the program finds them too.
   if (!params.empty()) {
     WriteOutput(
         [&] { SaveParameters(optimized.parameters, PersistableNames(optimized.program), params); });
@@ -87,8 +87,8 @@ int RunOpt(const std::vector<std::string>& args) {
   const std::string saved = params.empty() || FLAGS_out.empty() ? "" : WrittenParameters();
   if (options.freeze_parameters && !FLAGS_out.empty() && saved.empty()) {
     throw UsageError(
-        "folded parameters need a file: give --save_params=FILE, or --out=MODEL.pdmodel, "
-        "beside which they are written");
+        "folded parameters need a file: give --save_params=FILE, or --out=MODEL.pdmodel to write "
+        "them next to it");
   }
   if (params.empty() && !FLAGS_save_params.empty())
     throw UsageError("--save_params: no parameters were given; --params=FILE names them");
@@ -119,7 +119,7 @@ int RunOpt(const std::vector<std::string>& args) {
 
 Command OptCommand() {
   return {"opt",
-          "runs the compiler's passes, tells what each did and why, and saves the result",
+          "runs the compiler's passes, explains their changes, and saves the result",
           "opt PROGRAM [--passes=a,b] [--for=inference|training] [--explain] [-o FILE] [FLAGS]",
           "  coracle opt inference.pdmodel -o optimised/inference.pdmodel\n"
           "  coracle opt inference.pdmodel --passes=fold_constants,fold_batch_norm --explain\n"

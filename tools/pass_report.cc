@@ -27,7 +27,7 @@ int64_t Total(const TypeCounts& counts) {
   return total;
 }
 
-// All passes as one.
+// The total of all passes as one row.
 PassEffect Sum(const std::vector<PassEffect>& effects) {
   PassEffect sum{"all", {}, {}};
   if (effects.empty()) return sum;
@@ -37,7 +37,7 @@ PassEffect Sum(const std::vector<PassEffect>& effects) {
   return sum;
 }
 
-// Lists the changes behind the other columns, in lines of at most 100 columns.
+// Puts the changes after the other columns, in lines of at most 100 columns.
 std::string Line(const PassEffect& effect) {
   constexpr size_t kColumns = 100;
   std::string line = fmt::format("{:<26} {:>6} {:>6} {:>8.2f}", effect.name, Total(effect.before),
@@ -97,7 +97,7 @@ std::string ExplainPass(const PassRun& run) {
   const ProgramDiff diff = DiffPrograms(run.before, run.after, DefaultOps());
   std::string text = fmt::format("{}: {}\n", run.pass.name, run.pass.reason);
   if (diff.empty()) {
-    return text + (diff.reordered > 0 ? fmt::format("  {} ops stand elsewhere\n", diff.reordered)
+    return text + (diff.reordered > 0 ? fmt::format("  moves {} ops\n", diff.reordered)
                                       : "  changes nothing\n");
   }
   return text + DiffText(diff, run.before, run.after, DefaultOps());

@@ -1,5 +1,5 @@
 #pragma once
-// What the passes of the compiler did to a program, for the commands passes and opt.
+// Reports what the compiler's passes changed in a program, for the commands passes and opt.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/passes/pass.h>
@@ -18,24 +18,24 @@ struct PassEffect {
   TypeCounts before, after;  // ops of each type, in all blocks
   double milliseconds = 0;
 
-  // By type how many ops there are more, or fewer (negative); only types that changed.
+  // The change in the number of ops of each type (negative: fewer); only types that changed.
   TypeCounts Changes() const;
 };
 
 PassEffect EffectOf(const PassRun& run);
 
-// A table: one line for each pass and one for all, of at most 100 columns.
+// Makes a table with a line for each pass and one for the total, at most 100 columns wide.
 std::string EffectsText(const std::vector<PassEffect>& effects);
 std::string EffectsJson(const std::vector<PassEffect>& effects);
 
-// The reason of the pass, and what it changed in the program (inspect/diff.h).
+// The reason for the pass, and the changes that it made to the program (inspect/diff.h).
 std::string ExplainPass(const PassRun& run);
 
 // PrintProgram without attrs that have their default values.
 std::string ListProgram(const ProgramDesc& program);
 
-// What a program without feed ops is fed, and what one without fetch ops computes for; empty for
-// programs with such ops. Of fetches also those of --fetch.
+// The feeds and fetches to compile a program with. Feeds are empty if the program has feed ops.
+// Fetches are those of --fetch; without any, the program's outputs, or none if it has fetch ops.
 std::vector<std::string> FeedsToCompile(const ProgramDesc& program);
 std::vector<std::string> FetchesToCompile(const ProgramDesc& program);
 

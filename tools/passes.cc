@@ -11,13 +11,13 @@
 
 DECLARE_string(params);
 DECLARE_bool(json);
-DEFINE_bool(frozen, true, "parameters that no op writes are constants, as for run");
-DEFINE_bool(program, false, "the program as it is after the passes too");
+DEFINE_bool(frozen, true, "treat parameters that no op writes as constants, as run does");
+DEFINE_bool(program, false, "also print the program after the passes");
 
 namespace coracle::tools {
 namespace {
 
-// Zeros for parameters that no file gave: how passes act hardly depends on their values.
+// Sets missing parameters to zeros: their values hardly affect the passes.
 void FillMissing(const ProgramDesc& program, Scope& scope) {
   const BlockDesc& root = program.Root();
   for (size_t i = 0; i < root.NumVars(); ++i) {
@@ -52,7 +52,7 @@ int RunPassesCommand(const std::vector<std::string>& args) {
 
 Command PassesCommand() {
   return {"passes",
-          "compiles a program and tells what each pass of the compiler did",
+          "compiles a program and shows what each pass of the compiler changed",
           "passes PROGRAM [--params=DIR|FILE] [--fetch=a,b] [--nofrozen] [--program] [--json]",
           "  coracle passes inference.pdmodel\n"
           "  coracle passes train.pb --fetch=loss --nofrozen --program\n"

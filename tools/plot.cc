@@ -6,7 +6,7 @@
 #include "flags.h"
 #include "program_input.h"
 
-DEFINE_bool(log_scale, false, "values on a logarithmic scale where they are positive");
+DEFINE_bool(log_scale, false, "draw positive values on a logarithmic scale");
 
 namespace coracle::tools {
 namespace {

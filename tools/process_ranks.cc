@@ -11,7 +11,7 @@
 #include "flags.h"
 
 DEFINE_double(exchange_timeout, 120,
-              "of several ranks: seconds to wait for a rank that does not come; 0: for ever");
+              "with several ranks: seconds to wait for a missing rank; 0: no limit");
 
 namespace coracle::tools {
 

@@ -1,5 +1,5 @@
 #pragma once
-// The process as one of several that a launcher has started.
+// Handles a process that a launcher has started as one of several.
 
 #include <coracle/communication/communicator.h>
 
@@ -8,12 +8,13 @@
 
 namespace coracle::tools {
 
-// Throws UsageError for a wrong --exchange_timeout.
+// Reads --exchange_timeout. Throws UsageError for an invalid value.
 double ExchangeTimeout();
-// As the flags say; nullptr where this is the only process. To be called once.
+// Makes the communicator that the flags describe; nullptr if this is the only process. Call
+// it once.
 std::shared_ptr<Communicator> CommunicatorOfProcess();
-// Throws kInvalidArgument where this is one of several processes: the command computes by itself,
-// so each of them would do all of it. `instead`: what ranks can do together.
+// Throws kInvalidArgument if this is one of several processes. The command does not share its work,
+// so each process would do all of it. `instead` tells the user how to work on several ranks.
 void RequireOneProcess(const std::string& command, const std::string& instead);
 
 }  // namespace coracle::tools

@@ -45,16 +45,16 @@ std::string ProgramFile(const std::string& path) {
 
 namespace {
 
-// A program was asked for.
+// Throws if the file holds tensors, because the caller needs a program.
 void RequireNoTensors(const std::string& path) {
   if (!IsTensorFileName(path) || !FileExists(path)) return;
   const std::string beside = ProgramBeside(path);
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} holds tensors, and here a program is needed{}", Quote(path, 300),
+              fmt::format("{} holds tensors, but a program is needed here{}", Quote(path, 300),
                           beside.empty() ? "" : ": " + Shown(beside)));
 }
 
-// The first field of a ModelProto is the number ir_version; that of a ProgramDesc is a block.
+// A ModelProto begins with the number ir_version, a ProgramDesc with a block.
 bool LooksLikeOnnx(const std::string& bytes) { return bytes.starts_with('\x08'); }
 
 ProgramDesc ParseBinary(const std::string& bytes, const std::string& source) {
@@ -125,7 +125,7 @@ void ReadParameters(const ProgramDesc& program, const std::string& path, Scope& 
   for (const char* other : {".json", ".csv", ".npy", ".pb", ".pbtxt", ".pdmodel", ".txt"}) {
     if (ending != other || IsDirectory(path)) continue;
     ThrowInvalid(
-        fmt::format("{} is no file of parameters by its ending: --params takes a directory, "
+        fmt::format("{} does not end as a parameter file does: --params takes a directory, "
                     ".pdiparams, .params, .npz, .safetensors or .onnx",
                     Quote(path, 300)));
   }

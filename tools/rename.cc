@@ -13,13 +13,13 @@ DECLARE_bool(gradients);
 DECLARE_string(params);
 DEFINE_string(
     regex, "",
-    "`REGEX=TEXT`: what matches the expression (RE2's syntax) becomes TEXT in every name, "
-    "in which \\1 stands for the first group");
+    "`REGEX=TEXT`: replaces matches of the expression (RE2's syntax) by TEXT in every name; "
+    "\\1 in TEXT is the first group");
 
 namespace coracle::tools {
 namespace {
 
-// "old=new"; a name may have an = itself, then the first one that leaves a known name counts.
+// Splits "old=new". A name may contain "=": splits at the first one that leaves a known name.
 std::pair<std::string, std::string> ParsePair(const ProgramDesc& program, const std::string& text) {
   size_t at = text.find('=');
   if (at == text.npos || at == 0)
@@ -40,7 +40,7 @@ NamePairs PairsFromRegexFlag(const ProgramDesc& program) {
   return PairsByRegex(program, FLAGS_regex.substr(0, at), FLAGS_regex.substr(at + 1));
 }
 
-// The first of many names.
+// Lists the renamed variables, but not more than twenty.
 std::string Describe(const Renamed& renamed) {
   constexpr size_t kShown = 20;
   std::string text;
@@ -51,8 +51,9 @@ std::string Describe(const Renamed& renamed) {
     text += fmt::format("and {} more\n", renamed.names.size() - kShown);
   if (!renamed.drawn.empty()) {
     text += fmt::format(
-        "random ops draw by the names of their outputs: of these {} changed, so that they may draw "
-        "other numbers\n",
+        "random ops draw by the names of their outputs: {} of these changed, so they may draw "
+        "other "
+        "numbers\n",
         renamed.drawn.size());
   }
   return text;

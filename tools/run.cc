@@ -25,20 +25,20 @@
 #include "tensor_file.h"
 #include "trace_file.h"
 
-DEFINE_string(save_params, "", "`FILE` for the persistable variables, as they are afterwards");
-DEFINE_int32(repeat, 1, "number of runs; the last one's results count");
+DEFINE_string(save_params, "", "`FILE` for the final values of the persistable variables");
+DEFINE_int32(repeat, 1, "number of runs; the results are those of the last one");
 DEFINE_string(
     save_all, "",
     "npz `FILE` for every tensor that the ops of the root block write in the last run, for "
-    "compare --with; one that is written several times is x@WRITE@0, ..., x");
+    "compare --with; a tensor x that is written several times is x@WRITE@0, ..., x");
 DEFINE_string(check, "",
-              "`FILE` of the results that are right (npz, npy, csv or json): what is out of "
-              "tolerance is told, and the exit code is 1");
+              "`FILE` with expected results (npz, npy, csv or json); differences beyond the "
+              "tolerance are listed and the exit code is 1");
 
 namespace coracle::tools {
 namespace {
 
-// The results with each name once, for a file.
+// The results without repeated names, which a file cannot hold.
 NamedTensors Distinct(const NamedTensors& named) {
   NamedTensors distinct;
   std::unordered_set<std::string_view> seen;
@@ -48,12 +48,12 @@ NamedTensors Distinct(const NamedTensors& named) {
   return distinct;
 }
 
-// "nan" whatever its sign, which says nothing.
+// Omits the sign of nan, which has no meaning.
 std::string NumberText(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value);
 }
 
-// ", LoD [0, 1, 3]": the offsets of each level, the first eight.
+// Formats the offsets of each level, at most eight: ", LoD [0, 1, 3]".
 std::string LodText(const LoD& lod) {
   std::string text;
   for (const std::vector<uint64_t>& level : lod) {
@@ -72,7 +72,7 @@ std::string NumberText(const complex128& value) {
   return NumberText(value.real()) + (imaginary[0] == '-' ? "" : "+") + imaginary + "i";
 }
 
-// The mean of complex numbers and the first eight.
+// Formats the mean and the first eight numbers.
 std::string ComplexText(const Tensor& tensor) {
   const Tensor wide = tensor.Cast(DType::kComplex128);
   std::string text;
@@ -87,7 +87,7 @@ std::string ComplexText(const Tensor& tensor) {
   return text + (tensor.numel() > 8 ? " ...\n" : "\n");
 }
 
-// With all digits, as ids need.
+// Formats integers with all digits, because they may be ids.
 std::string IntegersText(const Tensor& tensor) {
   const Tensor wide = tensor.Cast(DType::kInt64);
   const auto values = wide.span<int64_t>();
@@ -144,7 +144,7 @@ void CheckFlags(const std::vector<std::string>& args) {
 PreparedProgram Prepare(ProgramDesc program, const NamedTensors& given, Scope& scope) {
   const std::vector<std::string> feeds = FeedNames(program, given);
   std::vector<std::string> names = ListFlag(FLAGS_fetch);
-  // Without any fetch, passes would remove what is to be saved.
+  // Without a fetch, passes would remove the tensors to be saved.
   if (names.empty() && !FLAGS_save_all.empty()) names = FetchesOf({.program = &program});
   const std::vector<std::string> fetches = DenseNames(program.Root(), names);
   const Executor executor(CompileOptionsFromFlags());
@@ -157,7 +157,7 @@ std::vector<std::string> ResultNames(const PreparedProgram& prepared) {
   return names.empty() ? prepared.fetch_names() : names;
 }
 
-// What a file of that ending cannot hold is refused before the run.
+// Checks before the run that the output file can hold the results.
 void CheckOutputs(const PreparedProgram& prepared) {
   const std::vector<std::string> names = ResultNames(prepared);
   if (names.empty() && !FLAGS_out.empty())
@@ -184,7 +184,7 @@ NamedTensors Run(PreparedProgram& prepared, const std::vector<Tensor>& feeds, Sc
   return named;
 }
 
-// Compares with the stored results; the array of an npy file has the name of the only result.
+// Compares the results with stored ones. The array of an npy file gets the name of the only result.
 // Returns the exit code.
 int Check(const NamedTensors& results, NamedTensors stored, bool quiet) {
   if (stored.size() == 1 && stored[0].first.empty() && results.size() == 1)
@@ -215,11 +215,12 @@ struct Subject {
   NamedTensors feeds;
 };
 
-// An ONNX model may need values of its inputs to become a program, which then is one for these.
+// Imports an ONNX model for the given feeds, because some models can be converted only for known
+// input values; the program is then valid only for these.
 Subject ReadOnnxSubject(const std::string& file) {
   Subject subject;
   NamedTensors given = ReadFeeds(OnnxInputs(file));
-  for (auto& entry : given) {  // ONNX's rank 0 is one dimension of 1 in a program
+  for (auto& entry : given) {  // ONNX's rank 0 becomes shape [1]
     if (entry.second.shape().rank() == 0) entry.second = entry.second.Reshaped({1});
   }
   InferenceModel model =
@@ -256,7 +257,7 @@ bool ExchangesWithRanks(const ProgramDesc& program) {
 int RunRun(const std::vector<std::string>& args) {
   if (!FLAGS_check.empty()) FailAsTrouble();
   CheckFlags(args);
-  CompileOptionsFromFlags();  // wrong ones are noticed before files are read
+  CompileOptionsFromFlags();  // reports invalid flags before it reads files
   ToleranceFromFlags();
   ExchangeTimeout();
   TraceFile trace;

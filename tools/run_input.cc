@@ -15,18 +15,18 @@
 #include "tensor_file.h"
 
 DEFINE_string(feed, "",
-              "`FILE` of inputs: npz, csv or json, whose arrays have names of variables (in an npz "
-              "file x@LOD@0 has the offsets of x's sequences), or npy for the only input");
+              "`FILE` of inputs: npz, csv or json with arrays named like the variables (in npz, "
+              "x@LOD@0 holds the offsets of x's sequences), or npy if there is only one input");
 DEFINE_string(fetch, "",
               "`NAMES` of the variables to fetch; none: those of the program's fetch ops");
-DEFINE_string(
-    params, "",
-    "parameters: `PATH` of a directory, of a combined file or of a snapshot of a training job");
+DEFINE_string(params, "",
+              "`PATH` of the parameters: a directory, a combined file or a training snapshot");
 
 namespace coracle::tools {
 namespace {
 
-// A csv file says nothing of dtypes. Throws if the variable's dtype cannot hold what it says.
+// Casts a tensor of a csv file, which does not store dtypes, to the variable's dtype. Throws if
+// that cannot hold its values.
 Tensor AsDeclared(const BlockDesc& root, const std::string& name, const Tensor& tensor) {
   const VarDesc* var = root.FindVar(name);
   if (!var || !IsValid(var->dtype()) || tensor.dtype() == var->dtype()) return tensor;
@@ -35,8 +35,10 @@ Tensor AsDeclared(const BlockDesc& root, const std::string& name, const Tensor& 
   const bool same = IsFloating(var->dtype()) ? !OverflowsIn(tensor, cast)
                                              : BitEqual(cast.Cast(tensor.dtype()), tensor);
   if (whole && same) return cast;
-  ThrowInvalid(fmt::format("{}: the column {} holds a number that is no {}, as the variable is",
-                           FLAGS_feed, Quote(name), ToString(var->dtype())));
+  ThrowInvalid(
+      fmt::format("{}: the column {} holds a number that is not a valid {}, the dtype of "
+                  "the variable",
+                  FLAGS_feed, Quote(name), ToString(var->dtype())));
 }
 
 }  // namespace

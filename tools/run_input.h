@@ -1,5 +1,5 @@
 #pragma once
-// What a run of a program is given on the command line: --feed, --params, --fetch.
+// The inputs of a program run on the command line: --feed, --params, --fetch.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
@@ -14,18 +14,18 @@ DECLARE_string(params);
 
 namespace coracle::tools {
 
-// The arrays of --feed ("": none), those of a csv file converted to what the program's variables
-// hold. The array of an npy file gets the name of the program's only input; throws UsageError if
-// that has none, or several.
+// Reads the arrays of --feed (none if it is ""). Arrays of a csv file are converted to the dtypes
+// of the program's variables. The array of an npy file gets the name of the program's only input;
+// throws UsageError if the program has no input or several.
 NamedTensors ReadFeeds(const ProgramDesc& program);
 
-// The names that Executor::Prepare takes as its feeds: of a program with feed ops none.
+// The feed names for Executor::Prepare; empty if the program has feed ops.
 std::vector<std::string> FeedNames(const ProgramDesc& program, const NamedTensors& feeds);
 
-// The feeds in the order of these names; throws kNotFound for one that is missing.
+// Returns the feeds in the order of `names`. Throws kNotFound for a missing one.
 std::vector<Tensor> InOrder(const NamedTensors& feeds, const std::vector<std::string>& names);
 
-// The parameters that --params names, or else those beside the program `file`.
+// Loads the parameters that --params names, or else those next to the program `file`.
 void LoadParametersFor(const ProgramDesc& program, const std::string& file, Scope& scope);
 
 }  // namespace coracle::tools

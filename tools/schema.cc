@@ -11,7 +11,7 @@ int RunSchema(const std::vector<std::string>& args) {
   RequireArgs(args, 0, 1, "at most one of model and job");
   const std::string what = args.empty() ? "model" : args[0];
   if (what != "model" && what != "job")
-    throw UsageError(fmt::format("no schema is called {}; there are model and job", what));
+    throw UsageError(fmt::format("there is no schema {}; use model or job", what));
   Print(what == "model" ? ModelSchema(DefaultOps()) : JobSchema());
   return 0;
 }

@@ -27,7 +27,7 @@ Types TypesOf(const ProgramDesc& program) {
   return types;
 }
 
-// The given inputs and the number of other variables that have another type now.
+// Lists the given inputs, and counts all variables whose type has changed.
 std::string Describe(const ProgramDesc& program, const InputShapes& shapes, const Types& before) {
   std::string text;
   for (const auto& [name, shape] : shapes) {
@@ -57,7 +57,7 @@ int RunSetShape(const std::vector<std::string>& args) {
 
 Command SetShapeCommand() {
   return {"set-shape",
-          "gives inputs of a program other shapes, and all variables the shapes that follow",
+          "changes shapes of a program's inputs, and infers those of all other variables",
           "set-shape PROGRAM VAR:-1x3x48x-1 ... -o OUT [--params=DIR|FILE] [--save_params=FILE]",
           "  coracle set-shape inference.pdmodel x:-1x3x48x-1 -o any_width.pdmodel\n"
           "  coracle set-shape inference.pdmodel x:1x3x640x640 -o fixed.pdmodel\n",

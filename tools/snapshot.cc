@@ -35,7 +35,7 @@ int RunSnapshot(const std::vector<std::string>& args) {
 
 Command SnapshotCommand() {
   return {"snapshot",
-          "checks a snapshot and shows what it holds, or how two differ",
+          "checks a snapshot and shows its contents, or the differences between two",
           "snapshot DIR [DIR2] | snapshot DIR --json",
           "  coracle snapshot output/digits_lenet/snapshots\n"
           "  coracle snapshot runs/1/snapshots/step_00000500 runs/2/snapshots/step_00000500\n"

@@ -45,7 +45,7 @@ int RunSplitParams(const std::vector<std::string>& args) {
 
 Command SplitParamsCommand() {
   return {"split-params",
-          "writes the parameters of a model as files of their own, in Paddle's format",
+          "writes each parameter of a model to a file of its own, in Paddle's format",
           "split-params MODEL -o DIR [--params=FILE]",
           "  coracle split-params inference.pdmodel -o params\n"
           "  coracle run inference.pdmodel --params=params --feed=in.npz\n",

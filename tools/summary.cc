@@ -66,7 +66,7 @@ struct Totals {
   }
 };
 
-// Of the parameters.
+// Totals over the parameters.
 struct ParameterTotals {
   size_t count = 0;
   double elements = 0, bytes = 0;
@@ -83,7 +83,7 @@ ParameterTotals ParametersOf(const ProgramDesc& program) {
   return totals;
 }
 
-// A line "inputs         x float32[-1, 3, 32, 32]", and one for each further name.
+// Makes a line "inputs         x float32[-1, 3, 32, 32]" and a line for each further name.
 std::string EndsText(const char* title, const ProgramDesc& program,
                      const std::vector<std::string>& names) {
   if (names.empty()) return fmt::format("{:<15}none\n", title);
@@ -144,7 +144,7 @@ Json EndsJson(const ProgramDesc& program, const std::vector<std::string>& names)
   return list;
 }
 
-// A count as an integer, as long as it is one.
+// Writes a count as an integer, unless it is too large.
 Json CountJson(double count) {
   return count < 0x1p53 ? Json(static_cast<int64_t>(count)) : JsonNumber(count);
 }

@@ -104,8 +104,8 @@ constexpr const char* kOpenQuotes = "a quotation mark is not closed on its line"
   ThrowInvalid(fmt::format("{}:{}:{}: {}", source, line, cell, what));
 }
 
-// The cells of a line, without their quotes; of more than kMaxColumns the first kMaxColumns + 1.
-// None where quotes are open at its end.
+// Splits a line into cells and removes their quotes. Stops after kMaxColumns + 1 cells. Returns
+// none if a quotation mark is not closed.
 std::vector<std::string> CellsOf(std::string_view line) {
   std::vector<std::string> cells(1);
   bool quoted = false;
@@ -124,7 +124,7 @@ std::vector<std::string> CellsOf(std::string_view line) {
   return quoted ? std::vector<std::string>() : cells;
 }
 
-// "y[0][2]" as y and {0, 2}.
+// The name of a column: "y[0][2]" is y with index {0, 2}.
 struct ColumnName {
   std::string name;
   std::vector<int64_t> index;
@@ -145,13 +145,13 @@ bool ParseColumnName(const std::string& cell, ColumnName* column) {
   return !column->name.empty();
 }
 
-// Columns that follow each other and belong to one tensor.
+// Adjacent columns that belong to one tensor.
 struct Group {
   std::string name;
   size_t begin = 0, end = 0;
   std::vector<int64_t> last;  // index of the last column
 
-  // The shape of a row, if the columns are all of its elements in their order.
+  // Computes the shape of a row. Returns false unless the columns are all its elements in order.
   bool RowShape(const std::vector<ColumnName>& columns, std::vector<int64_t>* dims) const {
     dims->clear();
     int64_t count = 1;
@@ -176,7 +176,8 @@ struct Group {
 class CsvTensors {
  public:
   CsvTensors(std::string_view text, const std::string& source) : source_(source) {
-    if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a spreadsheet's mark of UTF-8
+    // skips the byte order mark that spreadsheets write
+    if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
     for (size_t line = 1; !text.empty(); ++line) {
       const size_t end = std::min(text.find('\n'), text.size());
       std::string_view words = text.substr(0, end);
@@ -205,7 +206,7 @@ class CsvTensors {
       ColumnName& column = columns_.emplace_back();
       if (!ParseColumnName(cell, &column))
         Fail(source_, line, columns_.size(),
-             fmt::format("a name such as y or y[0][1] must stand here, got {}", Quote(cell)));
+             fmt::format("expected a name such as y or y[0][1], got {}", Quote(cell)));
       if (groups_.empty() || groups_.back().name != column.name || column.index.empty()) {
         if (!seen.emplace(column.name, columns_.size()).second)
           Fail(source_, line, columns_.size(),
@@ -242,7 +243,7 @@ class CsvTensors {
       else if (ParseDouble(cell, &number))
         whole_[i] = false;
       else
-        Fail(source_, line, i + 1, fmt::format("a number must stand here, got {}", Quote(cell)));
+        Fail(source_, line, i + 1, fmt::format("expected a number, got {}", Quote(cell)));
       numbers_.push_back(number);
       integers_.push_back(integer);
     }
@@ -274,9 +275,9 @@ class CsvTensors {
   const std::string& source_;
   std::vector<ColumnName> columns_;
   std::vector<Group> groups_;
-  std::vector<bool> whole_;        // by column: its numbers are whole
-  std::vector<double> numbers_;    // row after row
-  std::vector<int64_t> integers_;  // the same, where they are whole
+  std::vector<bool> whole_;        // by column: all its numbers are integers
+  std::vector<double> numbers_;    // row by row
+  std::vector<int64_t> integers_;  // the same numbers in columns of integers
   int64_t rows_ = 0;
 };
 
@@ -316,7 +317,7 @@ void AdoptDTypes(const NamedTensors& others, NamedTensors* from_csv) {
     const auto found = dtype_of.find(name);
     if (found == dtype_of.end() || found->second == tensor.dtype()) continue;
     Tensor cast = tensor.Cast(found->second);
-    // The digits of a float32 are those of no other one, but not those of the same float64.
+    // The digits identify a float32, but as a float64 they differ from the value of that float32.
     const bool real =
         IsFloating(tensor.dtype()) && IsFloating(cast.dtype()) && !OverflowsIn(tensor, cast);
     if (real || BitEqual(cast.Cast(tensor.dtype()), tensor)) tensor = std::move(cast);

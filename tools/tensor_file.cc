@@ -12,7 +12,7 @@
 namespace coracle::tools {
 namespace {
 
-constexpr uint64_t kMaxTextBytes = uint64_t{1} << 28;  // as a tree, json takes twenty times as much
+constexpr uint64_t kMaxTextBytes = uint64_t{1} << 28;  // a parsed json takes twenty times as much
 
 void RequireNoSequences(const std::string& name, const Tensor& tensor, const char* kind) {
   if (tensor.lod().empty()) return;

@@ -1,6 +1,6 @@
 #pragma once
-// Files of tensors that commands read and write: npz, npy, safetensors, csv and json.
-// docs/command_line.md describes the last two.
+// Reads and writes the tensor files of commands: npz, npy, safetensors, csv and json.
+// docs/command_line.md describes csv and json.
 
 #include <coracle/framework/io/tensor_archive.h>
 
@@ -9,21 +9,22 @@
 
 namespace coracle::tools {
 
-// npz, npy and safetensors files are known by their contents, csv and json files by their endings;
-// "-" is standard input. The array of an npy file has the name "". Tensors of a csv file, which
-// says nothing of dtypes, are int64 where all numbers are whole, else float64.
+// Recognizes npz, npy and safetensors files by their contents, csv and json files by their endings;
+// "-" is standard input. The array of an npy file has the name "". A csv file does not store
+// dtypes: a tensor is int64 if all its numbers are integers, else float64.
 NamedTensors ReadTensorFile(const std::string& path);
 const std::vector<std::string>& TensorEndings();  // ".npz", ...
 bool IsCsvName(const std::string& path);
 
-// Throws UsageError unless WriteTensorFile knows the ending; `what` names the path ("--out").
+// Throws UsageError if WriteTensorFile does not know the ending. `what` names the path ("--out").
 void RequireTensorEnding(const std::string& what, const std::string& path);
-// Throws UsageError if a file of that ending cannot hold so many tensors: an npy file holds one.
+// Throws UsageError if a file with that ending cannot hold `tensors` tensors: npy holds one.
 void RequireTensorCount(const std::string& what, const std::string& path, size_t tensors);
 
-// In the format of the ending; npz for "-", standard output. Each name once. Throws
-// kInvalidArgument for what the format cannot hold: sequences and more than one tensor in npy;
-// sequences, complex numbers, and tensors with different numbers of rows in csv.
+// Writes the format given by the ending, or npz to standard output for "-". Names must be unique.
+// Throws kInvalidArgument for contents that the format cannot hold: npy holds only one tensor and
+// no sequences; csv holds no sequences and no complex numbers, and its tensors must have the same
+// number of rows.
 void WriteTensorFile(const NamedTensors& tensors, const std::string& path);
 
 }  // namespace coracle::tools

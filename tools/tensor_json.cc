@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 // --- writing ---
 
-// With as many digits as tell the number from its neighbours in its own type: 0.1f is 0.1.
+// Writes just enough digits to identify the number in its own type: 0.1f is 0.1.
 double Shortest(double value) { return value; }
 double Shortest(float value) {
   double number = 0;

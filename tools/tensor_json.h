@@ -11,7 +11,7 @@
 namespace coracle::tools {
 
 std::string TensorJson(const NamedTensors& tensors);
-// Throws kDataLoss, which names the place, for what TensorJson does not write.
+// Throws kDataLoss with the position for text that TensorJson does not write.
 NamedTensors ParseTensorJson(std::string_view text, const std::string& source);
 
 }  // namespace coracle::tools

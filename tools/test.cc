@@ -16,7 +16,7 @@ DEFINE_string(test_set, "", "only that test set: `NAME`");
 namespace coracle::tools {
 namespace {
 
-// Of a run's output directory the model that measures loss and metrics.
+// The model that measures loss and metrics in a run's output directory.
 std::string ModelFile(const std::string& path) {
   const std::filesystem::path eval = std::filesystem::path(path) / "eval.pdmodel";
   return IsDirectory(path) && FileExists(eval.string()) ? eval.string() : path;

@@ -22,8 +22,8 @@ DECLARE_string(data_dir);
 DECLARE_string(loss);
 DECLARE_int32(batch_size);
 DEFINE_int32(iterations, 50, "`N` timed runs");
-DEFINE_double(latency_us, 2, "of --ranks: `MICROSECONDS` that a message of no bytes takes");
-DEFINE_double(gbps, 100, "of --ranks: `GBIT` a second between two machines");
+DEFINE_double(latency_us, 2, "with --ranks: `MICROSECONDS` that an empty message takes");
+DEFINE_double(gbps, 100, "with --ranks: `GBIT` per second between two machines");
 
 namespace coracle::tools {
 namespace {
@@ -35,7 +35,7 @@ std::string TimesOfJob(const std::string& file, const TimeOptions& options, bool
   return TimeJob(job, options).ToString();
 }
 
-// What the step of a job would take on many ranks.
+// Forecasts the time of a job's step on many ranks.
 std::string Forecast(const std::string& file, const TimeOptions& options, bool batch_given,
                      const std::vector<int>& ranks) {
   if (!FLAGS_loss.empty()) throw UsageError("--loss is for a model: a job names its loss");
@@ -53,8 +53,8 @@ std::string Forecast(const std::string& file, const TimeOptions& options, bool b
             .network = {FLAGS_latency_us * 1e-6, FLAGS_gbps * 1e9 / 8}});
 }
 
-// Sets the shapes of the inputs. Where --batch_size does not tell the batch, that is the first open
-// dim of a given shape; of given sequences without it, their rows are one sequence.
+// Sets the shapes of the inputs. Without --batch_size, the batch size is the size given by --shape
+// for an unknown first dim; for an input of sequences, all its rows are one sequence.
 void SetShapesOf(const ProgramDesc& program, const std::vector<std::string>& inputs,
                  TimeOptions* options) {
   const NamedShapes given = ShapesFromFlag();
@@ -68,7 +68,7 @@ void SetShapesOf(const ProgramDesc& program, const std::vector<std::string>& inp
   options->shapes = FeedShapes(program, inputs, options->batch_size, given);
 }
 
-// The table, and in front of it what was drawn.
+// The table of times, preceded by the drawn inputs.
 std::string WithInputs(const ProgramDesc& program, const ModelTimes& times,
                        const NamedShapes& shapes) {
   std::string text;
@@ -114,13 +114,13 @@ int RunTime(const std::vector<std::string>& args) {
   const std::string file = ProgramFile(args[0]);
   const bool job = IsJob(file);
   if (!ranks.empty() && !job) {
-    ReadFileOrStdin(file, kMaxProgramBytes);  // it may not be there
-    throw UsageError("--ranks is for a job, and " + Quote(file, 300) + " is none");
+    ReadFileOrStdin(file, kMaxProgramBytes);  // throws if the file does not exist
+    throw UsageError("--ranks is for a job, but " + Quote(file, 300) + " is not a job");
   }
   if (ranks.empty() && IsGiven("data_dir"))
-    throw UsageError("--data_dir goes with --ranks: other times are those of drawn data");
+    throw UsageError("--data_dir needs --ranks: without it, time draws the data");
   if (job && IsGiven("shape"))
-    throw UsageError("--shape is for a model: the shapes of a job are those of its data");
+    throw UsageError("--shape is for a model: a job takes its shapes from its data");
   const bool saved = FLAGS_loss.empty() && !ParametersBeside(file).empty();
   Print(!ranks.empty() ? Forecast(file, options, given, ranks)
         : job          ? TimesOfJob(file, options, given)

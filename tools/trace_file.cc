@@ -10,8 +10,8 @@
 #include "program_input.h"
 
 DEFINE_string(trace, "",
-              "`FILE.json` for what is done when, op by op, for ui.perfetto.dev and about:tracing");
-DEFINE_int64(trace_runs, 20, "`N` first runs of each program whose ops are in --trace");
+              "`FILE.json` for a timeline of all ops, for ui.perfetto.dev and about:tracing");
+DEFINE_int64(trace_runs, 20, "number `N` of first runs of each program whose ops --trace records");
 
 namespace coracle::tools {
 namespace {
@@ -38,7 +38,7 @@ TraceFile::TraceFile() {
 void TraceFile::Write() {
   if (!trace_) return;
   recording_.reset();
-  // Of several processes each has a file.
+  // If there are several processes, each writes its own file.
   std::string file = FLAGS_trace;
   if (const int rank = FindLaunched().rank; rank > 0)
     file.insert(file.size() - kEnding.size(), fmt::format(".rank{}", rank));

@@ -1,5 +1,5 @@
 #pragma once
-// --trace: records what a command does.
+// --trace: records what a command does and when.
 
 #include <coracle/framework/base/trace.h>
 
@@ -9,15 +9,15 @@
 
 namespace coracle::tools {
 
-// The flags that it reads, for a command's list.
+// Appends the flags that TraceFile reads to a command's list.
 std::vector<std::string> WithTraceFlags(std::vector<std::string> flags);
 
-// Records while it lives, if --trace names a file. Throws UsageError for wrong flags.
+// Records during its lifetime if --trace names a file. Throws UsageError for invalid flags.
 class TraceFile {
  public:
   TraceFile();
-  // Writes the file, if there is one; a message tells what it does not hold. Of several processes
-  // each has a file: that of rank 1 is FILE.rank1.json.
+  // Writes the file, if --trace names one; a message lists what it leaves out. If there are several
+  // processes, each writes its own file: rank 1 writes FILE.rank1.json.
   void Write();
 
  private:

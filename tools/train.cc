@@ -17,18 +17,17 @@
 #include "program_input.h"
 #include "trace_file.h"
 
-DEFINE_string(resume, "",
-              "continue from the newest snapshot of the job, or from that in a directory: `DIR`");
+DEFINE_string(resume, "", "continue from the newest snapshot of the job, or from the one in `DIR`");
 DEFINE_bool(override, false, "with --resume: continue a snapshot that does not fit the job");
-DEFINE_bool(overwrite, false, "replace what another run has written into the job's directory");
-DEFINE_string(data_dir, "", "`DIR` where relative names of data files begin");
+DEFINE_bool(overwrite, false, "replace the files of another run in the job's directory");
+DEFINE_string(data_dir, "", "`DIR` that contains the data files with relative names");
 DEFINE_int64(snapshot_interval, -1, "steps between snapshots, instead of the job's");
-DEFINE_double(max_seconds, 0, "save and stop after so many `SECONDS`, instead of the job's");
+DEFINE_double(max_seconds, 0, "save and stop after `SECONDS`, instead of the job's");
 DEFINE_int64(max_iter, -1, "training steps in all, instead of the job's");
 DEFINE_int64(epochs, -1, "epochs in all, instead of the job's");
 
 DEFINE_int64(check_parameters, 100,
-             "of several ranks: steps between comparisons of their parameters; 0: none");
+             "with several ranks: steps between comparisons of their parameters; 0: none");
 
 namespace coracle::tools {
 namespace {
@@ -46,18 +45,18 @@ void ApplyFlags(JobConfig& job) {
   if (FLAGS_snapshot_interval >= 0) job.snapshot_interval = FLAGS_snapshot_interval;
   if (FLAGS_max_seconds > 0) job.max_seconds = FLAGS_max_seconds;
   if (FLAGS_seed > 0) job.random_seed = FLAGS_seed;
-  // One of the two replaces whichever the job gives.
+  // --max_iter or --epochs replaces the limit of the job, of either kind.
   if (FLAGS_max_iter < 0 && FLAGS_epochs < 0) return;
   job.max_iter = std::max<int64_t>(FLAGS_max_iter, 0);
   job.epochs = std::max<int64_t>(FLAGS_epochs, 0);
 }
 
-// One of several processes.
+// Trains as one of several processes.
 int TrainAsProcess(const JobConfig& job, TrainOptions options) {
   if (!FLAGS_ranks.empty())
     throw UsageError("--ranks is for one process, and several were launched");
   options.communicator = CommunicatorOfProcess();
-  // mpirun reads what looks like a terminal.
+  // Standard output looks like a terminal, but mpirun reads it.
   return TrainAndReport(job, options, std::cout, false);
 }
 
@@ -83,7 +82,7 @@ int RunTrain(const std::vector<std::string>& args) {
   options.resume = !FLAGS_resume.empty();
   options.check_parameters = FLAGS_check_parameters;
   options.override_mismatch = FLAGS_override;
-  if (FLAGS_override && !options.resume) throw UsageError("--override goes with --resume");
+  if (FLAGS_override && !options.resume) throw UsageError("--override needs --resume");
   options.overwrite = FLAGS_overwrite;
   if (FLAGS_overwrite && options.resume)
     throw UsageError("--overwrite and --resume exclude each other");

@@ -23,12 +23,11 @@
 DECLARE_string(data_dir);
 DECLARE_string(params);
 DECLARE_string(of);
-DEFINE_string(
-    arrays, "",
-    "`FILE` with values of variables (npz, safetensors, csv or json), whose statistics are "
-    "shown too");
+DEFINE_string(arrays, "",
+              "`FILE` with values of variables (npz, safetensors, csv or json), to show their "
+              "statistics");
 DEFINE_string(times, "",
-              "`FILE` that --trace of run, bench or train wrote: the measured times of ops");
+              "`FILE` with the measured times of ops, written by --trace of run, bench or train");
 DEFINE_bool(memory, true, "plan the memory of each program");
 
 namespace coracle::tools {
@@ -72,7 +71,7 @@ void ReadProgramInput(const std::string& path, const std::string& file, bool onl
   input->has_values = true;
 }
 
-// What the page calls a file: its name, with that of its directory where many have the same.
+// The name of a file on the page. Common file names are preceded by the name of their directory.
 std::string NameOf(const std::string& path) {
   if (path == "-") return "standard input";
   fs::path file = fs::path(path).lexically_normal();
@@ -98,7 +97,7 @@ void ReadInput(const std::string& path, bool only_one, Input* input) {
   ReadProgramInput(path, file, only_one, input);
 }
 
-// Adds the arrays of a file that are named like variables of the program.
+// Adds the arrays of a file to the values of the input, by name.
 void AddValues(const std::string& file, Input* input) {
   if (file.ends_with(".npy")) throw UsageError("--arrays: an npy file names no variable; npz does");
   for (auto& [name, tensor] : ReadTensorFile(file)) input->values.Set(name, std::move(tensor));
@@ -110,14 +109,15 @@ int RunView(const std::vector<std::string>& args) {
   if (FLAGS_out.empty()) throw UsageError("-o FILE.html is missing: where the page goes");
   RequireEnding("--out", FLAGS_out, {".html"});
   if (args.size() == 2 && !FLAGS_params.empty())
-    throw UsageError("--params is for one program; of two those beside them are read");
+    throw UsageError("--params is for one program; two programs are read with those next to them");
   const CommandLimits limits(CommandLimits::Time::kCommand);
   const auto shapes = ShapesFromFlag();
   std::deque<Input> inputs(args.size());
   std::vector<PageProgram> programs;
   const std::string trace = FLAGS_times.empty() ? "" : ReadFile(FLAGS_times, kMaxTraceBytes);
   if (trace.empty() && !FLAGS_times.empty())
-    throw Error(ErrorCode::kDataLoss, Quote(FLAGS_times, 300) + " is no trace of ops: it is empty");
+    throw Error(ErrorCode::kDataLoss,
+                Quote(FLAGS_times, 300) + " is not a trace of ops: it is empty");
   for (size_t i = 0; i < args.size(); ++i) {
     Input& input = inputs[i];
     ReadInput(args[i], args.size() == 1, &input);
@@ -145,8 +145,8 @@ int RunView(const std::vector<std::string>& args) {
 
 Command ViewCommand() {
   return {"view",
-          "makes a page for the browser of a program, model text, job or snapshot, or of how two "
-          "differ",
+          "makes a web page of a program, model text, job or snapshot, or of the differences of "
+          "two",
           "view FILE [FILE2] -o model.html [--shape=x:1x3x640x640] [--params=DIR|FILE] "
           "[--arrays=FILE] [--times=FILE.json] [--of=loss] [--nomemory] [--data_dir=DIR]",
           "  coracle view inference.pdmodel -o model.html --shape=x:1x3x640x640\n"

@@ -1,15 +1,16 @@
-// libtorch beside op_step_bench: the same workloads, inputs, arguments and line. Built only with
-// -DCORACLE_BENCH_TORCH=ON; nothing of Coracle but two headers of the standard library is in it.
+// The peer of op_step_bench in libtorch: the same workloads, inputs, arguments and output line.
+// Built only with -DCORACLE_BENCH_TORCH=ON. Of Coracle, it includes only two headers that use only
+// the standard library.
 //   torch_op_bench --workload=NAME|NAME_train --threads=1 [--seconds=2] [--warm=0.5] [--check]
 //
-// What is not quite the same:
-// - lstm: libtorch has two biases, of the input and of the recurrence; the second is zero, and its
-//   gradient is computed too. The sequences are packed beforehand, outside of what is timed.
+// Differences from op_step_bench:
+// - lstm: libtorch has two biases, one for the input and one for the recurrence; the second is
+//   zero, and its gradient is computed too. The sequences are packed before the timing starts.
 // - warpctc: log_softmax and ctc_loss, two ops.
-// - gather is index_select. scatter is index_add on rows that index_fill has zeroed, since the op
-//   with overwrite=false adds up the updates of a row in its place.
-// - nms: libtorch has none. It is what a user composes: a sort, then for each kept box the overlap
-//   with all that are left, and a mask.
+// - gather is index_select. scatter is index_add on rows that index_fill has zeroed, because the
+//   op with overwrite=false adds up the updates of a row in its place.
+// - nms: libtorch has none. This is what a user would write: a sort, then for each kept box the
+//   overlap with all remaining boxes, and a mask.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -25,8 +26,8 @@ namespace {
 
 using torch::Tensor;
 
-// Rows of sequences one after the other, and as libtorch packs them: the longest sequence first,
-// and all their rows of one time side by side.
+// The rows of consecutive sequences, in the order in which libtorch packs them: the longest
+// sequence first, and all rows of one time step together.
 struct Packing {
   std::vector<int64_t> rows;   // in packed order
   std::vector<int64_t> sizes;  // sequences with a row at each time
@@ -50,7 +51,8 @@ struct Packing {
   }
 };
 
-// [D, 4 H] of candidate, input, forget and output to [4 H, D] of input, forget, candidate, output.
+// Converts [D, 4 H] (candidate, input, forget, output) to [4 H, D] (input, forget,
+// candidate, output).
 Tensor GatesOf(const Tensor& t) {
   const std::vector<Tensor> parts = t.chunk(4, 1);
   return torch::cat({parts[1], parts[2], parts[0], parts[3]}, 1).t().contiguous();
@@ -163,7 +165,7 @@ class TorchOp {
     if (name == "conv3d_transpose") return {torch::conv_transpose3d(x, in_["filter"], {}, 2, 1)};
     if (name == "conv2d_transpose") return {torch::conv_transpose2d(x, in_["filter"], {}, 2, 1)};
     if (name == "pool3d_max") return {torch::max_pool3d(x, {3, 3, 3}, {2, 2, 2}, {1, 1, 1})};
-    if (name == "pool3d_avg")  // without the padding, as exclusive
+    if (name == "pool3d_avg")  // excludes the padding
       return {torch::avg_pool3d(x, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}, false, false)};
     if (name == "attention") {
       const auto scores = torch::matmul(x, in_["keys"].transpose(2, 3)) * 0.125;

@@ -8,7 +8,7 @@
 namespace coracle {
 namespace {
 
-// Uniform in +-1 / sqrt(fan in).
+// Draws uniformly in +-1 / sqrt(fan in).
 ParamAttr FanIn(double n) {
   return {.initializer = UniformInitializer(-1 / std::sqrt(n), 1 / std::sqrt(n))};
 }
@@ -73,7 +73,7 @@ Variable Append(Builder& net, Variable x, const Stages& stages) {
   return net.Fc(GlobalPool(net, x), {.size = stages.classes});
 }
 
-// The channels of x times weights in [0, 1] that the means of the channels give.
+// Multiplies the channels of x by weights in [0, 1] computed from the means of the channels.
 Variable SqueezeAndExcite(Builder& net, const Variable& x) {
   const int channels = Channels(x), squeezed = std::max(8, (channels / 4 + 4) / 8 * 8);
   const Variable s =
@@ -82,7 +82,7 @@ Variable SqueezeAndExcite(Builder& net, const Variable& x) {
   return net.Mul(x, net.Unary("hard_sigmoid", e, {{"slope", 1.0f / 6}, {"offset", 0.5f}}));
 }
 
-// A row of MobileNetV3's table: inverted residuals.
+// A row of MobileNetV3's table: an inverted residual.
 struct InvertedResidual {
   int size, expanded, out;
   bool squeeze;

@@ -13,8 +13,8 @@
 namespace coracle {
 namespace {
 
-// The ops of a group that `op` runs, or nullptr; f(name in the group, name around it) for each of
-// its arguments, and of its results.
+// Returns the block of the group of ops that `op` runs, or nullptr. Calls argument and result with
+// (name in the group, name outside) for each argument and each result.
 template <class F, class G>
 BlockDesc* GroupOf(ProgramDesc& program, const OpDesc& op, F&& argument, G&& result) {
   const OpSpec& spec = DefaultOps().Get(op.type());
@@ -32,7 +32,7 @@ BlockDesc* GroupOf(ProgramDesc& program, const OpDesc& op, F&& argument, G&& res
   return &program.Block(op.SubBlocks().at(0));
 }
 
-// Gives all variables the shapes that follow from the feeds'.
+// Infers the shapes of all variables from the shapes of the feeds.
 void SetShapes(ProgramDesc& program, const Workload& workload) {
   BlockDesc& root = program.Root();
   for (size_t i = 0; i < workload.feeds.size(); ++i)
@@ -71,7 +71,7 @@ double ProductsOf(const ProgramDesc& program) {
   return sum;
 }
 
-// The bytes of persistable variables that must be read and written.
+// Counts the bytes of persistable variables that must be read and written.
 class Traffic {
  public:
   explicit Traffic(const ProgramDesc& program) : program_(program) {
@@ -90,7 +90,8 @@ class Traffic {
     op.ForEachInput([&](const std::string& name) { Add(name, rows, &read_); });
     op.ForEachOutput([&](const std::string& name) { Add(name, rows, &written_); });
   }
-  // The bytes that a look-up, or an update by a sparse gradient, takes of its table; 0 for others.
+  // The bytes of its table that a look-up, or an update by a sparse gradient, moves; 0 for
+  // other ops.
   double Rows(const OpDesc& op) {
     if (op.HasInput("Ids") && op.HasInput("W")) {
       double& rows = looked_up_[op.Input("W")[0]];
@@ -114,7 +115,7 @@ class Traffic {
   std::unordered_map<std::string, double> looked_up_, read_, written_;
 };
 
-// The median of some runs.
+// The median duration of several runs.
 double MedianSeconds(double seconds, const std::function<void()>& run) {
   const std::vector<double> times = TimeSteps(seconds / 4, seconds, run);
   return times[times.size() / 2];

@@ -1,7 +1,7 @@
 #pragma once
 // The networks of model_bench, written with the builder. Images are [batch, channels, height,
-// width]; the results are logits [batch, classes] unless said. With `is_test`, batch_norm uses its
-// running statistics.
+// width]; the results are logits [batch, classes] unless stated otherwise. With `is_test`,
+// batch_norm uses its running statistics.
 
 #include <coracle/layers/builder.h>
 
@@ -16,11 +16,11 @@ Variable Mlp(Builder& net, const Variable& x);
 // fc 10.
 Variable LeNet(Builder& net, const Variable& image);
 
-// He et al. 2015. Of CIFAR: 3x3 stem, stages of 16, 32 and 64 channels, 3 blocks each, and 10
+// He et al. 2015, for CIFAR: 3x3 stem, stages of 16, 32 and 64 channels, 3 blocks each, and 10
 // classes; shortcuts that change the shape are projections.
 Variable ResNet20(Builder& net, const Variable& image, bool is_test);
-// Of ImageNet: `depths` blocks in stages of 64, 128, 256 and 512 channels, 1000 classes. Bottleneck
-// blocks have four times as many outputs, and their stride in the 3x3 convolution.
+// For ImageNet: `depths` blocks in stages of 64, 128, 256 and 512 channels, 1000 classes.
+// Bottleneck blocks have four times as many outputs, and their stride in the 3x3 convolution.
 struct ResNetOptions {
   std::vector<int> depths;
   bool bottleneck = false;
@@ -38,11 +38,11 @@ Variable LstmLanguageModel(Builder& net, const Variable& ids);
 
 // Embedding 10000 x 256 with learned positions, 4 post-norm encoder layers (4 heads, one projection
 // for queries, keys and values, fc 1024 with GELU), the mean over time, fc 10. ids are [batch,
-// 128]. With `dropout`, that share of the first sum and of what is added in each layer is dropped.
+// 128]. `dropout` is the drop probability for the first sum and for the added terms of each layer.
 Variable TransformerClassifier(Builder& net, const Variable& ids, float dropout = 0);
 
-// A table of `rows` x 16 with sparse gradients, 26 ids a sample, 416-256-128-1 with ReLU; one logit
-// for each sample. ids are [batch, 26].
+// A table of `rows` x 16 with sparse gradients, 26 ids per sample, 416-256-128-1 with ReLU; one
+// logit per sample. ids are [batch, 26].
 Variable Recommender(Builder& net, const Variable& ids, int64_t rows);
 
 }  // namespace coracle

@@ -17,7 +17,7 @@ Variable At(Builder& net, const Variable& x, int32_t i) {
       {{"axes", Ints{0}}, {"starts", Ints{i}}, {"ends", Ints{i + 1}}, {"decrease_axis", Ints{0}}});
 }
 
-// Attention of all heads, [batch, tokens, kWidth] before and after.
+// Attention of all heads; input and result are [batch, tokens, kWidth].
 Variable SelfAttention(Builder& net, const Variable& x) {
   constexpr int32_t kSize = kWidth / kHeads;
   const Variable projected = net.Fc(x, {.size = 3 * kWidth, .num_flatten_dims = 2});
@@ -30,7 +30,7 @@ Variable SelfAttention(Builder& net, const Variable& x) {
   return net.Fc(net.Reshape(mixed, {0, 0, kWidth}), {.size = kWidth, .num_flatten_dims = 2});
 }
 
-// x itself for p = 0.
+// Dropout; returns x itself for p = 0.
 Variable Dropped(Builder& net, const Variable& x, float p) {
   if (p == 0) return x;
   return net.Dropout(x, {.dropout_prob = p, .dropout_implementation = "upscale_in_train"});

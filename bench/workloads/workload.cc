@@ -44,7 +44,7 @@ class Draws {
   std::mt19937_64 random_{1};
 };
 
-// To be called before gradients are appended.
+// Call this before gradients are appended.
 void SetPrecision(Workload& w, const WorkloadOptions& options) {
   if (!options.bfloat16) return;
   MixedPrecisionOptions precision;
@@ -177,7 +177,7 @@ const std::vector<std::pair<std::string, Maker>>& Trainings() {
 // --- inference ---
 
 struct Inference {
-  Shape input;  // without the batch
+  Shape input;  // without the batch dim
   DType dtype;
   Network logits;
 };
@@ -224,7 +224,7 @@ void Infer(Workload& w, const Inference& inference, const WorkloadOptions& optio
   w.batches = {{inference.dtype == DType::kInt64 ? draws.Whole(fed, kWords) : draws.Normal(fed)}};
 }
 
-// A saved program; its parameters are drawn where it lies in a directory without any.
+// Loads a saved program; draws its parameters if its directory has none.
 InferenceModel LoadSaved(const std::string& path, Scope& scope) {
   const std::filesystem::path directory(path);
   const std::string file = (directory / "inference.pdmodel").string();
@@ -250,7 +250,7 @@ void InferSaved(Workload& w, const WorkloadOptions& options) {
   w.frozen = true;
 }
 
-// Running statistics that are not those of an identity, as the peers' models have them.
+// Draws running statistics other than those of an identity, as in the peers' models.
 void DrawStatistics(const ProgramDesc& main, Scope& scope) {
   Draws draws;
   main.ForEachOp([&](const OpDesc& op) {
@@ -266,8 +266,8 @@ void DrawStatistics(const ProgramDesc& main, Scope& scope) {
 
 // --- single formulas ---
 
-// sigmoid((relu(x * 1.1 + y) - z) * x), six ops on 2^24 elements; with `gradients` also the
-// gradients by x, y and z of the sum of its products with a fourth tensor.
+// sigmoid((relu(x * 1.1 + y) - z) * x), six ops on 2^24 elements. With `gradients`, also the
+// gradients with respect to x, y and z of the sum of its products with a fourth tensor.
 void SixElementwise(Workload& w, bool gradients) {
   constexpr int64_t kCount = int64_t{1} << 24;
   Builder net(w.main, w.startup);
@@ -363,7 +363,7 @@ std::unique_ptr<Workload> MakeWorkload(const WorkloadOptions& options) {
   } else if (options.kind == "micro") {
     Find(Micros(), options)(*w);
   } else {
-    WorkloadNames(options.kind);  // throws
+    WorkloadNames(options.kind);  // throws for an unknown name
   }
   return w;
 }
@@ -372,7 +372,7 @@ std::vector<Tensor> DrawFeeds(const InferenceModel& model, const WorkloadOptions
   std::vector<Tensor> feeds;
   for (const std::string& name : model.feed_names) {
     const VarDesc& var = *model.program.Root().FindVar(name);
-    // The given shape is that of the only feed, or of those of its rank.
+    // The given shape is for the only feed, or for the feeds of its rank.
     const int rank = options.shape.rank();
     const bool given = rank > 0 && (model.feed_names.size() == 1 || var.shape().rank() == rank);
     std::vector<int64_t> dims = given ? options.shape.ToVector() : var.shape().ToVector();

@@ -1,4 +1,4 @@
-// Makes the data of the job, and uses the model that the job trains.
+// Writes the data of the job, or applies the model that the job has trained.
 //
 //   tagger --data DIRECTORY              writes train.npz and test.npz there
 //   tagger MODEL.pdmodel WORD WORD ...   prints each word with its tag

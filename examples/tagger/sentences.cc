@@ -9,7 +9,7 @@ namespace {
 
 using Words = std::vector<const char*>;
 
-// What each tag can be. Many words stand in two or three lists.
+// The words for each tag. Many words are in two or three lists.
 const std::map<std::string, Words>& Lexicon() {
   static const std::map<std::string, Words> lexicon = {
       {"DET", {"the", "a", "this", "that", "her", "every"}},
@@ -56,7 +56,7 @@ class Grammar {
   uint64_t Below(uint64_t n) { return random_() % n; }
   const char* PickWord(const Words& words) { return words[Below(words.size())]; }
   void Add(Word word) { sentence_.push_back(std::move(word)); }
-  // A subject of several people.
+  // Picks a subject for several people.
   Word PickPeople(const Words& words) {
     const std::string text = PickWord(words);
     return {text, text == "people" || text == "women" ? "NOUN" : "PRON"};
@@ -64,7 +64,7 @@ class Grammar {
   void Any(const char* tag) { Add({PickWord(Lexicon().at(tag)), tag}); }
 
   void Clause() {
-    if (Below(2) == 0) {  // many: the verb may stand alone
+    if (Below(2) == 0) {  // plural: the verb may have no modal verb
       if (Below(2) == 0) {
         Add({PickWord({"we", "they", "you"}), "PRON"});
       } else {
@@ -73,7 +73,7 @@ class Grammar {
         Add({PickWord({"people", "women", "dogs", "boats"}), "NOUN"});
       }
       if (Below(3) == 0) Any("MODAL");
-    } else {  // one: with a modal verb before it
+    } else {  // singular: with a modal verb before it
       NounPhrase();
       Any("MODAL");
     }

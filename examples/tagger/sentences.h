@@ -1,7 +1,7 @@
 #pragma once
-// Sentences of a small grammar, whose words have a tag each (the part of speech). A third of the
-// words can be several: in "they can open the can" the first "can" is a MODAL, the second a NOUN,
-// and only the words around them tell.
+// Sentences of a small grammar, in which each word has a tag (the part of speech). A third of the
+// words can have several tags: in "they can open the can", the first "can" is a MODAL and the
+// second a NOUN, and only the words around them show which.
 
 #include <cstdint>
 #include <string>
@@ -13,16 +13,17 @@ struct Word {
 };
 using Sentence = std::vector<Word>;
 
-// All words and all tags of the grammar, sorted; a model knows them by their places in these lists.
+// All words and all tags of the grammar, sorted; a model uses their positions in these lists.
 const std::vector<std::string>& AllWords();
 const std::vector<std::string>& AllTags();
 
 struct Sentences {
   std::vector<Sentence> train, test;
 };
-// Drawn by the seed; no two are the same words, so that the test set is new to a tagger.
+// Draws sentences with the seed; no two have the same words, so the tagger has not seen the
+// test set.
 Sentences DrawSentences(size_t train, size_t test, uint64_t seed);
 
-// The share of the words of `test` that a tagger gets right who gives each word the tag that it has
-// most often in `train`.
+// The share of the words of `test` that a tagger gets right if it gives each word its most frequent
+// tag in `train`.
 double MostFrequentTags(const std::vector<Sentence>& train, const std::vector<Sentence>& test);

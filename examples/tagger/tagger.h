@@ -1,5 +1,5 @@
 #pragma once
-// Between sentences and tensors: what a training job reads, and a trained tagger.
+// Converts between sentences and tensors: the data of a training job, and a trained tagger.
 
 #include <coracle/coracle.h>
 
@@ -8,16 +8,16 @@
 
 #include "sentences.h"
 
-// The sentences as an .npz of `words` and `tags`, numbers in AllWords() and AllTags(): int64
-// [words of all sentences, 1] with the offsets of the sentences as their LoD.
+// Writes the sentences as an .npz of `words` and `tags`, which are numbers in AllWords() and
+// AllTags(): int64 [words of all sentences, 1] with the offsets of the sentences as their LoD.
 void WriteSentences(const std::vector<Sentence>& sentences, const std::string& path);
 
 class Tagger {
  public:
-  // A model that the job deployed. Throws coracle::Error.
+  // Loads a model that the job deployed. Throws coracle::Error.
   explicit Tagger(const std::string& model);
 
-  // The words with their tags. Throws for a word that is not in AllWords().
+  // Returns the words with their tags. Throws for a word that is not in AllWords().
   Sentence Tag(const std::vector<std::string>& words);
 
  private:

@@ -6,13 +6,12 @@
 
 namespace {
 
-// Twice the area of a triangle; positive where the way from a over b to c turns clockwise (y points
-// down).
+// Twice the area of a triangle; positive if the path a, b, c turns clockwise (y points down).
 double Turn(Point a, Point b, Point c) {
   return (b.x - a.x) * (c.y - a.y) - (b.y - a.y) * (c.x - a.x);
 }
 
-// Andrew's monotone chain. Fewer than three points where all lie on one line.
+// Andrew's monotone chain. Returns fewer than three points if all lie on one line.
 std::vector<Point> ConvexHull(std::vector<Point> points) {
   std::sort(points.begin(), points.end(),
             [](Point a, Point b) { return a.x < b.x || (a.x == b.x && a.y < b.y); });
@@ -25,11 +24,11 @@ std::vector<Point> ConvexHull(std::vector<Point> points) {
   for (const Point& p : points) add(p, 0);
   const size_t upper = hull.size() - 1;
   for (auto p = points.rbegin() + 1; p < points.rend(); ++p) add(*p, upper);
-  if (hull.size() > 1) hull.pop_back();  // the first point again
+  if (hull.size() > 1) hull.pop_back();  // equals the first point
   return hull;
 }
 
-// A rectangle along the unit vector `along`: [low, high] there and across it.
+// A rectangle along the unit vector `along`: the ranges [low, high] along and across it.
 struct Extent {
   Point along{1, 0};
   double low = 0, high = 0, across_low = 0, across_high = 0;
@@ -79,7 +78,7 @@ Extent SmallestExtent(std::vector<Point> points) {
   return best;
 }
 
-// The corners, clockwise from the one that is nearest to the top left.
+// The corners, clockwise from the one nearest to the top left.
 Quad CornersOf(const Extent& e) {
   Quad corners = {e.At(e.low, e.across_low), e.At(e.high, e.across_low),
                   e.At(e.high, e.across_high), e.At(e.low, e.across_high)};
@@ -91,7 +90,8 @@ Quad CornersOf(const Extent& e) {
   return corners;
 }
 
-// The connected regions of a map (pixels touch at corners too), each as the ends of its rows.
+// Finds the connected regions of a map (pixels that touch at corners are connected) and stores each
+// as the ends of its rows.
 class Regions {
  public:
   Regions(const float* map, int height, int width, float threshold)
@@ -101,7 +101,7 @@ class Regions {
         threshold_(threshold),
         seen_(static_cast<size_t>(height) * static_cast<size_t>(width)) {}
 
-  // The outline of the region that begins at the pixel; empty if none does.
+  // The outline of the region that begins at the pixel; empty if no region begins there.
   std::vector<Point> OutlineFrom(int x, int y) {
     std::vector<Point> outline;
     if (!Take(x, y)) return outline;
@@ -151,7 +151,7 @@ double MeanWithin(const Extent& e, const float* map, int height, int width) {
   const int last_x = std::min(width - 1, static_cast<int>(std::ceil(right->x))),
             last_y = std::min(height - 1, static_cast<int>(std::ceil(bottom->y)));
   Extent inside = e;
-  inside.Grow(1e-6);  // pixels on a side belong to it
+  inside.Grow(1e-6);  // includes pixels on a side
   for (int y = std::max(0, static_cast<int>(std::floor(top->y))); y <= last_y; ++y) {
     for (int x = std::max(0, static_cast<int>(std::floor(left->x))); x <= last_x; ++x) {
       if (!inside.Contains({static_cast<double>(x), static_cast<double>(y)})) continue;
@@ -179,7 +179,7 @@ std::vector<TextBox> FindBoxes(const float* map, int height, int width, const Bo
       if (std::min(core.Width(), core.Height()) < options.min_side) continue;
       const double score = MeanWithin(core, map, height, width);
       if (score < options.min_score) continue;
-      // Training shrank each line by area / perimeter times a ratio; this takes it back.
+      // Training shrank each line by area / perimeter times a ratio; this reverses it.
       core.Grow(options.unclip_ratio * core.Width() * core.Height() /
                 (2 * (core.Width() + core.Height())));
       boxes.push_back({CornersOf(core), score});

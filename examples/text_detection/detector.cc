@@ -9,7 +9,7 @@ coracle::PreparedProgram Load(const std::string& model, coracle::Scope& scope) {
   coracle::InferenceModel loaded = coracle::LoadInferenceModel(model, scope);
   if (loaded.feed_names.size() != 1 || loaded.fetch_names.size() != 1)
     coracle::ThrowInvalid(model + ": a text detector has one input and one result");
-  // Whatever size it was exported with, it takes pictures of any.
+  // The model accepts pictures of any size, whatever size it was exported with.
   loaded.program.Root().FindVar(loaded.feed_names[0])->SetShape({-1, 3, -1, -1});
   return coracle::Executor().PrepareOwning(loaded.program, scope);
 }
@@ -19,8 +19,8 @@ int ToMultipleOf32(double size) {
   return std::max(32, 32 * static_cast<int>(std::lround(size / 32)));
 }
 
-// [1, 3, height, width], blue first, normalised with the mean and the standard deviation of the
-// colours of ImageNet, as the detector was trained.
+// [1, 3, height, width], blue first, normalised as in the detector's training: with the mean and
+// the standard deviation of ImageNet's colours.
 coracle::Tensor InputOf(const Picture& picture) {
   constexpr float kMean[3] = {0.485f, 0.456f, 0.406f}, kDeviation[3] = {0.229f, 0.224f, 0.225f};
   coracle::Tensor input(coracle::DType::kFloat32, {1, 3, picture.height, picture.width});
@@ -49,7 +49,7 @@ std::vector<TextBox> TextDetector::Find(const Picture& picture, const BoxOptions
     coracle::ThrowInvalid("the model's result is " + map.ToString() + ", not a map of its input");
   std::vector<TextBox> boxes = FindBoxes(map.data<float>(), height, width, options);
   for (TextBox& box : boxes) {
-    for (Point& corner : box.corners) {  // centres of pixels have whole numbers
+    for (Point& corner : box.corners) {  // centres of pixels have integer coordinates
       corner.x = (corner.x + 0.5) * picture.width / width - 0.5;
       corner.y = (corner.y + 0.5) * picture.height / height - 0.5;
       corner.x = std::clamp(corner.x, 0.0, picture.width - 1.0);

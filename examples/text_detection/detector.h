@@ -1,5 +1,5 @@
 #pragma once
-// PP-OCR's text detector: a saved model, what it wants to be fed, and what its result means.
+// PP-OCR's text detector: a saved model, with its inputs and outputs converted.
 
 #include <coracle/coracle.h>
 
@@ -11,10 +11,10 @@
 
 class TextDetector {
  public:
-  // `model` is a .pdmodel file with its .pdiparams beside it. Throws coracle::Error.
+  // `model` is a .pdmodel file with its .pdiparams next to it. Throws coracle::Error.
   explicit TextDetector(const std::string& model);
 
-  // Boxes in the picture's own pixels. A picture with a longer side than `max_side` is made smaller
+  // Returns boxes in pixels of the picture. Shrinks a picture with a side longer than `max_side`
   // for the model.
   std::vector<TextBox> Find(const Picture& picture, const BoxOptions& options = {},
                             int max_side = 960);

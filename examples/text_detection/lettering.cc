@@ -8,7 +8,7 @@
 namespace {
 
 constexpr int kRows = 7, kColumns = 5;
-// In cells of a glyph: between letters, of a blank, and half the width of a stroke.
+// In cells of a glyph: the gap between letters, the width of a blank, half the width of a stroke.
 constexpr double kGap = 1.1, kBlank = 1.5, kStroke = 0.6;
 
 struct Glyph {
@@ -73,7 +73,7 @@ double Cell(const Glyph& glyph, int column, int row) {
          glyph.rows[row][column] == '#';
 }
 
-// Where each letter begins, in cells, and where a letter after the last one would.
+// The start of each letter, in cells, and of a letter that would follow the last one.
 std::vector<double> StartsOf(std::string_view text) {
   std::vector<double> starts{0};
   for (const char letter : text)
@@ -81,7 +81,7 @@ std::vector<double> StartsOf(std::string_view text) {
   return starts;
 }
 
-// How near a place, in cells, is to the centre of a stroke: 1 there, 0 a cell away.
+// The closeness of a position, in cells, to the centre of a stroke: 1 at the centre, 0 a cell away.
 double Ink(std::string_view text, const std::vector<double>& starts, double u, double v) {
   const auto next = std::upper_bound(starts.begin(), starts.end(), u + kGap / 2);
   if (next == starts.begin() || next == starts.end()) return 0;

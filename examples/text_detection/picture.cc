@@ -14,7 +14,7 @@ constexpr png_uint_32 kMaxSide = 10'000;  // in pixels
   throw std::runtime_error(path + ": " + what);
 }
 
-// libpng's description of a picture, freed at the end.
+// libpng's description of a picture; the destructor frees it.
 struct PngImage {
   png_image image = {};
   PngImage() {
@@ -26,13 +26,13 @@ struct PngImage {
   PngImage& operator=(const PngImage&) = delete;
 };
 
-// For each place along an axis of the new picture: the old places that it covers, with weights.
+// The old pixels that a pixel of the new picture covers along an axis, with weights.
 struct Source {
   int first = 0;
   std::vector<double> weights;
 };
 
-// A triangle as wide as a pixel of the coarser of the two pictures.
+// Uses a triangle filter as wide as a pixel of the coarser picture.
 std::vector<Source> SourcesOf(int old_size, int new_size) {
   const double scale = static_cast<double>(old_size) / new_size, reach = std::max(1.0, scale);
   std::vector<Source> sources(static_cast<size_t>(new_size));
@@ -74,7 +74,7 @@ Picture ReadPng(const std::string& path) {
   if (std::max(png.image.width, png.image.height) > kMaxSide) Fail(path, "a side is too long");
   png.image.format = PNG_FORMAT_RGB;
   Picture picture(static_cast<int>(png.image.width), static_cast<int>(png.image.height));
-  const png_color white = {255, 255, 255};  // behind what is transparent
+  const png_color white = {255, 255, 255};  // background of transparent pixels
   if (!png_image_finish_read(&png.image, &white, picture.rgb.data(), 0, nullptr))
     Fail(path, png.image.message);
   return picture;
@@ -91,7 +91,7 @@ void WritePng(const Picture& picture, const std::string& path) {
 Picture Resized(const Picture& picture, int width, int height) {
   const std::vector<Source> columns = SourcesOf(picture.width, width),
                             rows = SourcesOf(picture.height, height);
-  // First along the rows.
+  // Resizes along the rows first.
   std::vector<double> narrow(3 * static_cast<size_t>(width) * static_cast<size_t>(picture.height));
   for (int y = 0; y < picture.height; ++y) {
     for (int x = 0; x < width; ++x) {

@@ -1,5 +1,5 @@
 #pragma once
-// Pictures of 8 bits per colour, as PNG files.
+// Pictures with 8 bits per colour, as PNG files.
 
 #include <array>
 #include <cstdint>
@@ -9,7 +9,7 @@
 struct Point {
   double x = 0, y = 0;
 };
-using Quad = std::array<Point, 4>;  // corners, one after the other around it
+using Quad = std::array<Point, 4>;  // corners in order around it
 
 using Colour = std::array<uint8_t, 3>;  // red, green, blue
 
@@ -30,10 +30,10 @@ struct Picture {
 Picture ReadPng(const std::string& path);
 void WritePng(const Picture& picture, const std::string& path);
 
-// The same picture in another size: bilinear where it grows, means of areas where it shrinks.
+// Resizes a picture: bilinear where it grows, means of areas where it shrinks.
 Picture Resized(const Picture& picture, int width, int height);
 
-// Mixes the colour into a pixel; those outside of the picture are left out.
+// Mixes the colour into a pixel; ignores pixels outside the picture.
 void Blend(Picture& picture, int x, int y, Colour colour, double share);
-// The sides of a quad, as lines of that width.
+// Draws the sides of a quad as lines of that width.
 void DrawQuad(Picture& picture, const Quad& quad, Colour colour, double width);

@@ -55,10 +55,9 @@ TEST(Extract, HalvesInTurnAreTheWhole) {
 TEST(Extract, AMissingInputIsNamedWithThePathFromIt) {
   const ProgramDesc net = ProgramOf(kNet);
   const std::string text = WhatIsThrown([&] { Extract(net, {"r"}, {"loss"}); });
-  EXPECT_NE(
-      text.find("extract: 'y' is missing among the inputs: nothing computes it, and it is read "
-                "by block 0 op "),
-      std::string::npos)
+  EXPECT_NE(text.find("extract: 'y' is missing among the inputs: no op computes it, and it is read "
+                      "by block 0 op "),
+            std::string::npos)
       << text;
   EXPECT_NE(text.find("  'y' -> block 0 op "), std::string::npos) << text;
   EXPECT_NE(text.find(" (elementwise_sub) -> 'd'\n"), std::string::npos) << text;
@@ -73,11 +72,11 @@ TEST(Extract, WrongNamesAndKindsAreRefused) {
   EXPECT_EQ(refusal({}, {"lost"}),
             "extract: outputs: the program has no var 'lost'; did you mean loss?");
   EXPECT_EQ(refusal({"xx"}, {"loss"}).find("extract: inputs: the program has no var 'xx'"), 0u);
-  EXPECT_EQ(refusal({}, {}), "extract: an output must be named");
+  EXPECT_EQ(refusal({}, {}), "extract: no output is named");
   EXPECT_EQ(refusal({"x", "x"}, {"r"}), "extract: input 'x' is named twice");
   EXPECT_EQ(refusal({"x"}, {"r", "r"}), "extract: output 'r' is named twice");
   EXPECT_EQ(refusal({"x", "r"}, {"r"}), "extract: 'r' is an input and an output");
-  EXPECT_EQ(refusal({}, {"x"}), "extract: nothing computes the output 'x'");
+  EXPECT_EQ(refusal({}, {"x"}), "extract: no op computes the output 'x'");
 }
 
 TEST(Extract, AnInputThatNothingNeedsIsTold) {
@@ -126,7 +125,7 @@ TEST(Extract, OfAVariableThatIsWrittenTwiceTheLastValueIsCut) {
   const std::map<std::string, Tensor> t = {{"t", Tensor::Of<float>({1}, {11})}};
   EXPECT_EQ(Floats(Executor().Run(tail.program, scope, t, {"v"})[0]), (std::vector<float>{33}));
   const std::string text = WhatIsThrown([&] { Extract(program, {"t"}, {"u"}); });
-  EXPECT_EQ(text.find("extract: the input 't' stands for its value after block 0 op 2 (increment), "
+  EXPECT_EQ(text.find("extract: the input 't' means its value after block 0 op 2 (increment), "
                       "but block 0 op 1 (scale), which the outputs depend on, reads it before"),
             0u)
       << text;

@@ -94,7 +94,7 @@ TEST(Merge, WrongConnectionsAreRefused) {
   EXPECT_EQ(refusal({{"h", "xx"}}).find("merge: the second program: the program has no var 'xx'"),
             0u);
   EXPECT_EQ(refusal({{"h", "y"}}),
-            "merge: 'y' is no input of the second program; it has 'x' float32[-1, 2]");
+            "merge: 'y' is not an input of the second program; it has 'x' float32[-1, 2]");
   EXPECT_EQ(refusal({{"h", "x"}, {"x", "x"}}), "merge: the input 'x' is connected twice");
   EXPECT_EQ(refusal({{"x", "x"}}),
             "merge: 'x' of the first program is float32[-1, 3], and the input 'x' of the second "

@@ -165,9 +165,9 @@ TEST(Rename, CollisionsAndUnknownNamesAreRefusedBeforeAnythingChanges) {
   };
   EXPECT_EQ(refusal({{"los", "l"}}), "rename: the program has no var 'los'; did you mean loss?");
   EXPECT_EQ(refusal({{"h", "r"}}),
-            "rename: 'h' is to be called 'r', which is the name of another variable");
-  EXPECT_EQ(refusal({{"h", "q"}, {"r", "q"}}), "rename: 'r' is to be called 'q', as 'h' is");
-  EXPECT_EQ(refusal({{"h", "q"}, {"h", "p"}}), "rename: 'h' is to get two names");
+            "rename: 'h' cannot become 'r', which is the name of another variable");
+  EXPECT_EQ(refusal({{"h", "q"}, {"r", "q"}}), "rename: 'r' cannot become 'q', as 'h' does");
+  EXPECT_EQ(refusal({{"h", "q"}, {"h", "p"}}), "rename: two new names are given for 'h'");
   EXPECT_EQ(refusal({{"h", ""}}), "rename: 'h' cannot be called ''");
   EXPECT_EQ(refusal({{"h", "@EMPTY@"}}), "rename: 'h' cannot be called '@EMPTY@'");
   EXPECT_TRUE(net == before);

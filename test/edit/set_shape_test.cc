@@ -43,9 +43,9 @@ TEST(SetShape, OnlyInputsHaveShapesOfTheirOwn) {
     return WhatIsThrown([&] { Set(net, {{name, {1}}}); });
   };
   EXPECT_EQ(refusal("y").find("shape: the program has no var 'y'"), 0u) << refusal("y");
-  EXPECT_EQ(refusal("p").find("shape: 'p' is no input: block 0 op "), 0u) << refusal("p");
+  EXPECT_EQ(refusal("p").find("shape: 'p' is not an input: block 0 op "), 0u) << refusal("p");
   EXPECT_EQ(refusal("conv2d_0.w_0"),
-            "shape: 'conv2d_0.w_0' is persistable, its value says its shape");
+            "shape: 'conv2d_0.w_0' is persistable: its value determines its shape");
 }
 
 // What the block of a loop makes of the variables around it, and what differs from round to round.

@@ -125,7 +125,7 @@ TEST(CompareNamed, MissingOnEitherSide) {
   EXPECT_EQ(differences[2].kind, Kind::kOnlyInB);
   EXPECT_NE(ErrorOf([&] {
               CompareNamed({{"a", t}, {"a", t}}, {}, {});
-            }).find("'a' stands twice"),
+            }).find("'a' occurs twice"),
             std::string::npos);
 }
 

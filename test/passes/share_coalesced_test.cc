@@ -117,7 +117,7 @@ TEST(ShareCoalesced, UnknownOrderIsRefused) {
   inner.AppendOp("coalesce_tensor", {{"Input", {"x"}}}, {{"Output", {"x"}}, {"FusedOutput", {"f"}}},
                  {{"dtype", 5}});
   outside.Unary("scale", "f", "c");
-  EXPECT_NE(ErrorOf([&] { ShareCoalesced(outside.program); }).find("an op outside of its block"),
+  EXPECT_NE(ErrorOf([&] { ShareCoalesced(outside.program); }).find("an op outside its block"),
             std::string::npos);
 }
 }  // namespace coracle::share_coalesced_test

@@ -133,7 +133,7 @@ TEST_F(Cli, FromTextToGradients) {
   EXPECT_FALSE(FileExists(Path("none.npz")));
   WriteFileAtomic(Path("in.json"), "{}");
   Expect("coracle run main.pb --params=in.json --feed=in.npz", 1,
-         {"coracle: 'in.json' is no file of parameters by its ending: --params takes "});
+         {"coracle: 'in.json' does not end as a parameter file does: --params takes "});
   Expect("coracle run main.pb --params=params --feed=model.pbtxt", 1,
          {"model.pbtxt: no npz, npy or safetensors file"});
   Expect("coracle run main.pb --params=params --feed=- --fetch=loss < in.npz", 0,

@@ -20,7 +20,7 @@ TEST_F(Cli, Help) {
   Expect(std::string("coracle help my_decay --op_library=") + CORACLE_TEST_KINDS, 0,
          {"regularizer my_decay: A sample."});
   Expect("coracle schema job", 0, {"message JobConfig {", "message noam_schedule {"});
-  Expect("coracle schema jobs", 2, {"no schema is called jobs; there are model and job"});
+  Expect("coracle schema jobs", 2, {"there is no schema jobs; use model or job"});
   Expect("coracle help dump", 0, {"usage: coracle dump PROGRAM", "--vars", "examples"});
   Expect("coracle dump --help", 0, {"usage: coracle dump PROGRAM"});
   Expect("coracle version", 0, {"coracle 0."});
@@ -68,7 +68,8 @@ TEST_F(Cli, EndingsThatMeanSomethingElseAreRefused) {
   }
   // These would hold parameters, of which a model text has none.
   for (const char* name : {"m.json", "m.npz"}) {
-    Expect(fmt::format("coracle convert model.pbtxt {}", name), 1, {"has no parameters beside it"});
+    Expect(fmt::format("coracle convert model.pbtxt {}", name), 1,
+           {"has no parameters next to it"});
     EXPECT_FALSE(FileExists(Path(name))) << name;
   }
   Expect("coracle run m.pb --out=o.txt", 2,
@@ -84,10 +85,10 @@ TEST_F(Cli, EndingsThatMeanSomethingElseAreRefused) {
 
 TEST_F(Cli, HelpNamesTheValuesOfFlags) {
   Expect("coracle help check-grad", 0, {"(default: 1e-06)"});
-  Expect(
-      "coracle help run", 0,
-      {"  --memory_limit=BYTES       most BYTES to take", "  --repeat=N                 number of",
-       "  --check_nan_inf            stop", "  --params=PATH              parameters: PATH"});
+  Expect("coracle help run", 0,
+         {"  --memory_limit=BYTES       memory limit in BYTES",
+          "  --repeat=N                 number of", "  --check_nan_inf            stop",
+          "  --params=PATH              PATH of the parameters"});
   for (const char* name : {"backward", "run", "train", "dump"}) {
     const Result help = Shell(std::string("coracle help ") + name);
     EXPECT_EQ(help.text.find('`'), std::string::npos) << help.text;

@@ -72,7 +72,7 @@ TEST_F(Cli, TrainStopResumeAndTest) {
          {"cannot be continued: its random_seed is 1, the job's is 5", "--override"});
   Expect("coracle train job.pbtxt --out=whole --seed=5 --resume --override", 0,
          {"override: whole/snapshots/step_00000006: its random_seed is 1, the job's is 5"});
-  Expect("coracle train job.pbtxt --override", 2, {"--override goes with --resume"});
+  Expect("coracle train job.pbtxt --override", 2, {"--override needs --resume"});
   Expect("coracle plot whole parts -o c.svg && head -c 4 c.svg", 0, {"c.svg\n<svg"});
   Expect("coracle plot whole -o c.html && tail -n 1 c.html", 0, {"</html>"});
   Expect("coracle plot whole -o c.png", 2,
@@ -105,7 +105,7 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("coracle time open.pbtxt --shape=x:5x3x7 --iterations=2", 0,
          {"input x float32[5, 3, 7]\nbatch of 5, 2 runs, milliseconds\n"});
   Expect("coracle time open.pbtxt --shape=x:5x3x7,x:2x3x7", 2,
-         {"'x' is to get two shapes: 'x:5x3x7' and 'x:2x3x7'"});
+         {"'x' has two shapes: 'x:5x3x7' and 'x:2x3x7'"});
   WriteFileAtomic(Path("fixed.pbtxt"),
                   "data { name: 'x' shape: [2, 3] } layer { relu { input: 'x' output: 'y' } }");
   Expect("coracle time fixed.pbtxt --iterations=2", 0,

@@ -155,9 +155,9 @@ TEST_F(Compare, WrongInput) {
   EXPECT_EQ(other.code, 2);
   EXPECT_EQ(other.text, "coracle: --fetch: 'model.pbtxt' has no variable 'g'\n");
   Expect("coracle compare a.npz --feed=in.npz", 2, {"a.npz"});
-  Expect("coracle compare a.npz b.npz --fetch=y", 2, {"--fetch goes with runs of a PROGRAM"});
-  Expect("coracle compare a.npz b.npz --fetch_all", 2, {"--fetch_all goes with runs"});
-  Expect("coracle compare a.npz b.npz --params=p", 2, {"--params goes with runs"});
+  Expect("coracle compare a.npz b.npz --fetch=y", 2, {"--fetch is for runs of a PROGRAM"});
+  Expect("coracle compare a.npz b.npz --fetch_all", 2, {"--fetch_all is for runs"});
+  Expect("coracle compare a.npz b.npz --params=p", 2, {"--params is for runs"});
 }
 
 // h = x w; loss = mean of relu(h)
@@ -191,10 +191,10 @@ TEST_F(Compare, Runs) {
   const std::string all_off = compare + "--run=--disabled_passes=all --fetch=loss ";
   Expect(all_off + "--with=good.npz", 0, {"3 variables within", "all elements are equal"});
   Expect(all_off + "--with=bad.npz", 1,
-         {"the runs part at block 0 op 1 (relu), which writes b\n"
+         {"the runs diverge at block 0 op 1 (relu), which writes b\n"
           "  float32[1, 3]: 1 of 3 elements out of tolerance, worst at [0, 1]: 0 against 1 "
           "(absolute 1, relative 1)\n"
-          "  depends on, within tolerance, fed or parameters: a\n"
+          "  inputs (within tolerance, fed or parameters): a\n"
           "worst after it: block 0 op 2 (mean), loss\n",
           "2 of 3 variables differ"});
   const Json json = JsonOf(all_off + "--with=bad.npz --json", 1);

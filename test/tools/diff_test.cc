@@ -74,7 +74,7 @@ TEST_F(DiffCli, ValuesOfSavedModels) {
          {"values\n  ~ fc_0.w_0  6 of 6 elements differ, most by "});
   Expect("coracle diff a b --values --atol=10", 0, {"no differences\n"});
   Expect("coracle diff a/m.pdmodel model.pbtxt --values", 2,
-         {"no parameters beside 'model.pbtxt'"});
+         {"no parameters next to 'model.pbtxt'"});
   Expect("coracle diff a model.pbtxt --values --params=a/m.pdiparams,b/m.pdiparams", 1,
          {"fc_0.w_0  6 of 6"});
 }
@@ -89,8 +89,8 @@ TEST_F(DiffCli, TroubleIsTwo) {
       2, {"coracle: ", "cut.pb"});
   Expect("mkdir empty && coracle diff m.pb empty", 2, {"holds neither __model__ nor a .pdmodel"});
   Expect("head -c 100 /dev/zero > zeros.pb; coracle diff zeros.pb m.pb", 2, {"zeros.pb"});
-  Expect("coracle diff model.pbtxt m.pb --params=a,b", 2, {"--params goes with --values"});
-  Expect("coracle diff model.pbtxt m.pb --values --params=a", 2, {"--params takes two"});
+  Expect("coracle diff model.pbtxt m.pb --params=a,b", 2, {"--params needs --values"});
+  Expect("coracle diff model.pbtxt m.pb --values --params=a", 2, {"--params takes A,B"});
   Expect("coracle diff model.pbtxt m.pb --rtol=-1", 2, {"must not be negative"});
   Expect("coracle diff model.pbtxt m.pb --value", 2, {"did you mean --values?"});
 }

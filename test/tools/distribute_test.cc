@@ -37,7 +37,7 @@ TEST_F(Distribute, OfAJob) {
   Expect(
       "coracle distribute job.pbtxt --nranks=2 --bucket_mb=0.001 --out=step.pb "
       "--startup_out=startup.pb",
-      0, {"bytes: ", "not exchanged: ", "which each rank has of its own rows\n"});
+      0, {"bytes: ", "not exchanged: ", "which each rank computes from its own rows\n"});
   Expect("coracle dump step.pb", 0,
          {"value=0.5", "c_coalesced_allreduce_sum(", "c_sync_comm_stream("});
   Expect("coracle dump startup.pb", 0, {"c_broadcast"});
@@ -52,8 +52,8 @@ TEST_F(Distribute, OfPrograms) {
       "coracle distribute run/main.pb run/startup.pb --nranks=4 --sync_batch_norm --shard_state "
       "--share=share --out=step.pbtxt --startup_out=startup.pb",
       0,
-      {"1 state of 39200 elements in parts\n",
-       "1 gradient, 156800 bytes, of which a rank gets its part: "});
+      {"1 state of 39200 elements, split over the ranks\n",
+       "1 gradient, 156800 bytes, split over the ranks: "});
   Expect("coracle dump step.pbtxt", 0,
          {"sync_batch_norm(", "sync_batch_norm_grad(", "c_flat_reducescatter(", "c_flat_allgather(",
           "@SHARD_0:float32[9800]", "ScaleTensor=share"});
@@ -106,7 +106,7 @@ TEST_F(Distribute, WhatAStepTakesOnManyRanks) {
   Expect("coracle time text_job.pbtxt --ranks=8", 1, {"a.npz", "--data_dir"});
   Expect("coracle time text_job.pbtxt --iterations=2 --ranks=8 --data_dir=elsewhere", 0,
          {"a rank's step of 4 rows, measured: "});
-  Expect("coracle time text_job.pbtxt --data_dir=elsewhere", 2, {"--data_dir goes with --ranks"});
+  Expect("coracle time text_job.pbtxt --data_dir=elsewhere", 2, {"--data_dir needs --ranks"});
   Expect("coracle time net.pbtxt --ranks=8", 2, {"--ranks is for a job"});
   Expect("coracle time job.pbtxt --ranks=0", 2, {"--ranks takes numbers in [1, 1000000], got '0'"});
   Expect("coracle time job.pbtxt --ranks=8 --gbps=0", 2, {"--gbps one above 0"});

@@ -111,7 +111,7 @@ TEST_F(Edit, SetShape) {
     Expect(fmt::format("coracle set-shape net.pdmodel {} -o no.pdmodel", shape), 2,
            {"takes shapes as VAR:8x3x32x32"});
   Expect("coracle set-shape net.pdmodel x:5x3 x:-1x3 -o no.pdmodel", 2,
-         {"'x' is to get two shapes: 'x:5x3' and 'x:-1x3'"});
+         {"'x' has two shapes: 'x:5x3' and 'x:-1x3'"});
   Expect("coracle set-shape net.pdmodel -o no.pdmodel", 2, {"takes a PROGRAM and shapes"});
   EXPECT_FALSE(FileExists(Path("no.pdmodel")));
 }
@@ -172,7 +172,7 @@ TEST_F(Edit, WhatIsReadIsNotOverwritten) {
         "rename net.pdmodel r=q -o q.pb --save_params=net.pdiparams",
         "merge head.pdmodel tail.pdmodel -o ./head.pdmodel",
         "merge head.pdmodel tail.pdmodel -o tail.pdmodel"}) {
-    Expect(fmt::format("coracle {}", command), 2, {"would overwrite what is read"});
+    Expect(fmt::format("coracle {}", command), 2, {"would overwrite an input file"});
     ExpectWhole("net.pdmodel");
   }
 }
@@ -231,7 +231,7 @@ TEST_F(Edit, WrongInput) {
          {"extract: outputs: the program has no var 'zz'"});
   Expect("coracle extract net.pdmodel --inputs=h --outputs=z,r -o o.pb", 0, {"inputs   h "});
   Expect("coracle extract net.pdmodel --inputs=z --outputs=r -o o2.pb", 1,
-         {"'x' is missing among the inputs", "; add it to them\n", "(mul) -> "});
+         {"'x' is missing among the inputs", "; add it to the inputs\n", "(mul) -> "});
   Expect("coracle extract net.pdmodel --inputs=x -o o2.pb", 2, {"--outputs=NAMES is missing"});
   Expect("coracle rename net.pdmodel r=z -o o2.pb", 1, {"which is the name of another variable"});
   Expect("coracle rename net.pdmodel rr=z -o o2.pb", 1, {"rename: the program has no var 'rr'"});

@@ -73,14 +73,14 @@ TEST_F(Formats, WrongCsv) {
   };
   wrong("", "w.csv:1:1: the file is empty");
   wrong("n,x[0],x[1]\n1,2\n", "w.csv:2:2: 2 cells, but the first line names 3 columns");
-  wrong("n,x[0],x[1]\n1,2,three\n", "w.csv:2:3: a number must stand here, got 'three'");
+  wrong("n,x[0],x[1]\n1,2,three\n", "w.csv:2:3: expected a number, got 'three'");
   wrong("n,x[1],x[0]\n1,2,3\n", "the columns of 'x' must count all elements of a row");
   wrong("n,x[0],n\n1,2,3\n", "w.csv:1:3: 'n' has columns before that");
   wrong(std::string((1 << 20) + 2, ','), "w.csv:1:1048577: more than 1048576 columns");
   wrong("n,x[0\n1,2\n", "cannot feed 'x[0'");
-  wrong("n,x[0],x[1]\n1.5,2,3\n", "the column 'n' holds a number that is no int64");
+  wrong("n,x[0],x[1]\n1.5,2,3\n", "the column 'n' holds a number that is not a valid int64");
   wrong("n,x[0],x[99999999999]\n1,2,3\n", "must count all elements");
-  wrong("n,x[0],x[1]\n1,2,1e39\n", "the column 'x' holds a number that is no float32");
+  wrong("n,x[0],x[1]\n1,2,1e39\n", "the column 'x' holds a number that is not a valid float32");
 }
 
 TEST_F(Formats, Json) {
@@ -142,7 +142,7 @@ TEST_F(Formats, EndingsAreKept) {
   Expect("coracle convert net.pbtxt m.onnx --compat=paddle", 2, {"--compat is for programs"});
   Expect("coracle train job.pbtxt --out=o.npz", 2, {"--out names a directory, and 'o.npz' ends"});
   Expect("coracle ops --markdown --out=ops.json", 2, {"--out names a directory"});
-  Expect("coracle ops --out=ops", 2, {"--out goes with --markdown"});
+  Expect("coracle ops --out=ops", 2, {"--out needs --markdown"});
   Expect("coracle build net.pbtxt --out=m.pb --startup_out=m.pb", 2, {"must be two files"});
 }
 

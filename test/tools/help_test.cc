@@ -57,7 +57,7 @@ TEST_F(HelpCommand, FieldsAreFound) {
 TEST_F(HelpCommand, LayersAreListed) {
   Expect("coracle layers", 0,
          {"\nconv2d ", "Convolution (cross-correlation) with a bias for each filter\n", "\nxavier",
-          "initializer  ", "\nwhile ", "entry  ", "`coracle layers NAME` tells all\n"});
+          "initializer  ", "\nwhile ", "entry  ", "`coracle layers NAME` describes one\n"});
   Expect("coracle layers --names", 0, {"\nconv2d\n", "\nwhile\n"});
   const Json all = Json::parse(Shell("coracle layers --json").text);
   EXPECT_EQ(all["format"], "coracle.layers");
@@ -93,7 +93,7 @@ TEST_F(HelpCommand, OneLayer) {
 TEST_F(HelpCommand, WrongLayers) {
   Expect("coracle layers conv2", 1, {"there is no layer 'conv2'; did you mean conv2d?"});
   Expect("coracle layers relu_grad", 1,
-         {"relu_grad is no layer, but an op: `coracle ops relu_grad`"});
+         {"relu_grad is an op, not a layer: `coracle ops relu_grad`"});
   Expect("coracle layers fc conv2d", 2, {"takes at most one layer, got 2 arguments"});
   Expect("coracle layers \"$(printf 'a\\033b')\"", 1, {"there is no layer 'a\\x1bb'"});
 }
@@ -103,7 +103,7 @@ TEST_F(HelpCommand, OpsPointToLayers) {
          {"\nconv2d is also a layer of model text: `coracle layers conv2d`\n"});
   Expect("coracle ops fc_layer", 1, {"fc_layer"});
   Expect("coracle ops embedding", 1,
-         {"embedding is no op, but a layer of model text: `coracle layers embedding`"});
+         {"embedding is a layer of model text, not an op: `coracle layers embedding`"});
   EXPECT_EQ(Shell("coracle ops relu_grad").text.find("is also a layer"), std::string::npos);
 }
 
@@ -254,7 +254,7 @@ TEST_F(HelpCommand, ManPages) {
   while (std::getline(overview, line) && !line.empty()) ++commands;
   EXPECT_EQ(pages, commands + 1);
   Expect("coracle help dump --man --out=man", 2, {"no command with --man --out=DIR"});
-  Expect("coracle help --out=man", 2, {"--out goes with --man"});
+  Expect("coracle help --out=man", 2, {"--out needs --man"});
   Expect("coracle help no_such --man", 2, {"unknown command 'no_such'"});
   if (!Has("groff")) GTEST_SKIP() << "no groff here to read the pages with";
   const Result warnings =
@@ -331,7 +331,7 @@ TEST_F(HelpCommand, CompletionInFish) {
 
 TEST_F(HelpCommand, WrongCompletions) {
   Expect("coracle completion", 2, {"one of bash, zsh and fish"});
-  Expect("coracle completion tcsh", 2, {"there are bash, zsh and fish, got 'tcsh'"});
+  Expect("coracle completion tcsh", 2, {"the shell must be bash, zsh or fish, got 'tcsh'"});
   Expect("coracle completion --line -- dump --", 0, {"--format=\t", "--help\t"});
   Expect("coracle completion --line --", 0, {"dump\t"});
 }

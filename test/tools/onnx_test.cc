@@ -56,7 +56,7 @@ TEST_F(OnnxCommand, ConvertRunDump) {
       0, {});
   Expect("coracle convert net.onnx w.npz && coracle compare w.npz w.safetensors", 0, {});
   Expect("coracle compare net.onnx w.npz --rtol=0 --atol=0", 0, {"all elements are equal"});
-  Expect("coracle dump w.safetensors", 1, {"'w.safetensors' holds tensors, and here a program"});
+  Expect("coracle dump w.safetensors", 1, {"'w.safetensors' holds tensors, but a program"});
   Expect("coracle time net.onnx --iterations=2", 0, {"whole step"});
 }
 
@@ -113,7 +113,7 @@ TEST_F(OnnxCommand, WrongInput) {
   expect("other.onnx", "other.onnx: no ONNX model");
   WriteFileAtomic(Path("text.onnx"), "layer { mean { } }\n");
   expect("text.onnx", "text.onnx: no ONNX model");
-  Expect("coracle convert net.pbtxt x.onnx", 1, {"net.pbtxt has no parameters beside it"});
+  Expect("coracle convert net.pbtxt x.onnx", 1, {"net.pbtxt has no parameters next to it"});
   Expect("coracle convert net.onnx", 2, {"takes IN and OUT"});
   Expect("coracle convert base/eval.pdmodel x.onnx --opset=12", 2, {"between 13 and 22, got 12"});
   Expect("coracle convert base/main.pb x.onnx --params=base/model.pdiparams", 1, {});

@@ -73,7 +73,7 @@ TEST_F(OptCli, ForTraining) {
 
 TEST_F(OptCli, TellsReasonsAndChanges) {
   Expect("coracle opt m/net.pdmodel --fetch=h --passes=dead_code --explain", 0,
-         {"dead_code: what nobody reads need not be computed", "  - op 0  Out=same", "\nall  "});
+         {"dead_code: removes ops whose results are unused", "  - op 0  Out=same", "\nall  "});
   Expect("coracle opt m/net.pdmodel --fetch=h --print-after-all", 0,
          {"after dead_code\nprogram: 1 block", "after fuse_fc\nprogram: 1 block, 1 op"});
   const Result result = Shell(
@@ -91,7 +91,7 @@ TEST_F(OptCli, ForPaddle) {
   Expect("coracle dump c/net.pdmodel", 0, {" = mul(", " = elementwise_add(", " = relu("});
   ExpectSameResult("c/net.pdmodel");
   Expect("coracle opt m/net.pdmodel --compat=paddle --passes=fuse_fc", 2,
-         {"--passes: what fuse_fc leaves is not what Paddle knows"});
+         {"--passes: Paddle does not know the result of fuse_fc"});
   Expect("coracle opt m/net.pdmodel --compat=onnx", 2, {"--compat is paddle, got 'onnx'"});
 }
 
@@ -103,12 +103,12 @@ TEST_F(OptCli, RefusesBeforeItWrites) {
   Expect("coracle opt m/net.pdmodel -o o.onnx", 2, {"--out must end in .pb or .pdmodel"});
   Expect("coracle opt m/net.pdmodel -o o.pb", 2, {"folded parameters need a file"});
   Expect("coracle opt net.pbtxt --for=inference -o o.pdmodel", 1,
-         {"no parameters beside 'net.pbtxt'", "--params=FILE"});
-  Expect("coracle opt m/net.pdmodel --save_params=p.params", 2, {"--save_params goes with --out"});
+         {"no parameters next to 'net.pbtxt'", "--params=FILE"});
+  Expect("coracle opt m/net.pdmodel --save_params=p.params", 2, {"--save_params needs --out"});
   Expect("coracle opt m/net.pdmodel --fetch=h -o m/net.pdmodel", 2,
-         {"would overwrite what is read"});
+         {"would overwrite an input file"});
   Expect("coracle opt m/net.pdmodel -o o.pb --save_params=./m/net.pdiparams", 2,
-         {"would overwrite what is read"});
+         {"would overwrite an input file"});
   // Readers would take those parameters for the result's.
   Expect("cp m/net.pdiparams f.pdiparams && coracle opt net.pbtxt --fetch=h -o f.pdmodel", 1,
          {"'f.pdiparams' holds parameters of another program"});

@@ -199,9 +199,9 @@ TEST_F(View, RefusesWithAReason) {
   Expect("coracle view train.pb -o a.html --of=los", 1, {"'los'", "did you mean loss?"});
   Expect("coracle view train.pb -o a.html --shape=nothing:1", 1, {"nothing"});
   Expect("coracle view train.pb -o a.html --times=main.pb", 1,
-         {"'main.pb' is no trace of ops: it is not JSON"});
+         {"'main.pb' is not a trace of ops: it is not JSON"});
   Expect(": > t.json; coracle view train.pb -o a.html --times=t.json", 1,
-         {"'t.json' is no trace of ops: it is empty"});
+         {"'t.json' is not a trace of ops: it is empty"});
   Expect("echo '{\"traceEvents\": []}' > t.json; coracle view train.pb -o a.html --times=t.json", 1,
          {"no event is the span of an op"});
   WriteFileAtomic(Path("other.pbtxt"), R"(data { name: "z" shape: [-1, 3] }
