@@ -331,9 +331,11 @@ OpDef DeclareGrad(const RowData& row) {
   const std::string type = row.type;
   OpDef def(type + "_grad");
   def.Doc("Gradient of " + type + ": X@GRAD = Out@GRAD times the derivative of " + type +
-          (row.cuts_off ? ", and 0 where that is 0, even if Out@GRAD is not finite." : "."))
+          (row.cuts_off
+               ? ". Where the derivative is 0, X@GRAD is 0, even if Out@GRAD is not finite."
+               : "."))
       .Apply(DeclareAlike)
-      .Input(row.reads, "the forward op's")
+      .Input(row.reads, "the value in the forward op")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .Inplace("Out@GRAD", "X@GRAD")
@@ -352,7 +354,7 @@ OpDef DeclareCurve(const RowData& row) {
   def.Doc("Gradient of " + type + "_grad with respect to its " + row.reads +
           ": DV = DDX * DOut times the derivative of the slope of " + type + " by that value.")
       .Apply(DeclareAlike)
-      .Input(row.reads, "the forward op's")
+      .Input(row.reads, "the value in the forward op")
       .Input("DOut", "gradient of the forward op's Out")
       .Input("DDX", "gradient of the gradient of X")
       .Output("DV", std::string("gradient of the gradient op's ") + row.reads)

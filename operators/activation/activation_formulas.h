@@ -29,7 +29,7 @@ T LogOnePlusExp(T x) {
 
 struct Relu : Row {
   static constexpr const char* kType = "relu";
-  static constexpr const char* kFormula = "max(X, 0); a nan stays a nan";
+  static constexpr const char* kFormula = "max(X, 0), nan for nan";
   static constexpr bool kFromOut = true, kCutsOff = true, kIntegers = true, kHasCurvature = false;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kRelu;
   template <class T>
@@ -75,7 +75,7 @@ struct Relu6 : Row {
 struct Elu : Row {
   static constexpr const char* kType = "elu";
   static constexpr const char* kFormula = "X where X >= 0, else alpha (e^X - 1)";
-  static constexpr std::array<AttrRow, 1> kAttrs = {{{"alpha", 1.0f, "the limit below is -alpha"}}};
+  static constexpr std::array<AttrRow, 1> kAttrs = {{{"alpha", 1.0f, "the lower limit is -alpha"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
     return x < 0 ? p[0] * std::expm1(x) : x;
@@ -147,7 +147,7 @@ struct Softplus : Row {
   static constexpr const char* kFormula =
       "log(1 + e^(beta X)) / beta, and X where beta X > threshold";
   static constexpr std::array<AttrRow, 2> kAttrs = {
-      {{"beta", 1.0f, "steepness"}, {"threshold", 20.0f, "where the straight line begins"}}};
+      {{"beta", 1.0f, "steepness"}, {"threshold", 20.0f, "beta X above which the result is X"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
     return x * p[0] > p[1] ? x : LogOnePlusExp(x * p[0]) / p[0];
@@ -228,7 +228,7 @@ struct HardShrink : Row {
   static constexpr const char* kFormula = "X where |X| > threshold, else 0; a nan stays a nan";
   static constexpr bool kHasCurvature = false, kCutsOff = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {
-      {{"threshold", 0.5f, "highest |X| that gives 0"}}};
+      {{"threshold", 0.5f, "largest |X| with result 0"}}};
   static auto Value(auto x, const auto& p) { return std::abs(x) <= p[0] ? decltype(x)(0) : x; }
   static auto Slope(auto x, const auto& p) { return decltype(x)(std::abs(x) <= p[0] ? 0 : 1); }
 };
@@ -283,7 +283,7 @@ struct Mish : Row {
       "X tanh(s), s = log(1 + e^X); under a positive threshold s = X where X > threshold, and e^X "
       "where X < -threshold";
   static constexpr std::array<AttrRow, 1> kAttrs = {
-      {{"threshold", 20.0f, "where s becomes X; 0: nowhere"}}};
+      {{"threshold", 20.0f, "limits beyond which s is simplified; 0: never"}}};
   // t = tanh(s) and its first and second derivative by X.
   template <class T>
   struct Gate {
@@ -404,8 +404,8 @@ struct Selu : Row {
   static constexpr const char* kFormula = "scale X where X > 0, else scale alpha (e^X - 1)";
   static constexpr bool kFromOut = true;
   static constexpr std::array<AttrRow, 2> kAttrs = {
-      {{"scale", 1.0507009873554805f, "factor of the whole; positive"},
-       {"alpha", 1.6732632423543773f, "the limit below is -scale alpha"}}};
+      {{"scale", 1.0507009873554805f, "factor of the result; positive"},
+       {"alpha", 1.6732632423543773f, "the lower limit is -scale alpha"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
     return x > 0 ? p[0] * x : p[0] * p[1] * std::expm1(x);
@@ -439,7 +439,8 @@ struct SoftShrink : Row {
   static constexpr const char* kFormula =
       "X - lambda where X > lambda, X + lambda where X < -lambda, else 0; a nan stays a nan";
   static constexpr bool kHasCurvature = false, kCutsOff = true;
-  static constexpr std::array<AttrRow, 1> kAttrs = {{{"lambda", 0.5f, "highest |X| that gives 0"}}};
+  static constexpr std::array<AttrRow, 1> kAttrs = {
+      {{"lambda", 0.5f, "largest |X| with result 0"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
     return x > p[0] ? x - p[0] : x < -p[0] ? x + p[0] : x != x ? x : T(0);
@@ -454,7 +455,7 @@ struct SoftRelu : Row {
   static constexpr const char* kFormula = "log(1 + e^min(max(X, -threshold), threshold))";
   static constexpr bool kFromOut = true, kCutsOff = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {
-      {{"threshold", 40.0f, "highest |X| that counts"}}};
+      {{"threshold", 40.0f, "X is clipped to [-threshold, threshold]"}}};
   // Whether X does not lie between the thresholds, as Out tells.
   template <class T>
   static bool Outside(T out, const P<T>& p) {
@@ -516,7 +517,7 @@ struct ThresholdedRelu : Row {
   static constexpr const char* kFormula = "X where X > threshold, else 0; a nan stays a nan";
   static constexpr bool kHasCurvature = false, kCutsOff = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {
-      {{"threshold", 1.0f, "highest X that gives 0"}}};
+      {{"threshold", 1.0f, "largest X with result 0"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
     return x <= p[0] ? T(0) : x;

@@ -132,16 +132,16 @@ void MaxoutGradGradient(GradientContext& g) {
 }
 
 void DeclareMaxout(OpDef& def) {
-  def.Attr<int32_t>("groups", "channels of X for each channel of Out")
+  def.Attr<int32_t>("groups", "number of channels of X per channel of Out")
       .Range(2, {})
-      .Attr<int32_t>("axis", 1, "the dim of the channels: 1, or 3 (-1)");
+      .Attr<int32_t>("axis", 1, "axis of the channels: 1, or 3 (also -1)");
 }
 
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("maxout")
-          .Doc("Channel c of Out = the largest of the channels c groups to (c + 1) groups - 1 "
-               "of X, element by element; a nan in any comes out.")
+          .Doc("Channel c of Out = the element-wise maximum of the channels c groups to (c + 1) "
+               "groups - 1 of X; nan if one of them is nan.")
           .Constraint("C1", "X must have rank 4")
           .Constraint("C2", "axis must be 1, 3 or -1")
           .Constraint("C3",
@@ -158,7 +158,7 @@ void Register(OpRegistry& ops) {
               .ConstraintsOf("maxout", {"C1", "C2", "C3"})
               .Apply(DeclareMaxout)
               .Constraint("C4", "Out@GRAD must have Out's shape and X's dtype")
-              .Input("X", "the forward op's")
+              .Input("X", "the value in the forward op")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .NoGradientTo({"X"})

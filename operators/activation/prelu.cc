@@ -266,8 +266,8 @@ void DeclarePrelu(OpDef& def) {
   def.Input("X", "floating-point tensor")
       .Input("Alpha", "slopes where X <= 0")
       .Attr<std::string>("mode", "all",
-                         "elements that share a slope: all, those of a channel "
-                         "(dim 1), or those at one place of all samples (element)")
+                         "which elements share a slope: all; channel: those of one channel (dim "
+                         "1); element: those at one position, over all samples")
       .OneOf({"all", "channel", "element"});
 }
 
@@ -278,8 +278,8 @@ void Register(OpRegistry& ops) {
           .Constraint("C1", "X must have rank 2 or more in mode channel, 1 or more in mode element")
           .Constraint(
               "C2",
-              "Alpha must hold one element (mode all), one for each channel, or have X's dims "
-              "from 1 on with ones before them or X's shape (mode element)")
+              "Alpha must hold one element (mode all) or one per channel (mode channel); in mode "
+              "element it must have X's shape, or X's dims from 1 on after leading ones")
           .Constraint("C3", "X and Alpha must have one dtype")
           .Apply(DeclarePrelu)
           .Output("Out", "tensor of X's shape and dtype")
@@ -287,20 +287,21 @@ void Register(OpRegistry& ops) {
           .GradientOp({"X", "Alpha"})
           .Reference(Prelu<Plain<float>>, Prelu<Plain<double>>)
           .Fast(PreluFast));
-  ops.Add(OpDef("prelu_grad")
-              .Doc("Gradient of prelu: X@GRAD = Out@GRAD where X > 0, else Alpha Out@GRAD; "
-                   "Alpha@GRAD = the sum of X Out@GRAD where X <= 0, over all that share a slope.")
-              .ConstraintsOf("prelu", {"C1", "C2", "C3"})
-              .Apply(DeclarePrelu)
-              .Constraint("C4", "Out@GRAD must have X's shape and dtype")
-              .Input("Out@GRAD", "gradient of Out")
-              .OptionalOutput("X@GRAD", "gradient of X")
-              .OptionalOutput("Alpha@GRAD", "gradient of Alpha")
-              .Inplace("Out@GRAD", "X@GRAD")
-              .Infer(InferPreluGrad)
-              .Gradient(PreluGradGradient)
-              .Reference(PreluGrad<Plain<float>>, PreluGrad<Plain<double>>)
-              .Fast(PreluGradFast));
+  ops.Add(
+      OpDef("prelu_grad")
+          .Doc("Gradient of prelu: X@GRAD = Out@GRAD where X > 0, else Alpha Out@GRAD; Alpha@GRAD "
+               "= the sum of X Out@GRAD where X <= 0, over the elements that share a slope.")
+          .ConstraintsOf("prelu", {"C1", "C2", "C3"})
+          .Apply(DeclarePrelu)
+          .Constraint("C4", "Out@GRAD must have X's shape and dtype")
+          .Input("Out@GRAD", "gradient of Out")
+          .OptionalOutput("X@GRAD", "gradient of X")
+          .OptionalOutput("Alpha@GRAD", "gradient of Alpha")
+          .Inplace("Out@GRAD", "X@GRAD")
+          .Infer(InferPreluGrad)
+          .Gradient(PreluGradGradient)
+          .Reference(PreluGrad<Plain<float>>, PreluGrad<Plain<double>>)
+          .Fast(PreluGradFast));
 }
 
 }  // namespace coracle::prelu_op

@@ -106,8 +106,8 @@ void DeclareAxis(OpDef& def) {
 }
 void DeclareSoftmaxAttrs(OpDef& def) {
   def.Apply(DeclareAxis)
-      .Attr<std::string>("data_format", "AnyLayout", "taken from files and not used")
-      .Attr<bool>("is_test", false, "taken from files and not used");
+      .Attr<std::string>("data_format", "AnyLayout", "accepted from files, not used")
+      .Attr<bool>("is_test", false, "accepted from files, not used");
 }
 
 OpDef ForwardDef(const std::string& type, const std::string& formula) {

@@ -93,8 +93,8 @@ void EmbeddingGradGradient(GradientContext& g) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("c_embedding")
               .ComputesIn(OpPrecision::kFloat32)
-              .Doc("Out = for every id the row id - start_index of W; zeros where W has no such "
-                   "row, which is then another process's.")
+              .Doc("Out = row id - start_index of W for every id; zeros if that row is outside W "
+                   "and belongs to another process.")
               .Constraint("C1", "W must be a matrix")
               .Constraint("C2", "Ids must be int32 or int64")
               .Constraint("C3", "the rank of Out must be at most 9")
@@ -109,11 +109,11 @@ void Register(OpRegistry& ops) {
               .GradientOp({"W", "Ids"})
               .Reference(Embedding));
   ops.Add(OpDef("c_embedding_grad")
-              .Doc("Gradient of c_embedding: W@GRAD = for each row the sum of the rows of Out@GRAD "
-                   "whose id it has.")
+              .Doc("Gradient of c_embedding: each row of W@GRAD = the sum of the rows of Out@GRAD "
+                   "with its id.")
               .ConstraintsOf("c_embedding", {"C1", "C2", "C3"})
               .Constraint("C4", "Out@GRAD must have Out's shape and W's dtype")
-              .Input("W", "for its shape only")
+              .Input("W", "only its shape is used")
               .Input("Ids", "int32 or int64 tensor of ids")
               .Input("Out@GRAD", "gradient of Out")
               .Output("W@GRAD", "gradient of W")

@@ -180,36 +180,36 @@ void Gradient(GradientContext& g) {
 }
 
 void DeclareAttrs(OpDef& def) {
-  def.Attr<int32_t>("ring_id", 0, "which ranks take part: all, whatever the number")
-      .Attr<int32_t>("rank", 0, "ignored: a rank knows its number")
-      .Attr<int32_t>("nranks", 0, "number of ranks that run the program; 0 and 1 are one");
+  def.Attr<int32_t>("ring_id", 0, "accepted, no effect: all ranks take part")
+      .Attr<int32_t>("rank", 0, "ignored: the number of the rank is known")
+      .Attr<int32_t>("nranks", 0, "number of ranks that run the program; 0 means 1");
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("c_softmax_with_cross_entropy")
-              .ComputesIn(OpPrecision::kFloat32)
-              .Doc("Softmax = softmax along the last axis of all ranks' Logits side by side, of "
-                   "which each rank has its part; Loss = -log(softmax at the label's class), the "
-                   "same on all ranks.")
-              .Constraint("C1", "Logits must have rank 1 or more")
-              .Constraint("C2",
-                          "Label must have Logits' shape with a last dimension of 1, and "
-                          "dtype int32 or int64")
-              .Constraint("C3", "every label must be a class, of nranks times those of Logits")
-              .Input("Logits", "unnormalised log probabilities of the rank's classes")
-              .Input("Label", "classes, the same on all ranks")
-              .Output("Softmax", "tensor of Logits' shape")
-              .Output("Loss", "tensor of Label's shape")
-              .Apply(DeclareAttrs)
-              .NoGradientTo({"Label"})
-              .Inplace("Logits", "Softmax")
-              .SideEffect()
-              .Infer(Infer)
-              .Gradient(Gradient)
-              .Reference(Forward<float>, Forward<double>));
+  ops.Add(
+      OpDef("c_softmax_with_cross_entropy")
+          .ComputesIn(OpPrecision::kFloat32)
+          .Doc("Softmax = this rank's part of the softmax over the last axis of all ranks' Logits "
+               "side by side; Loss = -log(softmax at the label's class), the same on all ranks.")
+          .Constraint("C1", "Logits must have rank 1 or more")
+          .Constraint("C2",
+                      "Label must have Logits' shape with a last dimension of 1, and "
+                      "dtype int32 or int64")
+          .Constraint("C3", "every label must lie in [0, nranks times the classes of Logits)")
+          .Input("Logits", "unnormalised log probabilities of the rank's classes")
+          .Input("Label", "classes, the same on all ranks")
+          .Output("Softmax", "tensor of Logits' shape")
+          .Output("Loss", "tensor of Label's shape")
+          .Apply(DeclareAttrs)
+          .NoGradientTo({"Label"})
+          .Inplace("Logits", "Softmax")
+          .SideEffect()
+          .Infer(Infer)
+          .Gradient(Gradient)
+          .Reference(Forward<float>, Forward<double>));
   ops.Add(OpDef("c_softmax_with_cross_entropy_grad")
               .Doc("Gradient of c_softmax_with_cross_entropy: Logits@GRAD = Loss@GRAD (Softmax - 1 "
-                   "at the label's class). All ranks have one loss: nothing is exchanged.")
+                   "at the label's class). All ranks have the same loss, so nothing is exchanged.")
               .ConstraintsOf("c_softmax_with_cross_entropy", {"C1", "C2", "C3"})
               .Constraint("C4", "Loss@GRAD must have the loss's shape and dtype")
               .Input("Softmax", "c_softmax_with_cross_entropy's Softmax")
@@ -219,7 +219,7 @@ void Register(OpRegistry& ops) {
               .AttrsOf("c_softmax_with_cross_entropy")
               .Inplace("Softmax", "Logits@GRAD")
               .Infer(InferGrad)
-              .NoGradient("it is a gradient among ranks, of which there is no second one")
+              .NoGradient("second derivatives of exchanges between ranks are not supported")
               .Reference(Backward<float>, Backward<double>));
 }
 

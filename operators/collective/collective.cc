@@ -292,8 +292,8 @@ Kernel AllToAll(const PrepareContext& ctx) {
   return OrCopy(op, [op, arrays, rows](Workspace& ws) {
     const int ranks = NumRanks(ws);
     if (rows % ranks != 0)
-      ThrowInvalid(
-          fmt::format("alltoall: X has {} rows, which {} ranks do not divide", rows, ranks));
+      ThrowInvalid(fmt::format("alltoall: X has {} rows, which is not a multiple of the {} ranks",
+                               rows, ranks));
     auto& array = std::get<TensorArray>(ws.ValueOf(arrays));
     Tensor& all = array.Write(0, op.x.dtype, {op.x.numel * ranks});
     op.Gather(ws, op.x.numel, op.In(ws), all.raw());
@@ -394,20 +394,20 @@ const std::vector<Collective>& Collectives() {
       {"c_broadcast", "X of rank root", nullptr, kRing | kRoot, Broadcast},
       {"c_identity", "X, whose gradient is the sum over all ranks", "c_allreduce_sum",
        kRing | kCalcStream | kModelParallel, Copy},
-      {"c_scatter", "the rank's part of the rows that rank root has", nullptr,
-       kRing | kRoot | kRanks, Scatter, Parts::kFewerRows},
+      {"c_scatter", "the rank's part of the rows of rank root", nullptr, kRing | kRoot | kRanks,
+       Scatter, Parts::kFewerRows},
       {"c_concat", "the columns of all ranks side by side", "c_split", kShardAttrs | kCalcStream,
        Concat, Parts::kMoreColumns},
       {"c_split", "the rank's part of the columns", "c_concat", kShardAttrs, Split,
        Parts::kFewerColumns},
       {"alltoall", "the rank's part of the rows of each rank, one rank after the other", "alltoall",
        kRing, AllToAll},
-      {"barrier", "X, when all ranks have come here", nullptr, kRing, Barrier},
+      {"barrier", "X, after all ranks have reached this op", nullptr, kRing, Barrier},
       {"c_allgather", "the rows of all ranks, one rank after the other", "c_reducescatter",
        kRing | kRanks, AllGather, Parts::kMoreRows},
       {"c_reducescatter", "the rank's part of the rows of the sum of all ranks' X", "c_allgather",
        kRing | kRanks, ReduceScatter, Parts::kFewerRows},
-      {"partial_allgather", "X with part r of its elements taken from rank r", nullptr,
+      {"partial_allgather", "X, in which part r of the elements comes from rank r", nullptr,
        kRing | kRanks | kRank, PartialAllGather, Parts::kEqual},
       {"allreduce", "the sum of all ranks' X, or another reduction", nullptr,
        kOldReduce | kSyncMode, OldAllReduce},
@@ -464,17 +464,16 @@ void DeclareAttrs(OpDef& def, unsigned attrs) {
   if (attrs & kModelParallel)
     def.Attr<bool>("use_model_parallel", (attrs & kTag) == 0,
                    "decides which op computes the gradient of a sum");
-  if (attrs & kRoot) def.Attr<int32_t>("root", 0, "the rank that has the data, or gets the result");
-  if (attrs & kRootId) def.Attr<int32_t>("root_id", 0, "the rank that gets the result");
+  if (attrs & kRoot) def.Attr<int32_t>("root", 0, "rank that sends the data or gets the result");
+  if (attrs & kRootId) def.Attr<int32_t>("root_id", 0, "rank that gets the result");
   if (attrs & kRank) def.Attr<int32_t>("rank", 0, "ignored: a rank knows its number");
   if (attrs & kOldReduce)
     def.Attr<int32_t>("reduce_type", 0, "0: sum, 1: product, 2: maximum, 3: minimum").Range(0, 3);
   if (attrs & kSyncMode) def.Attr<bool>("sync_mode", false, "ignored");
   if (attrs & kOverlap)
-    def.Attr<bool>(
-        kOverlapAttr, false,
-        "the exchange goes on until a c_sync_comm_stream or c_wait_comm names Out; no op "
-        "may use Out before");
+    def.Attr<bool>(kOverlapAttr, false,
+                   "the exchange runs in the background until a c_sync_comm_stream or c_wait_comm "
+                   "names Out; no op may use Out before");
   if (attrs & kReduction)
     def.Attr<std::string>("reduction", "ncclSum", "the reduction")
         .OneOf({"ncclSum", "ncclProd", "ncclMax", "ncclMin"});
@@ -496,7 +495,7 @@ void DeclareRanks(OpDef& def, Parts parts) {
 
 OpDef Define(const Collective& row) {
   OpDef def(row.type);
-  def.Doc(std::string("Out = ") + row.out + ". Where one rank runs the program, Out = X.")
+  def.Doc(std::string("Out = ") + row.out + ". With one rank, Out = X.")
       .Input("X", "tensor of any dtype");
   if (row.attrs & kCommunicator) {
     def.OptionalInput("Communicator", "ignored")
@@ -517,7 +516,7 @@ OpDef Define(const Collective& row) {
   if (row.gradient)
     def.Gradient([type = std::string(row.gradient)](GradientContext& g) { SetGradient(g, type); });
   else
-    def.NoGradient("Paddle has none either");
+    def.NoGradient("Paddle has no gradient for it either");
   return def;
 }
 

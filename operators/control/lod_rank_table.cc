@@ -115,8 +115,9 @@ Kernel ToArray(const PrepareContext& ctx) {
     const size_t below = LevelBelow(lod, t);
     const int64_t parts = SumOfLengths(t), given = CountAt(lod, below, tensor.shape()[0]);
     if (parts != given) {
-      ThrowInvalid(fmt::format("lod_tensor_to_array: X has {} {}, the sequences of RankTable {}",
-                               given, below < lod.size() ? "parts" : "rows", parts));
+      ThrowInvalid(
+          fmt::format("lod_tensor_to_array: X has {} {}, but the sequences of RankTable have {}",
+                      given, below < lod.size() ? "parts" : "rows", parts));
     }
     VarValue& value = ws.ValueOf(out);
     if (!std::holds_alternative<TensorArray>(value)) value = TensorArray();
@@ -190,8 +191,8 @@ void CheckStep(const Tensor& element, int64_t step, int64_t rows, const Tensor& 
       element.shape()[0] == rows)
     return;
   ThrowInvalid(fmt::format(
-      "array_to_lod_tensor: element {} of X is {}, and {} rows as those of {} belong there", step,
-      element.ToString(), rows, out.ToString()));
+      "array_to_lod_tensor: element {} of X is {}, but {} rows of the same shape as {} are needed",
+      step, element.ToString(), rows, out.ToString()));
 }
 
 // The levels of Out below that of the table, from the LoD of the elements; none where they have
@@ -209,8 +210,8 @@ LoD JoinLevels(const TensorArray& array, const RankTable& t) {
     const LoD& lod = array[at].lod();
     if (lod.size() != levels || CountAt(lod, 0, 0) != LongerThan(t, s)) {
       ThrowInvalid(fmt::format(
-          "array_to_lod_tensor: the LoD of element {} of X has {} levels and {} "
-          "sequences, where others have {} levels and {} sequences are longer than that",
+          "array_to_lod_tensor: the LoD of element {} of X has {} levels and {} sequences, but "
+          "other elements have {} levels and {} sequences are longer than that",
           s, lod.size(), CountAt(lod, 0, 0), levels, LongerThan(t, s)));
     }
   }
@@ -306,8 +307,8 @@ void FromArrayGradient(GradientContext& g) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("lod_rank_table")
-              .Doc("Out = the sequences of X's LoD level, longest first; of equal ones the earlier "
-                   "first. An X without that level is an error of the run.")
+              .Doc("Out = the sequences of X's LoD level by falling length; sequences of equal "
+                   "length keep their order. A run fails if X lacks the level.")
               .Constraint("C1", "level must not be negative")
               .Input("X", "tensor with LoD")
               .Output("Out", "rank table")
@@ -315,26 +316,28 @@ void Register(OpRegistry& ops) {
               .NotDifferentiable("a rank table has no derivative")
               .Infer(InferTable)
               .Reference(MakeTable));
-  ops.Add(OpDef("max_sequence_len")
-              .Doc("Out = the length of the longest sequence of RankTable, 0 when there is none.")
-              .Constraint("C1", "RankTable must be a rank table")
-              .Input("RankTable", "rank table")
-              .Output("Out", "int64 tensor [1]")
-              .Takes(VarType::kLoDRankTable, {"RankTable"})
-              .NotDifferentiable("a length has no derivative")
-              .Infer([](InferContext& ctx) {
-                RequireTable(ctx, "C1");
-                ctx.SetOutput("Out", DType::kInt64, {1});
-              })
-              .Reference(MaxLength));
+  ops.Add(
+      OpDef("max_sequence_len")
+          .Doc(
+              "Out = the length of the longest sequence of RankTable; 0 if there are no sequences.")
+          .Constraint("C1", "RankTable must be a rank table")
+          .Input("RankTable", "rank table")
+          .Output("Out", "int64 tensor [1]")
+          .Takes(VarType::kLoDRankTable, {"RankTable"})
+          .NotDifferentiable("a length has no derivative")
+          .Infer([](InferContext& ctx) {
+            RequireTable(ctx, "C1");
+            ctx.SetOutput("Out", DType::kInt64, {1});
+          })
+          .Reference(MaxLength));
   ops.Add(OpDef("lod_tensor_to_array")
-              .Doc("Out[t] = the rows at step t of those sequences that are longer than t, in the "
-                   "order of RankTable; where X's LoD goes on below the level of RankTable, the "
+              .Doc("Out[t] = the rows at step t of the sequences longer than t, in the order of "
+                   "RankTable. If X's LoD has levels below the level of RankTable, Out[t] has the "
                    "sequences of the next level at step t, with their LoD.")
               .Constraint("C1", "RankTable must be a rank table")
               .Constraint("C2", "X must have rows")
-              .Input("X", "tensor whose rows are those of the sequences, one after the other")
-              .Input("RankTable", "rank table of them")
+              .Input("X", "tensor with the rows of the sequences, one after the other")
+              .Input("RankTable", "rank table of the sequences")
               .Output("Out", "tensor array")
               .Takes(VarType::kLoDRankTable, {"RankTable"})
               .NoGradientTo({"RankTable"})
@@ -342,26 +345,24 @@ void Register(OpRegistry& ops) {
               .Infer(InferToArray)
               .Gradient(ToArrayGradient)
               .Reference(ToArray));
-  ops.Add(
-      OpDef("array_to_lod_tensor")
-          .Doc(
-              "The inverse of lod_tensor_to_array: Out has the rows of the sequences one after "
-              "the other, and their LoD, which goes on with that of the elements; rows of elements "
-              "that were not written are zero.")
-          .Constraint("C1", "RankTable must be a rank table")
-          .Constraint("C2", "X must be a tensor array")
-          .Input("X", "tensor array")
-          .Input("RankTable", "rank table")
-          .OptionalInput("Like", "tensor of the type of Out")
-          .Output("Out", "tensor with LoD")
-          .Takes(VarType::kLoDTensorArray, {"X"})
-          .Takes(VarType::kLoDRankTable, {"RankTable"})
-          .NoGradientTo({"RankTable", "Like"})
-          .RunTimeShape()
-          .MakesLod()
-          .Infer(InferFromArray)
-          .Gradient(FromArrayGradient)
-          .Reference(FromArray));
+  ops.Add(OpDef("array_to_lod_tensor")
+              .Doc("Inverse of lod_tensor_to_array: Out has the rows of the sequences one after "
+                   "the other. Its LoD is the LoD of the sequences, continued by the LoD of the "
+                   "elements. Rows of unwritten elements are zero.")
+              .Constraint("C1", "RankTable must be a rank table")
+              .Constraint("C2", "X must be a tensor array")
+              .Input("X", "tensor array")
+              .Input("RankTable", "rank table")
+              .OptionalInput("Like", "tensor of the type of Out")
+              .Output("Out", "tensor with LoD")
+              .Takes(VarType::kLoDTensorArray, {"X"})
+              .Takes(VarType::kLoDRankTable, {"RankTable"})
+              .NoGradientTo({"RankTable", "Like"})
+              .RunTimeShape()
+              .MakesLod()
+              .Infer(InferFromArray)
+              .Gradient(FromArrayGradient)
+              .Reference(FromArray));
 }
 
 }  // namespace coracle::lod_rank_table_op

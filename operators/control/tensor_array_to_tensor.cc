@@ -178,33 +178,35 @@ Kernel JoinGrad(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("tensor_array_to_tensor")
-              .Doc("Out = the elements of X one behind the other along axis, or, with use_stack, "
-                   "along a new axis; OutIndex = the dimension of each at the axis. Of an array "
-                   "without elements Out has 0 at the axis, and the dims beside it and the dtype "
-                   "that the program declares.")
-              .Constraint("C1", "X must be a tensor array")
-              .Constraint("C2",
-                          "X must have elements (unless Out declares dims beside the axis), "
-                          "all written, of one dtype and of shapes that differ at most at the axis "
-                          "(with use_stack nowhere), which they must have")
-              .Input("X", "tensor array")
-              .Output("Out", "tensor without LoD")
-              .OptionalOutput("OutIndex", "int32 tensor [number of elements]")
-              .Attr<int32_t>("axis", 0, "where the elements are joined; from the end if negative")
-              .Attr<bool>("use_stack", false, "along a new axis")
-              .Takes(VarType::kLoDTensorArray, {"X"})
-              .RunTimeShape()
-              .NoLod()
-              .Infer(InferJoin)
-              .GradientOp({"X"})
-              .Reference(Join));
+  ops.Add(
+      OpDef("tensor_array_to_tensor")
+          .Doc("Out = the elements of X concatenated along axis or, with use_stack, stacked along "
+               "a new axis; OutIndex = the size of each element along axis. For an empty array, "
+               "Out has size 0 along axis; its other dims and dtype are those that the program "
+               "declares.")
+          .Constraint("C1", "X must be a tensor array")
+          .Constraint("C2",
+                      "X must have elements (unless Out declares its other dims), all written and "
+                      "of one dtype; their shapes must include the axis and may differ only there "
+                      "(with use_stack they must be equal)")
+          .Input("X", "tensor array")
+          .Output("Out", "tensor without LoD")
+          .OptionalOutput("OutIndex", "int32 tensor [number of elements]")
+          .Attr<int32_t>("axis", 0,
+                         "axis along which elements are joined; counted from the end if negative")
+          .Attr<bool>("use_stack", false, "join along a new axis")
+          .Takes(VarType::kLoDTensorArray, {"X"})
+          .RunTimeShape()
+          .NoLod()
+          .Infer(InferJoin)
+          .GradientOp({"X"})
+          .Reference(Join));
   ops.Add(OpDef("tensor_array_to_tensor_grad")
               .Doc("Gradient of tensor_array_to_tensor: the elements of X@GRAD are the parts of "
                    "Out@GRAD.")
               .ConstraintsOf("tensor_array_to_tensor", {"C1", "C2"})
               .Constraint("C3", "Out@GRAD must have Out's shape and dtype")
-              .Input("X", "the forward op's, for the shapes of its elements")
+              .Input("X", "the array in the forward op; only the shapes of its elements are used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "tensor array")
               .AttrsOf("tensor_array_to_tensor")

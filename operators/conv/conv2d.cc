@@ -390,16 +390,16 @@ void DeclareConvAttrs(OpDef& def, const Words& words) {
                   "zeros around: one number for each axis, or two, before and after: {top, bottom, "
                   "left, right}")
       .Attr<std::string>("padding_algorithm", "EXPLICIT",
-                         "EXPLICIT: as paddings says; SAME: output size ceil(in / stride), "
-                         "dilation 1; VALID: none")
+                         "EXPLICIT: uses paddings; SAME: output size ceil(in / stride), dilation "
+                         "1; VALID: no padding")
       .OneOf({"EXPLICIT", "SAME", "VALID"})
       .Attr<Ints>("dilations", Ints(n, 1), "distance of kernel elements")
-      .Attr<int32_t>("groups", 1, "channels and filters are split into so many groups")
+      .Attr<int32_t>("groups", 1, "number of groups of channels and filters")
       .Attr<std::string>(
           "data_format", first,
           "layout of Input and Output: " + first + " (AnyLayout too) or " + words.channels_last)
       .OneOf({first, words.channels_last, "AnyLayout"})
-      .Attr<bool>("is_test", false, "accepted, without effect");
+      .Attr<bool>("is_test", false, "accepted, no effect");
 }
 
 OpDef ForwardDef(const std::string& type, const std::string& what) {
@@ -408,9 +408,9 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
       .Doc(what +
            " Output[n, m, y, x] = act(Bias[m] + ResidualData[n, m, y, x] + sum over c, i, j of "
            "Input[n, c, y * stride + i * dilation - pad, ...] * Filter[m, c, i, j]) "
-           "(cross-correlation, zeros outside), c over the channels of m's group, act as "
-           "fuse_activation says. Output size: (in "
-           "+ pad_before + pad_after - (dilation * (kernel - 1) + 1)) / stride + 1.")
+           "(cross-correlation, zeros outside), c over the channels of m's group, act the function "
+           "of fuse_activation. Output size: (in + pad_before + pad_after - (dilation * (kernel - "
+           "1) + 1)) / stride + 1.")
       .Constraint("C1", "Input must have rank " + words.rank)
       .Constraint("C2", "Filter must have rank " + words.rank)
       .Constraint("C3", "strides must be " + words.two + " positive numbers")
@@ -420,16 +420,15 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
                   "groups must be positive and divide the number of filters, and Filter.shape[1] * "
                   "groups must be the channels of Input")
       .Constraint("C7", "the kernel must fit into the padded Input")
-      .Constraint(
-          "C8", "all inputs must have one dtype; Filter may be float32 beside an Input of 16 bits")
+      .Constraint("C8", "all inputs must have one dtype; Filter may be float32 with a 16-bit Input")
       .Constraint("C9", "Bias must have shape [M]")
       .Constraint("C10",
-                  "ResidualData must have the shape of the sums, or 1 where they stretch it or it "
-                  "stretches them")
+                  "ResidualData must have the shape of the sums; in dims where one of them has "
+                  "size 1, it is broadcast")
       .Input("Input", words.images + ", or " + words.last + " for " + words.channels_last)
       .Input("Filter", "filters [M, C / groups, kernel's axes] in either layout")
       .OptionalInput("Bias", "[M], added to every output channel")
-      .OptionalInput("ResidualData", "added to the sums; of their shape, dims of 1 stretch")
+      .OptionalInput("ResidualData", "added to the sums; of their shape, dims of 1 are broadcast")
       .Output("Output", "in Input's layout with M channels")
       .Apply(DeclareConvAttrs, words)
       .Apply(DeclareFusedActivation)
@@ -446,9 +445,9 @@ OpDef GradDef(const std::string& type) {
       .Doc("Gradients of " + type + ".")
       .ConstraintsOf(type, {"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9"})
       .Constraint("C11", "Output@GRAD must have Output's shape")
-      .Input("Input", "the forward op's Input")
-      .Input("Filter", "the forward op's Filter")
-      .OptionalInput("Bias", "the forward op's Bias; only its shape is used")
+      .Input("Input", "Input of the forward op")
+      .Input("Filter", "Filter of the forward op")
+      .OptionalInput("Bias", "Bias of the forward op; only its shape is used")
       .Input("Output@GRAD", "gradient of Output")
       .OptionalOutput("Input@GRAD", "gradient of Input")
       .OptionalOutput("Filter@GRAD", "gradient of Filter")
@@ -463,21 +462,22 @@ OpDef GradDef(const std::string& type) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(ForwardDef("conv2d",
-                     "Two-dimensional convolution. In float32, 3 x 3 kernels of stride 1 may be "
-                     "computed with fewer products (F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3)), to about "
-                     "5e-6 of the largest result. A nan, an infinity or a number near the largest "
-                     "float then makes nans of all results, and of gradients of Input, in its "
-                     "square of 2 x 2 or 4 x 4 pixels and those beside it, and of all taps of "
-                     "kernels in Filter@GRAD; the reference kernels make them only where the "
-                     "formula has them.")
+  ops.Add(ForwardDef(
+              "conv2d",
+              "Two-dimensional convolution. In float32, 3 x 3 kernels of stride 1 may be computed "
+              "with fewer products (Winograd's F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3)), to about 5e-6 "
+              "of the largest result. An input that is nan, infinite or near the largest float "
+              "then gives nan in all results, and in gradients of Input, of its tile of 2 x 2 or 4 "
+              "x 4 pixels and of the adjacent tiles, and in all taps of the kernels in "
+              "Filter@GRAD. The reference kernels give nan only where the formula does.")
               .ComputesIn(OpPrecision::kLow));
   ops.Add(GradDef("conv2d"));
   ops.Add(ForwardDef("depthwise_conv2d",
                      "conv2d for groups = channels of Input: each channel has its own filters."));
   ops.Add(GradDef("depthwise_conv2d"));
-  ops.Add(
-      ForwardDef("conv3d", "Three-dimensional convolution, with a depth beside y and x below."));
+  ops.Add(ForwardDef(
+      "conv3d",
+      "Three-dimensional convolution; the formula has a depth index in addition to y and x."));
   ops.Add(GradDef("conv3d"));
 }
 

@@ -87,12 +87,12 @@ void Register(OpRegistry& ops) {
   const OpSpec& conv = ops.Get("conv2d");
   ops.Add(
       OpDef("conv2d_fusion")
-          .Doc("Output = act(conv2d of Input, Filter, ResidualData and Bias). With "
-               "split_channels, Outputs are parts of Output's channels of these sizes.")
+          .Doc("Output = act(conv2d of Input, Filter, ResidualData and Bias). With split_channels, "
+               "Outputs are the channels of Output, split into parts of these sizes.")
           .ConstraintsOf("conv2d", {"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10"})
           .Constraint("C11",
-                      "split_channels must be positive, add up to Output's channels, and name "
-                      "as many parts as there are Outputs")
+                      "split_channels must be positive, add up to Output's channels, and have one "
+                      "number for each of Outputs")
           .Input("Input", "images [N, C, H, W], or [N, H, W, C] for NHWC")
           .Input("Filter", "filters [M, C / groups, kh, kw] in either layout")
           .OptionalInput("Bias", "[M], added to every output channel")

@@ -301,18 +301,19 @@ void Add(OpRegistry& ops, const std::string& type) {
       .Output("Output", "in Input's layout with M channels")
       .Attr<Ints>("strides", Ints(n, 1), "steps of the window along the axes")
       .Attr<Ints>("paddings", Ints(n, 0),
-                  "cut off Output: one number for each axis, or two: {top, bottom, left, right}")
+                  "amounts cropped from Output: one number for each axis, or two: {top, bottom, "
+                  "left, right}")
       .Attr<std::string>("padding_algorithm", "EXPLICIT",
-                         "EXPLICIT: as paddings says; SAME, VALID: as conv2d's on Input")
+                         "EXPLICIT: uses paddings; SAME, VALID: as in conv2d, applied to Input")
       .OneOf({"EXPLICIT", "SAME", "VALID"})
       .Attr<Ints>("dilations", Ints(n, 1), "distance of kernel elements")
-      .Attr<int32_t>("groups", 1, "channels are split into so many groups")
+      .Attr<int32_t>("groups", 1, "number of groups of channels")
       .Attr<Ints>("output_size", {}, "size of Output along each axis")
-      .Attr<Ints>("output_padding", {}, "what is added to the size of Output along each axis")
+      .Attr<Ints>("output_padding", {}, "extra size of Output along each axis")
       .Attr<std::string>("data_format", "NCHW", "layout of Input and Output: NCHW or NHWC")
       .OneOf(volumes ? std::vector<std::string>{"NCHW", "NHWC", "AnyLayout", "NCDHW", "NDHWC"}
                      : std::vector<std::string>{"NCHW", "NHWC", "AnyLayout"})
-      .Attr<bool>("is_test", false, "accepted, without effect")
+      .Attr<bool>("is_test", false, "accepted, no effect")
       .Apply(DeclareFusedActivation)
       .ImageLayout("data_format", {"Input", "Output"})
       .NoLod()

@@ -134,12 +134,12 @@ std::optional<AttrList> FusedAttrsOf(const OpDesc& activation) {
 void DeclareFusedActivation(OpDef& def) {
   std::vector<std::string> names = {""};
   for (const ActivationRow& row : Rows()) names.emplace_back(row.name);
-  def.Attr<std::string>("fuse_activation", "",
-                        "the activation act, \"\" for none; relu6(x) = min(max(x, 0), fuse_alpha); "
-                        "leaky_relu: fuse_alpha x below 0; swish: x / (1 + e^(-fuse_alpha x)); "
-                        "hard_sigmoid: fuse_alpha x + fuse_beta in [0, 1]; clip to [fuse_alpha, "
-                        "fuse_beta]; hard_swish, gelu: as the ops with their default attrs; "
-                        "gelu_tanh: gelu's approximation")
+  def.Attr<std::string>(
+         "fuse_activation", "",
+         "the activation act; \"\": none; relu6(x) = min(max(x, 0), fuse_alpha); leaky_relu: "
+         "fuse_alpha x below 0; swish: x / (1 + e^(-fuse_alpha x)); hard_sigmoid: fuse_alpha x + "
+         "fuse_beta in [0, 1]; clip to [fuse_alpha, fuse_beta]; hard_swish, gelu: as the ops with "
+         "their default attrs; gelu_tanh: gelu's approximation")
       .OneOf(names)
       .Attr<float>("fuse_alpha", 0.0f, "first parameter of the activation")
       .Attr<float>("fuse_beta", 0.0f, "second parameter of the activation");

@@ -107,7 +107,7 @@ struct PartCalls {
       filter = its_filter;
       implementation = pd.impl_info_str();
     } else if (filter != its_filter || implementation != pd.impl_info_str()) {
-      throw dnnl::error(dnnl_unimplemented, "the parts of a convolution differ");
+      throw dnnl::error(dnnl_unimplemented, "the parts of a convolution have different types");
     }
     call.Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
     parts.push_back({call, pd.scratchpad_desc(), part.input, part.output, part.g.OutputNumel()});

@@ -365,7 +365,8 @@ void DeclareConv(OpDef& def, bool mask) {
       .Attr<Ints>("paddings", {0, 0}, "zeros around Input: {height, width}")
       .Attr<Ints>("dilations", {1, 1}, "distance of kernel elements")
       .Attr<int32_t>("groups", 1, "channels and filters are split into so many groups")
-      .Attr<int32_t>("deformable_groups", 1, "D, the parts of channels with offsets of their own")
+      .Attr<int32_t>("deformable_groups", 1,
+                     "D, the number of channel groups with separate offsets")
       .Attr<int32_t>("im2col_step", 64, "ignored: a hint for blocking");
 }
 
@@ -373,8 +374,8 @@ void Add(OpRegistry& ops, const std::string& type) {
   const bool mask = HasMask(type);
   ops.Add(
       OpDef(type)
-          .Doc(std::string("A convolution whose taps read Input, interpolated bilinearly and 0 "
-                           "outside, at their usual place plus Offset") +
+          .Doc(std::string("A convolution whose taps read Input at their usual position plus "
+                           "Offset, interpolated bilinearly, 0 outside") +
                (mask ? ", times Mask." : "."))
           .Constraint("C1", "Input and Filter must have rank 4")
           .Constraint("C2",
@@ -398,8 +399,7 @@ void Add(OpRegistry& ops, const std::string& type) {
           .Fast(DeformableConvFast));
   OpDef grad(type + "_grad");
   grad.Doc("Gradients of " + type +
-           "; where a tap reads at a whole number, the offset's is that "
-           "towards larger numbers.")
+           "; at whole positions, the gradient of the offset is the one towards larger positions.")
       .ConstraintsOf(type, {"C1", "C2", "C3", "C4", "C5", "C6"})
       .Constraint("C7", "Output@GRAD must have Output's shape and dtype")
       .Apply(DeclareConv, mask)

@@ -322,17 +322,17 @@ void InferImages(InferContext& ctx, const OpRegistry& ops) {
 void Register(OpRegistry& ops) {
   const OpRegistry* all = &ops;
   ops.Add(OpDef("fused_images")
-              .Doc("Runs ops of a block on some images at a time: its variables `arguments` get "
-                   "the values of X, and Out those of its variables `results`. All ops run on one "
-                   "chunk of the images before the next chunk, so that what they pass to each "
-                   "other stays near; threads take chunks of their own. Where the first dims are "
-                   "not those of the images, or one chunk would hold all of them, the ops run one "
-                   "by one, each in all threads, as ops of the block around. The pass fuse_images "
-                   "makes these ops.")
+              .Doc("Runs the ops of a block on a few images at a time: the variables `arguments` "
+                   "of the block get the values of X, and Out gets the values of its variables "
+                   "`results`. All ops run on one chunk of images before the next chunk, so that "
+                   "intermediate results stay in the cache; each thread takes chunks of its own. "
+                   "If the first dims are not the images, or one chunk would hold all of them, the "
+                   "ops run one by one, each in all threads, as they would outside of this op. The "
+                   "pass fuse_images makes these ops.")
               .Apply(DeclareGroup, "be elementwise, conv2d, depthwise_conv2d, pool2d or transpose2")
-              .Constraint("C9", "images must name places in X")
+              .Constraint("C9", "images must be indices of X")
               .Attr<std::vector<int32_t>>("images", {},
-                                          "places in X of what has the images in its first dim")
+                                          "indices of the X whose first dim is the images")
               .Infer([all](InferContext& ctx) { InferImages(ctx, *all); })
               .Reference([all](const PrepareContext& ctx) {
                 return ImagesPlanner(ctx, *all, KernelMode::kReference).Plan();

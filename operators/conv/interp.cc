@@ -471,15 +471,15 @@ void DeclareSizes(OpDef& def, const std::string& type) {
   if (type == "interpolate")
     def.Attr<std::string>("interp_method", "bilinear or nearest").OneOf({"bilinear", "nearest"});
   else
-    def.Attr<std::string>("interp_method", MethodOf(type), "must be the one of the op's type")
+    def.Attr<std::string>("interp_method", MethodOf(type), "must be the method of the op's type")
         .OneOf({MethodOf(type)});
   def.Attr<bool>("align_corners", true, "the corner elements of X and Out coincide")
       .Attr<int32_t>("align_mode", 1, "0, for linear methods: element k is at k + 0.5")
       .NoGradientTo({"OutSize", "SizeTensor", "Scale"});
   if (type.ends_with("_v2"))
-    def.Attr<std::vector<float>>("scale", {}, "factors of size, one for all axes or one for each");
+    def.Attr<std::vector<float>>("scale", {}, "scale factors, one for all axes or one for each");
   else
-    def.Attr<float>("scale", 0.f, "factor of size; 0: out_d, out_h and out_w tell");
+    def.Attr<float>("scale", 0.f, "scale factor; 0: the size is given by out_d, out_h and out_w");
 }
 
 // Only images have passes that change their layout.
@@ -492,10 +492,9 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& what, 
   OpDef def(type);
   def.Doc(
          "Out = X resized by " + what +
-         ". Element k of an axis is at x = k ratio, ratio = in / out (_v2: 1 / scale where a scale "
-         "is given and no SizeTensor), or, with align_corners, (in - 1) / (out - 1). The size "
-         "comes from SizeTensor, else OutSize, else Scale, else attr scale, else out_d, out_h and "
-         "out_w.")
+         ". Element k of an axis is at x = k ratio, ratio = in / out (_v2: 1 / scale if a scale is "
+         "given and no SizeTensor), or, with align_corners, (in - 1) / (out - 1). The size comes "
+         "from SizeTensor, else OutSize, else Scale, else attr scale, else out_d, out_h and out_w.")
       .Constraint("C1", "X must have rank " + std::to_string(2 + axes))
       .Constraint("C2", "X must not be empty along an axis that is resized")
       .Constraint("C3", "SizeTensor and OutSize must hold a number for each axis")
@@ -517,11 +516,11 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& what, 
   ops.Add(std::move(def));
   ops.Add(OpDef(type + "_grad")
               .Doc("Gradient of " + type +
-                   ": every element of Out@GRAD is added to the places of X that it came from, "
-                   "with the same weights.")
+                   ": every element of Out@GRAD is added, with the same weights, to the elements "
+                   "of X that it was computed from.")
               .ConstraintsOf(type, {"C1", "C2", "C3", "C4", "C5"})
               .Constraint("C6", "Out@GRAD must have Out's shape and dtype")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .Apply(DeclareSizes, type)
@@ -538,7 +537,7 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& what, 
 }
 
 void Register(OpRegistry& ops) {
-  const std::string linear = "the two nearest elements along each axis, by their distance";
+  const std::string linear = "the two nearest elements along each axis, weighted by their distance";
   const std::string nearest = "the element int(x) (rounded with align_corners)";
   for (const std::string version : {"", "_v2"}) {
     AddPair(ops, "linear_interp" + version, linear, 1);

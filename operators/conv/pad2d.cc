@@ -163,7 +163,8 @@ void DeclarePads(OpDef& def) {
   def.OptionalInput("Paddings", "int32 tensor [4]; replaces attr paddings")
       .Attr<std::vector<int32_t>>("paddings", {0, 0, 0, 0}, "{top, bottom, left, right}")
       .Attr<float>("pad_value", 0.f, "the value around X in mode constant")
-      .Attr<std::string>("mode", "constant", "constant; reflect: as a mirror, edge: the nearest")
+      .Attr<std::string>("mode", "constant",
+                         "constant; reflect: mirrored; edge: the nearest element")
       .OneOf({"constant", "reflect", "edge"})
       .Attr<std::string>("data_format", "NCHW", "layout of X and Out: NCHW or NHWC")
       .OneOf({"NCHW", "NHWC"})
@@ -177,8 +178,8 @@ void Register(OpRegistry& ops) {
               .Constraint("C2", "there must be four paddings")
               .Constraint("C3", "paddings must lie in [0, 2^31)")
               .Constraint("C4",
-                          "a reflection must be shorter than its dimension, and edge needs one "
-                          "that is not empty")
+                          "a reflection must be shorter than its dimension, and edge needs a "
+                          "dimension that is not empty")
               .Input("X", "images of numbers")
               .Output("Out", "the padded images")
               .Apply(DeclarePads)
@@ -186,21 +187,21 @@ void Register(OpRegistry& ops) {
               .Infer(InferPad)
               .GradientOp({"X", "Paddings"})
               .Reference(Pad<float>, Pad<double>, Pad<int32_t>, Pad<int64_t>));
-  ops.Add(
-      OpDef("pad2d_grad")
-          .Doc("Gradient of pad2d: X@GRAD = sum of Out@GRAD where each element of X stands in Out.")
-          .ConstraintsOf("pad2d", {"C1", "C2", "C3", "C4"})
-          .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-          .Input("X", "for its shape only")
-          .Input("Out@GRAD", "gradient of Out")
-          .Output("X@GRAD", "gradient of X")
-          .Apply(DeclarePads)
-          .ImageLayout("data_format", {"X", "Out@GRAD", "X@GRAD"})
-          .NoGradientTo({"X"})
-          .KernelTypeFrom("Out@GRAD")
-          .Infer([](InferContext& ctx) { InferXGrad(ctx, "C5", PadOut(ctx)); })
-          .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad2d"); })
-          .Reference(PadGrad<float>, PadGrad<double>));
+  ops.Add(OpDef("pad2d_grad")
+              .Doc("Gradient of pad2d: each element of X@GRAD = the sum of Out@GRAD over its "
+                   "copies in Out.")
+              .ConstraintsOf("pad2d", {"C1", "C2", "C3", "C4"})
+              .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
+              .Input("X", "only its shape is used")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .Apply(DeclarePads)
+              .ImageLayout("data_format", {"X", "Out@GRAD", "X@GRAD"})
+              .NoGradientTo({"X"})
+              .KernelTypeFrom("Out@GRAD")
+              .Infer([](InferContext& ctx) { InferXGrad(ctx, "C5", PadOut(ctx)); })
+              .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad2d"); })
+              .Reference(PadGrad<float>, PadGrad<double>));
 }
 
 }  // namespace coracle::pad2d_op

@@ -154,8 +154,8 @@ void DeclarePads(OpDef& def) {
                                   "{left, right, top, bottom, front, back}")
       .Attr<float>("value", 0.f, "the value around X in mode constant")
       .Attr<std::string>("mode", "constant",
-                         "constant; reflect: as a mirror, which does not repeat the edge; "
-                         "replicate: the nearest; circular: from the other end")
+                         "constant; reflect: mirrored without repeating the edge; replicate: the "
+                         "nearest element; circular: from the other end")
       .OneOf({"constant", "reflect", "replicate", "circular"})
       .Attr<std::string>("data_format", "NCDHW", "layout of X and Out: NCDHW or NDHWC")
       .OneOf({"NCDHW", "NDHWC"})
@@ -164,33 +164,33 @@ void DeclarePads(OpDef& def) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("pad3d")
-              .Doc("Out = X with places added around each volume along width, height and depth.")
+              .Doc("Out = X with elements added around each volume along width, height and depth.")
               .Constraint("C1", "X must have rank 5")
               .Constraint("C2", "there must be six paddings")
               .Constraint("C3", "paddings must lie in [0, 2^31)")
               .Constraint("C4",
                           "a reflection must be shorter than its dimension, and replicate and "
-                          "circular need one that is not empty")
+                          "circular need a dimension that is not empty")
               .Input("X", "volumes of numbers")
               .Output("Out", "the padded volumes")
               .Apply(DeclarePads)
               .Infer(InferPad)
               .GradientOp({"X", "Paddings"})
               .Reference(Pad<float>, Pad<double>, Pad<int32_t>, Pad<int64_t>));
-  ops.Add(
-      OpDef("pad3d_grad")
-          .Doc("Gradient of pad3d: X@GRAD = sum of Out@GRAD where each element of X stands in Out.")
-          .ConstraintsOf("pad3d", {"C1", "C2", "C3", "C4"})
-          .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-          .Input("X", "for its shape only")
-          .Input("Out@GRAD", "gradient of Out")
-          .Output("X@GRAD", "gradient of X")
-          .Apply(DeclarePads)
-          .NoGradientTo({"X"})
-          .KernelTypeFrom("Out@GRAD")
-          .Infer([](InferContext& ctx) { InferXGrad(ctx, "C5", PadOut(ctx)); })
-          .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad3d"); })
-          .Reference(PadGrad<float>, PadGrad<double>));
+  ops.Add(OpDef("pad3d_grad")
+              .Doc("Gradient of pad3d: each element of X@GRAD = the sum of Out@GRAD over its "
+                   "copies in Out.")
+              .ConstraintsOf("pad3d", {"C1", "C2", "C3", "C4"})
+              .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
+              .Input("X", "only its shape is used")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .Apply(DeclarePads)
+              .NoGradientTo({"X"})
+              .KernelTypeFrom("Out@GRAD")
+              .Infer([](InferContext& ctx) { InferXGrad(ctx, "C5", PadOut(ctx)); })
+              .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad3d"); })
+              .Reference(PadGrad<float>, PadGrad<double>));
 }
 
 }  // namespace coracle::pad3d_op

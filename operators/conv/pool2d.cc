@@ -365,7 +365,8 @@ void DeclarePoolAttrs(OpDef& def, int axes) {
   def.Attr<std::string>("pooling_type", "max or avg")
       .OneOf({"max", "avg"})
       .Attr<Ints>("ksize", "size of the window (of Out when adaptive)")
-      .Attr<bool>("global_pooling", false, "the window is the whole image; ksize, paddings ignored")
+      .Attr<bool>("global_pooling", false,
+                  "the window is the whole image, and ksize and paddings are ignored")
       .Attr<Ints>("strides", Ints(n, 1), "steps of the window along the axes")
       .Attr<Ints>("paddings", Ints(n, 0),
                   "one number for each axis, or two, before and after: {top, bottom, left, right}")
@@ -377,7 +378,7 @@ void DeclarePoolAttrs(OpDef& def, int axes) {
       .OneOf({first, last, "AnyLayout"})
       .Attr<std::string>("padding_algorithm", "EXPLICIT", "EXPLICIT, SAME or VALID, as for conv2d")
       .OneOf({"EXPLICIT", "SAME", "VALID"})
-      .Attr<bool>("is_test", false, "accepted, without effect");
+      .Attr<bool>("is_test", false, "accepted, no effect");
 }
 
 OpDef ForwardDef(const std::string& type) {
@@ -386,11 +387,10 @@ OpDef ForwardDef(const std::string& type) {
   return OpDef(type)
       .Doc(
           "Maximum or average over windows of each channel. Output size: (in - kernel + pad_before "
-          "+ pad_after) / stride + 1, rounded down, or up with ceil_mode. Padding never enters a "
-          "maximum, whose window gives a nan where it has one; an average divides by the number of "
-          "elements inside the image, or, not "
-          "exclusive, by the window's size clipped to in + pad_after. A window without elements "
-          "gives 0.")
+          "+ pad_after) / stride + 1, rounded down, or up with ceil_mode. A maximum ignores "
+          "padding and is nan if its window contains a nan. An average divides by the number of "
+          "elements inside the image or, if not exclusive, by the window's size clipped to in + "
+          "pad_after. A window without elements gives 0.")
       .Constraint("C1", std::string("X must have rank ") + (volumes ? "5" : "4"))
       .Constraint("C3", "ksize must be " + many + " positive numbers")
       .Constraint("C4", "strides must be " + many + " positive numbers")
@@ -410,13 +410,13 @@ OpDef ForwardDef(const std::string& type) {
 OpDef GradDef(const std::string& type) {
   return OpDef(type + "_grad")
       .Doc("Gradient of " + type +
-           "; that of a maximum goes to the first element of the window that equals Out or is a "
-           "nan.")
+           "; the gradient of a maximum goes to the first element of the window that equals Out or "
+           "is a nan.")
       .ConstraintsOf(type, {"C1", "C3", "C4", "C5", "C6"})
-      .Constraint("C7", "Out and Out@GRAD must have the shape of the forward op's Out")
+      .Constraint("C7", "Out and Out@GRAD must have the shape of Out in the forward op")
       .Constraint("C8", "all inputs must have one dtype")
-      .Input("X", "the forward op's X")
-      .Input("Out", "the forward op's Out")
+      .Input("X", "X of the forward op")
+      .Input("Out", "Out of the forward op")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .AttrsOf(type)
@@ -431,13 +431,13 @@ OpDef GradDef(const std::string& type) {
 OpDef GradGradDef(const std::string& type) {
   return OpDef(type + "_grad_grad")
       .Doc("Gradient of " + type +
-           "_grad with respect to Out@GRAD: X@GRAD@GRAD pooled like X was, a maximum at the "
-           "position of X's.")
+           "_grad with respect to Out@GRAD: X@GRAD@GRAD is pooled like X; for max, it is taken at "
+           "the position of X's maximum.")
       .ConstraintsOf(type, {"C1", "C3", "C4", "C5", "C6"})
-      .Constraint("C7", "Out must have the shape of the forward op's Out, X@GRAD@GRAD that of X")
+      .Constraint("C7", "Out must have its shape in the forward op, X@GRAD@GRAD the shape of X")
       .Constraint("C8", "all inputs must have one dtype")
-      .Input("X", "the forward op's X")
-      .Input("Out", "the forward op's Out")
+      .Input("X", "X of the forward op")
+      .Input("Out", "Out of the forward op")
       .Input("X@GRAD@GRAD", "gradient of X@GRAD")
       .Output("Out@GRAD@GRAD", "gradient of Out@GRAD")
       .AttrsOf(type)

@@ -235,14 +235,13 @@ void Register(OpRegistry& ops) {
                    "of NodesVector[v] (l Filter[:, 0] + r Filter[:, 1] + t Filter[:, 2]), where t "
                    "= (max_depth - d) / max_depth, l = (1 - t) (position of v among its siblings, "
                    "from 0 to 1; 0.5 if it has none or is u), r = (1 - t) (1 - l). A tree has one "
-                   "node more than edges; rows of Out behind them are 0.")
+                   "node more than edges; the remaining rows of Out are 0.")
               .Constraint("C1", "NodesVector must be [batch, nodes, features]")
               .Constraint("C2", "EdgeSet must be int32 or int64 [batch, edges, 2]")
               .Constraint("C3", "Filter must be [features, 3, O, K], of NodesVector's dtype")
-              .Constraint(
-                  "C4",
-                  "edges must join nodes that exist, and be those of trees: no node may have two "
-                  "parents, or be its own ancestor")
+              .Constraint("C4",
+                          "edges must join existing nodes and form trees: no node may have two "
+                          "parents or be its own ancestor")
               .Apply(DeclareTrees)
               .Output("Out", "tensor [batch, nodes, O, K]")
               .Attr<int32_t>("max_depth", 2, "depths of a window")

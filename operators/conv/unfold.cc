@@ -163,7 +163,7 @@ void Register(OpRegistry& ops) {
               .Doc("Gradient of unfold: X@GRAD = the sum over the patches.")
               .ConstraintsOf("unfold", {"C1", "C2", "C3"})
               .Constraint("C4", "Y@GRAD must have Y's shape and dtype")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Y@GRAD", "gradient of Y")
               .Output("X@GRAD", "gradient of X")
               .Apply(DeclareUnfold)

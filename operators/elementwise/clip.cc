@@ -114,7 +114,7 @@ void Register(OpRegistry& ops) {
           .Constraint("C3", "Min and Max must have X's dtype, or float32 beside an X of 16 bits")
           .Constraint("C4", "0 must lie in [min, max] where X is selected rows")
           .Input("X", "tensor of floats, int32 or int64, or selected rows, of any shape")
-          .Output("Out", "what X is, of its shape and dtype")
+          .Output("Out", "same kind of value as X, with its shape and dtype")
           .Apply(DeclareBounds)
           .Takes(VarType::kSelectedRows, {"X"})
           .NoGradientTo({"Min", "Max"})

@@ -152,7 +152,7 @@ void Register(OpRegistry& ops) {
           .Constraint("C3", "bias must be 0 where X is selected rows")
           .Input("X", "tensor or selected rows")
           .OptionalInput("ScaleTensor", "tensor [1]; replaces attr scale")
-          .Output("Out", "what X is, of its shape and dtype")
+          .Output("Out", "same kind of value as X, with its shape and dtype")
           .Takes(VarType::kSelectedRows, {"X"})
           .Attr<float>("scale", 1.0f, "factor")
           .Attr<float>("bias", 0.0f, "summand")

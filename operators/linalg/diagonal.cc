@@ -320,7 +320,7 @@ void Register(OpRegistry& ops) {
               .Doc("Gradient of diagonal: Input@GRAD = Out@GRAD on the diagonals, else 0.")
               .Apply(DeclarePlane)
               .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
-              .Input("Input", "the forward op's, for its shape alone")
+              .Input("Input", "the value in the forward op; only its shape is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("Input@GRAD", "gradient of Input")
               .NoGradientTo({"Input"})

@@ -169,7 +169,7 @@ void DeclareDataNorm(OpDef& def) {
                      "element is 0 is not there")
       .Attr<float>("summary_decay_rate", 0.9999999f, "accepted: for servers that keep statistics")
       .Attr<bool>("enable_scale_and_shift", false, "apply scale_w and bias")
-      .Attr<std::string>("data_layout", "NCHW", "accepted, without effect")
+      .Attr<std::string>("data_layout", "NCHW", "accepted, no effect")
       .Attr<bool>("sync_stats", false, "accepted: there is one device");
 }
 

@@ -227,7 +227,7 @@ void DeclareNormAttrs(OpDef& def) {
   def.Attr<float>("epsilon", 1e-5f, "added to the variance")
       .Range(0.0, std::nullopt)
       .Attr<int32_t>("begin_norm_axis", 1, "first of the dims that make up a row")
-      .Attr<bool>("is_test", false, "accepted, without effect");
+      .Attr<bool>("is_test", false, "accepted, no effect");
 }
 
 OpDef ForwardDef() {

@@ -191,7 +191,7 @@ void Register(OpRegistry& ops) {
           .OptionalInput(
               "MaxNorm",
               "tensor [1], or with an axis of X.shape[axis] elements; replaces attr max_norm")
-          .Output("Out", "what X is, of its shape and dtype")
+          .Output("Out", "same kind of value as X, with its shape and dtype")
           .Takes(VarType::kSelectedRows, {"X"})
           .Attr<float>("max_norm", 0.0f, "highest norm; required without MaxNorm")
           .Attr<int32_t>("axis", -1, "of the slices; -1: all of X is one (Paddle has no other)")

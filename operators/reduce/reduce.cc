@@ -438,8 +438,9 @@ OpDef DeclareGrad(const char* formula, bool reads_out,
   const std::string doc = fmt::format("Gradient of {}: {}", F::kType, formula);
   OpDef def(fmt::format("{}_grad", F::kType));
   const bool reads_x = reads_out || no_gradient_to.empty();
-  def.Doc(doc).Input("X", reads_x ? "the forward op's" : "the forward op's, for its shape alone");
-  if (reads_out) def.Input("Out", "the forward op's");
+  def.Doc(doc).Input("X", reads_x ? "the value in the forward op"
+                                  : "the value in the forward op; only its shape is used");
+  if (reads_out) def.Input("Out", "the value in the forward op");
   def.Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .NoGradientTo(no_gradient_to)
@@ -506,7 +507,7 @@ void AddProd(OpRegistry& ops) {
       .Constraint("C4", "DOut must have the reduced shape")
       .Constraint("C5", "all inputs must have one dtype")
       .Constraint("C6", "DDX must have X's shape")
-      .Input("X", "the forward op's")
+      .Input("X", "the value in the forward op")
       .Input("DOut", "gradient of the forward op's Out")
       .Input("DDX", "gradient of the gradient of X")
       .OptionalOutput("DX", "gradient of X")

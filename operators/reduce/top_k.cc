@@ -231,7 +231,7 @@ void AddPair(OpRegistry& ops, bool v2) {
               .Constraint("C1", "X must have the dimension that axis names")
               .Constraint("C2", "Indices must be integers in the shape of Out@GRAD")
               .Constraint("C3", "Out@GRAD must have X's dtype, and its dimensions but for axis")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Indices", "found by the forward op")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")

@@ -196,11 +196,11 @@ OpDef GradDef(const std::string& type) {
   def.Doc("Gradient of " + type + ", back through time.")
       .Apply(DeclareRecurrentConstraints, "", "")
       .Apply(DeclareInputs)
-      .Input(out, "the forward op's")
+      .Input(out, "the value in the forward op")
       .OptionalInput("Cell", "the forward op's; not read")
-      .Input("BatchGate", "the forward op's")
-      .Input("BatchCellPreAct", "the forward op's");
-  if (projects) def.Input("BatchHidden", "the forward op's");
+      .Input("BatchGate", "the value in the forward op")
+      .Input("BatchCellPreAct", "the value in the forward op");
+  if (projects) def.Input("BatchHidden", "the value in the forward op");
   def.OptionalInput(GradName(out), "gradient of " + out + "; absent: zeros")
       .OptionalInput("Cell@GRAD", "gradient of Cell; absent: zeros")
       .OptionalOutput("Input@GRAD", "gradient of Input")

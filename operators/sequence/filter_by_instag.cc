@@ -188,8 +188,8 @@ void Register(OpRegistry& ops) {
               .Constraint("C6",
                           "Out@GRAD, LossWeight and IndexMap must be as the forward op makes "
                           "them")
-              .Input("IndexMap", "the forward op's")
-              .Input("Ins", "the forward op's, for its shape")
+              .Input("IndexMap", "the value in the forward op")
+              .Input("Ins", "the value in the forward op; only its shape is used")
               .Input("LossWeight", "the forward op's, in float32 or float64")
               .Input("Out@GRAD", "gradient of Out")
               .OptionalInput("LossWeight@GRAD", "not read: LossWeight is constant")

@@ -454,7 +454,7 @@ void Register(OpRegistry& ops) {
               .ConstraintsOf("linear_chain_crf", {"C1", "C2", "C3", "C4", "C5"})
               .Constraint("C6", "LogLikelihood@GRAD must have LogLikelihood's shape and dtype")
               .Apply(DeclareTagging)
-              .OptionalInput("Alpha", "not read: it is computed again")
+              .OptionalInput("Alpha", "not read: it is recomputed")
               .OptionalInput("EmissionExps", "not read")
               .OptionalInput("TransitionExps", "not read")
               .Input("LogLikelihood@GRAD", "gradient of LogLikelihood")

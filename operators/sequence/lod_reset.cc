@@ -92,7 +92,7 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("lod_reset_grad")
               .Doc("Gradient of lod_reset: X@GRAD = Out@GRAD with X's LoD.")
               .Constraint("C1", "Out@GRAD must have X's shape and dtype")
-              .Input("X", "the forward op's, for its LoD alone")
+              .Input("X", "the value in the forward op; only its LoD is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf("lod_reset")

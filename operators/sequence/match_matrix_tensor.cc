@@ -180,7 +180,7 @@ void Register(OpRegistry& ops) {
               .ConstraintsOf("match_matrix_tensor", {"C1", "C2", "C3", "C4"})
               .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
               .Apply(DeclareMatch)
-              .OptionalInput("Tmp", "not read: it is computed again")
+              .OptionalInput("Tmp", "not read: it is recomputed")
               .Input("Out@GRAD", "gradient of Out")
               .OptionalOutput("X@GRAD", "gradient of X")
               .OptionalOutput("Y@GRAD", "gradient of Y")

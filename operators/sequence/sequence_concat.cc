@@ -104,17 +104,18 @@ void Register(OpRegistry& ops) {
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ConcatOut(ctx)); })
               .GradientOp({"X"})
               .Reference(Concat));
-  ops.Add(OpDef("sequence_concat_grad")
-              .Doc("Gradient of sequence_concat: X@GRAD[i] = its parts of Out@GRAD.")
-              .ConstraintsOf("sequence_concat", {"C1", "C2", "C3"})
-              .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
-              .Constraint("C5", "there must not be more X@GRAD than X")
-              .VariadicInput("X", "the forward op's, for shapes and LoD")
-              .Input("Out@GRAD", "gradient of Out")
-              .OptionalVariadicOutput("X@GRAD", "gradients of the inputs")
-              .NoGradient("second derivatives of sequence ops are not provided")
-              .Infer(InferConcatGrad)
-              .Reference(ConcatGrad));
+  ops.Add(
+      OpDef("sequence_concat_grad")
+          .Doc("Gradient of sequence_concat: X@GRAD[i] = its parts of Out@GRAD.")
+          .ConstraintsOf("sequence_concat", {"C1", "C2", "C3"})
+          .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
+          .Constraint("C5", "there must not be more X@GRAD than X")
+          .VariadicInput("X", "the values in the forward op; only their shapes and LoD are used")
+          .Input("Out@GRAD", "gradient of Out")
+          .OptionalVariadicOutput("X@GRAD", "gradients of the inputs")
+          .NoGradient("second derivatives of sequence ops are not provided")
+          .Infer(InferConcatGrad)
+          .Reference(ConcatGrad));
 }
 
 }  // namespace coracle::sequence_concat_op

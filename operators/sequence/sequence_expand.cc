@@ -200,7 +200,7 @@ KernelOf<T> ExpandAsGrad(const PrepareContext& ctx) {
 
 OpDef Expanding(const std::string& type, bool gradient) {
   OpDef def(type + (gradient ? "_grad" : ""));
-  def.Input("X", gradient ? "the forward op's" : "tensor of any dtype")
+  def.Input("X", gradient ? "the value in the forward op" : "tensor of any dtype")
       .Input("Y", "tensor with LoD; its elements are not read")
       .NoGradientTo({"Y"});
   if (gradient) {

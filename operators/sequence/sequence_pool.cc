@@ -180,7 +180,7 @@ void Register(OpRegistry& ops) {
               .Doc("Gradient of sequence_pool. Of equal largest elements the first gets it.")
               .ConstraintsOf("sequence_pool", {"C1", "C2"})
               .Constraint("C3", "Out@GRAD must have Out's shape and dtype")
-              .Input("X", "the forward op's")
+              .Input("X", "the value in the forward op")
               .OptionalInput("MaxIndex", "not read: the rows are found again")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")

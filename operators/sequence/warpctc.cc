@@ -392,9 +392,9 @@ void Register(OpRegistry& ops) {
               .Constraint("C6",
                           "WarpCTCGrad and Loss@GRAD must have the dtype of Logits and fit "
                           "its sequences")
-              .Input("WarpCTCGrad", "the forward op's")
-              .Input("Logits", "the forward op's, for shape and LoD")
-              .OptionalInput("LogitsLength", "the forward op's")
+              .Input("WarpCTCGrad", "the value in the forward op")
+              .Input("Logits", "the value in the forward op; only its shape and LoD are used")
+              .OptionalInput("LogitsLength", "the value in the forward op")
               .Input("Loss@GRAD", "gradient of Loss")
               .Output("Logits@GRAD", "gradient of Logits")
               .AttrsOf("warpctc")

@@ -217,7 +217,7 @@ void Register(OpRegistry& ops) {
               .Doc("Gradient of crop and crop_tensor: X@GRAD = Out@GRAD in the window, else 0.")
               .Apply(DeclareWindow)
               .Constraint("C3", "Out@GRAD must have X's dtype and rank")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Out@GRAD", "gradient of Out")
               .Apply(DeclareOffsets)
               .Apply(DeclareOffsetList)

@@ -188,7 +188,7 @@ void Register(OpRegistry& ops) {
                    "element.")
               .Constraint("C1", "the dimensions of Out@GRAD must be multiples of X's")
               .Constraint("C2", "Out@GRAD must have X's dtype")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .NoGradientTo({"X"})

@@ -105,7 +105,7 @@ OpDef GradDef(const std::string& type, const Spelling& names,
   def.Doc("Gradient of " + type + ": X@GRAD = sum of Out@GRAD over the copies of each element.")
       .ConstraintsOf(type, std::move(constraints))
       .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-      .Input("X", "for its shape only")
+      .Input("X", "only its shape is used")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .NoGradientTo({"X"})

@@ -212,7 +212,7 @@ OpDef GradDef(const std::string& type, std::vector<std::string> constraints) {
           ": X@GRAD = sum of the rows of Out@GRAD that Index took from each place of X.")
       .ConstraintsOf(type, std::move(constraints))
       .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-      .Input("X", "for its shape only")
+      .Input("X", "only its shape is used")
       .Input("Index", "int32 or int64 indices")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")

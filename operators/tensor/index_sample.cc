@@ -106,7 +106,7 @@ void Register(OpRegistry& ops) {
                    "Index[b, k] = c.")
               .ConstraintsOf("index_sample", {"C1", "C2"})
               .Constraint("C3", "Out@GRAD must have Out's shape and dtype")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Index", "int32 or int64 matrix of columns")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")

@@ -176,7 +176,7 @@ void AddPair(OpRegistry& ops, const std::string& type, const char* id, const cha
               .Constraint("C2", "Ids must be int32 or int64")
               .Constraint("C3", "Out@GRAD must have a row for each of Ids")
               .Constraint("C4", "Out@GRAD must have W's dtype")
-              .Input("W", "for its shape only")
+              .Input("W", "only its shape is used")
               .Input("Ids", "int32 or int64 tensor of ids")
               .Input("Out@GRAD", "gradient of Out")
               .Output("W@GRAD", "gradient of W")

@@ -193,7 +193,7 @@ void Register(OpRegistry& ops) {
           .ConstraintsOf("masked_select", {"C1", "C2"})
           .Constraint("C3", "Y@GRAD must be a vector of X's dtype")
           .Constraint("C4", "Y@GRAD must have one element for each that Mask selects")
-          .Input("X", "for its shape only")
+          .Input("X", "only its shape is used")
           .Input("Mask", "bool tensor")
           .Input("Y@GRAD", "gradient of Y")
           .Output("X@GRAD", "gradient of X")

@@ -106,7 +106,7 @@ void Register(OpRegistry& ops) {
               .Doc("Out = Y with pad_value after it along each dimension, up to the shape of X.")
               .Constraint("C1", "Y must have X's dtype")
               .Constraint("C2", "Y must have X's rank, and no dimension larger than X's")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Y", "tensor of numbers")
               .Output("Out", "tensor of X's shape")
               .Apply(DeclareValue)

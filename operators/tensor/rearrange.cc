@@ -173,7 +173,7 @@ void Add(OpRegistry& ops) {
               .Doc("Gradient of " + type + ": X@GRAD = Out@GRAD put back into X's order.")
               .ConstraintsOf(type, {"C1", "C2"})
               .Constraint("C3", "Out@GRAD must have Out's shape and dtype")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf(type)

@@ -354,7 +354,7 @@ void Register(OpRegistry& ops) {
       .ConstraintsOf("set_value", {"C1", "C2", "C3", "C4", "C7"})
       .Constraint("C5", "ValueTensor must have the dtype of Out@GRAD")
       .Constraint("C6", "ValueTensor@GRAD needs a ValueTensor that can be stretched to the part")
-      .OptionalInput("ValueTensor", "for its shape only")
+      .OptionalInput("ValueTensor", "only its shape is used")
       .Input("Out@GRAD", "gradient of Out")
       .OptionalOutput("Input@GRAD", "gradient of Input")
       .OptionalOutput("ValueTensor@GRAD", "gradient of ValueTensor")

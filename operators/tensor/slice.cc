@@ -232,7 +232,7 @@ void AddPair(OpRegistry& ops, bool strided) {
   grad.Doc("Gradient of " + type + ": Input@GRAD = Out@GRAD where the part lies, else 0.")
       .ConstraintsOf(type, {"C1", "C2", "C4"})
       .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-      .Input("Input", "for its shape only")
+      .Input("Input", "only its shape is used")
       .Input("Out@GRAD", "gradient of Out")
       .Output("Input@GRAD", "gradient of Input")
       .NoGradientTo({"Input"})

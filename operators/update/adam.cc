@@ -187,7 +187,7 @@ OpDef AdamDef() {
       .Attr<float>("beta2", 0.999f, "share of the old Moment2 that stays")
       .Attr<float>("epsilon", 1e-8f, "keeps the division from overflowing")
       .Attr<bool>("lazy_mode", false, "a sparse Grad updates its own rows only")
-      .Attr<int64_t>("min_row_size_to_use_multithread", 1000, "taken from files and not used")
+      .Attr<int64_t>("min_row_size_to_use_multithread", 1000, "accepted from files, not used")
       .Attr<bool>("multi_precision", false, "taken from files: for float16 parameters")
       .Attr<bool>("use_global_beta_pow", false, "the powers are updated elsewhere")
       .Attr<bool>("use_epsilon_hat", false, "epsilon is not corrected for the bias of Moment2");
