@@ -265,8 +265,8 @@ void Register(OpRegistry& ops) {
               .Apply(DeclareImage)
               .Doc("Boxes = for each fixed size s with density d and each ratio r, d x d boxes of "
                    "s sqrt(r) by s / sqrt(r) spread evenly over the square of the mean step around "
-                   "the centre of each cell; corners are divided by the image's size, and clipped "
-                   "to [0, 1].")
+                   "the centre of each cell; corners are divided by the image's size, the first "
+                   "corner is at least 0 and the second at most 1.")
               .Constraint("C4", "fixed_sizes and fixed_ratios must be positive")
               .Constraint("C5", "densities must be in [1, 256], one for each fixed size")
               .Attr<Floats>("fixed_sizes", {}, "sizes of boxes in pixels of the image")

@@ -419,11 +419,12 @@ OpDef Declare() {
     if (read)
       def.Input(name, "the value in the forward op");
     else
-      def.OptionalInput(name, "the forward op's, for its shape alone; absent: it has Out's shape");
+      def.OptionalInput(
+          name, "the operand in the forward op; only its shape is used, which is Out's if absent");
   };
   OpDef def(F::kType);
   def.Doc(fmt::format(
-              "Gradient: {}, each summed over the dims along which the operand was stretched. {}",
+              "Gradient: {}, each summed over the dims along which its operand was broadcast. {}",
               F::kFormula, kBroadcastDoc))
       .Apply(DeclareBroadcast)
       .Constraint("C4", "all inputs must have one dtype")

@@ -159,17 +159,16 @@ Kernel Assert(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("print")
-          .Doc("Logs a line about In: message, name, dtype, shape, LoD and elements, 16,384 "
-               "bytes of it at most. With several ranks, each writes the line after its number. "
-               "Out = "
-               "In. The gradient passes through and is written too when print_phase is BACKWARD or "
-               "BOTH.")
+          .Doc(
+              "Logs a line about In: message, name, dtype, shape, LoD and elements, at most 16,384 "
+              "bytes. With several ranks, each line begins with the number of its rank. Out = In. "
+              "The gradient passes through and is logged too if print_phase is BACKWARD or BOTH.")
           .Constraint("C1", "In must be a dense tensor")
           .Input("In", "tensor")
           .OptionalOutput("Out", "a copy of In")
           .Attr<int32_t>("first_n", -1, "write the first n times only; 0 or less: always")
-          .Attr<std::string>("message", "", "what the line begins with")
-          .Attr<int32_t>("summarize", 20, "elements to write; -1: 1,000, which is the limit")
+          .Attr<std::string>("message", "", "text at the beginning of the line")
+          .Attr<int32_t>("summarize", 20, "number of elements to write, at most 1,000; -1: 1,000")
           .Attr<bool>("print_tensor_name", true, "write the name")
           .Attr<bool>("print_tensor_type", true, "write the dtype")
           .Attr<bool>("print_tensor_shape", true, "write the shape")
@@ -185,18 +184,18 @@ void Register(OpRegistry& ops) {
           })
           .Gradient(PrintGradient)
           .Reference(Print));
-  ops.Add(
-      OpDef("assert")
-          .Doc("Ends the run with an error that shows Data when Cond is false.")
-          .Constraint("C1", "Cond must hold one bool")
-          .Input("Cond", "bool tensor of one element")
-          .OptionalVariadicInput("Data", "tensors to show")
-          .Attr<int64_t>("summarize", -1, "elements to show of each; -1: 1,000, which is the limit")
-          .Attr<std::string>("message", "", "what the error says")
-          .SideEffect()
-          .NotDifferentiable("it has no output")
-          .Infer(InferAssert)
-          .Reference(Assert));
+  ops.Add(OpDef("assert")
+              .Doc("If Cond is false, ends the run with an error that shows Data.")
+              .Constraint("C1", "Cond must hold one bool")
+              .Input("Cond", "bool tensor of one element")
+              .OptionalVariadicInput("Data", "tensors to show")
+              .Attr<int64_t>("summarize", -1,
+                             "number of elements to show of each tensor, at most 1,000; -1: 1,000")
+              .Attr<std::string>("message", "", "text of the error")
+              .SideEffect()
+              .NotDifferentiable("it has no output")
+              .Infer(InferAssert)
+              .Reference(Assert));
 }
 
 }  // namespace coracle::print_op

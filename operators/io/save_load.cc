@@ -124,7 +124,7 @@ void Deliver(Workspace& ws, const LoadTarget& target, Tensor tensor, const std::
               (tensor.dtype() == target.arg.dtype ||
                (IsFloating(tensor.dtype()) && IsFloating(target.arg.dtype)));
   if (!fits) {
-    ThrowInvalid(fmt::format("load: {} holds {} for {}, which is declared {}{}", path,
+    ThrowInvalid(fmt::format("load: {} holds {} for {}, but its declared type is {}{}", path,
                              tensor.ToString(), Quote(target.name), ToString(target.arg.dtype),
                              target.arg.shape.ToString()));
   }
@@ -143,8 +143,8 @@ Tensor Part(const Tensor& tensor, int64_t seek, const Shape& shape, const std::s
   int64_t numel = shape.numel();
   if (seek > tensor.numel() || numel > tensor.numel() - seek) {
     throw Error(ErrorCode::kOutOfRange,
-                fmt::format("load: {} elements from {} on are asked of {}, which holds {}", numel,
-                            seek, path, tensor.ToString()));
+                fmt::format("load: {} elements from {} on are requested from {}, which holds {}",
+                            numel, seek, path, tensor.ToString()));
   }
   Tensor part(tensor.dtype(), shape);
   size_t width = SizeOf(tensor.dtype());
@@ -194,11 +194,12 @@ Kernel LoadCombine(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("save")
-          .Doc("Writes X to the file file_path as a tensor stream (a selected-rows stream when X "
-               "is sparse). Directories on the way are made. A run must allow it (--allow_files).")
+          .Doc(
+              "Writes X to the file file_path as a tensor stream (a selected-rows stream when X is "
+              "sparse). Missing directories are created. The run must allow it (--allow_files).")
           .Constraint("C1", "file_path must name a file")
           .Input("X", "tensor or selected rows")
-          .Attr<std::string>("file_path", "where to write, from the allowed directory on")
+          .Attr<std::string>("file_path", "file to write, relative to the allowed directory")
           .Attr<bool>("overwrite", true, "whether an existing file may be replaced")
           .Attr<bool>("save_as_fp16", false, "write floating-point elements as float16")
           .NotDifferentiable("writes a file")
@@ -213,8 +214,8 @@ void Register(OpRegistry& ops) {
               .Constraint("C2", "save_to_memory is not supported; save to a file")
               .Constraint("C3", "X must be dense tensors")
               .VariadicInput("X", "dense tensors")
-              .OptionalOutput("Y", "not written: for save_to_memory")
-              .Attr<std::string>("file_path", "where to write, from the allowed directory on")
+              .OptionalOutput("Y", "not written; for save_to_memory")
+              .Attr<std::string>("file_path", "file to write, relative to the allowed directory")
               .Attr<bool>("overwrite", true, "whether an existing file may be replaced")
               .Attr<bool>("save_as_fp16", false, "write floating-point elements as float16")
               .Attr<bool>("save_to_memory", false, "must be false")
@@ -227,11 +228,11 @@ void Register(OpRegistry& ops) {
               .Doc("Out = the value in the file file_path, which must have Out's declared shape; "
                    "floating-point elements are converted to Out's type.")
               .Constraint("C1", "file_path must name a file")
-              .Constraint("C2", "Out must be declared with its whole shape")
+              .Constraint("C2", "Out must be declared with a fully known shape")
               .Constraint("C3", "seek needs attr shape")
-              .Constraint("C4", "attr shape must be that of Out")
+              .Constraint("C4", "attr shape must be the shape of Out")
               .Output("Out", "tensor or selected rows, as declared")
-              .Attr<std::string>("file_path", "where to read, from the allowed directory on")
+              .Attr<std::string>("file_path", "file to read, relative to the allowed directory")
               .Attr<bool>("load_as_fp16", false, "make Out float16")
               .Attr<int64_t>("seek", int64_t{-1},
                              "first element of a part of the file's tensor; negative: all of it")
@@ -242,25 +243,24 @@ void Register(OpRegistry& ops) {
               .MakesLod()
               .Infer(InferLoad)
               .Reference(Load));
-  ops.Add(
-      OpDef("load_combine")
-          .Doc("Out = the tensors in the file file_path, in its order, each of its variable's "
-               "declared shape; nothing may be left over.")
-          .Constraint("C1", "file_path must name a file")
-          .Constraint("C2", "Out must be declared with its whole shape")
-          .Constraint("C3", "Out must be dense tensors")
-          .VariadicOutput("Out", "dense tensors, as declared")
-          .Attr<std::string>(
-              "file_path",
-              "where to read, from the allowed directory on; the contents with model_from_memory")
-          .Attr<bool>("load_as_fp16", false, "make Out float16")
-          .Attr<bool>("model_from_memory", false, "file_path holds the bytes themselves")
-          .NotDifferentiable("reads a file")
-          .SideEffect()
-          .NamesFile("file_path", "model_from_memory")
-          .MakesLod()
-          .Infer(InferLoadCombine)
-          .Reference(LoadCombine));
+  ops.Add(OpDef("load_combine")
+              .Doc("Out = the tensors in the file file_path, in its order, each of its variable's "
+                   "declared shape; nothing may be left over.")
+              .Constraint("C1", "file_path must name a file")
+              .Constraint("C2", "Out must be declared with a fully known shape")
+              .Constraint("C3", "Out must be dense tensors")
+              .VariadicOutput("Out", "dense tensors, as declared")
+              .Attr<std::string>("file_path",
+                                 "file to read, relative to the allowed directory; with "
+                                 "model_from_memory, the contents themselves")
+              .Attr<bool>("load_as_fp16", false, "make Out float16")
+              .Attr<bool>("model_from_memory", false, "file_path holds the bytes themselves")
+              .NotDifferentiable("reads a file")
+              .SideEffect()
+              .NamesFile("file_path", "model_from_memory")
+              .MakesLod()
+              .Infer(InferLoadCombine)
+              .Reference(LoadCombine));
 }
 
 }  // namespace coracle::save_load_op

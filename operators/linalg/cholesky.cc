@@ -84,20 +84,19 @@ void CholeskyGradient(GradientContext& g) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("cholesky")
-          .ComputesIn(OpPrecision::kFloat32)
-          .Doc("Out = the lower triangular L with X = L L^T (under upper the transpose of L) for "
-               "each symmetric matrix of the last two dims of X, of which only that triangle is "
-               "read. The gradient is symmetric.")
-          .Constraint("C1", "X must hold square matrices in its last two dims")
-          .Constraint("C2", "every matrix must be positive definite")
-          .Input("X", "floating-point tensor of rank 2 or more")
-          .Output("Out", "tensor of X's shape and dtype")
-          .Attr<bool>("upper", false, "whether Out is the upper factor")
-          .Infer([](InferContext& ctx) { InferSquare(ctx, "X", "Out"); })
-          .Gradient(CholeskyGradient)
-          .Reference(Cholesky<float>, Cholesky<double>));
+  ops.Add(OpDef("cholesky")
+              .ComputesIn(OpPrecision::kFloat32)
+              .Doc("Out = the lower triangular L with X = L L^T (under upper the transpose of L) "
+                   "for each symmetric matrix of the last two dims of X, only that triangle of X "
+                   "is read. The gradient is symmetric.")
+              .Constraint("C1", "X must hold square matrices in its last two dims")
+              .Constraint("C2", "every matrix must be positive definite")
+              .Input("X", "floating-point tensor of rank 2 or more")
+              .Output("Out", "tensor of X's shape and dtype")
+              .Attr<bool>("upper", false, "whether Out is the upper factor")
+              .Infer([](InferContext& ctx) { InferSquare(ctx, "X", "Out"); })
+              .Gradient(CholeskyGradient)
+              .Reference(Cholesky<float>, Cholesky<double>));
 }
 
 }  // namespace coracle::cholesky_op

@@ -310,7 +310,7 @@ void Register(OpRegistry& ops) {
                "whose index along axis2 is the one along axis1 plus offset.")
           .Apply(DeclarePlane)
           .Input("Input", "tensor of numbers or bool")
-          .Output("Out", "tensor without the two dims, with the diagonals behind")
+          .Output("Out", "tensor without the two dims and with the diagonals as the last dim")
           .NoLod()
           .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DiagonalOut(ctx)); })
           .GradientOp({"Input"})
@@ -340,7 +340,7 @@ void Register(OpRegistry& ops) {
           .Attr<int32_t>("dim1", 0, "old name of axis1, used where axis1 and axis2 are 0 and 1")
           .Attr<int32_t>("dim2", 1, "old name of axis2")
           .Input("Input", "tensor of numbers")
-          .Output("Out", "tensor without the two dims; [1] where none is left")
+          .Output("Out", "tensor without the two dims; [1] if no dim is left")
           .NoLod()
           .Infer(InferTrace)
           .Gradient(TraceGradient)
@@ -355,21 +355,21 @@ void Register(OpRegistry& ops) {
               .Gradient(DiagGradient)
               .Reference(Diag<float>, Diag<double>, Diag<int32_t>, Diag<int64_t>));
   ops.Add(OpDef("diag_v2")
-              .Doc("Out = of a vector X the square matrix with the diagonal X at offset, and "
-                   "padding_value elsewhere; of a matrix X its diagonal at offset.")
+              .Doc("For a vector X, Out = the square matrix with the diagonal X at offset, and "
+                   "padding_value elsewhere. For a matrix X, Out = its diagonal at offset.")
               .Constraint("C1", "X must have rank 1 or 2")
               .Input("X", "vector or matrix of numbers")
               .Output("Out", "matrix or vector")
               .Attr<int32_t>("offset", 0, "which diagonal; 0: the main one, > 0: above it")
-              .Attr<float>("padding_value", 0.0f, "what stands beside the diagonal")
+              .Attr<float>("padding_value", 0.0f, "value outside of the diagonal")
               .Infer(InferDiagV2)
               .Gradient(DiagV2Gradient)
               .Reference(DiagV2<float>, DiagV2<double>, DiagV2<int32_t>, DiagV2<int64_t>));
   ops.Add(
       OpDef("diag_embed")
-          .Doc("Out = for each vector of the last dim of Input the square matrix with it as the "
-               "diagonal at offset, in the dims dim1 (rows) and dim2 (columns) of Out; 0 "
-               "elsewhere.")
+          .Doc("Out = a square matrix for each vector of the last dim of Input, with the vector as "
+               "its diagonal at offset and 0 elsewhere. The matrices are in the dims dim1 (rows) "
+               "and dim2 (columns) of Out.")
           .Constraint("C1", "Input must have rank 1 to 8")
           .Constraint("C2", "dim1 and dim2 must lie in [-rank, rank) of Out")
           .Constraint("C3", "dim1 and dim2 must differ")

@@ -110,7 +110,7 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("kron")
               .Doc("Out = the Kronecker product of X and Y: the product of each element of X with "
                    "all of Y, as a block. The operand of lower rank gets leading dims of 1; each "
-                   "dim of Out is the product of the operands'. Integers wrap around.")
+                   "dim of Out is the product of the dims of the operands. Integers wrap around.")
               .Constraint("C1",
                           "X and Y must have one dtype, or one be complex and the other float32, "
                           "float64 or complex")

@@ -104,11 +104,11 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("precision_recall")
           .Doc("Counts for each class the weights of true positives, false positives, true "
-               "negatives and false negatives; AccumStatesInfo = those of the batch and "
-               "StatesInfo. The metrics of the batch and of AccumStatesInfo: macro precision and "
-               "recall (averages over classes), the F1 of these, then micro precision, recall and "
-               "F1 (of the sums over classes). A share of nothing is 1, the F1 of two zeros 0. An "
-               "index or label outside of [0, class_number) is an error.")
+               "negatives and false negatives; AccumStatesInfo = these counts plus StatesInfo. The "
+               "metrics, of the batch and of AccumStatesInfo, are: macro precision and recall "
+               "(averages over classes), their F1, then micro precision, recall and F1 (of the "
+               "sums over classes). Precision and recall are 1 if their divisor is 0; the F1 of "
+               "two zeros is 0. An index or label outside of [0, class_number) is an error.")
           .Constraint("C1", "Indices and Labels must hold an int32 or int64 for each of MaxProbs")
           .Constraint("C2", "Weights must have MaxProbs' dtype and number of elements")
           .Constraint("C3", "StatesInfo must be [class_number, 4] of MaxProbs' dtype")
@@ -117,13 +117,13 @@ void Register(OpRegistry& ops) {
           .Input("Indices", "its class [N, 1]")
           .Input("Labels", "true classes [N, 1]")
           .OptionalInput("Weights", "weights of the rows [N, 1]; 1 when absent")
-          .OptionalInput("StatesInfo", "counts before [class_number, 4]; 0 when absent")
+          .OptionalInput("StatesInfo", "previous counts [class_number, 4]; 0 if absent")
           .Output("BatchMetrics", "float64 tensor [6]")
           .Output("AccumMetrics", "float64 tensor [6]")
           .Output("AccumStatesInfo", "counts [class_number, 4], usually StatesInfo itself")
           .Attr<int32_t>("class_number", "number of classes")
           .NoLod()
-          .NotDifferentiable("a count has no slope")
+          .NotDifferentiable("counts have no derivative")
           .Inplace("StatesInfo", "AccumStatesInfo")
           .Infer(InferPrecisionRecall)
           .Reference(PrecisionRecall<float>, PrecisionRecall<double>));

@@ -128,19 +128,20 @@ KernelOf<T> Bernoulli(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("multinomial")
-          .Doc("Out = num_samples columns of each row of X, drawn with probabilities in "
-               "proportion to its elements; without replacement none twice.")
+          .Doc("Out = num_samples columns of each row of X, drawn with probabilities in proportion "
+               "to its elements; without replacement, no column is drawn twice.")
           .Constraint("C1", "X must have rank 1 or 2")
           .Constraint(
-              "C2", "num_samples must be positive, and without replacement not exceed the columns")
+              "C2",
+              "num_samples must be positive, and must not exceed the columns without replacement")
           .Constraint("C3",
-                      "weights must be finite, not negative, and enough of them positive: one, "
-                      "or num_samples without replacement")
+                      "weights must be finite and not negative, and enough of them must be "
+                      "positive: one, or num_samples without replacement")
           .Input("X", "floating-point tensor [N, C] or [C] of weights")
           .Output("Out", "int64 tensor [N, num_samples] or [num_samples]")
           .Attr<int32_t>("num_samples", 1, "number of draws")
           .Range(1, {})
-          .Attr<bool>("replacement", false, "whether a column may be drawn again")
+          .Attr<bool>("replacement", false, "whether a column may be drawn several times")
           .Random()
           .NotDifferentiable("a draw has no derivative")
           .Infer(InferMultinomial)

@@ -173,7 +173,7 @@ constexpr char kNoGradientReason[] = "the output is drawn at random from attrs";
 
 void DeclareDraw(OpDef& def) {
   def.Output("Out", "the drawn tensor")
-      .Attr<int32_t>("seed", 0, "seed of this op; 0: the program's")
+      .Attr<int32_t>("seed", 0, "seed of this op; 0: the program's seed")
       .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
       .KernelTypeFrom("Out")
       .Random()
@@ -189,7 +189,7 @@ void DeclareUniform(OpDef& def) {
       .Constraint("C4", "min must not exceed max, and both must be finite")
       .Constraint(
           "C5",
-          "diag_num and diag_step must not be negative, and the diagonal must lie inside of Out");
+          "diag_num and diag_step must not be negative, and the diagonal must lie inside Out");
 }
 
 void DeclareNormal(OpDef& def) {
@@ -210,9 +210,9 @@ void DeclareBatchSizeLike(OpDef& def) {
       .Constraint("C3", "output_dim_idx must be an index of shape")
       .Constraint("C6", "dtype must be a floating-point one")
       .Input("Input", "tensor with the batch dimension")
-      .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
+      .Attr<std::vector<int32_t>>("shape", "shape of Out, except for one dimension")
       .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
-      .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
+      .Attr<int32_t>("output_dim_idx", 0, "index in shape that gets this dimension")
       .ShapeOnly();
 }
 
@@ -259,17 +259,16 @@ void Register(OpRegistry& ops) {
           .NoLod()
           .Infer(InferGaussianLike)
           .Reference(Gaussian<float>, Gaussian<double>, Gaussian<float16>, Gaussian<bfloat16>));
-  ops.Add(
-      OpDef("truncated_gaussian_random")
-          .Doc("Out = independent draws, normal with the given mean and standard deviation, given "
-               "that they lie within two standard deviations of the mean.")
-          .Apply(DeclareNewTensor)
-          .Attr<std::vector<int32_t>>("shape", "shape of Out")
-          .Apply(DeclareDraw)
-          .Apply(DeclareNormal)
-          .Infer(InferTruncated)
-          .Reference(TruncatedGaussian<float>, TruncatedGaussian<double>,
-                     TruncatedGaussian<float16>, TruncatedGaussian<bfloat16>));
+  ops.Add(OpDef("truncated_gaussian_random")
+              .Doc("Out = independent draws, normal with the given mean and standard deviation, "
+                   "restricted to two standard deviations around the mean.")
+              .Apply(DeclareNewTensor)
+              .Attr<std::vector<int32_t>>("shape", "shape of Out")
+              .Apply(DeclareDraw)
+              .Apply(DeclareNormal)
+              .Infer(InferTruncated)
+              .Reference(TruncatedGaussian<float>, TruncatedGaussian<double>,
+                         TruncatedGaussian<float16>, TruncatedGaussian<bfloat16>));
 }
 
 }  // namespace coracle::random_op

@@ -72,9 +72,10 @@ Kernel RandomCrop(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("random_crop")
-              .Doc("Out = windows of X of the given shape in its last dims, one at a random place "
-                   "for each index of the dims before them.")
-              .Constraint("C1", "shape must have at least one number and not more than X has dims")
+              .Doc("Out = windows of X of the given shape in its last dims, one window at a random "
+                   "position for each index of the dims before them.")
+              .Constraint("C1",
+                          "shape must have at least one number, and at most one for each dim of X")
               .Constraint("C2", "the window must be positive and fit into X")
               .Constraint("C3", "Seed must be one int64 number")
               .Input("X", "tensor of any dtype")
@@ -82,9 +83,9 @@ void Register(OpRegistry& ops) {
               .Output("Out", "the windows")
               .IntermediateOutput("SeedOut", "int64 tensor [1], a random number: the next seed")
               .Attr<std::vector<int32_t>>("shape", "sizes of the last dims of Out")
-              .Attr<int32_t>("startup_seed", 0, "seed of this op; 0: the program's")
+              .Attr<int32_t>("startup_seed", 0, "seed of this op; 0: the program's seed")
               .Random()
-              .NoGradient("crops come before the layers of a model")
+              .NoGradient("crops are applied before the layers of a model")
               .Infer(InferRandomCrop)
               .Reference(RandomCrop));
 }

@@ -185,10 +185,9 @@ KernelOf<T> ToSequenceGrad(const PrepareContext& ctx) {
 
 void DeclareImages(OpDef& def) {
   def.Input("X", "floating-point tensor [N, C, H, W]")
-      .OptionalInput(
-          "Y",
-          "tensor [N or more, 2] of X's dtype: the height and width of each image, which "
-          "may exceed those of X: zeros follow")
+      .OptionalInput("Y",
+                     "tensor [N or more, 2] of X's dtype: height and width of each image; they may "
+                     "exceed those of X, and the rest is zero")
       .NoGradientTo({"Y"});
 }
 
@@ -211,7 +210,7 @@ void Register(OpRegistry& ops) {
               .Attr<Ints>("paddings", {0, 0, 0, 0},
                           "rows and columns of zeros: up, left, down, "
                           "right")
-              .Attr<Ints>("out_stride", {1, 1}, "what Y is divided by")
+              .Attr<Ints>("out_stride", {1, 1}, "divisors of Y")
               .RunTimeShape()
               .MakesLod()
               .Infer([](InferContext& ctx) {

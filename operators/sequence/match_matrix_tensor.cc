@@ -165,7 +165,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C1", "X and Y must be matrices of one dtype and width")
               .Constraint("C2", "W must be [width, dim_t, width], of X's dtype")
               .Constraint("C3", "X and Y must have LoD of one level")
-              .Constraint("C4", "X and Y must have equally many sequences")
+              .Constraint("C4", "X and Y must have the same number of sequences")
               .Apply(DeclareMatch)
               .Output("Out", "tensor [elements, 1] with LoD: the elements of each sample")
               .IntermediateOutput("Tmp", "X W, as [elements, 1]")

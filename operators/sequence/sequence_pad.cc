@@ -219,26 +219,28 @@ Kernel UnpadGrad(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("sequence_pad")
-              .Doc("Out[i] = the rows of sequence i of X, then rows of PadValue; Length[i] = the "
-                   "number of its rows.")
-              .Constraint("C1", "X must have rows")
-              .Constraint("C2", "X must have LoD of one level")
-              .Constraint("C3", "PadValue must be one element, or one row, of X's dtype")
-              .Constraint("C4", "padded_length must be -1, or no sequence longer")
-              .Constraint("C5", "PaddedLengthTensor must hold one int32 or int64")
-              .Input("X", "tensor with LoD, of any dtype")
-              .Input("PadValue", "tensor of one element or of the shape of a row")
-              .OptionalInput("PaddedLengthTensor", "tensor [1]; replaces padded_length")
-              .Output("Out", "tensor [sequences, length, ...]")
-              .Output("Length", "int64 tensor [sequences]")
-              .Attr<int32_t>("padded_length", -1, "the length; -1: that of the longest sequence")
-              .RunTimeShape()
-              .NoLod()
-              .NoGradientTo({"PadValue", "PaddedLengthTensor"})
-              .Infer(InferPad)
-              .GradientOp({"X"})
-              .Reference(Pad));
+  ops.Add(
+      OpDef("sequence_pad")
+          .Doc("Out[i] = the rows of sequence i of X, then rows of PadValue; Length[i] = the "
+               "number of its rows.")
+          .Constraint("C1", "X must have rows")
+          .Constraint("C2", "X must have LoD of one level")
+          .Constraint("C3", "PadValue must be one element, or one row, of X's dtype")
+          .Constraint("C4",
+                      "padded_length must be -1, or at least the length of the longest sequence")
+          .Constraint("C5", "PaddedLengthTensor must hold one int32 or int64")
+          .Input("X", "tensor with LoD, of any dtype")
+          .Input("PadValue", "tensor of one element or of the shape of a row")
+          .OptionalInput("PaddedLengthTensor", "tensor [1]; replaces padded_length")
+          .Output("Out", "tensor [sequences, length, ...]")
+          .Output("Length", "int64 tensor [sequences]")
+          .Attr<int32_t>("padded_length", -1, "the length; -1: the length of the longest sequence")
+          .RunTimeShape()
+          .NoLod()
+          .NoGradientTo({"PadValue", "PaddedLengthTensor"})
+          .Infer(InferPad)
+          .GradientOp({"X"})
+          .Reference(Pad));
   ops.Add(OpDef("sequence_pad_grad")
               .Doc("Gradient of sequence_pad: X@GRAD = Out@GRAD without the padding.")
               .ConstraintsOf("sequence_pad", {"C1", "C2"})
@@ -270,7 +272,8 @@ void Register(OpRegistry& ops) {
               .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
               .Constraint("C5", "without Length, Out@GRAD must have LoD of one level")
               .Input("X", "the value in the forward op; only its shape is used")
-              .OptionalInput("Length", "the forward op's; without it the LoD of Out@GRAD counts")
+              .OptionalInput("Length",
+                             "Length of the forward op; without it, the LoD of Out@GRAD is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .NoGradientTo({"Length"})
