@@ -195,8 +195,8 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("im2sequence")
               .Doc("Out = the patches of kernels of each image of X, from left to right and from "
                    "top to bottom, as the rows of a sequence; a row holds channel after channel, "
-                   "zero in the padding. With Y, image i has patches as if it had Y[i] / "
-                   "out_stride, rounded up, rows and columns; elements outside of X are 0.")
+                   "zero in the padding. With Y, image i has the patches of an image of Y[i] / "
+                   "out_stride (rounded up) rows and columns; elements outside of X are 0.")
               .Constraint("C1", "X must be [N, C, H, W]")
               .Constraint("C2",
                           "kernels, strides and out_stride must be two positive numbers, "

@@ -93,7 +93,7 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("index_sample")
               .Doc("Out[b, k] = X[b, Index[b, k]]. An index outside of the columns is an error.")
               .Constraint("C1", "Index must be int32 or int64")
-              .Constraint("C2", "X and Index must be matrices with as many rows")
+              .Constraint("C2", "X and Index must be matrices with the same number of rows")
               .Input("X", "matrix of any dtype")
               .Input("Index", "int32 or int64 matrix of columns")
               .Output("Out", "tensor of Index's shape and X's dtype")
