@@ -57,7 +57,7 @@ Kernel GradReference(const PrepareContext& ctx, GradLine<T> line) {
 using Row = void (*)(const float* x, float* y, int64_t n);
 using GradRow = void (*)(const float* y, const float* dy, float* dx, int64_t n);
 
-// Only lines that are contiguous.
+// Supports contiguous lines only.
 Kernel ForwardFast(const PrepareContext& ctx, Row row) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const AxisView view = ViewAxis(x.shape, ctx.Attr<int32_t>("axis"));

@@ -11,7 +11,7 @@
 
 namespace coracle::c_embedding_op {
 
-// W holds the rows [start_index, start_index + rows) of a table that is divided among processes.
+// W holds the rows [start_index, start_index + rows) of a table distributed over processes.
 void RequireTable(InferContext& ctx) {
   const Shape& w = ctx.InputShape("W");
   ctx.Require("C1", w.rank() == 2, w);
@@ -37,7 +37,7 @@ void InferEmbeddingGrad(InferContext& ctx) {
   ctx.SetOutput("W@GRAD", ctx.Input("W"));
 }
 
-// The row of this process that an id names; -1: a row of another process.
+// This process's row for an id; -1 if the row belongs to another process.
 struct RowOf {
   int64_t start, rows;
   explicit RowOf(const PrepareContext& ctx)

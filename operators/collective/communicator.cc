@@ -1,5 +1,4 @@
-// What surrounds collective communication: setting it up, for which there is nothing to do, and
-// waiting for it.
+// Ops around collective communication: set-up, which does nothing, and waiting.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -61,7 +60,7 @@ Kernel Nothing(const PrepareContext&) {
   return [](Workspace&) {};
 }
 
-// A variable that nothing reads: it gets no value.
+// A variable that no op reads and that gets no value.
 void InferHandle(InferContext& ctx, const char* slot) {
   ctx.SetOutput(slot, VarMeta{VarType::kRaw, DType::kFloat32, {}, 0});
 }

@@ -1,5 +1,5 @@
-// Flat shards: the elements of a tensor, in row-major order, divided among the ranks. Each has
-// ceil(elements / nranks) of them; the last ones may have fewer, and zeros behind them.
+// Flat shards: the elements of a tensor, in row-major order, distributed over the ranks. Each rank
+// has ceil(elements / nranks) elements; the last ranks may have fewer, padded with zeros.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -41,7 +41,7 @@ void InferGather(InferContext& ctx) {
   ctx.SetOutput("Out", ctx.InputDType("X"), shape);
 }
 
-// Which elements of `whole` each rank has.
+// The elements of `whole` that each rank has.
 struct Parts {
   TensorArg whole, shard;
   int nranks;
@@ -60,7 +60,7 @@ struct Parts {
   size_t Bytes(int64_t elements) const {
     return static_cast<size_t>(ByteSize(whole.dtype, {elements}));
   }
-  // Checks the number of ranks; returns this one's.
+  // Checks the number of ranks and returns this rank.
   int Rank(Workspace& ws) const {
     RequireRanks(ws, nranks, type);
     return RankOf(ws);
@@ -84,7 +84,7 @@ Kernel Shard(const PrepareContext& ctx) {
   };
 }
 
-// In place, in Out.
+// Works in place, in Out.
 Kernel ReduceScatter(const PrepareContext& ctx) {
   const std::vector<TensorArg> xs = ctx.Inputs("X"), outs = ctx.Outputs("Out");
   const int64_t nranks = ctx.Attr<int32_t>("nranks");

@@ -16,17 +16,18 @@ ptrdiff_t Find(const Names& names, const std::string& name) {
   return it == names.end() ? -1 : it - names.begin();
 }
 
-// A variable that the block writes, on its way backward through the runs.
+// A variable that the block writes, with its gradients on the way back through the runs.
 struct State {
-  std::string var, arrived;      // Out@GRAD of it; @EMPTY@: none
-  std::string out;               // its value after the op, where only that tells the type of zeros
-  std::string arriving, before;  // what the gradient block reads, and writes for the run before
+  std::string var, arrived;  // its Out@GRAD; @EMPTY@: none
+  std::string out;           // its value after the op, if needed for the type of zeros
+  std::string arriving,
+      before;  // inputs of the gradient block, and its outputs for the previous run
 };
 
 struct Result {
-  std::string gradient;  // where it goes
-  std::string like;      // a variable of its type; @EMPTY@ for a state
-  std::string leaving;   // what the gradient block writes; "" for a state
+  std::string gradient;  // variable that receives the result
+  std::string like;      // variable of the same type; @EMPTY@ for a state
+  std::string leaving;   // output of the gradient block; "" for a state
   int32_t state = -1;    // -1: a sum over the runs
 };
 
@@ -83,7 +84,7 @@ class BlockGradientRule {
     return static_cast<int32_t>(states_.size()) - 1;
   }
 
-  // One for each variable, so that the slots are parallel to those of the forward op.
+  // One for each variable, so that the slots match those of the forward op.
   void AddResult(const std::string& var, const std::string& gradient, const std::string& like) {
     Result result{std::string(kEmptyVarName), std::string(kEmptyVarName), "", -1};
     if (!gradient.empty()) {
@@ -131,7 +132,7 @@ class BlockGradientRule {
 
   GradientContext& g_;
   const BlockOpSlots& slots_;
-  const Names inputs_, outs_;  // as the sub-block names them
+  const Names inputs_, outs_;  // names in the sub-block
   GradientBlock block_;
   std::vector<State> states_;
   std::vector<Result> results_;
@@ -146,7 +147,7 @@ bool Present(const std::vector<std::string>& args, size_t i) {
   return i < args.size() && !IsEmptyName(args[i]);
 }
 
-// What a program from elsewhere may get wrong.
+// Checks attrs and slots, which a program from a file may have wrong.
 void CheckBlockGradient(const InferContext& ctx, const BlockOpSlots& slots) {
   RequireSteps(ctx, slots.scopes);
   const Names arriving = ctx.Attr<Names>("arriving"), before = ctx.Attr<Names>("before"),
@@ -175,7 +176,7 @@ void CheckBlockGradient(const InferContext& ctx, const BlockOpSlots& slots) {
   }
 }
 
-// The shape is that of the variable before the first run, which only the run knows.
+// The shape is that of the variable before the first run, which is known only in a run.
 void SetAsDeclared(InferContext& ctx, const std::string& slot, size_t i) {
   const VarMeta* declared = ctx.DeclaredOutput(slot, i);
   if (!declared) return;

@@ -11,7 +11,7 @@ namespace coracle::call_op {
 
 using Names = std::vector<std::string>;
 
-// The block that an op runs; nullptr where the op is not in a program.
+// The block that an op runs; nullptr if the op is not in a program.
 const BlockDesc* BlockOf(const OpDesc& op, const char* attr) {
   const Attribute* value = op.FindAttr(attr);
   const auto* ref = value ? std::get_if<BlockRef>(value) : nullptr;
@@ -20,7 +20,7 @@ const BlockDesc* BlockOf(const OpDesc& op, const char* attr) {
   return &op.block()->program().Block(ref->idx);
 }
 
-// A name that the list has twice.
+// A name that occurs twice in the list.
 const std::string* FindTwice(const Names& names) {
   std::unordered_set<std::string_view> seen;
   for (const std::string& name : names) {
@@ -59,7 +59,7 @@ void InferCall(InferContext& ctx) {
     ctx.SetOutput("Out", block->FindVar(results[i])->meta(), i);
 }
 
-// The gradient that another block computes: called with X and the gradients of Out.
+// The gradient given by another block, which is called with X and the gradients of Out.
 void CustomGradient(GradientContext& g) {
   Names inputs = g.Inputs("X");
   for (std::string& grad : g.OutputGrads("Out")) inputs.push_back(std::move(grad));
@@ -89,7 +89,7 @@ void CallGradient(GradientContext& g) {
     arriving.push_back(name);
     out_grads.push_back(g.OutputGrad("Out", i));
   }
-  // As many as X; those that no result depends on are empty.
+  // One for each X; empty if no result depends on it.
   for (size_t i = 0; i < parameters.size(); ++i) {
     std::string name = GradientBlock::Find(block.leaving, parameters[i]);
     x_grads.push_back(name.empty() ? std::string(kEmptyVarName) : g.InputGrad("X", i));

@@ -1,5 +1,5 @@
-// Batches of sequences of different lengths, run step by step: sorted by length, so that at step t
-// the first rows are those of the sequences that are longer than t.
+// Step-by-step processing of batches of sequences of different lengths. Sequences are sorted by
+// length, so that the first rows at step t belong to the sequences longer than t.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -17,7 +17,7 @@
 
 namespace coracle::lod_rank_table_op {
 
-// Of a table from outside it may be anything: no sum is larger than the largest number.
+// A table from outside may hold any lengths, so the sum saturates at the largest number.
 int64_t SumOfLengths(const RankTable& table) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   int64_t sum = 0;
@@ -25,8 +25,8 @@ int64_t SumOfLengths(const RankTable& table) {
   return sum;
 }
 
-// The first level of the LoD of X below that of the table: the LoD of one step's elements begins
-// there. Without such a level a step has one row of each sequence.
+// The first level of X's LoD below the level of the table, at which the LoD of a step's elements
+// begins. Without such a level, a step has one row of each sequence.
 size_t LevelBelow(const LoD& lod, const RankTable& table) {
   return std::min(lod.size(), static_cast<size_t>(table.level) + 1);
 }
@@ -81,8 +81,8 @@ Kernel MaxLength(const PrepareContext& ctx) {
 
 // --- lod_tensor_to_array, array_to_lod_tensor ---
 
-// A part of X is what one step has of one sequence: a row, or a sequence of the level below. The
-// first part of each sequence of the table, in the table's order.
+// The first part of each sequence of the table, in the order of the table. A part of X is one step
+// of one sequence: a row, or a sequence of the level below.
 std::vector<int64_t> FirstParts(const RankTable& table) {
   const std::vector<int64_t> places = Places(table);
   std::vector<int64_t> first(table.items.size());
@@ -174,7 +174,7 @@ void InferFromArray(InferContext& ctx) {
   ctx.SetOutput("Out", meta);
 }
 
-// The shape of one step's rows: Like's, or that of any element.
+// The shape of one step's rows: from Like, or from any element.
 Shape RowShape(const TensorArray& array, const TensorArg& like, DType* dtype) {
   *dtype = like.dtype;
   if (like) return like.shape;
@@ -195,8 +195,8 @@ void CheckStep(const Tensor& element, int64_t step, int64_t rows, const Tensor& 
       step, element.ToString(), rows, out.ToString()));
 }
 
-// The levels of Out below that of the table, from the LoD of the elements; none where they have
-// none.
+// The levels of Out below the level of the table, from the LoD of the elements; none if the
+// elements have no LoD.
 LoD JoinLevels(const TensorArray& array, const RankTable& t) {
   size_t levels = 0;
   for (size_t s = 0; s < array.size(); ++s) levels = std::max(levels, array[s].lod().size());
@@ -223,13 +223,13 @@ LoD JoinLevels(const TensorArray& array, const RankTable& t) {
   return joined;
 }
 
-// The levels of Like below that of the table.
+// The levels of Like below the level of the table.
 LoD LevelsOf(const Tensor& like, const RankTable& t) {
   const LoD& lod = like.lod();
   return {lod.begin() + static_cast<ptrdiff_t>(LevelBelow(lod, t)), lod.end()};
 }
 
-// Where the rows of each part begin; empty: part i is row i.
+// The first row of each part; if empty, part i is row i.
 std::vector<uint64_t> RowsOfParts(const LoD& levels) {
   if (levels.empty()) return {};
   std::vector<uint64_t> rows = levels[0];
@@ -294,7 +294,7 @@ Kernel FromArray(const PrepareContext& ctx) {
     made.lod() = t.coarser;
     made.lod().push_back(std::move(offsets));
     made.lod().insert(made.lod().end(), levels.begin(), levels.end());
-    CheckLod(name, made);  // a table from outside may tell of other levels
+    CheckLod(name, made);  // a table from outside may have other levels
     ws.OutputLod(out) = std::move(made.lod());
   };
 }

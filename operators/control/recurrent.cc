@@ -1,9 +1,10 @@
 // recurrent: runs a block once per step of sequences.
 //
-// In the block, an input's name stands for its slice at the step, an output's name for the slice
-// that the step makes, ex_states[k] for what states[k] was at the end of the step before
-// (initial_states[k] at the first). Backward, with s the states and c what the block captures:
-// ds = (d states / d ex_states)^T ds' + what arrives at outputs of the step, dc sums over steps.
+// In the block, the name of an input refers to its slice at the step, and the name of an output to
+// the slice that the step computes. ex_states[k] is states[k] at the end of the previous step
+// (initial_states[k] in the first step). Backward, with s the states and c the captured variables:
+// ds = (d states / d ex_states)^T ds' + the gradients of the step's outputs; dc is summed over
+// steps.
 
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
@@ -59,8 +60,8 @@ void CopyToSlice(const Tensor& slice, int64_t t, Tensor* stacked) {
 
 // --- forward ---
 
-// Exactly the first step tells the shape of a slice. Of no steps it is as declared, and empty where
-// that is open.
+// With `exact`, the shape of a slice is known only from the first step. Without steps it is the
+// declared shape, with unknown dims empty.
 VarMeta StackedMeta(const VarDesc* slice, int64_t steps, bool exact) {
   VarMeta meta;
   if (slice) meta.dtype = slice->dtype();
@@ -78,7 +79,7 @@ void InferRecurrent(InferContext& ctx) {
   const auto ex = static_cast<int64_t>(ex_states.size()), now = static_cast<int64_t>(states.size());
   ctx.Require("C1", ex == now && now == n, ex, now, n);
   for (size_t k = 0; k < ctx.NumInputs("initial_states"); ++k)
-    ctx.Input("initial_states", k);  // none is @EMPTY@
+    ctx.Input("initial_states", k);  // an absent one is @EMPTY@
   ctx.Require("C2", ctx.NumInputs("inputs") > 0, ctx.NumInputs("inputs"));
   int64_t steps = -1;
   for (size_t i = 0; i < ctx.NumInputs("inputs"); ++i) {
@@ -247,7 +248,7 @@ void RecurrentGradient(GradientContext& g) {
             {"left_parameters", left_parameters}});
 }
 
-// What a program from elsewhere may get wrong.
+// Checks attrs and slots, which a program from a file may have wrong.
 void CheckRecurrentGrad(const InferContext& ctx) {
   const VarMeta& scopes = ctx.Input("step_scopes");
   ctx.Require("C1", scopes.type == VarType::kStepScopes, scopes);
@@ -291,7 +292,7 @@ void InferRecurrentGrad(InferContext& ctx) {
   for (const char* slot : {"inputs", "initial_states", "parameters"}) {
     const std::string grad = GradName(slot);
     for (size_t i = 0; i < ctx.NumInputs(slot); ++i) {
-      const VarMeta& meta = ctx.Input(slot, i);  // none is @EMPTY@
+      const VarMeta& meta = ctx.Input(slot, i);  // an absent one is @EMPTY@
       if (i < ctx.NumOutputs(grad)) ctx.SetOutput(grad, meta, i);
     }
   }

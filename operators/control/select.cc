@@ -1,4 +1,4 @@
-// select_input, select_output: one of several variables, by number.
+// select_input, select_output: choose one of several variables by its index.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>

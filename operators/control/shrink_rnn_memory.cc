@@ -22,7 +22,7 @@ void InferReorder(InferContext& ctx) {
   ctx.SetOutput("Out", ctx.Input("X"));
 }
 
-// Sequence k of Out is sequence items[k].index of X, or the other way round.
+// Sequence k of Out is sequence items[k].index of X; with `back`, the other way round.
 Kernel ReorderRows(const PrepareContext& ctx, bool back) {
   const TensorArg x = ctx.Input("X"), table = ctx.Input("RankTable"), out = ctx.Output("Out");
   const std::string name = ctx.op().Input("X")[0];

@@ -1,5 +1,5 @@
-// split_lod_tensor, merge_lod_tensor: the sequences of a batch dealt out to two branches by a mask,
-// and joined again.
+// split_lod_tensor, merge_lod_tensor: distribute the sequences of a batch over two branches by a
+// mask, and join them again.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -30,8 +30,8 @@ void DeclareMask(OpDef& def) {
       .RunTimeShape();
 }
 
-// An input with the LoD of another that has as many rows, if there is one: a gradient's LoD is that
-// of its variable.
+// An input that takes its LoD from another input with the same number of rows, if that is given. A
+// gradient thus gets the LoD of its variable.
 class LodArg {
  public:
   LodArg(const PrepareContext& ctx, const char* slot, const char* like)
@@ -50,7 +50,7 @@ class LodArg {
   std::string name_;
 };
 
-// The mask of a run, checked to have an element for each sequence of X.
+// The mask of a run, checked to have one element for each sequence of X.
 class MaskArg {
  public:
   explicit MaskArg(const PrepareContext& ctx)
@@ -120,7 +120,7 @@ Kernel Split(const PrepareContext& ctx) {
   };
 }
 
-// A branch that the program leaves out is made again for its LoD, and has the gradient 0.
+// A branch that the program does not use is recomputed for its LoD; its gradient is 0.
 void SplitGradient(GradientContext& g) {
   const auto like = [&](const char* slot) {
     if (g.HasOutput(slot)) return g.Output(slot);

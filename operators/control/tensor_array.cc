@@ -1,5 +1,5 @@
-// Tensor arrays: lists of tensors that a loop writes and reads. An array var begins empty in each
-// run of its block.
+// Tensor arrays: lists of tensors that a loop writes and reads. An array variable is empty at the
+// beginning of each run of its block.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -13,7 +13,7 @@
 
 namespace coracle::tensor_array_op {
 
-// An index far beyond the end is a slip (or a file from a stranger), not a list.
+// An index far beyond the end is a mistake (or a hostile file), not a list.
 constexpr size_t kMaxGap = 1 << 16;
 
 void RequireArray(const InferContext& ctx, std::string_view id, const char* slot) {
@@ -67,7 +67,7 @@ Kernel Write(const PrepareContext& ctx) {
   };
 }
 
-// dX is the element that was written; what the array held at I before has no part in the result.
+// dX is the gradient of the written element; the old element I does not affect the result.
 void WriteGradient(GradientContext& g) {
   const std::string grad = g.OutputGrad("Out");
   if (g.NeedsInputGrad("X")) {
@@ -87,7 +87,7 @@ void InferRead(InferContext& ctx) {
   RequireIndex(ctx, "C2");
   const VarMeta& array = ctx.Input("X");
   VarMeta meta{VarType::kLoDTensor, array.dtype, array.shape, 0};
-  // What is written and what is zero have one type, or one of the two is all there is.
+  // The element and the zeros must have one type; if only one of them is known, it gives the type.
   if (ctx.HasInput("X_W")) meta = ctx.Input("X_W");
   if (!ctx.exact() && ctx.DeclaredOutput("Out") && !ctx.HasInput("X_W")) {
     const VarMeta* declared = ctx.DeclaredOutput("Out");
@@ -140,7 +140,7 @@ void InferReadGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", ArrayOf(ctx.Input("Out@GRAD")));
 }
 
-// An array as long as X with one element.
+// An array as long as X in which one element is written.
 Kernel ReadGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), grad = ctx.Input("Out@GRAD"), out = ctx.Output("X@GRAD");
   const IndexArg index(ctx, "I");

@@ -1,4 +1,4 @@
-// while: runs a block as long as a condition holds.
+// while: runs a block while a condition is true.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>

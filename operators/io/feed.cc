@@ -9,7 +9,7 @@ void InferFeed(InferContext& ctx) {
   if (const VarMeta* declared = ctx.DeclaredOutput("Out")) ctx.SetOutput("Out", *declared);
 }
 
-// Whoever runs the program binds what is fed and fetched: nothing is left to do.
+// The caller of the run binds the fed and fetched values, so there is nothing to do.
 Kernel Nothing(const PrepareContext&) {
   return [](Workspace&) {};
 }

@@ -1,4 +1,4 @@
-// Ops that say something about a program and compute nothing.
+// Ops that annotate a program and compute nothing.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>

@@ -1,4 +1,4 @@
-// print and assert: what a program tells while it runs.
+// print and assert: output of a program during a run.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
@@ -15,11 +15,11 @@
 
 namespace coracle::print_op {
 
-// What a program writes is bounded, whatever it asks for.
+// Limits of the output, whatever the attrs request.
 constexpr int64_t kMostElements = 1000;
 constexpr size_t kLongestLine = 16384;
 
-// At most `most` elements (-1: as many as are ever written) as "[1, 2, ...]".
+// At most `most` elements (-1: kMostElements) as "[1, 2, ...]".
 std::string ElementsText(const Tensor& tensor, int64_t most) {
   const int64_t limit = most < 0 ? kMostElements : std::min(most, kMostElements);
   const int64_t n = std::min(limit, tensor.numel());
@@ -58,7 +58,7 @@ void WriteLine(std::string line) {
   LogMessage(MessageLevel::kInfo, PrintableLine(line));
 }
 
-// All ranks write, at the same time.
+// All ranks write to the same log.
 std::string RankPrefix(const Workspace& ws) {
   return NumRanks(ws) > 1 ? fmt::format("rank {}: ", RankOf(ws)) : std::string();
 }
@@ -95,7 +95,7 @@ struct PrintSettings {
   bool with_name, with_type, with_shape, with_lod, active = true;
 };
 
-// How often a workspace has printed.
+// The number of lines that a workspace has printed.
 int64_t& CountOf(Workspace& ws, const TensorArg& scratch) {
   auto& array = std::get<TensorArray>(ws.ValueOf(scratch));
   if (array.empty()) array.push_back(Tensor::Full<int64_t>({1}, 0));
@@ -117,7 +117,7 @@ Kernel Print(const PrepareContext& ctx) {
   };
 }
 
-// The gradient passes through, printed where the phase says so.
+// The gradient passes through and is printed if the phase includes it.
 void PrintGradient(GradientContext& g) {
   AttrList attrs = g.ForwardAttrs("print");
   std::erase_if(attrs, [](const NamedAttr& attr) { return attr.name == "is_forward"; });

@@ -10,10 +10,11 @@
 
 namespace coracle::save_load_op {
 
-constexpr uint64_t kFileSlack = uint64_t{16} << 20;     // for descriptions and LoD
-constexpr uint64_t kMaxSparseFile = uint64_t{1} << 34;  // selected rows do not say their size
+constexpr uint64_t kFileSlack = uint64_t{16} << 20;  // for descriptions and LoD
+constexpr uint64_t kMaxSparseFile = uint64_t{1}
+                                    << 34;  // files do not state the size of selected rows
 
-// Standard input and output are not files of a program.
+// Standard input and output are not valid paths.
 void InferPath(const InferContext& ctx) {
   std::string path = ctx.Attr<std::string>("file_path");
   if (path.empty() || path == "-") ctx.Fail("C1", Quote(path));
@@ -62,7 +63,7 @@ Kernel Save(const PrepareContext& ctx) {
 
 // --- load ---
 
-// Outputs are what their variables are declared to be.
+// Outputs have their declared types.
 void InferOutputs(InferContext& ctx) {
   for (size_t i = 0; i < ctx.NumOutputs("Out"); ++i) {
     const VarMeta* declared = ctx.DeclaredOutput("Out", i);
@@ -115,7 +116,7 @@ uint64_t LargestFile(const std::vector<LoadTarget>& targets) {
   return elements * 16 + kFileSlack;
 }
 
-// Copies what was read into the op's output; floating-point types are converted.
+// Copies a loaded tensor into the op's output; floating-point types are converted.
 void Deliver(Workspace& ws, const LoadTarget& target, Tensor tensor, const std::string& path) {
   if (!target.arg) return;  // @EMPTY@
   CheckLod(target.name, tensor);
@@ -138,7 +139,7 @@ void RequireEnd(const std::string& path, size_t left) {
   throw Error(ErrorCode::kDataLoss, fmt::format("load: {} bytes of {} are left over", left, path));
 }
 
-// `numel` elements from element `seek` on.
+// The part of `shape` that begins at element `seek`.
 Tensor Part(const Tensor& tensor, int64_t seek, const Shape& shape, const std::string& path) {
   int64_t numel = shape.numel();
   if (seek > tensor.numel() || numel > tensor.numel() - seek) {
@@ -160,7 +161,7 @@ Kernel Load(const PrepareContext& ctx) {
   LoadTarget target{ctx.Output("Out"), ctx.op().Output("Out").at(0)};
   std::string path = ctx.Attr<std::string>("file_path");
   int64_t seek = ctx.Attr<int64_t>("seek");
-  // A part may be a small one of a large file.
+  // The part may be a small piece of a large file.
   uint64_t largest = seek < 0 ? LargestFile({target}) : kMaxSparseFile;
   return [=, files = ctx.files()](Workspace& ws) {
     size_t offset = 0;

@@ -11,7 +11,7 @@ namespace coracle::cross_op {
 
 constexpr int32_t kUnset = 9;  // the value of attr dim for "the first dim of size 3"
 
-// The axis of the vectors; -1 when there is none.
+// The axis of the vectors; -1 if there is none.
 int AxisOf(const Shape& x, int32_t dim) {
   int axis = -1;
   if (dim != kUnset) return x.NormalizeAxis(dim, &axis) ? axis : -1;

@@ -1,5 +1,5 @@
-// Ops on diagonals: diagonal takes them, trace sums them, diag, diag_v2 and diag_embed make
-// matrices of them.
+// Ops on diagonals: diagonal extracts them, trace sums them; diag, diag_v2 and diag_embed build
+// matrices from them.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -25,13 +25,13 @@ struct Plane {
   int64_t offset = 0;
 };
 
-// Its size in a plane of m times n elements; -1 when not known.
+// The length of the diagonal of an m by n plane; -1 if unknown.
 int64_t DiagonalSize(int64_t m, int64_t n, int64_t offset) {
   if (m < 0 || n < 0) return -1;
   return std::max<int64_t>(0, offset >= 0 ? std::min(m, n - offset) : std::min(m + offset, n));
 }
 
-// The shape without the two axes, and its diagonals behind that.
+// The shape without the two axes, followed by the length of the diagonal.
 Shape DiagonalShape(const Shape& x, const Plane& plane) {
   Shape out;
   for (int i = 0; i < x.rank(); ++i) {
@@ -41,7 +41,7 @@ Shape DiagonalShape(const Shape& x, const Plane& plane) {
   return out;
 }
 
-// Where the elements of the diagonals stand, in the order of DiagonalShape.
+// The positions of the elements of the diagonals, in the order of DiagonalShape.
 struct Places {
   Places(const Shape& x, const Plane& plane) {
     int64_t steps[Shape::kMaxRank] = {};
@@ -60,7 +60,7 @@ struct Places {
     dims.size[dims.rank] = size;
     dims.step[dims.rank++] = step;
   }
-  // f(k, place of element k)
+  // Calls f(k, position of element k).
   template <class F>
   void ForEach(const F& f) const {
     const int64_t n = dims.numel();
@@ -85,7 +85,7 @@ Plane PlaneOf(const Context& ctx, int rank) {
   return PlaneOf(ctx, rank, "axis1", "axis2");
 }
 
-// The attrs of trace that name its axes: old files call them dim1 and dim2, and have no others.
+// The names of trace's axis attrs: old files have only dim1 and dim2.
 struct AxisNames {
   const char *first, *second;
 };
@@ -95,7 +95,7 @@ AxisNames TraceAxes(const Context& ctx) {
       ctx.template Attr<int32_t>("axis1") == 0 && ctx.template Attr<int32_t>("axis2") == 1;
   return unset ? AxisNames{"dim1", "dim2"} : AxisNames{"axis1", "axis2"};
 }
-// The offset of trace runs along the later axis.
+// The offset of trace counts along the later axis.
 template <class Context>
 Plane TracePlane(const Context& ctx, int rank) {
   const AxisNames names = TraceAxes(ctx);
@@ -185,7 +185,7 @@ Kernel TakeDiagonal(const TensorArg& x, const TensorArg& out, const Plane& plane
   };
 }
 
-// `out` becomes x on its diagonals and `padding` elsewhere.
+// Sets `out` to x on its diagonals and to `padding` elsewhere.
 template <class T>
 Kernel PutDiagonal(const TensorArg& x, const TensorArg& out, const Plane& plane, T padding) {
   const Places places(out.shape, plane);

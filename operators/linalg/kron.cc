@@ -26,8 +26,7 @@ VarMeta KronOut(InferContext& ctx) {
   return out;
 }
 
-// Where the elements of the operands stand in Out: element i of X and j of Y give the one at
-// offset(i) + offset(j).
+// Positions in Out: the product of element i of X and j of Y is at offset(i) + offset(j).
 struct Places {
   Dims x, y;
 };
@@ -48,7 +47,7 @@ Places PlacesOf(const PrepareContext& ctx) {
   return places;
 }
 
-// Calls f(i, j, place) for all elements i, j of the two operands.
+// Calls f(i, j, position) for all elements i, j of the two operands.
 template <class F>
 void ForEachPair(const Dims& outer, const Dims& inner, const F& f) {
   const int64_t m = outer.numel(), n = inner.numel();
@@ -73,7 +72,7 @@ KernelOf<T> Kron(const PrepareContext& ctx) {
   };
 }
 
-// dX[i] = sum over j of dOut at (i, j) conj(Y[j]), and the same for Y.
+// dX[i] = sum over j of dOut at (i, j) conj(Y[j]), and likewise for Y.
 template <class T>
 KernelOf<T> KronGrad(const PrepareContext& ctx) {
   using Acc = std::conditional_t<kIsComplex<T>, complex128, double>;

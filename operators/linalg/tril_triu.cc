@@ -14,7 +14,7 @@ void InferTrilTriu(InferContext& ctx) {
   ctx.SetOutput("Out", ctx.Input("X"));
 }
 
-// Row by row: the columns [first, last) stay.
+// In each row, the columns [first, last) are kept.
 template <class T>
 KernelOf<T> TrilTriu(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");

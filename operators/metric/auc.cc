@@ -11,10 +11,10 @@
 
 namespace coracle::auc_op {
 
-// How a statistic holds the counts of the K buckets.
+// The layout of the counts of the K buckets in a statistic.
 enum class Layout {
-  kTotal,    // [1, K]: of all batches
-  kRing,     // (s + 1) K + 1: s batches, their sum, and a counter whose remainder is the next place
+  kTotal,    // [1, K]: all batches
+  kRing,     // (s + 1) K + 1: s batches, their sum, and a counter; counter mod s is the next slot
   kShifted,  // [s, K]: s batches, the newest last
 };
 
@@ -62,7 +62,7 @@ class Statistic {
                 : in_.numel == steps_ * buckets_ ? Layout::kShifted
                                                  : Layout::kRing) {}
 
-  // Makes room for a batch; count(bucket) then adds to it.
+  // Makes room for a new batch; count(bucket) then adds to it.
   void Begin(Workspace& ws) {
     const auto* from = ws.Data<const int64_t>(in_);
     to_ = ws.Data<int64_t>(out_);

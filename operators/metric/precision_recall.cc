@@ -10,7 +10,7 @@ namespace coracle::precision_recall_op {
 
 constexpr int64_t kStates = 4, kMetrics = 6;
 
-// What a row of states holds.
+// The columns of a row of states.
 enum State { kTruePositive, kFalsePositive, kTrueNegative, kFalseNegative };
 
 void InferPrecisionRecall(InferContext& ctx) {
@@ -86,7 +86,7 @@ KernelOf<T> PrecisionRecall(const PrepareContext& ctx) {
       states[label * kStates + (k == label ? kTruePositive : kFalseNegative)] += weight;
       if (k != label) states[k * kStates + kFalsePositive] += weight;
     }
-    // A row is a true negative of all classes that it has nothing to do with.
+    // A row is a true negative of every class that is neither its label nor its prediction.
     for (double* s = states; s < states + classes * kStates; s += kStates)
       s[kTrueNegative] = total - s[kTruePositive] - s[kFalsePositive] - s[kFalseNegative];
     Metrics(states, classes, ws.Data<double>(batch));

@@ -84,7 +84,7 @@ void Register(OpRegistry& ops) {
               .Reference(ChannelWise<false, float>, ChannelWise<false, double>));
   ops.Add(ChannelDef("fake_channel_wise_quantize_dequantize_abs_max", "Out = that integer s / Q.")
               .Gradient([](GradientContext& g) {
-                g.HasOutputGrad("OutScale");  // counts as constant
+                g.HasOutputGrad("OutScale");  // treated as constant
                 g.Set("X", g.Make("stright_throuth_estimator_grad",
                                   {{"Out@GRAD", {g.OutputGrad("Out")}}}, {}, "X@GRAD"));
               })

@@ -1,4 +1,4 @@
-// Tensors of integers, or of floats with integer values, taken back to what they stand for.
+// Dequantization of tensors of integers, or of floats with integer values.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>

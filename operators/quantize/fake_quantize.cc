@@ -1,4 +1,5 @@
-// Quantisation with one scale for a tensor: what makes the scale is a row of the family.
+// Quantisation with one scale for a tensor. The rows of the family differ in how they compute the
+// scale.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -48,7 +49,7 @@ class Number {
   TensorArg arg_;
 };
 
-// The rows: a functor that returns the scale for the elements of X and updates its state.
+// The rows: functors that return the scale for the elements of X and update their state.
 
 template <class T>
 struct AbsMax {
@@ -57,7 +58,7 @@ struct AbsMax {
   int64_t numel;
 };
 
-// The largest element of now and of a window of steps before.
+// The largest element of this step and of a window of previous steps.
 template <class T>
 struct RangeAbsMax {
   explicit RangeAbsMax(const PrepareContext& ctx)
@@ -93,7 +94,7 @@ struct RangeAbsMax {
   std::string failure;
 };
 
-// accum / state, where both are sums that forget: accum of the largest elements, state of ones.
+// accum / state, two decaying sums: accum of the largest elements, state of ones.
 template <class T>
 struct MovingAverage {
   explicit MovingAverage(const PrepareContext& ctx)
@@ -170,9 +171,9 @@ void InferRange(InferContext& ctx) {
   ctx.SetOutput("OutScales", x.dtype, {window});
 }
 
-// What rounding loses counts as noise: dX = dOut.
+// Straight-through estimator: rounding is treated as noise, so dX = dOut.
 void StraightThrough(GradientContext& g) {
-  g.HasOutputGrad("OutScale");  // counts as constant
+  g.HasOutputGrad("OutScale");  // treated as constant
   g.HasOutputGrad("OutAccum");
   g.HasOutputGrad("OutState");
   if (!g.HasOutput("Out")) return;

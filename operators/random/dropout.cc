@@ -9,8 +9,8 @@
 
 namespace coracle::dropout_op {
 
-// X's dtype where the program declares Mask so, as Paddle's first files do; a variable that was
-// just made is declared a float of rank 0.
+// X's dtype if the program declares Mask so, as Paddle's first files do. A newly created variable
+// is declared as a float of rank 0.
 DType MaskDType(const InferContext& ctx, const VarMeta& x) {
   const VarMeta* declared = ctx.DeclaredOutput("Mask");
   const bool like_x = declared && declared->dtype == x.dtype && declared->shape.rank() > 0 &&
@@ -52,15 +52,15 @@ struct Setup {
         is_test(ctx.template Attr<bool>("is_test")),
         upscale(ctx.template Attr<std::string>("dropout_implementation") == "upscale_in_train") {}
 
-  // What a kept element is multiplied by.
+  // The factor of kept elements.
   double Scale() const {
     if (is_test) return upscale ? 1 : 1 - p;
     return upscale && p < 1 ? 1 / (1 - p) : 1;
   }
 };
 
-// Where the draws come from: the run's seed and step and the output's name, or, when the op says
-// so, a number of its own, which makes the same mask every time.
+// The source of the draws: the run's seed and step and the output's name, or, if the op asks for
+// it, its own seed, which gives the same mask every time.
 struct Source {
   TensorArg seed;
   bool fixed;
@@ -79,7 +79,7 @@ struct Source {
   }
 };
 
-// A mask of floats holds what each element is multiplied by.
+// Whether the mask holds the factor of each element as a float.
 bool HoldsFactors(const TensorArg& mask) { return mask && mask.dtype != DType::kUInt8; }
 
 template <class T>
@@ -153,7 +153,7 @@ void ForwardGradient(GradientContext& g) {
   g.Append("dropout_grad", inputs, {{"X@GRAD", {g.InputGrad("X")}}}, AttrsOf(g));
 }
 
-// Linear in Out@GRAD.
+// The op is linear in Out@GRAD.
 void BackwardGradient(GradientContext& g) {
   SlotList inputs = g.ForwardInputs({"Mask"});
   inputs.push_back({"Out@GRAD", {g.OutputGrad("X@GRAD")}});

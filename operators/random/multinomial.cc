@@ -25,7 +25,7 @@ void InferMultinomial(InferContext& ctx) {
   ctx.SetOutput("Out", DType::kInt64, x);
 }
 
-// The sum of the weights; throws where they are none.
+// The sum of the weights; throws if they are invalid.
 template <class T>
 double CheckedSum(const T* weights, int64_t columns, int64_t wanted, const std::string& failure) {
   double sum = 0;
@@ -52,7 +52,7 @@ void DrawWithReplacement(const Philox& random, uint64_t first, const T* weights,
     int64_t chosen = -1;
     for (int64_t j = 0; j < columns; ++j) {
       if (!(weights[j] > 0)) continue;
-      chosen = j;  // the last one, should rounding leave a rest
+      chosen = j;  // the last one, if rounding leaves a rest
       rest -= static_cast<double>(weights[j]);
       if (rest < 0) break;
     }
@@ -60,7 +60,7 @@ void DrawWithReplacement(const Philox& random, uint64_t first, const T* weights,
   }
 }
 
-// The smallest of exponential variables of these rates come in the order of successive draws
+// The smallest of exponential variables with these rates are distributed like successive draws
 // (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
 template <class T>
 void DrawWithout(const Philox& random, uint64_t first, const T* weights, int64_t columns,

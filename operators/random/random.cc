@@ -1,4 +1,4 @@
-// Random tensors. An element is a function of (seed, name of Out, step, index) alone, see rng.h.
+// Random tensors. An element depends only on (seed, name of Out, step, index), see rng.h.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
@@ -27,7 +27,7 @@ void CheckUniform(const InferContext& ctx, std::string_view id) {
   ctx.Require(id, min <= max && std::isfinite(min) && std::isfinite(max), "min", min, "max", max);
 }
 
-// C5: the diagonal lies inside of the tensor.
+// C5: the diagonal lies inside the tensor.
 void CheckDiagonal(const InferContext& ctx, const Shape& shape) {
   const int64_t num = ctx.Attr<int32_t>("diag_num"), step = ctx.Attr<int32_t>("diag_step");
   ctx.Require("C5", num >= 0 && step >= 0, "diag_num", num, "diag_step", step);
@@ -54,7 +54,7 @@ void InferUniformLike(InferContext& ctx) {
   ctx.SetOutput("Out", dtype, shape);
 }
 
-// Rounding may take min + (max - min) u up to max, which is not in [min, max).
+// Rounding may raise min + (max - min) u to max, which is not in [min, max).
 float Below(float value, float min, float max) {
   return value < max || !(min < max) ? value : std::nextafter(max, min);
 }
@@ -72,7 +72,7 @@ void FillUniform(const Philox& random, float min, float max, T* out, int64_t beg
       const auto words = random.Block(static_cast<uint64_t>(i) / 4);
       do {
         const float u = ToUnitFloat(words[static_cast<size_t>(i % 4)]);
-        // The halves keep a width over the largest float finite.
+        // Halving keeps the sum finite if the width exceeds the largest float.
         const float value = std::isfinite(width) ? min + width * u : min * (1 - u) + max * u;
         out[i] = T(Below(value, min, max));
       } while (++i < end && i % 4 != 0);
@@ -132,7 +132,7 @@ void InferTruncated(InferContext& ctx) {
   ctx.SetOutput("Out", dtype, shape);
 }
 
-// `draw(random, i)` gives element i before it is scaled.
+// `draw(random, i)` returns the unscaled element i.
 template <class T, class Draw>
 Kernel Scaled(const PrepareContext& ctx, Draw draw) {
   const TensorArg out = ctx.Output("Out");
@@ -159,8 +159,8 @@ KernelOf<T> Gaussian(const PrepareContext& ctx) {
   return Scaled<T>(ctx, [](const Philox& random, uint64_t i) { return random.Normal(i); });
 }
 
-// Inverse distribution function over the middle [Phi(-2), Phi(2)]: one draw per element,
-// none thrown away.
+// Inverse distribution function over the middle [Phi(-2), Phi(2)]: one draw per element, without
+// rejection.
 template <class T>
 KernelOf<T> TruncatedGaussian(const PrepareContext& ctx) {
   return Scaled<T>(ctx, [low = NormalCdf(-2.0)](const Philox& random, uint64_t i) {

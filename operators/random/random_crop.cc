@@ -30,7 +30,7 @@ void InferRandomCrop(InferContext& ctx) {
   ctx.SetOutput("SeedOut", DType::kInt64, {1});
 }
 
-// The window of one instance is drawn for each of its axes in turn.
+// The window of each instance is drawn axis by axis.
 Kernel RandomCrop(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), seed = ctx.Input("Seed"), out = ctx.Output("Out");
   const TensorArg seed_out = ctx.Output("SeedOut");
@@ -54,7 +54,7 @@ Kernel RandomCrop(const PrepareContext& ctx) {
       for (int i = lead; i < rank; ++i)
         start[i] = UniformBelow(random, draw++, x.shape[i] - out.shape[i] + 1);
       for (int64_t r = 0; r < to_size / row; ++r) {
-        // The index of row r in the window, from its last axis but one to the first.
+        // The offset of row r in the window, computed from its last axis but one to the first.
         int64_t rest = r, at = start[rank - 1], step = x.shape[rank - 1];
         for (int i = rank - 2; i >= lead; --i) {
           at += (start[i] + rest % out.shape[i]) * step;

@@ -43,7 +43,7 @@ void InferShuffleBatch(InferContext& ctx) {
   ctx.SetOutput("SeedOut", DType::kInt64, {1});
 }
 
-// Row i of `in` becomes row order[i] of `out`, or the other way.
+// Row i of `in` becomes row order[i] of `out`; with `back`, the other way round.
 void MoveRows(const char* in, const int64_t* order, int64_t rows, int64_t bytes, bool back,
               char* out) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -59,7 +59,7 @@ Kernel ShuffleBatch(const PrepareContext& ctx) {
   const Generator fallback(ctx, startup);
   const int64_t rows = order.numel, bytes = x.numel == 0 ? 0 : x.nbytes() / rows;
   return [=](Workspace& ws) {
-    // With a seed from the program's data only that counts, so that a run can be repeated.
+    // With a nonempty Seed the order depends only on Seed, so that a run can be repeated.
     const auto given = seed.numel == 0 ? 0 : static_cast<uint64_t>(ws.Data<const int64_t>(seed)[0]);
     const Philox random = seed.numel == 0 ? fallback(ws) : Philox(given, 0, 0);
     Shuffle(random, rows, ws.Data<int64_t>(order));
@@ -94,7 +94,7 @@ Kernel ShuffleBatchGrad(const PrepareContext& ctx) {
   };
 }
 
-// ShuffleIdx is a permutation, so what arrives goes back along its inverse.
+// ShuffleIdx is a permutation, so its inverse takes the gradient back.
 void ShuffleBatchGradGradient(GradientContext& g) {
   const Variable inverse =
       g.Make("argsort", {{"X", {g.Input("ShuffleIdx")}}}, {{"axis", int32_t{0}}}, "Indices");

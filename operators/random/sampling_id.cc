@@ -20,8 +20,8 @@ void InferSamplingId(InferContext& ctx) {
   ctx.SetOutput("Out", DType::kInt64, {x[0]});
 }
 
-// The first column at which the sum of the probabilities passes r; the last when none does, -1 when
-// the sum is a nan.
+// The first column at which the sum of the probabilities exceeds r; the last column if none does,
+// -1 if the sum is nan.
 template <class T>
 int64_t ColumnAt(const T* row, int64_t columns, double r) {
   for (int64_t j = 0; j < columns; ++j) {
