@@ -20,8 +20,7 @@ ptrdiff_t Find(const Names& names, const std::string& name) {
 struct State {
   std::string var, arrived;  // its Out@GRAD; @EMPTY@: none
   std::string out;           // its value after the op, if needed for the type of zeros
-  std::string arriving,
-      before;  // inputs of the gradient block, and its outputs for the previous run
+  std::string arriving, before;  // input of the gradient block, and its output for the previous run
 };
 
 struct Result {

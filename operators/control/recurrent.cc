@@ -60,8 +60,8 @@ void CopyToSlice(const Tensor& slice, int64_t t, Tensor* stacked) {
 
 // --- forward ---
 
-// With `exact`, the shape of a slice is known only from the first step. Without steps it is the
-// declared shape, with unknown dims empty.
+// In an exact context, the first step determines the shape of a slice, so it is left open here;
+// without steps, it is the declared shape with unknown dims 0.
 VarMeta StackedMeta(const VarDesc* slice, int64_t steps, bool exact) {
   VarMeta meta;
   if (slice) meta.dtype = slice->dtype();

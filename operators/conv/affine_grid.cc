@@ -7,7 +7,7 @@
 
 namespace coracle::affine_grid_op {
 
-// Height and width of the grid, of attr output_shape or else OutputShape.
+// Height and width of the grid, from attr output_shape, else from OutputShape.
 void CheckSize(const InferContext& ctx, int64_t (&size)[2]) {
   const bool given = !ctx.Attr<std::vector<int32_t>>("output_shape").empty();
   ctx.Require("C2", given || ctx.HasInput("OutputShape"), "numbers", 0);
@@ -94,7 +94,7 @@ KernelOf<T> AffineGridGrad(const PrepareContext& ctx) {
   };
 }
 
-// Linear: the gradient of the gradient is the op itself.
+// The op is linear, so the gradient of the gradient is the op itself.
 void AffineGridGradGradient(GradientContext& g) {
   SlotList inputs = g.ForwardInputs({"OutputShape"});
   inputs.push_back({"Theta", {g.OutputGrad("Theta@GRAD")}});

@@ -72,8 +72,8 @@ void RequireBias(const InferContext& ctx, int64_t out_channels) {
               "M", out_channels);
 }
 
-// The sum's shape. Dims of 1 stretch, since where a program's dims are not known the pass that
-// makes an elementwise_add a ResidualData cannot tell whether it does.
+// The output shape: the residual broadcast with the sums. Dims of 1 are broadcast, since the pass
+// that turns an elementwise_add into ResidualData cannot exclude it when dims are unknown.
 Shape WithResidual(const InferContext& ctx, const Shape& sums) {
   if (!ctx.HasInput("ResidualData")) return sums;
   const Shape& residual = ctx.InputShape("ResidualData");
@@ -111,7 +111,7 @@ struct Place {
   int64_t z, y, x;
 };
 
-// Calls f(input offset, filter offset) for every product that makes up output (n, m, at).
+// Calls f(input offset, filter offset) for every product of the output (n, m, at).
 template <class F>
 void ForWindow(const ConvGeometry& g, int64_t n, int64_t m, const Place& at, F&& f) {
   const ImageStrides s = g.InStrides();
@@ -147,14 +147,16 @@ void ForPlane(const ConvGeometry& g, int64_t n, int64_t m, F&& f) {
   }
 }
 
-// The operands of a prepared convolution, and where its sums are stretched to Output's shape.
+// The operands of a prepared convolution, and the broadcast of its sums to Output's shape.
 struct Operands : ConvForwardArgs {
   ConvGeometry g;
-  bool stretched = false;       // if the residual has another shape than the sums, they are
-  TensorArg stretched_to = {};  // the op's Output, and `output` is scratch memory;
-  TensorArg addend = {};        // the residual, and `residual` is absent
+  // Set if the residual and the sums differ in shape. Then stretched_to is the op's Output,
+  // `output` is scratch memory for the sums, addend is the residual, and `residual` is absent.
+  bool stretched = false;
+  TensorArg stretched_to = {};
+  TensorArg addend = {};
 
-  // With `halves` images of 16 bits are not converted to float32 (HalfInput).
+  // With `halves`, 16-bit images are not converted to float32 (HalfInput).
   explicit Operands(const PrepareContext& ctx, bool halves = false) {
     input = halves ? HalfInput(ctx, "Input") : ctx.Input("Input");
     filter = ctx.Input("Filter");
@@ -175,7 +177,7 @@ struct Operands : ConvForwardArgs {
     output = ctx.Scratch(output.dtype, sums);
   }
 
-  // What follows the kernel of the sums.
+  // Runs after the convolution: adds the broadcast residual and applies the activation.
   template <class T>
   Kernel Stretch(Kernel sums, const ConvActivation& last) const {
     if (!sums || !stretched) return sums;
@@ -220,7 +222,7 @@ KernelOf<T> ConvReference(const PrepareContext& ctx) {
   return {operands.Stretch<T>(SumsReference<T>(operands, operands.g), last)};
 }
 
-// dInput: each image scatters its own; dFilter: each filter gathers its own.
+// dInput: each task scatters into one image. dFilter: each task gathers one filter.
 template <class T>
 KernelOf<T> ConvGradReference(const PrepareContext& ctx) {
   const TensorArg input = ctx.Input("Input"), filter = ctx.Input("Filter");
@@ -265,7 +267,7 @@ KernelOf<T> ConvGradReference(const PrepareContext& ctx) {
 
 // --- fast kernels ---
 
-// Empty unless the images are of 16 bits and everybody's shape is that of the sums.
+// Empty unless the images have 16 bits and all operands have the shape of the sums.
 Kernel ConvFastOfHalves(const PrepareContext& ctx) {
   if (!HalfInput(ctx, "Input") || !HalfOutput(ctx, "Output")) return {};
   const TensorArg residual = HalfInput(ctx, "ResidualData");
@@ -332,7 +334,7 @@ void ConvGradient(GradientContext& g) {
 }
 
 // conv2d_grad is bilinear in (Input, Output@GRAD) and (Filter, Output@GRAD). With U, V, W the
-// gradients that arrive at Input@GRAD, Filter@GRAD, Bias@GRAD:
+// gradients of Input@GRAD, Filter@GRAD, Bias@GRAD:
 //   Output@GRAD' = conv(U, Filter) + conv(Input, V) + W
 //   Input'  = Input@GRAD of conv2d_grad with filter V
 //   Filter' = Filter@GRAD of conv2d_grad with input U
@@ -346,7 +348,7 @@ void ConvGradGradient(GradientContext& g) {
                   {{"Input", {in}}, {"Filter", {w}}, {"Output@GRAD", {g.Input("Output@GRAD")}}},
                   attrs, slot);
   };
-  // W, the bias of the first convolution.
+  // W is the bias of the first convolution.
   std::string bias = g.HasOutputGrad("Bias@GRAD") ? g.OutputGrad("Bias@GRAD") : "";
   std::vector<Variable> terms;
   const auto add_term = [&](const std::string& in, const std::string& w) {
@@ -370,7 +372,7 @@ void ConvGradGradient(GradientContext& g) {
 
 // --- registration ---
 
-// What the declarations say of images and of volumes.
+// Wording of the declarations for images and for volumes.
 struct Words {
   int axes;
   std::string two, two_or_four, rank, images, last, channels_last;

@@ -1,4 +1,4 @@
-// conv2d_fusion: conv2d with an activation, as inference programs have it.
+// conv2d_fusion: conv2d with an activation, as used in inference programs.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
@@ -58,7 +58,7 @@ void Activate(const std::string& name, T* x, int64_t n) {
   });
 }
 
-// What follows the convolution.
+// Runs after the convolution.
 template <class T>
 Kernel Finish(const PrepareContext& ctx, Kernel conv) {
   const TensorArg out = ctx.Output("Output");
@@ -83,7 +83,7 @@ Kernel Finish(const PrepareContext& ctx, Kernel conv) {
 }
 
 void Register(OpRegistry& ops) {
-  // The rule and the kernels of conv2d serve this type: its slots and attrs are the same.
+  // Uses the rule and the kernels of conv2d, which has the same slots and attrs.
   const OpSpec& conv = ops.Get("conv2d");
   ops.Add(
       OpDef("conv2d_fusion")

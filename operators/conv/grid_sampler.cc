@@ -26,7 +26,7 @@ VarMeta SamplerOut(const InferContext& ctx) {
   return x;
 }
 
-// Where a number of Grid lies along an axis of X, and its derivative.
+// Maps a number of Grid to a position along an axis of X, with its derivative.
 struct Axis {
   double size;
   bool align, border, reflect;
@@ -51,7 +51,7 @@ struct Axis {
   }
 };
 
-// What both kernels loop over.
+// The loops of both kernels.
 struct Sampler {
   int64_t batch, channels, height, width, samples;
   bool nearest;
@@ -139,7 +139,7 @@ KernelOf<T> GridSamplerGrad(const PrepareContext& ctx) {
 
 // --- float32: tiles of samples, for which the channels are done one after the other ---
 
-// Samples [begin, begin + size) of image n with the derivatives of their places.
+// Samples [begin, begin + size) of image n with the derivatives of their positions.
 struct GridTile : SampleTile {
   double y_slope[kSize], x_slope[kSize];
 
@@ -179,7 +179,7 @@ Kernel GridSamplerFast(const PrepareContext& ctx) {
   };
 }
 
-// The derivatives of the places are sums over the channels, in float32: there are not many.
+// The derivatives of the positions are sums over the channels, in float32, since channels are few.
 Kernel GridSamplerGradFast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), grid = ctx.Input("Grid"), dout = ctx.Input("Output@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD"), dgrid = ctx.Output("Grid@GRAD");

@@ -1,5 +1,5 @@
-// Maxima of windows with their places, max_pool2d_with_index and max_pool3d_with_index, and unpool,
-// which puts elements back in such places.
+// max_pool2d_with_index and max_pool3d_with_index: maxima of windows with their positions; unpool:
+// puts elements back at such positions.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -25,7 +25,7 @@ WindowSpec SpecOf(const Context& ctx) {
   return spec;
 }
 
-// One number above the limit for each axis.
+// Whether there is one number above the limit for each axis.
 bool AllAbove(const Ints& values, int axes, int32_t limit) {
   return values.size() == static_cast<size_t>(axes) &&
          std::all_of(values.begin(), values.end(), [&](int32_t v) { return v > limit; });
@@ -107,7 +107,7 @@ Variable AsRows(GradientContext& g, const Variable& x) {
   return g.Make("flatten", {{"X", {x.name()}}}, {{"axis", int32_t{2}}});
 }
 
-// X@GRAD = Out@GRAD where Mask says, added up; planes are the rows of matrices.
+// X@GRAD = Out@GRAD, summed at the positions of Mask; planes are the rows of matrices.
 void PoolGradient(GradientContext& g) {
   const Variable rows = AsRows(g, g.In("X")), mask = AsRows(g, g.Out("Mask"));
   const Variable dout = AsRows(g, g.Grad("Out"));
@@ -181,7 +181,7 @@ void InferUnpool(InferContext& ctx) {
   ctx.SetOutput("Out", out);
 }
 
-// Where the elements of X go.
+// The positions in Out of the elements of X.
 class UnpoolPlaces {
  public:
   UnpoolPlaces(const PrepareContext& ctx, const Shape& x, const Shape& out)
@@ -218,7 +218,7 @@ void InferUnpoolGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", x);
 }
 
-// X@GRAD[i] = Out@GRAD[Indices[i]], but 0 where a later element of X has the same place in Out.
+// X@GRAD[i] = Out@GRAD[Indices[i]], but 0 if a later element of X has the same position in Out.
 template <class T>
 KernelOf<T> UnpoolGrad(const PrepareContext& ctx) {
   const TensorArg indices = ctx.Input("Indices"), dout = ctx.Input("Out@GRAD");
@@ -239,7 +239,7 @@ KernelOf<T> UnpoolGrad(const PrepareContext& ctx) {
   };
 }
 
-// Out@GRAD's gradient: what arrives for the last of equal indices.
+// Out@GRAD's gradient: the gradient of X@GRAD at the last of equal indices.
 void UnpoolGradGradient(GradientContext& g) {
   g.Set("Out@GRAD",
         g.Make("unpool", {{"X", {g.OutputGrad("X@GRAD")}}, {"Indices", {g.Input("Indices")}}},

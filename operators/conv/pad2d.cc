@@ -14,7 +14,7 @@
 
 namespace coracle::pad2d_op {
 
-// One axis: padded size, and C3 and C4.
+// The padded size of one axis; checks C3 and C4.
 int64_t Padded(const InferContext& ctx, int64_t size, int64_t before, int64_t after) {
   const std::string mode = ctx.Attr<std::string>("mode");
   ctx.Require("C3", before >= 0 && after >= 0 && before < kMaxPadding && after < kMaxPadding,
@@ -66,9 +66,9 @@ Layout LayoutOf(const PrepareContext& ctx, const Shape& in, const Shape& out, in
           ModeOf(ctx.Attr<std::string>("mode"))};
 }
 
-// Calls inside(first element of X, first of Out, number) for the elements of plane p that stand
-// between the paddings of a row, and around(first element of X or -1, first of Out, number) for the
-// pixels in the paddings.
+// Calls inside(first element of X, first of Out, number) for the elements of plane p between the
+// paddings of a row, and around(first element of X or -1, first of Out, number) for the pixels in
+// the paddings.
 template <class Inside, class Around>
 void ForRows(const Layout& l, int64_t p, Inside&& inside, Around&& around) {
   for (int64_t i = 0; i < l.h.out; ++i) {
@@ -89,7 +89,7 @@ void ForRows(const Layout& l, int64_t p, Inside&& inside, Around&& around) {
   }
 }
 
-// {top, left} of attr or tensor: the sizes of Out tell the rest.
+// {top, left} from attr or tensor: the sizes of Out determine the rest.
 struct Corner {
   TensorArg tensor;
   int64_t top = 0, left = 0;
@@ -100,7 +100,7 @@ struct Corner {
     const auto pads = ctx.Attr<std::vector<int32_t>>("paddings");
     if (!tensor && pads.size() == 4) top = pads[0], left = pads[2];
   }
-  // Clamped to what the shapes allow, whatever the tensor holds.
+  // Clamps to the range that the shapes allow, whatever the tensor holds.
   void Apply(const Workspace& ws, Layout* l) const {
     const int32_t* given = tensor ? ws.Data<const int32_t>(tensor) : nullptr;
     l->h.before = std::clamp<int64_t>(given ? given[0] : top, 0, l->h.out - l->h.in);

@@ -14,7 +14,7 @@
 
 namespace coracle::pad3d_op {
 
-// Paddings come for width, height and depth: axis i of {D, H, W} has those at 2 * (2 - i).
+// Paddings are listed for width, height and depth: axis i of {D, H, W} has its two at 2 * (2 - i).
 constexpr size_t PadsOf(int i) { return 2 * static_cast<size_t>(2 - i); }
 
 template <class Context>
@@ -28,7 +28,7 @@ PadMode ModeOf(const std::string& mode) {
   return mode == "replicate" ? PadMode::kEdge : PadMode::kCircular;
 }
 
-// One axis: padded size, and C3 and C4.
+// The padded size of one axis; checks C3 and C4.
 int64_t Padded(const InferContext& ctx, int64_t size, int64_t before, int64_t after) {
   const PadMode mode = ModeOf(ctx.Attr<std::string>("mode"));
   ctx.Require("C3", before >= 0 && after >= 0 && before < kMaxPadding && after < kMaxPadding,
@@ -54,7 +54,7 @@ VarMeta PadOut(InferContext& ctx) {
 
 void InferPad(InferContext& ctx) { ctx.SetOutput("Out", PadOut(ctx)); }
 
-// Volumes: `count` of them, each of whose places holds `width` elements.
+// `count` volumes, with `width` elements at each position.
 struct Layout {
   PadAxis axes[3];  // depth, height, width
   int64_t count, width;
@@ -72,7 +72,8 @@ class Padding {
     layout_.width = first == 1 ? in[4] : 1;
     layout_.mode = ModeOf(ctx.Attr<std::string>("mode"));
   }
-  // With the paddings before each axis, clamped to what the shapes allow, whatever a tensor holds.
+  // With the paddings before each axis, clamped to the range that the shapes allow, whatever a
+  // tensor holds.
   Layout operator()(const Workspace& ws) const {
     Layout l = layout_;
     for (int i = 0; i < 3; ++i) {
@@ -87,7 +88,7 @@ class Padding {
   IntListArg pads_;
 };
 
-// Calls f(offset in X or -1, offset in Out) for every place of volume v.
+// Calls f(offset in X or -1, offset in Out) for every position of volume v.
 template <class F>
 void ForPlaces(const Layout& l, int64_t v, F&& f) {
   const auto& [depth, height, width] = l.axes;

@@ -26,7 +26,8 @@ WindowSpec PoolSpec(const Context& ctx) {
   return spec;
 }
 
-// One axis. Adaptive: ksize is the output size; global: the window is the whole input.
+// The window along one axis. Adaptive: ksize is the output size; global: the window is the whole
+// input.
 template <class Context>
 WindowAxis PoolAxis(const Context& ctx, const WindowSpec& spec, int axis, int64_t in) {
   const auto ksize = ctx.template Attr<std::vector<int32_t>>("ksize");
@@ -130,8 +131,8 @@ void PoolPlane(const PoolGeometry& g, const T* in, T* out) {
   });
 }
 
-// Offset of the first element of a window that equals `best`, or is a nan, which only a `best` that
-// is one has in its window; -1 when there is none.
+// Offset of the first element of a window that equals `best`, or is nan (only if `best` is nan); -1
+// if there is none.
 template <class T>
 int64_t FirstMatch(const ImageStrides& s, const PoolWindow& window, const T* in, T best) {
   int64_t found = -1;
@@ -161,7 +162,7 @@ void PoolGradPlane(const PoolGeometry& g, const T* in, const T* out, const T* do
   });
 }
 
-// A plane of X, which may have no elements while Out has some: windows that lie in the padding.
+// A plane of X. X may have no elements while Out has some, for windows in the padding.
 template <class T>
 T* At(T* data, int64_t offset) {
   return data ? data + offset : nullptr;
@@ -193,8 +194,8 @@ KernelOf<T> PoolGradReference(const PrepareContext& ctx) {
   };
 }
 
-// Pooling is linear in the elements it chooses: an average pools X@GRAD@GRAD, a maximum takes it
-// at the position that X@GRAD went to.
+// Pooling is linear in the chosen elements: an average pools X@GRAD@GRAD, a maximum takes it at the
+// position that got X@GRAD.
 template <class T>
 KernelOf<T> PoolGradGradReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), ddx = ctx.Input("X@GRAD@GRAD");
@@ -217,12 +218,12 @@ KernelOf<T> PoolGradGradReference(const PrepareContext& ctx) {
 
 // --- fast kernels ---
 
-// Memory for a row of every channel of every image.
+// Scratch memory for a row of every channel of every image.
 TensorArg ScratchRows(const PrepareContext& ctx, const PoolGeometry& g) {
   return ctx.Scratch(DType::kFloat32, {CheckedMul(g.batch, g.channels), g.w.in});
 }
 
-// Images of 16 bits with the channels last: some at a time are converted, in the cache.
+// 16-bit images with channels last: a few at a time are converted, within the cache.
 struct HalfImages {
   int64_t batch, at_once, in, out;  // images; elements of an image of X and of Out
 
@@ -236,11 +237,11 @@ struct HalfImages {
              return arg && arg.numel > 0;
            });
   }
-  // Scratch memory for those that are converted at once.
+  // Scratch memory for the images converted at once.
   TensorArg Scratch(const PrepareContext& ctx, int64_t image) const {
     return ctx.Scratch(DType::kFloat32, {at_once, image});
   }
-  // f(first image, number).
+  // Calls f(first image, number).
   template <class F>
   void ForEach(F&& f) const {
     for (int64_t i = 0; i < batch; i += at_once) f(i, std::min(at_once, batch - i));
@@ -346,7 +347,7 @@ void PoolGradGradient(GradientContext& g) {
       {{"Out@GRAD@GRAD", {g.InputGrad("Out@GRAD")}}}, g.ForwardAttrs(type));
 }
 
-// Linear in X@GRAD@GRAD, and the transposed map is that of the gradient op.
+// The op is linear in X@GRAD@GRAD, and its transpose is the map of the gradient op.
 void PoolGradGradGradient(GradientContext& g) {
   const std::string type = g.op().type(), grad = type.substr(0, type.size() - 5);
   g.Append(grad,

@@ -14,7 +14,7 @@ namespace coracle::spp_op {
 
 constexpr int kHighest = 15;
 
-// The bins of one axis at a level, windows of equal size around an input of any size.
+// The bins of one axis at a level: windows of equal size around an input of any size.
 WindowAxis BinsOf(int level, int64_t in) {
   WindowAxis axis;
   axis.in = in;
@@ -75,7 +75,7 @@ KernelOf<T> Spp(const PrepareContext& ctx) {
   };
 }
 
-// The sum over the levels of the gradient of a pool2d with their windows.
+// The sum over the levels of the gradients of a pool2d with their windows.
 void SppGradient(GradientContext& g) {
   const Shape& x = g.In("X").shape();
   if (x[1] < 0 || x[2] < 0 || x[3] < 0)
@@ -83,7 +83,7 @@ void SppGradient(GradientContext& g) {
                 "spp: the gradient needs the channels, height and width of X when the program is "
                 "built");
   const int32_t levels = g.Attr<int32_t>("pyramid_height");
-  if (levels < 1 || levels > kHighest) {  // in a program that nobody has verified
+  if (levels < 1 || levels > kHighest) {  // in a program that was not verified
     ThrowInvalid(fmt::format("spp: pyramid_height must lie in [1, {}], got {}", kHighest, levels),
                  "  " + Locate(g.op()));
   }

@@ -18,8 +18,8 @@ void CheckShift(InferContext& ctx, const char* slot) {
   ctx.Require("C3", ratio > 0 && ratio < 0.5f, ratio);
 }
 
-// Frames [N, T] of [outer, C, inner]. Channels below `back` come from the frame before, those below
-// `ahead` from the one after it.
+// Frames [N, T] of [outer, C, inner]. Channels below `back` come from the previous frame, channels
+// from there to `ahead` from the next one.
 struct Layout {
   int64_t frames, steps, outer, channels, inner, back, ahead;
 };
@@ -37,7 +37,8 @@ Layout LayoutOf(const PrepareContext& ctx, const Shape& x) {
           static_cast<int64_t>(2 * c * ratio)};
 }
 
-// Channels [first, last) of frame `to` become those `by` steps later, 0 outside of the sequence.
+// Channels [first, last) of frame `to` become those of the frame `by` steps later; 0 outside of the
+// sequence.
 void ShiftPart(const Layout& l, int64_t frame, int64_t by, int64_t first, int64_t last, size_t size,
                const char* from, char* to) {
   const int64_t source = frame % l.steps + by;

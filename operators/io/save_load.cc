@@ -11,8 +11,8 @@
 namespace coracle::save_load_op {
 
 constexpr uint64_t kFileSlack = uint64_t{16} << 20;  // for descriptions and LoD
-constexpr uint64_t kMaxSparseFile = uint64_t{1}
-                                    << 34;  // files do not state the size of selected rows
+// For selected rows, whose size is not declared.
+constexpr uint64_t kMaxSparseFile = uint64_t{1} << 34;
 
 // Standard input and output are not valid paths.
 void InferPath(const InferContext& ctx) {
