@@ -66,8 +66,8 @@ bool Holds(DType dtype, double number) {
 
 void RequireHolds(const Variable& x, double number) {
   if (Holds(x.dtype(), number)) return;
-  ThrowInvalid(fmt::format("the number {} beside {} is no {}; Cast the Variable first", number,
-                           Quote(x.name()), ToString(x.dtype())));
+  ThrowInvalid(fmt::format("the number {} used with {} does not fit {}; Cast the Variable first",
+                           number, Quote(x.name()), ToString(x.dtype())));
 }
 
 // Whether the op scale, whose attrs are floats, computes with the number itself. Other dtypes than
@@ -210,11 +210,11 @@ Variable Sum(const Variable& x, const std::vector<int32_t>& dims, bool keep_dim)
   return Unary("reduce_sum", x, std::move(attrs));
 }
 Variable AddAll(const std::vector<Variable>& x) {
-  if (x.empty()) ThrowInvalid("a sum of no Variables");
+  if (x.empty()) ThrowInvalid("a sum needs at least one Variable");
   return Writer::Of({&x.front()}).Make("sum", {{"X", NamesOf(x)}});
 }
 Variable Concat(const std::vector<Variable>& x, int32_t axis) {
-  if (x.empty()) ThrowInvalid("a concatenation of no Variables");
+  if (x.empty()) ThrowInvalid("a concatenation needs at least one Variable");
   return Writer::Of({&x.front()}).Make("concat", {{"X", NamesOf(x)}}, {{"axis", axis}});
 }
 

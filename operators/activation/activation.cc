@@ -21,11 +21,11 @@ namespace coracle::activation_op {
 using activation::AttrRow;
 using activation::P;
 
-// A row of the family without its formulas, which only the loops below contain: what is done once
-// for all rows compiles once.
+// The data of a row of the family without its formulas. Only the loops below are templates over the
+// formulas, so code that uses RowData is compiled once for all rows.
 struct RowData {
   const char *type, *formula;
-  const char* reads;  // by the gradient: the forward "Out" or "X"
+  const char* reads;  // forward variable that the gradient reads: "Out" or "X"
   std::span<const AttrRow> attrs;
   float first_param;
   bool factor_slot, has_curvature, cuts_off, complex;
@@ -72,7 +72,7 @@ struct ValueLoop {
     for (int64_t i = 0; i < n; ++i) out[i] = F::template Value<T>(x[i], p);
   }
 };
-// dX = dOut f', and 0 where f cut off.
+// dX = dOut f', and 0 where kCutsOff applies.
 template <class F>
 struct GradLoop {
   template <class T>
@@ -84,7 +84,7 @@ struct GradLoop {
     }
   }
 };
-// Gradient of the above with respect to v: DDX dOut d(f')/dv.
+// Gradient of GradLoop with respect to v: DDX dOut d(f')/dv.
 template <class F>
 struct CurveLoop {
   template <class T>
@@ -102,7 +102,7 @@ P<T> ParamsOf(const PrepareContext& ctx, const RowData& row) {
   return p;
 }
 
-// Work for one element is some tens of operations at most.
+// Elements per task: an element takes at most some tens of operations.
 constexpr int64_t kGrain = 16384;
 
 // The element of FactorTensor, whatever its dtype.
@@ -149,7 +149,7 @@ Kernel LoopKernel(const PrepareContext& ctx, const RowData& row,
   };
 }
 
-// |X| of complex X.
+// | for complex X.
 template <class T>
 Kernel ComplexAbs(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
@@ -212,7 +212,7 @@ Kernel GradFast(const PrepareContext& ctx, const RowData& row) {
                     }};
 }
 
-// What FactorTensor must be (no other row of the family has that slot).
+// Checks FactorTensor (only pow has this slot).
 void CheckFactor(InferContext& ctx, const char* like) {
   if (!ctx.HasInput("FactorTensor")) return;
   const Shape& shape = ctx.InputShape("FactorTensor");
@@ -231,8 +231,8 @@ void InferValue(InferContext& ctx) {
   ctx.SetOutput("Out", out);
 }
 
-// All inputs have one shape and dtype, and so has the output. (What stands beside a complex X is
-// real.)
+// All inputs and the output have one shape and dtype, except that the other inputs are real for a
+// complex X.
 void InferAlike(InferContext& ctx, const char* first, std::initializer_list<const char*> others,
                 const char* output) {
   CheckFactor(ctx, first);
@@ -246,7 +246,7 @@ void InferAlike(InferContext& ctx, const char* first, std::initializer_list<cons
   ctx.SetOutput(output, v);
 }
 
-// With pow's exponent as a tensor.
+// Adds pow's exponent tensor to the inputs, if there is one.
 SlotList WithFactor(const GradientContext& g, SlotList inputs) {
   for (Slot& slot : g.ForwardInputs({"FactorTensor"})) inputs.push_back(std::move(slot));
   return inputs;
@@ -260,13 +260,14 @@ AttrList AttrsOf(const GradientContext& g, const RowData& row) {
   return attrs;
 }
 
-// Zeros: the value is piecewise constant.
+// Zeros, since the value is piecewise constant.
 void ZeroGradient(GradientContext& g) { g.Set("X", ZerosLike(g.In("X"))); }
 
-// Of complex X: dX = dOut X / |X|, 0 at 0. Unlike abs_grad these ops have gradients of every order.
+// For complex X: dX = dOut X / |X|, 0 at 0. Unlike abs_grad, these ops have gradients of every
+// order.
 void ComplexAbsGradient(GradientContext& g) {
   const Variable x = g.In("X"), out = g.Out("Out"), dout = g.Grad("Out");
-  const Variable zeros = Cast(Equal(out, ZerosLike(out)), out.dtype());  // 1 there
+  const Variable zeros = Cast(Equal(out, ZerosLike(out)), out.dtype());  // 1 where Out is 0
   g.Set("X", x * Cast(dout / (out + zeros), x.dtype()));
 }
 
@@ -289,7 +290,7 @@ void GradGradient(GradientContext& g, const RowData& row) {
   g.Append(type + "_grad", WithFactor(g, {{row.reads, {v}}, {"Out@GRAD", {ddx}}}),
            {{"X@GRAD", {g.InputGrad("Out@GRAD")}}}, AttrsOf(g, row));
   if (!row.has_curvature) {
-    // Declared for complex X, whose second derivative is not zero.
+    // These rows accept complex X, whose second derivative is not zero.
     if (row.complex && g.NeedsInputGrad(row.reads)) g.Set(row.reads, ZerosLike(g.In(row.reads)));
     return;
   }
@@ -331,9 +332,11 @@ OpDef DeclareGrad(const RowData& row) {
   const std::string type = row.type;
   OpDef def(type + "_grad");
   def.Doc("Gradient of " + type + ": X@GRAD = Out@GRAD times the derivative of " + type +
-          (row.cuts_off ? ", and 0 where that is 0, even if Out@GRAD is not finite." : "."))
+          (row.cuts_off
+               ? ". Where the derivative is 0, X@GRAD is 0, even if Out@GRAD is not finite."
+               : "."))
       .Apply(DeclareAlike)
-      .Input(row.reads, "the forward op's")
+      .Input(row.reads, "the value in the forward op")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .Inplace("Out@GRAD", "X@GRAD")
@@ -352,7 +355,7 @@ OpDef DeclareCurve(const RowData& row) {
   def.Doc("Gradient of " + type + "_grad with respect to its " + row.reads +
           ": DV = DDX * DOut times the derivative of the slope of " + type + " by that value.")
       .Apply(DeclareAlike)
-      .Input(row.reads, "the forward op's")
+      .Input(row.reads, "the value in the forward op")
       .Input("DOut", "gradient of the forward op's Out")
       .Input("DDX", "gradient of the gradient of X")
       .Output("DV", std::string("gradient of the gradient op's ") + row.reads)
@@ -365,7 +368,7 @@ OpDef DeclareCurve(const RowData& row) {
   return def;
 }
 
-// The loops of one op, for each element type, and with the flag.
+// The loops of one op, for each element type, with and without the flag.
 struct Loops {
   template <class T>
   using Pair = std::array<Loop<T>, 2>;
@@ -390,7 +393,7 @@ struct Loops {
   std::tuple<Pair<float>, Pair<double>, Pair<int32_t>, Pair<int64_t>> loops = {};
 };
 
-// The reference kernels that run a loop of F.
+// Declares the reference kernels that run the loops of F.
 template <class F, template <class> class Run, bool kIntegers>
 void DeclareLoops(OpDef& def, Loops ops) {
   const auto add = [&]<class T>(T) {

@@ -1,8 +1,8 @@
 #pragma once
-// The activations as formulas, one struct for each row of the family: the value f(x), and the first
-// and second derivative as functions of v, which is the output for rows with kFromOut and the input
-// for the others. p holds the attrs in the order of kAttrs. A new activation is a struct here (or
-// in math_formulas.h), its name in AllRows at the end, and a row of
+// The formulas of the activations, one struct for each row of the family: the value f(x), and the
+// first and second derivative as functions of v, which is the output for rows with kFromOut and the
+// input for others. p holds the attrs in the order of kAttrs. To add an activation, add a struct
+// here (or in math_formulas.h), its name to AllRows at the end, and a row to
 // test/operators/activation/activation_test.cc.
 
 #include <coracle/operators/activation/formula_row.h>
@@ -29,7 +29,7 @@ T LogOnePlusExp(T x) {
 
 struct Relu : Row {
   static constexpr const char* kType = "relu";
-  static constexpr const char* kFormula = "max(X, 0); a nan stays a nan";
+  static constexpr const char* kFormula = "max(X, 0), nan for nan";
   static constexpr bool kFromOut = true, kCutsOff = true, kIntegers = true, kHasCurvature = false;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kRelu;
   template <class T>
@@ -75,7 +75,7 @@ struct Relu6 : Row {
 struct Elu : Row {
   static constexpr const char* kType = "elu";
   static constexpr const char* kFormula = "X where X >= 0, else alpha (e^X - 1)";
-  static constexpr std::array<AttrRow, 1> kAttrs = {{{"alpha", 1.0f, "the limit below is -alpha"}}};
+  static constexpr std::array<AttrRow, 1> kAttrs = {{{"alpha", 1.0f, "the lower limit is -alpha"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
     return x < 0 ? p[0] * std::expm1(x) : x;
@@ -147,7 +147,7 @@ struct Softplus : Row {
   static constexpr const char* kFormula =
       "log(1 + e^(beta X)) / beta, and X where beta X > threshold";
   static constexpr std::array<AttrRow, 2> kAttrs = {
-      {{"beta", 1.0f, "steepness"}, {"threshold", 20.0f, "where the straight line begins"}}};
+      {{"beta", 1.0f, "steepness"}, {"threshold", 20.0f, "beta X above which the result is X"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
     return x * p[0] > p[1] ? x : LogOnePlusExp(x * p[0]) / p[0];
@@ -210,7 +210,7 @@ struct HardSwish : Row {
     const T gate = open > p[0] ? p[0] : open;
     return gate == 0 ? T(0) : x * (gate / p[1]);
   }
-  // A negative threshold is the gate everywhere.
+  // With a negative threshold, the gate is constant everywhere.
   template <class T>
   static T Slope(T x, const P<T>& p) {
     const T shifted = x + p[2];
@@ -228,7 +228,7 @@ struct HardShrink : Row {
   static constexpr const char* kFormula = "X where |X| > threshold, else 0; a nan stays a nan";
   static constexpr bool kHasCurvature = false, kCutsOff = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {
-      {{"threshold", 0.5f, "highest |X| that gives 0"}}};
+      {{"threshold", 0.5f, "largest |X| with result 0"}}};
   static auto Value(auto x, const auto& p) { return std::abs(x) <= p[0] ? decltype(x)(0) : x; }
   static auto Slope(auto x, const auto& p) { return decltype(x)(std::abs(x) <= p[0] ? 0 : 1); }
 };
@@ -237,7 +237,7 @@ struct Swish : Row {
   static constexpr const char* kFormula = "X / (1 + e^(-beta X))";
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSwish;
   static constexpr std::array<AttrRow, 1> kAttrs = {{{"beta", 1.0f, "steepness of the gate"}}};
-  // 0 times an infinite X is 0.
+  // 0 times an infinite X is 0 here.
   template <class T>
   static T Inner(T x, const P<T>& p) {
     return p[0] == 0 ? T(0) : p[0] * x;
@@ -247,7 +247,7 @@ struct Swish : Row {
     const T s = SigmoidOf(Inner(x, p));
     return s == 0 ? T(0) : x * s;
   }
-  // A gate that is 0 or 1 does not change, however large X is.
+  // A saturated gate (0 or 1) has slope 0, however large X is.
   template <class T>
   static T Slope(T x, const P<T>& p) {
     const T ax = Inner(x, p), s = SigmoidOf(ax), d = s * (1 - s);
@@ -283,15 +283,15 @@ struct Mish : Row {
       "X tanh(s), s = log(1 + e^X); under a positive threshold s = X where X > threshold, and e^X "
       "where X < -threshold";
   static constexpr std::array<AttrRow, 1> kAttrs = {
-      {{"threshold", 20.0f, "where s becomes X; 0: nowhere"}}};
+      {{"threshold", 20.0f, "limits beyond which s is simplified; 0: never"}}};
   // t = tanh(s) and its first and second derivative by X.
   template <class T>
   struct Gate {
     T value, slope, curve;
   };
-  // With e = e^x and q = e^2 + 2 e + 2: t = e (e + 2) / q, t' = 4 e (1 + e) / q^2 and
-  // t'' = t' (1 + e / (1 + e) - 4 e (1 + e) / q), without differences of numbers that are nearly
-  // equal. Above 0 by w = e^-x and q / e^2.
+  // With e = e^x and q = e^2 + 2 e + 2: t = e (e + 2) / q, t' = 4 e (1 + e) / q^2 and t'' = t' (1 +
+  // e / (1 + e) - 4 e (1 + e) / q), which avoids differences of nearly equal numbers. Above 0, the
+  // formulas use w = e^-x and q / e^2.
   template <class T>
   static Gate<T> GateAt(T x, const P<T>& p) {
     const T w = std::exp(-std::abs(x));
@@ -311,7 +311,7 @@ struct Mish : Row {
     const T t = GateAt(x, p).value;
     return t == 0 ? T(0) : x * t;
   }
-  // f' = t + x t' and f'' = 2 t' + x t''; a gate that is 0 or 1 does not change.
+  // f' = t + x t' and f'' = 2 t' + x t''; a saturated gate (0 or 1) has slope 0.
   template <class T>
   static T Slope(T x, const P<T>& p) {
     const Gate<T> gate = GateAt(x, p);
@@ -327,8 +327,8 @@ struct Mish : Row {
 constexpr double kSqrtHalf = 0.70710678118654752440, kInvSqrtTwoPi = 0.39894228040143267794;
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
 
-// Past these limits both gates are 0 or 1 and their slopes 0, also in double: there 0 times an
-// infinite x would be a nan. A nan stays one.
+// Beyond this limit both gates are 0 or 1 with slope 0, also in double; 0 times an infinite x would
+// give nan there. A nan stays nan.
 constexpr double kGateLimit = 50;
 template <class T>
 T InGateLimits(T x) {
@@ -339,8 +339,8 @@ T AboveGateLimit(T x) {
   return std::max(x, T(-kGateLimit));
 }
 
-// x / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3): x sigmoid(2 u), which is exact
-// where tanh(u) is near -1.
+// x / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), computed as x sigmoid(2 u), which
+// is accurate where tanh(u) is near -1.
 struct GeluTanh : Row {
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kGeluTanh;
   template <class T>
@@ -404,8 +404,8 @@ struct Selu : Row {
   static constexpr const char* kFormula = "scale X where X > 0, else scale alpha (e^X - 1)";
   static constexpr bool kFromOut = true;
   static constexpr std::array<AttrRow, 2> kAttrs = {
-      {{"scale", 1.0507009873554805f, "factor of the whole; positive"},
-       {"alpha", 1.6732632423543773f, "the limit below is -scale alpha"}}};
+      {{"scale", 1.0507009873554805f, "factor of the result; positive"},
+       {"alpha", 1.6732632423543773f, "the lower limit is -scale alpha"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
     return x > 0 ? p[0] * x : p[0] * p[1] * std::expm1(x);
@@ -439,7 +439,8 @@ struct SoftShrink : Row {
   static constexpr const char* kFormula =
       "X - lambda where X > lambda, X + lambda where X < -lambda, else 0; a nan stays a nan";
   static constexpr bool kHasCurvature = false, kCutsOff = true;
-  static constexpr std::array<AttrRow, 1> kAttrs = {{{"lambda", 0.5f, "highest |X| that gives 0"}}};
+  static constexpr std::array<AttrRow, 1> kAttrs = {
+      {{"lambda", 0.5f, "largest |X| with result 0"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
     return x > p[0] ? x - p[0] : x < -p[0] ? x + p[0] : x != x ? x : T(0);
@@ -454,8 +455,8 @@ struct SoftRelu : Row {
   static constexpr const char* kFormula = "log(1 + e^min(max(X, -threshold), threshold))";
   static constexpr bool kFromOut = true, kCutsOff = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {
-      {{"threshold", 40.0f, "highest |X| that counts"}}};
-  // Whether X does not lie between the thresholds, as Out tells.
+      {{"threshold", 40.0f, "X is clipped to [-threshold, threshold]"}}};
+  // Whether X lies outside of the thresholds, judged by Out.
   template <class T>
   static bool Outside(T out, const P<T>& p) {
     return out <= LogOnePlusExp(-p[0]) || out >= LogOnePlusExp(p[0]);
@@ -516,7 +517,7 @@ struct ThresholdedRelu : Row {
   static constexpr const char* kFormula = "X where X > threshold, else 0; a nan stays a nan";
   static constexpr bool kHasCurvature = false, kCutsOff = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {
-      {{"threshold", 1.0f, "highest X that gives 0"}}};
+      {{"threshold", 1.0f, "largest X with result 0"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
     return x <= p[0] ? T(0) : x;
@@ -529,7 +530,7 @@ struct ThresholdedRelu : Row {
 
 template <class... Fs>
 struct Rows {};
-// Every row is an op of its own.
+// Every row becomes an op.
 using AllRows = Rows<Relu, LeakyRelu, Relu6, Elu, Sigmoid, LogSigmoid, Tanh, Exp, Log, Sqrt, Rsqrt,
                      Square, Abs, Reciprocal, Pow, Sign, Floor, Ceil, Round, Sin, Cos, Softplus,
                      Softsign, HardSigmoid, HardSwish, HardShrink, Swish, Silu, Mish, Gelu, Acos,

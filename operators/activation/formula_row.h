@@ -1,5 +1,5 @@
 #pragma once
-// What the formulas of a row of the activation family consist of; see activation_formulas.h.
+// The parts of a row of the activation family; see activation_formulas.h.
 
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/operators/kernels/simd.h>
@@ -15,22 +15,22 @@ struct AttrRow {
   const char* doc;
 };
 
-// The defaults of a row.
+// Default members of a row.
 struct Row {
   static constexpr bool kFromOut = false;
   static constexpr bool kIntegers = false;     // for int32 and int64 too
   static constexpr bool kComplex = false;      // for complex X too, with a real Out: abs
   static constexpr bool kHasGradient = true;   // false: the derivative is 0 almost everywhere
   static constexpr bool kHasCurvature = true;  // false: the second derivative is 0
-  // Where the slope is 0 the value was cut off, and no gradient passes, not even one that is inf or
-  // nan. A nan was not cut off.
+  // If set, a slope of 0 means that the value was cut off: no gradient passes there, not even inf
+  // or nan. A nan is never cut off.
   static constexpr bool kCutsOff = false;
   static constexpr std::optional<simd::Unary> kSimd = std::nullopt;
   static constexpr std::array<AttrRow, 0> kAttrs = {};
   static constexpr float kFirstParam = 0;     // p[0] without attrs
   static constexpr bool kFactorSlot = false;  // a tensor may replace the first attr
   static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
-  // A BOOL attr, false by default, that chooses the formulas of F::WithFlag instead.
+  // A BOOL attr, false by default, that selects the formulas of F::WithFlag.
   static constexpr const char *kFlag = nullptr, *kFlagDoc = nullptr;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The functions of mathematics among the rows of the activation family; see activation_formulas.h.
+// Mathematical functions among the rows of the activation family; see activation_formulas.h.
 
 #include <coracle/operators/activation/formula_row.h>
 #include <coracle/operators/kernels/arithmetic.h>
@@ -240,8 +240,9 @@ struct Cos : Row {
   }
 };
 
-// The first and second derivative of the logarithm of the gamma function. Arguments are raised
-// above 10 by psi(x) = psi(x + 1) - 1/x; there the asymptotic series (DLMF 5.11.2) has 16 digits.
+// The first and second derivative of the logarithm of the gamma function. The recurrence psi(x) =
+// psi(x + 1) - 1/x raises arguments above 10, where the asymptotic series (DLMF 5.11.2) has 16
+// digits.
 inline double Digamma(double x) {
   if (x == 0) return std::copysign(std::numeric_limits<double>::infinity(), -x);
   if (x < 0 && x == std::floor(x)) return std::numeric_limits<double>::quiet_NaN();
@@ -308,7 +309,7 @@ struct Atan : Row {
   static T Value(T x, const P<T>&) {
     return std::atan(x);
   }
-  // By 1 / x above 1, whose square does not overflow.
+  // Uses 1 / x above 1, whose square does not overflow.
   template <class T>
   static T Slope(T x, const P<T>&) {
     const T u = 1 / x;
@@ -465,7 +466,8 @@ struct Lgamma : Row {
       "the logarithm of the absolute value of the gamma function of X";
   template <class T>
   static T Value(T x, const P<T>&) {
-    int sign = 0;  // std::lgamma writes a global one, which threads would share
+    // std::lgamma writes a global sign, which threads would share.
+    int sign = 0;
     return static_cast<T>(::lgamma_r(static_cast<double>(x), &sign));
   }
   template <class T>

@@ -33,7 +33,7 @@ void InferMaxoutGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
-// X as lines of `groups` elements, one for each element of Out.
+// X as lines of `groups` elements, one line for each element of Out.
 AxisView GroupsOf(const PrepareContext& ctx) {
   const Shape& x = ctx.Input("X").shape;
   AxisView view = ViewAxis(x, ctx.Attr<int32_t>("axis"));
@@ -41,8 +41,8 @@ AxisView GroupsOf(const PrepareContext& ctx) {
   return {view.outer * (view.n / groups), groups, view.inner};
 }
 
-// Calls body(first element of Out, first element of X, number, step) for blocks of lines, which
-// begin `step` apart.
+// Calls body(first element of Out, first element of X, number of lines, step) for blocks of lines
+// that begin `step` apart.
 constexpr int64_t kBlock = 256;
 template <class Body>
 void ForEachBlock(const AxisView& view, Body&& body) {
@@ -89,7 +89,7 @@ KernelOf<T> MaxoutGradReference(const PrepareContext& ctx) {
     const T *in = ws.Data<const T>(x), *d = ws.Data<const T>(dout);
     T* o = ws.Data<T>(dx);
     ForEachBlock(view, [&](int64_t line, int64_t at, int64_t size, auto step) {
-      // The first of the largest.
+      // Keeps the first of equal largest elements.
       T top[kBlock];
       int32_t best[kBlock] = {};
       for (int64_t i = 0; i < size; ++i) top[i] = in[at + i * step];
@@ -109,8 +109,8 @@ KernelOf<T> MaxoutGradReference(const PrepareContext& ctx) {
   };
 }
 
-// dOut' is what arrived for X@GRAD, taken where X was the largest: the sum over each group of its
-// product with the gradient op on ones.
+// dOut' = the gradient of X@GRAD, taken where X was the largest: its product with the gradient op
+// applied to ones, summed over each group.
 void MaxoutGradGradient(GradientContext& g) {
   const int32_t groups = g.Attr<int32_t>("groups");
   const Variable dout = g.In("Out@GRAD"), ones = FillLike(dout, 1.0);
@@ -121,7 +121,7 @@ void MaxoutGradGradient(GradientContext& g) {
   const bool first = g.Attr<int32_t>("axis") == 1;
   const int64_t channels = dout.shape()[first ? 1 : 3];
   if (channels == 0)
-    return g.Set("Out@GRAD", ZerosLike(dout));  // 0 means another thing to reshape2
+    return g.Set("Out@GRAD", ZerosLike(dout));  // reshape2 would treat the 0 differently
   if (first && channels < 0)
     throw Error(ErrorCode::kUnimplemented, "maxout: second gradients need known channels");
   const Variable grouped = first ? Reshape(masked, {0, static_cast<int32_t>(channels), groups, -1})
@@ -132,16 +132,16 @@ void MaxoutGradGradient(GradientContext& g) {
 }
 
 void DeclareMaxout(OpDef& def) {
-  def.Attr<int32_t>("groups", "channels of X for each channel of Out")
+  def.Attr<int32_t>("groups", "number of channels of X per channel of Out")
       .Range(2, {})
-      .Attr<int32_t>("axis", 1, "the dim of the channels: 1, or 3 (-1)");
+      .Attr<int32_t>("axis", 1, "axis of the channels: 1, or 3 (also -1)");
 }
 
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("maxout")
-          .Doc("Channel c of Out = the largest of the channels c groups to (c + 1) groups - 1 "
-               "of X, element by element; a nan in any comes out.")
+          .Doc("Channel c of Out = the element-wise maximum of the channels c groups to (c + 1) "
+               "groups - 1 of X; nan if one of them is nan.")
           .Constraint("C1", "X must have rank 4")
           .Constraint("C2", "axis must be 1, 3 or -1")
           .Constraint("C3",
@@ -158,7 +158,7 @@ void Register(OpRegistry& ops) {
               .ConstraintsOf("maxout", {"C1", "C2", "C3"})
               .Apply(DeclareMaxout)
               .Constraint("C4", "Out@GRAD must have Out's shape and X's dtype")
-              .Input("X", "the forward op's")
+              .Input("X", "the value in the forward op")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .NoGradientTo({"X"})

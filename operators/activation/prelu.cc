@@ -30,7 +30,7 @@ void CheckPrelu(InferContext& ctx) {
   if (mode == "element") {
     const bool shared = Core(alpha, 0).CompatibleWith(Core(x, 1)) && alpha.rank() <= x.rank();
     const bool fits = shared || x.CompatibleWith(alpha);
-    // Where dims are not known yet, a 1 may still become one of them.
+    // An unknown dim may still turn out to be 1.
     ctx.Require("C2", fits || !x.IsKnown() || !alpha.IsKnown(), "Alpha", alpha, "X", x);
   } else {
     const int64_t slopes = mode == "all" ? 1 : x[1];
@@ -44,7 +44,7 @@ void InferPrelu(InferContext& ctx) {
   ctx.SetOutput("Out", ctx.Input("X"));
 }
 
-// X as runs of `length` elements with one slope each: run r has slope r % slopes.
+// X as runs of `length` elements that share a slope: run r has slope r % slopes.
 struct Runs {
   int64_t count = 0, length = 0, slopes = 0;
 };
@@ -87,7 +87,7 @@ void ForEachRow(const Runs& runs, const F& f) {
   });
 }
 
-// The loops, as vision_simd.h describes them.
+// The loops described in vision_simd.h.
 template <class T>
 struct Plain {
   using Element = T;
@@ -150,12 +150,12 @@ void InferPreluGrad(InferContext& ctx) {
   ctx.SetOutput("Alpha@GRAD", ctx.Input("Alpha"));
 }
 
-// The gradients of the slopes. A slope's runs are cut into pieces whose sums `scratch` holds, so
-// that threads may share even one slope.
+// The gradients of the slopes. The runs of a slope are cut into pieces whose sums are stored in
+// `scratch`, so that several threads can work on one slope.
 struct SlopeSums {
   static constexpr int64_t kPiece = 16384;
   static constexpr int64_t kBlock = 1024;
-  static constexpr int64_t kRows = 64;  // that are added in the type of the loops' sums
+  static constexpr int64_t kRows = 64;  // rows added in the accumulator type of the loops
 
   Runs runs;
   int64_t pieces;
@@ -226,7 +226,7 @@ Kernel PreluGradFast(const PrepareContext& ctx) {
   return PreluGrad<Vectors>(ctx);
 }
 
-// With m = 1 where X <= 0, else 0, and U, V what arrived for X@GRAD and Alpha@GRAD:
+// With m = 1 where X <= 0, else 0, and U, V the gradients of X@GRAD and Alpha@GRAD:
 //   dOut' = U (m Alpha + 1 - m) + m X V,  X' = m dOut V,  Alpha' = sum of m dOut U.
 void PreluGradGradient(GradientContext& g) {
   const std::string mode = g.Attr<std::string>("mode");
@@ -266,8 +266,8 @@ void DeclarePrelu(OpDef& def) {
   def.Input("X", "floating-point tensor")
       .Input("Alpha", "slopes where X <= 0")
       .Attr<std::string>("mode", "all",
-                         "elements that share a slope: all, those of a channel "
-                         "(dim 1), or those at one place of all samples (element)")
+                         "which elements share a slope: all; channel: those of one channel (dim "
+                         "1); element: those at one position, over all samples")
       .OneOf({"all", "channel", "element"});
 }
 
@@ -278,8 +278,8 @@ void Register(OpRegistry& ops) {
           .Constraint("C1", "X must have rank 2 or more in mode channel, 1 or more in mode element")
           .Constraint(
               "C2",
-              "Alpha must hold one element (mode all), one for each channel, or have X's dims "
-              "from 1 on with ones before them or X's shape (mode element)")
+              "Alpha must hold one element (mode all) or one per channel (mode channel); in mode "
+              "element it must have X's shape, or X's dims from 1 on after leading ones")
           .Constraint("C3", "X and Alpha must have one dtype")
           .Apply(DeclarePrelu)
           .Output("Out", "tensor of X's shape and dtype")
@@ -287,20 +287,21 @@ void Register(OpRegistry& ops) {
           .GradientOp({"X", "Alpha"})
           .Reference(Prelu<Plain<float>>, Prelu<Plain<double>>)
           .Fast(PreluFast));
-  ops.Add(OpDef("prelu_grad")
-              .Doc("Gradient of prelu: X@GRAD = Out@GRAD where X > 0, else Alpha Out@GRAD; "
-                   "Alpha@GRAD = the sum of X Out@GRAD where X <= 0, over all that share a slope.")
-              .ConstraintsOf("prelu", {"C1", "C2", "C3"})
-              .Apply(DeclarePrelu)
-              .Constraint("C4", "Out@GRAD must have X's shape and dtype")
-              .Input("Out@GRAD", "gradient of Out")
-              .OptionalOutput("X@GRAD", "gradient of X")
-              .OptionalOutput("Alpha@GRAD", "gradient of Alpha")
-              .Inplace("Out@GRAD", "X@GRAD")
-              .Infer(InferPreluGrad)
-              .Gradient(PreluGradGradient)
-              .Reference(PreluGrad<Plain<float>>, PreluGrad<Plain<double>>)
-              .Fast(PreluGradFast));
+  ops.Add(
+      OpDef("prelu_grad")
+          .Doc("Gradient of prelu: X@GRAD = Out@GRAD where X > 0, else Alpha Out@GRAD; Alpha@GRAD "
+               "= the sum of X Out@GRAD where X <= 0, over the elements that share a slope.")
+          .ConstraintsOf("prelu", {"C1", "C2", "C3"})
+          .Apply(DeclarePrelu)
+          .Constraint("C4", "Out@GRAD must have X's shape and dtype")
+          .Input("Out@GRAD", "gradient of Out")
+          .OptionalOutput("X@GRAD", "gradient of X")
+          .OptionalOutput("Alpha@GRAD", "gradient of Alpha")
+          .Inplace("Out@GRAD", "X@GRAD")
+          .Infer(InferPreluGrad)
+          .Gradient(PreluGradGradient)
+          .Reference(PreluGrad<Plain<float>>, PreluGrad<Plain<double>>)
+          .Fast(PreluGradFast));
 }
 
 }  // namespace coracle::prelu_op

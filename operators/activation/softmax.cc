@@ -57,7 +57,7 @@ Kernel GradReference(const PrepareContext& ctx, GradLine<T> line) {
 using Row = void (*)(const float* x, float* y, int64_t n);
 using GradRow = void (*)(const float* y, const float* dy, float* dx, int64_t n);
 
-// Only lines that are contiguous.
+// Supports contiguous lines only.
 Kernel ForwardFast(const PrepareContext& ctx, Row row) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const AxisView view = ViewAxis(x.shape, ctx.Attr<int32_t>("axis"));
@@ -106,8 +106,8 @@ void DeclareAxis(OpDef& def) {
 }
 void DeclareSoftmaxAttrs(OpDef& def) {
   def.Apply(DeclareAxis)
-      .Attr<std::string>("data_format", "AnyLayout", "taken from files and not used")
-      .Attr<bool>("is_test", false, "taken from files and not used");
+      .Attr<std::string>("data_format", "AnyLayout", "accepted from files, not used")
+      .Attr<bool>("is_test", false, "accepted from files, not used");
 }
 
 OpDef ForwardDef(const std::string& type, const std::string& formula) {

@@ -11,7 +11,7 @@
 
 namespace coracle::c_embedding_op {
 
-// W holds the rows [start_index, start_index + rows) of a table that is divided among processes.
+// W holds the rows [start_index, start_index + rows) of a table distributed over processes.
 void RequireTable(InferContext& ctx) {
   const Shape& w = ctx.InputShape("W");
   ctx.Require("C1", w.rank() == 2, w);
@@ -37,7 +37,7 @@ void InferEmbeddingGrad(InferContext& ctx) {
   ctx.SetOutput("W@GRAD", ctx.Input("W"));
 }
 
-// The row of this process that an id names; -1: a row of another process.
+// This process's row for an id; -1 if the row belongs to another process.
 struct RowOf {
   int64_t start, rows;
   explicit RowOf(const PrepareContext& ctx)
@@ -93,8 +93,8 @@ void EmbeddingGradGradient(GradientContext& g) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("c_embedding")
               .ComputesIn(OpPrecision::kFloat32)
-              .Doc("Out = for every id the row id - start_index of W; zeros where W has no such "
-                   "row, which is then another process's.")
+              .Doc("Out = row id - start_index of W for every id; zeros if that row is outside W "
+                   "and belongs to another process.")
               .Constraint("C1", "W must be a matrix")
               .Constraint("C2", "Ids must be int32 or int64")
               .Constraint("C3", "the rank of Out must be at most 9")
@@ -109,11 +109,11 @@ void Register(OpRegistry& ops) {
               .GradientOp({"W", "Ids"})
               .Reference(Embedding));
   ops.Add(OpDef("c_embedding_grad")
-              .Doc("Gradient of c_embedding: W@GRAD = for each row the sum of the rows of Out@GRAD "
-                   "whose id it has.")
+              .Doc("Gradient of c_embedding: each row of W@GRAD = the sum of the rows of Out@GRAD "
+                   "with its id.")
               .ConstraintsOf("c_embedding", {"C1", "C2", "C3"})
               .Constraint("C4", "Out@GRAD must have Out's shape and W's dtype")
-              .Input("W", "for its shape only")
+              .Input("W", "only its shape is used")
               .Input("Ids", "int32 or int64 tensor of ids")
               .Input("Out@GRAD", "gradient of Out")
               .Output("W@GRAD", "gradient of W")

@@ -1,6 +1,7 @@
-// softmax_with_cross_entropy whose classes may be divided among the ranks: rank r has the classes
-// from r D on, D being the last dimension of its Logits. All ranks have the same labels and get the
-// same loss. One rank has all classes, and the gradient of softmax_with_cross_entropy.
+// softmax_with_cross_entropy with classes that may be distributed over the ranks: rank r has D
+// classes from r D on, D being the last dimension of its Logits. All ranks have the same labels and
+// get the same loss. A single rank has all classes and uses the gradient of
+// softmax_with_cross_entropy.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -31,7 +32,7 @@ void InferGrad(InferContext& ctx) {
   ctx.SetOutput("Logits@GRAD", softmax);
 }
 
-// The labels, of which this rank has the classes [rank n, rank n + n).
+// The labels. This rank has the classes [rank n, rank n + n).
 class OwnLabels {
  public:
   OwnLabels(Workspace& ws, const TensorArg& label, int64_t n, const std::string& failure)
@@ -40,7 +41,7 @@ class OwnLabels {
         n_(n),
         all_(NumRanks(ws) * n),
         failure_(failure) {}
-  // Its place among this rank's classes; -1: another rank has it.
+  // The index of a label among this rank's classes; -1 if another rank has it.
   int64_t operator[](int64_t line) const {
     const int64_t k = labels_[line];
     if (k < 0 || k >= all_) ThrowInvalid(failure_ + ", got " + std::to_string(k));
@@ -53,7 +54,7 @@ class OwnLabels {
   const std::string& failure_;
 };
 
-// What both ways to compute it share.
+// Shared by the computations on one rank and on several.
 struct Loss {
   TensorArg logits, label, softmax, loss;
   AxisView view;
@@ -78,13 +79,14 @@ void OnOneRank(const Loss& l, Workspace& ws) {
   const OwnLabels labels(ws, l.label, l.view.n, l.failure);
   if (l.view.n == 0) std::fill_n(out, l.loss.numel, T(0));
   ForEachLine(l.view, [&](int64_t line, int64_t at) {
-    const T picked = x[at + labels[line]];  // Softmax may be the memory of Logits
+    // Read first: Softmax may share the memory of Logits.
+    const T picked = x[at + labels[line]];
     const LineStats<T> stats = SoftmaxLine(x + at, y + at, l.view.n, 1);
     out[line] = std::log(stats.sum) - (picked - stats.max);
   });
 }
 
-// Two exchanges: of each line's maximum, and of its sum together with what it has at the label.
+// Two exchanges: the maximum of each line, and its sum together with the logit of its label.
 template <class T>
 void AmongRanks(const Loss& l, const TensorArg& max_arg, const TensorArg& sum_arg, Workspace& ws) {
   const T* x = ws.Data<const T>(l.logits);
@@ -129,7 +131,8 @@ KernelOf<T> Forward(const PrepareContext& ctx) {
   };
 }
 
-// dLogits = dLoss (Softmax - 1 at the label): all ranks have one loss, so nothing is exchanged.
+// dLogits = dLoss (Softmax - 1 at the label). All ranks have the same loss, so nothing is
+// exchanged.
 template <class T>
 KernelOf<T> Backward(const PrepareContext& ctx) {
   const TensorArg softmax = ctx.Input("Softmax"), label = ctx.Input("Label");
@@ -148,7 +151,7 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
   };
 }
 
-// dx = y (dy - sum(dy y)), the sum being that of all ranks' classes.
+// dx = y (dy - sum(dy y)); the sum runs over the classes of all ranks.
 Variable SoftmaxGradient(GradientContext& g, const Variable& softmax, bool several) {
   if (!several) {
     return g.Make("softmax_grad",
@@ -162,7 +165,7 @@ Variable SoftmaxGradient(GradientContext& g, const Variable& softmax, bool sever
   return softmax * (dy - dot);
 }
 
-// A gradient may arrive at Softmax too, which the gradient of the loss reads.
+// Softmax, which the gradient of the loss reads, can also get a gradient itself.
 void Gradient(GradientContext& g) {
   const Variable softmax = g.Out("Softmax");
   const bool several = g.Attr<int32_t>("nranks") > 1;
@@ -180,36 +183,36 @@ void Gradient(GradientContext& g) {
 }
 
 void DeclareAttrs(OpDef& def) {
-  def.Attr<int32_t>("ring_id", 0, "which ranks take part: all, whatever the number")
-      .Attr<int32_t>("rank", 0, "ignored: a rank knows its number")
-      .Attr<int32_t>("nranks", 0, "number of ranks that run the program; 0 and 1 are one");
+  def.Attr<int32_t>("ring_id", 0, "accepted, no effect: all ranks take part")
+      .Attr<int32_t>("rank", 0, "ignored: the number of the rank is known")
+      .Attr<int32_t>("nranks", 0, "number of ranks that run the program; 0 means 1");
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("c_softmax_with_cross_entropy")
-              .ComputesIn(OpPrecision::kFloat32)
-              .Doc("Softmax = softmax along the last axis of all ranks' Logits side by side, of "
-                   "which each rank has its part; Loss = -log(softmax at the label's class), the "
-                   "same on all ranks.")
-              .Constraint("C1", "Logits must have rank 1 or more")
-              .Constraint("C2",
-                          "Label must have Logits' shape with a last dimension of 1, and "
-                          "dtype int32 or int64")
-              .Constraint("C3", "every label must be a class, of nranks times those of Logits")
-              .Input("Logits", "unnormalised log probabilities of the rank's classes")
-              .Input("Label", "classes, the same on all ranks")
-              .Output("Softmax", "tensor of Logits' shape")
-              .Output("Loss", "tensor of Label's shape")
-              .Apply(DeclareAttrs)
-              .NoGradientTo({"Label"})
-              .Inplace("Logits", "Softmax")
-              .SideEffect()
-              .Infer(Infer)
-              .Gradient(Gradient)
-              .Reference(Forward<float>, Forward<double>));
+  ops.Add(
+      OpDef("c_softmax_with_cross_entropy")
+          .ComputesIn(OpPrecision::kFloat32)
+          .Doc("Softmax = this rank's part of the softmax over the last axis of all ranks' Logits "
+               "side by side; Loss = -log(softmax at the label's class), the same on all ranks.")
+          .Constraint("C1", "Logits must have rank 1 or more")
+          .Constraint("C2",
+                      "Label must have Logits' shape with a last dimension of 1, and "
+                      "dtype int32 or int64")
+          .Constraint("C3", "every label must lie in [0, nranks times the classes of Logits)")
+          .Input("Logits", "unnormalised log probabilities of the rank's classes")
+          .Input("Label", "classes, the same on all ranks")
+          .Output("Softmax", "tensor of Logits' shape")
+          .Output("Loss", "tensor of Label's shape")
+          .Apply(DeclareAttrs)
+          .NoGradientTo({"Label"})
+          .Inplace("Logits", "Softmax")
+          .SideEffect()
+          .Infer(Infer)
+          .Gradient(Gradient)
+          .Reference(Forward<float>, Forward<double>));
   ops.Add(OpDef("c_softmax_with_cross_entropy_grad")
               .Doc("Gradient of c_softmax_with_cross_entropy: Logits@GRAD = Loss@GRAD (Softmax - 1 "
-                   "at the label's class). All ranks have one loss: nothing is exchanged.")
+                   "at the label's class). All ranks have the same loss, so nothing is exchanged.")
               .ConstraintsOf("c_softmax_with_cross_entropy", {"C1", "C2", "C3"})
               .Constraint("C4", "Loss@GRAD must have the loss's shape and dtype")
               .Input("Softmax", "c_softmax_with_cross_entropy's Softmax")
@@ -219,7 +222,7 @@ void Register(OpRegistry& ops) {
               .AttrsOf("c_softmax_with_cross_entropy")
               .Inplace("Softmax", "Logits@GRAD")
               .Infer(InferGrad)
-              .NoGradient("it is a gradient among ranks, of which there is no second one")
+              .NoGradient("second derivatives of exchanges between ranks are not supported")
               .Reference(Backward<float>, Backward<double>));
 }
 

@@ -43,8 +43,8 @@ Kernel Sum(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("c_coalesced_allreduce_sum")
-              .Doc("Out[i] = the sum of all ranks' X[i], exchanged together. Where one rank "
-                   "runs the program, Out[i] = X[i].")
+              .Doc("Out[i] = the sum of all ranks' X[i], exchanged together. With one rank, Out[i] "
+                   "= X[i].")
               .Constraint("C1", "Out must have as many variables as X")
               .Constraint("C2", "all X must have one dtype")
               .VariadicInput("X", "tensors")
@@ -52,11 +52,11 @@ void Register(OpRegistry& ops) {
               .Takes(VarType::kLoDTensor, {"X"})
               .Attr<int32_t>("ring_id", 0, "which ranks take part: all, whatever the number")
               .Attr<bool>(kOverlapAttr, false,
-                          "the exchange goes on until a c_sync_comm_stream or c_wait_comm names "
-                          "one of Out; no op may use Out before")
+                          "the exchange runs in the background until a c_sync_comm_stream or "
+                          "c_wait_comm names one of Out; no op may use Out before")
               .Inplace("X", "Out")
               .SideEffect()
-              .NoGradient("it exchanges gradients, after backward")
+              .NoGradient("it exchanges gradients after backward")
               .Infer(Infer)
               .Reference(Sum));
 }

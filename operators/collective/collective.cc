@@ -1,6 +1,6 @@
-// Collective communication: ops in which all ranks take part that run the program. Where one rank
-// runs it alone, every op returns what it was given. The ops of the gradients are Paddle's,
-// but for that of c_split: Paddle's is c_allgather, which joins rows and not columns.
+// Collective communication: ops in which all ranks of a program take part. With a single rank,
+// every op returns its input. The gradient ops are Paddle's, except for c_split: Paddle uses
+// c_allgather, which joins rows instead of columns.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -17,7 +17,7 @@
 
 namespace coracle::collective_op {
 
-// The attrs of a row besides those that every op of its kind has.
+// Attrs of a row, in addition to those that every op of its kind has.
 enum Attrs : unsigned {
   kRing = 1,        // ring_id, use_calc_stream
   kCalcStream = 2,  // use_calc_stream is true by default
@@ -38,22 +38,22 @@ using Kind = Exchange::Kind;
 
 // --- kernels ---
 
-// X's and Out's elements, and how they are exchanged where several ranks run the program.
+// The elements of X and Out, and their exchange between several ranks.
 struct Operands {
   TensorArg x, out;
   Exchanger exchange;
   std::string type;
-  int32_t nranks = 1;  // of ops whose shapes depend on it
+  int32_t nranks = 1;  // for ops whose shapes depend on it
 
   explicit Operands(const PrepareContext& ctx)
       : x(ctx.Input("X")), out(ctx.Output("Out")), exchange(ctx), type(ctx.op().type()) {
     if (ctx.spec().FindAttr("nranks")) nranks = ctx.Attr<int32_t>("nranks");
   }
-  // Of as many elements of X's dtype.
+  // An exchange of `counts` elements of X's dtype.
   Exchange Make(Kind kind, std::vector<int64_t> counts, const void* in, void* to) const {
     return {kind, x.dtype, std::move(counts), in, to};
   }
-  // Every rank gives `count` elements.
+  // Gathers `count` elements from every rank.
   void Gather(Workspace& ws, int64_t count, const void* in, void* to) const {
     const auto ranks = static_cast<size_t>(NumRanks(ws));
     exchange(ws, Make(Kind::kAllGather, std::vector<int64_t>(ranks, count), in, to));
@@ -63,7 +63,7 @@ struct Operands {
   int64_t element() const { return static_cast<int64_t>(SizeOf(x.dtype)); }
 };
 
-// A kernel that runs `among_several(ws)`, or copies where one rank runs the program.
+// A kernel that runs `among_several(ws)`, or copies if there is a single rank.
 template <class F>
 Kernel OrCopy(const Operands& op, F among_several) {
   return [op, among_several](Workspace& ws) {
@@ -73,7 +73,7 @@ Kernel OrCopy(const Operands& op, F among_several) {
   };
 }
 
-// The sum of selected rows of all ranks.
+// The sum of the selected rows of all ranks.
 class SumOfRows {
  public:
   SumOfRows(const RowsView& mine, const Exchanger& exchange, Workspace& ws)
@@ -90,14 +90,14 @@ class SumOfRows {
   SelectedRows Run() const { return IsDense() ? Dense() : Gathered(); }
 
  private:
-  // In a ring, a rank sends as many elements as all ranks have together, or 2 for each of the sum.
-  // All ranks know the counts, and decide alike.
+  // In a ring, gathering sends the elements of all ranks once; summing the dense table sends each
+  // of its elements twice. All ranks know the counts and reach the same decision.
   bool IsDense() const {
     return total_ / 2 > mine_.height &&
            (mine_.value->dtype() == DType::kFloat32 || mine_.value->dtype() == DType::kFloat64);
   }
 
-  // Those of one rank after those of another.
+  // The rows of all ranks, one rank after the other.
   SelectedRows Gathered() const {
     SelectedRows all;
     all.height = mine_.height;
@@ -112,7 +112,7 @@ class SumOfRows {
     return all;
   }
 
-  // All rows of the table are summed; of the result those that some rank has.
+  // Sums the whole table and takes from the result the rows that some rank has.
   SelectedRows Dense() const {
     Tensor sum = Tensor::Zeros(mine_.value->dtype(), ShapeOf(mine_.height));
     std::vector<int32_t> present(static_cast<size_t>(mine_.height), 0);
@@ -194,7 +194,7 @@ Kernel AllReduce(const PrepareContext& ctx) {
   return Reduced(ctx, reduction);
 }
 
-// On the other ranks Out is X.
+// The root gets the reduction; the other ranks get X.
 Kernel ReducedAt(const PrepareContext& ctx, int32_t root, Reduction reduction) {
   const Operands op(ctx);
   const TensorArg sums = ctx.Scratch(op.x.dtype, op.x.shape);
@@ -212,7 +212,7 @@ Kernel Reduce(const PrepareContext& ctx) {
   return ReducedAt(ctx, ctx.Attr<int32_t>("root_id"), reduction);
 }
 
-// allreduce: 0 sum, 1 product, 2 maximum, 3 minimum, as NCCL numbers them.
+// allreduce, with NCCL's numbers: 0 sum, 1 product, 2 maximum, 3 minimum.
 Kernel OldAllReduce(const PrepareContext& ctx) {
   constexpr Reduction kByNumber[] = {Reduction::kSum, Reduction::kProd, Reduction::kMax,
                                      Reduction::kMin};
@@ -271,7 +271,7 @@ Kernel ReduceScatter(const PrepareContext& ctx) {
   });
 }
 
-// The rank's rows of what root has.
+// The rank's part of the root's rows.
 Kernel Scatter(const PrepareContext& ctx) {
   const Operands op(ctx);
   const TensorArg all = ctx.Scratch(op.x.dtype, op.x.shape);
@@ -284,7 +284,7 @@ Kernel Scatter(const PrepareContext& ctx) {
   });
 }
 
-// Part r of Out's rows are the rank's part of rank r's rows.
+// Part r of Out's rows is this rank's part of rank r's rows.
 Kernel AllToAll(const PrepareContext& ctx) {
   const Operands op(ctx);
   const TensorArg arrays = ctx.ScratchArray();
@@ -292,8 +292,8 @@ Kernel AllToAll(const PrepareContext& ctx) {
   return OrCopy(op, [op, arrays, rows](Workspace& ws) {
     const int ranks = NumRanks(ws);
     if (rows % ranks != 0)
-      ThrowInvalid(
-          fmt::format("alltoall: X has {} rows, which {} ranks do not divide", rows, ranks));
+      ThrowInvalid(fmt::format("alltoall: X has {} rows, which is not a multiple of the {} ranks",
+                               rows, ranks));
     auto& array = std::get<TensorArray>(ws.ValueOf(arrays));
     Tensor& all = array.Write(0, op.x.dtype, {op.x.numel * ranks});
     op.Gather(ws, op.x.numel, op.In(ws), all.raw());
@@ -305,7 +305,7 @@ Kernel AllToAll(const PrepareContext& ctx) {
   });
 }
 
-// Columns: parts of the last axis. `whole` lines of parts * `line` bytes; part p of each.
+// Columns are parts of the last axis. Copies one part of `line` bytes from each of `lines` lines.
 void CopyColumns(const char* from, int64_t from_step, char* to, int64_t to_step, int64_t line,
                  int64_t lines) {
   if (line == 0) return;
@@ -341,14 +341,14 @@ Kernel Split(const PrepareContext& ctx) {
   });
 }
 
-// X with part r of its elements taken from rank r.
+// X, in which part r of the elements comes from rank r.
 Kernel PartialAllGather(const PrepareContext& ctx) {
   const Operands op(ctx);
   return OrCopy(op, [op](Workspace& ws) {
     RequireRanks(ws, op.nranks, op.type);
     const int64_t count = op.x.numel / NumRanks(ws);
     const int64_t offset = RankOf(ws) * count * op.element();
-    // The rank's own part may stay where it is, other overlaps are not allowed.
+    // The rank's own part may stay in place; other overlaps are not allowed.
     if (op.In(ws) != op.To(ws))
       CopyBytes(op.In(ws) + offset, op.To(ws) + offset, count * op.element());
     op.Gather(ws, count, op.To(ws) + offset, op.To(ws));
@@ -360,13 +360,13 @@ Kernel PartialAllGather(const PrepareContext& ctx) {
 constexpr unsigned kReduceAttrs = kRing | kTag | kModelParallel;
 constexpr unsigned kShardAttrs = kRing | kRanks | kRank | kModelParallel;
 
-// How Out's shape differs from X's where several ranks run the program.
+// How Out's shape differs from X's with several ranks.
 enum class Parts { kSame, kMoreRows, kFewerRows, kMoreColumns, kFewerColumns, kEqual };
 
 struct Collective {
   const char* type;
-  const char* out;       // what Out is
-  const char* gradient;  // the op of its gradient; nullptr: none
+  const char* out;       // formula of Out, for its doc
+  const char* gradient;  // type of its gradient op; nullptr: none
   unsigned attrs;
   PrepareFn kernel;
   Parts parts = Parts::kSame;
@@ -394,20 +394,20 @@ const std::vector<Collective>& Collectives() {
       {"c_broadcast", "X of rank root", nullptr, kRing | kRoot, Broadcast},
       {"c_identity", "X, whose gradient is the sum over all ranks", "c_allreduce_sum",
        kRing | kCalcStream | kModelParallel, Copy},
-      {"c_scatter", "the rank's part of the rows that rank root has", nullptr,
-       kRing | kRoot | kRanks, Scatter, Parts::kFewerRows},
+      {"c_scatter", "the rank's part of the rows of rank root", nullptr, kRing | kRoot | kRanks,
+       Scatter, Parts::kFewerRows},
       {"c_concat", "the columns of all ranks side by side", "c_split", kShardAttrs | kCalcStream,
        Concat, Parts::kMoreColumns},
       {"c_split", "the rank's part of the columns", "c_concat", kShardAttrs, Split,
        Parts::kFewerColumns},
       {"alltoall", "the rank's part of the rows of each rank, one rank after the other", "alltoall",
        kRing, AllToAll},
-      {"barrier", "X, when all ranks have come here", nullptr, kRing, Barrier},
+      {"barrier", "X, after all ranks have reached this op", nullptr, kRing, Barrier},
       {"c_allgather", "the rows of all ranks, one rank after the other", "c_reducescatter",
        kRing | kRanks, AllGather, Parts::kMoreRows},
       {"c_reducescatter", "the rank's part of the rows of the sum of all ranks' X", "c_allgather",
        kRing | kRanks, ReduceScatter, Parts::kFewerRows},
-      {"partial_allgather", "X with part r of its elements taken from rank r", nullptr,
+      {"partial_allgather", "X, in which part r of the elements comes from rank r", nullptr,
        kRing | kRanks | kRank, PartialAllGather, Parts::kEqual},
       {"allreduce", "the sum of all ranks' X, or another reduction", nullptr,
        kOldReduce | kSyncMode, OldAllReduce},
@@ -449,8 +449,8 @@ void InferCollective(InferContext& ctx, Parts parts) {
   ctx.SetOutput("Out", out);
 }
 
-// With use_model_parallel every rank has the same loss, so that the gradient of their sum is
-// taken once.
+// With use_model_parallel all ranks have the same loss, so the gradient of the sum is passed on
+// once.
 void SetGradient(GradientContext& g, std::string type) {
   if (g.op().type() == "c_allreduce_sum" && g.Attr<bool>("use_model_parallel")) type = "c_identity";
   g.Set("X", g.Make(type, {{"X", {g.OutputGrad("Out")}}}, g.ForwardAttrs(type)));
@@ -464,17 +464,16 @@ void DeclareAttrs(OpDef& def, unsigned attrs) {
   if (attrs & kModelParallel)
     def.Attr<bool>("use_model_parallel", (attrs & kTag) == 0,
                    "decides which op computes the gradient of a sum");
-  if (attrs & kRoot) def.Attr<int32_t>("root", 0, "the rank that has the data, or gets the result");
-  if (attrs & kRootId) def.Attr<int32_t>("root_id", 0, "the rank that gets the result");
+  if (attrs & kRoot) def.Attr<int32_t>("root", 0, "rank that sends the data or gets the result");
+  if (attrs & kRootId) def.Attr<int32_t>("root_id", 0, "rank that gets the result");
   if (attrs & kRank) def.Attr<int32_t>("rank", 0, "ignored: a rank knows its number");
   if (attrs & kOldReduce)
     def.Attr<int32_t>("reduce_type", 0, "0: sum, 1: product, 2: maximum, 3: minimum").Range(0, 3);
   if (attrs & kSyncMode) def.Attr<bool>("sync_mode", false, "ignored");
   if (attrs & kOverlap)
-    def.Attr<bool>(
-        kOverlapAttr, false,
-        "the exchange goes on until a c_sync_comm_stream or c_wait_comm names Out; no op "
-        "may use Out before");
+    def.Attr<bool>(kOverlapAttr, false,
+                   "the exchange runs in the background until a c_sync_comm_stream or c_wait_comm "
+                   "names Out; no op may use Out before");
   if (attrs & kReduction)
     def.Attr<std::string>("reduction", "ncclSum", "the reduction")
         .OneOf({"ncclSum", "ncclProd", "ncclMax", "ncclMin"});
@@ -482,7 +481,7 @@ void DeclareAttrs(OpDef& def, unsigned attrs) {
 
 // nranks is required in c_allgather.
 void DeclareRanks(OpDef& def, Parts parts) {
-  constexpr const char* kDoc = "number of ranks that run the program; 0 and 1 are one";
+  constexpr const char* kDoc = "number of ranks that run the program; 0 means 1";
   def.Constraint("C1", parts == Parts::kEqual       ? "nranks must divide the elements of X"
                        : parts == Parts::kFewerRows ? "nranks must divide the rows of X"
                        : parts == Parts::kFewerColumns
@@ -496,7 +495,7 @@ void DeclareRanks(OpDef& def, Parts parts) {
 
 OpDef Define(const Collective& row) {
   OpDef def(row.type);
-  def.Doc(std::string("Out = ") + row.out + ". Where one rank runs the program, Out = X.")
+  def.Doc(std::string("Out = ") + row.out + ". With one rank, Out = X.")
       .Input("X", "tensor of any dtype");
   if (row.attrs & kCommunicator) {
     def.OptionalInput("Communicator", "ignored")
@@ -517,7 +516,7 @@ OpDef Define(const Collective& row) {
   if (row.gradient)
     def.Gradient([type = std::string(row.gradient)](GradientContext& g) { SetGradient(g, type); });
   else
-    def.NoGradient("Paddle has none either");
+    def.NoGradient("Paddle has no gradient for it either");
   return def;
 }
 

@@ -1,5 +1,4 @@
-// What surrounds collective communication: setting it up, for which there is nothing to do, and
-// waiting for it.
+// Ops around collective communication: set-up, which does nothing, and waiting.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -47,7 +46,7 @@ OpDef WaitOp(const char* type, const std::string& more) {
       .Doc("Out = X. " + more)
       .Constraint("C1", "Out must have no more variables than X")
       .OptionalVariadicInput("X", "values of any kind")
-      .OptionalVariadicOutput("Out", "those of X; in programs the same variables")
+      .OptionalVariadicOutput("Out", "the values of X; usually the same variables")
       .TakesAnyValue()
       .Inplace("X", "Out")
       .Infer(InferWait)
@@ -61,14 +60,14 @@ Kernel Nothing(const PrepareContext&) {
   return [](Workspace&) {};
 }
 
-// A variable that nothing reads: it gets no value.
+// A variable that no op reads and that gets no value.
 void InferHandle(InferContext& ctx, const char* slot) {
   ctx.SetOutput(slot, VarMeta{VarType::kRaw, DType::kFloat32, {}, 0});
 }
 
 OpDef SetUpOp(const std::string& type) {
   return OpDef(type)
-      .Doc("Does nothing: ranks know each other before a program runs.")
+      .Doc("Does nothing: the ranks are connected before a program runs.")
       .NotDifferentiable("it computes nothing");
 }
 
@@ -87,17 +86,19 @@ OpDef MakeId(const char* type) {
 
 void Register(OpRegistry& ops) {
   for (const char* type : {"c_sync_comm_stream", "c_wait_comm"}) {
-    ops.Add(WaitOp(type,
-                   "Waits until the exchanges that X's variables are in have ended; without "
-                   "X, until all have.")
-                .SideEffect()
-                .Attr<int32_t>("ring_id", 0, "of the exchanges"));
+    ops.Add(
+        WaitOp(type, "Waits for the exchanges of the variables X; without X, for all exchanges.")
+            .SideEffect()
+            .Attr<int32_t>("ring_id", 0, "results of the exchanges"));
   }
   for (const char* type : {"c_sync_calc_stream", "c_wait_compute"}) {
-    ops.Add(WaitOp(type, "Kernels that compute have ended when an exchange begins.")
-                .Attr<int32_t>("ring_id", 0, "ignored"));
+    ops.Add(
+        WaitOp(
+            type,
+            "All computation has ended when an exchange begins, so there is nothing to wait for.")
+            .Attr<int32_t>("ring_id", 0, "ignored"));
   }
-  ops.Add(WaitOp("nop", "It holds a place in the order of ops."));
+  ops.Add(WaitOp("nop", "It only orders the ops."));
   for (const char* type : {"c_gen_nccl_id", "c_gen_bkcl_id", "c_gen_hccl_id", "gen_nccl_id",
                            "gen_bkcl_id", "gen_hccl_id"})
     ops.Add(MakeId(type));

@@ -12,7 +12,7 @@ int RankOf(const Workspace& ws) { return ws.comm() ? ws.comm()->rank() : 0; }
 
 void RequireRanks(const Workspace& ws, int nranks, const std::string& what) {
   const int ranks = NumRanks(ws);
-  if (nranks == ranks || (nranks == 0 && ranks == 1)) return;  // 0: not said
+  if (nranks == ranks || (nranks == 0 && ranks == 1)) return;  // 0: not given
   const std::string start =
       nranks > 0 ? fmt::format("start it with as many ranks (mpirun -n {}), or ", nranks) : "";
   ThrowInvalid(fmt::format("{}: nranks is {}, but {} the program; {}set nranks to {}", what, nranks,

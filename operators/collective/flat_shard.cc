@@ -1,5 +1,5 @@
-// Flat shards: the elements of a tensor, in row-major order, divided among the ranks. Each has
-// ceil(elements / nranks) of them; the last ones may have fewer, and zeros behind them.
+// Flat shards: the elements of a tensor, in row-major order, distributed over the ranks. Each rank
+// has ceil(elements / nranks) elements; the last ranks may have fewer, padded with zeros.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -41,7 +41,7 @@ void InferGather(InferContext& ctx) {
   ctx.SetOutput("Out", ctx.InputDType("X"), shape);
 }
 
-// Which elements of `whole` each rank has.
+// The elements of `whole` that each rank has.
 struct Parts {
   TensorArg whole, shard;
   int nranks;
@@ -60,7 +60,7 @@ struct Parts {
   size_t Bytes(int64_t elements) const {
     return static_cast<size_t>(ByteSize(whole.dtype, {elements}));
   }
-  // Checks the number of ranks; returns this one's.
+  // Checks the number of ranks and returns this rank.
   int Rank(Workspace& ws) const {
     RequireRanks(ws, nranks, type);
     return RankOf(ws);
@@ -84,7 +84,7 @@ Kernel Shard(const PrepareContext& ctx) {
   };
 }
 
-// In place, in Out.
+// Works in place, in Out.
 Kernel ReduceScatter(const PrepareContext& ctx) {
   const std::vector<TensorArg> xs = ctx.Inputs("X"), outs = ctx.Outputs("Out");
   const int64_t nranks = ctx.Attr<int32_t>("nranks");
@@ -125,42 +125,45 @@ Kernel Gather(const PrepareContext& ctx) {
 OpDef Def(const std::string& type, const std::string& doc) {
   return OpDef(type)
       .Doc(doc + " With one rank the shard is all of the elements.")
-      .Attr<int32_t>("nranks", 1, "the ranks that run the program; another number is refused")
+      .Attr<int32_t>("nranks", 1,
+                     "number of ranks that run the program; any other number is an error")
       .Range(1, 1 << 20)
       .Attr<int32_t>("ring_id", 0, "which ranks take part: all, whatever the number")
       .NoGradient("it is a part of the update of parameters");
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(Def("c_flat_shard", "Out = this rank's part of X's elements, with zeros behind them.")
-              .Input("X", "tensor; of its elements this rank's part is read")
-              .Output("Out", "[ceil(elements of X / nranks)]")
-              .Infer(InferShard)
-              .Reference(Shard));
+  ops.Add(
+      Def("c_flat_shard", "Out = this rank's part of X's elements, padded with zeros at the end.")
+          .Input("X", "tensor; only this rank's part is read")
+          .Output("Out", "[ceil(elements of X / nranks)]")
+          .Infer(InferShard)
+          .Reference(Shard));
   ops.Add(Def("c_flat_reducescatter",
-              "Out[i] = X[i], in which this rank's part of the elements (see c_flat_shard) is that "
-              "of the sum of all ranks' X[i]; exchanged as one message.")
+              "Out[i] = X[i], except that this rank's part of the elements (see c_flat_shard) is "
+              "summed over all ranks; exchanged as one message.")
               .Constraint("C1", "Out must have as many variables as X")
               .Constraint("C2", "all X must have one dtype")
               .VariadicInput("X", "tensors")
               .VariadicOutput("Out", "tensors of the shapes of X")
               .Takes(VarType::kLoDTensor, {"X"})
               .Attr<bool>(kOverlapAttr, false,
-                          "the exchange goes on until a c_sync_comm_stream or c_wait_comm names "
-                          "one of Out; no op may use Out before")
+                          "the exchange runs in the background until a c_sync_comm_stream or "
+                          "c_wait_comm names one of Out; no op may use Out before")
               .Inplace("X", "Out")
               .SideEffect()
               .Infer(InferReduceScatter)
               .Reference(ReduceScatter));
-  ops.Add(
-      Def("c_flat_allgather", "Out = the tensor of which each rank's X is its part.")
-          .Constraint("C1", "X must be [ceil(elements / nranks)], by attr shape, which is known")
-          .Input("X", "a rank's part")
-          .Output("Out", "of attr shape")
-          .Attr<std::vector<int64_t>>("shape", {}, "of Out")
-          .SideEffect()
-          .Infer(InferGather)
-          .Reference(Gather));
+  ops.Add(Def("c_flat_allgather", "Out = the parts X of all ranks joined.")
+              .Constraint("C1",
+                          "X must be [ceil(elements / nranks)] for the elements of attr shape, "
+                          "which must be known")
+              .Input("X", "this rank's part")
+              .Output("Out", "tensor of attr shape")
+              .Attr<std::vector<int64_t>>("shape", {}, "of Out")
+              .SideEffect()
+              .Infer(InferGather)
+              .Reference(Gather));
 }
 
 }  // namespace coracle::flat_shard_op

@@ -5,8 +5,8 @@
 
 namespace coracle {
 
-// *value = zeros of the kind, dtype and shape of `like` (a tensor array: of its length, no element
-// written). Memory of *value is used again.
+// *value = zeros of the kind, dtype and shape of `like` (for a tensor array: its length, without
+// written elements). Reuses the memory of *value.
 void SetZerosLike(const VarValue& like, VarValue* value);
 
 // *total += value, element by element; an unwritten element of a tensor array counts as zeros, and

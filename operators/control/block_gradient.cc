@@ -16,17 +16,17 @@ ptrdiff_t Find(const Names& names, const std::string& name) {
   return it == names.end() ? -1 : it - names.begin();
 }
 
-// A variable that the block writes, on its way backward through the runs.
+// A variable that the block writes, with its gradients on the way back through the runs.
 struct State {
-  std::string var, arrived;      // Out@GRAD of it; @EMPTY@: none
-  std::string out;               // its value after the op, where only that tells the type of zeros
-  std::string arriving, before;  // what the gradient block reads, and writes for the run before
+  std::string var, arrived;  // its Out@GRAD; @EMPTY@: none
+  std::string out;           // its value after the op, if needed for the type of zeros
+  std::string arriving, before;  // input of the gradient block, and its output for the previous run
 };
 
 struct Result {
-  std::string gradient;  // where it goes
-  std::string like;      // a variable of its type; @EMPTY@ for a state
-  std::string leaving;   // what the gradient block writes; "" for a state
+  std::string gradient;  // variable that receives the result
+  std::string like;      // variable of the same type; @EMPTY@ for a state
+  std::string leaving;   // output of the gradient block; "" for a state
   int32_t state = -1;    // -1: a sum over the runs
 };
 
@@ -83,7 +83,7 @@ class BlockGradientRule {
     return static_cast<int32_t>(states_.size()) - 1;
   }
 
-  // One for each variable, so that the slots are parallel to those of the forward op.
+  // One for each variable, so that the slots match those of the forward op.
   void AddResult(const std::string& var, const std::string& gradient, const std::string& like) {
     Result result{std::string(kEmptyVarName), std::string(kEmptyVarName), "", -1};
     if (!gradient.empty()) {
@@ -131,7 +131,7 @@ class BlockGradientRule {
 
   GradientContext& g_;
   const BlockOpSlots& slots_;
-  const Names inputs_, outs_;  // as the sub-block names them
+  const Names inputs_, outs_;  // names in the sub-block
   GradientBlock block_;
   std::vector<State> states_;
   std::vector<Result> results_;
@@ -146,7 +146,7 @@ bool Present(const std::vector<std::string>& args, size_t i) {
   return i < args.size() && !IsEmptyName(args[i]);
 }
 
-// What a program from elsewhere may get wrong.
+// Checks attrs and slots, which a program from a file may have wrong.
 void CheckBlockGradient(const InferContext& ctx, const BlockOpSlots& slots) {
   RequireSteps(ctx, slots.scopes);
   const Names arriving = ctx.Attr<Names>("arriving"), before = ctx.Attr<Names>("before"),
@@ -175,7 +175,7 @@ void CheckBlockGradient(const InferContext& ctx, const BlockOpSlots& slots) {
   }
 }
 
-// The shape is that of the variable before the first run, which only the run knows.
+// The shape is that of the variable before the first run, which is known only in a run.
 void SetAsDeclared(InferContext& ctx, const std::string& slot, size_t i) {
   const VarMeta* declared = ctx.DeclaredOutput(slot, i);
   if (!declared) return;
@@ -294,39 +294,46 @@ void AppendBlockGradient(GradientContext& g, const BlockOpSlots& slots) {
 OpDef BlockGradientOp(const std::string& type, const BlockOpSlots& slots) {
   const std::string grad = GradName(slots.input);
   OpDef def(type + "_grad");
-  def
-      .Doc(fmt::format(
-          "The gradient of {}: runs its gradient block for each run that {} holds, from the last "
-          "to the first. The gradient of a variable that the block writes goes from run to run, "
-          "that of any other is summed over the runs. Without a run the former are Out@GRAD, the "
-          "latter zero.",
-          type, slots.scopes))
+  def.Doc(fmt::format(
+              "Gradient of {}: runs its gradient block once for each run recorded in {}, from the "
+              "last to the first. The gradient of a variable that the block writes is passed from "
+              "run to run; the gradients of other variables are summed over the runs. If no run "
+              "was recorded, the former are Out@GRAD and the latter zero.",
+              type, slots.scopes))
       .Constraint("C1", fmt::format("{} must be step scopes", slots.scopes))
-      .Constraint("C2", fmt::format("arriving and before must be as many as Out@GRAD, leaving and "
-                                    "state as many as {} and Kept@GRAD",
+      .Constraint("C2", fmt::format("arriving and before must have one entry for each Out@GRAD, "
+                                    "leaving and state one for each {} and Kept@GRAD",
                                     grad))
       .Constraint(
           "C3",
           "a variable must be in Out or have an Out@GRAD; state must be an index in Out@GRAD "
           "or -1: a sum, which needs its variable and a leaving gradient")
-      .OptionalVariadicInput(slots.input, "for a sum over runs: the variable; else @EMPTY@")
-      .OptionalVariadicInput("Out", "written variables to which no gradient arrives; else @EMPTY@")
-      .Input(slots.scopes, "what the runs left")
-      .OptionalVariadicInput("Out@GRAD", "the gradients that arrive; else @EMPTY@")
+      .OptionalVariadicInput(slots.input,
+                             "variables whose gradients are summed over runs; @EMPTY@ for others")
+      .OptionalVariadicInput("Out", "written variables without an Out@GRAD; @EMPTY@ for others")
+      .Input(slots.scopes, "values that the runs kept")
+      .OptionalVariadicInput("Out@GRAD", "gradients of Out; @EMPTY@ if there is none")
       .Takes(VarType::kLoDTensorArray, {"Out@GRAD"})
-      .OptionalVariadicOutput(grad, "the gradients of the values before the first run")
-      .OptionalVariadicOutput("Kept@GRAD", "the same for variables that are written and not read")
+      .OptionalVariadicOutput(grad, "gradients of the values before the first run")
+      .OptionalVariadicOutput("Kept@GRAD", "the same for variables that are only written")
       .Attr<BlockRef>("sub_block", BlockRef{0},
-                      "the gradient block; absent: nothing flows through it")
-      .Attr<Names>("arriving", "in the gradient block: what it reads, by Out@GRAD; '': nothing")
-      .Attr<Names>("before", "what it writes for the run before, by Out@GRAD; '': zero")
-      .Attr<Names>("leaving", "what it writes, by " + grad + " and then Kept@GRAD; '': see state")
-      .Attr<std::vector<int32_t>>("state", "as leaving: index in Out@GRAD; -1: summed")
-      .Attr<std::vector<std::string>>("original_output_grad", {}, "in programs of others; ignored")
+                      "the gradient block; absent if no gradient flows through the block")
+      .Attr<Names>(
+          "arriving",
+          "for each Out@GRAD, the variable of the gradient block that receives it; '': none")
+      .Attr<Names>("before",
+                   "for each Out@GRAD, the variable of the gradient block with the gradient for "
+                   "the previous run; '': zero")
+      .Attr<Names>("leaving", "the variables with its results, for each " + grad +
+                                  " and then Kept@GRAD; '': see state")
+      .Attr<std::vector<int32_t>>("state",
+                                  "for each entry of leaving, its index in Out@GRAD; -1: summed")
+      .Attr<std::vector<std::string>>("original_output_grad", {},
+                                      "accepted from Paddle's programs; ignored")
       .Attr<bool>("is_test", false, "ignored")
       .Attr<bool>("is_scalar_condition", false, "ignored")
       .RunTimeShape()
-      .NoGradient("only first derivatives flow through sub-blocks")
+      .NoGradient("only first derivatives are supported through sub-blocks")
       .Infer([slots](InferContext& ctx) { InferBlockGradient(ctx, slots); })
       .Reference(
           [slots](const PrepareContext& ctx) -> Kernel { return BlockGradientKernel(ctx, slots); });

@@ -1,10 +1,10 @@
 #pragma once
-// Gradients of ops that run a block some number of times (while: any, conditional_block: at most
-// once): rule and kernel of `while_grad` and `conditional_block_grad`.
+// Gradients of ops that run a block a number of times (while: any number, conditional_block: at
+// most once): rule and kernel of `while_grad` and `conditional_block_grad`.
 //
-// With s the variables that the block writes and c those that it only reads, one run is
-// s' = f(s, c). Backward, from the last run to the first: ds = (df/ds)^T ds', dc += (df/dc)^T ds'.
-// Without a run ds stays what arrived and dc is zero.
+// With s the variables that the block writes and c those that it only reads, one run is s' = f(s,
+// c). Backward goes from the last run to the first: ds = (df/ds)^T ds', dc += (df/dc)^T ds'. If the
+// block did not run, ds is the incoming gradient and dc is zero.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/op_def.h>
@@ -20,13 +20,13 @@ struct BlockOpSlots {
 };
 
 void AppendBlockGradient(GradientContext& g, const BlockOpSlots& slots);
-// `<type>_grad`.
+// The declaration of `<type>_grad`.
 OpDef BlockGradientOp(const std::string& type, const BlockOpSlots& slots);
 
-// The forward op's StepScopes; empty for the first run, nullptr when the op has no such output.
+// The forward op's StepScopes; empty in the first run, nullptr if the op has no such output.
 StepScopes* BeginSteps(Workspace& ws, const TensorArg& scopes);
-// Runs the block, and counts the run in `steps` (which may be nullptr); if `saves`, what gradient
-// blocks read of the run is saved there.
+// Runs the block and counts the run in `steps` (may be nullptr). If `saves` is set, also saves the
+// values that gradient blocks read.
 void RunAndSave(Workspace& ws, int32_t block, bool saves, StepScopes* steps);
 
 }  // namespace coracle

@@ -11,7 +11,7 @@ namespace coracle::call_op {
 
 using Names = std::vector<std::string>;
 
-// The block that an op runs; nullptr where the op is not in a program.
+// The block that an op runs; nullptr if the op is not in a program.
 const BlockDesc* BlockOf(const OpDesc& op, const char* attr) {
   const Attribute* value = op.FindAttr(attr);
   const auto* ref = value ? std::get_if<BlockRef>(value) : nullptr;
@@ -20,7 +20,7 @@ const BlockDesc* BlockOf(const OpDesc& op, const char* attr) {
   return &op.block()->program().Block(ref->idx);
 }
 
-// A name that the list has twice.
+// A name that occurs twice in the list.
 const std::string* FindTwice(const Names& names) {
   std::unordered_set<std::string_view> seen;
   for (const std::string& name : names) {
@@ -59,7 +59,7 @@ void InferCall(InferContext& ctx) {
     ctx.SetOutput("Out", block->FindVar(results[i])->meta(), i);
 }
 
-// The gradient that another block computes: called with X and the gradients of Out.
+// The gradient given by another block, which is called with X and the gradients of Out.
 void CustomGradient(GradientContext& g) {
   Names inputs = g.Inputs("X");
   for (std::string& grad : g.OutputGrads("Out")) inputs.push_back(std::move(grad));
@@ -89,7 +89,7 @@ void CallGradient(GradientContext& g) {
     arriving.push_back(name);
     out_grads.push_back(g.OutputGrad("Out", i));
   }
-  // As many as X; those that no result depends on are empty.
+  // One for each X; empty if no result depends on it.
   for (size_t i = 0; i < parameters.size(); ++i) {
     std::string name = GradientBlock::Find(block.leaving, parameters[i]);
     x_grads.push_back(name.empty() ? std::string(kEmptyVarName) : g.InputGrad("X", i));
@@ -115,14 +115,14 @@ void InferCallGrad(InferContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("call")
-          .Doc("Runs a block as a function: its variables `parameters` get the values of X, and "
-               "Out those of its variables `results`. A block may be called from several places. "
-               "Before a program runs, each call is replaced by the ops of its block. The gradient "
-               "is derived from the block, unless it is given: by gradient_block, which is called "
-               "with X and then the gradients of Out and results in those of X, or by a function "
-               "of BackwardOptions::functions.")
-          .Constraint("C1", "there must be as many parameters as X")
-          .Constraint("C2", "there must be as many results as Out")
+          .Doc("Runs a block as a function: the variables `parameters` of the block get the values "
+               "of X, and Out gets the values of its variables `results`. Several calls may share "
+               "a block. Before a program runs, each call is replaced by the ops of its block. The "
+               "gradient is derived from the block unless it is defined explicitly: by "
+               "gradient_block, which takes X and the gradients of Out and returns the gradients "
+               "of X, or by a function of BackwardOptions::functions.")
+          .Constraint("C1", "there must be one parameter for each X")
+          .Constraint("C2", "there must be one result for each Out")
           .Constraint("C3", "parameters and results must be variables of the block")
           .Constraint("C4", "no parameter or result may be named twice")
           .Constraint(
@@ -131,13 +131,13 @@ void Register(OpRegistry& ops) {
           .Constraint("C6", "each X must have the type of its parameter")
           .OptionalVariadicInput("X", "the arguments")
           .VariadicOutput("Out", "the results")
-          .OptionalOutput("Scope", "stands for the values of this call, for its gradient")
+          .OptionalOutput("Scope", "identifies the values of this call for its gradient")
           .Attr<BlockRef>("sub_block", "the function")
           .Attr<Names>("parameters", {}, "variables of the block that X fills")
           .Attr<Names>("results", "variables of the block that fill Out")
           .Attr<BlockRef>("gradient_block", BlockRef{}, "computes the gradient")
-          .Attr<Names>("gradient_parameters", {}, "variables of it, for X and the gradients of Out")
-          .Attr<Names>("gradient_results", {}, "variables of it, the gradients of X")
+          .Attr<Names>("gradient_parameters", {}, "its variables for X and the gradients of Out")
+          .Attr<Names>("gradient_results", {}, "its variables with the gradients of X")
           .Attr<std::string>("gradient_function", "", "name in BackwardOptions::functions")
           .RunsBlock({.runs = BlockRuns::kFunction,
                       .arguments = {{"X", "parameters"}},
@@ -145,23 +145,23 @@ void Register(OpRegistry& ops) {
                       .replaced = true})
           .Infer(InferCall)
           .Gradient(CallGradient));
-  ops.Add(OpDef("call_grad")
-              .Doc("Gradient of call: runs the gradient block of its function on the values of "
-                   "that call.")
-              .Input("Scope", "the forward op's")
-              .OptionalVariadicInput("Out@GRAD", "gradients of results")
-              .Takes(VarType::kLoDTensorArray, {"Out@GRAD"})
-              .OptionalVariadicOutput("X@GRAD", "gradients of arguments")
-              .Attr<BlockRef>("sub_block", "the gradient block")
-              .Attr<Names>("parameters", "variables of it that Out@GRAD fills")
-              .Attr<Names>("results",
-                           "variables of it that fill X@GRAD; \"\" where there is no gradient")
-              .RunsBlock({.runs = BlockRuns::kGradient,
-                          .arguments = {{"Out@GRAD", "parameters"}},
-                          .replaced = true})
-              .Infer(InferCallGrad)
-              .NoGradient("a gradient of a gradient needs the calls replaced by their ops first: "
-                          "InlineCalls"));
+  ops.Add(
+      OpDef("call_grad")
+          .Doc("Gradient of call: runs the gradient block of its function on the values of "
+               "that call.")
+          .Input("Scope", "the value in the forward op")
+          .OptionalVariadicInput("Out@GRAD", "gradients of results")
+          .Takes(VarType::kLoDTensorArray, {"Out@GRAD"})
+          .OptionalVariadicOutput("X@GRAD", "gradients of arguments")
+          .Attr<BlockRef>("sub_block", "the gradient block")
+          .Attr<Names>("parameters", "its variables that Out@GRAD fills")
+          .Attr<Names>("results", "its variables that fill X@GRAD; \"\" if there is no gradient")
+          .RunsBlock({.runs = BlockRuns::kGradient,
+                      .arguments = {{"Out@GRAD", "parameters"}},
+                      .replaced = true})
+          .Infer(InferCallGrad)
+          .NoGradient(
+              "for second derivatives, first replace the calls by their ops with InlineCalls"));
 }
 
 }  // namespace coracle::call_op

@@ -60,14 +60,14 @@ Kernel ConditionalBlock(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("conditional_block")
               .Doc("Runs sub_block once if Cond is true (is_scalar_condition), or if every "
-                   "variable of Cond has elements; else leaves Out as it was. Its gradient is zero "
-                   "for what the block would have read, where it was not run.")
-              .Constraint("C1", "Cond must be one variable where is_scalar_condition says so")
-              .Constraint("C2", "Cond must then hold one bool")
-              .VariadicInput("Cond", "one bool, or tensors that must not be empty")
+                   "variable of Cond has elements; else Out is unchanged. If the block did not "
+                   "run, the gradients of its inputs are zero.")
+              .Constraint("C1", "with is_scalar_condition, Cond must be one variable")
+              .Constraint("C2", "with is_scalar_condition, Cond must hold one bool")
+              .VariadicInput("Cond", "one bool, or tensors that are tested for having elements")
               .OptionalVariadicInput("Input", "variables that the block reads")
               .OptionalVariadicOutput("Out", "variables that the block writes")
-              .IntermediateOutput("Scope", "what backward reads of the run")
+              .IntermediateOutput("Scope", "values of the run that backward reads")
               .Attr<BlockRef>("sub_block", "the block")
               .Attr<bool>("is_scalar_condition", false, "whether Cond is one bool")
               .Attr<std::vector<std::string>>("skip_eager_deletion_vars", {}, "ignored")

@@ -1,5 +1,5 @@
 #pragma once
-// Makes the op conditional_block for a finished block.
+// Builds the op conditional_block for a finished block.
 
 #include <coracle/framework/ir/program.h>
 
@@ -7,8 +7,8 @@
 
 namespace coracle {
 
-// A conditional_block that runs `block`, which is finished, if `condition` (one bool) holds; to be
-// appended to the parent, where its variable for scopes is declared.
+// A conditional_block that runs the finished `block` if `condition` (one bool) is true. Append it
+// to the parent block; its variable for scopes is declared there.
 OpDesc ConditionalBlockOp(BlockDesc& block, const std::string& condition);
 
 }  // namespace coracle

@@ -1,5 +1,5 @@
 #pragma once
-// Sequences of LoD tensors, cut out with all levels below them and joined again.
+// Cuts sequences out of LoD tensors, with all levels below them, and joins them.
 
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/operators/sequence/sequences.h>
@@ -13,17 +13,17 @@ struct RowRange {
   int64_t rows() const { return end - begin; }
 };
 
-// The number of sequences of a level; without that level, of rows.
+// The number of sequences of a level, or of rows if there is no such level.
 inline int64_t CountAt(const LoD& lod, size_t level, int64_t rows) {
   return level < lod.size() ? static_cast<int64_t>(lod[level].size()) - 1 : rows;
 }
 
-// A LoD of so many levels without sequences.
+// A LoD of `levels` levels without sequences.
 inline LoD EmptyLevels(size_t levels) { return LoD(levels, std::vector<uint64_t>{0}); }
 
 // Appends to `to`, level by level, the lengths of the sequences [begin, end) of a level (of rows,
-// where there is no such level) and of all sequences in them. Returns their rows. REQUIRES: the LoD
-// is valid and has the sequences; `to` has its levels from `level` on.
+// if there is no such level) and of all sequences in them. Returns their rows. REQUIRES: the LoD is
+// valid and has these sequences; `to` has its levels from `level` on.
 inline RowRange AppendSequences(const LoD& lod, size_t level, int64_t begin, int64_t end, LoD* to) {
   for (size_t k = level; k < lod.size(); ++k) {
     const Sequences s(lod[k]);

@@ -1,5 +1,5 @@
-// Batches of sequences of different lengths, run step by step: sorted by length, so that at step t
-// the first rows are those of the sequences that are longer than t.
+// Step-by-step processing of batches of sequences of different lengths. Sequences are sorted by
+// length, so that the first rows at step t belong to the sequences longer than t.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -17,7 +17,7 @@
 
 namespace coracle::lod_rank_table_op {
 
-// Of a table from outside it may be anything: no sum is larger than the largest number.
+// A table from outside may hold any lengths, so the sum saturates at the largest number.
 int64_t SumOfLengths(const RankTable& table) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   int64_t sum = 0;
@@ -25,8 +25,8 @@ int64_t SumOfLengths(const RankTable& table) {
   return sum;
 }
 
-// The first level of the LoD of X below that of the table: the LoD of one step's elements begins
-// there. Without such a level a step has one row of each sequence.
+// The first level of X's LoD below the level of the table, at which the LoD of a step's elements
+// begins. Without such a level, a step has one row of each sequence.
 size_t LevelBelow(const LoD& lod, const RankTable& table) {
   return std::min(lod.size(), static_cast<size_t>(table.level) + 1);
 }
@@ -81,8 +81,8 @@ Kernel MaxLength(const PrepareContext& ctx) {
 
 // --- lod_tensor_to_array, array_to_lod_tensor ---
 
-// A part of X is what one step has of one sequence: a row, or a sequence of the level below. The
-// first part of each sequence of the table, in the table's order.
+// The first part of each sequence of the table, in the order of the table. A part of X is one step
+// of one sequence: a row, or a sequence of the level below.
 std::vector<int64_t> FirstParts(const RankTable& table) {
   const std::vector<int64_t> places = Places(table);
   std::vector<int64_t> first(table.items.size());
@@ -115,8 +115,9 @@ Kernel ToArray(const PrepareContext& ctx) {
     const size_t below = LevelBelow(lod, t);
     const int64_t parts = SumOfLengths(t), given = CountAt(lod, below, tensor.shape()[0]);
     if (parts != given) {
-      ThrowInvalid(fmt::format("lod_tensor_to_array: X has {} {}, the sequences of RankTable {}",
-                               given, below < lod.size() ? "parts" : "rows", parts));
+      ThrowInvalid(
+          fmt::format("lod_tensor_to_array: X has {} {}, but the sequences of RankTable have {}",
+                      given, below < lod.size() ? "parts" : "rows", parts));
     }
     VarValue& value = ws.ValueOf(out);
     if (!std::holds_alternative<TensorArray>(value)) value = TensorArray();
@@ -173,7 +174,7 @@ void InferFromArray(InferContext& ctx) {
   ctx.SetOutput("Out", meta);
 }
 
-// The shape of one step's rows: Like's, or that of any element.
+// The shape of one step's rows: from Like, or from any element.
 Shape RowShape(const TensorArray& array, const TensorArg& like, DType* dtype) {
   *dtype = like.dtype;
   if (like) return like.shape;
@@ -190,12 +191,12 @@ void CheckStep(const Tensor& element, int64_t step, int64_t rows, const Tensor& 
       element.shape()[0] == rows)
     return;
   ThrowInvalid(fmt::format(
-      "array_to_lod_tensor: element {} of X is {}, and {} rows as those of {} belong there", step,
-      element.ToString(), rows, out.ToString()));
+      "array_to_lod_tensor: element {} of X is {}, but {} rows of the same shape as {} are needed",
+      step, element.ToString(), rows, out.ToString()));
 }
 
-// The levels of Out below that of the table, from the LoD of the elements; none where they have
-// none.
+// The levels of Out below the level of the table, from the LoD of the elements; none if the
+// elements have no LoD.
 LoD JoinLevels(const TensorArray& array, const RankTable& t) {
   size_t levels = 0;
   for (size_t s = 0; s < array.size(); ++s) levels = std::max(levels, array[s].lod().size());
@@ -209,8 +210,8 @@ LoD JoinLevels(const TensorArray& array, const RankTable& t) {
     const LoD& lod = array[at].lod();
     if (lod.size() != levels || CountAt(lod, 0, 0) != LongerThan(t, s)) {
       ThrowInvalid(fmt::format(
-          "array_to_lod_tensor: the LoD of element {} of X has {} levels and {} "
-          "sequences, where others have {} levels and {} sequences are longer than that",
+          "array_to_lod_tensor: the LoD of element {} of X has {} levels and {} sequences, but "
+          "other elements have {} levels and {} sequences are longer than that",
           s, lod.size(), CountAt(lod, 0, 0), levels, LongerThan(t, s)));
     }
   }
@@ -222,13 +223,13 @@ LoD JoinLevels(const TensorArray& array, const RankTable& t) {
   return joined;
 }
 
-// The levels of Like below that of the table.
+// The levels of Like below the level of the table.
 LoD LevelsOf(const Tensor& like, const RankTable& t) {
   const LoD& lod = like.lod();
   return {lod.begin() + static_cast<ptrdiff_t>(LevelBelow(lod, t)), lod.end()};
 }
 
-// Where the rows of each part begin; empty: part i is row i.
+// The first row of each part; if empty, part i is row i.
 std::vector<uint64_t> RowsOfParts(const LoD& levels) {
   if (levels.empty()) return {};
   std::vector<uint64_t> rows = levels[0];
@@ -293,7 +294,7 @@ Kernel FromArray(const PrepareContext& ctx) {
     made.lod() = t.coarser;
     made.lod().push_back(std::move(offsets));
     made.lod().insert(made.lod().end(), levels.begin(), levels.end());
-    CheckLod(name, made);  // a table from outside may tell of other levels
+    CheckLod(name, made);  // a table from outside may have other levels
     ws.OutputLod(out) = std::move(made.lod());
   };
 }
@@ -306,8 +307,8 @@ void FromArrayGradient(GradientContext& g) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("lod_rank_table")
-              .Doc("Out = the sequences of X's LoD level, longest first; of equal ones the earlier "
-                   "first. An X without that level is an error of the run.")
+              .Doc("Out = the sequences of X's LoD level by falling length; sequences of equal "
+                   "length keep their order. A run fails if X lacks the level.")
               .Constraint("C1", "level must not be negative")
               .Input("X", "tensor with LoD")
               .Output("Out", "rank table")
@@ -315,26 +316,28 @@ void Register(OpRegistry& ops) {
               .NotDifferentiable("a rank table has no derivative")
               .Infer(InferTable)
               .Reference(MakeTable));
-  ops.Add(OpDef("max_sequence_len")
-              .Doc("Out = the length of the longest sequence of RankTable, 0 when there is none.")
-              .Constraint("C1", "RankTable must be a rank table")
-              .Input("RankTable", "rank table")
-              .Output("Out", "int64 tensor [1]")
-              .Takes(VarType::kLoDRankTable, {"RankTable"})
-              .NotDifferentiable("a length has no derivative")
-              .Infer([](InferContext& ctx) {
-                RequireTable(ctx, "C1");
-                ctx.SetOutput("Out", DType::kInt64, {1});
-              })
-              .Reference(MaxLength));
+  ops.Add(
+      OpDef("max_sequence_len")
+          .Doc(
+              "Out = the length of the longest sequence of RankTable; 0 if there are no sequences.")
+          .Constraint("C1", "RankTable must be a rank table")
+          .Input("RankTable", "rank table")
+          .Output("Out", "int64 tensor [1]")
+          .Takes(VarType::kLoDRankTable, {"RankTable"})
+          .NotDifferentiable("a length has no derivative")
+          .Infer([](InferContext& ctx) {
+            RequireTable(ctx, "C1");
+            ctx.SetOutput("Out", DType::kInt64, {1});
+          })
+          .Reference(MaxLength));
   ops.Add(OpDef("lod_tensor_to_array")
-              .Doc("Out[t] = the rows at step t of those sequences that are longer than t, in the "
-                   "order of RankTable; where X's LoD goes on below the level of RankTable, the "
+              .Doc("Out[t] = the rows at step t of the sequences longer than t, in the order of "
+                   "RankTable. If X's LoD has levels below the level of RankTable, Out[t] has the "
                    "sequences of the next level at step t, with their LoD.")
               .Constraint("C1", "RankTable must be a rank table")
               .Constraint("C2", "X must have rows")
-              .Input("X", "tensor whose rows are those of the sequences, one after the other")
-              .Input("RankTable", "rank table of them")
+              .Input("X", "tensor with the rows of the sequences, one after the other")
+              .Input("RankTable", "rank table of the sequences")
               .Output("Out", "tensor array")
               .Takes(VarType::kLoDRankTable, {"RankTable"})
               .NoGradientTo({"RankTable"})
@@ -342,26 +345,24 @@ void Register(OpRegistry& ops) {
               .Infer(InferToArray)
               .Gradient(ToArrayGradient)
               .Reference(ToArray));
-  ops.Add(
-      OpDef("array_to_lod_tensor")
-          .Doc(
-              "The inverse of lod_tensor_to_array: Out has the rows of the sequences one after "
-              "the other, and their LoD, which goes on with that of the elements; rows of elements "
-              "that were not written are zero.")
-          .Constraint("C1", "RankTable must be a rank table")
-          .Constraint("C2", "X must be a tensor array")
-          .Input("X", "tensor array")
-          .Input("RankTable", "rank table")
-          .OptionalInput("Like", "tensor of the type of Out")
-          .Output("Out", "tensor with LoD")
-          .Takes(VarType::kLoDTensorArray, {"X"})
-          .Takes(VarType::kLoDRankTable, {"RankTable"})
-          .NoGradientTo({"RankTable", "Like"})
-          .RunTimeShape()
-          .MakesLod()
-          .Infer(InferFromArray)
-          .Gradient(FromArrayGradient)
-          .Reference(FromArray));
+  ops.Add(OpDef("array_to_lod_tensor")
+              .Doc("Inverse of lod_tensor_to_array: Out has the rows of the sequences one after "
+                   "the other. Its LoD is the LoD of the sequences, continued by the LoD of the "
+                   "elements. Rows of unwritten elements are zero.")
+              .Constraint("C1", "RankTable must be a rank table")
+              .Constraint("C2", "X must be a tensor array")
+              .Input("X", "tensor array")
+              .Input("RankTable", "rank table")
+              .OptionalInput("Like", "tensor of the type of Out")
+              .Output("Out", "tensor with LoD")
+              .Takes(VarType::kLoDTensorArray, {"X"})
+              .Takes(VarType::kLoDRankTable, {"RankTable"})
+              .NoGradientTo({"RankTable", "Like"})
+              .RunTimeShape()
+              .MakesLod()
+              .Infer(InferFromArray)
+              .Gradient(FromArrayGradient)
+              .Reference(FromArray));
 }
 
 }  // namespace coracle::lod_rank_table_op

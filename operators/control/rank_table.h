@@ -1,5 +1,5 @@
 #pragma once
-// How the ops of dynamic recurrent nets read a rank table.
+// Checked access to a rank table, for the ops of dynamic recurrent nets.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/infer_context.h>
@@ -34,7 +34,7 @@ inline int64_t LongerThan(const RankTable& table, int64_t step) {
   return end - table.items.begin();
 }
 
-// The place of each sequence of the table in the table.
+// The index in the table of each sequence.
 inline std::vector<int64_t> Places(const RankTable& table) {
   std::vector<int64_t> places(table.items.size(), -1);
   for (size_t k = 0; k < table.items.size(); ++k) {

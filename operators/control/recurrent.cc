@@ -1,9 +1,10 @@
 // recurrent: runs a block once per step of sequences.
 //
-// In the block, an input's name stands for its slice at the step, an output's name for the slice
-// that the step makes, ex_states[k] for what states[k] was at the end of the step before
-// (initial_states[k] at the first). Backward, with s the states and c what the block captures:
-// ds = (d states / d ex_states)^T ds' + what arrives at outputs of the step, dc sums over steps.
+// In the block, the name of an input refers to its slice at the step, and the name of an output to
+// the slice that the step computes. ex_states[k] is states[k] at the end of the previous step
+// (initial_states[k] in the first step). Backward, with s the states and c the captured variables:
+// ds = (d states / d ex_states)^T ds' + the gradients of the step's outputs; dc is summed over
+// steps.
 
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
@@ -43,14 +44,14 @@ Tensor SliceAt(const Tensor& stacked, int64_t t) {
 
 const Tensor& TensorOf(const VarValue& value) {
   if (const auto* tensor = std::get_if<Tensor>(&value)) return *tensor;
-  ThrowInvalid("recurrent: a value of the step is no dense tensor");
+  ThrowInvalid("recurrent: a value of a step is not a dense tensor");
 }
 
 void CopyToSlice(const Tensor& slice, int64_t t, Tensor* stacked) {
   const Shape shape = StackedShape(stacked->shape()[0], slice.shape());
   if (slice.dtype() != stacked->dtype() || !(shape == stacked->shape())) {
-    ThrowInvalid(fmt::format("recurrent: a step makes {}, all together {}", slice.ToString(),
-                             stacked->ToString()));
+    ThrowInvalid(fmt::format("recurrent: a step makes {}, but all steps together make {}",
+                             slice.ToString(), stacked->ToString()));
   }
   if (slice.empty()) return;
   std::memcpy(static_cast<char*>(stacked->raw()) + static_cast<size_t>(t) * slice.nbytes(),
@@ -59,8 +60,8 @@ void CopyToSlice(const Tensor& slice, int64_t t, Tensor* stacked) {
 
 // --- forward ---
 
-// Exactly the first step tells the shape of a slice. Of no steps it is as declared, and empty where
-// that is open.
+// In an exact context, the first step determines the shape of a slice, so it is left open here;
+// without steps, it is the declared shape with unknown dims 0.
 VarMeta StackedMeta(const VarDesc* slice, int64_t steps, bool exact) {
   VarMeta meta;
   if (slice) meta.dtype = slice->dtype();
@@ -78,7 +79,7 @@ void InferRecurrent(InferContext& ctx) {
   const auto ex = static_cast<int64_t>(ex_states.size()), now = static_cast<int64_t>(states.size());
   ctx.Require("C1", ex == now && now == n, ex, now, n);
   for (size_t k = 0; k < ctx.NumInputs("initial_states"); ++k)
-    ctx.Input("initial_states", k);  // none is @EMPTY@
+    ctx.Input("initial_states", k);  // an absent one is @EMPTY@
   ctx.Require("C2", ctx.NumInputs("inputs") > 0, ctx.NumInputs("inputs"));
   int64_t steps = -1;
   for (size_t i = 0; i < ctx.NumInputs("inputs"); ++i) {
@@ -247,7 +248,7 @@ void RecurrentGradient(GradientContext& g) {
             {"left_parameters", left_parameters}});
 }
 
-// What a program from elsewhere may get wrong.
+// Checks attrs and slots, which a program from a file may have wrong.
 void CheckRecurrentGrad(const InferContext& ctx) {
   const VarMeta& scopes = ctx.Input("step_scopes");
   ctx.Require("C1", scopes.type == VarType::kStepScopes, scopes);
@@ -291,7 +292,7 @@ void InferRecurrentGrad(InferContext& ctx) {
   for (const char* slot : {"inputs", "initial_states", "parameters"}) {
     const std::string grad = GradName(slot);
     for (size_t i = 0; i < ctx.NumInputs(slot); ++i) {
-      const VarMeta& meta = ctx.Input(slot, i);  // none is @EMPTY@
+      const VarMeta& meta = ctx.Input(slot, i);  // an absent one is @EMPTY@
       if (i < ctx.NumOutputs(grad)) ctx.SetOutput(grad, meta, i);
     }
   }
@@ -339,7 +340,7 @@ class RecurrentGradKernel {
         SetZerosLike(ws.ValueOf(parameters_[i]), &ws.ValueOf(parameter_grads_[i]));
     }
     if (scopes.size() != static_cast<size_t>(steps_))
-      ThrowInvalid("recurrent_grad: step_scopes are not those of the steps of inputs");
+      ThrowInvalid("recurrent_grad: step_scopes do not match the steps of inputs");
     for (size_t n = scopes.size(); n-- > 0;) Step(ws, scopes[n], static_cast<int64_t>(n));
     for (size_t k = 0; k < states_.size(); ++k) {
       if (initial_grads_[k]) CopyValue(ws.ValueOf(states_[k]), &ws.ValueOf(initial_grads_[k]));
@@ -400,27 +401,28 @@ Kernel CopyInput(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("recurrent")
-          .Doc("Runs sub_block once per step, a step being a slice of inputs along their first "
-               "dimension (from the last to the first when reverse). In the block the names of "
-               "inputs and outputs stand for the slices, ex_states for what states were after the "
-               "step before, or initial_states. The slices of outputs are stacked; of no steps "
-               "they have the shape that the block declares.")
+          .Doc("Runs sub_block once per step. A step is a slice of inputs along their first "
+               "dimension (from the last to the first with reverse). In the block, the names of "
+               "inputs and outputs refer to slices, and ex_states hold states after the previous "
+               "step, or initial_states in the first. The slices of outputs are stacked; without "
+               "steps, outputs are empty, with the rest of the shape as the block declares it.")
           .Constraint("C1", "ex_states, states and initial_states must be of one length")
-          .Constraint("C2", "inputs must hold a variable: it tells the steps")
+          .Constraint("C2", "inputs must not be empty: they give the number of steps")
           .Constraint(
               "C3",
               "inputs must be dense tensors with the same number of steps, their first dimension")
           .Constraint("C4", "sub_block must have a variable of its own for each of outputs")
           .OptionalVariadicInput("inputs", "tensors [steps, ...]; one or more")
-          .OptionalVariadicInput("initial_states", "what ex_states are at the first step")
+          .OptionalVariadicInput("initial_states", "values of ex_states in the first step")
           .OptionalVariadicInput("parameters", "other variables that the block reads")
           .OptionalVariadicOutput("outputs", "tensors [steps, ...]")
-          .IntermediateOutput("step_scopes", "what backward reads of each step")
-          .Attr<Names>("ex_states", "variables of the block: the states of the step before")
+          .IntermediateOutput("step_scopes", "values of each step that backward reads")
+          .Attr<Names>("ex_states", "variables of the block: the states of the previous step")
           .Attr<Names>("states", "variables of the block: the states")
           .Attr<BlockRef>("sub_block", "the block")
           .Attr<bool>("reverse", false, "from the last step to the first")
-          .Attr<bool>("is_train", true, "ignored: what backward reads is kept when it is there")
+          .Attr<bool>("is_train", true,
+                      "ignored: values for backward are kept if the program has a backward part")
           .Attr<bool>("has_states", false, "ignored")
           .Attr<Names>("skip_eager_deletion_vars", {}, "ignored")
           .RunTimeShape()
@@ -433,39 +435,40 @@ void Register(OpRegistry& ops) {
           .Reference([](const PrepareContext& ctx) -> Kernel { return RecurrentKernel(ctx); }));
   ops.Add(
       OpDef("recurrent_grad")
-          .Doc("The gradient of recurrent: runs its gradient block for each step, the last "
-               "first.")
+          .Doc("Gradient of recurrent: runs its gradient block for each step, the last first.")
           .Constraint("C1", "step_scopes must be step scopes")
           .Constraint("C2",
-                      "of_output and of_state must be as many as arriving, and names of what "
-                      "leaves as many as the variables")
-          .Constraint("C3", "what arrives must be of an output or a state")
+                      "of_output and of_state must have one entry for each arriving, and the names "
+                      "of leaving gradients one for each variable")
+          .Constraint("C3", "each arriving gradient must belong to an output or a state")
           .Constraint("C4",
                       "inputs, initial_states and outputs@GRAD must be dense tensors, and inputs "
                       "and outputs@GRAD have the same number of steps")
           .VariadicInput("inputs", "as forward")
           .OptionalVariadicInput("initial_states", "as forward")
           .OptionalVariadicInput("parameters", "as forward")
-          .Input("step_scopes", "what the steps left")
-          .OptionalVariadicInput("outputs@GRAD", "gradients of outputs; @EMPTY@ where none came")
+          .Input("step_scopes", "values that the steps kept")
+          .OptionalVariadicInput("outputs@GRAD", "gradients of outputs; @EMPTY@ if there is none")
           .Takes(VarType::kLoDTensor, {"outputs@GRAD"})
           .OptionalVariadicOutput("inputs@GRAD", "gradients of inputs")
           .OptionalVariadicOutput("initial_states@GRAD", "gradients of initial_states")
           .OptionalVariadicOutput("parameters@GRAD", "gradients of parameters, summed over steps")
           .Attr<BlockRef>("sub_block", "the gradient block")
           .Attr<bool>("reverse", false, "as forward")
-          .Attr<Names>("arriving", "what the gradient block reads")
-          .Attr<std::vector<int32_t>>("of_output", "by arriving: of which output; -1: none")
-          .Attr<std::vector<int32_t>>("of_state", "by arriving: of which state; -1: none")
-          .Attr<Names>("left_inputs", "what the block leaves for inputs; '': nothing")
-          .Attr<Names>("left_states", "what it leaves for ex_states")
-          .Attr<Names>("left_parameters", "what it leaves for parameters")
+          .Attr<Names>("arriving", "variables of the gradient block that receive gradients")
+          .Attr<std::vector<int32_t>>(
+              "of_output", "for each entry of arriving, the index of its output; -1: none")
+          .Attr<std::vector<int32_t>>(
+              "of_state", "for each entry of arriving, the index of its state; -1: none")
+          .Attr<Names>("left_inputs", "gradients of inputs in the gradient block; '': none")
+          .Attr<Names>("left_states", "gradients of ex_states in the gradient block")
+          .Attr<Names>("left_parameters", "gradients of parameters in the gradient block")
           .RunsBlock({.runs = BlockRuns::kGradient, .slices = {"inputs"}})
-          .NoGradient("only first derivatives flow through sub-blocks")
+          .NoGradient("only first derivatives are supported through sub-blocks")
           .Infer(InferRecurrentGrad)
           .Reference([](const PrepareContext& ctx) -> Kernel { return RecurrentGradKernel(ctx); }));
   ops.Add(OpDef("rnn_memory_helper")
-              .Doc("Out = X: a name of its own for a state at the end of a step.")
+              .Doc("Out = X. Gives a state at the end of a step a variable of its own.")
               .Input("X", "tensor")
               .Output("Out", "a copy of X")
               .Attr<int32_t>("dtype", 5, "ignored: Out has X's dtype")

@@ -8,7 +8,7 @@ bool ReadBool(Workspace& ws, const TensorArg& arg, const char* op, const char* s
   const auto* tensor = std::get_if<Tensor>(&ws.ValueOf(arg));
   if (!tensor || tensor->dtype() != DType::kBool || tensor->numel() != 1) {
     ThrowInvalid(fmt::format("{}: {} must be one bool, got {}", op, slot,
-                             tensor ? tensor->ToString() : "no dense tensor"));
+                             tensor ? tensor->ToString() : "a value that is not a dense tensor"));
   }
   return static_cast<const bool*>(tensor->raw())[0];
 }

@@ -1,4 +1,4 @@
-// select_input, select_output: one of several variables, by number.
+// select_input, select_output: choose one of several variables by its index.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -131,12 +131,12 @@ void SelectOutputGradient(GradientContext& g) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("select_input")
-              .Doc("Out = X[Mask]. A Mask outside of X is an error of the run.")
+              .Doc("Out = X[Mask]. A run fails if Mask is not an index of X.")
               .Constraint("C1", "Mask must hold one int32 or int64")
               .Constraint("C2", "all X must be of one kind and dtype")
               .VariadicInput("X", "tensors or tensor arrays")
-              .Input("Mask", "int32 or int64 tensor of one element: which")
-              .Output("Out", "a copy of it")
+              .Input("Mask", "int32 or int64 tensor of one element: the index")
+              .Output("Out", "copy of the chosen X")
               .Takes(VarType::kLoDTensorArray, {"X"})
               .NoGradientTo({"Mask"})
               .RunTimeShape()
@@ -147,7 +147,7 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("select_input_grad")
               .Doc("X@GRAD[Mask] = Out@GRAD, the others are zero.")
               .Constraint("C1", "Mask must hold one int32 or int64")
-              .Constraint("C2", "X@GRAD must not be more variables than X")
+              .Constraint("C2", "X@GRAD must not have more variables than X")
               .VariadicInput("X", "as forward")
               .Input("Mask", "as forward")
               .Input("Out@GRAD", "gradient of Out")
@@ -158,11 +158,11 @@ void Register(OpRegistry& ops) {
               .Gradient(SelectInputGradGradient)
               .Reference(SelectInputGrad));
   ops.Add(OpDef("select_output")
-              .Doc("Out[Mask] = X; the others are zeros of X's type. A Mask outside of Out is an "
-                   "error of the run.")
+              .Doc("Out[Mask] = X; the others are zeros of X's type. A run fails if Mask is not an "
+                   "index of Out.")
               .Constraint("C1", "Mask must hold one int32 or int64")
               .Input("X", "tensor")
-              .Input("Mask", "int32 or int64 tensor of one element: which")
+              .Input("Mask", "int32 or int64 tensor of one element: the index")
               .VariadicOutput("Out", "tensors of X's type")
               .NoGradientTo({"Mask"})
               .Infer(InferSelectOutput)

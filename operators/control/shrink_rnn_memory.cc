@@ -22,7 +22,7 @@ void InferReorder(InferContext& ctx) {
   ctx.SetOutput("Out", ctx.Input("X"));
 }
 
-// Sequence k of Out is sequence items[k].index of X, or the other way round.
+// Sequence k of Out is sequence items[k].index of X; with `back`, the other way round.
 Kernel ReorderRows(const PrepareContext& ctx, bool back) {
   const TensorArg x = ctx.Input("X"), table = ctx.Input("RankTable"), out = ctx.Output("Out");
   const std::string name = ctx.op().Input("X")[0];
@@ -60,7 +60,7 @@ void ReorderGradient(GradientContext& g) {
 void DeclareReorder(OpDef& def) {
   def.Constraint("C1", "RankTable must be a rank table")
       .Constraint("C2", "X must have rows")
-      .Constraint("C3", "X must have as many sequences (rows, without LoD) as RankTable")
+      .Constraint("C3", "X must have the number of sequences (rows, without LoD) of RankTable")
       .Input("X", "tensor of any dtype")
       .Input("RankTable", "rank table")
       .Output("Out", "tensor of X's type")
@@ -93,7 +93,7 @@ Kernel Shrink(const PrepareContext& ctx) {
     CheckLod(name, tensor);
     const int64_t given = CountAt(tensor.lod(), 0, tensor.shape()[0]);
     if (live > given) {
-      ThrowInvalid(fmt::format("shrink_rnn_memory: X has {} {}, and {} sequences are longer than I",
+      ThrowInvalid(fmt::format("shrink_rnn_memory: X has {} {}, but {} sequences are longer than I",
                                given, tensor.lod().empty() ? "rows" : "sequences", live));
     }
     LoD levels = EmptyLevels(tensor.lod().size());
@@ -136,30 +136,29 @@ void Register(OpRegistry& ops) {
               .Gradient(ReorderGradient)
               .Reference([](const PrepareContext& ctx) { return ReorderRows(ctx, false); }));
   ops.Add(OpDef("reorder_lod_tensor_by_rank_grad")
-              .Doc("Gradient of reorder_lod_tensor_by_rank: Out = the sequences of X back in the "
-                   "order that they had before.")
+              .Doc("Gradient of reorder_lod_tensor_by_rank: Out = the sequences of X in their "
+                   "original order.")
               .Apply(DeclareReorder)
               .NoGradient("first order only")
               .Reference([](const PrepareContext& ctx) { return ReorderRows(ctx, true); }));
-  ops.Add(
-      OpDef("shrink_rnn_memory")
-          .Doc("Out = the first rows of X (with LoD, the first sequences of level 0), as many as "
-               "sequences of RankTable are longer than I.")
-          .Constraint("C1", "RankTable must be a rank table")
-          .Constraint("C2", "X must have rows")
-          .Constraint("C3", "I must hold one int32 or int64")
-          .Input("X", "tensor")
-          .Input("RankTable", "rank table")
-          .Input("I", "int32 or int64 tensor of one element: the step")
-          .Output("Out", "tensor")
-          .Takes(VarType::kLoDRankTable, {"RankTable"})
-          .NoGradientTo({"RankTable", "I"})
-          .RunTimeShape()
-          .Infer(InferShrink)
-          .Gradient(ShrinkGradient)
-          .Reference(Shrink));
+  ops.Add(OpDef("shrink_rnn_memory")
+              .Doc("Out = the first n rows of X (with LoD, the first n sequences of level 0); n is "
+                   "the number of sequences of RankTable longer than I.")
+              .Constraint("C1", "RankTable must be a rank table")
+              .Constraint("C2", "X must have rows")
+              .Constraint("C3", "I must hold one int32 or int64")
+              .Input("X", "tensor")
+              .Input("RankTable", "rank table")
+              .Input("I", "int32 or int64 tensor of one element: the step")
+              .Output("Out", "tensor")
+              .Takes(VarType::kLoDRankTable, {"RankTable"})
+              .NoGradientTo({"RankTable", "I"})
+              .RunTimeShape()
+              .Infer(InferShrink)
+              .Gradient(ShrinkGradient)
+              .Reference(Shrink));
   ops.Add(OpDef("shrink_rnn_memory_grad")
-              .Doc("X@GRAD = Out@GRAD, and zeros in the rows that Out lacks.")
+              .Doc("X@GRAD = Out@GRAD, followed by zeros for the rows that Out lacks.")
               .Constraint("C1", "Out@GRAD must have the rank of X")
               .Input("X", "tensor")
               .Input("Out@GRAD", "gradient of Out")

@@ -1,5 +1,5 @@
-// split_lod_tensor, merge_lod_tensor: the sequences of a batch dealt out to two branches by a mask,
-// and joined again.
+// split_lod_tensor, merge_lod_tensor: distribute the sequences of a batch over two branches by a
+// mask, and join them again.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -23,15 +23,15 @@ void DeclareMask(OpDef& def) {
   def.Constraint("C1", "Mask must be a bool tensor [sequences] or [sequences, 1]")
       .Constraint("C2", "X must have rows")
       .Constraint("C3",
-                  "Mask must have an element for each sequence of the level of X (each row, "
-                  "where X has no such level)")
+                  "Mask must have an element for each sequence of the level of X (for each row if "
+                  "X has no such level)")
       .Attr<int32_t>("level", 0, "level of X's LoD")
       .Range(0, std::nullopt)
       .RunTimeShape();
 }
 
-// An input with the LoD of another that has as many rows, if there is one: a gradient's LoD is that
-// of its variable.
+// An input that takes its LoD from another input with the same number of rows, if that is given. A
+// gradient thus gets the LoD of its variable.
 class LodArg {
  public:
   LodArg(const PrepareContext& ctx, const char* slot, const char* like)
@@ -50,7 +50,7 @@ class LodArg {
   std::string name_;
 };
 
-// The mask of a run, checked to have an element for each sequence of X.
+// The mask of a run, checked to have one element for each sequence of X.
 class MaskArg {
  public:
   explicit MaskArg(const PrepareContext& ctx)
@@ -120,7 +120,7 @@ Kernel Split(const PrepareContext& ctx) {
   };
 }
 
-// A branch that the program leaves out is made again for its LoD, and has the gradient 0.
+// A branch that the program does not use is recomputed for its LoD; its gradient is 0.
 void SplitGradient(GradientContext& g) {
   const auto like = [&](const char* slot) {
     if (g.HasOutput(slot)) return g.Output(slot);
@@ -210,20 +210,20 @@ void MergeGradient(GradientContext& g) {
 
 void DeclareMerge(OpDef& def) {
   def.Doc(
-         "The inverse of split_lod_tensor: sequence i of Out is the next of InTrue where Mask[i] "
-         "is true, else the next of InFalse. The levels of LoD above `level` are those of X; a "
-         "branch without LoD has sequences of one row.")
+         "Inverse of split_lod_tensor: sequence i of Out is the next sequence of InTrue if Mask[i] "
+         "is true, else the next of InFalse. The levels of LoD above `level` come from X; a branch "
+         "without LoD has sequences of one row.")
       .Apply(DeclareMask)
       .Constraint("C4", "InTrue and InFalse must have rows of one shape and dtype")
       .Constraint("C5",
-                  "InTrue must have a sequence for each true element of Mask, InFalse for "
-                  "each other, and both equally many levels of LoD")
-      .Input("X", "what was split; only its LoD is read")
+                  "InTrue must have a sequence for each true element of Mask and InFalse one for "
+                  "each false element, both with the same number of LoD levels")
+      .Input("X", "input of the split; only its LoD is read")
       .Input("Mask", "bool tensor: for each sequence, whether it is in InTrue")
       .Input("InTrue", "tensor")
       .Input("InFalse", "tensor")
-      .OptionalInput("LikeTrue", "tensor whose LoD counts instead of InTrue's")
-      .OptionalInput("LikeFalse", "tensor whose LoD counts instead of InFalse's")
+      .OptionalInput("LikeTrue", "tensor whose LoD replaces the LoD of InTrue's")
+      .OptionalInput("LikeFalse", "tensor whose LoD replaces the LoD of InFalse's")
       .Output("Out", "tensor")
       .NoGradientTo({"X", "Mask", "LikeTrue", "LikeFalse"})
       .Infer(InferMerge);
@@ -231,14 +231,14 @@ void DeclareMerge(OpDef& def) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("split_lod_tensor")
-              .Doc("OutTrue = the sequences of the level of X (rows, where X has no such level) "
-                   "whose element of Mask is true, OutFalse = the others, with their LoD from that "
-                   "level on.")
+              .Doc("OutTrue = the sequences of the level of X (rows if X has no such level) whose "
+                   "element of Mask is true, OutFalse = the other ones, both with their LoD from "
+                   "that level on.")
               .Apply(DeclareMask)
               .Input("X", "tensor of any dtype")
               .Input("Mask", "bool tensor: for each sequence, whether it goes to OutTrue")
-              .OptionalInput("Like", "tensor whose LoD counts instead of X's")
-              .OptionalOutput("OutTrue", "tensor; without rows where no element is true")
+              .OptionalInput("Like", "tensor whose LoD replaces the LoD of X's")
+              .OptionalOutput("OutTrue", "tensor; without rows if no element is true")
               .OptionalOutput("OutFalse", "tensor")
               .NoGradientTo({"Mask", "Like"})
               .Infer(InferSplit)

@@ -1,5 +1,5 @@
-// Tensor arrays: lists of tensors that a loop writes and reads. An array var begins empty in each
-// run of its block.
+// Tensor arrays: lists of tensors that a loop writes and reads. An array variable is empty at the
+// beginning of each run of its block.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -13,7 +13,7 @@
 
 namespace coracle::tensor_array_op {
 
-// An index far beyond the end is a slip (or a file from a stranger), not a list.
+// An index far beyond the end is a mistake (or a hostile file), not a list.
 constexpr size_t kMaxGap = 1 << 16;
 
 void RequireArray(const InferContext& ctx, std::string_view id, const char* slot) {
@@ -55,10 +55,10 @@ Kernel Write(const PrepareContext& ctx) {
     TensorArray& array = ArrayAt(ws, out);
     const size_t i = index(ws);
     if (i > array.size() + kMaxGap) {
-      throw Error(ErrorCode::kOutOfRange,
-                  fmt::format("write_to_array: I is {}, far beyond the end of an array of {} "
-                              "elements",
-                              i, array.size()));
+      throw Error(
+          ErrorCode::kOutOfRange,
+          fmt::format("write_to_array: I is {}, too far beyond the end of an array of {} elements",
+                      i, array.size()));
     }
     const auto& tensor = std::get<Tensor>(ws.ValueOf(x));
     Tensor& element = array.Write(i, tensor.dtype(), tensor.shape());
@@ -67,7 +67,7 @@ Kernel Write(const PrepareContext& ctx) {
   };
 }
 
-// dX is the element that was written; what the array held at I before has no part in the result.
+// dX is the gradient of the written element; the old element I does not affect the result.
 void WriteGradient(GradientContext& g) {
   const std::string grad = g.OutputGrad("Out");
   if (g.NeedsInputGrad("X")) {
@@ -87,7 +87,7 @@ void InferRead(InferContext& ctx) {
   RequireIndex(ctx, "C2");
   const VarMeta& array = ctx.Input("X");
   VarMeta meta{VarType::kLoDTensor, array.dtype, array.shape, 0};
-  // What is written and what is zero have one type, or one of the two is all there is.
+  // The element and the zeros must have one type; if only one of them is known, it gives the type.
   if (ctx.HasInput("X_W")) meta = ctx.Input("X_W");
   if (!ctx.exact() && ctx.DeclaredOutput("Out") && !ctx.HasInput("X_W")) {
     const VarMeta* declared = ctx.DeclaredOutput("Out");
@@ -107,7 +107,7 @@ Kernel Read(const PrepareContext& ctx) {
     const size_t i = index(ws);
     if (array.IsWritten(i)) {
       if (like && !(array[i].shape() == like.shape && array[i].dtype() == like.dtype)) {
-        ThrowInvalid(fmt::format("read_from_array: element {} is {}, and X_W says {}{}", i,
+        ThrowInvalid(fmt::format("read_from_array: element {} is {}, but X_W is {}{}", i,
                                  array[i].ToString(), ToString(like.dtype), like.shape.ToString()));
       }
       CheckLod(name, array[i]);
@@ -119,8 +119,8 @@ Kernel Read(const PrepareContext& ctx) {
     if (!like) {
       throw Error(
           ErrorCode::kOutOfRange,
-          fmt::format("read_from_array: I is {}, and the array of {} elements has none there", i,
-                      array.size()));
+          fmt::format("read_from_array: I is {}, but the array of {} elements has no such element",
+                      i, array.size()));
     }
     Tensor& zeros = ResizeOutput(ws, out, like.dtype, like.shape);
     if (!zeros.empty()) std::memset(zeros.raw(), 0, zeros.nbytes());
@@ -140,7 +140,7 @@ void InferReadGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", ArrayOf(ctx.Input("Out@GRAD")));
 }
 
-// An array as long as X with one element.
+// An array as long as X in which one element is written.
 Kernel ReadGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), grad = ctx.Input("Out@GRAD"), out = ctx.Output("X@GRAD");
   const IndexArg index(ctx, "I");
@@ -198,12 +198,12 @@ Kernel Length(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("write_to_array")
-              .Doc("Element I of the array Out becomes a copy of X; Out grows to hold it, and its "
-                   "other elements stay. An I that is negative, or more than 65,536 beyond the "
-                   "end, is an error of the run.")
+              .Doc("Element I of the array Out becomes a copy of X. Out grows to hold it; its "
+                   "other elements are unchanged. A run fails if I is negative, or more than "
+                   "65,536 beyond the end.")
               .Constraint("C1", "I must hold one int32 or int64")
               .Input("X", "tensor of any dtype")
-              .Input("I", "int32 or int64 tensor of one element: where")
+              .Input("I", "int32 or int64 tensor of one element: the index")
               .Output("Out", "tensor array")
               .NoGradientTo({"I"})
               .KeepsOutputs({"Out"})
@@ -211,12 +211,12 @@ void Register(OpRegistry& ops) {
               .Gradient(WriteGradient)
               .Reference(Write));
   ops.Add(OpDef("read_from_array")
-              .Doc("Out = a copy of element I of the array X. Where the array has no such element: "
-                   "zeros of X_W's type if that is given, else an error of the run.")
+              .Doc("Out = a copy of element I of the array X. If there is no such element, Out = "
+                   "zeros of X_W's type; without X_W the run fails.")
               .Constraint("C1", "X must be a tensor array")
               .Constraint("C2", "I must hold one int32 or int64")
               .Input("X", "tensor array")
-              .Input("I", "int32 or int64 tensor of one element: which element")
+              .Input("I", "int32 or int64 tensor of one element: the index")
               .OptionalInput("X_W", "tensor of the type of Out")
               .Output("Out", "tensor")
               .Takes(VarType::kLoDTensorArray, {"X"})
@@ -227,8 +227,8 @@ void Register(OpRegistry& ops) {
               .Gradient(ReadGradient)
               .Reference(Read));
   ops.Add(OpDef("read_from_array_grad")
-              .Doc("X@GRAD = an array as long as X, whose element I is Out@GRAD; the others are "
-                   "not written (zero).")
+              .Doc("X@GRAD = an array as long as X with element I = Out@GRAD; its other elements "
+                   "are unwritten (zero).")
               .Constraint("C1", "X must be a tensor array")
               .Constraint("C2", "I must hold one int32 or int64")
               .Input("X", "tensor array")
@@ -240,19 +240,19 @@ void Register(OpRegistry& ops) {
               .Infer(InferReadGrad)
               .Gradient(ReadGradGradient)
               .Reference(ReadGrad));
-  ops.Add(OpDef("unset_in_array")
-              .Doc("Out = X without its element I, as if that had never been written: the gradient "
-                   "of the array before write_to_array.")
-              .Constraint("C1", "X must be a tensor array")
-              .Constraint("C2", "I must hold one int32 or int64")
-              .Input("X", "tensor array")
-              .Input("I", "int32 or int64 tensor of one element")
-              .Output("Out", "tensor array")
-              .Takes(VarType::kLoDTensorArray, {"X"})
-              .NoGradientTo({"I"})
-              .Infer(InferUnset)
-              .Gradient(UnsetGradient)
-              .Reference(Unset));
+  ops.Add(
+      OpDef("unset_in_array")
+          .Doc("Out = X with element I unwritten: the gradient of the array before write_to_array.")
+          .Constraint("C1", "X must be a tensor array")
+          .Constraint("C2", "I must hold one int32 or int64")
+          .Input("X", "tensor array")
+          .Input("I", "int32 or int64 tensor of one element")
+          .Output("Out", "tensor array")
+          .Takes(VarType::kLoDTensorArray, {"X"})
+          .NoGradientTo({"I"})
+          .Infer(InferUnset)
+          .Gradient(UnsetGradient)
+          .Reference(Unset));
   ops.Add(OpDef("lod_array_length")
               .Doc("Out = the number of elements of the array X.")
               .Constraint("C1", "X must be a tensor array")

@@ -1,4 +1,4 @@
-// tensor_array_to_tensor: the elements of an array side by side in one tensor.
+// tensor_array_to_tensor: joins the elements of an array in one tensor.
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -17,7 +17,7 @@ void RequireArray(const InferContext& ctx) {
   ctx.Require("C1", x.type == VarType::kLoDTensorArray, x);
 }
 
-// The declared shape, for a run with its dim at the axis open; [-1] where that says nothing.
+// The declared shape with an open dim at the axis, for a run; [-1] if nothing is declared.
 Shape DeclaredShape(const InferContext& ctx) {
   const VarMeta* declared = ctx.DeclaredOutput("Out");
   if (!declared || declared->shape.rank() == 0) return {-1};
@@ -29,8 +29,8 @@ Shape DeclaredShape(const InferContext& ctx) {
   return shape;
 }
 
-// That of the elements. An array that a run finds without any has the shape [-1, -1] and no dtype
-// of its own: what is declared beside the dims counts.
+// The dtype of the elements. An array without elements has the shape [-1, -1] and no dtype in a
+// run; then the declared dtype is used.
 DType JoinedDType(const InferContext& ctx) {
   const VarMeta& x = ctx.Input("X");
   const VarMeta* declared = ctx.DeclaredOutput("Out");
@@ -45,7 +45,7 @@ void InferJoin(InferContext& ctx) {
   ctx.SetOutput("OutIndex", DType::kInt32, {-1});
 }
 
-// How the elements of an array lie in the tensor: a slice of `outer` slices each.
+// The layout of the elements in the tensor: each one has a part in each of `outer` slices.
 struct Layout {
   Shape out;
   int64_t outer = 1;
@@ -56,7 +56,7 @@ struct Layout {
 
 class Joining {
  public:
-  // `out`: the tensor that the elements make.
+  // `out`: the joined tensor.
   Joining(const PrepareContext& ctx, const TensorArg& out)
       : axis_(ctx.Attr<int32_t>("axis")),
         stack_(ctx.Attr<bool>("use_stack")),
@@ -67,7 +67,7 @@ class Joining {
   }
 
   Layout operator()(const TensorArray& array) const {
-    // A shape of one dim may be declared for want of a better one.
+    // A declared shape of one dim may be a mere placeholder.
     if (array.empty() && none_.out.rank() > 1 && none_.out.IsKnown() && none_.out.numel() == 0)
       return none_;
     fits_.Require(!array.empty() && array.IsWritten(0), "elements", array.size());
@@ -96,7 +96,7 @@ class Joining {
     layout.bytes = ByteSize(layout.dtype, inner);
     return layout;
   }
-  // What OutIndex says of an element: its dimension at the axis.
+  // The element of OutIndex: the size of `element` along the axis.
   int32_t IndexOf(const Shape& element) const {
     const int rank = element.rank() + (stack_ ? 1 : 0);
     const auto axis = static_cast<int>(axis_ < 0 ? axis_ + rank : axis_);
@@ -109,7 +109,8 @@ class Joining {
   int32_t axis_;
   bool stack_;
   RunConstraint fits_;
-  Layout none_;  // of no elements; known where the dims beside the axis are declared
+  // For an array without elements; known if the other dims are declared.
+  Layout none_;
 };
 
 // visit(element, byte of the tensor, byte of the element, bytes) for each slice.
@@ -178,33 +179,35 @@ Kernel JoinGrad(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("tensor_array_to_tensor")
-              .Doc("Out = the elements of X one behind the other along axis, or, with use_stack, "
-                   "along a new axis; OutIndex = the dimension of each at the axis. Of an array "
-                   "without elements Out has 0 at the axis, and the dims beside it and the dtype "
-                   "that the program declares.")
-              .Constraint("C1", "X must be a tensor array")
-              .Constraint("C2",
-                          "X must have elements (unless Out declares dims beside the axis), "
-                          "all written, of one dtype and of shapes that differ at most at the axis "
-                          "(with use_stack nowhere), which they must have")
-              .Input("X", "tensor array")
-              .Output("Out", "tensor without LoD")
-              .OptionalOutput("OutIndex", "int32 tensor [number of elements]")
-              .Attr<int32_t>("axis", 0, "where the elements are joined; from the end if negative")
-              .Attr<bool>("use_stack", false, "along a new axis")
-              .Takes(VarType::kLoDTensorArray, {"X"})
-              .RunTimeShape()
-              .NoLod()
-              .Infer(InferJoin)
-              .GradientOp({"X"})
-              .Reference(Join));
+  ops.Add(
+      OpDef("tensor_array_to_tensor")
+          .Doc("Out = the elements of X concatenated along axis or, with use_stack, stacked along "
+               "a new axis; OutIndex = the size of each element along axis. For an empty array, "
+               "Out has size 0 along axis; its other dims and dtype are those that the program "
+               "declares.")
+          .Constraint("C1", "X must be a tensor array")
+          .Constraint("C2",
+                      "X must have elements (unless Out declares its other dims), all written and "
+                      "of one dtype; their shapes must include the axis and may differ only there "
+                      "(with use_stack they must be equal)")
+          .Input("X", "tensor array")
+          .Output("Out", "tensor without LoD")
+          .OptionalOutput("OutIndex", "int32 tensor [number of elements]")
+          .Attr<int32_t>("axis", 0,
+                         "axis along which elements are joined; counted from the end if negative")
+          .Attr<bool>("use_stack", false, "join along a new axis")
+          .Takes(VarType::kLoDTensorArray, {"X"})
+          .RunTimeShape()
+          .NoLod()
+          .Infer(InferJoin)
+          .GradientOp({"X"})
+          .Reference(Join));
   ops.Add(OpDef("tensor_array_to_tensor_grad")
               .Doc("Gradient of tensor_array_to_tensor: the elements of X@GRAD are the parts of "
                    "Out@GRAD.")
               .ConstraintsOf("tensor_array_to_tensor", {"C1", "C2"})
               .Constraint("C3", "Out@GRAD must have Out's shape and dtype")
-              .Input("X", "the forward op's, for the shapes of its elements")
+              .Input("X", "the array in the forward op; only the shapes of its elements are used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "tensor array")
               .AttrsOf("tensor_array_to_tensor")

@@ -1,4 +1,4 @@
-// while: runs a block as long as a condition holds.
+// while: runs a block while a condition is true.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -33,17 +33,17 @@ Kernel While(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("while")
-              .Doc("Runs sub_block again and again while Condition is true; it is read before each "
-                   "run. The block reads the variables of the blocks around it and writes them; X "
-                   "names those that it reads, Out those that it writes, of which it may change "
-                   "the shape too. Variables of its own begin each run without value. When the "
-                   "program differentiates the loop, StepScopes keeps of each run what backward "
-                   "reads, and no more. A loop that does not end is ended by the run's time limit.")
+              .Doc("Runs sub_block while Condition is true; Condition is tested before each run. "
+                   "The block can read and write variables of the blocks around it: X names those "
+                   "that it reads, Out those that it writes; it may change their shapes. The "
+                   "block's own variables have no value at the start of each run. If the program "
+                   "differentiates the loop, StepScopes keeps those values of each run that "
+                   "backward reads. The time limit of the run ends an infinite loop.")
               .Constraint("C1", "Condition must hold one bool")
               .OptionalVariadicInput("X", "variables that the block reads")
               .Input("Condition", "bool tensor of one element; the block writes it")
               .OptionalVariadicOutput("Out", "variables that the block writes")
-              .IntermediateOutput("StepScopes", "what backward reads of each run")
+              .IntermediateOutput("StepScopes", "values of each run that backward reads")
               .Attr<BlockRef>("sub_block", "the block")
               .Attr<bool>("is_test", false, "keep nothing for backward")
               .Attr<std::vector<std::string>>("skip_eager_deletion_vars", {}, "ignored")

@@ -7,7 +7,7 @@
 
 namespace coracle::affine_grid_op {
 
-// Height and width of the grid, of attr output_shape or else OutputShape.
+// Height and width of the grid, from attr output_shape, else from OutputShape.
 void CheckSize(const InferContext& ctx, int64_t (&size)[2]) {
   const bool given = !ctx.Attr<std::vector<int32_t>>("output_shape").empty();
   ctx.Require("C2", given || ctx.HasInput("OutputShape"), "numbers", 0);
@@ -94,7 +94,7 @@ KernelOf<T> AffineGridGrad(const PrepareContext& ctx) {
   };
 }
 
-// Linear: the gradient of the gradient is the op itself.
+// The op is linear, so the gradient of the gradient is the op itself.
 void AffineGridGradGradient(GradientContext& g) {
   SlotList inputs = g.ForwardInputs({"OutputShape"});
   inputs.push_back({"Theta", {g.OutputGrad("Theta@GRAD")}});
@@ -104,15 +104,15 @@ void AffineGridGradGradient(GradientContext& g) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("affine_grid")
-              .Doc("Output[n, i, j] = Theta[n] (x_j, y_i, 1): the places of grid_sampler for an "
-                   "affine map. Along an axis of n elements number i is at -1 + 2 i / (n - 1) (-1 "
-                   "for n = 1), or, without align_corners, at (2 i + 1) / n - 1.")
+              .Doc("Output[n, i, j] = Theta[n] (x_j, y_i, 1): the sampling positions of an affine "
+                   "map, for grid_sampler. Along an axis of n elements, element i is at -1 + 2 i / "
+                   "(n - 1) (-1 for n = 1) or, without align_corners, at (2 i + 1) / n - 1.")
               .Constraint("C1", "Theta must be [N, 2, 3]")
               .Constraint("C2",
-                          "the output shape must be four numbers, of which the size of the "
-                          "grid is not negative")
+                          "the output shape must be four numbers, and the size of the grid must "
+                          "not be negative")
               .Input("Theta", "[N, 2, 3]")
-              .OptionalInput("OutputShape", "int32 tensor {N, C, h, w}, where the attr is empty")
+              .OptionalInput("OutputShape", "int32 tensor {N, C, h, w}; used if the attr is empty")
               .Output("Output", "[N, h, w, 2]")
               .Attr<bool>("align_corners", true, "as for grid_sampler")
               .Attr<std::vector<int32_t>>("output_shape", {}, "{N, C, h, w}, or empty")
@@ -130,7 +130,7 @@ void Register(OpRegistry& ops) {
                    "(x_j, y_i, 1).")
               .Constraint("C3", "Output@GRAD must be [N, h, w, 2]")
               .Input("Output@GRAD", "gradient of Output")
-              .OptionalInput("OutputShape", "affine_grid's; read by higher derivatives only")
+              .OptionalInput("OutputShape", "Theta of affine_grid; read by higher derivatives only")
               .Output("Theta@GRAD", "[N, 2, 3]")
               .AttrsOf("affine_grid")
               .NoGradientTo({"OutputShape"})

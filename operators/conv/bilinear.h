@@ -1,5 +1,5 @@
 #pragma once
-// Bilinear interpolation at real places of a plane that is zero outside.
+// Bilinear interpolation at real positions of a plane that is zero outside.
 
 #include <cmath>
 #include <cstdint>
@@ -7,8 +7,8 @@
 namespace coracle {
 
 // The value at (y, x) is the sum over the four neighbours k of weight[k] times element at[k] of the
-// plane (-1: outside, where the weights are 0); dy and dx are the derivatives of the weights. At a
-// whole number they are those towards larger numbers.
+// plane (-1 if outside, where the weights are 0). dy and dx are the derivatives of the weights; at
+// a whole number, they are the derivatives towards larger numbers.
 template <class T>
 struct Bilinear {
   int64_t at[4] = {-1, -1, -1, -1};

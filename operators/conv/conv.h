@@ -15,7 +15,7 @@ struct ImageStrides {
 ImageStrides StridesOf(int64_t channels, int64_t depth, int64_t height, int64_t width,
                        bool channels_last);
 
-// The windows along each axis; d of images has one position.
+// The windows along each axis; for images, d has one position.
 struct WindowAxes {
   int axes = 2;
   WindowAxis d{.in = 1, .kernel = 1, .out = 1};
@@ -55,12 +55,13 @@ WindowSpec ConvWindow(const Context& ctx) {
   return spec;
 }
 
-// Of a prepared op: attrs as ConvWindow, groups, data_format; filter [M, C / groups, kernel].
+// The geometry of a prepared op, from the attrs of ConvWindow, groups and data_format; filter is
+// [M, C / groups, kernel].
 ConvGeometry ConvGeometryOf(const PrepareContext& ctx, const TensorArg& input,
                             const TensorArg& filter);
 
-// Arguments of the two kernels; those that convert to false are absent or unwanted. The residual
-// has the output's shape, and may be the same memory.
+// Arguments of the two kernels; an empty one is absent or unwanted. The residual has the output's
+// shape and may share its memory.
 struct ConvForwardArgs {
   TensorArg input, filter, bias, residual, output;
   ConvActivation activation = {};
@@ -69,13 +70,13 @@ struct ConvBackwardArgs {
   TensorArg input, filter, dout, dinput, dfilter, dbias;
 };
 
-// float32 and bfloat16 kernels; an empty Kernel when there is none for this case.
+// float32 and bfloat16 kernels; an empty Kernel if the case is not supported.
 Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                        const ConvForwardArgs& args);
 Kernel ConvBackwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                         const ConvBackwardArgs& args);
 
-// bias_grad[c] = sum of dout over all but channels, in a fixed order.
+// bias_grad[c] = sum of dout over all dims except channels, in a fixed order.
 template <class T>
 void ConvBiasGrad(const ConvGeometry& g, const T* dout, T* dbias);
 

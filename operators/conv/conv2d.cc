@@ -72,8 +72,8 @@ void RequireBias(const InferContext& ctx, int64_t out_channels) {
               "M", out_channels);
 }
 
-// The sum's shape. Dims of 1 stretch, since where a program's dims are not known the pass that
-// makes an elementwise_add a ResidualData cannot tell whether it does.
+// The output shape: the residual broadcast with the sums. Dims of 1 are broadcast, since the pass
+// that turns an elementwise_add into ResidualData cannot exclude it when dims are unknown.
 Shape WithResidual(const InferContext& ctx, const Shape& sums) {
   if (!ctx.HasInput("ResidualData")) return sums;
   const Shape& residual = ctx.InputShape("ResidualData");
@@ -111,7 +111,7 @@ struct Place {
   int64_t z, y, x;
 };
 
-// Calls f(input offset, filter offset) for every product that makes up output (n, m, at).
+// Calls f(input offset, filter offset) for every product of the output (n, m, at).
 template <class F>
 void ForWindow(const ConvGeometry& g, int64_t n, int64_t m, const Place& at, F&& f) {
   const ImageStrides s = g.InStrides();
@@ -147,14 +147,16 @@ void ForPlane(const ConvGeometry& g, int64_t n, int64_t m, F&& f) {
   }
 }
 
-// The operands of a prepared convolution, and where its sums are stretched to Output's shape.
+// The operands of a prepared convolution, and the broadcast of its sums to Output's shape.
 struct Operands : ConvForwardArgs {
   ConvGeometry g;
-  bool stretched = false;       // if the residual has another shape than the sums, they are
-  TensorArg stretched_to = {};  // the op's Output, and `output` is scratch memory;
-  TensorArg addend = {};        // the residual, and `residual` is absent
+  // Set if the residual and the sums differ in shape. Then stretched_to is the op's Output,
+  // `output` is scratch memory for the sums, addend is the residual, and `residual` is absent.
+  bool stretched = false;
+  TensorArg stretched_to = {};
+  TensorArg addend = {};
 
-  // With `halves` images of 16 bits are not converted to float32 (HalfInput).
+  // With `halves`, 16-bit images are not converted to float32 (HalfInput).
   explicit Operands(const PrepareContext& ctx, bool halves = false) {
     input = halves ? HalfInput(ctx, "Input") : ctx.Input("Input");
     filter = ctx.Input("Filter");
@@ -175,7 +177,7 @@ struct Operands : ConvForwardArgs {
     output = ctx.Scratch(output.dtype, sums);
   }
 
-  // What follows the kernel of the sums.
+  // Runs after the convolution: adds the broadcast residual and applies the activation.
   template <class T>
   Kernel Stretch(Kernel sums, const ConvActivation& last) const {
     if (!sums || !stretched) return sums;
@@ -220,7 +222,7 @@ KernelOf<T> ConvReference(const PrepareContext& ctx) {
   return {operands.Stretch<T>(SumsReference<T>(operands, operands.g), last)};
 }
 
-// dInput: each image scatters its own; dFilter: each filter gathers its own.
+// dInput: each task scatters into one image. dFilter: each task gathers one filter.
 template <class T>
 KernelOf<T> ConvGradReference(const PrepareContext& ctx) {
   const TensorArg input = ctx.Input("Input"), filter = ctx.Input("Filter");
@@ -265,7 +267,7 @@ KernelOf<T> ConvGradReference(const PrepareContext& ctx) {
 
 // --- fast kernels ---
 
-// Empty unless the images are of 16 bits and everybody's shape is that of the sums.
+// Empty unless the images have 16 bits and all operands have the shape of the sums.
 Kernel ConvFastOfHalves(const PrepareContext& ctx) {
   if (!HalfInput(ctx, "Input") || !HalfOutput(ctx, "Output")) return {};
   const TensorArg residual = HalfInput(ctx, "ResidualData");
@@ -332,7 +334,7 @@ void ConvGradient(GradientContext& g) {
 }
 
 // conv2d_grad is bilinear in (Input, Output@GRAD) and (Filter, Output@GRAD). With U, V, W the
-// gradients that arrive at Input@GRAD, Filter@GRAD, Bias@GRAD:
+// gradients of Input@GRAD, Filter@GRAD, Bias@GRAD:
 //   Output@GRAD' = conv(U, Filter) + conv(Input, V) + W
 //   Input'  = Input@GRAD of conv2d_grad with filter V
 //   Filter' = Filter@GRAD of conv2d_grad with input U
@@ -346,7 +348,7 @@ void ConvGradGradient(GradientContext& g) {
                   {{"Input", {in}}, {"Filter", {w}}, {"Output@GRAD", {g.Input("Output@GRAD")}}},
                   attrs, slot);
   };
-  // W, the bias of the first convolution.
+  // W is the bias of the first convolution.
   std::string bias = g.HasOutputGrad("Bias@GRAD") ? g.OutputGrad("Bias@GRAD") : "";
   std::vector<Variable> terms;
   const auto add_term = [&](const std::string& in, const std::string& w) {
@@ -370,7 +372,7 @@ void ConvGradGradient(GradientContext& g) {
 
 // --- registration ---
 
-// What the declarations say of images and of volumes.
+// Wording of the declarations for images and for volumes.
 struct Words {
   int axes;
   std::string two, two_or_four, rank, images, last, channels_last;
@@ -390,16 +392,16 @@ void DeclareConvAttrs(OpDef& def, const Words& words) {
                   "zeros around: one number for each axis, or two, before and after: {top, bottom, "
                   "left, right}")
       .Attr<std::string>("padding_algorithm", "EXPLICIT",
-                         "EXPLICIT: as paddings says; SAME: output size ceil(in / stride), "
-                         "dilation 1; VALID: none")
+                         "EXPLICIT: uses paddings; SAME: output size ceil(in / stride), dilation "
+                         "1; VALID: no padding")
       .OneOf({"EXPLICIT", "SAME", "VALID"})
       .Attr<Ints>("dilations", Ints(n, 1), "distance of kernel elements")
-      .Attr<int32_t>("groups", 1, "channels and filters are split into so many groups")
+      .Attr<int32_t>("groups", 1, "number of groups of channels and filters")
       .Attr<std::string>(
           "data_format", first,
           "layout of Input and Output: " + first + " (AnyLayout too) or " + words.channels_last)
       .OneOf({first, words.channels_last, "AnyLayout"})
-      .Attr<bool>("is_test", false, "accepted, without effect");
+      .Attr<bool>("is_test", false, "accepted, no effect");
 }
 
 OpDef ForwardDef(const std::string& type, const std::string& what) {
@@ -408,9 +410,9 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
       .Doc(what +
            " Output[n, m, y, x] = act(Bias[m] + ResidualData[n, m, y, x] + sum over c, i, j of "
            "Input[n, c, y * stride + i * dilation - pad, ...] * Filter[m, c, i, j]) "
-           "(cross-correlation, zeros outside), c over the channels of m's group, act as "
-           "fuse_activation says. Output size: (in "
-           "+ pad_before + pad_after - (dilation * (kernel - 1) + 1)) / stride + 1.")
+           "(cross-correlation, zeros outside), c over the channels of m's group, act the function "
+           "of fuse_activation. Output size: (in + pad_before + pad_after - (dilation * (kernel - "
+           "1) + 1)) / stride + 1.")
       .Constraint("C1", "Input must have rank " + words.rank)
       .Constraint("C2", "Filter must have rank " + words.rank)
       .Constraint("C3", "strides must be " + words.two + " positive numbers")
@@ -420,16 +422,15 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
                   "groups must be positive and divide the number of filters, and Filter.shape[1] * "
                   "groups must be the channels of Input")
       .Constraint("C7", "the kernel must fit into the padded Input")
-      .Constraint(
-          "C8", "all inputs must have one dtype; Filter may be float32 beside an Input of 16 bits")
+      .Constraint("C8", "all inputs must have one dtype; Filter may be float32 with a 16-bit Input")
       .Constraint("C9", "Bias must have shape [M]")
       .Constraint("C10",
-                  "ResidualData must have the shape of the sums, or 1 where they stretch it or it "
-                  "stretches them")
+                  "ResidualData must have the shape of the sums; in dims where one of them has "
+                  "size 1, it is broadcast")
       .Input("Input", words.images + ", or " + words.last + " for " + words.channels_last)
       .Input("Filter", "filters [M, C / groups, kernel's axes] in either layout")
       .OptionalInput("Bias", "[M], added to every output channel")
-      .OptionalInput("ResidualData", "added to the sums; of their shape, dims of 1 stretch")
+      .OptionalInput("ResidualData", "added to the sums; of their shape, dims of 1 are broadcast")
       .Output("Output", "in Input's layout with M channels")
       .Apply(DeclareConvAttrs, words)
       .Apply(DeclareFusedActivation)
@@ -446,9 +447,9 @@ OpDef GradDef(const std::string& type) {
       .Doc("Gradients of " + type + ".")
       .ConstraintsOf(type, {"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9"})
       .Constraint("C11", "Output@GRAD must have Output's shape")
-      .Input("Input", "the forward op's Input")
-      .Input("Filter", "the forward op's Filter")
-      .OptionalInput("Bias", "the forward op's Bias; only its shape is used")
+      .Input("Input", "Input of the forward op")
+      .Input("Filter", "Filter of the forward op")
+      .OptionalInput("Bias", "Bias of the forward op; only its shape is used")
       .Input("Output@GRAD", "gradient of Output")
       .OptionalOutput("Input@GRAD", "gradient of Input")
       .OptionalOutput("Filter@GRAD", "gradient of Filter")
@@ -463,21 +464,22 @@ OpDef GradDef(const std::string& type) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(ForwardDef("conv2d",
-                     "Two-dimensional convolution. In float32, 3 x 3 kernels of stride 1 may be "
-                     "computed with fewer products (F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3)), to about "
-                     "5e-6 of the largest result. A nan, an infinity or a number near the largest "
-                     "float then makes nans of all results, and of gradients of Input, in its "
-                     "square of 2 x 2 or 4 x 4 pixels and those beside it, and of all taps of "
-                     "kernels in Filter@GRAD; the reference kernels make them only where the "
-                     "formula has them.")
+  ops.Add(ForwardDef(
+              "conv2d",
+              "Two-dimensional convolution. In float32, 3 x 3 kernels of stride 1 may be computed "
+              "with fewer products (Winograd's F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3)), to about 5e-6 "
+              "of the largest result. An input that is nan, infinite or near the largest float "
+              "then gives nan in all results, and in gradients of Input, of its tile of 2 x 2 or 4 "
+              "x 4 pixels and of the adjacent tiles, and in all taps of the kernels in "
+              "Filter@GRAD. The reference kernels give nan only where the formula does.")
               .ComputesIn(OpPrecision::kLow));
   ops.Add(GradDef("conv2d"));
   ops.Add(ForwardDef("depthwise_conv2d",
                      "conv2d for groups = channels of Input: each channel has its own filters."));
   ops.Add(GradDef("depthwise_conv2d"));
-  ops.Add(
-      ForwardDef("conv3d", "Three-dimensional convolution, with a depth beside y and x below."));
+  ops.Add(ForwardDef(
+      "conv3d",
+      "Three-dimensional convolution; the formula has a depth index in addition to y and x."));
   ops.Add(GradDef("conv3d"));
 }
 

@@ -1,4 +1,4 @@
-// conv2d_fusion: conv2d with an activation, as inference programs have it.
+// conv2d_fusion: conv2d with an activation, as used in inference programs.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
@@ -58,7 +58,7 @@ void Activate(const std::string& name, T* x, int64_t n) {
   });
 }
 
-// What follows the convolution.
+// Runs after the convolution.
 template <class T>
 Kernel Finish(const PrepareContext& ctx, Kernel conv) {
   const TensorArg out = ctx.Output("Output");
@@ -83,16 +83,16 @@ Kernel Finish(const PrepareContext& ctx, Kernel conv) {
 }
 
 void Register(OpRegistry& ops) {
-  // The rule and the kernels of conv2d serve this type: its slots and attrs are the same.
+  // Uses the rule and the kernels of conv2d, which has the same slots and attrs.
   const OpSpec& conv = ops.Get("conv2d");
   ops.Add(
       OpDef("conv2d_fusion")
-          .Doc("Output = act(conv2d of Input, Filter, ResidualData and Bias). With "
-               "split_channels, Outputs are parts of Output's channels of these sizes.")
+          .Doc("Output = act(conv2d of Input, Filter, ResidualData and Bias). With split_channels, "
+               "Outputs are the channels of Output, split into parts of these sizes.")
           .ConstraintsOf("conv2d", {"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10"})
           .Constraint("C11",
-                      "split_channels must be positive, add up to Output's channels, and name "
-                      "as many parts as there are Outputs")
+                      "split_channels must be positive, add up to Output's channels, and have one "
+                      "number for each of Outputs")
           .Input("Input", "images [N, C, H, W], or [N, H, W, C] for NHWC")
           .Input("Filter", "filters [M, C / groups, kh, kw] in either layout")
           .OptionalInput("Bias", "[M], added to every output channel")

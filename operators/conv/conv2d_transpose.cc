@@ -16,8 +16,8 @@ namespace coracle::conv2d_transpose_op {
 // The transposed convolution of X is the gradient of conv2d (or conv3d) with respect to its input,
 // with X as the output's gradient: "conv" below is that convolution, from our Output to our Input.
 
-// The convolution's window along each axis; a size is -1 where it is not known yet. Of SAME the
-// paddings, which depend on the size of Input, are then -1 too.
+// The convolution's window along each axis; unknown sizes are -1. With SAME, the paddings depend on
+// the size of Input and are then -1 too.
 WindowAxes ConvAxes(const WindowSpec& spec, const ImageLayout& layout, const Shape& input,
                     const Shape& filter) {
   const bool same = spec.padding_algorithm == "SAME";
@@ -57,7 +57,7 @@ void CheckExtra(const InferContext& ctx, const char* attr, int axes) {
   ctx.Require("C5", values.empty() || values.size() == static_cast<size_t>(axes), attr, values);
 }
 
-// Size of Output along axis i; -1 when not known.
+// Size of Output along axis i; -1 if unknown.
 int64_t OutSize(const InferContext& ctx, const WindowAxis& axis, size_t i) {
   if (axis.out < 0 || axis.kernel < 0 || axis.before < 0) return -1;
   ctx.Require("C7", axis.out > 0 && axis.kernel > 0, "Input", axis.out, "Filter", axis.kernel);
@@ -128,11 +128,11 @@ ConvGeometry ConvOf(const PrepareContext& ctx, const TensorArg& input, const Ten
   return g;
 }
 
-// Adds the bias, if any, and applies the activation: activate(run of elements, how many).
+// Adds the bias, if any, and applies the activation: activate(run of elements, its length).
 template <class T, class F>
 void Finish(const ConvGeometry& g, const T* bias, T* out, F&& activate) {
   const ImageStrides s = g.InStrides();
-  // The inner loop goes along memory.
+  // The inner loop runs over contiguous memory.
   const int64_t channels = g.in_channels, inner = g.channels_last ? channels : g.w.in;
   const int64_t outer = g.channels_last ? g.w.in : channels;
   const int64_t step = g.channels_last ? s.w : s.c;
@@ -228,8 +228,8 @@ Kernel ConvTransposeFast(const PrepareContext& ctx) {
 }
 
 // With conv the convolution from Output to Input:
-//   Input@GRAD = conv(Output@GRAD, Filter), Filter@GRAD = that of conv2d_grad for input Output@GRAD
-//   and output gradient Input, Bias@GRAD = sum of Output@GRAD.
+//   Input@GRAD = conv(Output@GRAD, Filter), Bias@GRAD = sum of Output@GRAD,
+//   Filter@GRAD = Filter@GRAD of conv2d_grad with input Output@GRAD and output gradient Input.
 void ConvTransposeGradient(GradientContext& g) {
   const AttrList own = g.ForwardAttrs({"strides", "paddings", "padding_algorithm", "dilations",
                                        "groups", "output_size", "output_padding", "data_format"});
@@ -301,18 +301,19 @@ void Add(OpRegistry& ops, const std::string& type) {
       .Output("Output", "in Input's layout with M channels")
       .Attr<Ints>("strides", Ints(n, 1), "steps of the window along the axes")
       .Attr<Ints>("paddings", Ints(n, 0),
-                  "cut off Output: one number for each axis, or two: {top, bottom, left, right}")
+                  "amounts cropped from Output: one number for each axis, or two: {top, bottom, "
+                  "left, right}")
       .Attr<std::string>("padding_algorithm", "EXPLICIT",
-                         "EXPLICIT: as paddings says; SAME, VALID: as conv2d's on Input")
+                         "EXPLICIT: uses paddings; SAME, VALID: as in conv2d, applied to Input")
       .OneOf({"EXPLICIT", "SAME", "VALID"})
       .Attr<Ints>("dilations", Ints(n, 1), "distance of kernel elements")
-      .Attr<int32_t>("groups", 1, "channels are split into so many groups")
+      .Attr<int32_t>("groups", 1, "number of groups of channels")
       .Attr<Ints>("output_size", {}, "size of Output along each axis")
-      .Attr<Ints>("output_padding", {}, "what is added to the size of Output along each axis")
+      .Attr<Ints>("output_padding", {}, "extra size of Output along each axis")
       .Attr<std::string>("data_format", "NCHW", "layout of Input and Output: NCHW or NHWC")
       .OneOf(volumes ? std::vector<std::string>{"NCHW", "NHWC", "AnyLayout", "NCDHW", "NDHWC"}
                      : std::vector<std::string>{"NCHW", "NHWC", "AnyLayout"})
-      .Attr<bool>("is_test", false, "accepted, without effect")
+      .Attr<bool>("is_test", false, "accepted, no effect")
       .Apply(DeclareFusedActivation)
       .ImageLayout("data_format", {"Input", "Output"})
       .NoLod()

@@ -19,17 +19,16 @@ void RunLoop(T* x, int64_t n, const P<T>& p) {
   for (int64_t i = 0; i < n; ++i) x[i] = F::template Value<T>(x[i], p);
 }
 
-// A value of fuse_activation: the op, and its attrs in the order of the formula's parameters.
-// fuse_alpha and fuse_beta stand for the first two; the others are fixed, and so are all of a row
-// that takes none.
+// A value of fuse_activation: the op, and its attrs in the order of the formula's parameters. The
+// first `taken` attrs come from fuse_alpha and fuse_beta; the others are fixed.
 struct ActivationRow {
   const char* name;
   const char* type;
   std::array<const char*, 3> attrs;
-  std::array<float, 3> values;  // where the attr is absent in the program: the op's defaults
-  int taken;                    // how many of them fuse_alpha and fuse_beta give
+  std::array<float, 3> values;  // defaults of the op, for attrs absent in the program
+  int taken;                    // number of attrs that come from fuse_alpha and fuse_beta
   const char* flag;             // an attr of the op that must be set; nullptr: none
-  const char* unset_flag;       // one that must not be
+  const char* unset_flag;       // an attr of the op that must not be set; nullptr: none
   bool reads_out;
   Loop<float> in_float;
   Loop<double> in_double;
@@ -49,7 +48,7 @@ ActivationRow RowOf(const char* name, int taken, const char* flag = nullptr) {
   return row;
 }
 
-// The bounds of `clip` are attrs, or tensors, which no convolution takes.
+// clip has its bounds as attrs, or as tensors, which no convolution accepts.
 struct Clip : activation::Brelu {
   static constexpr const char* kType = "clip";
   static constexpr std::array<activation::AttrRow, 2> kAttrs = {
@@ -134,12 +133,12 @@ std::optional<AttrList> FusedAttrsOf(const OpDesc& activation) {
 void DeclareFusedActivation(OpDef& def) {
   std::vector<std::string> names = {""};
   for (const ActivationRow& row : Rows()) names.emplace_back(row.name);
-  def.Attr<std::string>("fuse_activation", "",
-                        "the activation act, \"\" for none; relu6(x) = min(max(x, 0), fuse_alpha); "
-                        "leaky_relu: fuse_alpha x below 0; swish: x / (1 + e^(-fuse_alpha x)); "
-                        "hard_sigmoid: fuse_alpha x + fuse_beta in [0, 1]; clip to [fuse_alpha, "
-                        "fuse_beta]; hard_swish, gelu: as the ops with their default attrs; "
-                        "gelu_tanh: gelu's approximation")
+  def.Attr<std::string>(
+         "fuse_activation", "",
+         "the activation act; \"\": none; relu6(x) = min(max(x, 0), fuse_alpha); leaky_relu: "
+         "fuse_alpha x below 0; swish: x / (1 + e^(-fuse_alpha x)); hard_sigmoid: fuse_alpha x + "
+         "fuse_beta in [0, 1]; clip to [fuse_alpha, fuse_beta]; hard_swish, gelu: as the ops with "
+         "their default attrs; gelu_tanh: gelu's approximation")
       .OneOf(names)
       .Attr<float>("fuse_alpha", 0.0f, "first parameter of the activation")
       .Attr<float>("fuse_beta", 0.0f, "second parameter of the activation");

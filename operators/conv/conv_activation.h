@@ -1,6 +1,6 @@
 #pragma once
-// The activation that a convolution applies to its sums, in inference programs: attrs
-// fuse_activation, fuse_alpha and fuse_beta, as Paddle's conv2d has them.
+// The activation that a convolution applies to its sums in inference programs: attrs
+// fuse_activation, fuse_alpha and fuse_beta, as in Paddle's conv2d.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/op_def.h>
@@ -13,28 +13,28 @@
 
 namespace coracle {
 
-// What the attrs say of the op that does the same.
+// The op that computes the same activation.
 struct FusedActivation {
-  std::string type;  // of the op
-  AttrList attrs;    // of the op
-  bool reads_out;    // whether its gradient op reads the op's output, or its input
+  std::string type;
+  AttrList attrs;
+  bool reads_out;  // whether its gradient op reads the output instead of the input
 };
 
-// The op that fuse_activation = name with fuse_alpha, fuse_beta stands for. REQUIRES: name is one
-// of the attr's values and not empty.
+// The op for fuse_activation = name with fuse_alpha and fuse_beta. REQUIRES: name is a value of the
+// attr and not empty.
 FusedActivation ActivationOpOf(const std::string& name, float alpha, float beta);
 
-// The other way: the attrs of a convolution that applies this op to its sums; nullopt if none do.
+// The inverse: the attrs of a convolution that applies this op to its sums; nullopt if it cannot.
 std::optional<AttrList> FusedAttrsOf(const OpDesc& activation);
 
 // Declares the attrs.
 void DeclareFusedActivation(OpDef& def);
 
-// The gradient with respect to what the activation is applied to. It reads the op's Output, or the
-// sums, which the op of these inputs and attrs then computes again.
+// The gradient of the sums, which the activation is applied to. It reads the op's Output, or the
+// sums, which are then recomputed by the op with these inputs and attrs.
 Variable GradOfSums(GradientContext& g, const SlotList& inputs, const AttrList& attrs);
 
-// The activation of an op that is being prepared, ready to run.
+// The activation of a prepared op, ready to run.
 class ConvActivation {
  public:
   ConvActivation() = default;  // none
@@ -44,7 +44,7 @@ class ConvActivation {
   // x[i] = act(x[i]), by the formulas of the activation family.
   void Apply(float* x, int64_t n) const;
   void Apply(double* x, int64_t n) const;
-  // The same in the widest vectors.
+  // The same with the widest vectors.
   void ApplyFast(float* x, int64_t n) const;
 
   // The name of the attr: "" for none.

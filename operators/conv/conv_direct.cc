@@ -15,8 +15,8 @@ bool IsRelu(const ConvActivation& activation) {
   return activation.name() == std::string_view("relu");
 }
 
-// A filter in the layout of a loop: made once if it is constant, else in scratch memory in each
-// run.
+// A filter in the layout of a loop: packed once if it is constant, else in each run, in scratch
+// memory.
 struct PackedFilter {
   using Pack = std::function<void(const float* plain, float* packed)>;
 
@@ -104,18 +104,19 @@ Kernel MakeDepthwise(const PrepareContext& ctx, const ConvGeometry& g,
 
 // --- pointwise ---
 
-// A filter that comes from afar for a few pixels, as those of a gate do for one pixel of each
-// image.
+// Whether a filter outside of the caches is used for only a few pixels, as in gates, which have one
+// pixel per image.
 bool IsFar(const ConvGeometry& g) {
   const int64_t weights = g.in_channels * g.out_channels, pixels = g.batch * g.OutPixels();
   if (pixels <= 8) return weights >= 16 * 1024;
-  if (VectorLanes() < 16) return false;  // two vectors of a panel use every other line only
+  // With fewer lanes, two vectors of a panel would use only every other cache line.
+  if (VectorLanes() < 16) return false;
   return weights >= 256 * 1024 && g.out_channels >= g.in_channels && pixels <= 256;
 }
 
-// Measured: oneDNN's products are about as fast, but an activation that it does not apply as we do
-// takes a sweep, which costs up to a fifth where there are few products for each output; and it
-// waits for a filter that is far away.
+// By measurement: oneDNN's products are about as fast, but an activation that it cannot apply
+// exactly needs another sweep, which costs up to a fifth if there are few products for each output,
+// and it does not prefetch a filter outside of the caches.
 bool TakesPointwise(const ConvGeometry& g, const ConvForwardArgs& args) {
   const bool one = g.h.kernel == 1 && g.w.kernel == 1 && g.h.stride == 1 && g.w.stride == 1 &&
                    g.h.out == g.h.in && g.w.out == g.w.in && g.h.before == 0 && g.w.before == 0;
@@ -123,8 +124,8 @@ bool TakesPointwise(const ConvGeometry& g, const ConvForwardArgs& args) {
   return g.axes == 2 && g.channels_last && g.groups == 1 && one && (few || IsFar(g));
 }
 
-// The products of rows of pixels with a filter [columns, channels of the input], or with several:
-// `strips` of them, each of which makes an output row of its own from the same pixels.
+// The products of rows of pixels with one or several filters [columns, channels of the input]: each
+// of the `strips` filters computes an output row from the same pixels.
 struct Products {
   int64_t strips, channels, columns;
 
@@ -132,7 +133,7 @@ struct Products {
   int64_t PaddedColumns() const {
     return (columns + kPointwisePanel - 1) / kPointwisePanel * kPointwisePanel;
   }
-  // `plain_at(strip, column, channel)` is the place of a weight in the filter as it is given.
+  // `plain_at(strip, column, channel)` is the index of a weight in the original filter.
   template <class F>
   PackedFilter Pack(const PrepareContext& ctx, const TensorArg& filter, const std::string& id,
                     F plain_at) const {
@@ -140,7 +141,7 @@ struct Products {
     const auto for_each_of = [=](int64_t i, int64_t panel, auto&& f) {
       const int64_t end = std::min(panel + kPointwisePanel, p.columns);
       const int64_t strip = i * p.StripSize();
-      // Some channels at a time: both sides stay within a few pages.
+      // Works on a few channels at a time, so that both sides stay within a few pages.
       constexpr int64_t kBlock = 16;
       for (int64_t first = 0; first < p.channels; first += kBlock) {
         const int64_t last = std::min(first + kBlock, p.channels);
@@ -169,7 +170,7 @@ struct Products {
               for_each([&](int64_t to, int64_t from) { plain[to] = packed[from]; });
             }};
   }
-  // The bias of every column, of which there are several for each of `given`.
+  // The bias of every column; each element of `given` is repeated for several columns.
   const float* Bias(Workspace& ws, const TensorArg& given, const TensorArg& padded) const {
     if (!given) return nullptr;
     const float* from = ws.Data<const float>(given);
@@ -241,7 +242,7 @@ Kernel ConvTransposeDirect(const PrepareContext& ctx, const ConvGeometry& g,
            axis.before == 0 && axis.after == 0 && axis.in == axis.out * axis.kernel;
   };
   if (g.axes != 2 || !g.channels_last || g.groups != 1 || !apart(g.h) || !apart(g.w)) return {};
-  // Input row y, times the filters of kernel row i, is output row y * kernel + i.
+  // Input row y times the filters of kernel row i gives output row y * kernel + i.
   const int64_t in = g.out_channels, out = g.in_channels, kh = g.h.kernel, kw = g.w.kernel;
   const Products products{kh, in, kw * out};
   const PackedFilter filter = products.Pack(  // [C, M, kh, kw]

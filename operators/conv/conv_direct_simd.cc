@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-// Excludes targets whose vector size the compiler does not know: they have no arrays of vectors.
+// Excludes targets with vector sizes unknown at compile time: they have no arrays of vectors.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
@@ -26,15 +26,15 @@ HWY_INLINE FloatVec Relu(FloatVec x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
 }
 
-constexpr int64_t kLineFloats = 16;  // of a line of the cache
+constexpr int64_t kLineFloats = 16;  // floats in a cache line
 
 // --- depthwise ---
 
-// The sums of a vector of channels at kCount neighbouring outputs of kRows rows.
+// The sums for a vector of channels at kCount neighbouring outputs of kRows rows.
 template <int kRows, int kCount>
 using Sums = FloatVec[kRows][kCount];
 
-// Adds what the input row y gives to the outputs of rows [kFirst, kLast): every input is loaded
+// Adds the products of input row y to the outputs of rows [kFirst, kLast), loading every input
 // once. Row r uses the kernel row tap - r. kInside: all columns of the windows lie inside the
 // image.
 template <int kWidth, int kStride, bool kInside, int kFirst, int kLast, int kRows, int kCount>
@@ -65,14 +65,15 @@ HWY_INLINE void AddInputRow(const DepthwiseRows& t, int64_t y, int64_t tap, int6
   });
 }
 
-// The kind of a loop. kSquare: windows are as high as wide, so that the compiler knows the height.
+// The parameters of a loop. kSquare: windows are square, so that the height is a compile-time
+// constant.
 template <int kKernelWidth, int kStrideWidth, bool kIsSquare, int kNumRows>
 struct DepthwiseKind {
   static constexpr int kWidth = kKernelWidth, kStride = kStrideWidth, kRows = kNumRows;
   static constexpr bool kSquare = kIsSquare;
 };
 
-// kCount outputs from x on in kRows rows. Two rows have a stride and a dilation of 1 between them.
+// Computes kCount outputs from x on in kRows rows. Two rows need a stride and a dilation of 1.
 template <class Kind, int kCount, bool kInside>
 HWY_INLINE void DepthwiseBlock(const DepthwiseRows& t, int64_t x, int64_t c) {
   constexpr int kWidth = Kind::kWidth, kStride = Kind::kStride, kRows = Kind::kRows;
@@ -103,7 +104,7 @@ HWY_INLINE void DepthwiseBlock(const DepthwiseRows& t, int64_t x, int64_t c) {
                      __attribute__((always_inline)) { sum[r][b] = Relu(sum[r][b]); });
     });
   }
-  // Read once: to the compiler the stores could change them.
+  // Local copies: the compiler must assume that the stores change the members.
   const int64_t channels = t.channels, row = t.out_width * channels;
   float* out = t.out + x * channels + c;
   Unroll<kRows>([&](auto r) HWY_ATTR __attribute__((always_inline)) {
@@ -119,9 +120,10 @@ void DepthwiseLoop(const DepthwiseRows& t) {
   constexpr int kStride = Kind::kStride;
   const auto lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
   const int64_t reach = (kBlock - 1) * kStride + Kind::kWidth;
-  constexpr int kLines = (kBlock * HWY_MAX_BYTES + 63) / 64;  // of a vector for each output
+  // cache lines for a vector of each output
+  constexpr int kLines = (kBlock * HWY_MAX_BYTES + 63) / 64;
   const float* ahead = nullptr;
-  // The last vector overlaps the one before it: what it writes twice is the same.
+  // The last vector overlaps the previous one and writes the same values twice.
   const auto for_channels = [&](auto&& block) HWY_ATTR __attribute__((always_inline)) {
     for (int64_t c = 0; c < t.channels; c += lanes) {
       if (ahead) {
@@ -133,8 +135,9 @@ void DepthwiseLoop(const DepthwiseRows& t) {
       block(std::min(c, t.channels - lanes));
     }
   };
-  // With a stride of 1 the next row reads one more row of inputs. Its lines are asked for now, some
-  // for each vector of channels: they are read in an order that the machine does not foresee.
+  // With a stride of 1, the next row reads one more row of inputs. Its lines are prefetched, some
+  // for each vector of channels, because the hardware prefetcher does not recognise the order of
+  // access.
   const int64_t next = t.top + t.kernel_h;
   if (kStride == 1 && Kind::kRows == 1 && t.dilation_h == 1 && next >= 0 && next < t.height)
     ahead = t.image + next * t.width * t.channels;
@@ -181,8 +184,8 @@ void RunDepthwise(const DepthwiseRows& t, int64_t kernel_w, int64_t stride_w) {
 
 constexpr int kTileHeight = HWY_MAX_BYTES >= 64 ? 12 : 6;
 
-// kHeight pixels from p on, kVectors vectors of columns from m on. `ahead`, if given: as many lines
-// as there are input channels, which are needed soon.
+// Computes kHeight pixels from p on, kVectors vectors of columns from m on. `ahead`, if given,
+// points to cache lines needed soon, one for each input channel.
 template <int kHeight, int kVectors>
 HWY_INLINE void PointwiseTile(const PointwiseRows& t, int64_t p, int64_t m, int64_t columns,
                               const float* HWY_RESTRICT b, const float* ahead) {
@@ -225,7 +228,7 @@ HWY_INLINE void PointwiseTile(const PointwiseRows& t, int64_t p, int64_t m, int6
   });
 }
 
-// The columns of the panel that begins at m, for kHeight pixels from p on.
+// Computes the columns of the panel at m, for kHeight pixels from p on.
 template <int kHeight>
 void PointwisePanel(const PointwiseRows& t, int64_t p, int64_t m, const float* ahead) {
   const auto n = static_cast<int64_t>(hn::Lanes(FloatTag()));

@@ -1,13 +1,13 @@
 #pragma once
-// Loops of the convolutions that have too few products for each output to hide what follows them:
-// depthwise ones, and those of one element with few channels. What follows (bias, relu) is done in
-// registers. In float32, channels last.
+// Loops of convolutions with few products for each output, in which a separate sweep for bias and
+// activation would be slow: depthwise, and 1 x 1 with few channels. They are applied in registers.
+// Float32, channels last.
 
 #include <cstdint>
 
 namespace coracle {
 
-// One output row of a depthwise convolution, or two below each other.
+// One output row of a depthwise convolution, or two adjacent ones.
 struct DepthwiseRows {
   const float* image = nullptr;  // of the input
   int64_t height = 0, width = 0, channels = 0;
@@ -20,9 +20,9 @@ struct DepthwiseRows {
   bool relu = false;
 };
 
-// Whether there is a loop for these; channels must fill a vector.
+// Whether there is a loop for these sizes; channels must fill a vector.
 bool HasDepthwiseLoop(int64_t kernel_w, int64_t stride_w, int64_t channels);
-// How many rows may be computed at a time, which reads the input less often: 1 or 2.
+// The number of rows that may be computed at a time, 1 or 2; two read the input less often.
 int64_t MaxDepthwiseRows(int64_t stride_h, int64_t stride_w, int64_t dilation_h);
 void RunDepthwiseRows(const DepthwiseRows& rows, int64_t kernel_w, int64_t stride_w);
 
@@ -37,14 +37,13 @@ struct PointwiseRows {
   bool relu = false;
 };
 void RunPointwiseRows(const PointwiseRows& rows);
-// Panels [first, last) alone, one after the other, for a filter that is too large for the cache:
-// each is fetched while the one before it is used.
+// Computes only the panels [first, last), one after the other, for a filter that is too large for
+// the cache: each panel is prefetched while the previous one is used.
 void RunPointwisePanels(const PointwiseRows& rows, int64_t first, int64_t last);
 
-constexpr int64_t kPointwisePanel = 32;  // columns that lie side by side in the packed filter
+constexpr int64_t kPointwisePanel = 32;  // adjacent columns in the packed filter
 // Floats of a packed filter [out_channels, in_channels]: panels [in_channels][kPointwisePanel], the
-// last one padded with zeros.
-// Where the weight of column m and input channel c lies in it.
+// last one padded with zeros. The index of the weight of column m and input channel c in it.
 inline int64_t PackedPointwiseAt(int64_t in_channels, int64_t m, int64_t c) {
   return m / kPointwisePanel * kPointwisePanel * in_channels + c * kPointwisePanel +
          m % kPointwisePanel;

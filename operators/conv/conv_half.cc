@@ -8,12 +8,13 @@
 namespace coracle {
 namespace {
 
-// Floats of a part that stay in the cache beside the filter.
+// Floats of a part that stay in the cache together with the filter.
 constexpr int64_t kFloatsOfPart = 256 * 1024;
 
-// The number of parts for which each has at most kFloatsOfPart of `floats`; fewer where the filter
-// is so large that reading it, or transforming it, again for each part takes longer than the images
-// save, and somewhat more where the parts then are equal, so that one kernel serves them all.
+// The number of parts such that each has at most kFloatsOfPart of `floats`. It is smaller if the
+// filter is so large that reading or transforming it again for each part costs more than is saved
+// on the images, and somewhat larger if the parts are then equal, so that one kernel serves them
+// all.
 int64_t PartsOf(const ConvGeometry& g, int64_t floats, int64_t units) {
   const int64_t least = 12 * g.FilterNumel();
   const int64_t wanted =
@@ -27,20 +28,20 @@ int64_t PartsOf(const ConvGeometry& g, int64_t floats, int64_t units) {
 bool SameAxis(const WindowAxis& a, const WindowAxis& b) {
   return a.in == b.in && a.out == b.out && a.before == b.before && a.after == b.after;
 }
-// Of two parts of one convolution.
+// Whether two parts of a convolution have the same geometry.
 bool SameGeometry(const ConvGeometry& a, const ConvGeometry& b) {
   return a.batch == b.batch && SameAxis(a.d, b.d) && SameAxis(a.h, b.h) && SameAxis(a.w, b.w);
 }
 
-// Where a part lies, and which kernel computes it.
+// The position of a part, and the kernel that computes it.
 struct Piece {
   ConvPart part;
   size_t kernel;
 };
 
-// The parts, and a kernel make(geometry, filter) for each geometry among them. False if one of
-// these is empty. Each kernel packs its filter or reads it: after another has packed it, it may be
-// elsewhere (PrepareContext::Packed).
+// Makes the parts, and a kernel make(geometry, filter) for each geometry among them. Returns false
+// if one of the kernels is empty. Each kernel packs the filter or reads it plain: once another
+// kernel has packed it, the plain one may be gone (PrepareContext::Packed).
 template <class Make>
 bool MakePieces(const PrepareContext& ctx, const TensorArg& filter,
                 const std::vector<ConvPart>& parts, std::vector<Piece>& pieces,
@@ -96,7 +97,8 @@ Kernel ConvForwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
                                 a.input = View(wide.input, its.InputNumel());
                                 a.output = View(wide.output, its.OutputNumel());
                                 if (args.residual)
-                                  a.residual = a.output;  // where its part is before the sums are
+                                  // holds its part of the residual before the sums
+                                  a.residual = a.output;
                                 return ConvForwardFast(ctx, its, a);
                               });
   if (!all) return {};

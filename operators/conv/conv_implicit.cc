@@ -14,7 +14,7 @@ namespace {
 
 int64_t TapsOf(const ConvGeometry& g) { return g.h.kernel * g.w.kernel; }
 
-// Whether the rows of the product are the pixels of the image, in their order.
+// Whether the rows of the product are the pixels of the image, in order.
 bool IsPointwise(const ConvGeometry& g) {
   const auto whole = [](const WindowAxis& a) {
     return a.kernel == 1 && a.stride == 1 && a.before == 0 && a.out == a.in;
@@ -22,10 +22,10 @@ bool IsPointwise(const ConvGeometry& g) {
   return whole(g.h) && whole(g.w);
 }
 
-// Measured with AVX2, where oneDNN's kernels for one element come close to the machine's peak, but
-// a residual or an activation that it does not apply as we do costs a sweep each, and a filter for
-// a few pixels is waited for. Those for larger windows lose up to a fifth where the windows are
-// some pixels apart or the rows are short.
+// By measurement with AVX2: oneDNN's kernels for 1 x 1 windows come close to peak performance, but
+// a residual or an activation that it cannot apply exactly costs a sweep each, and a filter used
+// for few pixels is not prefetched. Its kernels for larger windows lose up to a fifth if the
+// windows are some pixels apart or the rows are short.
 bool Pays(const ConvGeometry& g, const ConvForwardArgs& args) {
   if (VectorLanes() != 8 || g.in_channels < 16 || g.out_channels < 16) return false;
   if (!IsPointwise(g)) return g.in_channels >= 64 && (g.w.stride > 1 || g.w.out <= 8);
@@ -34,7 +34,7 @@ bool Pays(const ConvGeometry& g, const ConvForwardArgs& args) {
   return (relu && g.in_channels <= 96) || (args.residual && g.in_channels <= 256);
 }
 
-// Filter [M, C, kh, kw] as the products read it, and back.
+// Filter [M, C, kh, kw] in the layout of the products, and back.
 PackedLayout LayoutOf(const ConvGeometry& g, const TensorArg& filter) {
   const int64_t channels = g.in_channels, taps = TapsOf(g), columns = g.out_channels;
   const int64_t rows = CheckedMul(taps, channels), size = PackedWindowSize(rows, columns);
@@ -64,7 +64,7 @@ PackedLayout LayoutOf(const ConvGeometry& g, const TensorArg& filter) {
   return layout;
 }
 
-// Where the inputs of all windows are: [taps][pixels], -1 outside of the image.
+// Offsets of the inputs of all windows: [taps][pixels], -1 outside of the image.
 std::vector<int64_t> OffsetsOf(const ConvGeometry& g) {
   std::vector<int64_t> offsets;
   offsets.reserve(static_cast<size_t>(CheckedMul(TapsOf(g), g.batch * g.OutPixels())));

@@ -1,12 +1,12 @@
 #pragma once
-// Convolutions with constant filters as products of the filter with windows of the image, which are
-// read where they are (implicit gemm). In float32, channels last.
+// Convolutions with constant filters as matrix products of the filter with windows of the image,
+// which are read in place (implicit GEMM). Float32, channels last.
 
 #include <coracle/operators/conv/conv.h>
 
 namespace coracle {
 
-// An empty Kernel where the filter is no constant, for grouped convolutions and other layouts; if
+// An empty Kernel if the filter is not constant, for grouped convolutions and other layouts; with
 // `by_rule`, also where other kernels are about as fast.
 Kernel ConvForwardImplicit(const PrepareContext& ctx, const ConvGeometry& g,
                            const ConvForwardArgs& args, bool by_rule);

@@ -21,8 +21,8 @@ namespace {
 using dnnl::memory;
 using Tag = dnnl::memory::format_tag;
 
-// What the three convolution primitives are made from. Images stay in the caller's plain layout, so
-// that they need no reorder; for the filter the primitive chooses the layout.
+// The descriptors of the three convolution primitives. Images stay in the caller's plain layout, so
+// that they need no reorder; the primitive chooses the layout of the filter.
 struct Descs {
   memory::desc src, dst, filter_any, filter, bias;
   memory::dims strides, dilations, before, after;
@@ -72,27 +72,27 @@ dnnl::convolution_forward::primitive_desc ForwardDesc(const Descs& d, bool bias,
   return {desc, d.attr, onednn::Engine()};
 }
 
-// Whether oneDNN has only its reference loop for this. That is no faster than ours, and in bfloat16
-// slower than the float32 kernels.
+// Whether oneDNN has only its reference loop for this case. It is no faster than ours, and in
+// bfloat16 slower than the float32 kernels.
 template <class PrimitiveDesc>
 bool IsPlainLoop(const PrimitiveDesc& pd) {
   return std::strstr(pd.impl_info_str(), "ref") != nullptr;
 }
 
-// Whether oneDNN 2.6 may add a residual with an instruction of SSE that ends the process where the
-// address is no multiple of 16, as it is not in depthwise convolutions of 21 channels.
+// Whether oneDNN 2.6 may add a residual with an SSE instruction that crashes if the address is not
+// a multiple of 16, as in depthwise convolutions of 21 channels.
 template <class PrimitiveDesc>
 bool MayAddUnaligned(const PrimitiveDesc& pd) {
   return std::strstr(pd.impl_info_str(), "sse41") != nullptr;
 }
 
-// One primitive for each part of a convolution. All must have the same implementation and layout of
-// the filter, since they share one copy of it.
+// One primitive for each part of a convolution. All must have the same implementation and filter
+// layout, since they share one copy of the filter.
 struct PartCalls {
   struct One {
     onednn::Call call;
     memory::desc scratchpad_desc;
-    int64_t input, output;  // elements before those of the part
+    int64_t input, output;  // offset of the part in elements
     int64_t outputs;        // elements of the part
     TensorArg scratchpad = {};
   };
@@ -107,7 +107,7 @@ struct PartCalls {
       filter = its_filter;
       implementation = pd.impl_info_str();
     } else if (filter != its_filter || implementation != pd.impl_info_str()) {
-      throw dnnl::error(dnnl_unimplemented, "the parts of a convolution differ");
+      throw dnnl::error(dnnl_unimplemented, "the parts of a convolution have different types");
     }
     call.Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
     parts.push_back({call, pd.scratchpad_desc(), part.input, part.output, part.g.OutputNumel()});
@@ -119,7 +119,7 @@ struct PartCalls {
     for (One& part : parts) part.scratchpad = onednn::ScratchFor(ctx, part.scratchpad_desc);
   }
 
-  // f(part, its index) for each, from several threads.
+  // Calls f(part, its index) for each part, from several threads.
   template <class F>
   void ForEach(F&& f) const {
     ParallelFor(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
@@ -128,7 +128,7 @@ struct PartCalls {
   }
 };
 
-// How many threads the convolution is worth, by its number of products.
+// The number of threads worth using, by the number of products.
 int64_t PartsWanted(const ConvGeometry& g) {
   const double products = static_cast<double>(g.OutputNumel()) *
                           static_cast<double>(g.FilterNumel()) /
@@ -150,7 +150,7 @@ struct FilterCopy {
   onednn::Reorder reorder;                 // empty if the layouts agree or the filter is constant
   std::shared_ptr<const Tensor> constant;  // the copy of a constant filter
 
-  // The filter as the primitive reads it.
+  // The filter in the primitive's layout.
   const void* Read(Workspace& ws, const TensorArg& filter) const {
     if (constant) return constant->raw();
     if (reorder) reorder.Run(ws.Data<const void>(filter), ws.Data<void>(arg));
@@ -187,8 +187,9 @@ FilterCopy CopyToRead(const PrepareContext& ctx, const memory::desc& plain,
   return {onednn::ScratchFor(ctx, wanted), reorder, {}};
 }
 
-// Whether oneDNN applies the activation to its sums in registers. Its relu, its clip and their like
-// turn a nan into a number, and its gelu is not exact enough: these are a sweep over each part.
+// Whether oneDNN applies the activation to its sums in registers. Its relu, clip and similar
+// activations turn a nan into a number, and its gelu is not accurate enough: these need a sweep
+// over each part.
 bool IsPostOp(const ConvActivation& activation) {
   const std::string_view name = activation.name();
   return name == "hard_swish" || name == "swish";
@@ -205,8 +206,8 @@ dnnl::post_ops PostOpsOf(const ConvForwardArgs& args) {
   return ops;
 }
 
-// How many parts are worth it: one for each thread, or so many that a part's output is still in
-// cache when what oneDNN does not do follows. Each part reads the filter again.
+// The number of parts: one for each thread, or more, so that a part's output is still in the cache
+// for the operations after oneDNN's. Each part reads the filter again.
 int64_t ForwardParts(const ConvGeometry& g, const ConvForwardArgs& args) {
   constexpr int64_t kFloatsInCache = 192 * 1024;
   const bool sweep = args.residual || (args.activation && !IsPostOp(args.activation));
@@ -220,7 +221,7 @@ Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts
   const bool bias = static_cast<bool>(args.bias);
   PartCalls calls;
   Descs d;
-  // What follows sums of bfloat16 is computed in float32, in scratch memory.
+  // Residual and activation of bfloat16 sums are computed in float32, in scratch memory.
   const bool wide = dtype != DType::kFloat32 && (args.residual || args.activation);
   const DType sum_dtype = wide ? DType::kFloat32 : dtype;
   for (const ConvPart& part : parts) {
@@ -242,7 +243,7 @@ Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts
   return [=](Workspace& ws) {
     const void* w = filter.Read(ws, args.filter);
     const void* residual = args.residual ? ws.Data<const void>(args.residual) : nullptr;
-    if (residual == ws.Data<const void>(sums)) residual = nullptr;  // it is there already
+    if (residual == ws.Data<const void>(sums)) residual = nullptr;  // already in place
     calls.ForEach([&](const PartCalls::One& part, int64_t) {
       const void* in = Element(ws.Data<const void>(args.input), dtype, part.input);
       void* to = Element(ws.Data<void>(sums), sum_dtype, part.output);
@@ -299,8 +300,8 @@ Kernel MakeDataGrad(const PrepareContext& ctx, const std::vector<ConvPart>& part
 }
 
 // Memory for the parts' shares of a gradient, in float32: the first share is written to `sum`, the
-// others side by side to `rest`. The shares are added in order, and `reorder` turns the sum into
-// the variable's layout.
+// others one after the other to `rest`. The shares are added in order, and `reorder` converts the
+// sum to the variable's layout.
 struct Shares {
   TensorArg sum, rest;
   int64_t stride = 0;  // floats of one share
@@ -336,11 +337,11 @@ struct Shares {
   }
 };
 
-// Whether oneDNN writes behind the scratch memory that it asks for. Its kernels for filters of one
-// pixel and a stride above 1 first gather the pixels that they read. For the filter's gradient,
-// with the channels last and fewer of them than a register holds (8 or 16), the pixels' places lie
-// as far apart as if the register were full, but the memory is that of the channels alone. (Seen
-// with 2.6; 3.12 is reported to do the same.)
+// Whether oneDNN writes past the end of its scratch memory. Its kernels for 1 x 1 filters with a
+// stride above 1 first gather the pixels that they read. For the filter gradient, with channels
+// last and fewer channels than a register holds (8 or 16), it spaces the pixels as if the register
+// were full, but allocates memory for the channels only. (Seen with 2.6; 3.12 is reported to do the
+// same.)
 bool WritesBehindScratch(const ConvGeometry& g, const char* implementation) {
   bool strided = false;
   for (int i = 0; i < g.axes; ++i) strided |= g.axis(i).stride > 1;
@@ -353,7 +354,7 @@ Kernel MakeFilterGrad(const PrepareContext& ctx, const std::vector<ConvPart>& pa
                       const ConvBackwardArgs& args) {
   using Backward = dnnl::convolution_backward_weights;
   const DType dtype = args.dout.dtype;
-  // Shares are added up in float32 and rounded to bfloat16 once, at the end.
+  // Shares are added in float32 and rounded to bfloat16 once, at the end.
   const DType sum_dtype = parts.size() > 1 ? DType::kFloat32 : dtype;
   const bool bias = static_cast<bool>(args.dbias);
   const auto algorithm = dnnl::algorithm::convolution_direct;
@@ -424,9 +425,9 @@ Kernel MakeDataGradOfParts(const PrepareContext& ctx, const ConvGeometry& g,
   });
 }
 
-// With channels last oneDNN computes gradients of volumes for sixteen channels at a time. Where
-// there are a few only, products of matrices in the other layout take less, its two conversions
-// included.
+// With channels last, oneDNN computes gradients of volumes for sixteen channels at a time. With
+// only a few channels, matrix products in the other layout are faster, including the two
+// conversions.
 bool IsFasterPlanar(const ConvGeometry& g) {
   return g.axes == 3 && g.channels_last && g.groups == 1 && g.in_channels <= 4;
 }
@@ -466,7 +467,7 @@ Kernel ConvForwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
 Kernel ConvBackwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
                           const ConvBackwardArgs& args) {
   try {
-    // oneDNN computes the gradient of the bias only together with that of the filter.
+    // oneDNN computes the bias gradient only together with the filter gradient.
     const bool bias_alone = args.dbias && !args.dfilter;
     if (bias_alone && args.dout.dtype != DType::kFloat32) return {};
     Kernel data, filter;

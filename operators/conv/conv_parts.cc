@@ -10,7 +10,7 @@ int64_t Reach(const WindowAxis& h) { return h.dilation * (h.kernel - 1) + 1; }
 // Rows are the positions along the first axis of the window: rows of images, slices of volumes.
 int64_t RowStride(const ConvGeometry& g, const ImageStrides& s) { return g.axes == 3 ? s.d : s.h; }
 
-// The convolution for rows [begin, end) of the output of one image.
+// The part that computes rows [begin, end) of the output of one image.
 ConvPart OutputRows(const ConvGeometry& g, int64_t image, int64_t begin, int64_t end) {
   const WindowAxis& whole = g.axis(0);
   const int64_t first = whole.Start(begin), last = whole.Start(end - 1) + Reach(whole);
@@ -29,8 +29,8 @@ ConvPart OutputRows(const ConvGeometry& g, int64_t image, int64_t begin, int64_t
   return part;
 }
 
-// The data gradient for rows [begin, end) of the input of one image. `begin` is 0 or the start of a
-// window. The part has no outputs if no window reaches these rows.
+// The part that computes rows [begin, end) of the input gradient of one image. `begin` is 0 or the
+// start of a window. The part has no outputs if no window reaches these rows.
 ConvPart InputRows(const ConvGeometry& g, int64_t image, int64_t begin, int64_t end) {
   const WindowAxis& whole = g.axis(0);
   const int64_t before = whole.before + begin - Reach(whole) + 1;  // the first window's start

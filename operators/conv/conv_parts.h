@@ -7,23 +7,22 @@
 
 namespace coracle {
 
-// A convolution of some of the images, or of some rows (of volumes: slices) of outputs of one
-// image. Its input and its output are runs of memory within those of the whole; the filter is that
-// of the whole.
+// A convolution of some of the images, or of some rows (for volumes: slices) of outputs of one
+// image. Its input and output are contiguous pieces of the whole ones; it uses the whole filter.
 struct ConvPart {
   ConvGeometry g;
-  int64_t input = 0, output = 0;  // elements before those of the part
+  int64_t input = 0, output = 0;  // offset of the part in elements
 };
 
-// Parts of whole images, `wanted` at most.
+// At most `wanted` parts, each of whole images.
 std::vector<ConvPart> SplitImages(const ConvGeometry& g, int64_t wanted);
 
-// About `wanted` parts that have every output once: whole images, or, with channels last and fewer
-// images than that, rows of outputs, where neighbours have rows of inputs in common.
+// About `wanted` parts that partition the outputs: whole images or, with channels last and fewer
+// images than `wanted`, rows of outputs; neighbouring parts share rows of inputs.
 std::vector<ConvPart> SplitOutputs(const ConvGeometry& g, int64_t wanted);
 
-// The same for inputs: neighbours have rows of outputs in common. A part has all outputs that its
-// inputs take part in.
+// The same for inputs; neighbouring parts share rows of outputs. A part has all outputs that depend
+// on its inputs.
 std::vector<ConvPart> SplitInputs(const ConvGeometry& g, int64_t wanted);
 
 }  // namespace coracle

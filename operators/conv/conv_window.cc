@@ -10,7 +10,8 @@
 namespace coracle {
 namespace {
 
-constexpr int64_t kPad = 16;  // floats: rows of packed matrices are multiples of the widest vector
+// floats: rows of packed matrices are padded to multiples of the widest vector
+constexpr int64_t kPad = 16;
 
 int64_t PadUp(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
 
@@ -62,12 +63,12 @@ struct PaddedGeometry {
   bool padded;
   int64_t height, width;       // of a padded image
   int64_t row, image;          // floats of a padded row, image
-  int64_t segment, step;       // floats of a kernel row; between neighbouring windows
+  int64_t segment, step;       // floats of a kernel row; floats between neighbouring windows
   int64_t out_row, out_image;  // floats of an output row, image
 
   int64_t KernelRow(int64_t i) const { return i * g.h.dilation * row; }
 
-  // Copies an image into its padded place, or back.
+  // Copies an image into its padded copy, or back.
   void Pad(const float* in, float* out) const {
     std::fill_n(out, image, 0.0f);
     const int64_t in_row = g.w.in * g.in_channels;
@@ -86,7 +87,7 @@ struct PaddedGeometry {
   }
 };
 
-// The input with its padding: the variable itself when there is none.
+// The padded input; the variable itself without padding.
 struct PaddedInput {
   TensorArg input, scratch;
 
@@ -113,8 +114,8 @@ int64_t TailFilters(const PaddedGeometry& d) {
   return d.g.out_channels > kPad && tail <= kMaxDotColumns && d.segment >= 2 * kPad ? tail : 0;
 }
 
-// Filter [M, C, kh, kw] for the forward pass: [kh][kw C][M padded], where the columns of a tile are
-// filters; then the tail filters as [kh][tail][kw C padded].
+// Filter [M, C, kh, kw] for the forward pass: [kh][kw C][M padded], with the filters as columns of
+// a tile; then the tail filters as [kh][tail][kw C padded].
 struct ForwardFilter {
   explicit ForwardFilter(const PaddedGeometry& d)
       : tail(TailFilters(d)),
@@ -184,7 +185,7 @@ void PackForData(const ConvGeometry& g, const float* filter, float* packed) {
   });
 }
 
-// One output row. `bias` has as many elements as a padded row of filters.
+// Computes one output row. `bias` has as many elements as a padded row of filters.
 void ForwardRow(const PaddedGeometry& d, const ForwardFilter& f, const float* in,
                 const float* packed, const float* bias, float* out) {
   const ConvGeometry& g = d.g;
@@ -227,8 +228,8 @@ void ForwardRow(const PaddedGeometry& d, const ForwardFilter& f, const float* in
 }
 
 // Adds to the padded data gradient of one image; the inputs of a window's row are contiguous. The
-// windows of a tile are below each other, because windows side by side overlap: a load of memory
-// that two recent stores have written in part must wait for both.
+// windows of a tile are in one column, because neighbours in a row overlap: a load of memory that
+// two recent stores have partly written must wait for both.
 void DataImage(const PaddedGeometry& d, const float* dout, const float* packed, float* dx) {
   const ConvGeometry& g = d.g;
   MatrixTile tile;
@@ -253,9 +254,9 @@ void DataImage(const PaddedGeometry& d, const float* dout, const float* packed, 
   }
 }
 
-// The layout of the filter gradient while it is summed. Vectors run over the inputs of a kernel
-// row, [M][kh][inputs padded], or over filters, [kh][inputs][M padded], whichever pads less. A few
-// inputs after the last whole vector are always summed in the second way.
+// The layout of the filter gradient sums. Vectors run over the inputs of a kernel row,
+// [M][kh][inputs padded], or over filters, [kh][inputs][M padded], whichever needs less padding.
+// The few inputs after the last whole vector are always summed in the second layout.
 struct FilterSums {
   explicit FilterSums(const PaddedGeometry& d)
       : over_inputs(d.segment * PadUp(d.g.out_channels) >= d.g.out_channels * PadUp(d.segment)),
@@ -270,7 +271,7 @@ struct FilterSums {
   static constexpr int64_t kFewInputs = 4;
 
   bool over_inputs;
-  int64_t whole;  // inputs of a kernel row that vectors run over
+  int64_t whole;  // inputs of a kernel row covered by whole vectors
   int64_t columns, filters, rest_at, size;
 
   int64_t At(const PaddedGeometry& d, int64_t m, int64_t i, int64_t j) const {
@@ -318,7 +319,7 @@ void FilterImage(const PaddedGeometry& d, const FilterSums& f, const float* in, 
   }
 }
 
-// dfilter = the chunks' sums, added in order.
+// dfilter = the sums of the chunks, added in order.
 void ReduceFilter(const PaddedGeometry& d, const FilterSums& f, const float* sums, int64_t chunks,
                   int64_t stride, float* dfilter) {
   const ConvGeometry& g = d.g;
@@ -341,7 +342,7 @@ void ReduceFilter(const PaddedGeometry& d, const FilterSums& f, const float* sum
 }
 
 // Filter and bias gradients. Each chunk of images has its own sums, which are added in order at the
-// end; there is one chunk per thread, so the bits depend on the number of threads.
+// end. There is one chunk per thread, so the bits depend on the number of threads.
 Kernel MakeFilterGrad(const PrepareContext& ctx, const PaddedGeometry& d,
                       const ConvBackwardArgs& args) {
   const FilterSums f(d);
@@ -419,8 +420,8 @@ bool ConvWindowTakes(const ConvGeometry& g) {
   return g.axes == 2 && g.channels_last && g.groups == 1 && g.w.dilation == 1;
 }
 
-// Measured: a kernel of one element is a plain matrix product, which oneDNN does better, and in a
-// forward pass copying the image into its padding costs more than oneDNN's layout.
+// By measurement: a 1 x 1 kernel is a plain matrix product, which oneDNN does better; and in a
+// forward pass, copying the image into its padding costs more than oneDNN's layout.
 bool ConvWindowPays(const ConvGeometry& g, bool forward) {
   const bool fills_vectors = g.in_channels % kPad == 0 && g.out_channels % kPad == 0;
   const bool matrix_product = g.h.kernel * g.w.kernel == 1;
@@ -434,7 +435,7 @@ Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
   const ForwardFilter f(d);
   const int64_t padded_bias = PadUp(g.out_channels);
   const PaddedInput input(ctx, d, args.input);
-  // The packed filter, when it never changes.
+  // The packed filter, if it is constant.
   const std::shared_ptr<const Tensor> constant =
       ctx.Packed("Filter", LayoutOf(d, f, args.filter.shape));
   const TensorArg packed = ctx.Scratch(DType::kFloat32, {(constant ? 0 : f.size) + padded_bias});
@@ -454,7 +455,7 @@ Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
     const float* in = input.Make(ws, d);
     float* out = ws.Data<float>(args.output);
     const float* residual = args.residual ? ws.Data<const float>(args.residual) : nullptr;
-    if (residual && residual == out) {  // a copy, if the planner gave both the same memory
+    if (residual && residual == out) {  // copied if the planner gave both the same memory
       float* copy = ws.Data<float>(kept);
       ParallelFor(args.output.numel, 65536, [&](int64_t begin, int64_t end) {
         std::copy(residual + begin, residual + end, copy + begin);

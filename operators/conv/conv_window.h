@@ -9,12 +9,13 @@
 
 namespace coracle {
 
-// Layout, groups and dilation allow it.
+// Whether layout, groups and dilation are supported.
 bool ConvWindowTakes(const ConvGeometry& g);
-// It is faster than oneDNN, by a fixed rule: results do not depend on timings.
+// Whether it is faster than oneDNN according to a fixed rule, so that results do not depend on
+// timings.
 bool ConvWindowPays(const ConvGeometry& g, bool forward);
 
-// REQUIRES: ConvWindowTakes(g), no dimension is zero.
+// REQUIRES: ConvWindowTakes(g), and no dimension is zero.
 Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
                          const ConvForwardArgs& args);
 Kernel ConvBackwardWindow(const PrepareContext& ctx, const ConvGeometry& g,

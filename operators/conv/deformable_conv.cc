@@ -66,8 +66,8 @@ VarMeta CheckConv(const InferContext& ctx) {
   return x;
 }
 
-// One image: columns [C kh kw, Ho Wo] of what the taps read, so that the convolution is a product
-// of matrices for each group.
+// For one image, columns [C kh kw, Ho Wo] hold the values that the taps read, so that the
+// convolution is a matrix product for each group.
 struct Geometry {
   int64_t batch, channels, filters, groups, parts;
   WindowAxis h, w;
@@ -88,10 +88,11 @@ struct Geometry {
   int64_t image() const { return channels * plane(); }
   int64_t out_image() const { return filters * places(); }
 
-  // The first of the channels that a tap reads.
+  // The first channel that a tap reads.
   int64_t FirstChannel(int64_t tap) const { return tap / taps() * (channels / parts); }
-  // Tap `tap` of image n at place p has element Map(n, tap) * places() + p of the masks, and of the
-  // offsets elements 2 * Map(n, tap) * places() + p (along y) and `places()` further.
+  // For tap `tap` of image n at place p: the mask is element Map(n, tap) * places() + p of the
+  // masks; the offset along y is element 2 * Map(n, tap) * places() + p of the offsets, and the
+  // offset along x is `places()` further.
   int64_t Map(int64_t n, int64_t tap) const { return n * parts * taps() + tap; }
   template <class T>
   Bilinear<T> Near(const T* offset, int64_t n, int64_t tap, int64_t p) const {
@@ -103,7 +104,7 @@ struct Geometry {
   }
 
   // Calls f(bilinear weights, index of the tap's mask, index of its offset along y, first channel,
-  // tap, place) for taps [begin, end) of all parts of image n; the offset along x lies `places`
+  // tap, place) for taps [begin, end) of all parts of image n; the offset along x is `places`
   // further.
   template <class T, class F>
   void ForTaps(const T* offset, int64_t n, int64_t begin, int64_t end, F&& f) const {
@@ -133,13 +134,13 @@ struct Geometry {
   }
 };
 
-// The gradients' outputs; null where they are not wanted.
+// Outputs of the gradient op; null if not wanted.
 template <class T>
 struct Wanted {
   T *input, *offset, *mask, *filter;
 };
 
-// Spreads the gradient of one image's columns.
+// Scatters the gradient of one image's columns.
 template <class T>
 void Scatter(const Geometry& g, const T* in, const T* offset, const T* mask, int64_t n,
              const T* columns, const Wanted<T>& to) {
@@ -167,8 +168,8 @@ void Scatter(const Geometry& g, const T* in, const T* offset, const T* mask, int
 
 bool FitsTiles(const Geometry& g) { return g.plane() < (int64_t{1} << 31); }
 
-// Calls f(tile, first place) for the places of a tap of image n; weights are multiplied by the mask
-// unless it is null.
+// Calls f(tile, first place) for the places of a tap of image n; the weights are multiplied by the
+// mask unless it is null.
 template <class F>
 void ForTiles(const Geometry& g, const float* offset, const float* mask, int64_t n, int64_t tap,
               F&& f) {
@@ -187,8 +188,8 @@ void FastGather(const Geometry& g, const float* in, const float* offset, const f
                 int64_t n, float* columns) {
   ParallelFor(g.parts * g.taps(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t tap = begin; tap < end; ++tap) {
-      // The mask multiplies the sum over the neighbours: an infinite one times each of them would
-      // be nan where they have both signs.
+      // The mask multiplies the sum over the neighbours: an infinite mask times each neighbour
+      // would give nan if they have both signs.
       const float* factors = mask ? mask + g.Map(n, tap) * g.places() : nullptr;
       ForTiles(g, offset, nullptr, n, tap, [&](const SampleTile& tile, int64_t p) {
         const int64_t first = g.FirstChannel(tap);
@@ -200,7 +201,7 @@ void FastGather(const Geometry& g, const float* in, const float* offset, const f
   });
 }
 
-// The gradients of the offsets and masks of one image: sums over channels.
+// The gradients of the offsets and masks of one image, which are sums over channels.
 void TapGradients(const Geometry& g, const float* in, const float* offset, const float* mask,
                   int64_t n, const float* columns, const Wanted<float>& to) {
   ParallelFor(g.parts * g.taps(), 1, [&](int64_t begin, int64_t end) {
@@ -229,7 +230,7 @@ void TapGradients(const Geometry& g, const float* in, const float* offset, const
   });
 }
 
-// A thread has some channels: different taps add to the same elements.
+// Threads split the channels, since different taps add to the same elements.
 void InputGradient(const Geometry& g, const float* offset, const float* mask, int64_t n,
                    const float* columns, float* to) {
   ParallelFor(g.channels, 1, [&](int64_t begin, int64_t end) {
@@ -365,7 +366,8 @@ void DeclareConv(OpDef& def, bool mask) {
       .Attr<Ints>("paddings", {0, 0}, "zeros around Input: {height, width}")
       .Attr<Ints>("dilations", {1, 1}, "distance of kernel elements")
       .Attr<int32_t>("groups", 1, "channels and filters are split into so many groups")
-      .Attr<int32_t>("deformable_groups", 1, "D, the parts of channels with offsets of their own")
+      .Attr<int32_t>("deformable_groups", 1,
+                     "D, the number of channel groups with separate offsets")
       .Attr<int32_t>("im2col_step", 64, "ignored: a hint for blocking");
 }
 
@@ -373,8 +375,8 @@ void Add(OpRegistry& ops, const std::string& type) {
   const bool mask = HasMask(type);
   ops.Add(
       OpDef(type)
-          .Doc(std::string("A convolution whose taps read Input, interpolated bilinearly and 0 "
-                           "outside, at their usual place plus Offset") +
+          .Doc(std::string("A convolution whose taps read Input at their usual position plus "
+                           "Offset, interpolated bilinearly, 0 outside") +
                (mask ? ", times Mask." : "."))
           .Constraint("C1", "Input and Filter must have rank 4")
           .Constraint("C2",
@@ -398,8 +400,7 @@ void Add(OpRegistry& ops, const std::string& type) {
           .Fast(DeformableConvFast));
   OpDef grad(type + "_grad");
   grad.Doc("Gradients of " + type +
-           "; where a tap reads at a whole number, the offset's is that "
-           "towards larger numbers.")
+           "; at whole positions, the gradient of the offset is the one towards larger positions.")
       .ConstraintsOf(type, {"C1", "C2", "C3", "C4", "C5", "C6"})
       .Constraint("C7", "Output@GRAD must have Output's shape and dtype")
       .Apply(DeclareConv, mask)

@@ -13,20 +13,20 @@
 
 namespace coracle::fused_images_op {
 
-// What the largest op should read and write of the images of a chunk, which the second-level cache
-// holds beside its filter.
+// Bytes of a chunk's images that the largest op may read and write: the second-level cache holds
+// them together with its filter.
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
-// What these make of an image depends on that image alone.
+// Whether the op's result for an image depends on that image alone.
 bool TakesImages(const OpSpec& spec, const OpDesc& op) {
   static const std::set<std::string> types = {"conv2d", "depthwise_conv2d", "pool2d", "transpose2"};
   return spec.elementwise || types.count(op.type()) > 0;
 }
 
-// Where a variable of the group is while a chunk is computed.
+// The memory of a variable of the group while a chunk is computed.
 struct Place {
-  TensorArg outer;         // of X or Out
-  int64_t image_step = 0;  // bytes of an image in it; 0: the same for all chunks
+  TensorArg outer;         // the X or Out
+  int64_t image_step = 0;  // bytes of an image in `outer`; 0: the same for all chunks
   int64_t offset = -1;     // in the part's memory, if not in X or Out
 };
 
@@ -38,10 +38,10 @@ struct ChunkKernels {
 
 struct ImagesPlan {
   std::vector<Place> places;                  // by variable
-  int64_t images = 0, chunk = 0, chunks = 0;  // two or more, of which the last may be smaller
-  int64_t parts = 1, part_bytes = 0;          // chunks are dealt out to so many threads
-  ChunkKernels kernels[2];                    // of the last chunk; of the others
-  size_t pointers = 0;                        // of variables, then of scratch memory
+  int64_t images = 0, chunk = 0, chunks = 0;  // two chunks or more; the last may be smaller
+  int64_t parts = 1, part_bytes = 0;          // number of threads that share the chunks
+  ChunkKernels kernels[2];                    // for the last chunk; for the others
+  size_t pointers = 0;                        // to variables, then to scratch memory
   TensorArg memory;
 };
 
@@ -83,7 +83,8 @@ class ImagesPlanner {
     PrepareOps(plan_->images - (plan_->chunks - 1) * plan_->chunk, plan_->kernels[0]);
     PrepareOps(plan_->chunk, plan_->kernels[1]);
     ReadPlain();
-    context_.NoteKernel("");  // one name would be that of one op
+    // The op has several kernels, so a single name would be misleading.
+    context_.NoteKernel("");
     return RunInParts(context_, plan_, plan_->pointers, slot_bytes_, scratch_bytes_, RunPart);
   }
 
@@ -91,7 +92,7 @@ class ImagesPlanner {
   const OpDesc& Op(size_t i) const { return group_.block->op(i); }
   const OpSpec& SpecOf(const OpDesc& op) const { return group_.ops->Get(op.type()); }
   size_t IndexOf(const std::string& name) const { return vars_.IndexOf(name); }
-  // The elements of an argument that is the same for all images.
+  // The elements of an argument that is constant for all images.
   const Tensor* ConstantOf(const std::string& name) const {
     const auto it = vars_.index.find(name);
     if (it == vars_.index.end() || vars_[it->second].argument < 0 || cut_[it->second])
@@ -110,8 +111,8 @@ class ImagesPlanner {
     return static_cast<int64_t>(ByteSize(vars_[var].meta.dtype, ShapeOf(var, images)));
   }
 
-  // Whether all results have the images in their first dim, and what the shape rules make of so
-  // many images has the shapes that it should have.
+  // Whether all results have the images in their first dim, and the shape rules give the expected
+  // shapes for this number of images.
   bool HoldsFor(int64_t images) const {
     GroupTypes types(true, [this](const std::string& name) { return ConstantOf(name); });
     for (size_t v = 0; v < vars_.inputs.size(); ++v) {
@@ -127,8 +128,8 @@ class ImagesPlanner {
     return true;
   }
 
-  // Finds the number of images. False where all ops must see all of them at once. A number
-  // that is no dim of any variable shows that the first dims stand for the images, and no others.
+  // Finds the number of images. False if the ops must see all images at once. A trial with a number
+  // that is not a dim of any variable shows that exactly the first dims are the images.
   bool IsCut() {
     int64_t images = -1, unlike = 2;
     for (size_t v = 0; v < vars_.size(); ++v) {
@@ -151,7 +152,7 @@ class ImagesPlanner {
     return images >= 2 && HoldsFor(unlike);
   }
 
-  // The bytes that the op which reads and writes most does of an image.
+  // The bytes per image that the op with the most traffic reads and writes.
   int64_t MostBytes() const {
     int64_t most = 1;
     group_.block->ForEachOp([&](const OpDesc& op) {
@@ -166,7 +167,7 @@ class ImagesPlanner {
     return most;
   }
 
-  // False where one chunk would hold all images.
+  // False if one chunk would hold all images.
   bool ChooseChunk() {
     const int64_t images = plan_->images, threads = NumThreads();
     const bool deals = threads > 1 && (images % threads == 0 || images >= 4 * threads);
@@ -203,7 +204,7 @@ class ImagesPlanner {
           used.at(place.offset).second = vars_.last_use[v];
           return;
         }
-        // The first gap. One line more, so that the slots do not lie a power of two apart.
+        // The first gap. One more line keeps slots from being a power of two apart.
         const int64_t bytes = LineAligned(BytesOf(v, plan_->chunk)) + kFusedLine;
         int64_t begin = 0;
         for (const auto& [from, slot] : used) {
@@ -220,7 +221,7 @@ class ImagesPlanner {
     }
   }
 
-  // What op t reads last, and may overwrite with v; -1: there is none.
+  // An input that op t reads last, and may overwrite with v; -1 if there is none.
   int64_t DyingInput(size_t v, size_t t, const std::vector<bool>& overwritten) const {
     const OpDesc& op = Op(t);
     for (const auto& [in, out] : SpecOf(op).inplace) {
@@ -239,7 +240,7 @@ class ImagesPlanner {
 
   // --- kernels ---
 
-  // Gives the kernels args of a chunk.
+  // Gives the kernels the args of a chunk.
   class ChunkArgs : public PartArgs {
    public:
     ChunkArgs(ImagesPlanner& planner, int64_t images, ChunkKernels& kernels)
@@ -295,7 +296,7 @@ class ImagesPlanner {
     });
   }
 
-  // A filter that one op reads as it is stays, also where another reads it packed.
+  // A filter that one op reads in its plain layout is kept, even if another op reads it packed.
   void ReadPlain() {
     for (const std::string& name : plain_reads_) {
       const int argument = vars_[IndexOf(name)].argument;
@@ -322,17 +323,17 @@ void InferImages(InferContext& ctx, const OpRegistry& ops) {
 void Register(OpRegistry& ops) {
   const OpRegistry* all = &ops;
   ops.Add(OpDef("fused_images")
-              .Doc("Runs ops of a block on some images at a time: its variables `arguments` get "
-                   "the values of X, and Out those of its variables `results`. All ops run on one "
-                   "chunk of the images before the next chunk, so that what they pass to each "
-                   "other stays near; threads take chunks of their own. Where the first dims are "
-                   "not those of the images, or one chunk would hold all of them, the ops run one "
-                   "by one, each in all threads, as ops of the block around. The pass fuse_images "
-                   "makes these ops.")
+              .Doc("Runs the ops of a block on a few images at a time: the variables `arguments` "
+                   "of the block get the values of X, and Out gets the values of its variables "
+                   "`results`. All ops run on one chunk of images before the next chunk, so that "
+                   "intermediate results stay in the cache; each thread takes chunks of its own. "
+                   "If the first dims are not the images, or one chunk would hold all of them, the "
+                   "ops run one by one, each in all threads, as they would outside of this op. The "
+                   "pass fuse_images makes these ops.")
               .Apply(DeclareGroup, "be elementwise, conv2d, depthwise_conv2d, pool2d or transpose2")
-              .Constraint("C9", "images must name places in X")
+              .Constraint("C9", "images must be indices of X")
               .Attr<std::vector<int32_t>>("images", {},
-                                          "places in X of what has the images in its first dim")
+                                          "indices of the X whose first dim is the images")
               .Infer([all](InferContext& ctx) { InferImages(ctx, *all); })
               .Reference([all](const PrepareContext& ctx) {
                 return ImagesPlanner(ctx, *all, KernelMode::kReference).Plan();

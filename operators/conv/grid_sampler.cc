@@ -26,7 +26,7 @@ VarMeta SamplerOut(const InferContext& ctx) {
   return x;
 }
 
-// Where a number of Grid lies along an axis of X, and its derivative.
+// Maps a number of Grid to a position along an axis of X, with its derivative.
 struct Axis {
   double size;
   bool align, border, reflect;
@@ -51,7 +51,7 @@ struct Axis {
   }
 };
 
-// What both kernels loop over.
+// The loops of both kernels.
 struct Sampler {
   int64_t batch, channels, height, width, samples;
   bool nearest;
@@ -139,7 +139,7 @@ KernelOf<T> GridSamplerGrad(const PrepareContext& ctx) {
 
 // --- float32: tiles of samples, for which the channels are done one after the other ---
 
-// Samples [begin, begin + size) of image n with the derivatives of their places.
+// Samples [begin, begin + size) of image n with the derivatives of their positions.
 struct GridTile : SampleTile {
   double y_slope[kSize], x_slope[kSize];
 
@@ -179,7 +179,7 @@ Kernel GridSamplerFast(const PrepareContext& ctx) {
   };
 }
 
-// The derivatives of the places are sums over the channels, in float32: there are not many.
+// The derivatives of the positions are sums over the channels, in float32, since channels are few.
 Kernel GridSamplerGradFast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), grid = ctx.Input("Grid"), dout = ctx.Input("Output@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD"), dgrid = ctx.Output("Grid@GRAD");
@@ -216,21 +216,22 @@ Kernel GridSamplerGradFast(const PrepareContext& ctx) {
 
 void DeclareSampler(OpDef& def) {
   def.Input("X", "[N, C, H, W]")
-      .Input("Grid", "[N, h, w, 2]: places (x, y), the corners of X at -1 and 1")
+      .Input("Grid", "[N, h, w, 2]: positions (x, y); the corners of X are at -1 and 1")
       .Attr<bool>("align_corners", true,
                   "-1 and 1 are the centres of the outermost elements, else their outer edges")
       .Attr<std::string>("mode", "bilinear", "bilinear or nearest (halves away from 0)")
       .OneOf({"bilinear", "nearest"})
-      .Attr<std::string>("padding_mode", "zeros",
-                         "outside of X are zeros; border: the nearest element; reflection: X in "
-                         "mirrors at the centres (edges, unless align_corners) of the outermost")
+      .Attr<std::string>(
+          "padding_mode", "zeros",
+          "values outside of X: zeros; border: the nearest element; reflection: X mirrored at the "
+          "centres of the outermost elements (at their edges without align_corners)")
       .OneOf({"zeros", "border", "reflection"});
 }
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("grid_sampler")
-              .Doc("Output[n, :, i, j] = X[n] interpolated at the place Grid[n, i, j]. A neighbour "
-                   "outside of X counts 0.")
+              .Doc("Output[n, :, i, j] = X[n] interpolated at the position Grid[n, i, j]. With "
+                   "padding_mode zeros, neighbours outside of X are 0.")
               .Constraint("C1", "X must have rank 4 and not be empty in height or width")
               .Constraint("C2", "Grid must be [N, h, w, 2] for the N images of X")
               .Constraint("C3", "X and Grid must have one dtype")
@@ -240,27 +241,26 @@ void Register(OpRegistry& ops) {
               .GradientOp({"X", "Grid"})
               .Reference(GridSampler<float>, GridSampler<double>)
               .Fast(GridSamplerFast));
-  ops.Add(
-      OpDef("grid_sampler_grad")
-          .Doc("Gradient of grid_sampler: X@GRAD by the weights of the neighbours, Grid@GRAD by "
-               "their derivatives, which are 0 where a place was moved to the border and in "
-               "mode nearest.")
-          .ConstraintsOf("grid_sampler", {"C1", "C2", "C3"})
-          .Constraint("C4", "Output@GRAD must have Output's shape and dtype")
-          .Apply(DeclareSampler)
-          .Input("Output@GRAD", "gradient of Output")
-          .OptionalOutput("X@GRAD", "gradient of X")
-          .OptionalOutput("Grid@GRAD", "gradient of Grid")
-          .NoGradient("second derivatives of grid_sampler are not provided")
-          .Infer([](InferContext& ctx) {
-            const VarMeta out = SamplerOut(ctx), &dout = ctx.Input("Output@GRAD");
-            ctx.Require("C4", dout.dtype == out.dtype && dout.shape.CompatibleWith(out.shape), dout,
-                        out);
-            ctx.SetOutput("X@GRAD", ctx.Input("X"));
-            ctx.SetOutput("Grid@GRAD", ctx.Input("Grid"));
-          })
-          .Reference(GridSamplerGrad<float>, GridSamplerGrad<double>)
-          .Fast(GridSamplerGradFast));
+  ops.Add(OpDef("grid_sampler_grad")
+              .Doc("Gradient of grid_sampler: X@GRAD by the weights of the neighbours, Grid@GRAD "
+                   "by their derivatives, which are 0 in mode nearest and where a position was "
+                   "moved to the border.")
+              .ConstraintsOf("grid_sampler", {"C1", "C2", "C3"})
+              .Constraint("C4", "Output@GRAD must have Output's shape and dtype")
+              .Apply(DeclareSampler)
+              .Input("Output@GRAD", "gradient of Output")
+              .OptionalOutput("X@GRAD", "gradient of X")
+              .OptionalOutput("Grid@GRAD", "gradient of Grid")
+              .NoGradient("second derivatives of grid_sampler are not provided")
+              .Infer([](InferContext& ctx) {
+                const VarMeta out = SamplerOut(ctx), &dout = ctx.Input("Output@GRAD");
+                ctx.Require("C4", dout.dtype == out.dtype && dout.shape.CompatibleWith(out.shape),
+                            dout, out);
+                ctx.SetOutput("X@GRAD", ctx.Input("X"));
+                ctx.SetOutput("Grid@GRAD", ctx.Input("Grid"));
+              })
+              .Reference(GridSamplerGrad<float>, GridSamplerGrad<double>)
+              .Fast(GridSamplerGradFast));
 }
 
 }  // namespace coracle::grid_sampler_op

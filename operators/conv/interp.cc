@@ -1,7 +1,7 @@
 // Interpolation: linear_interp, nearest_interp, bilinear_interp, trilinear_interp and
-// bicubic_interp, these with _v2, and interpolate. Along each axis an element of Out is the sum of
-// a few elements of X (its taps) with weights, so one loop serves all of them, and its transpose
-// their gradients.
+// bicubic_interp, each also with _v2, and interpolate. Along each axis, an element of Out is a
+// weighted sum of a few elements of X (its taps). One loop serves all ops, and its transpose their
+// gradients.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -55,7 +55,7 @@ std::vector<float> ScaleAttr(const Context& ctx, const Kind& kind) {
   return {ctx.template Attr<float>("scale")};
 }
 
-// A factor for each axis; none when the list says nothing.
+// A factor for each axis; empty if the list gives none.
 std::vector<float> ToScales(std::vector<float> scale, int axes) {
   if (scale.size() == 1) scale.resize(static_cast<size_t>(axes), scale[0]);
   const bool given = std::all_of(scale.begin(), scale.end(), [](float s) { return s > 0; });
@@ -69,7 +69,7 @@ int64_t Scaled(const InferContext& ctx, int64_t in, float scale) {
   return static_cast<int64_t>(size);
 }
 
-// The sizes of Out along the axes, -1 where not known.
+// The sizes of Out along the axes; -1 if unknown.
 std::vector<int64_t> OutSizes(const InferContext& ctx, const Kind& kind,
                               const std::vector<int64_t>& in) {
   const std::vector<int64_t> unknown(in.size(), -1);
@@ -157,18 +157,19 @@ struct Rule {
   bool align;       // the corner elements of X and Out coincide
   bool half_pixel;  // element k is at k + 0.5
 
-  // `scale` is the factor that gives the ratio; 0: the sizes give it. As in Paddle the ratio is
-  // float32, and so are the places but for the cubic method, whose weights follow them smoothly.
+  // `scale` is the factor that gives the ratio; 0: the sizes give it. As in Paddle, the ratio is
+  // float32, and so are the positions, except with the cubic method, whose weights depend smoothly
+  // on them.
   AxisTaps Make(const AxisSizes& size, float scale) const {
     const float in = static_cast<float>(size.in), out = static_cast<float>(size.out);
     float ratio = align ? (in - 1) / (out - 1) : scale > 0 ? 1.f / scale : in / out;
     if (size.out == 1) ratio = 0;
-    ratio = std::min(ratio, 2 * in);  // all but the first element are past the end of X by then
+    ratio = std::min(ratio, 2 * in);  // then all elements but the first are past the end of X
     AxisTaps made(size, method == Method::kNearest ? 1 : method == Method::kLinear ? 2 : 4);
     for (int64_t k = 0; k < size.out; ++k) {
       const float at = static_cast<float>(k);
       const float x = half_pixel ? ratio * (at + 0.5f) - 0.5f : ratio * at;
-      // Out may pass the end of X when scale and sizes disagree.
+      // Out may extend past the end of X if scale and sizes disagree.
       if (method == Method::kNearest) {
         made.Set(k, 0, static_cast<int64_t>(std::min(align ? x + 0.5f : x, in)), 1.f);
       } else if (method == Method::kLinear) {
@@ -192,13 +193,13 @@ struct Rule {
   }
 };
 
-// The taps of depth, height and width; those of a missing axis pass its one element on.
+// The taps of depth, height and width; a missing axis passes its only element through.
 struct Taps {
   std::array<AxisTaps, 3> axes;
 
   int64_t OutRows() const { return axes[0].size.out * axes[1].size.out; }
-  // Calls f(weight, row of X) for the rows of X that make up row r of Out; rows are counted over
-  // all planes.
+  // Calls f(weight, row of X) for the rows of X that contribute to row r of Out; rows are counted
+  // over all planes.
   template <class F>
   void ForRows(int64_t r, F&& f) const {
     const auto& [d, h, w] = axes;
@@ -212,7 +213,7 @@ struct Taps {
   }
 };
 
-// The taps of an op: made with the plan, or, where they depend on a tensor Scale, in every run.
+// The taps of an op: computed with the plan or, if they depend on a tensor Scale, in every run.
 class TapsOf {
  public:
   TapsOf(const PrepareContext& ctx, const Shape& in, const Shape& out) {
@@ -247,11 +248,11 @@ class TapsOf {
         Make(ToScales({given, given + scale_tensor_.numel}, axes_)));
   }
 
-  // The taps where they do not depend on a tensor; else null.
+  // The taps if they do not depend on a tensor, else null.
   const Taps* fixed() const { return fixed_.get(); }
 
-  // Planes are a channel of an image, or a whole image when channels come last; its pixels then
-  // have several elements.
+  // A plane is a channel of an image, or a whole image with channels last; each of its pixels then
+  // has several elements.
   int64_t planes, pixel;
 
  private:
@@ -275,7 +276,7 @@ class TapsOf {
 
 // --- kernels ---
 
-// body(taps, row of Out) for all rows.
+// Calls body(taps, row of Out) for all rows.
 template <class Body>
 void ForOutRows(const TapsOf& of, Workspace& ws, Body&& body) {
   const std::shared_ptr<const Taps> taps = of(ws);
@@ -285,7 +286,7 @@ void ForOutRows(const TapsOf& of, Workspace& ws, Body&& body) {
   });
 }
 
-// For one tap, of which only the size of elements counts.
+// For a single tap: elements are moved, so only their size matters.
 template <class T>
 Kernel MoveOf(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
@@ -384,7 +385,7 @@ KernelOf<T> InterpGrad(const PrepareContext& ctx) {
         for (int64_t k = 0; k < w.size.out; ++k) {
           for (int64_t t = 0; t < w.taps; ++t) {
             const T share = static_cast<T>(weight) * static_cast<T>(w.weight(k)[t]);
-            if (share == 0) continue;  // a gradient that is inf stays with those that counted
+            if (share == 0) continue;  // an infinite gradient reaches only elements with a weight
             T* place = target + w.at(k)[t] * pixel;
             for (int64_t c = 0; c < pixel; ++c) place[c] += share * g[k * pixel + c];
           }
@@ -412,9 +413,9 @@ AxisMap MapOf(const AxisTaps& axis) {
   return map;
 }
 
-constexpr int64_t kMostPlaces = int64_t{1} << 20;  // of an axis that has a table
+constexpr int64_t kMostPlaces = int64_t{1} << 20;  // largest axis that has a table
 
-// The op, or its gradient (`back`); x and out are those of the op. Null where it does not pay.
+// The op, or its gradient (`back`); x and out are those of the op. Null if it does not pay.
 std::shared_ptr<const Resample> MakeResample(const PrepareContext& ctx, const TensorArg& x,
                                              const TensorArg& out, bool back) {
   if (x.dtype != DType::kFloat32 || x.numel == 0 || out.numel == 0) return nullptr;
@@ -448,7 +449,7 @@ Kernel InterpGradFast(const PrepareContext& ctx) {
 
 // --- declarations ---
 
-// Linear in X: the gradient of the gradient is the op itself.
+// The op is linear in X, so the gradient of the gradient is the op itself.
 void InterpGradGradient(GradientContext& g) {
   const std::string grad = g.op().type(), type = grad.substr(0, grad.size() - 5);
   SlotList inputs = g.ForwardInputs({"OutSize", "SizeTensor", "Scale"});
@@ -456,7 +457,7 @@ void InterpGradGradient(GradientContext& g) {
   g.Set("Out@GRAD", g.Make(type, std::move(inputs), g.ForwardAttrs(type)));
 }
 
-// What a type's name says: "bilinear" of bilinear_interp_v2.
+// The method in a type's name: "bilinear" for bilinear_interp_v2.
 std::string MethodOf(const std::string& type) { return type.substr(0, type.find("_interp")); }
 
 void DeclareSizes(OpDef& def, const std::string& type) {
@@ -471,15 +472,15 @@ void DeclareSizes(OpDef& def, const std::string& type) {
   if (type == "interpolate")
     def.Attr<std::string>("interp_method", "bilinear or nearest").OneOf({"bilinear", "nearest"});
   else
-    def.Attr<std::string>("interp_method", MethodOf(type), "must be the one of the op's type")
+    def.Attr<std::string>("interp_method", MethodOf(type), "must be the method of the op's type")
         .OneOf({MethodOf(type)});
   def.Attr<bool>("align_corners", true, "the corner elements of X and Out coincide")
       .Attr<int32_t>("align_mode", 1, "0, for linear methods: element k is at k + 0.5")
       .NoGradientTo({"OutSize", "SizeTensor", "Scale"});
   if (type.ends_with("_v2"))
-    def.Attr<std::vector<float>>("scale", {}, "factors of size, one for all axes or one for each");
+    def.Attr<std::vector<float>>("scale", {}, "scale factors, one for all axes or one for each");
   else
-    def.Attr<float>("scale", 0.f, "factor of size; 0: out_d, out_h and out_w tell");
+    def.Attr<float>("scale", 0.f, "scale factor; 0: the size is given by out_d, out_h and out_w");
 }
 
 // Only images have passes that change their layout.
@@ -492,10 +493,9 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& what, 
   OpDef def(type);
   def.Doc(
          "Out = X resized by " + what +
-         ". Element k of an axis is at x = k ratio, ratio = in / out (_v2: 1 / scale where a scale "
-         "is given and no SizeTensor), or, with align_corners, (in - 1) / (out - 1). The size "
-         "comes from SizeTensor, else OutSize, else Scale, else attr scale, else out_d, out_h and "
-         "out_w.")
+         ". Element k of an axis is at x = k ratio, ratio = in / out (_v2: 1 / scale if a scale is "
+         "given and no SizeTensor), or, with align_corners, (in - 1) / (out - 1). The size comes "
+         "from SizeTensor, else OutSize, else Scale, else attr scale, else out_d, out_h and out_w.")
       .Constraint("C1", "X must have rank " + std::to_string(2 + axes))
       .Constraint("C2", "X must not be empty along an axis that is resized")
       .Constraint("C3", "SizeTensor and OutSize must hold a number for each axis")
@@ -517,11 +517,11 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& what, 
   ops.Add(std::move(def));
   ops.Add(OpDef(type + "_grad")
               .Doc("Gradient of " + type +
-                   ": every element of Out@GRAD is added to the places of X that it came from, "
-                   "with the same weights.")
+                   ": every element of Out@GRAD is added, with the same weights, to the elements "
+                   "of X that it was computed from.")
               .ConstraintsOf(type, {"C1", "C2", "C3", "C4", "C5"})
               .Constraint("C6", "Out@GRAD must have Out's shape and dtype")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .Apply(DeclareSizes, type)
@@ -538,7 +538,7 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& what, 
 }
 
 void Register(OpRegistry& ops) {
-  const std::string linear = "the two nearest elements along each axis, by their distance";
+  const std::string linear = "the two nearest elements along each axis, weighted by their distance";
   const std::string nearest = "the element int(x) (rounded with align_corners)";
   for (const std::string version : {"", "_v2"}) {
     AddPair(ops, "linear_interp" + version, linear, 1);

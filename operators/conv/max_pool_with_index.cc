@@ -1,5 +1,5 @@
-// Maxima of windows with their places, max_pool2d_with_index and max_pool3d_with_index, and unpool,
-// which puts elements back in such places.
+// max_pool2d_with_index and max_pool3d_with_index: maxima of windows with their positions; unpool:
+// puts elements back at such positions.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -25,7 +25,7 @@ WindowSpec SpecOf(const Context& ctx) {
   return spec;
 }
 
-// One number above the limit for each axis.
+// Whether there is one number above the limit for each axis.
 bool AllAbove(const Ints& values, int axes, int32_t limit) {
   return values.size() == static_cast<size_t>(axes) &&
          std::all_of(values.begin(), values.end(), [&](int32_t v) { return v > limit; });
@@ -107,7 +107,7 @@ Variable AsRows(GradientContext& g, const Variable& x) {
   return g.Make("flatten", {{"X", {x.name()}}}, {{"axis", int32_t{2}}});
 }
 
-// X@GRAD = Out@GRAD where Mask says, added up; planes are the rows of matrices.
+// X@GRAD = Out@GRAD, summed at the positions of Mask; planes are the rows of matrices.
 void PoolGradient(GradientContext& g) {
   const Variable rows = AsRows(g, g.In("X")), mask = AsRows(g, g.Out("Mask"));
   const Variable dout = AsRows(g, g.Grad("Out"));
@@ -124,10 +124,10 @@ void AddPool(OpRegistry& ops, const std::string& type) {
   const auto n = static_cast<size_t>(axes);
   ops.Add(
       OpDef(type)
-          .Doc("Out = the maximum of each window of a channel of X, and Mask = where it is: the "
-               "index of its first element among all of the channel; a nan is larger than every "
-               "number. Output size: (in - kernel + 2 padding) / stride + 1, rounded down. Padding "
-               "never enters a maximum.")
+          .Doc("Out = the maximum of each window of a channel of X, and Mask = the index of its "
+               "first occurrence in the channel; a nan counts as larger than every number. Output "
+               "size: (in - kernel + 2 padding) / stride + 1, rounded down. Padding is never the "
+               "maximum.")
           .Constraint("C1", std::string("X must have rank ") + (axes == 3 ? "5" : "4"))
           .Constraint("C2", "ksize and strides must be " + many + " positive numbers, paddings " +
                                 many + " that are not negative")
@@ -140,12 +140,12 @@ void AddPool(OpRegistry& ops, const std::string& type) {
           .Output("Mask", "int32 tensor of Out's shape")
           .Attr<Ints>("ksize", "size of the window (of Out when adaptive)")
           .Attr<bool>("global_pooling", false,
-                      "the window is the whole channel; ksize and paddings ignored; with adaptive "
-                      "Out is X")
+                      "the window is the whole channel, and ksize and paddings are ignored; with "
+                      "adaptive Out is X")
           .Attr<bool>("adaptive", false,
                       "window i covers [floor(i in / out), ceil((i + 1) in / out)), out = ksize")
           .Attr<Ints>("strides", Ints(n, 1), "steps of the window along the axes")
-          .Attr<Ints>("paddings", Ints(n, 0), "places around X, along each axis")
+          .Attr<Ints>("paddings", Ints(n, 0), "padding on both sides of X along each axis")
           .Infer(InferPool)
           .Gradient(PoolGradient)
           .Reference(Pool<float>, Pool<double>));
@@ -181,7 +181,7 @@ void InferUnpool(InferContext& ctx) {
   ctx.SetOutput("Out", out);
 }
 
-// Where the elements of X go.
+// The positions in Out of the elements of X.
 class UnpoolPlaces {
  public:
   UnpoolPlaces(const PrepareContext& ctx, const Shape& x, const Shape& out)
@@ -218,7 +218,7 @@ void InferUnpoolGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", x);
 }
 
-// X@GRAD[i] = Out@GRAD[Indices[i]], but 0 where a later element of X has the same place in Out.
+// X@GRAD[i] = Out@GRAD[Indices[i]], but 0 if a later element of X has the same position in Out.
 template <class T>
 KernelOf<T> UnpoolGrad(const PrepareContext& ctx) {
   const TensorArg indices = ctx.Input("Indices"), dout = ctx.Input("Out@GRAD");
@@ -239,7 +239,7 @@ KernelOf<T> UnpoolGrad(const PrepareContext& ctx) {
   };
 }
 
-// Out@GRAD's gradient: what arrives for the last of equal indices.
+// Out@GRAD's gradient: the gradient of X@GRAD at the last of equal indices.
 void UnpoolGradGradient(GradientContext& g) {
   g.Set("Out@GRAD",
         g.Make("unpool", {{"X", {g.OutputGrad("X@GRAD")}}, {"Indices", {g.Input("Indices")}}},
@@ -248,16 +248,18 @@ void UnpoolGradGradient(GradientContext& g) {
 
 void DeclareUnpoolInputs(OpDef& def) {
   def.Input("X", "[n, c, h, w]")
-      .Input("Indices", "int32 or int64 tensor of X's shape, as Mask of max_pool2d_with_index");
+      .Input("Indices",
+             "int32 or int64 tensor of X's shape, usually Mask of max_pool2d_with_index");
 }
 
 void Register(OpRegistry& ops) {
   AddPool(ops, "max_pool2d_with_index");
   AddPool(ops, "max_pool3d_with_index");
   ops.Add(OpDef("unpool")
-              .Doc("Out = zeros, and in each channel element Indices[i] = X[i]. The last of equal "
-                   "indices counts, and it alone gets a gradient (Paddle's unpool_grad gives one "
-                   "to each of them). Size of Out: (in - 1) stride - 2 padding + kernel.")
+              .Doc("Out = zeros, and in each channel element Indices[i] = X[i]. If several indices "
+                   "are equal, the last one is used, and only its element gets a gradient "
+                   "(Paddle's unpool_grad gives one to each of them). Size of Out: (in - 1) stride "
+                   "- 2 padding + kernel.")
               .Constraint("C1", "X and Indices must have one shape of rank 4")
               .Constraint("C2", "Indices must be int32 or int64")
               .Constraint("C3",
@@ -266,9 +268,9 @@ void Register(OpRegistry& ops) {
               .Constraint("C4", "neither X nor Out may be empty in height or width")
               .Apply(DeclareUnpoolInputs)
               .Output("Out", "[n, c, H, W]")
-              .Attr<Ints>("ksize", "size of the window of the pool")
-              .Attr<Ints>("strides", {1, 1}, "steps of its window: {height, width}")
-              .Attr<Ints>("paddings", {0, 0}, "its paddings: {height, width}")
+              .Attr<Ints>("ksize", "size of the pooling window")
+              .Attr<Ints>("strides", {1, 1}, "steps of the pooling window: {height, width}")
+              .Attr<Ints>("paddings", {0, 0}, "paddings of the pooling: {height, width}")
               .Attr<std::string>("unpooling_type", "max")
               .OneOf({"max"})
               .NoGradientTo({"Indices"})

@@ -14,7 +14,7 @@
 
 namespace coracle::pad2d_op {
 
-// One axis: padded size, and C3 and C4.
+// The padded size of one axis; checks C3 and C4.
 int64_t Padded(const InferContext& ctx, int64_t size, int64_t before, int64_t after) {
   const std::string mode = ctx.Attr<std::string>("mode");
   ctx.Require("C3", before >= 0 && after >= 0 && before < kMaxPadding && after < kMaxPadding,
@@ -66,9 +66,9 @@ Layout LayoutOf(const PrepareContext& ctx, const Shape& in, const Shape& out, in
           ModeOf(ctx.Attr<std::string>("mode"))};
 }
 
-// Calls inside(first element of X, first of Out, number) for the elements of plane p that stand
-// between the paddings of a row, and around(first element of X or -1, first of Out, number) for the
-// pixels in the paddings.
+// Calls inside(first element of X, first of Out, number) for the elements of plane p between the
+// paddings of a row, and around(first element of X or -1, first of Out, number) for the pixels in
+// the paddings.
 template <class Inside, class Around>
 void ForRows(const Layout& l, int64_t p, Inside&& inside, Around&& around) {
   for (int64_t i = 0; i < l.h.out; ++i) {
@@ -89,7 +89,7 @@ void ForRows(const Layout& l, int64_t p, Inside&& inside, Around&& around) {
   }
 }
 
-// {top, left} of attr or tensor: the sizes of Out tell the rest.
+// {top, left} from attr or tensor: the sizes of Out determine the rest.
 struct Corner {
   TensorArg tensor;
   int64_t top = 0, left = 0;
@@ -100,7 +100,7 @@ struct Corner {
     const auto pads = ctx.Attr<std::vector<int32_t>>("paddings");
     if (!tensor && pads.size() == 4) top = pads[0], left = pads[2];
   }
-  // Clamped to what the shapes allow, whatever the tensor holds.
+  // Clamps to the range that the shapes allow, whatever the tensor holds.
   void Apply(const Workspace& ws, Layout* l) const {
     const int32_t* given = tensor ? ws.Data<const int32_t>(tensor) : nullptr;
     l->h.before = std::clamp<int64_t>(given ? given[0] : top, 0, l->h.out - l->h.in);
@@ -163,7 +163,8 @@ void DeclarePads(OpDef& def) {
   def.OptionalInput("Paddings", "int32 tensor [4]; replaces attr paddings")
       .Attr<std::vector<int32_t>>("paddings", {0, 0, 0, 0}, "{top, bottom, left, right}")
       .Attr<float>("pad_value", 0.f, "the value around X in mode constant")
-      .Attr<std::string>("mode", "constant", "constant; reflect: as a mirror, edge: the nearest")
+      .Attr<std::string>("mode", "constant",
+                         "constant; reflect: mirrored; edge: the nearest element")
       .OneOf({"constant", "reflect", "edge"})
       .Attr<std::string>("data_format", "NCHW", "layout of X and Out: NCHW or NHWC")
       .OneOf({"NCHW", "NHWC"})
@@ -177,8 +178,8 @@ void Register(OpRegistry& ops) {
               .Constraint("C2", "there must be four paddings")
               .Constraint("C3", "paddings must lie in [0, 2^31)")
               .Constraint("C4",
-                          "a reflection must be shorter than its dimension, and edge needs one "
-                          "that is not empty")
+                          "a reflection must be shorter than its dimension, and edge needs a "
+                          "dimension that is not empty")
               .Input("X", "images of numbers")
               .Output("Out", "the padded images")
               .Apply(DeclarePads)
@@ -186,21 +187,21 @@ void Register(OpRegistry& ops) {
               .Infer(InferPad)
               .GradientOp({"X", "Paddings"})
               .Reference(Pad<float>, Pad<double>, Pad<int32_t>, Pad<int64_t>));
-  ops.Add(
-      OpDef("pad2d_grad")
-          .Doc("Gradient of pad2d: X@GRAD = sum of Out@GRAD where each element of X stands in Out.")
-          .ConstraintsOf("pad2d", {"C1", "C2", "C3", "C4"})
-          .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-          .Input("X", "for its shape only")
-          .Input("Out@GRAD", "gradient of Out")
-          .Output("X@GRAD", "gradient of X")
-          .Apply(DeclarePads)
-          .ImageLayout("data_format", {"X", "Out@GRAD", "X@GRAD"})
-          .NoGradientTo({"X"})
-          .KernelTypeFrom("Out@GRAD")
-          .Infer([](InferContext& ctx) { InferXGrad(ctx, "C5", PadOut(ctx)); })
-          .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad2d"); })
-          .Reference(PadGrad<float>, PadGrad<double>));
+  ops.Add(OpDef("pad2d_grad")
+              .Doc("Gradient of pad2d: each element of X@GRAD = the sum of Out@GRAD over its "
+                   "copies in Out.")
+              .ConstraintsOf("pad2d", {"C1", "C2", "C3", "C4"})
+              .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
+              .Input("X", "only its shape is used")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .Apply(DeclarePads)
+              .ImageLayout("data_format", {"X", "Out@GRAD", "X@GRAD"})
+              .NoGradientTo({"X"})
+              .KernelTypeFrom("Out@GRAD")
+              .Infer([](InferContext& ctx) { InferXGrad(ctx, "C5", PadOut(ctx)); })
+              .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad2d"); })
+              .Reference(PadGrad<float>, PadGrad<double>));
 }
 
 }  // namespace coracle::pad2d_op

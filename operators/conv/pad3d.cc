@@ -14,7 +14,7 @@
 
 namespace coracle::pad3d_op {
 
-// Paddings come for width, height and depth: axis i of {D, H, W} has those at 2 * (2 - i).
+// Paddings are listed for width, height and depth: axis i of {D, H, W} has its two at 2 * (2 - i).
 constexpr size_t PadsOf(int i) { return 2 * static_cast<size_t>(2 - i); }
 
 template <class Context>
@@ -28,7 +28,7 @@ PadMode ModeOf(const std::string& mode) {
   return mode == "replicate" ? PadMode::kEdge : PadMode::kCircular;
 }
 
-// One axis: padded size, and C3 and C4.
+// The padded size of one axis; checks C3 and C4.
 int64_t Padded(const InferContext& ctx, int64_t size, int64_t before, int64_t after) {
   const PadMode mode = ModeOf(ctx.Attr<std::string>("mode"));
   ctx.Require("C3", before >= 0 && after >= 0 && before < kMaxPadding && after < kMaxPadding,
@@ -54,7 +54,7 @@ VarMeta PadOut(InferContext& ctx) {
 
 void InferPad(InferContext& ctx) { ctx.SetOutput("Out", PadOut(ctx)); }
 
-// Volumes: `count` of them, each of whose places holds `width` elements.
+// `count` volumes, with `width` elements at each position.
 struct Layout {
   PadAxis axes[3];  // depth, height, width
   int64_t count, width;
@@ -72,7 +72,8 @@ class Padding {
     layout_.width = first == 1 ? in[4] : 1;
     layout_.mode = ModeOf(ctx.Attr<std::string>("mode"));
   }
-  // With the paddings before each axis, clamped to what the shapes allow, whatever a tensor holds.
+  // With the paddings before each axis, clamped to the range that the shapes allow, whatever a
+  // tensor holds.
   Layout operator()(const Workspace& ws) const {
     Layout l = layout_;
     for (int i = 0; i < 3; ++i) {
@@ -87,7 +88,7 @@ class Padding {
   IntListArg pads_;
 };
 
-// Calls f(offset in X or -1, offset in Out) for every place of volume v.
+// Calls f(offset in X or -1, offset in Out) for every position of volume v.
 template <class F>
 void ForPlaces(const Layout& l, int64_t v, F&& f) {
   const auto& [depth, height, width] = l.axes;
@@ -154,8 +155,8 @@ void DeclarePads(OpDef& def) {
                                   "{left, right, top, bottom, front, back}")
       .Attr<float>("value", 0.f, "the value around X in mode constant")
       .Attr<std::string>("mode", "constant",
-                         "constant; reflect: as a mirror, which does not repeat the edge; "
-                         "replicate: the nearest; circular: from the other end")
+                         "constant; reflect: mirrored without repeating the edge; replicate: the "
+                         "nearest element; circular: from the other end")
       .OneOf({"constant", "reflect", "replicate", "circular"})
       .Attr<std::string>("data_format", "NCDHW", "layout of X and Out: NCDHW or NDHWC")
       .OneOf({"NCDHW", "NDHWC"})
@@ -164,33 +165,33 @@ void DeclarePads(OpDef& def) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("pad3d")
-              .Doc("Out = X with places added around each volume along width, height and depth.")
+              .Doc("Out = X with elements added around each volume along width, height and depth.")
               .Constraint("C1", "X must have rank 5")
               .Constraint("C2", "there must be six paddings")
               .Constraint("C3", "paddings must lie in [0, 2^31)")
               .Constraint("C4",
                           "a reflection must be shorter than its dimension, and replicate and "
-                          "circular need one that is not empty")
+                          "circular need a dimension that is not empty")
               .Input("X", "volumes of numbers")
               .Output("Out", "the padded volumes")
               .Apply(DeclarePads)
               .Infer(InferPad)
               .GradientOp({"X", "Paddings"})
               .Reference(Pad<float>, Pad<double>, Pad<int32_t>, Pad<int64_t>));
-  ops.Add(
-      OpDef("pad3d_grad")
-          .Doc("Gradient of pad3d: X@GRAD = sum of Out@GRAD where each element of X stands in Out.")
-          .ConstraintsOf("pad3d", {"C1", "C2", "C3", "C4"})
-          .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-          .Input("X", "for its shape only")
-          .Input("Out@GRAD", "gradient of Out")
-          .Output("X@GRAD", "gradient of X")
-          .Apply(DeclarePads)
-          .NoGradientTo({"X"})
-          .KernelTypeFrom("Out@GRAD")
-          .Infer([](InferContext& ctx) { InferXGrad(ctx, "C5", PadOut(ctx)); })
-          .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad3d"); })
-          .Reference(PadGrad<float>, PadGrad<double>));
+  ops.Add(OpDef("pad3d_grad")
+              .Doc("Gradient of pad3d: each element of X@GRAD = the sum of Out@GRAD over its "
+                   "copies in Out.")
+              .ConstraintsOf("pad3d", {"C1", "C2", "C3", "C4"})
+              .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
+              .Input("X", "only its shape is used")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .Apply(DeclarePads)
+              .NoGradientTo({"X"})
+              .KernelTypeFrom("Out@GRAD")
+              .Infer([](InferContext& ctx) { InferXGrad(ctx, "C5", PadOut(ctx)); })
+              .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad3d"); })
+              .Reference(PadGrad<float>, PadGrad<double>));
 }
 
 }  // namespace coracle::pad3d_op

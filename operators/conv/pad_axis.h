@@ -1,6 +1,6 @@
 #pragma once
-// What the pad ops of images share: one padded axis, which element stands where, and the gradient
-// of the gradient.
+// Shared by the pad ops of images: one padded axis, the source of its elements, and the gradient of
+// the gradient.
 
 #include <coracle/framework/op/gradient_context.h>
 
@@ -19,8 +19,8 @@ struct PadAxis {
   int64_t in, out, before;  // sizes of the axis before and after padding
 };
 
-// Which element of the axis stands at `i` of the padded one; -1 for the pad value.
-// REQUIRES: in > 0 unless the mode is kConstant.
+// The source of element `i` of the padded axis; -1 for the pad value. REQUIRES: in > 0 unless the
+// mode is kConstant.
 inline int64_t PadSource(const PadAxis& axis, int64_t i, PadMode mode) {
   const int64_t at = i - axis.before;
   if (at >= 0 && at < axis.in) return at;
@@ -31,8 +31,8 @@ inline int64_t PadSource(const PadAxis& axis, int64_t i, PadMode mode) {
   return std::clamp<int64_t>(far, 0, axis.in - 1);
 }
 
-// The rule of `type`_grad. Without the pad value, 0 by default, the op is linear: what arrives is
-// padded with zeros.
+// The gradient rule of `type`_grad. Apart from the pad value, which is 0 by default, the op is
+// linear: the gradient is padded with zeros.
 inline void SetPadGradGradient(GradientContext& g, const std::string& type) {
   SlotList inputs = g.ForwardInputs({"Paddings"});
   inputs.insert(inputs.begin(), {"X", {g.OutputGrad("X@GRAD")}});

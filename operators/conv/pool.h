@@ -8,8 +8,8 @@
 
 namespace coracle {
 
-// The input positions of one output position along one axis: [begin, end), already clipped to the
-// input; `extent` is the divisor's share that counts padding too.
+// The input positions of one output position along one axis: [begin, end), clipped to the input.
+// `extent` is the factor of the divisor if padding counts too.
 struct PoolRange {
   int64_t begin = 0, end = 0, extent = 0;
 };
@@ -32,7 +32,7 @@ struct PoolGeometry : WindowAxes {
   PoolWindow Window(int64_t z, int64_t y, int64_t x) const {
     return {Range(d, z), Range(h, y), Range(w, x)};
   }
-  // Number of elements that an average divides by; at least 1.
+  // The divisor of an average; at least 1.
   int64_t Divisor(const PoolWindow& window) const;
 };
 
@@ -79,20 +79,20 @@ struct PoolTables {
   std::vector<PoolRange> z, y, x;
 
   explicit PoolTables(const PoolGeometry& geometry);
-  // What a range counts in an average's divisor.
+  // The factor of a range in an average's divisor.
   int64_t Share(const PoolRange& range) const {
     return g.exclusive || g.adaptive ? range.end - range.begin : range.extent;
   }
 };
 
-// Of channels-first float32 images that are not empty, vectorised along rows: the rows of a window
-// are reduced to one, and that to outputs. `rows` is scratch memory, g.w.in floats for each channel
-// of each image.
+// For channels-first float32 images that are not empty, vectorised along rows: the rows of a window
+// are reduced to one row, and that to outputs. `rows` is scratch memory, g.w.in floats for each
+// channel of each image.
 void MaxPoolNchw(const PoolTables& tables, const float* x, float* rows, float* out);
 void AveragePoolNchw(const PoolTables& tables, const float* x, float* rows, float* out);
 void AveragePoolGradNchw(const PoolTables& tables, const float* dout, float* rows, float* dx);
 
-// Of channels-last float32 images, vectorised over channels.
+// For channels-last float32 images, vectorised over channels.
 void MaxPoolNhwc(const PoolGeometry& g, const float* x, float* out);
 void AveragePoolNhwc(const PoolGeometry& g, const float* x, float* out);
 // The gradient of a maximum goes to the first position of the window that equals it or is a nan.

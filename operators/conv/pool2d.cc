@@ -26,7 +26,8 @@ WindowSpec PoolSpec(const Context& ctx) {
   return spec;
 }
 
-// One axis. Adaptive: ksize is the output size; global: the window is the whole input.
+// The window along one axis. Adaptive: ksize is the output size; global: the window is the whole
+// input.
 template <class Context>
 WindowAxis PoolAxis(const Context& ctx, const WindowSpec& spec, int axis, int64_t in) {
   const auto ksize = ctx.template Attr<std::vector<int32_t>>("ksize");
@@ -130,8 +131,8 @@ void PoolPlane(const PoolGeometry& g, const T* in, T* out) {
   });
 }
 
-// Offset of the first element of a window that equals `best`, or is a nan, which only a `best` that
-// is one has in its window; -1 when there is none.
+// Offset of the first element of a window that equals `best`, or is nan (only if `best` is nan); -1
+// if there is none.
 template <class T>
 int64_t FirstMatch(const ImageStrides& s, const PoolWindow& window, const T* in, T best) {
   int64_t found = -1;
@@ -161,7 +162,7 @@ void PoolGradPlane(const PoolGeometry& g, const T* in, const T* out, const T* do
   });
 }
 
-// A plane of X, which may have no elements while Out has some: windows that lie in the padding.
+// A plane of X. X may have no elements while Out has some, for windows in the padding.
 template <class T>
 T* At(T* data, int64_t offset) {
   return data ? data + offset : nullptr;
@@ -193,8 +194,8 @@ KernelOf<T> PoolGradReference(const PrepareContext& ctx) {
   };
 }
 
-// Pooling is linear in the elements it chooses: an average pools X@GRAD@GRAD, a maximum takes it
-// at the position that X@GRAD went to.
+// Pooling is linear in the chosen elements: an average pools X@GRAD@GRAD, a maximum takes it at the
+// position that got X@GRAD.
 template <class T>
 KernelOf<T> PoolGradGradReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), ddx = ctx.Input("X@GRAD@GRAD");
@@ -217,12 +218,12 @@ KernelOf<T> PoolGradGradReference(const PrepareContext& ctx) {
 
 // --- fast kernels ---
 
-// Memory for a row of every channel of every image.
+// Scratch memory for a row of every channel of every image.
 TensorArg ScratchRows(const PrepareContext& ctx, const PoolGeometry& g) {
   return ctx.Scratch(DType::kFloat32, {CheckedMul(g.batch, g.channels), g.w.in});
 }
 
-// Images of 16 bits with the channels last: some at a time are converted, in the cache.
+// 16-bit images with channels last: a few at a time are converted, within the cache.
 struct HalfImages {
   int64_t batch, at_once, in, out;  // images; elements of an image of X and of Out
 
@@ -236,11 +237,11 @@ struct HalfImages {
              return arg && arg.numel > 0;
            });
   }
-  // Scratch memory for those that are converted at once.
+  // Scratch memory for the images converted at once.
   TensorArg Scratch(const PrepareContext& ctx, int64_t image) const {
     return ctx.Scratch(DType::kFloat32, {at_once, image});
   }
-  // f(first image, number).
+  // Calls f(first image, number).
   template <class F>
   void ForEach(F&& f) const {
     for (int64_t i = 0; i < batch; i += at_once) f(i, std::min(at_once, batch - i));
@@ -346,7 +347,7 @@ void PoolGradGradient(GradientContext& g) {
       {{"Out@GRAD@GRAD", {g.InputGrad("Out@GRAD")}}}, g.ForwardAttrs(type));
 }
 
-// Linear in X@GRAD@GRAD, and the transposed map is that of the gradient op.
+// The op is linear in X@GRAD@GRAD, and its transpose is the map of the gradient op.
 void PoolGradGradGradient(GradientContext& g) {
   const std::string type = g.op().type(), grad = type.substr(0, type.size() - 5);
   g.Append(grad,
@@ -365,7 +366,8 @@ void DeclarePoolAttrs(OpDef& def, int axes) {
   def.Attr<std::string>("pooling_type", "max or avg")
       .OneOf({"max", "avg"})
       .Attr<Ints>("ksize", "size of the window (of Out when adaptive)")
-      .Attr<bool>("global_pooling", false, "the window is the whole image; ksize, paddings ignored")
+      .Attr<bool>("global_pooling", false,
+                  "the window is the whole image, and ksize and paddings are ignored")
       .Attr<Ints>("strides", Ints(n, 1), "steps of the window along the axes")
       .Attr<Ints>("paddings", Ints(n, 0),
                   "one number for each axis, or two, before and after: {top, bottom, left, right}")
@@ -377,7 +379,7 @@ void DeclarePoolAttrs(OpDef& def, int axes) {
       .OneOf({first, last, "AnyLayout"})
       .Attr<std::string>("padding_algorithm", "EXPLICIT", "EXPLICIT, SAME or VALID, as for conv2d")
       .OneOf({"EXPLICIT", "SAME", "VALID"})
-      .Attr<bool>("is_test", false, "accepted, without effect");
+      .Attr<bool>("is_test", false, "accepted, no effect");
 }
 
 OpDef ForwardDef(const std::string& type) {
@@ -386,11 +388,10 @@ OpDef ForwardDef(const std::string& type) {
   return OpDef(type)
       .Doc(
           "Maximum or average over windows of each channel. Output size: (in - kernel + pad_before "
-          "+ pad_after) / stride + 1, rounded down, or up with ceil_mode. Padding never enters a "
-          "maximum, whose window gives a nan where it has one; an average divides by the number of "
-          "elements inside the image, or, not "
-          "exclusive, by the window's size clipped to in + pad_after. A window without elements "
-          "gives 0.")
+          "+ pad_after) / stride + 1, rounded down, or up with ceil_mode. A maximum ignores "
+          "padding and is nan if its window contains a nan. An average divides by the number of "
+          "elements inside the image or, if not exclusive, by the window's size clipped to in + "
+          "pad_after. A window without elements gives 0.")
       .Constraint("C1", std::string("X must have rank ") + (volumes ? "5" : "4"))
       .Constraint("C3", "ksize must be " + many + " positive numbers")
       .Constraint("C4", "strides must be " + many + " positive numbers")
@@ -410,13 +411,13 @@ OpDef ForwardDef(const std::string& type) {
 OpDef GradDef(const std::string& type) {
   return OpDef(type + "_grad")
       .Doc("Gradient of " + type +
-           "; that of a maximum goes to the first element of the window that equals Out or is a "
-           "nan.")
+           "; the gradient of a maximum goes to the first element of the window that equals Out or "
+           "is a nan.")
       .ConstraintsOf(type, {"C1", "C3", "C4", "C5", "C6"})
-      .Constraint("C7", "Out and Out@GRAD must have the shape of the forward op's Out")
+      .Constraint("C7", "Out and Out@GRAD must have the shape of Out in the forward op")
       .Constraint("C8", "all inputs must have one dtype")
-      .Input("X", "the forward op's X")
-      .Input("Out", "the forward op's Out")
+      .Input("X", "X of the forward op")
+      .Input("Out", "Out of the forward op")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .AttrsOf(type)
@@ -431,13 +432,13 @@ OpDef GradDef(const std::string& type) {
 OpDef GradGradDef(const std::string& type) {
   return OpDef(type + "_grad_grad")
       .Doc("Gradient of " + type +
-           "_grad with respect to Out@GRAD: X@GRAD@GRAD pooled like X was, a maximum at the "
-           "position of X's.")
+           "_grad with respect to Out@GRAD: X@GRAD@GRAD is pooled like X; for max, it is taken at "
+           "the position of X's maximum.")
       .ConstraintsOf(type, {"C1", "C3", "C4", "C5", "C6"})
-      .Constraint("C7", "Out must have the shape of the forward op's Out, X@GRAD@GRAD that of X")
+      .Constraint("C7", "Out must have its shape in the forward op, X@GRAD@GRAD the shape of X")
       .Constraint("C8", "all inputs must have one dtype")
-      .Input("X", "the forward op's X")
-      .Input("Out", "the forward op's Out")
+      .Input("X", "X of the forward op")
+      .Input("Out", "Out of the forward op")
       .Input("X@GRAD@GRAD", "gradient of X@GRAD")
       .Output("Out@GRAD@GRAD", "gradient of Out@GRAD")
       .AttrsOf(type)

@@ -51,9 +51,9 @@ HWY_INLINE void ForPixels(const ImageStrides& s, const PoolWindow& window, F&& f
   }
 }
 
-// The largest of elements that are met one after the other. hn::Max may lose a nan, which the sum
-// shows: a row of maxima whose sum is a nan (of infinities of both signs it is one too) is made
-// again kExact, so that a nan comes out. This takes less time than to look at each element.
+// The largest of a series of elements. hn::Max may lose a nan, but the sum of the elements shows
+// it: a row of maxima whose sum is nan (also the sum of infinities of both signs) is recomputed
+// with kExact. This is faster than testing each element.
 template <bool kExact>
 struct Largest {
   HWY_INLINE void Add(V v) {
@@ -67,7 +67,7 @@ struct Largest {
   V best, sum = hn::Zero(D());
 };
 
-// Whether there may be nans that were lost.
+// Returns whether a nan may have been lost.
 template <bool kExact>
 HWY_INLINE bool MaxRowBy(const PoolGeometry& g, int64_t n, int64_t y, const float* in, float* out) {
   const D d;
@@ -107,7 +107,7 @@ void AverageRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, fl
   });
 }
 
-// sums[c]: channel c of so many pixels side by side.
+// sums[c] = the sum of channel c over `pixels` adjacent pixels.
 void SumPixels(const float* in, int64_t pixels, int64_t channels, float* sums) {
   const D d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -133,9 +133,9 @@ void SumPixels(const float* in, int64_t pixels, int64_t channels, float* sums) {
   });
 }
 
-// The gradient of a window goes to the first of its greatest elements, or its first nan. kDisjoint:
-// windows share no elements and lie inside the input, so every element is written once and need not
-// be read.
+// The gradient of a window goes to the first of its greatest elements, or to its first nan.
+// kDisjoint: windows do not overlap and lie inside the input, so every element is written once and
+// need not be read.
 template <bool kDisjoint>
 void MaxGrad(const PoolGeometry& g, int64_t n, int64_t y, const float* in, const float* out,
              const float* dout, float* dx) {
@@ -187,7 +187,7 @@ void AverageGradRow(const PoolGeometry& g, int64_t n, int64_t y, const float* do
   });
 }
 
-// Channels first: one channel of an image or volume.
+// Channels first: functions for one channel of an image or volume.
 
 // Calls f(offset of a row of the input) for every row of the windows at (z, y).
 template <class F>
@@ -207,7 +207,7 @@ HWY_INLINE void ForOutRows(const PoolTables& t, F&& f) {
   }
 }
 
-// row[c] = the largest element of column c in some rows, which for_each_row(f) gives to f.
+// row[c] = the largest element of column c over the rows that for_each_row(f) passes to f.
 template <bool kExact, class ForEachRow>
 HWY_INLINE bool MaxOfRows(int64_t width, const ForEachRow& for_each_row, float* row) {
   const D d;
@@ -240,7 +240,7 @@ void MaxPlane(const PoolTables& t, const float* in, float* row, float* out) {
   });
 }
 
-// What an average of the window at x counts, at least 1; `rows` is the share of its rows.
+// The reciprocal of the divisor (at least 1) of the window at x; `rows` is the factor of its rows.
 HWY_INLINE float ScaleOf(const PoolTables& t, int64_t rows, const PoolRange& x) {
   return 1.0f / static_cast<float>(std::max<int64_t>(rows * t.Share(x), 1));
 }
@@ -303,10 +303,10 @@ HWY_EXPORT(MaxPlane);
 HWY_EXPORT(AveragePlane);
 HWY_EXPORT(AverageGradPlane);
 
-// body(n, y) for every output row.
+// Calls body(n, y) for every output row.
 template <class Body>
 void ForRows(const PoolGeometry& g, Body&& body) {
-  // Adaptive and global windows have about so many elements, whatever the kernel says.
+  // Adaptive and global windows have about this many elements, whatever the kernel size is.
   const int64_t share = g.InPixels() / std::max<int64_t>(g.OutPixels(), 1);
   const int64_t area = std::max({g.h.kernel * g.w.kernel, share, int64_t{1}});
   const int64_t work = g.w.out * g.channels * area, rows = g.d.out * g.h.out;
@@ -315,7 +315,7 @@ void ForRows(const PoolGeometry& g, Body&& body) {
   });
 }
 
-// Zeroes each image of dx and calls body(n, y) for its output rows. An image is done by one thread,
+// Zeroes each image of dx and calls body(n, y) for its output rows. One thread handles an image,
 // since windows of neighbouring rows may add to the same elements.
 template <class Body>
 void ForImages(const PoolGeometry& g, float* dx, Body&& body) {
@@ -335,10 +335,10 @@ bool Tiles(const WindowAxis& axis) {
 
 constexpr int64_t kMostSums = 8192;
 
-// Into how many parts to cut an image whose one window is all of it; 1 where that does not pay, or
-// the threads have images of their own. Rows are cut as convolutions cut them, so that each thread
-// reads what it wrote itself: fetching it from another core takes longer than the sum, and so does
-// the next write to what two cores have read.
+// The number of parts for an image with a single window; 1 if that does not pay, or if there are
+// enough images for the threads. Rows are cut as in convolutions, so that each thread reads what it
+// wrote: fetching data from another core takes longer than the sum, and so does the next write to
+// data that two cores have read.
 int64_t PartsOfWholeImage(const PoolGeometry& g) {
   const PoolWindow all{g.Range(g.d, 0), g.Range(g.h, 0), g.Range(g.w, 0)};
   const auto is_whole = [](const PoolRange& range, const WindowAxis& axis) {

@@ -8,8 +8,8 @@
 namespace coracle {
 
 AxisMap Transposed(const AxisMap& map) {
-  // Calls f(element of the source, k, weight) for all k in order, with the sum of the weights that
-  // one element has in one k: equal places follow one another.
+  // Calls f(element of the source, k, weight) for all k in order. Weights of equal positions in one
+  // k, which are adjacent, are added.
   const auto for_sums = [&map](auto&& f) {
     for (size_t k = 0; k + 1 < map.begin.size(); ++k) {
       const auto end = static_cast<size_t>(map.begin[k + 1]);
@@ -29,7 +29,7 @@ AxisMap Transposed(const AxisMap& map) {
   std::partial_sum(back.begin.begin(), back.begin.end(), back.begin.begin());
   back.at.resize(static_cast<size_t>(back.begin.back()));
   back.weight.resize(back.at.size());
-  // begin[at] moves to the end of the element, which is the begin of the next one.
+  // begin[at] moves to the end of the element, which is the beginning of the next one.
   for_sums([&](size_t at, int32_t k, float weight) {
     const auto i = static_cast<size_t>(back.begin[at]++);
     back.at[i] = k;
@@ -42,7 +42,7 @@ AxisMap Transposed(const AxisMap& map) {
 
 namespace {
 
-// Two axes as one: element (k, l) is number k * inner.out + l.
+// Two axes as one: element (k, l) gets index k * inner.out + l.
 AxisMap Product(const AxisMap& outer, const AxisMap& inner) {
   AxisMap both;
   both.in = outer.in * inner.in;
@@ -84,7 +84,7 @@ bool Resample::MakeColumns(const AxisMap& width) {
   c.taps = 1;
   for (size_t k = 0; k + 1 < width.begin.size(); ++k)
     c.taps = std::max(c.taps, width.begin[k + 1] - width.begin[k]);
-  // A few taps may cost time in vain (`out`), and many cost memory (`stride`).
+  // Padding few taps to many costs time (`out`), and many taps cost memory (`stride`).
   const auto all = static_cast<int64_t>(width.at.size());
   if (c.taps > kMostTaps / c.stride || c.taps * c.out > 4 * all + 1024 ||
       c.taps * c.stride > 4 * all + kFewTaps)
@@ -99,7 +99,7 @@ bool Resample::MakeColumns(const AxisMap& width) {
       if (k < c.out) {
         const int64_t first = width.begin[static_cast<size_t>(k)];
         const int64_t count = width.begin[static_cast<size_t>(k) + 1] - first;
-        // A tap that a place has not got repeats the last one it has, with weight 0: `ragged`.
+        // A missing tap repeats the last one of the position with weight 0: `ragged`.
         const int32_t at =
             count == 0 ? last : width.at[static_cast<size_t>(first + std::min(t, count - 1))];
         if (at < last) return false;
@@ -146,8 +146,8 @@ void Resample::operator()(const float* in, float* out) const {
   });
 }
 
-// The rows of the source from number `first` on that make up row r of a plane, at most kMost.
-// Returns how many there are in all.
+// Finds the rows of the source, from index `first` on and at most kMost, that contribute to row r
+// of a plane. Returns their total number.
 int64_t Resample::Find(int64_t r, int64_t plane, int64_t first, const float* in,
                        Sources* sources) const {
   const int64_t begin = rows_.begin[static_cast<size_t>(r)];
@@ -162,8 +162,8 @@ int64_t Resample::Find(int64_t r, int64_t plane, int64_t first, const float* in,
   return count;
 }
 
-// Rows [r, r + n). Sums over rows are made before sums over columns, and those of all n rows first:
-// a vector that was just written in two others is slow to read.
+// Rows [r, r + n). Sums over rows come before sums over columns, and for all n rows first: reading
+// a vector just written as parts of two others is slow.
 void Resample::MakeRows(int64_t r, int64_t n, const float* in, float* out) const {
   const int64_t width = columns_.out * pixel_;
   Sources sources[kGroup];

@@ -1,6 +1,6 @@
 #pragma once
-// Planes of float32 that are made from planes of another size, where each element is a sum of
-// elements of the source and weights are products over the axes: interpolation and its gradient.
+// Resampling of float32 planes: each element is a weighted sum of elements of the source, and
+// weights are products over the axes. Used for interpolation and its gradient.
 
 #include <coracle/operators/kernels/vision_simd.h>
 
@@ -11,7 +11,7 @@
 namespace coracle {
 
 // Element k of an axis is the sum of weight[i] times element at[i] of the source, over i in
-// [begin[k], begin[k + 1]). For one k the places do not decrease.
+// [begin[k], begin[k + 1]). The positions of one k do not decrease.
 struct AxisMap {
   int64_t in = 1, out = 1;
   std::vector<int64_t> begin;
@@ -19,18 +19,17 @@ struct AxisMap {
   std::vector<float> weight;
 };
 
-// The map of the gradient: every element receives from the places that read it. Weights of one
-// place are added, those that are 0 left out. REQUIRES: equal places of one k follow one another.
+// The map of the gradient: every element receives from the positions that read it. Weights of equal
+// positions are added, zeros are left out. REQUIRES: equal positions of one k are adjacent.
 AxisMap Transposed(const AxisMap& map);
 
 class Resample {
  public:
-  // Maps of depth, height and width; `pixel` elements stand together at each place. With `move` the
-  // only tap of each place has weight 1.
+  // Maps of depth, height and width, with `pixel` adjacent elements at each position. With `move`,
+  // each position has one tap of weight 1.
   Resample(std::array<AxisMap, 3> maps, int64_t planes, int64_t pixel, bool move);
 
-  // False where places are in no order, too far from each other, too many or too unevenly many for
-  // tables.
+  // False if positions are unordered, or too far apart, too many or too uneven for tables.
   bool usable() const { return usable_; }
   void operator()(const float* in, float* out) const;
 
@@ -39,16 +38,16 @@ class Resample {
   static constexpr int64_t kSpan = 1024;
   static constexpr int64_t kGroup = 8;
   static constexpr int64_t kMostPlaces = int64_t{1} << 31;
-  // Of the rows together, and of the columns: limits of the memory of the tables.
+  // Limits of the memory of the tables, for the rows and for the columns.
   static constexpr int64_t kMostTaps = int64_t{1} << 22;
   static constexpr int64_t kFewTaps = int64_t{1} << 18;
 
-  // Columns [begin, end) of a row come from columns [low, high) of the source. At most kSpan from
-  // at most kBuffer.
+  // Columns [begin, end) of a row, at most kSpan, come from columns [low, high) of the source, at
+  // most kBuffer.
   struct Span {
     int64_t begin, end, low, high;
   };
-  // Rows of the source whose sum makes up a row.
+  // Rows of the source that are summed to a row.
   struct Sources {
     static constexpr int64_t kMost = 16;
     int64_t count;

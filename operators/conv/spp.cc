@@ -14,7 +14,7 @@ namespace coracle::spp_op {
 
 constexpr int kHighest = 15;
 
-// The bins of one axis at a level, windows of equal size around an input of any size.
+// The bins of one axis at a level: windows of equal size around an input of any size.
 WindowAxis BinsOf(int level, int64_t in) {
   WindowAxis axis;
   axis.in = in;
@@ -75,7 +75,7 @@ KernelOf<T> Spp(const PrepareContext& ctx) {
   };
 }
 
-// The sum over the levels of the gradient of a pool2d with their windows.
+// The sum over the levels of the gradients of a pool2d with their windows.
 void SppGradient(GradientContext& g) {
   const Shape& x = g.In("X").shape();
   if (x[1] < 0 || x[2] < 0 || x[3] < 0)
@@ -83,7 +83,7 @@ void SppGradient(GradientContext& g) {
                 "spp: the gradient needs the channels, height and width of X when the program is "
                 "built");
   const int32_t levels = g.Attr<int32_t>("pyramid_height");
-  if (levels < 1 || levels > kHighest) {  // in a program that nobody has verified
+  if (levels < 1 || levels > kHighest) {  // in a program that was not verified
     ThrowInvalid(fmt::format("spp: pyramid_height must lie in [1, {}], got {}", kHighest, levels),
                  "  " + Locate(g.op()));
   }
@@ -115,25 +115,23 @@ void SppGradient(GradientContext& g) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("spp")
-          .Doc("Spatial pyramid pooling (He et al.): level p cuts each channel of X into 2^p by "
-               "2^p bins of ceil(in / 2^p) elements along an axis, with half of the padding "
-               "(rounded up) before, and pools each bin; padding does not enter, a bin "
-               "without elements gives 0, and the maximum of one with a nan is a nan. A row of Out "
-               "has the bins of all channels, level "
-               "after level.")
-          .Constraint("C1", "X must have rank 4")
-          .Constraint("C2", "X must not be empty in height or width")
-          .Constraint("C3", "pyramid_height must lie in [1, 15]")
-          .Input("X", "[n, c, h, w]")
-          .Output("Out", "[n, c (4^P - 1) / 3]")
-          .Attr<int32_t>("pyramid_height", "P, the number of levels")
-          .Attr<std::string>("pooling_type", "max or avg")
-          .OneOf({"max", "avg"})
-          .Infer(InferSpp)
-          .Gradient(SppGradient)
-          .Reference(Spp<float>, Spp<double>));
+  ops.Add(OpDef("spp")
+              .Doc("Spatial pyramid pooling (He et al.): level p cuts each channel of X into 2^p "
+                   "by 2^p bins of ceil(in / 2^p) elements along an axis, with half of the padding "
+                   "(rounded up) before, and pools each bin. Padding is ignored, a bin without "
+                   "elements gives 0, and the maximum of a bin with a nan is nan. A row of Out has "
+                   "the bins of all channels, level after level.")
+              .Constraint("C1", "X must have rank 4")
+              .Constraint("C2", "X must not be empty in height or width")
+              .Constraint("C3", "pyramid_height must lie in [1, 15]")
+              .Input("X", "[n, c, h, w]")
+              .Output("Out", "[n, c (4^P - 1) / 3]")
+              .Attr<int32_t>("pyramid_height", "P, the number of levels")
+              .Attr<std::string>("pooling_type", "max or avg")
+              .OneOf({"max", "avg"})
+              .Infer(InferSpp)
+              .Gradient(SppGradient)
+              .Reference(Spp<float>, Spp<double>));
 }
 
 }  // namespace coracle::spp_op

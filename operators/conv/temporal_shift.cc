@@ -18,8 +18,8 @@ void CheckShift(InferContext& ctx, const char* slot) {
   ctx.Require("C3", ratio > 0 && ratio < 0.5f, ratio);
 }
 
-// Frames [N, T] of [outer, C, inner]. Channels below `back` come from the frame before, those below
-// `ahead` from the one after it.
+// Frames [N, T] of [outer, C, inner]. Channels below `back` come from the previous frame, channels
+// from there to `ahead` from the next one.
 struct Layout {
   int64_t frames, steps, outer, channels, inner, back, ahead;
 };
@@ -37,7 +37,8 @@ Layout LayoutOf(const PrepareContext& ctx, const Shape& x) {
           static_cast<int64_t>(2 * c * ratio)};
 }
 
-// Channels [first, last) of frame `to` become those `by` steps later, 0 outside of the sequence.
+// Channels [first, last) of frame `to` become those of the frame `by` steps later; 0 outside of the
+// sequence.
 void ShiftPart(const Layout& l, int64_t frame, int64_t by, int64_t first, int64_t last, size_t size,
                const char* from, char* to) {
   const int64_t source = frame % l.steps + by;
@@ -88,27 +89,28 @@ void GradGradient(GradientContext& g) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("temporal_shift")
-              .Doc("The images of X are sequences of seg_num frames. Out = X with the first C "
-                   "shift_ratio channels (rounded down) of each frame taken from the frame before, "
-                   "those up to 2 C shift_ratio from the frame after it, 0 at the ends.")
-              .Constraint("C1", "X must have rank 4")
-              .Constraint("C2", "seg_num must be positive and divide the number of images")
-              .Constraint("C3", "shift_ratio must lie in (0, 0.5)")
-              .Input("X", "images [N seg_num, C, H, W] of any dtype")
-              .Output("Out", "tensor of X's shape and dtype")
-              .Attr<int32_t>("seg_num", "frames of a sequence")
-              .Range(1, {})
-              .Attr<float>("shift_ratio", 0.25f, "part of the channels to shift each way")
-              .Attr<std::string>("data_format", "NCHW", "layout of X and Out: NCHW or NHWC")
-              .OneOf({"NCHW", "NHWC"})
-              .ImageLayout("data_format", {"X", "Out"})
-              .Infer([](InferContext& ctx) {
-                CheckShift(ctx, "X");
-                ctx.SetOutput("Out", ctx.Input("X"));
-              })
-              .GradientOp({})
-              .Reference(TemporalShift));
+  ops.Add(
+      OpDef("temporal_shift")
+          .Doc("The images of X are sequences of seg_num frames. Out = X with the first C "
+               "shift_ratio channels (rounded down) of each frame taken from the previous frame, "
+               "and the next ones, up to 2 C shift_ratio, from the next frame; 0 at the ends.")
+          .Constraint("C1", "X must have rank 4")
+          .Constraint("C2", "seg_num must be positive and divide the number of images")
+          .Constraint("C3", "shift_ratio must lie in (0, 0.5)")
+          .Input("X", "images [N seg_num, C, H, W] of any dtype")
+          .Output("Out", "tensor of X's shape and dtype")
+          .Attr<int32_t>("seg_num", "frames of a sequence")
+          .Range(1, {})
+          .Attr<float>("shift_ratio", 0.25f, "share of the channels to shift each way")
+          .Attr<std::string>("data_format", "NCHW", "layout of X and Out: NCHW or NHWC")
+          .OneOf({"NCHW", "NHWC"})
+          .ImageLayout("data_format", {"X", "Out"})
+          .Infer([](InferContext& ctx) {
+            CheckShift(ctx, "X");
+            ctx.SetOutput("Out", ctx.Input("X"));
+          })
+          .GradientOp({})
+          .Reference(TemporalShift));
   ops.Add(OpDef("temporal_shift_grad")
               .Doc("Gradient of temporal_shift: X@GRAD = Out@GRAD shifted the other way.")
               .ConstraintsOf("temporal_shift", {"C1", "C2", "C3"})

@@ -28,12 +28,12 @@ VarMeta TreeOut(const InferContext& ctx) {
   return {VarType::kLoDTensor, x.dtype, {x.shape[0], x.shape[1], f[2], f[3]}, 0};
 }
 
-// The edges of one tree, by parent. Nodes count from 0.
+// The edges of one tree, by parent, with nodes counted from 0.
 class Tree {
  public:
   explicit Tree(const RunConstraint& valid) : valid_(valid) {}
-  // Reads `most` edges or fewer. Requires the nodes to exist, to have one parent at most, and not
-  // to be their own ancestors.
+  // Reads at most `most` edges. Requires that the nodes exist, have at most one parent, and are not
+  // their own ancestors.
   void Read(const IndexReader& edges, int64_t begin, int64_t most, int64_t nodes) {
     const auto num = static_cast<size_t>(nodes);
     first_.assign(num + 1, 0);
@@ -60,7 +60,7 @@ class Tree {
     }
   }
 
-  int64_t size() const { return size_; }  // nodes that may be in the tree
+  int64_t size() const { return size_; }  // upper limit of the nodes in the tree
   // visit(node, eta_l, eta_r, eta_t) for u and its descendants less than max_depth below it.
   template <class Visit>
   void ForEachBelow(int64_t u, int64_t max_depth, const Visit& visit) {
@@ -88,7 +88,7 @@ class Tree {
     int64_t node, depth, position, siblings;
   };
 
-  // Goes up from each node, as far as no walk went before: a walk that meets itself is a cycle.
+  // Walks up from each node to the first visited node. A walk that meets itself is a cycle.
   void RefuseCycles(int64_t nodes) {
     walks_.assign(parents_.size(), -1);
     for (int64_t walk = 0; walk < nodes; ++walk) {
@@ -103,7 +103,8 @@ class Tree {
   }
 
   std::vector<int64_t> first_, children_, next_;
-  std::vector<int64_t> parents_, walks_;  // of each node: its parent, the walk that met it; or -1
+  // of each node: its parent; the walk that visited it; or -1
+  std::vector<int64_t> parents_, walks_;
   std::vector<At> stack_;
   const RunConstraint& valid_;
   int64_t size_ = 0;
@@ -117,8 +118,8 @@ class Trees {
         max_depth_(ctx.Attr<int32_t>("max_depth")),
         valid_(ctx, "C4") {}
   int64_t nodes() const { return nodes_; }
-  // item(first row of the nodes, pairs) for each tree of a batch: pairs(visit) calls visit(u, v,
-  // eta_l, eta_r, eta_t) for its pairs of nodes.
+  // Calls item(first row of the nodes, pairs) for each tree of a batch; pairs(visit) calls visit(u,
+  // v, eta_l, eta_r, eta_t) for its pairs of nodes.
   template <class Item>
   void ForEach(Workspace& ws, const Item& item) const {
     const IndexReader edges(ws, edges_);
@@ -235,14 +236,13 @@ void Register(OpRegistry& ops) {
                    "of NodesVector[v] (l Filter[:, 0] + r Filter[:, 1] + t Filter[:, 2]), where t "
                    "= (max_depth - d) / max_depth, l = (1 - t) (position of v among its siblings, "
                    "from 0 to 1; 0.5 if it has none or is u), r = (1 - t) (1 - l). A tree has one "
-                   "node more than edges; rows of Out behind them are 0.")
+                   "node more than edges; the remaining rows of Out are 0.")
               .Constraint("C1", "NodesVector must be [batch, nodes, features]")
               .Constraint("C2", "EdgeSet must be int32 or int64 [batch, edges, 2]")
               .Constraint("C3", "Filter must be [features, 3, O, K], of NodesVector's dtype")
-              .Constraint(
-                  "C4",
-                  "edges must join nodes that exist, and be those of trees: no node may have two "
-                  "parents, or be its own ancestor")
+              .Constraint("C4",
+                          "edges must join existing nodes and form trees: no node may have two "
+                          "parents or be its own ancestor")
               .Apply(DeclareTrees)
               .Output("Out", "tensor [batch, nodes, O, K]")
               .Attr<int32_t>("max_depth", 2, "depths of a window")

@@ -52,13 +52,15 @@ struct Patches {
   Patches(const PrepareContext& ctx, const Shape& x)
       : planes(x[0] * x[1]), h(AxisOf(ctx, 0, x[2])), w(AxisOf(ctx, 1, x[3])) {}
 
-  // The places x of a row of windows that read a column of X at tap `tap`; the others are padding.
+  // The positions x in a row of windows that read a column of X at tap `tap`; the others are
+  // padding.
   struct Inside {
-    int64_t begin, end, first;  // the column of place x is first + x * stride
+    int64_t begin, end, first;  // position x reads column first + x * stride
   };
   Inside InsideOf(int64_t tap) const {
     const int64_t first = tap * w.dilation - w.before;
-    const auto places = [&](int64_t columns) {  // below a number of columns
+    // The number of positions below a number of columns.
+    const auto places = [&](int64_t columns) {
       return columns <= first ? 0 : std::min((columns - first + w.stride - 1) / w.stride, w.out);
     };
     return {places(0), places(w.in), first};
@@ -163,7 +165,7 @@ void Register(OpRegistry& ops) {
               .Doc("Gradient of unfold: X@GRAD = the sum over the patches.")
               .ConstraintsOf("unfold", {"C1", "C2", "C3"})
               .Constraint("C4", "Y@GRAD must have Y's shape and dtype")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Y@GRAD", "gradient of Y")
               .Output("X@GRAD", "gradient of X")
               .Apply(DeclareUnfold)

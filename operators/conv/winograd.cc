@@ -26,28 +26,29 @@ using winograd::Panels;
 using winograd::Positions;
 using winograd::Tiling;
 
-constexpr int64_t kBlock = 4 * kGroup;  // about so many tiles are transformed at a time
+constexpr int64_t kBlock = 4 * kGroup;  // about this many tiles are transformed at a time
 
 // --- what a kernel costs, in products of a direct convolution; measured with AVX-512 ---
 
-constexpr double kProduct = 1.25, kSum = 1.6;  // a product of forward and data; of filter gradients
-constexpr double kInput = 27, kOutput = 17;    // to transform an element of a tile
-// An element of a filter that is more than the second cache holds, to read or to write.
+// a product of forward and data gradient; of filter gradients
+constexpr double kProduct = 1.25, kSum = 1.6;
+constexpr double kInput = 27, kOutput = 17;  // transforming an element of a tile
+// Reading or writing an element of a filter that does not fit into the second-level cache.
 constexpr double kStream = 9, kCached = 2.5e5;
-// To transform an element of a filter, or of sums: by the part that uses it; beforehand; as memory
-// takes it in.
+// Transforming an element of a filter, or of sums: within the part that uses it; in advance; at the
+// speed of memory.
 constexpr double kByPart = 20, kBefore = 30, kMemory = 130, kHeld = 4e6;
-constexpr double kReorder = 25;  // an element of a filter that oneDNN brings into its layout
-constexpr double kWorth = 0.82;  // of a direct convolution, which takes less memory
+constexpr double kReorder = 25;  // reordering an element of a filter for oneDNN
+constexpr double kWorth = 0.82;  // required share of a direct convolution, which needs less memory
 
 double Of(int64_t n) { return static_cast<double>(n); }
 
-// Of each element of a filter with `rows` pixels or tiles.
+// Cost of the products of each filter element with `rows` pixels or tiles.
 double Products(double elements, double rows) {
   return elements * (rows + (elements > kCached ? kStream : 0));
 }
 
-// Channels as vectors hold them.
+// Channels padded to whole vectors.
 double Padded(int64_t channels) { return Of(Chunks(channels) * kChunk); }
 
 int64_t PartOf(int64_t n, int64_t parts) { return (n + parts - 1) / parts; }
@@ -63,7 +64,7 @@ Share ShareOf(const Work& work) {
           std::min(Of(panels * kPanel), Padded(work.filter.columns))};
 }
 
-// Of the transformed filter of a share, made in each run; the columns are shared by all.
+// Cost of transforming the filter of a share in each run; all threads share the columns.
 template <class Work>
 double FilterCost(const Work& work, const Share& share, bool by_part) {
   const double elements = Positions(work.m) * share.rows * share.columns;
@@ -89,8 +90,8 @@ double Cost(const FilterGradient& work) {
          FilterCost(work, s, work.FinishesPanels());
 }
 
-// Of a direct convolution, with `reorders` of the filter. Its vectors hold columns, or, where these
-// are few, rows of the kernel.
+// Cost of a direct convolution, with `reorders` of the filter. Its vectors run over columns or, if
+// these are few, over rows of the kernel.
 double DirectCost(const ConvGeometry& g, const FilterMatrix& filter, int64_t threads,
                   int reorders) {
   const double columns = filter.columns < kChunk ? Of(filter.columns) : Padded(filter.columns);
@@ -111,8 +112,8 @@ bool IsTaken(const ConvGeometry& g) {
   return g.axes == 2 && g.channels_last && g.groups == 1 && axis(g.h) && axis(g.w);
 }
 
-// Tiles of `height` x `width` results, and of what they are made from. `top` and `left` are the
-// zeros before the latter.
+// Tiles of `height` x `width` results, and of their sources. `top` and `left` are the zeros before
+// the sources.
 template <class Work>
 Work WorkOf(int m, int64_t batch, const Tiling& from, const Tiling& to, int64_t top, int64_t left,
             const FilterMatrix& filter) {
@@ -156,7 +157,7 @@ FilterGradient FilterGradientOf(const ConvGeometry& g, int m) {
                                 FilterOf(g));
 }
 
-// The tiles and parts that cost least; if `by_rule`, m is 0 where a direct kernel costs less.
+// The tiles and parts with the lowest cost; with `by_rule`, m is 0 if a direct kernel costs less.
 template <class Make, class CostOf>
 auto Best(const ConvGeometry& g, int reorders, bool by_rule, Make&& make, CostOf&& cost) {
   auto best = make(4);
@@ -183,8 +184,8 @@ auto Best(const ConvGeometry& g, int reorders, bool by_rule, Make&& make, CostOf
 
 // --- kernels ---
 
-// The filter of a convolution in tiles: made once if it is constant, else in each run, as a whole
-// or by the parts.
+// The transformed filter of a convolution: computed once if it is constant, else in each run, as a
+// whole or by the parts.
 struct TransformedFilter {
   Convolution work;
   TensorArg plain, scratch;
@@ -215,8 +216,8 @@ struct TransformedFilter {
 
 PackedLayout LayoutOf(const Convolution& c, const Shape& filter) {
   PackedLayout layout{"winograd " + std::to_string(c.m), {}, {}};
-  // Kept beside the tensor, since its size is known afterwards, and since it is released where some
-  // other layout already restores the filter.
+  // Kept outside of the tensor, because its size is known only afterwards, and because it is
+  // released if another layout already restores the filter.
   const auto restorer = std::make_shared<winograd::FilterRestorer>();
   layout.pack = [=](const Tensor& plain) {
     Tensor made(DType::kFloat32, {c.FilterFloats()});
@@ -231,7 +232,7 @@ PackedLayout LayoutOf(const Convolution& c, const Shape& filter) {
   return layout;
 }
 
-// Calls f(part) for each, from several threads.
+// Calls f(part) for each part, from several threads.
 template <class Work, class F>
 void ForParts(const Work& work, F&& f) {
   ParallelFor(work.Parts(), 1, [&](int64_t begin, int64_t end) {
@@ -253,11 +254,11 @@ Epilogue EpilogueOf(Workspace& ws, const ConvForwardArgs& args) {
   return epilogue;
 }
 
-// Sums over all pixels of rows of so many channels; each part has some of the rows.
+// Sums over all pixels of rows of channels; each part has some of the rows.
 Kernel BiasGradient(const PrepareContext& ctx, const ConvGeometry& g, const TensorArg& dout,
                     const TensorArg& dbias) {
   const int64_t pixels = g.batch * g.OutPixels(), channels = g.out_channels;
-  const int64_t parts = std::max<int64_t>(1, pixels / 256);  // whatever the number of threads
+  const int64_t parts = std::max<int64_t>(1, pixels / 256);  // independent of the number of threads
   const TensorArg scratch = ctx.Scratch(DType::kFloat32, {CheckedMul(parts, channels)});
   return [=](Workspace& ws) {
     const float* from = ws.Data<const float>(dout);

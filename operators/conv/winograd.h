@@ -1,26 +1,27 @@
 #pragma once
-// Convolutions of 3 x 3 kernels by fewer products (Winograd's method): F(2x2, 3x3) and F(4x4, 3x3),
-// where they take less time than direct ones. They are for float32, channels last, stride 1,
-// dilation 1 and one group.
+// Convolutions of 3 x 3 kernels with fewer products (Winograd's method): F(2x2, 3x3) and F(4x4,
+// 3x3), used where they are faster than direct ones. Float32, channels last, stride 1, dilation 1
+// and one group.
 //
 // Errors relative to the largest result, on normally distributed data: with 2 x 2 tiles 2e-7 (16
-// channels) to 9e-7 (512), as those of a direct sum; with 4 x 4 tiles 1e-6 to 5e-6. An infinity or
-// nan reaches all results of the tiles that read it.
+// channels) to 9e-7 (512), like a direct sum; with 4 x 4 tiles 1e-6 to 5e-6. An infinity or nan
+// reaches all results of the tiles that read it.
 //
-// Scratch memory: P = 16 or 36 positions of tiles take, for C channels of inputs and M of outputs,
-// about 48 P (C + 32) floats for each thread, and P C M for the filter unless it is constant or has
-// to be read once only (then 32 P C for each thread). A gradient of the filter takes 48 P (C + M)
-// for each thread, and P C M for each that sums other tiles, or 32 P C if all tiles are summed at
-// once. A constant filter is kept in P C M floats, and about 9 C M bytes restore its own elements.
+// Scratch memory, with P = 16 or 36 positions of a tile, C channels of inputs and M of outputs:
+// about 48 P (C + 32) floats for each thread, and P C M for the filter unless it is constant or
+// read only once (then 32 P C for each thread). A filter gradient needs 48 P (C + M) for each
+// thread, and P C M for each thread that sums different tiles, or 32 P C if all tiles are summed at
+// once. A constant filter is kept in P C M floats, and about 9 C M bytes restore its original
+// elements.
 
 #include <coracle/operators/conv/conv.h>
 
 namespace coracle {
 
-// Empty where the kernel is not for this case, or, if `by_rule`, does not pay.
+// Empty if the kernel does not support the case or, with `by_rule`, does not pay.
 Kernel ConvForwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
                            const ConvForwardArgs& args, bool by_rule);
-// The same for gradients. One that does not pay alone is left to ConvBackwardFast.
+// The same for gradients. A gradient for which it does not pay is left to ConvBackwardFast.
 Kernel ConvBackwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
                             const ConvBackwardArgs& args, bool by_rule);
 

@@ -5,7 +5,7 @@
 namespace coracle::winograd {
 namespace {
 
-// Part i of [0, n) in `parts` about equal ones.
+// Part i of [0, n), cut into `parts` about equal parts.
 struct Range {
   int64_t begin, end;
 };
@@ -26,7 +26,7 @@ int64_t BlockFloats(int m, int64_t tiles, int64_t channels) {
   return (tiles + kGroup - 1) / kGroup * TileGroup(m, channels);
 }
 
-// Pixels outside of images.
+// Floats for the pixels outside of images.
 int64_t ZeroFloats(int64_t channels) { return Chunks(channels) * kChunk; }
 
 }  // namespace
@@ -81,7 +81,7 @@ void FilterGradient::RunPart(int64_t part, const float* inputs, const float* out
   ForBlocks(Cut(Tiles(), tile_parts, tile_part), block, [&](const TileRange& tiles) {
     TransformInputs(m, from, tiles, inputs, zeros, v);
     TransformOutputGrads(m, to, tiles, output_grads + first, zeros, columns, y);
-    // Panel by panel, or position by position: what is used again is then in the cache.
+    // Panel by panel, or position by position, so that reused data is in the cache.
     const int64_t step = sums ? panels.end - panels.begin : 1;
     for (int64_t p = panels.begin; p < panels.end; p += step) {
       const int64_t n = (p - panels.begin) * kPanel;

@@ -1,6 +1,6 @@
 #pragma once
-// A convolution F(m x m, 3 x 3) of images with channels last as matrix products of transformed
-// tiles: how it is cut into parts, and the work of one part.
+// A convolution F(m x m, 3 x 3) of channels-last images as matrix products of transformed tiles:
+// its parts, and the work of one part.
 
 #include <coracle/operators/conv/winograd_simd.h>
 
@@ -12,7 +12,7 @@ struct Convolution {
   int64_t batch = 0;
   FilterMatrix filter;
 
-  // Each part has some tiles and some panels of the filter. It transforms `block` tiles at a time,
+  // Each part has some tiles and some panels of the filter. It transforms `block` tiles at a time
   // and multiplies them with one panel after the other.
   int64_t tile_parts = 1, panel_parts = 1;
   int64_t block = kGroup;
@@ -22,11 +22,11 @@ struct Convolution {
 
   // Floats of the transformed filter.
   int64_t FilterFloats() const { return Panels(filter.columns) * FilterPanel(m, filter.rows); }
-  // Whether a part uses each panel for one block, and no other part does. It may then transform the
+  // Whether each panel is used for one block of one part only. The part may then transform the
   // panel itself, just before.
   bool PanelsAreUsedOnce() const { return tile_parts == 1 && Tiles() <= block; }
 
-  // Of one part.
+  // Scratch memory of one part.
   int64_t ScratchFloats(bool packs) const;
   // Computes the outputs of a part. If `packed`, the transformed filter, is null, the part
   // transforms its panels of `plain`.
@@ -34,7 +34,7 @@ struct Convolution {
                const Epilogue& epilogue, float* outputs, float* scratch) const;
 };
 
-// The gradient of the filter: the sum over all tiles of products of transformed inputs and output
+// The filter gradient: the sum over all tiles of the products of transformed inputs and output
 // gradients, transformed back.
 struct FilterGradient {
   int m = 4;
@@ -42,24 +42,24 @@ struct FilterGradient {
   int64_t batch = 0;
   FilterMatrix filter;
 
-  // Each part has some tiles and some panels. The parts of other tiles have other sums.
+  // Each part has some tiles and some panels. Parts with different tiles have separate sums.
   int64_t tile_parts = 1, panel_parts = 1;
   int64_t block = kGroup;
 
   int64_t Tiles() const { return batch * to.rows * to.columns; }
   int64_t Parts() const { return tile_parts * panel_parts; }
 
-  // Whether one block has all tiles. A part then transforms the sums of each panel at once;
-  // otherwise they are kept for all panels, for each part of the tiles: SumFloats() each.
+  // Whether one block has all tiles. Then a part transforms the sums of each panel at once;
+  // otherwise the sums of all panels are kept for each part of the tiles, SumFloats() each.
   bool FinishesPanels() const { return tile_parts == 1 && Tiles() <= block; }
   int64_t SumFloats() const { return Panels(filter.columns) * FilterPanel(m, filter.rows); }
 
-  // Of one part.
+  // Scratch memory of one part.
   int64_t ScratchFloats() const;
   // If `sums` is null, the part finishes its panels.
   void RunPart(int64_t part, const float* inputs, const float* output_grads, float* sums,
                float* filter_grad, float* scratch) const;
-  // Adds the sums of a panel up, in order, and transforms them.
+  // Adds the sums of a panel, in order, and transforms them.
   void FinishPanel(int64_t panel, float* sums, float* filter_grad) const;
 };
 

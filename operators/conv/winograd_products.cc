@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-// Excludes targets whose vector size the compiler does not know: they have no arrays of vectors.
+// Excludes targets with vector sizes unknown at compile time: they have no arrays of vectors.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
@@ -31,7 +31,7 @@ constexpr int kMaxHeight = HWY_MAX_BYTES >= 64 ? 12 : 6;
 constexpr int kMaxVectors = 2;
 
 // out[p][v] (+)= sum over q, i of a[q * a_outer + i * kInner + p * kStep] * b[q * b_outer + i *
-// b_inner + v], where i runs to `inner` for each q, and both together to k.
+// b_inner + v]; i runs to `inner` for each q, and the pairs (q, i) to k.
 struct Product {
   const float* a;
   int64_t a_outer;
@@ -92,8 +92,8 @@ BlockFn BlockOf(std::integer_sequence<int, kHeights...>, int64_t height) {
   return kByHeight[height - 1];
 }
 
-// `height` rows, cut into parts of about equal height, and the columns [0, width), where the first
-// kChunk columns of b and out are `b_chunk` and `out_chunk` before the others.
+// Computes `height` rows, cut into parts of about equal height, and the columns [0, width). The
+// first kChunk columns of b and out are `b_chunk` and `out_chunk` before the others.
 template <int kInner, int kStep, int kHighest>
 HWY_INLINE void Rows(Product t, int64_t height, int64_t width, int64_t b_chunk, int64_t out_chunk) {
   const auto heights = std::make_integer_sequence<int, kHighest>();

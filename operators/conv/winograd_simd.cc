@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-// Excludes targets whose vector size the compiler does not know: they have no arrays of vectors.
+// Excludes targets with vector sizes unknown at compile time: they have no arrays of vectors.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
@@ -74,7 +74,7 @@ struct Axis<2> {
   static constexpr double kInverse[3] = {-1, 1, 1};
 };
 
-// Points 0, +-a, +-b; the rows of +p and -p have the same even and opposite odd terms.
+// Points 0, +-a, +-b; the rows of +p and -p have equal even and opposite odd terms.
 template <>
 struct Axis<4> {
   static constexpr double a = 0.625, b = 1.5, aa = a * a, bb = b * b;
@@ -143,7 +143,7 @@ struct Axis<4> {
 
 // --- tiles ---
 
-// A tile, and the next ones.
+// Iterates over tiles.
 struct TileWalk {
   const Tiling& t;
   int64_t column, row, image;
@@ -207,7 +207,7 @@ HWY_INLINE void TransformPixels(const float* const* at, int64_t c, int64_t count
   }
 }
 
-// A group is done chunk by chunk, so that what is written meanwhile lies within a few pages.
+// Processes a group chunk by chunk, so that the writes stay within a few pages.
 template <int kSize, int kN, void (*kOf)(const FloatVec*, FloatVec*)>
 void TransformTiles(const Tiling& from, const TileRange& tiles, const float* images,
                     const float* zeros, int64_t channels, float* out) {
@@ -289,7 +289,7 @@ void OutputTiles(const Tiling& to, const TileRange& tiles, const float* x, int64
           FloatVec value = hn::Add(y[j], bias);
           if (epilogue.residual)
             value = hn::Add(value, LoadFirst(epilogue.residual + pixel, count));
-          // Not Max, since a nan must stay one.
+          // Not Max, because a nan must stay nan.
           if (epilogue.relu) value = hn::IfThenElse(hn::Lt(value, hn::Zero(d)), hn::Zero(d), value);
           StoreFirst(value, images + pixel, count);
         }
@@ -327,7 +327,7 @@ HWY_INLINE FloatVec LoadTaps(const float* from, int64_t column, int64_t count) {
   return hn::Load(d, some);
 }
 
-// Where the differences of the next kernels go, and the next bits.
+// Destinations of the differences of the next kernels, and of the next listed bits.
 struct Corrections {
   int8_t* differences;
   int32_t* listed;
@@ -337,10 +337,10 @@ using IntTag = hn::RebindToSigned<FloatTag>;
 using IntVec = hn::Vec<IntTag>;
 using ByteTag = hn::Rebind<int8_t, IntTag>;
 
-// The kernels f of which `u` is G f G^T, by columns, up to rounding. The results have the same bits
-// wherever this is inlined and whatever the thread does with denormals: no sum has a product that
-// the compiler could contract, and what is tiny becomes 0, as nan does. Sums of what is loaded, a
-// multiple of 2^-123 then, are no denormals.
+// Recovers the kernels f, by columns, from `u` = G f G^T, up to rounding. The results have the same
+// bits wherever this is inlined and however the thread treats denormals: no sum has a product that
+// the compiler could contract, and tiny values and nan become 0. The loaded values are then
+// multiples of 2^-123, so that their sums are not denormal.
 template <int kM>
 HWY_INLINE void RecoverKernels(const float* u, FloatVec* f) {
   constexpr int kN = Points(kM), kAt[4] = {0, 1, 2, kN - 1};
@@ -376,7 +376,7 @@ HWY_INLINE void AppendCorrections(const float* u, const FloatVec* f, int8_t* dif
   RecoverKernels<kM>(u, recovered);
   for (int t = 0; t < kTaps; ++t) {
     const IntVec bits = hn::BitCast(d, f[t]);
-    // May overflow, and the sum then overflows back.
+    // This may overflow; the sum then overflows back.
     const IntVec difference = hn::Sub(bits, hn::BitCast(d, recovered[t]));
     const auto is_near = hn::And(hn::Gt(difference, low), hn::Lt(difference, high));
     hn::StoreU(hn::DemoteTo(ByteTag(), hn::IfThenElse(is_near, difference, low)), ByteTag(),

@@ -270,48 +270,52 @@ Kernel MineHardExamples(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("bipartite_match")
-              .Doc("For each image: matches the row and the column with the largest distance "
-                   "among those not matched yet, again and again, while it is at least 1e-6 (of "
-                   "equals, the lowest column and then row). per_prediction matches each column "
-                   "left with its best row, if their distance is at least dist_threshold.")
-              .Constraint("C1", "DistMat must be [rows, columns]")
-              .Input("DistMat", "tensor [rows, columns], with LoD for several images")
-              .Output("ColToRowMatchIndices",
-                      "int32 tensor [images, columns]: a row of the image, or -1")
-              .Output("ColToRowMatchDist", "tensor [images, columns]: the distance, or 0")
-              .Attr<std::string>("match_type", "bipartite", "bipartite or per_prediction")
-              .OneOf({"bipartite", "per_prediction"})
-              .Attr<float>("dist_threshold", 0.5f, "of per_prediction")
-              .NoLod()
-              .NotDifferentiable("a choice has no derivative")
-              .Infer(InferMatch)
-              .Reference<float, double>(ForReals{BipartiteMatch}));
-  ops.Add(OpDef("target_assign")
-              .Doc("Out[n, m] = X[MatchIndices[n, m] of image n, m mod P] with weight 1; "
-                   "mismatch_value with weight 0 where the index is negative, and with weight 1 at "
-                   "NegIndices.")
-              .Constraint("C1", "X must have rank 3")
-              .Constraint("C2", "MatchIndices must be an int32 tensor [N, M]")
-              .Constraint("C3", "NegIndices must be an int32 tensor [k, 1]")
-              .Constraint("C4", "X and NegIndices must have rows for each of the N images")
-              .Constraint("C5", "MatchIndices must be rows of their image, NegIndices columns")
-              .Input("X", "tensor [rows, P, K], with LoD for several images")
-              .Input("MatchIndices", "int32 tensor [N, M]")
-              .OptionalInput("NegIndices", "int32 tensor [k, 1], with LoD for several images")
-              .Output("Out", "tensor [N, M, K]")
-              .Output("OutWeight", "float32 tensor [N, M, 1]")
-              .Attr<int32_t>("mismatch_value", 0, "target of what is not matched")
-              .NoLod()
-              .NotDifferentiable("assigns targets")
-              .Infer(InferAssign)
-              .Reference(TargetAssign<float>, TargetAssign<double>, TargetAssign<int32_t>,
-                         TargetAssign<int64_t>));
+  ops.Add(
+      OpDef("bipartite_match")
+          .Doc(
+              "For each image: repeatedly matches the row and the column with the largest distance "
+              "among the unmatched ones, while it is at least 1e-6 (among equal distances, the "
+              "lowest column and then the lowest row). per_prediction then matches each remaining "
+              "column with its best row, if their distance is at least dist_threshold.")
+          .Constraint("C1", "DistMat must be [rows, columns]")
+          .Input("DistMat", "tensor [rows, columns], with LoD for several images")
+          .Output("ColToRowMatchIndices",
+                  "int32 tensor [images, columns]: a row of the image, or -1")
+          .Output("ColToRowMatchDist", "tensor [images, columns]: the distance, or 0")
+          .Attr<std::string>("match_type", "bipartite", "bipartite or per_prediction")
+          .OneOf({"bipartite", "per_prediction"})
+          .Attr<float>("dist_threshold", 0.5f, "of per_prediction")
+          .NoLod()
+          .NotDifferentiable("a choice has no derivative")
+          .Infer(InferMatch)
+          .Reference<float, double>(ForReals{BipartiteMatch}));
+  ops.Add(
+      OpDef("target_assign")
+          .Doc("Out[n, m] = X[MatchIndices[n, m] of image n, m mod P] with weight 1; "
+               "mismatch_value with weight 0 where the index is negative, and with weight 1 at "
+               "NegIndices.")
+          .Constraint("C1", "X must have rank 3")
+          .Constraint("C2", "MatchIndices must be an int32 tensor [N, M]")
+          .Constraint("C3", "NegIndices must be an int32 tensor [k, 1]")
+          .Constraint("C4", "X and NegIndices must have rows for each of the N images")
+          .Constraint("C5", "MatchIndices must be rows of their image, and NegIndices its columns")
+          .Input("X", "tensor [rows, P, K], with LoD for several images")
+          .Input("MatchIndices", "int32 tensor [N, M]")
+          .OptionalInput("NegIndices", "int32 tensor [k, 1], with LoD for several images")
+          .Output("Out", "tensor [N, M, K]")
+          .Output("OutWeight", "float32 tensor [N, M, 1]")
+          .Attr<int32_t>("mismatch_value", 0, "target of unmatched elements")
+          .NoLod()
+          .NotDifferentiable("assigns targets")
+          .Infer(InferAssign)
+          .Reference(TargetAssign<float>, TargetAssign<double>, TargetAssign<int32_t>,
+                     TargetAssign<int64_t>));
   ops.Add(OpDef("mine_hard_examples")
-              .Doc("max_negative: NegIndices = of the unmatched ones with MatchDist below "
-                   "neg_dist_threshold, those with the largest ClsLoss, neg_pos_ratio for each "
-                   "matched one. hard_example: of the sample_size with the largest ClsLoss + "
-                   "LocLoss, the unmatched ones; all others become unmatched.")
+              .Doc("Chooses negative samples for each image. max_negative: among the unmatched "
+                   "with MatchDist below neg_dist_threshold, takes those with the largest ClsLoss, "
+                   "neg_pos_ratio for each matched one. hard_example: takes the sample_size with "
+                   "the largest ClsLoss + LocLoss; the unmatched ones among them are NegIndices, "
+                   "and all matched ones outside of them become unmatched.")
               .Constraint("C1", "floating-point inputs must have one dtype")
               .Constraint("C2", "inputs must be [N, M]")
               .Constraint("C3", "MatchIndices must be int32")

@@ -197,40 +197,41 @@ Kernel DecodeAndAssign(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("box_coder")
-              .Doc("Encode: OutputBox[i, j] = ((tx - px) / pw, (ty - py) / ph, log|tw / pw|, "
-                   "log|th / ph|) / variance, of target i with centre (tx, ty) and prior j with "
-                   "centre (px, py). Decode: the box with those deltas. Boxes that are not "
-                   "normalized are one pixel larger than their corners are apart.")
-              .Constraint("C1", "inputs must have one dtype")
-              .Constraint("C2", "PriorBox must be [M, 4]")
-              .Constraint("C3", "PriorBoxVar must be [M, 4] or [4], without the attr variance")
-              .Constraint("C4", "variance must be empty or four numbers")
-              .Constraint("C5", "TargetBox must be [N, 4] to encode")
-              .Constraint("C6",
-                          "TargetBox must be [N, M, 4] (with axis 1, [M, N, 4]) to decode, with M "
-                          "of PriorBox")
-              .Input("PriorBox", "tensor [M, 4]")
-              .OptionalInput("PriorBoxVar",
-                             "tensor [M, 4] of variances of each prior, or [4] of those of all")
-              .Input("TargetBox", "boxes [N, 4], or deltas [N, M, 4]")
-              .Output("OutputBox", "tensor [N, M, 4]")
-              .Attr<std::string>("code_type", "encode_center_size",
-                                 "encode_center_size or decode_center_size")
-              .OneOf({"encode_center_size", "decode_center_size"})
-              .Attr<bool>("box_normalized", true, "whether boxes are normalized")
-              .Attr<int32_t>("axis", 0,
-                             "to decode: priors belong to dimension 1 - axis of "
-                             "TargetBox")
-              .Range(0, 1)
-              .Attr<Floats>("variance", {}, "four variances for all priors; none: 1")
-              .MakesLod()
-              .NotDifferentiable("boxes are targets, or results of a detector")
-              .Infer(InferBoxCoder)
-              .Reference<float, double>(ForReals{BoxCoder}));
+  ops.Add(
+      OpDef("box_coder")
+          .Doc("Encode: OutputBox[i, j] = ((tx - px) / pw, (ty - py) / ph, log|tw / pw|, log|th / "
+               "ph|) / variance, of target i with centre (tx, ty) and prior j with centre (px, "
+               "py). Decode: the box with those deltas. Boxes that are not normalized are one "
+               "pixel larger than the difference of their corners.")
+          .Constraint("C1", "inputs must have one dtype")
+          .Constraint("C2", "PriorBox must be [M, 4]")
+          .Constraint("C3", "PriorBoxVar must be [M, 4] or [4], without the attr variance")
+          .Constraint("C4", "variance must be empty or four numbers")
+          .Constraint("C5", "TargetBox must be [N, 4] to encode")
+          .Constraint(
+              "C6",
+              "TargetBox must be [N, M, 4] (with axis 1, [M, N, 4]) to decode; M as in PriorBox")
+          .Input("PriorBox", "tensor [M, 4]")
+          .OptionalInput("PriorBoxVar",
+                         "variances: tensor [M, 4], one row for each prior, or [4] for all priors")
+          .Input("TargetBox", "boxes [N, 4], or deltas [N, M, 4]")
+          .Output("OutputBox", "tensor [N, M, 4]")
+          .Attr<std::string>("code_type", "encode_center_size",
+                             "encode_center_size or decode_center_size")
+          .OneOf({"encode_center_size", "decode_center_size"})
+          .Attr<bool>("box_normalized", true, "whether boxes are normalized")
+          .Attr<int32_t>("axis", 0,
+                         "to decode: priors belong to dimension 1 - axis of "
+                         "TargetBox")
+          .Range(0, 1)
+          .Attr<Floats>("variance", {}, "four variances for all priors; none: 1")
+          .MakesLod()
+          .NotDifferentiable("boxes are targets, or results of a detector")
+          .Infer(InferBoxCoder)
+          .Reference<float, double>(ForReals{BoxCoder}));
   ops.Add(OpDef("box_decoder_and_assign")
               .Doc("DecodeBox = the box with the deltas of each class, in whole pixels; "
-                   "OutputAssignBox = that of the class above 0 with the largest score, or the "
+                   "OutputAssignBox = the box of the class above 0 with the largest score, or the "
                    "prior box if there is no such class.")
               .Constraint("C1", "inputs must have one dtype")
               .Constraint("C2", "PriorBox must be [N, 4]")
@@ -242,7 +243,7 @@ void Register(OpRegistry& ops) {
               .Input("BoxScore", "tensor [N, C]")
               .Output("DecodeBox", "tensor [N, 4 C]")
               .Output("OutputAssignBox", "tensor [N, 4]")
-              .Attr<float>("box_clip", 4.135f, "limit of the logarithms of ratios of sizes")
+              .Attr<float>("box_clip", 4.135f, "upper limit of the logarithms of size ratios")
               .NotDifferentiable("boxes are results of a detector")
               .Infer(InferDecoder)
               .Reference<float, double>(ForReals{DecodeAndAssign}));

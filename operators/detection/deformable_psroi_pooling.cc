@@ -220,20 +220,22 @@ void Register(OpRegistry& ops) {
       OpDef("deformable_psroi_pooling")
           .Doc("Output[r, c, p, q] = the mean of sample_per_part x sample_per_part samples "
                "(bilinear) of bin (p, q) of RoI r, from round(corner) spatial_scale - 0.5 to "
-               "(round(corner) + 1) spatial_scale - 0.5, shifted by trans_std Trans sizes of the "
-               "RoI: by that of the part of the RoI, and of the class of c. Channel c pools "
-               "channel (c, row, column) of the groups of Input. Samples more than half a cell "
-               "outside do not count.")
+               "(round(corner) + 1) spatial_scale - 0.5, shifted by trans_std Trans times the size "
+               "of the RoI, with Trans of the part of the RoI and of the class of c. Channel c "
+               "pools channel (c, row, column) of the groups of Input. Samples more than half a "
+               "cell outside are ignored.")
           .Constraint("C1", "Input must be [N, C, H, W]")
           .Constraint("C2", "ROIs must be [R, 4], of Input's dtype")
-          .Constraint("C3", "there must be a number of RoIs for each image, and R in all")
+          .Constraint("C3",
+                      "there must be a number of RoIs for each image, and they must add up to R")
           .Constraint("C4", "group_size and part_size must be two positive numbers")
           .Constraint("C5", "Input must have output_dim channels for each element of group_size")
-          .Constraint("C6",
-                      "Trans must have Input's dtype and rank 4, and unless no_trans be [R, "
-                      "2 classes, part_size] with classes that divide output_dim")
+          .Constraint(
+              "C6",
+              "Trans must have Input's dtype and rank 4; unless no_trans is set, it must be [R, 2 "
+              "classes, part_size] with a number of classes that divides output_dim")
           .Apply(DeclareDeformed)
-          .IntermediateOutput("TopCount", "how many samples count")
+          .IntermediateOutput("TopCount", "number of samples used")
           .Output("Output", "tensor [R, output_dim, pooled_height, pooled_width]")
           .Attr<bool>("no_trans", "Trans is not read")
           .Attr<float>("spatial_scale", "cells of Input for a pixel of the image")
@@ -244,10 +246,10 @@ void Register(OpRegistry& ops) {
           .Range(1, {})
           .Attr<int32_t>("pooled_width", "columns of Output")
           .Range(1, {})
-          .Attr<Ints>("part_size", "rows and columns of parts that have a shift")
+          .Attr<Ints>("part_size", "rows and columns of the parts with separate shifts")
           .Attr<int32_t>("sample_per_part", "samples of a bin along an axis")
           .Range(1, 1024)
-          .Attr<float>("trans_std", "what shifts are multiplied by")
+          .Attr<float>("trans_std", "factor of the shifts")
           .NoLod()
           .Infer(InferPool)
           .GradientOp({"Input", "ROIs", "Trans"})

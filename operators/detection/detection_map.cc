@@ -247,14 +247,14 @@ class DetectionMap {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("detection_map")
-          .Doc("Mean average precision. In each image and class, from the best score on, a "
-               "detection is right if the true box with which it overlaps most, and by more than "
-               "overlap_threshold, was not found before; difficult ones are left out unless "
-               "evaluate_difficult. AP of a class = the sum of precision |change of recall|, or "
-               "the mean over j = 0..10 of the largest precision where the recall is at least j / "
-               "10. MAP = the mean over classes with true boxes, but the background. Detections "
-               "of batches before, by class, come in and go out as PosCount, TruePos and "
-               "FalsePos.")
+          .Doc("Mean average precision. In each image and class, detections are taken by falling "
+               "score. A detection is right if it overlaps by more than overlap_threshold with a "
+               "true box and the true box of largest overlap was not found before; difficult boxes "
+               "are left out unless evaluate_difficult is set. AP of a class = the sum of "
+               "precision |change of recall|, or the mean over j = 0..10 of the largest precision "
+               "with a recall of at least j / 10. MAP = the mean over the classes with true boxes, "
+               "without the background. PosCount, TruePos and FalsePos hold the detections of "
+               "previous batches by class, and the outputs add this batch.")
           .Constraint("C1", "floating-point inputs must have one dtype")
           .Constraint("C2", "DetectRes must be [M, 6]")
           .Constraint("C3", "Label must be [N, 5] or [N, 6]")
@@ -268,19 +268,19 @@ void Register(OpRegistry& ops) {
                  "rows label, score, box, with LoD for several images; boxes are "
                  "clipped to [0, 1]")
           .Input("Label", "rows label, box or label, difficult, box, with LoD for several images")
-          .OptionalInput("HasState", "[1]; not 0 if the next three count")
-          .OptionalInput("PosCount", "int32 tensor [class_num, 1]: true boxes before")
+          .OptionalInput("HasState", "[1]; not 0 if the next three inputs are used")
+          .OptionalInput("PosCount", "int32 tensor [class_num, 1]: true boxes of previous batches")
           .OptionalInput("TruePos", "rows score, 1 if right, with LoD of classes")
           .OptionalInput("FalsePos", "the same rows with 1 if wrong")
           .Output("AccumPosCount", "int32 tensor [class_num, 1]")
           .Output("AccumTruePos", "rows score, 1 if right, with LoD of classes")
           .Output("AccumFalsePos", "the same rows with 1 if wrong")
           .Output("MAP", "tensor [1]")
-          .Attr<int32_t>("class_num", "how many classes there are")
+          .Attr<int32_t>("class_num", "number of classes")
           .Range(1, 1 << 24)
-          .Attr<int32_t>("background_label", 0, "a class that does not count")
-          .Attr<float>("overlap_threshold", 0.5f, "a right detection overlaps by more")
-          .Attr<bool>("evaluate_difficult", true, "difficult boxes count")
+          .Attr<int32_t>("background_label", 0, "the class to leave out")
+          .Attr<float>("overlap_threshold", 0.5f, "overlap that a right detection must exceed")
+          .Attr<bool>("evaluate_difficult", true, "use difficult boxes too")
           .Attr<std::string>("ap_type", "integral", "integral or 11point")
           .OneOf({"integral", "11point"})
           .RunTimeShape()

@@ -174,40 +174,40 @@ Kernel Collect(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("distribute_fpn_proposals")
-              .Doc("MultiFpnRois[l - min_level] = the boxes of level l = floor(log2(sqrt(area) / "
-                   "refer_scale + 1e-6) + refer_level), limited to [min_level, max_level], in "
-                   "their order. RestoreIndex[i] = where box i is when the levels follow one "
-                   "another.")
-              .Constraint("C1", "FpnRois must be [R, 4]")
-              .Constraint("C2", "RoisNum must be an int32 or int64 vector that adds up to R")
-              .Constraint("C3",
-                          "MultiFpnRois must have max_level - min_level + 1 variables, and "
-                          "MultiLevelRoIsNum as many or none")
-              .Input("FpnRois", "[R, 4]; boxes, with LoD of images if RoisNum is absent")
-              .OptionalInput("RoisNum", "boxes of each image")
-              .VariadicOutput("MultiFpnRois", "boxes of each level, with LoD of images")
-              .Output("RestoreIndex", "int32 tensor [R, 1]")
-              .OptionalVariadicOutput("MultiLevelRoIsNum",
-                                      "int32 vector [images] for each level: boxes of each image")
-              .Attr<int32_t>("min_level", "the first level")
-              .Range(0, 1000)
-              .Attr<int32_t>("max_level", "the last level")
-              .Range(0, 1000)
-              .Attr<int32_t>("refer_level", "level of a box of refer_scale by refer_scale")
-              .Attr<int32_t>("refer_scale", "side of such a box")
-              .Range(1, {})
-              .Attr<bool>("pixel_offset", true, "boxes are in whole pixels")
-              .RunTimeShape()
-              .MakesLod()
-              .NotDifferentiable("a choice has no derivative")
-              .Infer(InferDistribute)
-              .Reference<float, double>(ForReals{Distribute}));
+  ops.Add(
+      OpDef("distribute_fpn_proposals")
+          .Doc("MultiFpnRois[l - min_level] = the boxes of level l = floor(log2(sqrt(area) / "
+               "refer_scale + 1e-6) + refer_level), limited to [min_level, max_level], in their "
+               "order. RestoreIndex[i] = the position of box i in the concatenation of all levels.")
+          .Constraint("C1", "FpnRois must be [R, 4]")
+          .Constraint("C2", "RoisNum must be an int32 or int64 vector that adds up to R")
+          .Constraint("C3",
+                      "MultiFpnRois must have max_level - min_level + 1 variables, and "
+                      "MultiLevelRoIsNum the same number or none")
+          .Input("FpnRois", "[R, 4]; boxes, with LoD of images if RoisNum is absent")
+          .OptionalInput("RoisNum", "boxes of each image")
+          .VariadicOutput("MultiFpnRois", "boxes of each level, with LoD of images")
+          .Output("RestoreIndex", "int32 tensor [R, 1]")
+          .OptionalVariadicOutput("MultiLevelRoIsNum",
+                                  "int32 vector [images] for each level: boxes of each image")
+          .Attr<int32_t>("min_level", "the first level")
+          .Range(0, 1000)
+          .Attr<int32_t>("max_level", "the last level")
+          .Range(0, 1000)
+          .Attr<int32_t>("refer_level", "level of a box of size refer_scale by refer_scale")
+          .Attr<int32_t>("refer_scale", "side length of a box of refer_level")
+          .Range(1, {})
+          .Attr<bool>("pixel_offset", true, "boxes are in whole pixels")
+          .RunTimeShape()
+          .MakesLod()
+          .NotDifferentiable("a choice has no derivative")
+          .Infer(InferDistribute)
+          .Reference<float, double>(ForReals{Distribute}));
   ops.Add(
       OpDef("collect_fpn_proposals")
-          .Doc("FpnRois = of the boxes of all levels and images, the post_nms_topN with the "
-               "largest scores, image by image, in each by descending score; equal ones stay "
-               "in order.")
+          .Doc("FpnRois = the post_nms_topN boxes with the largest scores among the boxes of all "
+               "levels and images, image by image, and by descending score within an image; boxes "
+               "of equal score keep their order.")
           .Constraint("C1", "all slots must have the same number of levels")
           .Constraint("C2", "boxes and scores must have one dtype")
           .Constraint("C3", "a level must have boxes [R, 4] and R scores")
@@ -220,7 +220,7 @@ void Register(OpRegistry& ops) {
           .OptionalVariadicInput("MultiLevelRoIsNum", "boxes of each image, for each level")
           .Output("FpnRois", "boxes [n, 4] with LoD of images")
           .OptionalOutput("RoisNum", "int32 vector [images]: boxes of each image")
-          .Attr<int32_t>("post_nms_topN", "how many boxes remain")
+          .Attr<int32_t>("post_nms_topN", "number of boxes to keep")
           .Range(0, {})
           .RunTimeShape()
           .MakesLod()

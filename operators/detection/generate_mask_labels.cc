@@ -187,27 +187,27 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("generate_mask_labels")
           .Doc(
-              "Of each image, the RoIs of the foreground (with a positive label) and for each, in "
-              "the block of its label, a mask of resolution M: 1 inside of an object, else 0; all "
-              "other blocks are -1. The object is that whose box of its polygons overlaps the RoI "
-              "(divided by the image's scale) most, the first of equals, among those of positive "
-              "class that are no crowds. A mask is what at least one of its polygons covers, drawn "
-              "on M by M cells over the RoI on a grid five times as fine, with the even-odd "
-              "rule. An image without foreground or objects has one row, of -1, for its first RoI "
-              "of label 0.")
+              "Outputs the foreground RoIs (label above 0) of each image, and for each a mask of "
+              "resolution M in the block of its label: 1 inside the object, else 0; all other "
+              "blocks are -1. The object of a RoI is the one whose bounding box overlaps most with "
+              "the RoI (divided by the image's scale), among the objects of positive class that "
+              "are not crowds; the first one if overlaps are equal. A cell of the mask is 1 if at "
+              "least one polygon of the object covers it; polygons are drawn by the even-odd rule "
+              "on a grid five times as fine as the M by M cells of the RoI. An image without "
+              "foreground or objects has one row, filled with -1, for its first RoI of label 0.")
           .Constraint("C1", "floating-point inputs must have one dtype")
           .Constraint("C2", "ImInfo must be [N, 3], GtSegms [P, 2] and Rois [R, 4]")
           .Constraint("C3",
                       "GtClasses and IsCrowd must be int32 or int64, a number for each object")
           .Constraint("C4", "LabelsInt32 must be int32 or int64, a number for each RoI")
           .Constraint("C5",
-                      "LoD must have N images, and that of GtSegms three levels with the objects "
-                      "of GtClasses")
+                      "LoD must have N images, and the LoD of GtSegms three levels with the "
+                      "objects of GtClasses")
           .Constraint("C6", "labels must be below num_classes")
           .Constraint("C7", "points must lie within 2^20 mask cells of their RoI")
           .Input("ImInfo", "tensor [N, 3]: height, width, scale of each image")
           .Input("GtClasses", "int32 or int64 classes of the objects, [G, 1]")
-          .Input("IsCrowd", "int32 or int64 tensor [G, 1]; 1: many objects in one")
+          .Input("IsCrowd", "int32 or int64 tensor [G, 1]; 1: a crowd of objects")
           .Input("GtSegms",
                  "points x, y of polygons in the original image, [P, 2], with LoD of objects of "
                  "each image, polygons of each object, points of each polygon; without it, one "
@@ -217,7 +217,7 @@ void Register(OpRegistry& ops) {
           .Output("MaskRois", "the chosen RoIs, [n, 4] with LoD of images")
           .Output("RoiHasMaskInt32", "int32 tensor [n, 1]: their numbers in the image")
           .Output("MaskInt32", "int32 tensor [n, num_classes M^2]")
-          .Attr<int32_t>("num_classes", "classes with the background")
+          .Attr<int32_t>("num_classes", "number of classes, including the background")
           .Range(1, 1 << 20)
           .Attr<int32_t>("resolution", "M, rows and columns of a mask")
           .Range(1, 1 << 12)

@@ -201,45 +201,49 @@ Kernel ProposalLabels(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("generate_proposal_labels")
-          .Doc("Of each image, the true boxes and the RoIs (divided by the image's scale): "
-               "foreground are those whose largest overlap with a true box is at least fg_thresh, "
-               "background, with label 0, those where it lies in [bg_thresh_lo, bg_thresh_hi). "
-               "Samples have batch_size_per_im RoIs, fg_fraction of them foreground, which come "
-               "first. A foreground RoI has the class of the first true box within 1e-5 of that "
-               "overlap, and in the four columns of its class (of class 1 if is_cls_agnostic) the "
-               "deltas of that box over bbox_reg_weights. is_cascade_rcnn takes all RoIs that "
-               "are not empty and whose MaxOverlap is below 1 (if there are none, a box of "
-               "zeros). True crowds are never sampled, images without RoIs have no samples.")
+          .Doc("Samples boxes of each image for training. The candidates are its true boxes and "
+               "its RoIs (divided by the image's scale). A candidate is foreground if its largest "
+               "overlap with a true box is at least fg_thresh, and background, with label 0, if "
+               "that overlap lies in [bg_thresh_lo, bg_thresh_hi). A sample has batch_size_per_im "
+               "boxes; at most fg_fraction of them are foreground, and these come first. A "
+               "foreground box has the class of the first true box within 1e-5 of its largest "
+               "overlap, and in the four columns of this class (of class 1 if is_cls_agnostic) the "
+               "deltas to that true box, divided by bbox_reg_weights. With is_cascade_rcnn the "
+               "candidates are all RoIs that are not empty and whose MaxOverlap is below 1 (a box "
+               "of zeros if there are none), and all are used. Crowds are never sampled; images "
+               "without RoIs have no samples.")
           .Constraint("C1", "floating-point inputs must have one dtype")
           .Constraint("C2", "RpnRois must be [R, 4] and GtBoxes [G, 4]")
           .Constraint("C3", "there must be one int32 or int64 number for each of GtBoxes")
-          .Constraint("C4", "ImInfo must be [N, 3], and there be boxes for each of the N images")
-          .Constraint("C5", "MaxOverlap must have R elements, and be there for is_cascade_rcnn")
+          .Constraint("C4",
+                      "ImInfo must be [N, 3], and there must be boxes for each of the N images")
+          .Constraint("C5", "MaxOverlap must have R elements; is_cascade_rcnn needs it")
           .Constraint("C6", "bbox_reg_weights must be four numbers that are not 0")
-          .Constraint("C7", "class_nums must be 2 or more, and GtClasses lie in [0, class_nums)")
+          .Constraint("C7",
+                      "class_nums must be 2 or more, and GtClasses must lie in [0, class_nums)")
           .Input("RpnRois", "[R, 4]; RoIs in the scaled image, with LoD for several images")
           .Input("GtClasses", "int32 or int64 classes of the true boxes, [G, 1]")
-          .Input("IsCrowd", "int32 or int64 tensor [G, 1]; 1: many objects in one box")
+          .Input("IsCrowd", "int32 or int64 tensor [G, 1]; 1: a crowd of objects in one box")
           .Input("GtBoxes", "[G, 4]; true boxes, with LoD for several images")
           .Input("ImInfo", "tensor [N, 3]: height, width, scale of each image")
-          .OptionalInput("MaxOverlap", "vector [R]: MaxOverlapWithGT of the stage before")
+          .OptionalInput("MaxOverlap", "vector [R]: MaxOverlapWithGT of the previous stage")
           .Output("Rois", "RoIs in the scaled image, [n, 4] with LoD of images")
           .Output("LabelsInt32", "int32 tensor [n, 1]")
           .Output("BboxTargets", "tensor [n, 4 class_nums]")
           .Output("BboxInsideWeights", "1 where there is a target, else 0, [n, 4 class_nums]")
           .Output("BboxOutsideWeights", "the same")
           .OptionalOutput("MaxOverlapWithGT", "vector [n]: the largest overlap")
-          .Attr<int32_t>("batch_size_per_im", "samples of an image")
+          .Attr<int32_t>("batch_size_per_im", "size of the sample of an image")
           .Range(0, {})
-          .Attr<float>("fg_fraction", "part of the samples that is foreground at most")
+          .Attr<float>("fg_fraction", "largest share of foreground in a sample")
           .Range(0, 1)
-          .Attr<float>("fg_thresh", "least overlap of foreground")
-          .Attr<float>("bg_thresh_hi", "overlaps of background are below")
-          .Attr<float>("bg_thresh_lo", "least overlap of background")
-          .Attr<Floats>("bbox_reg_weights", "what deltas are divided by")
+          .Attr<float>("fg_thresh", "smallest overlap of foreground")
+          .Attr<float>("bg_thresh_hi", "upper bound of the overlaps of background, exclusive")
+          .Attr<float>("bg_thresh_lo", "smallest overlap of background")
+          .Attr<Floats>("bbox_reg_weights", "divisors of the deltas")
           .Attr<int32_t>("class_nums", "classes with the background")
           .Range(1, 1 << 20)
-          .Attr<bool>("use_random", true, "sample at random, or else the first")
+          .Attr<bool>("use_random", true, "sample at random; otherwise the first ones are taken")
           .Attr<bool>("is_cascade_rcnn", false, "a later stage of a cascade")
           .Attr<bool>("is_cls_agnostic", false, "targets do not depend on the class")
           .RunTimeShape()

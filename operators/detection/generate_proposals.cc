@@ -194,12 +194,15 @@ OpDef ProposalsOp(const std::string& type) {
       .Output("RpnRois", "boxes [R, 4] with LoD of images")
       .Output("RpnRoiProbs", "their scores [R, 1]")
       .OptionalOutput("RpnRoisNum", "int32 vector [N]: boxes of each image")
-      .Attr<int32_t>("pre_nms_topN", "best boxes of an image that are looked at; 0 or less: all")
-      .Attr<int32_t>("post_nms_topN", "best boxes of an image that are kept; 0 or less: all")
-      .Attr<float>("nms_thresh",
-                   "overlap over which the worse of two is dropped; 0 or less: none is")
-      .Attr<float>("min_size", "least width and height; at least 1 is asked for")
-      .Attr<float>("eta", "below 1: factor of nms_thresh after each kept box, while it is over 0.5")
+      .Attr<int32_t>("pre_nms_topN", "number of best boxes of an image to consider; 0 or less: all")
+      .Attr<int32_t>("post_nms_topN", "number of best boxes of an image to keep; 0 or less: all")
+      .Attr<float>(
+          "nms_thresh",
+          "of two boxes that overlap by more, the worse one is dropped; 0 or less: none is dropped")
+      .Attr<float>("min_size", "smallest width and height; values below 1 count as 1")
+      .Attr<float>(
+          "eta",
+          "if below 1: nms_thresh is multiplied by it after each kept box while it exceeds 0.5")
       .RunTimeShape()
       .MakesLod()
       .NotDifferentiable("a choice has no derivative")
@@ -210,9 +213,9 @@ OpDef ProposalsOp(const std::string& type) {
 
 constexpr const char* kDoc =
     "For each image: the pre_nms_topN best anchors, moved by their deltas times variances (with "
-    "logarithms of ratios of at most log(1000 / 16)) and clipped to the image; of those that are "
-    "large enough, the post_nms_topN best that overlap with no better kept one by more than "
-    "nms_thresh. An image without any has one box of zeros with score 0. ";
+    "logarithms of ratios of at most log(1000 / 16)) and clipped to the image; of these, boxes "
+    "that are too small are dropped, and the post_nms_topN best remain that overlap with no better "
+    "kept box by more than nms_thresh. An image without boxes has one box of zeros with score 0. ";
 
 void Register(OpRegistry& ops) {
   ops.Add(ProposalsOp("generate_proposals")
@@ -220,7 +223,7 @@ void Register(OpRegistry& ops) {
                    "Boxes are in whole pixels, sizes are divided by the image's scale, and a "
                    "centre must lie in the image."));
   ops.Add(ProposalsOp("generate_proposals_v2")
-              .Attr<bool>("pixel_offset", true, "boxes are in whole pixels, or else points")
+              .Attr<bool>("pixel_offset", true, "corners are whole pixels; otherwise points")
               .Doc(std::string(kDoc) +
                    "With pixel_offset boxes are in whole pixels and a centre must lie in the "
                    "image."));

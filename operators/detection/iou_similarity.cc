@@ -102,20 +102,20 @@ Kernel PolygonTransform(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("iou_similarity")
               .Doc("Out[i, j] = intersection over union (plus 1e-10) of box i of X and box j of Y. "
-                   "Boxes that are not normalized, and what they have in common, are one pixel "
-                   "larger than their corners are apart.")
+                   "Boxes that are not normalized, and their intersections, are one pixel larger "
+                   "than the difference of their corners.")
               .Constraint("C1", "X and Y must have one dtype")
               .Constraint("C2", "X and Y must be [boxes, 4]")
               .Input("X", "[N, 4]")
               .Input("Y", "[M, 4]")
               .Output("Out", "tensor [N, M]")
               .Attr<bool>("box_normalized", true, "whether boxes are normalized")
-              .NotDifferentiable("used to match boxes")
+              .NotDifferentiable("it only matches boxes")
               .Infer(InferSimilarity)
               .Reference(Similarity<float>, Similarity<double>));
   ops.Add(OpDef("box_clip")
               .Doc("Output = the boxes of Input with corners clipped to [0, round(size / scale) - "
-                   "1] of their image. Without LoD all boxes are those of one image.")
+                   "1] of their image. Without LoD all boxes belong to one image.")
               .Constraint("C1", "Input and ImInfo must have one dtype")
               .Constraint("C2", "Input must have rank 2 or more, and 4 as its last dimension")
               .Constraint("C3", "ImInfo must be [N, 3]")
@@ -128,8 +128,8 @@ void Register(OpRegistry& ops) {
               .Infer(InferClip)
               .Reference<float, double>(ForReals{BoxClip}));
   ops.Add(OpDef("polygon_box_transform")
-              .Doc("Output = 4 column - Input in even channels, 4 row - Input in odd ones: offsets "
-                   "of the corners of polygons turned into places.")
+              .Doc("Output = 4 column - Input in even channels, 4 row - Input in odd ones: "
+                   "converts offsets of polygon corners to positions.")
               .Constraint("C1", "Input must be [N, 2 k, H, W]")
               .Input("Input", "tensor [N, 2 k, H, W]")
               .Output("Output", "tensor of Input's shape and dtype")

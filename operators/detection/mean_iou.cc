@@ -80,18 +80,18 @@ KernelOf<T> MeanIou(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("mean_iou")
-              .Doc("OutCorrect[c] = how often Predictions and Labels both are c; OutWrong[c] = how "
-                   "often only one of them is; both plus what the In slots hold. OutMeanIou = the "
-                   "mean of correct / (correct + wrong) over the classes that occur, plus the sum "
-                   "of InMeanIou.")
+              .Doc("OutCorrect[c] = how often both Predictions and Labels are c; OutWrong[c] = how "
+                   "often exactly one of them is c; the sums of InCorrects and InWrongs are added. "
+                   "OutMeanIou = the mean of correct / (correct + wrong) over the classes that "
+                   "occur, plus the sum of InMeanIou.")
               .Constraint("C1", "Predictions and Labels must have one shape and dtype")
               .Constraint("C2", "InWrongs and InCorrects must be int32 vectors [num_classes]")
               .Constraint("C3", "InMeanIou must be one float32 number")
               .Constraint("C4", "Predictions and Labels must lie in [0, num_classes)")
               .Input("Predictions", "[...]; int32 or int64 classes")
               .Input("Labels", "[...]; the true classes")
-              .OptionalVariadicInput("InWrongs", "counts of batches before")
-              .OptionalVariadicInput("InCorrects", "counts of batches before")
+              .OptionalVariadicInput("InWrongs", "counts of previous batches")
+              .OptionalVariadicInput("InCorrects", "counts of previous batches")
               .OptionalVariadicInput("InMeanIou", "float32 numbers [1]")
               .Output("OutMeanIou", "float32 tensor [1]")
               .Output("OutWrong", "int32 vector [num_classes]")

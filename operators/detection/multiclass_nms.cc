@@ -383,13 +383,14 @@ OpDef SearchOp(const std::string& type, int32_t background) {
   def.Constraint("C1", "BBoxes and Scores must have one dtype")
       .Constraint("C2", "BBoxes and Scores must have the same images and boxes")
       .Constraint("C3", "a box must have 4, 8, 16, 24 or 32 numbers, 4 if Scores has rank 2")
-      .Attr<int32_t>("background_label", background, "a class that is not searched for")
-      .Attr<float>("score_threshold", "a detection has a larger score")
-      .Attr<int32_t>("nms_top_k", "best boxes of a class that are looked at; -1: all")
+      .Attr<int32_t>("background_label", background, "the class to leave out")
+      .Attr<float>("score_threshold", "score that a detection must exceed")
+      .Attr<int32_t>("nms_top_k", "number of best boxes of a class to consider; -1: all")
       .Range(-1, {})
-      .Attr<int32_t>("keep_top_k", "best detections of an image that are kept; -1: all")
+      .Attr<int32_t>("keep_top_k", "number of best detections of an image to keep; -1: all")
       .Range(-1, {})
-      .Attr<bool>("normalized", true, "boxes are normalized, or else in whole pixels")
+      .Attr<bool>("normalized", true,
+                  "boxes are normalized; otherwise their corners are whole pixels")
       .RunTimeShape()
       .MakesLod()
       .NotDifferentiable("a choice has no derivative");
@@ -397,9 +398,11 @@ OpDef SearchOp(const std::string& type, int32_t background) {
 }
 
 void DeclareSuppression(OpDef& def) {
-  def.Attr<float>("nms_threshold", 0.3f, "overlap over which the worse of two boxes is dropped")
-      .Attr<float>("nms_eta", 1.f,
-                   "below 1: factor of the threshold after each kept box, while it is over 0.5");
+  def.Attr<float>("nms_threshold", 0.3f,
+                  "of two boxes that overlap by more, the worse one is dropped")
+      .Attr<float>(
+          "nms_eta", 1.f,
+          "if below 1: the threshold is multiplied by it after each kept box while it exceeds 0.5");
 }
 
 OpDef MulticlassOp(const std::string& type) {
@@ -414,46 +417,53 @@ OpDef MulticlassOp(const std::string& type) {
 }
 
 constexpr const char* kMulticlassDoc =
-    "For each image and class but the background: of the nms_top_k boxes with the largest scores "
-    "over score_threshold, those that overlap with no better kept one by more than nms_threshold. "
-    "The keep_top_k best of an image remain, ordered by label and score (by index if Scores has "
-    "rank 2, as in Paddle's kernel; its test expects the order of scores where none is dropped). ";
+    "For each image and each class except the background, keeps those of the nms_top_k boxes with "
+    "the largest scores over score_threshold that overlap with no better kept box by more than "
+    "nms_threshold. The keep_top_k best of an image remain, ordered by label and score (by index "
+    "if Scores has rank 2, as in Paddle's kernel; Paddle's test expects the order of scores if no "
+    "box is dropped). ";
 
 void Register(OpRegistry& ops) {
   ops.Add(MulticlassOp("multiclass_nms")
               .Doc(std::string(kMulticlassDoc) + "If there are none at all, Out is [[-1]]."));
   for (const char* type : {"multiclass_nms2", "multiclass_nms3"}) {
     OpDef def = MulticlassOp(type);
-    def.Doc(std::string(kMulticlassDoc) + "Index = where each is among the boxes of all images.");
+    def.Doc(std::string(kMulticlassDoc) +
+            "Index = the index of each detection among the boxes of all images.");
     if (type == std::string_view("multiclass_nms3"))
-      def.Constraint("C5", "RoisNum must be int32 or int64, [n] or [n, 1], and add up to the rows")
-          .OptionalInput("RoisNum", "rows of BBoxes [R, C, 4] of each image; absent: by LoD")
-          .OptionalOutput("NmsRoisNum", "int32 vector [images]: detections of each");
+      def.Constraint("C5",
+                     "RoisNum must be int32 or int64, [n] or [n, 1], and must add up to the rows")
+          .OptionalInput("RoisNum",
+                         "rows of BBoxes [R, C, 4] of each image; if absent, LoD gives them")
+          .OptionalOutput("NmsRoisNum",
+                          "int32 vector [images]: number of detections of each image");
     def.IntermediateOutput("Index", "int32 tensor [n, 1]: image M + box, or row C + class");
     ops.Add(std::move(def));
   }
-  ops.Add(SearchOp("matrix_nms", 0)
-              .Doc("For each class, the nms_top_k boxes with scores over score_threshold, best "
-                   "first: score i becomes score min over j < i of f(IoU(i, j)) / f(m_j), at most "
-                   "itself, where m_j is the largest IoU of j with a better one, and f(u) = 1 - u, "
-                   "or exp(-sigma u^2). Those over post_threshold remain, of each image the "
-                   "keep_top_k best, best first.")
-              .Input("BBoxes", "boxes or polygons [N, M, 4 to 32]")
-              .Input("Scores", "[N, C, M]")
-              .Output("Out", "rows label, score, box, with LoD of images")
-              .Output("Index", "int32 tensor [n, 1]: image M + box")
-              .OptionalOutput("RoisNum", "int32 vector [images]: detections of each")
-              .Attr<float>("post_threshold", 0.f, "least lowered score, exclusive")
-              .Attr<bool>("use_gaussian", false, "f(u) = exp(-sigma u^2)")
-              .Attr<float>("gaussian_sigma", 2.f, "sigma")
-              .Range(0, {})
-              .Infer(InferMatrix)
-              .Reference<float, double>(ForReals{MatrixNms}));
+  ops.Add(
+      SearchOp("matrix_nms", 0)
+          .Doc("For each class, the nms_top_k boxes with scores over score_threshold, best first: "
+               "score i becomes score min over j < i of f(IoU(i, j)) / f(m_j), but never grows, "
+               "where m_j is the largest IoU of j with a better box, and f(u) = 1 - u, or "
+               "exp(-sigma u^2). Of the boxes with scores over post_threshold, the keep_top_k best "
+               "of each image remain, best first.")
+          .Input("BBoxes", "boxes or polygons [N, M, 4 to 32]")
+          .Input("Scores", "[N, C, M]")
+          .Output("Out", "rows label, score, box, with LoD of images")
+          .Output("Index", "int32 tensor [n, 1]: image M + box")
+          .OptionalOutput("RoisNum", "int32 vector [images]: number of detections of each image")
+          .Attr<float>("post_threshold", 0.f, "lower bound of the lowered scores, exclusive")
+          .Attr<bool>("use_gaussian", false, "f(u) = exp(-sigma u^2)")
+          .Attr<float>("gaussian_sigma", 2.f, "sigma")
+          .Range(0, {})
+          .Infer(InferMatrix)
+          .Reference<float, double>(ForReals{MatrixNms}));
   ops.Add(SearchOp("locality_aware_nms", -1)
               .Apply(DeclareSuppression)
-              .Doc("As multiclass_nms, after one pass over the boxes of a class in their order, in "
-                   "which a box that overlaps with the one before it by more than nms_threshold is "
-                   "merged with it: corners become the mean weighted by scores, scores add up.")
+              .Doc("As multiclass_nms, after merging neighbours: in one pass over the boxes of a "
+                   "class in their order, a box that overlaps by more than nms_threshold with the "
+                   "previous one is merged with it. The corners become the mean weighted by "
+                   "scores, and the scores add up.")
               .Input("BBoxes", "boxes or polygons [N, M, 4 to 32]")
               .Input("Scores", "[N, C, M]")
               .Output("Out", "rows label, score, box, with LoD of images; [[-1]] if there are none")

@@ -226,21 +226,22 @@ OpDef GridOp(const std::string& type, const char* boxes_slot) {
                             : "a cell must have 1 to 65536 boxes")
       .Input("Input", "feature map [N, C, H, W], for its shape only")
       .Output(boxes_slot, "tensor [H, W, boxes of a cell, 4] of Input's dtype")
-      .Output("Variances", "tensor of the same shape: variances, again and again")
+      .Output("Variances", "tensor of the same shape: the four variances for each box")
       .Attr<Floats>("variances", "four numbers for the deltas of boxes")
       .NoLod()
-      .NotDifferentiable("depends on shapes alone");
+      .NotDifferentiable("it depends on shapes only");
   return def;
 }
 
 void DeclareImage(OpDef& def) {
   def.Input("Image", "image [N, C, H, W], for its shape only")
       .Attr<bool>("clip", true, "clip corners to [0, 1]")
-      .Attr<float>("step_w", 0.f, "distance of cells in the image; 0: image size / map size")
+      .Attr<float>("step_w", 0.f,
+                   "horizontal distance of cells in the image; 0: image size / map size")
       .Range(0, 1e9)
-      .Attr<float>("step_h", 0.f, "the same from top to bottom; both count as 0 if one is")
+      .Attr<float>("step_h", 0.f, "vertical distance of cells; if one step is 0, both count as 0")
       .Range(0, 1e9)
-      .Attr<float>("offset", 0.5f, "place of a centre in its cell");
+      .Attr<float>("offset", 0.5f, "position of the box centre in its cell");
 }
 
 void Register(OpRegistry& ops) {
@@ -249,23 +250,23 @@ void Register(OpRegistry& ops) {
               .Doc("Boxes = around the centre of each cell (offset + index) step, for each min "
                    "size s: one of s sqrt(r) by s / sqrt(r) for each ratio r, then a square of "
                    "sqrt(s max size); corners are divided by the image's size. The ratios are 1 "
-                   "and each different one of aspect_ratios, followed by its inverse under flip.")
+                   "and the different aspect_ratios, each followed by its inverse if flip is set.")
               .Constraint("C4", "min_sizes and aspect_ratios must be positive")
-              .Constraint("C5", "max_sizes must be empty or larger than min_sizes, one by one")
+              .Constraint("C5", "max_sizes must be empty, or each larger than its min size")
               .Attr<Floats>("min_sizes", "sizes of boxes in pixels of the image")
               .Attr<Floats>("max_sizes", {}, "one for each min size, or none")
               .Attr<Floats>("aspect_ratios", "widths over heights")
               .Attr<bool>("flip", true, "add the inverse of each ratio")
               .Attr<bool>("min_max_aspect_ratios_order", false,
-                          "the square of max_sizes comes second, or else last")
+                          "the square of max_sizes comes second; otherwise last")
               .Infer(InferPriorBox)
               .Reference<float, double>(ForReals{PriorBox}));
   ops.Add(GridOp("density_prior_box", "Boxes")
               .Apply(DeclareImage)
               .Doc("Boxes = for each fixed size s with density d and each ratio r, d x d boxes of "
                    "s sqrt(r) by s / sqrt(r) spread evenly over the square of the mean step around "
-                   "the centre of each cell; corners are divided by the image's size, and none "
-                   "begins below 0 or ends above 1.")
+                   "the centre of each cell; corners are divided by the image's size, the first "
+                   "corner is at least 0 and the second at most 1.")
               .Constraint("C4", "fixed_sizes and fixed_ratios must be positive")
               .Constraint("C5", "densities must be in [1, 256], one for each fixed size")
               .Attr<Floats>("fixed_sizes", {}, "sizes of boxes in pixels of the image")
@@ -284,7 +285,7 @@ void Register(OpRegistry& ops) {
               .Attr<Floats>("anchor_sizes", "sizes of anchors in pixels of the image")
               .Attr<Floats>("aspect_ratios", "heights over widths")
               .Attr<Floats>("stride", {16, 16}, "distance of cells in the image: width, height")
-              .Attr<float>("offset", 0.5f, "place of a centre in its cell")
+              .Attr<float>("offset", 0.5f, "position of the box centre in its cell")
               .Infer(InferAnchors)
               .Reference<float, double>(ForReals{AnchorGenerator}));
 }

@@ -162,7 +162,8 @@ void DeclareMovingRois(OpDef& def) {
       .Input("ROIs",
              "corners x1, y1, x2, y2 in pixels of the image, [R, 4], with LoD of images if "
              "there are no counts")
-      .OptionalInput(kCounts, "int32 or int64 vector [N]: RoIs of each image; absent: by LoD")
+      .OptionalInput(kCounts,
+                     "int32 or int64 vector [N]: RoIs of each image; if absent, LoD gives them")
       .NoGradientTo({kCounts});
 }
 
@@ -180,8 +181,8 @@ void Register(OpRegistry& ops) {
               .GradientOp({"X", "ROIs", kCounts})
               .Reference<float, double>(ForReals{Pool}));
   ops.Add(OpDef("prroi_pool_grad")
-              .Doc("Gradient of prroi_pool. That of a RoI is what its moving borders gain and lose "
-                   "of the integral, less what the change of area takes.")
+              .Doc("Gradient of prroi_pool. The gradient of a RoI is the change of the integral as "
+                   "its borders move, less the effect of the change of area.")
               .ConstraintsOf("prroi_pool", {"C1", "C2", "C3"})
               .Apply(DeclareMovingRois)
               .Constraint("C4", "Out@GRAD must have Out's shape and dtype")

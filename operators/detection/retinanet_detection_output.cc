@@ -121,10 +121,10 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("retinanet_detection_output")
               .Doc("For each image and level: of all anchors and classes, the nms_top_k largest "
                    "scores over score_threshold (over 0 in the last level) give the boxes with the "
-                   "anchors' deltas, divided by the image's scale and clipped to it. For each "
-                   "class, of boxes of all levels that overlap by more than nms_threshold the best "
-                   "is kept; of each image the keep_top_k best remain, best first. Labels are "
-                   "class + 1.")
+                   "anchors' deltas, divided by the image's scale and clipped to it. In each "
+                   "class, over the boxes of all levels, only the best of boxes that overlap by "
+                   "more than nms_threshold is kept. The keep_top_k best of each image remain, "
+                   "best first. Labels are class + 1.")
               .Constraint("C1", "all slots must have the same number of levels")
               .Constraint("C2", "inputs must have one dtype")
               .Constraint("C3", "ImInfo must be [N, 3]")
@@ -135,9 +135,10 @@ void Register(OpRegistry& ops) {
               .Input("ImInfo", "tensor [N, 3]: height, width, scale of each image")
               .Output("Out", "rows label, score, box, with LoD of images")
               .Attr<float>("score_threshold", "a detection has a larger score")
-              .Attr<int32_t>("nms_top_k", "best boxes of a level that are looked at; -1: all")
+              .Attr<int32_t>("nms_top_k", "number of best boxes of a level to consider; -1: all")
               .Range(-1, {})
-              .Attr<float>("nms_threshold", "overlap over which the worse of two is dropped")
+              .Attr<float>("nms_threshold",
+                           "of two boxes that overlap by more, the worse one is dropped")
               .Attr<float>("nms_eta",
                            "below 1: factor of the threshold after each kept box, while "
                            "it is over 0.5")

@@ -183,16 +183,15 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor [R, C, pooled_height, pooled_width]")
               .Apply(DeclarePooling)
               .Attr<int32_t>("sampling_ratio", -1,
-                             "samples of a bin along an axis; 0 or less: see "
-                             "above")
+                             "samples of a bin along an axis; 0 or less: the bin's size rounded up")
               .Attr<bool>("aligned", false, "pixels have their centres at whole numbers")
               .NoLod()
               .Infer(InferAlign)
               .GradientOp({"X", "ROIs", "RoisNum"})
               .Reference(Align<float>, Align<double>));
   ops.Add(OpDef("roi_align_grad")
-              .Doc("Gradient of roi_align: each element of Out@GRAD, times their weights, goes to "
-                   "the elements that were sampled.")
+              .Doc("Gradient of roi_align: each element of Out@GRAD, times the sampling weights, "
+                   "is added to the sampled elements.")
               .ConstraintsOf("roi_align", {"C1", "C2", "C3", "C4"})
               .Apply(DeclareRois, "RoisNum")
               .Constraint("C5", "Out@GRAD must have Out's shape and dtype")

@@ -251,46 +251,45 @@ KernelOf<T> TransformGrad(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("roi_perspective_transform")
-          .Doc("Out = X (bilinear) where a perspective map takes the rectangle of Out, so that "
-               "each RoI, a quadrilateral, becomes upright. With the corners p0 to p3, times "
-               "spatial_scale, column u and row v of Out lie at ((m0 u + m1 v + m2) / z, (m3 u + "
-               "m4 v + m5) / z), z = m6 u + m7 v + 1. The RoI fills h = max(transformed_height, 2) "
-               "rows, and as many columns w as keep the ratio of the mean lengths of opposite "
-               "sides, from 2 to transformed_width. d1 = p1 - p2, d2 = p3 - p2, d3 = p0 - p1 + p2 "
-               "- p3; D = d1 x d2 + 1e-5; m6 = (d3 x d2) / D / (w - 1), m7 = (d1 x d3) / D / (h - "
-               "1); (m0, m3) = (p1 - p0) / (w - 1) + m6 p1, (m1, m4) = (p3 - p0) / (h - 1) + m7 "
-               "p3, (m2, m5) = p0. Places outside of the RoI, or more than half a cell outside of "
-               "X, are 0.")
-          .Constraint("C1", "X must be [N, C, H, W]")
-          .Constraint("C2", "ROIs must be [R, 8], of X's dtype")
-          .Constraint("C3", "there must be RoIs for each image")
-          .Constraint("C4", "corners of RoIs must be finite")
-          .Apply(DeclareQuads)
-          .Output("Out", "tensor [R, C, transformed_height, transformed_width]")
-          .OptionalOutput("Mask",
-                          "int32 tensor [R, 1, transformed_height, transformed_width]: 1 "
-                          "inside of the RoI and of X, else 0")
-          .OptionalOutput(
-              "TransformMatrix",
-              "m0 to m7 and 1 of each RoI, [R, 9]; gradients do not flow back through it")
-          .IntermediateOutput("Out2InIdx",
-                              "int64 tensor [elements of Out, 4]: the elements of X that were "
-                              "sampled; -1 where Out is 0")
-          .IntermediateOutput("Out2InWeights", "their weights, of the same shape")
-          .Attr<float>("spatial_scale", 1.f, "cells of X for a pixel of the image")
-          .Attr<int32_t>("transformed_height", 1, "rows of Out")
-          .Range(1, {})
-          .Attr<int32_t>("transformed_width", 1, "columns of Out")
-          .Range(1, {})
-          .LodFrom("ROIs")
-          .Infer(InferTransform)
-          .GradientOp({"X", "ROIs"})
-          .Reference(Transform<float>, Transform<double>));
+  ops.Add(OpDef("roi_perspective_transform")
+              .Doc("Out = X, sampled bilinearly by a perspective map that turns each RoI, a "
+                   "quadrilateral, into an upright rectangle. With the corners p0 to p3, times "
+                   "spatial_scale, column u and row v of Out lie at ((m0 u + m1 v + m2) / z, (m3 u "
+                   "+ m4 v + m5) / z), z = m6 u + m7 v + 1. The RoI fills h = "
+                   "max(transformed_height, 2) rows, and as many columns w as keep the ratio of "
+                   "the mean lengths of opposite sides, from 2 to transformed_width. d1 = p1 - p2, "
+                   "d2 = p3 - p2, d3 = p0 - p1 + p2 - p3; D = d1 x d2 + 1e-5; m6 = (d3 x d2) / D / "
+                   "(w - 1), m7 = (d1 x d3) / D / (h - 1); (m0, m3) = (p1 - p0) / (w - 1) + m6 p1, "
+                   "(m1, m4) = (p3 - p0) / (h - 1) + m7 p3, (m2, m5) = p0. Positions outside of "
+                   "the RoI, or more than half a cell outside of X, are 0.")
+              .Constraint("C1", "X must be [N, C, H, W]")
+              .Constraint("C2", "ROIs must be [R, 8], of X's dtype")
+              .Constraint("C3", "there must be RoIs for each image")
+              .Constraint("C4", "corners of RoIs must be finite")
+              .Apply(DeclareQuads)
+              .Output("Out", "tensor [R, C, transformed_height, transformed_width]")
+              .OptionalOutput("Mask",
+                              "int32 tensor [R, 1, transformed_height, transformed_width]: 1 "
+                              "inside of the RoI and of X, else 0")
+              .OptionalOutput(
+                  "TransformMatrix",
+                  "m0 to m7 and 1 of each RoI, [R, 9]; gradients do not flow back through it")
+              .IntermediateOutput("Out2InIdx",
+                                  "int64 tensor [elements of Out, 4]: the elements of X that were "
+                                  "sampled; -1 where Out is 0")
+              .IntermediateOutput("Out2InWeights", "their weights, of the same shape")
+              .Attr<float>("spatial_scale", 1.f, "cells of X for a pixel of the image")
+              .Attr<int32_t>("transformed_height", 1, "rows of Out")
+              .Range(1, {})
+              .Attr<int32_t>("transformed_width", 1, "columns of Out")
+              .Range(1, {})
+              .LodFrom("ROIs")
+              .Infer(InferTransform)
+              .GradientOp({"X", "ROIs"})
+              .Reference(Transform<float>, Transform<double>));
   ops.Add(OpDef("roi_perspective_transform_grad")
               .Doc("Gradient of roi_perspective_transform: each element of Out@GRAD, times the "
-                   "weights, goes to the elements of X that were sampled.")
+                   "weights, is added to the sampled elements of X.")
               .ConstraintsOf("roi_perspective_transform", {"C1", "C2", "C3", "C4"})
               .Apply(DeclareQuads)
               .Constraint("C5", "Out@GRAD must have Out's shape and dtype")

@@ -104,21 +104,21 @@ void Register(OpRegistry& ops) {
           .Apply(DeclareRois, "RoisNum")
           .Output("Out", "tensor [R, C, pooled_height, pooled_width]")
           .IntermediateOutput("Argmax",
-                              "int64: row W + column of that element, the first of "
-                              "equals; -1 for an empty bin")
+                              "int64: row W + column of that element, the first if several are "
+                              "equal; -1 for an empty bin")
           .Apply(DeclarePooling)
           .NoLod()
           .Infer(InferPool)
           .GradientOp({"X", "ROIs", "RoisNum", "Argmax"})
           .Reference(Pool<float>, Pool<double>));
   ops.Add(OpDef("roi_pool_grad")
-              .Doc("Gradient of roi_pool: each element of Out@GRAD goes to that of X which was the "
-                   "largest.")
+              .Doc("Gradient of roi_pool: each element of Out@GRAD goes to the largest element of "
+                   "its bin.")
               .ConstraintsOf("roi_pool", {"C1", "C2", "C3"})
               .Apply(DeclareRois, "RoisNum")
               .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
               .Constraint("C5", "Argmax must be int64, of Out's shape, with elements of a map")
-              .Input("Argmax", "the forward op's")
+              .Input("Argmax", "the value in the forward op")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf("roi_pool")

@@ -199,7 +199,8 @@ OpDef AssignOp(const std::string& type) {
   def.Constraint("C1", "floating-point inputs must have one dtype")
       .Constraint("C2", "Anchor must be [A, 4] and GtBoxes [G, 4]")
       .Constraint("C3", "there must be one int32 or int64 number for each of GtBoxes")
-      .Constraint("C4", "ImInfo must be [N, 3], and GtBoxes have boxes for each of the N images")
+      .Constraint("C4",
+                  "ImInfo must be [N, 3], and GtBoxes must have boxes for each of the N images")
       .Input("Anchor", "[A, 4]")
       .Input("GtBoxes", "true boxes [G, 4], with LoD for several images")
       .Input("IsCrowd", "int32 or int64 tensor [G, 1]; true boxes with 1 are left out")
@@ -218,33 +219,35 @@ OpDef AssignOp(const std::string& type) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      AssignOp("rpn_target_assign")
-          .Doc("For each image, of the anchors that leave it by at most rpn_straddle_thresh "
-               "pixels: foreground are those whose overlap with a true box (times scale) is within "
-               "1e-5 of the best for this box, or at least rpn_positive_overlap; background, with "
-               "label 0, those whose largest overlap is below rpn_negative_overlap. Samples have "
-               "at most rpn_batch_size_per_im anchors, rpn_fg_fraction of them foreground. A "
-               "foreground anchor that is sampled as background too is background; in its place "
-               "stands the first of the foreground, without weight.")
-          .Attr<int32_t>("rpn_batch_size_per_im", 256, "anchors sampled in an image")
-          .Range(0, {})
-          .Attr<float>("rpn_straddle_thresh", "pixels outside of the image; negative: any")
-          .Attr<float>("rpn_positive_overlap", 0.7f, "least overlap of foreground")
-          .Attr<float>("rpn_negative_overlap", 0.3f, "overlaps of background are below")
-          .Attr<float>("rpn_fg_fraction", 0.25f, "part of the samples")
-          .Range(0, 1)
-          .Attr<bool>("use_random", true, "sample at random, or else the first")
-          .Random());
+  ops.Add(AssignOp("rpn_target_assign")
+              .Doc("Samples anchors of each image for training, among the anchors that leave the "
+                   "image by at most rpn_straddle_thresh pixels. An anchor is foreground if its "
+                   "overlap with a true box (times scale) is within 1e-5 of the best for this box, "
+                   "or at least rpn_positive_overlap. It is background, with label 0, if its "
+                   "largest overlap is below rpn_negative_overlap. A sample has at most "
+                   "rpn_batch_size_per_im anchors, at most rpn_fg_fraction of them foreground. A "
+                   "foreground anchor that is also sampled as background is background; the first "
+                   "foreground anchor takes its place with weight 0.")
+              .Attr<int32_t>("rpn_batch_size_per_im", 256, "size of the sample of an image")
+              .Range(0, {})
+              .Attr<float>("rpn_straddle_thresh",
+                           "largest number of pixels that an anchor may leave the image by; "
+                           "negative: any number")
+              .Attr<float>("rpn_positive_overlap", 0.7f, "smallest overlap of foreground")
+              .Attr<float>("rpn_negative_overlap", 0.3f, "overlaps of background are below")
+              .Attr<float>("rpn_fg_fraction", 0.25f, "largest share of foreground in a sample")
+              .Range(0, 1)
+              .Attr<bool>("use_random", true, "sample at random, or else the first")
+              .Random());
   ops.Add(AssignOp("retinanet_target_assign")
-              .Doc("For each image: foreground are the anchors whose overlap with a true box "
-                   "(times scale) is within 1e-5 of the best for this box, or at least "
-                   "positive_overlap; background, with label 0, those whose largest overlap is "
-                   "below negative_overlap. Those that are both are background; for each stands "
-                   "the first of the foreground, without weight.")
+              .Doc("Assigns targets to the anchors of each image. An anchor is foreground if its "
+                   "overlap with a true box (times scale) is within 1e-5 of the best for this box, "
+                   "or at least positive_overlap. It is background, with label 0, if its largest "
+                   "overlap is below negative_overlap. An anchor that is both is background; the "
+                   "first foreground anchor takes its place with weight 0.")
               .Input("GtLabels", "int32 or int64 labels of the true boxes, [G, 1]")
               .Output("ForegroundNumber", "int32 tensor [N, 1]: locations of the image, plus 1")
-              .Attr<float>("positive_overlap", 0.5f, "least overlap of foreground")
+              .Attr<float>("positive_overlap", 0.5f, "smallest overlap of foreground")
               .Attr<float>("negative_overlap", 0.4f, "overlaps of background are below"));
 }
 

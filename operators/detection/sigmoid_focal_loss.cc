@@ -109,16 +109,15 @@ void Register(OpRegistry& ops) {
       OpDef("sigmoid_focal_loss")
           .Apply(DeclareLabels)
           .ComputesIn(OpPrecision::kFloat32)
-          .Doc(
-              "With p = sigmoid(X) and F = max(FgNum, 1): Out = -alpha / F (1 - p)^gamma log "
-              "p for the class of the label, -(1 - alpha) / F p^gamma log(1 - p) for others, "
-              "0 where the label is -1. The logarithms come from X itself, so that they are finite "
-              "for all finite X (Paddle's are of p, at least the smallest float).")
+          .Doc("With p = sigmoid(X) and F = max(FgNum, 1): Out = -alpha / F (1 - p)^gamma log p "
+               "for the class of the label, -(1 - alpha) / F p^gamma log(1 - p) for others, 0 "
+               "where the label is -1. The logarithms are computed from X, so that they are finite "
+               "for all finite X (Paddle takes them of p, limited to the smallest float).")
           .Constraint("C1", "X must be [N, C]")
           .Constraint("C2", "Label must be an int32 or int64 tensor [N, 1]")
           .Constraint("C3", "FgNum must be one int32 or int64 number")
           .Output("Out", "tensor of X's shape and dtype")
-          .Attr<float>("gamma", 2.f, "how much easy samples count less")
+          .Attr<float>("gamma", 2.f, "exponent that lowers the weight of easy samples")
           .Range(0, {})
           .Attr<float>("alpha", 0.25f, "weight of the labels' classes")
           .Inplace("X", "Out")

@@ -74,21 +74,22 @@ Kernel Focus(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("similarity_focus")
-              .Doc("For each image and each of indexes: in the slice of X at this index of axis, "
-                   "the largest element is chosen, then the largest in rows and columns not used "
-                   "yet (the first of equals), until either are used up. Out is 1 at these places, "
-                   "all along axis, else 0.")
-              .Constraint("C1", "X must have rank 4")
-              .Constraint("C2", "indexes must be one or more within axis")
-              .Input("X", "tensor of rank 4")
-              .Output("Out", "tensor of X's shape and dtype")
-              .Attr<int32_t>("axis", "1, 2 or 3")
-              .Range(1, 3)
-              .Attr<Ints>("indexes", "which slices")
-              .NotDifferentiable("a choice has no derivative")
-              .Infer(InferFocus)
-              .Reference<float, double>(ForReals{Focus}));
+  ops.Add(
+      OpDef("similarity_focus")
+          .Doc("For each image and each of indexes: in the slice of X at this index of axis, the "
+               "largest element is chosen, then repeatedly the largest in rows and columns not "
+               "used yet (the first if several are equal), until all rows or all columns are used. "
+               "Out is 1 at the chosen positions, for all indices along axis, else 0.")
+          .Constraint("C1", "X must have rank 4")
+          .Constraint("C2", "indexes must be one or more within axis")
+          .Input("X", "tensor of rank 4")
+          .Output("Out", "tensor of X's shape and dtype")
+          .Attr<int32_t>("axis", "1, 2 or 3")
+          .Range(1, 3)
+          .Attr<Ints>("indexes", "which slices")
+          .NotDifferentiable("a choice has no derivative")
+          .Infer(InferFocus)
+          .Reference<float, double>(ForReals{Focus}));
 }
 
 }  // namespace coracle::similarity_focus_op

@@ -140,33 +140,34 @@ Kernel YoloBox(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("yolo_box")
-              .Doc("The boxes of a map of predictions. With s the logistic function and r = "
-                   "scale_x_y: centre = (column + s(x) r - (r - 1) / 2) / W of the image's width, "
-                   "width = exp(w) anchor / (downsample_ratio W) of it, and so for the height; "
-                   "Scores = conf s(class), conf = s(objectness), under iou_aware conf^(1 - f) "
-                   "s(iou)^f. Where conf is below conf_thresh, box and scores are 0.")
-              .Constraint("C1", "anchors must be pairs of positive numbers")
-              .Constraint("C2", "X must be [N, anchors (5 + class_num), H, W], 6 under iou_aware")
-              .Constraint("C3", "ImgSize must be an int32 or int64 tensor [N, 2]")
-              .Input("X", "tensor [N, A (5 + C), H, W]; under iou_aware A channels stand before")
-              .Input("ImgSize", "int32 or int64 tensor [N, 2]: height, width")
-              .Output("Boxes", "corners in pixels, [N, A H W, 4], in the order A, H, W")
-              .Output("Scores", "tensor [N, A H W, C]")
-              .Attr<int32_t>("class_num", "C")
-              .Range(1, 1 << 20)
-              .Attr<Ints>("anchors", {}, "widths and heights in pixels, in turn")
-              .Attr<int32_t>("downsample_ratio", 32, "pixels of the network's input for one cell")
-              .Range(1, {})
-              .Attr<float>("conf_thresh", 0.01f, "least confidence of a box")
-              .Attr<bool>("clip_bbox", true, "clip boxes to the image")
-              .Attr<float>("scale_x_y", 1.f, "scale of centres in a cell")
-              .Attr<bool>("iou_aware", false, "X has channels of predicted overlaps")
-              .Attr<float>("iou_aware_factor", 0.5f, "their weight")
-              .NoLod()
-              .NotDifferentiable("boxes are results of a detector")
-              .Infer(InferYoloBox)
-              .Reference<float, double>(ForReals{YoloBox}));
+  ops.Add(
+      OpDef("yolo_box")
+          .Doc("The boxes of a map of predictions. With s the logistic function and r = scale_x_y: "
+               "centre = (column + s(x) r - (r - 1) / 2) / W of the image's width, width = exp(w) "
+               "anchor / (downsample_ratio W) of the image's width, and likewise for the height; "
+               "Scores = conf s(class), conf = s(objectness), under iou_aware conf^(1 - f) "
+               "s(iou)^f. Where conf is below conf_thresh, box and scores are 0.")
+          .Constraint("C1", "anchors must be pairs of positive numbers")
+          .Constraint("C2", "X must be [N, anchors (5 + class_num), H, W], 6 under iou_aware")
+          .Constraint("C3", "ImgSize must be an int32 or int64 tensor [N, 2]")
+          .Input("X", "tensor [N, A (5 + C), H, W]; with iou_aware, A more channels come first")
+          .Input("ImgSize", "int32 or int64 tensor [N, 2]: height, width")
+          .Output("Boxes", "corners in pixels, [N, A H W, 4], in the order A, H, W")
+          .Output("Scores", "tensor [N, A H W, C]")
+          .Attr<int32_t>("class_num", "C")
+          .Range(1, 1 << 20)
+          .Attr<Ints>("anchors", {}, "widths and heights in pixels, alternating")
+          .Attr<int32_t>("downsample_ratio", 32, "size of a cell in pixels of the network's input")
+          .Range(1, {})
+          .Attr<float>("conf_thresh", 0.01f, "smallest confidence of a box")
+          .Attr<bool>("clip_bbox", true, "clip boxes to the image")
+          .Attr<float>("scale_x_y", 1.f, "scale of centres in a cell")
+          .Attr<bool>("iou_aware", false, "X has channels of predicted overlaps")
+          .Attr<float>("iou_aware_factor", 0.5f, "their weight")
+          .NoLod()
+          .NotDifferentiable("boxes are results of a detector")
+          .Infer(InferYoloBox)
+          .Reference<float, double>(ForReals{YoloBox}));
 }
 
 }  // namespace coracle::yolo_box_op

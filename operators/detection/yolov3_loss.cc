@@ -283,62 +283,66 @@ Kernel LossGrad(const PrepareContext& ctx) {
 }
 
 void DeclareTargets(OpDef& def) {
-  def.Input("X", "predictions [N, A (5 + C), H, W], as of yolo_box")
+  def.Input("X", "predictions [N, A (5 + C), H, W], as in yolo_box")
       .Input("GTBox",
-             "true boxes [N, B, 4]: centre x, y, width, height as parts of the image; "
-             "those without a size do not count")
+             "true boxes [N, B, 4]: centre x, y, width, height relative to the image; boxes "
+             "without a size are ignored")
       .Input("GTLabel", "int32 or int64 tensor [N, B]")
       .OptionalInput("GTScore", "weights of the true boxes, [N, B]; 1 when absent")
       .NoGradientTo({"GTBox", "GTLabel", "GTScore"});
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("yolov3_loss")
-              .Apply(DeclareTargets)
-              .ComputesIn(OpPrecision::kFloat32)
-              .Doc("Each true box is predicted by the cell of its centre, and by the anchor of the "
-                   "most similar size (largest overlap) if anchor_mask has it. Loss[n] = sum over "
-                   "these of score ((2 - w h) (bce(x) + bce(y) + |w - log(w' / anchor)| + the same "
-                   "for h) + sum over classes of bce), plus over all predictions bce(objectness): "
-                   "target 1 weighted by the score where a box is predicted, nothing where the "
-                   "predicted box overlaps with a true one by more than ignore_thresh, else target "
-                   "0. Label smoothing takes d = min(1 / class_num, 1 / 40) from the true class "
-                   "and gives d to others.")
-              .Constraint("C1", "floating-point inputs must have one dtype")
-              .Constraint("C2",
-                          "anchors must be pairs of positive numbers, anchor_mask some of "
-                          "their indices")
-              .Constraint("C3", "X must be [N, masked anchors (5 + class_num), H, W]")
-              .Constraint("C4", "GTBox must be [N, B, 4]")
-              .Constraint("C5", "GTLabel must be an int32 or int64 tensor [N, B], GTScore [N, B]")
-              .Constraint("C6", "labels of true boxes must lie in [0, class_num)")
-              .Constraint("C7", "centres of true boxes must lie in [0, 1]")
-              .Output("Loss", "tensor [N]")
-              .IntermediateOutput("ObjectnessMask",
-                                  "the score of the box that is predicted, -1: ignored, else 0")
-              .IntermediateOutput("GTMatchMask", "int32 tensor [N, B]: index in anchor_mask, or -1")
-              .Attr<int32_t>("class_num", "C")
-              .Range(1, 1 << 20)
-              .Attr<Ints>("anchors", {}, "widths and heights in pixels, in turn")
-              .Attr<Ints>("anchor_mask", {}, "the anchors of X")
-              .Attr<int32_t>("downsample_ratio", 32, "pixels of the network's input for one cell")
-              .Range(1, {})
-              .Attr<float>("ignore_thresh", 0.7f, "overlap over which no object is no mistake")
-              .Attr<bool>("use_label_smooth", true, "smooth the targets of classes")
-              .Attr<float>("scale_x_y", 1.f, "scale of centres in a cell")
-              .NoLod()
-              .Infer(InferLoss)
-              .GradientOp({"X", "GTBox", "GTLabel", "GTScore", "ObjectnessMask", "GTMatchMask"})
-              .Reference<float, double>(ForReals{Loss}));
+  ops.Add(
+      OpDef("yolov3_loss")
+          .Apply(DeclareTargets)
+          .ComputesIn(OpPrecision::kFloat32)
+          .Doc("Each true box is predicted by the cell of its centre and the anchor of the most "
+               "similar size (largest overlap), if anchor_mask contains that anchor. Loss[n] = sum "
+               "over these of score ((2 - w h) (bce(x) + bce(y) + |w - log(w' / anchor)| + the "
+               "same for h) + sum over classes of bce), plus over all predictions bce(objectness): "
+               "target 1 weighted by the score where a box is predicted, no loss where the "
+               "predicted box overlaps with a true box by more than ignore_thresh, else target 0. "
+               "Label smoothing takes d = min(1 / class_num, 1 / 40) from the true class and gives "
+               "d to the others.")
+          .Constraint("C1", "floating-point inputs must have one dtype")
+          .Constraint(
+              "C2",
+              "anchors must be pairs of positive numbers, and anchor_mask indices of these pairs")
+          .Constraint("C3", "X must be [N, masked anchors (5 + class_num), H, W]")
+          .Constraint("C4", "GTBox must be [N, B, 4]")
+          .Constraint("C5", "GTLabel must be an int32 or int64 tensor [N, B], GTScore [N, B]")
+          .Constraint("C6", "labels of true boxes must lie in [0, class_num)")
+          .Constraint("C7", "centres of true boxes must lie in [0, 1]")
+          .Output("Loss", "tensor [N]")
+          .IntermediateOutput("ObjectnessMask",
+                              "score of the predicted true box; -1: ignored; else 0")
+          .IntermediateOutput("GTMatchMask",
+                              "int32 tensor [N, B]: index in anchor_mask; -1: not predicted")
+          .Attr<int32_t>("class_num", "C")
+          .Range(1, 1 << 20)
+          .Attr<Ints>("anchors", {}, "widths and heights in pixels, alternating")
+          .Attr<Ints>("anchor_mask", {}, "the anchors of X")
+          .Attr<int32_t>("downsample_ratio", 32, "size of a cell in pixels of the network's input")
+          .Range(1, {})
+          .Attr<float>(
+              "ignore_thresh", 0.7f,
+              "a prediction that overlaps a true box by more is not penalised as background")
+          .Attr<bool>("use_label_smooth", true, "smooth the targets of classes")
+          .Attr<float>("scale_x_y", 1.f, "scale of centres in a cell")
+          .NoLod()
+          .Infer(InferLoss)
+          .GradientOp({"X", "GTBox", "GTLabel", "GTScore", "ObjectnessMask", "GTMatchMask"})
+          .Reference<float, double>(ForReals{Loss}));
   ops.Add(OpDef("yolov3_loss_grad")
               .Apply(DeclareTargets)
               .Doc("Gradient of yolov3_loss, with its masks as constants; the slope of an absolute "
                    "difference of 0 is -1.")
               .ConstraintsOf("yolov3_loss", {"C1", "C2", "C3", "C4", "C5", "C6", "C7"})
               .Constraint("C8", "Loss@GRAD must have Loss's shape and dtype")
-              .Constraint("C9", "the masks must be those of the forward op")
-              .Input("ObjectnessMask", "the forward op's")
-              .Input("GTMatchMask", "the forward op's")
+              .Constraint("C9", "the masks must come from the forward op")
+              .Input("ObjectnessMask", "the value in the forward op")
+              .Input("GTMatchMask", "the value in the forward op")
               .Input("Loss@GRAD", "gradient of Loss")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf("yolov3_loss")

@@ -40,7 +40,7 @@ class Tolerance {
   Tolerance(const PrepareContext& ctx, const char* slot, const char* attr)
       : tensor_(ctx.Input(slot)) {
     if (!tensor_ && !ParseDouble(ctx.Attr<std::string>(attr), &value_))
-      ctx.Unsupported("a tolerance is no number");
+      ctx.Unsupported("a tolerance is not a number");
   }
   double operator()(const Workspace& ws) const {
     return tensor_ ? ws.Data<const double>(tensor_)[0] : value_;
@@ -104,9 +104,9 @@ KernelOf<T> EqualAll(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("allclose")
-              .Doc("Out = whether all elements a of Input and b of Other are equal or have "
-                   "|a - b| <= atol + rtol |b|, which no infinity has. A nan is close to nothing, "
-                   "under equal_nan to another nan.")
+              .Doc("Out = whether all elements a of Input and b of Other are equal or satisfy |a - "
+                   "b| <= atol + rtol |b|. An infinity is close only to an equal infinity. A nan "
+                   "is not close to anything; with equal_nan it is close to another nan.")
               .Constraint("C1", "Input and Other must have one shape")
               .Constraint("C2", "Input and Other must have one dtype")
               .Constraint("C3", "Rtol and Atol must hold one float64")
@@ -123,8 +123,8 @@ void Register(OpRegistry& ops) {
               .Infer(InferAllclose)
               .Reference(Allclose<float>, Allclose<double>));
   ops.Add(OpDef("equal_all")
-              .Doc("Out = whether X and Y have one shape and equal elements; floats are equal when "
-                   "they differ by less than 1e-8.")
+              .Doc("Out = whether X and Y have one shape and equal elements; floats count as equal "
+                   "if they differ by less than 1e-8.")
               .Constraint("C1", "X and Y must have one rank")
               .Constraint("C2", "X and Y must have one dtype")
               .Input("X", "tensor")

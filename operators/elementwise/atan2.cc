@@ -48,8 +48,8 @@ void Atan2Gradient(GradientContext& g) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("atan2")
-              .Doc("Out = the angle of the point (X2, X1), in [-pi, pi], element by element; of "
-                   "integers in float64.")
+              .Doc("Out = the angle of the point (X2, X1), in [-pi, pi], element by element. "
+                   "Integers give float64.")
               .Constraint("C1", "X1 and X2 must have one shape")
               .Constraint("C2", "X1 and X2 must have one dtype")
               .Input("X1", "the ordinates")

@@ -61,10 +61,9 @@ KernelOf<T> NotKernel(const PrepareContext& ctx) {
 template <class F>
 void AddRow(OpRegistry& ops) {
   OpDef def(F::kType);
-  def.Doc(
-         fmt::format("Out = {}, bit by bit of every element. The operand of lower rank aligns with "
-                     "the last dims of the other one, and dims of 1 stretch.",
-                     F::kFormula))
+  def.Doc(fmt::format("Out = {}, bit by bit of every element. The operand of lower rank aligns "
+                      "with the last dims of the other one, and dims of 1 are broadcast.",
+                      F::kFormula))
       .Constraint("C3", "aligned dims must be equal, or one of them 1")
       .Constraint("C4", "X and Y must have one dtype")
       .Input("X", "tensor of integers or bool")

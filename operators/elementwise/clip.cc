@@ -53,8 +53,8 @@ Kernel ClipRows(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     const T lo = min(ws), hi = max(ws);
     if (!(lo <= 0 && hi >= 0)) {
-      ThrowInvalid(fmt::format(
-          "clip: 0 must lie in [min, max] where X is selected rows, got [{}, {}]", lo, hi));
+      ThrowInvalid(fmt::format("clip: 0 must lie in [min, max] if X is selected rows, got [{}, {}]",
+                               lo, hi));
     }
     for (T& v : MergeRows<T>(ws, x(ws), grouper, out).value.template span<T>())
       v = v < lo ? lo : hi < v ? hi : v;
@@ -111,10 +111,10 @@ void Register(OpRegistry& ops) {
                "truncated. Duplicates in selected rows are added up first.")
           .Constraint("C1", "min must not exceed max")
           .Constraint("C2", "Min and Max must hold one element")
-          .Constraint("C3", "Min and Max must have X's dtype, or float32 beside an X of 16 bits")
-          .Constraint("C4", "0 must lie in [min, max] where X is selected rows")
+          .Constraint("C3", "Min and Max must have X's dtype; they may be float32 with a 16-bit X")
+          .Constraint("C4", "0 must lie in [min, max] if X is selected rows")
           .Input("X", "tensor of floats, int32 or int64, or selected rows, of any shape")
-          .Output("Out", "what X is, of its shape and dtype")
+          .Output("Out", "same kind of value as X, with its shape and dtype")
           .Apply(DeclareBounds)
           .Takes(VarType::kSelectedRows, {"X"})
           .NoGradientTo({"Min", "Max"})
@@ -128,8 +128,8 @@ void Register(OpRegistry& ops) {
               .Doc("Gradient of clip: X@GRAD = Out@GRAD where min <= X <= max, else 0.")
               .ConstraintsOf("clip", {"C1", "C2", "C3"})
               .Constraint("C4",
-                          "Out@GRAD must have X's shape and dtype, and 0 lie in [min, max] where X "
-                          "is selected rows")
+                          "Out@GRAD must have X's shape and dtype; if X is selected rows, 0 must "
+                          "lie in [min, max]")
               .Input("X", "clip's X")
               .Input("Out@GRAD", "gradient of clip's Out")
               .Output("X@GRAD", "gradient of clip's X")

@@ -86,8 +86,9 @@ void AddRow(OpRegistry& ops) {
       .Input("X", "tensor")
       .Input("Y", "tensor of X's dtype")
       .Output("Out", "bool tensor of the broadcast shape")
-      .Attr<int32_t>("axis", -1, "where the operand of lower rank begins in the other one")
-      .Attr<bool>("force_cpu", false, "accepted for old files, of no effect")
+      .Attr<int32_t>("axis", -1,
+                     "dim of the other operand at which the operand of lower rank begins")
+      .Attr<bool>("force_cpu", false, "accepted for old files, no effect")
       .NoGradientTo({"X", "Y"})
       .Elementwise()
       .Infer(InferCompare)

@@ -115,7 +115,7 @@ OpDef PartDef(const char* type, const char* what, bool imaginary) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("complex")
               .Doc("Out = X + i Y, element by element. The operand of lower rank aligns with the "
-                   "last dims of the other one, and dims of 1 stretch.")
+                   "last dims of the other one, and dims of 1 are broadcast.")
               .Constraint("C3", "aligned dims must be equal, or one of them 1")
               .Constraint("C4", "X and Y must have one dtype")
               .Constraint("C5", "X and Y must be float32 or float64")
@@ -130,7 +130,7 @@ void Register(OpRegistry& ops) {
   ops.Add(PartDef("real", "real", false));
   ops.Add(PartDef("imag", "imaginary", true));
   ops.Add(OpDef("conj")
-              .Doc("Out = the conjugate of X, element by element; real numbers are their own.")
+              .Doc("Out = the conjugate of X, element by element; real numbers are unchanged.")
               .Input("X", "tensor of numbers")
               .Output("Out", "tensor of X's shape and dtype")
               .Inplace("X", "Out")

@@ -75,7 +75,7 @@ struct Div {
 };
 struct Max {
   static constexpr const char* kType = "elementwise_max";
-  static constexpr const char* kFormula = "Out = max(X, Y); a nan in either comes out.";
+  static constexpr const char* kFormula = "Out = max(X, Y); nan if either is nan.";
   static constexpr auto kSimd = simd::Binary::kMax;
   template <class T>
   static T Apply(T x, T y) {
@@ -84,7 +84,7 @@ struct Max {
 };
 struct Min {
   static constexpr const char* kType = "elementwise_min";
-  static constexpr const char* kFormula = "Out = min(X, Y); a nan in either comes out.";
+  static constexpr const char* kFormula = "Out = min(X, Y); nan if either is nan.";
   static constexpr auto kSimd = simd::Binary::kMin;
   template <class T>
   static T Apply(T x, T y) {
@@ -213,8 +213,8 @@ OpDef Declare() {
   const char* dtypes = kComplex ? "X and Y must have one dtype, or one be complex and the other "
                                   "float32, float64 or complex"
                                 : "X and Y must have one dtype";
-  const char* y = kComplex ? "tensor of X's dtype; a real operand of a complex one counts as "
-                             "complex, and gets the real part of its gradient"
+  const char* y = kComplex ? "tensor of X's dtype; a real operand with a complex one is converted "
+                             "to complex, and its gradient is the real part"
                            : "tensor of X's dtype";
   OpDef def(F::kType);
   const std::string doc = fmt::format("{} {}", F::kFormula, kBroadcastDoc);
@@ -320,27 +320,26 @@ void PowDerivativeGradient(GradientContext& g) {
 }
 
 void DeclarePowDerivative(OpRegistry& ops) {
-  ops.Add(
-      OpDef("elementwise_pow_derivative")
-          .Doc("Out = the derivative of X^Y, x_order times by X and y_order times by Y: Y X^(Y - "
-               "1), X^Y log X, and so on. A power that is 0 times an infinite factor is 0, as in "
-               "the limit, and 0^0 times a logarithm is 0. All derivatives are 0 where X and Y are "
-               "0; those by Y are nan where X is negative. " +
-               std::string(kBroadcastDoc))
-          .Apply(DeclareBroadcast)
-          .Constraint("C4", "X and Y must have one dtype")
-          .Input("X", "floating-point tensor")
-          .Input("Y", "tensor of X's dtype")
-          .Output("Out", "tensor of the broadcast shape")
-          .Attr<int32_t>("axis", -1, "where the operand of lower rank begins in the other one")
-          .Attr<int32_t>("x_order", 0, "how often to differentiate by X")
-          .Range(0, kHighestOrder)
-          .Attr<int32_t>("y_order", 0, "how often to differentiate by Y")
-          .Range(0, kHighestOrder)
-          .Elementwise()
-          .Infer([](InferContext& ctx) { InferElementwise(ctx, false); })
-          .Gradient(PowDerivativeGradient)
-          .Reference(PowDerivativeReference<float>, PowDerivativeReference<double>));
+  ops.Add(OpDef("elementwise_pow_derivative")
+              .Doc("Out = the derivative of X^Y, x_order times by X and y_order times by Y: Y X^(Y "
+                   "- 1), X^Y log X, and so on. A power of 0 times an infinite factor is 0, as in "
+                   "the limit, and 0^0 times a logarithm is 0. All derivatives are 0 where X and Y "
+                   "are 0; derivatives by Y are nan where X is negative. " +
+                   std::string(kBroadcastDoc))
+              .Apply(DeclareBroadcast)
+              .Constraint("C4", "X and Y must have one dtype")
+              .Input("X", "floating-point tensor")
+              .Input("Y", "tensor of X's dtype")
+              .Output("Out", "tensor of the broadcast shape")
+              .Attr<int32_t>("axis", -1, "where the operand of lower rank begins in the other one")
+              .Attr<int32_t>("x_order", 0, "how often to differentiate by X")
+              .Range(0, kHighestOrder)
+              .Attr<int32_t>("y_order", 0, "how often to differentiate by Y")
+              .Range(0, kHighestOrder)
+              .Elementwise()
+              .Infer([](InferContext& ctx) { InferElementwise(ctx, false); })
+              .Gradient(PowDerivativeGradient)
+              .Reference(PowDerivativeReference<float>, PowDerivativeReference<double>));
 }
 
 void Register(OpRegistry& ops) {

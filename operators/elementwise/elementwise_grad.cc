@@ -417,24 +417,25 @@ template <class F>
 OpDef Declare() {
   const auto operand = [](OpDef& def, const char* name, bool read) {
     if (read)
-      def.Input(name, "the forward op's");
+      def.Input(name, "the value in the forward op");
     else
-      def.OptionalInput(name, "the forward op's, for its shape alone; absent: it has Out's shape");
+      def.OptionalInput(
+          name, "the operand in the forward op; only its shape is used, which is Out's if absent");
   };
   OpDef def(F::kType);
   def.Doc(fmt::format(
-              "Gradient: {}, each summed over the dims along which the operand was stretched. {}",
+              "Gradient: {}, each summed over the dims along which its operand was broadcast. {}",
               F::kFormula, kBroadcastDoc))
       .Apply(DeclareBroadcast)
       .Constraint("C4", "all inputs must have one dtype")
       .Constraint("C5", "Out@GRAD (and Out) must have the broadcast shape of X and Y");
   operand(def, "X", F::kReads.x);
   operand(def, "Y", F::kReads.y);
-  if (F::kReads.out) def.Input("Out", "the forward op's");
+  if (F::kReads.out) def.Input("Out", "the value in the forward op");
   def.Input("Out@GRAD", "gradient of Out")
       .OptionalOutput("X@GRAD", "gradient of X")
       .OptionalOutput("Y@GRAD", "gradient of Y")
-      .Attr<int32_t>("axis", -1, "the forward op's")
+      .Attr<int32_t>("axis", -1, "the value in the forward op")
       .Inplace("Out@GRAD", "X@GRAD")
       .Elementwise()
       .KernelTypeFrom("Out@GRAD")

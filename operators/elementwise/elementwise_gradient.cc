@@ -24,7 +24,8 @@ void AppendElementwiseGrad(GradientContext& g, const ElementwiseReads& reads) {
   const Shape &xs = g.MetaOf(x).shape, &ys = g.MetaOf(y).shape;
   const int32_t axis = g.Attr<int32_t>("axis");
   auto aligned = AlignShapes(xs, ys, axis);
-  if (!aligned) throw InternalError("gradient of an elementwise op whose shapes do not fit");
+  if (!aligned)
+    throw InternalError("gradient of an elementwise op with shapes that cannot be broadcast");
   // Only an operand of the result's rank may be left out.
   const bool x_full = xs.rank() >= ys.rank() && SurelyFull(xs, aligned->y);
   const bool y_full = ys.rank() >= xs.rank() && aligned->y == ys && SurelyFull(ys, aligned->x);

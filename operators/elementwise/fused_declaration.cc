@@ -82,16 +82,16 @@ void InferGroup(InferContext& ctx, const OpRegistry& ops, TakesOp takes) {
 }
 
 void DeclareGroup(OpDef& def, const std::string& which) {
-  def.Constraint("C1", "there must be as many arguments as X")
+  def.Constraint("C1", "there must be one argument for each X")
       .Constraint("C2", "there must be as many results as Out")
       .Constraint("C3", "arguments and results must be variables of the block")
       .Constraint("C4", "no argument or result may be named twice")
       .Constraint("C5", "the ops of the block must " + which + ", and draw no random numbers")
       .Constraint("C6",
-                  "the ops must read only arguments and what ops before them wrote, and each "
-                  "must write variables of its own")
+                  "each op may read only arguments and results of earlier ops, and no two ops may "
+                  "write the same variable")
       .Constraint("C7", "X and Out must be dense tensors")
-      .Constraint("C8", "lod_from must name places in X, or -1")
+      .Constraint("C8", "lod_from must hold indices of X, or -1")
       .VariadicInput("X", "the arguments")
       .VariadicOutput("Out", "the results")
       .TakesAnyValue()
@@ -99,7 +99,7 @@ void DeclareGroup(OpDef& def, const std::string& which) {
       .Attr<Names>("arguments", "variables of the block that X fills")
       .Attr<Names>("results", "variables of the block that fill Out")
       .Attr<std::vector<int32_t>>("lod_from", {},
-                                  "for each Out the place in X whose LoD it has; -1: none")
+                                  "for each Out, the index of the X whose LoD it gets; -1: none")
       .RunsBlock({.runs = BlockRuns::kOnce,
                   .arguments = {{"X", "arguments"}},
                   .results = {{"Out", "results"}}})

@@ -11,16 +11,15 @@ void Register(OpRegistry& ops) {
   const OpRegistry* all = &ops;
   ops.Add(
       OpDef("fused_elementwise")
-          .Doc(
-              "Runs the elementwise ops of a block in one sweep: its variables `arguments` get the "
-              "values of X, and Out those of its variables `results`. The tensors are cut into "
-              "pieces that fit into the cache; all ops run on one piece before the next, so that X "
-              "is read and Out is written once, and what the ops pass to each other never leaves "
-              "the cache. Where all ops tell formulas of float32 (LaneKernel), no operand is "
-              "stretched within a run of elements and runs are long, the ops do not run one after "
-              "the other, but all of them on some vectors at a time, which they pass on in "
-              "registers. Operands that are stretched are cut along the dims that they have. A "
-              "group that cannot be cut runs op by op. The pass fuse_elementwise makes these ops.")
+          .Doc("Runs the elementwise ops of a block in one sweep: the variables `arguments` of the "
+               "block get the values of X, and Out gets the values of its variables `results`. The "
+               "tensors are cut into pieces that fit into the cache, and all ops run on one piece "
+               "before the next, so that X is read once, Out is written once, and intermediate "
+               "results never leave the cache. If all ops have float32 formulas (LaneKernel), no "
+               "operand is broadcast within a run of elements and runs are long, the ops run "
+               "together on a few vectors at a time, with intermediate results in registers. "
+               "Broadcast operands are cut along the dims that they have. A group that cannot be "
+               "cut runs op by op. The pass fuse_elementwise makes these ops.")
           .Apply(DeclareGroup, "be elementwise")
           .Inplace("X", "Out")
           .Infer([all](InferContext& ctx) { InferGroup(ctx, *all, TakesElementwise); })

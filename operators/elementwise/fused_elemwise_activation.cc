@@ -158,10 +158,10 @@ void FusedGradient(GradientContext& g) {
 OpDef Def(const std::string& type) {
   return OpDef(type)
       .Doc(std::string(
-               "Out = unary(binary(X, Y)) for functor_list {unary, binary}, binary(X, "
-               "unary(Y)) for {binary, unary}, and IntermediateOut = what the inner function "
-               "gives. Unary are scale, relu, tanh, sigmoid and gelu (by tanh), binary are "
-               "elementwise_add and elementwise_mul. ") +
+               "Out = unary(binary(X, Y)) for functor_list {unary, binary}, binary(X, unary(Y)) "
+               "for {binary, unary}, and IntermediateOut = the result of the inner function. Unary "
+               "functions are scale, relu, tanh, sigmoid and gelu (tanh approximation); binary "
+               "functions are elementwise_add and elementwise_mul. ") +
            kBroadcastDoc)
       .Apply(DeclareBroadcast)
       .Constraint("C4", "X and Y must have one dtype")
@@ -169,11 +169,12 @@ OpDef Def(const std::string& type) {
       .Input("X", "floating-point tensor")
       .Input("Y", "floating-point tensor")
       .Output("Out", "tensor of the broadcast shape")
-      .IntermediateOutput("IntermediateOut", "what the inner function gives; no gradient arrives")
-      .Attr<int32_t>("axis", -1, "where the operand of lower rank begins")
+      .IntermediateOutput("IntermediateOut", "result of the inner function; it gets no gradient")
+      .Attr<int32_t>("axis", -1,
+                     "dim of the other operand at which the operand of lower rank begins")
       .Attr<float>("scale", 0.f, "factor of scale")
       .Attr<bool>("save_intermediate_out", false,
-                  "ignored: IntermediateOut is set where it is there")
+                  "ignored: IntermediateOut is computed if it is present")
       .Attr<std::vector<std::string>>("functor_list", "the outer and the inner function")
       .Infer(InferFused)
       .Gradient(FusedGradient)

@@ -45,7 +45,7 @@ FusedGroup FusedGroupOf(const OpDesc& op, const OpSpec& spec, const OpRegistry& 
 // --- plans ---
 
 FusedVars::FusedVars(const PrepareContext& context, const FusedGroup& group) {
-  if (!group.block) ThrowInvalid(context.op().type() + ": there is no block of ops to run");
+  if (!group.block) ThrowInvalid(context.op().type() + ": the block of ops to run is missing");
   GroupTypes types(true, [&](const std::string& name) -> const Tensor* {
     const auto it = index.find(name);
     return it == index.end() ? nullptr : context.Constant("X", it->second);

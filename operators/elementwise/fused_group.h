@@ -72,7 +72,7 @@ class GroupArgs : public ArgTable {
 
  private:
   [[noreturn]] static void Refuse() {
-    throw InternalError("an op of a fused group asks for more than tensors");
+    throw InternalError("an op of a fused group uses inputs other than tensors");
   }
 };
 
@@ -113,7 +113,7 @@ class GroupWorkspace : public Workspace {
 
  private:
   [[noreturn]] static void Refuse() {
-    throw InternalError("an op of a fused group asks for more than elements");
+    throw InternalError("an op of a fused group uses more than the elements of its tensors");
   }
 };
 

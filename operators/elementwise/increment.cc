@@ -26,7 +26,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C1", "X must hold one element")
               .Input("X", "tensor of one element")
               .Output("Out", "tensor of X's shape and dtype; usually X itself")
-              .Attr<float>("step", 1.0f, "what is added")
+              .Attr<float>("step", 1.0f, "summand")
               .Inplace("X", "Out")
               .Infer(InferIncrement)
               .Gradient([](GradientContext& g) { g.Set("X", 1.0 * g.Grad("Out")); })

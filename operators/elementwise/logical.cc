@@ -58,8 +58,8 @@ void AddRow(OpRegistry& ops) {
   std::string doc = "Out = ";
   doc += F::kFormula;
   doc +=
-      ", element by element; a number counts as true when it is not 0. The operand of lower rank "
-      "aligns with the last dims of the other one, and dims of 1 stretch.";
+      ", element by element; a number counts as true if it is not 0. The operand of lower rank "
+      "aligns with the last dims of the other one, and dims of 1 are broadcast.";
   ops.Add(OpDef(F::kType)
               .Doc(doc)
               .Constraint("C3", "aligned dims must be equal, or one of them 1")
@@ -80,7 +80,7 @@ void Register(OpRegistry& ops) {
   AddRow<Or>(ops);
   AddRow<Xor>(ops);
   ops.Add(OpDef("logical_not")
-              .Doc("Out = not X, element by element; a number counts as true when it is not 0.")
+              .Doc("Out = not X, element by element; a number counts as true if it is not 0.")
               .Input("X", "tensor, usually bool")
               .Output("Out", "bool tensor of X's shape")
               .NoGradientTo({"X"})

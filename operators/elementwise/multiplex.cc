@@ -55,13 +55,13 @@ void MultiplexGradient(GradientContext& g) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("multiplex")
-              .Doc("Row i of Out = row i of X[Ids[i]]. An id without an input is an error.")
+              .Doc("Row i of Out = row i of X[Ids[i]]. An id outside of the inputs is an error.")
               .Constraint("C1", "there must be two inputs or more")
               .Constraint("C2", "the inputs must have one shape and dtype")
               .Constraint("C3", "Ids must be int32 (or int64) [N, 1], N being the rows of X")
-              .Input("Ids", "int32 tensor [N, 1] of places in X")
+              .Input("Ids", "int32 tensor [N, 1] of indices of X")
               .VariadicInput("X", "tensors [N, ...] of any dtype")
-              .Output("Out", "tensor of their shape and dtype")
+              .Output("Out", "tensor of the inputs' shape and dtype")
               .NoGradientTo({"Ids"})
               .NoLod()
               .Infer(InferMultiplex)

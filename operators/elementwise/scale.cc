@@ -139,34 +139,32 @@ void ScaleGradient(GradientContext& g) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("scale")
-          .Doc(
-              "Out = scale X + bias, or scale (X + bias) when bias_after_scale is false. Scale "
-              "and bias are first converted to X's dtype (to an integer: truncated); a ScaleTensor "
-              "that has more digits than a 16-bit X, or that is no normal number of X's dtype, "
-              "multiplies in float64, and the product is rounded.")
-          .Constraint("C1", "ScaleTensor must hold one element")
-          .Constraint("C2",
-                      "ScaleTensor must have X's dtype and be real, or have float32 or float64")
-          .Constraint("C3", "bias must be 0 where X is selected rows")
-          .Input("X", "tensor or selected rows")
-          .OptionalInput("ScaleTensor", "tensor [1]; replaces attr scale")
-          .Output("Out", "what X is, of its shape and dtype")
-          .Takes(VarType::kSelectedRows, {"X"})
-          .Attr<float>("scale", 1.0f, "factor")
-          .Attr<float>("bias", 0.0f, "summand")
-          .Attr<bool>("bias_after_scale", true, "whether the bias is added after scaling")
-          .NoGradientTo({"ScaleTensor"})
-          .MultiTensor({"ScaleTensor"})
-          .Inplace("X", "Out")
-          .Elementwise()
-          .Infer(InferScale)
-          .Gradient(ScaleGradient)
-          .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16,
-                     complex64, complex128>(
-              []<class T>(const PrepareContext& c) { return ScaleReference<T>(c); })
-          .Fast(ScaleFast));
+  ops.Add(OpDef("scale")
+              .Doc("Out = scale X + bias, or scale (X + bias) when bias_after_scale is false. "
+                   "Scale and bias are first converted to X's dtype (to an integer: truncated); if "
+                   "a ScaleTensor has more digits than a 16-bit X, or is not a normal number in "
+                   "X's dtype, the product is computed in float64 and rounded.")
+              .Constraint("C1", "ScaleTensor must hold one element")
+              .Constraint("C2",
+                          "ScaleTensor must have X's dtype and be real, or have float32 or float64")
+              .Constraint("C3", "bias must be 0 where X is selected rows")
+              .Input("X", "tensor or selected rows")
+              .OptionalInput("ScaleTensor", "tensor [1]; replaces attr scale")
+              .Output("Out", "same kind of value as X, with its shape and dtype")
+              .Takes(VarType::kSelectedRows, {"X"})
+              .Attr<float>("scale", 1.0f, "factor")
+              .Attr<float>("bias", 0.0f, "summand")
+              .Attr<bool>("bias_after_scale", true, "whether the bias is added after scaling")
+              .NoGradientTo({"ScaleTensor"})
+              .MultiTensor({"ScaleTensor"})
+              .Inplace("X", "Out")
+              .Elementwise()
+              .Infer(InferScale)
+              .Gradient(ScaleGradient)
+              .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16,
+                         bfloat16, complex64, complex128>(
+                  []<class T>(const PrepareContext& c) { return ScaleReference<T>(c); })
+              .Fast(ScaleFast));
 }
 
 }  // namespace coracle::scale_op

@@ -9,14 +9,14 @@ void InferFeed(InferContext& ctx) {
   if (const VarMeta* declared = ctx.DeclaredOutput("Out")) ctx.SetOutput("Out", *declared);
 }
 
-// Whoever runs the program binds what is fed and fetched: nothing is left to do.
+// The caller of the run binds the fed and fetched values, so there is nothing to do.
 Kernel Nothing(const PrepareContext&) {
   return [](Workspace&) {};
 }
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("feed")
-              .Doc("Out = the tensor that the caller feeds as number col.")
+              .Doc("Out = the tensor that the caller feeds at index col.")
               .Input("X", "the list of fed tensors, a variable of type FEED_MINIBATCH")
               .Output("Out", "tensor of the declared shape and dtype")
               .Attr<int32_t>("col", "index in the list")
@@ -26,7 +26,7 @@ void Register(OpRegistry& ops) {
               .Infer(InferFeed)
               .Reference(Nothing));
   ops.Add(OpDef("fetch")
-              .Doc("Hands X to the caller as result number col.")
+              .Doc("Passes X to the caller as the result at index col.")
               .Input("X", "variable of any type")
               .Output("Out", "the list of fetched values, a variable of type FETCH_LIST")
               .Attr<int32_t>("col", "index in the list")

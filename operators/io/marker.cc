@@ -1,4 +1,4 @@
-// Ops that say something about a program and compute nothing.
+// Ops that annotate a program and compute nothing.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -18,15 +18,16 @@ void Register(OpRegistry& ops) {
               .NotDifferentiable("it computes nothing")
               .Infer([](InferContext&) {})
               .Reference(Nothing));
-  ops.Add(OpDef("delete_var")
-              .Doc("Does nothing. Says that nothing reads X any more, which a plan knows already.")
-              .OptionalVariadicInput("X", "values of any kind")
-              .TakesAnyValue()
-              .NotDifferentiable("it computes nothing")
-              .Infer([](InferContext&) {})
-              .Reference(Nothing));
+  ops.Add(
+      OpDef("delete_var")
+          .Doc("Does nothing. Marks the end of the use of X, which the plan finds out by itself.")
+          .OptionalVariadicInput("X", "values of any kind")
+          .TakesAnyValue()
+          .NotDifferentiable("it computes nothing")
+          .Infer([](InferContext&) {})
+          .Reference(Nothing));
   ops.Add(OpDef("get_places")
-              .Doc("Declares the list of devices that a program uses; here it is the processor, "
+              .Doc("Declares the list of devices that a program uses. The only device is the CPU, "
                    "and Out gets no value.")
               .Output("Out", "a list of places")
               .Attr<int32_t>("device_count", 0, "ignored")

@@ -1,4 +1,4 @@
-// print and assert: what a program tells while it runs.
+// print and assert: output of a program during a run.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
@@ -15,11 +15,11 @@
 
 namespace coracle::print_op {
 
-// What a program writes is bounded, whatever it asks for.
+// Limits of the output, whatever the attrs request.
 constexpr int64_t kMostElements = 1000;
 constexpr size_t kLongestLine = 16384;
 
-// At most `most` elements (-1: as many as are ever written) as "[1, 2, ...]".
+// At most `most` elements (-1: kMostElements) as "[1, 2, ...]".
 std::string ElementsText(const Tensor& tensor, int64_t most) {
   const int64_t limit = most < 0 ? kMostElements : std::min(most, kMostElements);
   const int64_t n = std::min(limit, tensor.numel());
@@ -58,7 +58,7 @@ void WriteLine(std::string line) {
   LogMessage(MessageLevel::kInfo, PrintableLine(line));
 }
 
-// All ranks write, at the same time.
+// All ranks write to the same log.
 std::string RankPrefix(const Workspace& ws) {
   return NumRanks(ws) > 1 ? fmt::format("rank {}: ", RankOf(ws)) : std::string();
 }
@@ -95,7 +95,7 @@ struct PrintSettings {
   bool with_name, with_type, with_shape, with_lod, active = true;
 };
 
-// How often a workspace has printed.
+// The number of lines that a workspace has printed.
 int64_t& CountOf(Workspace& ws, const TensorArg& scratch) {
   auto& array = std::get<TensorArray>(ws.ValueOf(scratch));
   if (array.empty()) array.push_back(Tensor::Full<int64_t>({1}, 0));
@@ -117,7 +117,7 @@ Kernel Print(const PrepareContext& ctx) {
   };
 }
 
-// The gradient passes through, printed where the phase says so.
+// The gradient passes through and is printed if the phase includes it.
 void PrintGradient(GradientContext& g) {
   AttrList attrs = g.ForwardAttrs("print");
   std::erase_if(attrs, [](const NamedAttr& attr) { return attr.name == "is_forward"; });
@@ -159,17 +159,16 @@ Kernel Assert(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("print")
-          .Doc("Logs a line about In: message, name, dtype, shape, LoD and elements, 16,384 "
-               "bytes of it at most. With several ranks, each writes the line after its number. "
-               "Out = "
-               "In. The gradient passes through and is written too when print_phase is BACKWARD or "
-               "BOTH.")
+          .Doc(
+              "Logs a line about In: message, name, dtype, shape, LoD and elements, at most 16,384 "
+              "bytes. With several ranks, each line begins with the number of its rank. Out = In. "
+              "The gradient passes through and is logged too if print_phase is BACKWARD or BOTH.")
           .Constraint("C1", "In must be a dense tensor")
           .Input("In", "tensor")
           .OptionalOutput("Out", "a copy of In")
           .Attr<int32_t>("first_n", -1, "write the first n times only; 0 or less: always")
-          .Attr<std::string>("message", "", "what the line begins with")
-          .Attr<int32_t>("summarize", 20, "elements to write; -1: 1,000, which is the limit")
+          .Attr<std::string>("message", "", "text at the beginning of the line")
+          .Attr<int32_t>("summarize", 20, "number of elements to write, at most 1,000; -1: 1,000")
           .Attr<bool>("print_tensor_name", true, "write the name")
           .Attr<bool>("print_tensor_type", true, "write the dtype")
           .Attr<bool>("print_tensor_shape", true, "write the shape")
@@ -185,18 +184,18 @@ void Register(OpRegistry& ops) {
           })
           .Gradient(PrintGradient)
           .Reference(Print));
-  ops.Add(
-      OpDef("assert")
-          .Doc("Ends the run with an error that shows Data when Cond is false.")
-          .Constraint("C1", "Cond must hold one bool")
-          .Input("Cond", "bool tensor of one element")
-          .OptionalVariadicInput("Data", "tensors to show")
-          .Attr<int64_t>("summarize", -1, "elements to show of each; -1: 1,000, which is the limit")
-          .Attr<std::string>("message", "", "what the error says")
-          .SideEffect()
-          .NotDifferentiable("it has no output")
-          .Infer(InferAssert)
-          .Reference(Assert));
+  ops.Add(OpDef("assert")
+              .Doc("If Cond is false, ends the run with an error that shows Data.")
+              .Constraint("C1", "Cond must hold one bool")
+              .Input("Cond", "bool tensor of one element")
+              .OptionalVariadicInput("Data", "tensors to show")
+              .Attr<int64_t>("summarize", -1,
+                             "number of elements to show of each tensor, at most 1,000; -1: 1,000")
+              .Attr<std::string>("message", "", "text of the error")
+              .SideEffect()
+              .NotDifferentiable("it has no output")
+              .Infer(InferAssert)
+              .Reference(Assert));
 }
 
 }  // namespace coracle::print_op

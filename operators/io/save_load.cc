@@ -10,10 +10,11 @@
 
 namespace coracle::save_load_op {
 
-constexpr uint64_t kFileSlack = uint64_t{16} << 20;     // for descriptions and LoD
-constexpr uint64_t kMaxSparseFile = uint64_t{1} << 34;  // selected rows do not say their size
+constexpr uint64_t kFileSlack = uint64_t{16} << 20;  // for descriptions and LoD
+// For selected rows, whose size is not declared.
+constexpr uint64_t kMaxSparseFile = uint64_t{1} << 34;
 
-// Standard input and output are not files of a program.
+// Standard input and output are not valid paths.
 void InferPath(const InferContext& ctx) {
   std::string path = ctx.Attr<std::string>("file_path");
   if (path.empty() || path == "-") ctx.Fail("C1", Quote(path));
@@ -62,7 +63,7 @@ Kernel Save(const PrepareContext& ctx) {
 
 // --- load ---
 
-// Outputs are what their variables are declared to be.
+// Outputs have their declared types.
 void InferOutputs(InferContext& ctx) {
   for (size_t i = 0; i < ctx.NumOutputs("Out"); ++i) {
     const VarMeta* declared = ctx.DeclaredOutput("Out", i);
@@ -115,7 +116,7 @@ uint64_t LargestFile(const std::vector<LoadTarget>& targets) {
   return elements * 16 + kFileSlack;
 }
 
-// Copies what was read into the op's output; floating-point types are converted.
+// Copies a loaded tensor into the op's output; floating-point types are converted.
 void Deliver(Workspace& ws, const LoadTarget& target, Tensor tensor, const std::string& path) {
   if (!target.arg) return;  // @EMPTY@
   CheckLod(target.name, tensor);
@@ -124,7 +125,7 @@ void Deliver(Workspace& ws, const LoadTarget& target, Tensor tensor, const std::
               (tensor.dtype() == target.arg.dtype ||
                (IsFloating(tensor.dtype()) && IsFloating(target.arg.dtype)));
   if (!fits) {
-    ThrowInvalid(fmt::format("load: {} holds {} for {}, which is declared {}{}", path,
+    ThrowInvalid(fmt::format("load: {} holds {} for {}, but its declared type is {}{}", path,
                              tensor.ToString(), Quote(target.name), ToString(target.arg.dtype),
                              target.arg.shape.ToString()));
   }
@@ -138,13 +139,13 @@ void RequireEnd(const std::string& path, size_t left) {
   throw Error(ErrorCode::kDataLoss, fmt::format("load: {} bytes of {} are left over", left, path));
 }
 
-// `numel` elements from element `seek` on.
+// The part of `shape` that begins at element `seek`.
 Tensor Part(const Tensor& tensor, int64_t seek, const Shape& shape, const std::string& path) {
   int64_t numel = shape.numel();
   if (seek > tensor.numel() || numel > tensor.numel() - seek) {
     throw Error(ErrorCode::kOutOfRange,
-                fmt::format("load: {} elements from {} on are asked of {}, which holds {}", numel,
-                            seek, path, tensor.ToString()));
+                fmt::format("load: {} elements from {} on are requested from {}, which holds {}",
+                            numel, seek, path, tensor.ToString()));
   }
   Tensor part(tensor.dtype(), shape);
   size_t width = SizeOf(tensor.dtype());
@@ -160,7 +161,7 @@ Kernel Load(const PrepareContext& ctx) {
   LoadTarget target{ctx.Output("Out"), ctx.op().Output("Out").at(0)};
   std::string path = ctx.Attr<std::string>("file_path");
   int64_t seek = ctx.Attr<int64_t>("seek");
-  // A part may be a small one of a large file.
+  // The part may be a small piece of a large file.
   uint64_t largest = seek < 0 ? LargestFile({target}) : kMaxSparseFile;
   return [=, files = ctx.files()](Workspace& ws) {
     size_t offset = 0;
@@ -194,11 +195,12 @@ Kernel LoadCombine(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("save")
-          .Doc("Writes X to the file file_path as a tensor stream (a selected-rows stream when X "
-               "is sparse). Directories on the way are made. A run must allow it (--allow_files).")
+          .Doc(
+              "Writes X to the file file_path as a tensor stream (a selected-rows stream when X is "
+              "sparse). Missing directories are created. The run must allow it (--allow_files).")
           .Constraint("C1", "file_path must name a file")
           .Input("X", "tensor or selected rows")
-          .Attr<std::string>("file_path", "where to write, from the allowed directory on")
+          .Attr<std::string>("file_path", "file to write, relative to the allowed directory")
           .Attr<bool>("overwrite", true, "whether an existing file may be replaced")
           .Attr<bool>("save_as_fp16", false, "write floating-point elements as float16")
           .NotDifferentiable("writes a file")
@@ -213,8 +215,8 @@ void Register(OpRegistry& ops) {
               .Constraint("C2", "save_to_memory is not supported; save to a file")
               .Constraint("C3", "X must be dense tensors")
               .VariadicInput("X", "dense tensors")
-              .OptionalOutput("Y", "not written: for save_to_memory")
-              .Attr<std::string>("file_path", "where to write, from the allowed directory on")
+              .OptionalOutput("Y", "not written; for save_to_memory")
+              .Attr<std::string>("file_path", "file to write, relative to the allowed directory")
               .Attr<bool>("overwrite", true, "whether an existing file may be replaced")
               .Attr<bool>("save_as_fp16", false, "write floating-point elements as float16")
               .Attr<bool>("save_to_memory", false, "must be false")
@@ -227,11 +229,11 @@ void Register(OpRegistry& ops) {
               .Doc("Out = the value in the file file_path, which must have Out's declared shape; "
                    "floating-point elements are converted to Out's type.")
               .Constraint("C1", "file_path must name a file")
-              .Constraint("C2", "Out must be declared with its whole shape")
+              .Constraint("C2", "Out must be declared with a fully known shape")
               .Constraint("C3", "seek needs attr shape")
-              .Constraint("C4", "attr shape must be that of Out")
+              .Constraint("C4", "attr shape must be the shape of Out")
               .Output("Out", "tensor or selected rows, as declared")
-              .Attr<std::string>("file_path", "where to read, from the allowed directory on")
+              .Attr<std::string>("file_path", "file to read, relative to the allowed directory")
               .Attr<bool>("load_as_fp16", false, "make Out float16")
               .Attr<int64_t>("seek", int64_t{-1},
                              "first element of a part of the file's tensor; negative: all of it")
@@ -242,25 +244,24 @@ void Register(OpRegistry& ops) {
               .MakesLod()
               .Infer(InferLoad)
               .Reference(Load));
-  ops.Add(
-      OpDef("load_combine")
-          .Doc("Out = the tensors in the file file_path, in its order, each of its variable's "
-               "declared shape; nothing may be left over.")
-          .Constraint("C1", "file_path must name a file")
-          .Constraint("C2", "Out must be declared with its whole shape")
-          .Constraint("C3", "Out must be dense tensors")
-          .VariadicOutput("Out", "dense tensors, as declared")
-          .Attr<std::string>(
-              "file_path",
-              "where to read, from the allowed directory on; the contents with model_from_memory")
-          .Attr<bool>("load_as_fp16", false, "make Out float16")
-          .Attr<bool>("model_from_memory", false, "file_path holds the bytes themselves")
-          .NotDifferentiable("reads a file")
-          .SideEffect()
-          .NamesFile("file_path", "model_from_memory")
-          .MakesLod()
-          .Infer(InferLoadCombine)
-          .Reference(LoadCombine));
+  ops.Add(OpDef("load_combine")
+              .Doc("Out = the tensors in the file file_path, in its order, each of its variable's "
+                   "declared shape; nothing may be left over.")
+              .Constraint("C1", "file_path must name a file")
+              .Constraint("C2", "Out must be declared with a fully known shape")
+              .Constraint("C3", "Out must be dense tensors")
+              .VariadicOutput("Out", "dense tensors, as declared")
+              .Attr<std::string>("file_path",
+                                 "file to read, relative to the allowed directory; with "
+                                 "model_from_memory, the contents themselves")
+              .Attr<bool>("load_as_fp16", false, "make Out float16")
+              .Attr<bool>("model_from_memory", false, "file_path holds the bytes themselves")
+              .NotDifferentiable("reads a file")
+              .SideEffect()
+              .NamesFile("file_path", "model_from_memory")
+              .MakesLod()
+              .Infer(InferLoadCombine)
+              .Reference(LoadCombine));
 }
 
 }  // namespace coracle::save_load_op

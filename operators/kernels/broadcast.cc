@@ -23,7 +23,7 @@ std::optional<Shape> Spread(const Shape& small, int axis, int rank) {
 
 const char* const kBroadcastDoc =
     "The operand of lower rank (Y when equal) aligns with the last dims of the other one (axis = "
-    "-1) or with its dims from axis on; dims of 1 stretch.";
+    "-1) or with its dims from axis on; dims of 1 are broadcast.";
 
 void DeclareBroadcast(OpDef& def) {
   def.Constraint("C1", "axis must lie in [-1, rank of the larger operand]")

@@ -69,7 +69,7 @@ void OneDnnGemm(const GemmSpec& s, const GemmBlock& block, const float* a, const
                  s.transpose_b ? s.k : s.n, static_cast<float>(s.beta), c, s.n);
   if (status == dnnl_out_of_memory) {
     throw OutOfMemory(
-        fmt::format("a product of [{}, {}] and [{}, {}]: oneDNN found none for its buffers",
+        fmt::format("a product of [{}, {}] and [{}, {}]: oneDNN could not allocate its buffers",
                     block.rows, s.k, s.k, block.columns));
   }
   if (status != dnnl_success)

@@ -35,7 +35,7 @@ dnnl::stream& ThreadStream() {
 
 void Rethrow(const dnnl::error& error, const char* what) {
   if (error.status == dnnl_out_of_memory)
-    throw OutOfMemory(fmt::format("{}: oneDNN found none for its code and buffers", what));
+    throw OutOfMemory(fmt::format("{}: oneDNN could not allocate its code and buffers", what));
   const ErrorCode code =
       error.status == dnnl_unimplemented ? ErrorCode::kUnimplemented : ErrorCode::kInternal;
   throw Error(code, fmt::format("{}: oneDNN: {}", what, error.what()));

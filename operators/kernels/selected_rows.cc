@@ -83,14 +83,14 @@ RowsInput::RowsInput(const PrepareContext& ctx, const char* slot, size_t i, cons
 
 RowsView RowsInput::operator()(Workspace& ws) const {
   const auto* held = std::get_if<SelectedRows>(&ws.ValueOf(arg_));
-  if (!held) ThrowInvalid(fmt::format("{} holds no selected rows", what_));
+  if (!held) ThrowInvalid(fmt::format("{} does not hold selected rows", what_));
   const Shape& shape = held->value.shape();
   const int64_t count = static_cast<int64_t>(held->rows.size());
   const bool fits = held->value.dtype() == arg_.dtype && shape.rank() > 0 && shape[0] == count &&
                     arg_.shape.CompatibleWith(WithRows(shape, held->height));
   if (!fits) {
-    ThrowInvalid(fmt::format("{} holds {} rows of {} as {}, the program says {}{}", what_, count,
-                             held->height, held->value.ToString(), ToString(arg_.dtype),
+    ThrowInvalid(fmt::format("{} holds {} rows of {} as {}, but the program declares {}{}", what_,
+                             count, held->height, held->value.ToString(), ToString(arg_.dtype),
                              arg_.shape.ToString()));
   }
   for (size_t i = 0; i < held->rows.size(); ++i) {

@@ -14,9 +14,9 @@
 
 namespace coracle::cholesky_op {
 
-// Row by row, element (i, j) of the lower factor is at i * row + j * column, and so is that of A,
-// of which only this triangle is read: an upper factor is the transpose. False where A is not
-// positive definite.
+// Factorises row by row. Element (i, j) of the lower factor is at i * row + j * column, and so is
+// element (i, j) of A, of which only this triangle is read; an upper factor is the transpose.
+// Returns false if A is not positive definite.
 template <class T>
 bool Factorise(const T* a, T* l, int64_t n, int64_t row, int64_t column) {
   for (int64_t i = 0; i < n; ++i) {
@@ -57,9 +57,9 @@ KernelOf<T> Cholesky(const PrepareContext& ctx) {
   };
 }
 
-// With the lower factor L (of an upper one its transpose), and P the lower triangle of L^T dL with
-// half of its diagonal: S = L^-T P L^-1, dX = (S + S^T) / 2. The other triangle of dL has no effect
-// on P.
+// L is the lower factor (the transpose of an upper one), and P the lower triangle of L^T dL with
+// half of its diagonal. Then S = L^-T P L^-1, dX = (S + S^T) / 2. The other triangle of dL does not
+// affect P.
 void CholeskyGradient(GradientContext& g) {
   const bool upper = g.Attr<bool>("upper");
   const Variable out = g.Out("Out"), dout = g.Grad("Out");
@@ -84,20 +84,19 @@ void CholeskyGradient(GradientContext& g) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("cholesky")
-          .ComputesIn(OpPrecision::kFloat32)
-          .Doc("Out = the lower triangular L with X = L L^T (under upper the transpose of L) for "
-               "each symmetric matrix of the last two dims of X, of which only that triangle is "
-               "read. The gradient is symmetric.")
-          .Constraint("C1", "X must hold square matrices in its last two dims")
-          .Constraint("C2", "every matrix must be positive definite")
-          .Input("X", "floating-point tensor of rank 2 or more")
-          .Output("Out", "tensor of X's shape and dtype")
-          .Attr<bool>("upper", false, "whether Out is the upper factor")
-          .Infer([](InferContext& ctx) { InferSquare(ctx, "X", "Out"); })
-          .Gradient(CholeskyGradient)
-          .Reference(Cholesky<float>, Cholesky<double>));
+  ops.Add(OpDef("cholesky")
+              .ComputesIn(OpPrecision::kFloat32)
+              .Doc("Out = the lower triangular L with X = L L^T (under upper the transpose of L) "
+                   "for each symmetric matrix of the last two dims of X, only that triangle of X "
+                   "is read. The gradient is symmetric.")
+              .Constraint("C1", "X must hold square matrices in its last two dims")
+              .Constraint("C2", "every matrix must be positive definite")
+              .Input("X", "floating-point tensor of rank 2 or more")
+              .Output("Out", "tensor of X's shape and dtype")
+              .Attr<bool>("upper", false, "whether Out is the upper factor")
+              .Infer([](InferContext& ctx) { InferSquare(ctx, "X", "Out"); })
+              .Gradient(CholeskyGradient)
+              .Reference(Cholesky<float>, Cholesky<double>));
 }
 
 }  // namespace coracle::cholesky_op

@@ -11,7 +11,7 @@ namespace coracle::cross_op {
 
 constexpr int32_t kUnset = 9;  // the value of attr dim for "the first dim of size 3"
 
-// The axis of the vectors; -1 when there is none.
+// The axis of the vectors; -1 if there is none.
 int AxisOf(const Shape& x, int32_t dim) {
   int axis = -1;
   if (dim != kUnset) return x.NormalizeAxis(dim, &axis) ? axis : -1;
@@ -60,7 +60,7 @@ void Register(OpRegistry& ops) {
       OpDef("cross")
           .Doc("Out = the cross products of the vectors of three elements along dim. Integers "
                "wrap around.")
-          .Constraint("C1", "dim must name a dim of size 3, or be 9 and X have such a dim")
+          .Constraint("C1", "dim must be a dim of size 3, or 9 if X has such a dim")
           .Constraint("C2", "Y must have X's shape and dtype")
           .Input("X", "tensor of numbers")
           .Input("Y", "tensor of X's shape and dtype")

@@ -1,5 +1,5 @@
-// Ops on diagonals: diagonal takes them, trace sums them, diag, diag_v2 and diag_embed make
-// matrices of them.
+// Ops on diagonals: diagonal extracts them, trace sums them; diag, diag_v2 and diag_embed build
+// matrices from them.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -25,13 +25,13 @@ struct Plane {
   int64_t offset = 0;
 };
 
-// Its size in a plane of m times n elements; -1 when not known.
+// The length of the diagonal of an m by n plane; -1 if unknown.
 int64_t DiagonalSize(int64_t m, int64_t n, int64_t offset) {
   if (m < 0 || n < 0) return -1;
   return std::max<int64_t>(0, offset >= 0 ? std::min(m, n - offset) : std::min(m + offset, n));
 }
 
-// The shape without the two axes, and its diagonals behind that.
+// The shape without the two axes, followed by the length of the diagonal.
 Shape DiagonalShape(const Shape& x, const Plane& plane) {
   Shape out;
   for (int i = 0; i < x.rank(); ++i) {
@@ -41,7 +41,7 @@ Shape DiagonalShape(const Shape& x, const Plane& plane) {
   return out;
 }
 
-// Where the elements of the diagonals stand, in the order of DiagonalShape.
+// The positions of the elements of the diagonals, in the order of DiagonalShape.
 struct Places {
   Places(const Shape& x, const Plane& plane) {
     int64_t steps[Shape::kMaxRank] = {};
@@ -60,7 +60,7 @@ struct Places {
     dims.size[dims.rank] = size;
     dims.step[dims.rank++] = step;
   }
-  // f(k, place of element k)
+  // Calls f(k, position of element k).
   template <class F>
   void ForEach(const F& f) const {
     const int64_t n = dims.numel();
@@ -85,7 +85,7 @@ Plane PlaneOf(const Context& ctx, int rank) {
   return PlaneOf(ctx, rank, "axis1", "axis2");
 }
 
-// The attrs of trace that name its axes: old files call them dim1 and dim2, and have no others.
+// The names of trace's axis attrs: old files have only dim1 and dim2.
 struct AxisNames {
   const char *first, *second;
 };
@@ -95,7 +95,7 @@ AxisNames TraceAxes(const Context& ctx) {
       ctx.template Attr<int32_t>("axis1") == 0 && ctx.template Attr<int32_t>("axis2") == 1;
   return unset ? AxisNames{"dim1", "dim2"} : AxisNames{"axis1", "axis2"};
 }
-// The offset of trace runs along the later axis.
+// The offset of trace counts along the later axis.
 template <class Context>
 Plane TracePlane(const Context& ctx, int rank) {
   const AxisNames names = TraceAxes(ctx);
@@ -185,7 +185,7 @@ Kernel TakeDiagonal(const TensorArg& x, const TensorArg& out, const Plane& plane
   };
 }
 
-// `out` becomes x on its diagonals and `padding` elsewhere.
+// Sets `out` to x on its diagonals and to `padding` elsewhere.
 template <class T>
 Kernel PutDiagonal(const TensorArg& x, const TensorArg& out, const Plane& plane, T padding) {
   const Places places(out.shape, plane);
@@ -310,7 +310,7 @@ void Register(OpRegistry& ops) {
                "whose index along axis2 is the one along axis1 plus offset.")
           .Apply(DeclarePlane)
           .Input("Input", "tensor of numbers or bool")
-          .Output("Out", "tensor without the two dims, with the diagonals behind")
+          .Output("Out", "tensor without the two dims and with the diagonals as the last dim")
           .NoLod()
           .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DiagonalOut(ctx)); })
           .GradientOp({"Input"})
@@ -320,7 +320,7 @@ void Register(OpRegistry& ops) {
               .Doc("Gradient of diagonal: Input@GRAD = Out@GRAD on the diagonals, else 0.")
               .Apply(DeclarePlane)
               .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
-              .Input("Input", "the forward op's, for its shape alone")
+              .Input("Input", "the value in the forward op; only its shape is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("Input@GRAD", "gradient of Input")
               .NoGradientTo({"Input"})
@@ -340,7 +340,7 @@ void Register(OpRegistry& ops) {
           .Attr<int32_t>("dim1", 0, "old name of axis1, used where axis1 and axis2 are 0 and 1")
           .Attr<int32_t>("dim2", 1, "old name of axis2")
           .Input("Input", "tensor of numbers")
-          .Output("Out", "tensor without the two dims; [1] where none is left")
+          .Output("Out", "tensor without the two dims; [1] if no dim is left")
           .NoLod()
           .Infer(InferTrace)
           .Gradient(TraceGradient)
@@ -355,21 +355,21 @@ void Register(OpRegistry& ops) {
               .Gradient(DiagGradient)
               .Reference(Diag<float>, Diag<double>, Diag<int32_t>, Diag<int64_t>));
   ops.Add(OpDef("diag_v2")
-              .Doc("Out = of a vector X the square matrix with the diagonal X at offset, and "
-                   "padding_value elsewhere; of a matrix X its diagonal at offset.")
+              .Doc("For a vector X, Out = the square matrix with the diagonal X at offset, and "
+                   "padding_value elsewhere. For a matrix X, Out = its diagonal at offset.")
               .Constraint("C1", "X must have rank 1 or 2")
               .Input("X", "vector or matrix of numbers")
               .Output("Out", "matrix or vector")
               .Attr<int32_t>("offset", 0, "which diagonal; 0: the main one, > 0: above it")
-              .Attr<float>("padding_value", 0.0f, "what stands beside the diagonal")
+              .Attr<float>("padding_value", 0.0f, "value outside of the diagonal")
               .Infer(InferDiagV2)
               .Gradient(DiagV2Gradient)
               .Reference(DiagV2<float>, DiagV2<double>, DiagV2<int32_t>, DiagV2<int64_t>));
   ops.Add(
       OpDef("diag_embed")
-          .Doc("Out = for each vector of the last dim of Input the square matrix with it as the "
-               "diagonal at offset, in the dims dim1 (rows) and dim2 (columns) of Out; 0 "
-               "elsewhere.")
+          .Doc("Out = a square matrix for each vector of the last dim of Input, with the vector as "
+               "its diagonal at offset and 0 elsewhere. The matrices are in the dims dim1 (rows) "
+               "and dim2 (columns) of Out.")
           .Constraint("C1", "Input must have rank 1 to 8")
           .Constraint("C2", "dim1 and dim2 must lie in [-rank, rank) of Out")
           .Constraint("C3", "dim1 and dim2 must differ")

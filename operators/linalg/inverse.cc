@@ -14,8 +14,8 @@
 
 namespace coracle::inverse_op {
 
-// Gauss-Jordan elimination on [A | B], B = the identity at first, with the largest element of the
-// column as pivot. `a` and `b` have n rows of n elements; false where A is singular.
+// Gauss-Jordan elimination on [A | B], where B starts as the identity. The pivot is the largest
+// element of its column. `a` and `b` have n rows of n elements. Returns false if A is singular.
 bool Invert(double* a, double* b, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < n; ++j) b[i * n + j] = i == j ? 1 : 0;

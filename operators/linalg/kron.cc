@@ -26,8 +26,7 @@ VarMeta KronOut(InferContext& ctx) {
   return out;
 }
 
-// Where the elements of the operands stand in Out: element i of X and j of Y give the one at
-// offset(i) + offset(j).
+// Positions in Out: the product of element i of X and j of Y is at offset(i) + offset(j).
 struct Places {
   Dims x, y;
 };
@@ -48,7 +47,7 @@ Places PlacesOf(const PrepareContext& ctx) {
   return places;
 }
 
-// Calls f(i, j, place) for all elements i, j of the two operands.
+// Calls f(i, j, position) for all elements i, j of the two operands.
 template <class F>
 void ForEachPair(const Dims& outer, const Dims& inner, const F& f) {
   const int64_t m = outer.numel(), n = inner.numel();
@@ -73,7 +72,7 @@ KernelOf<T> Kron(const PrepareContext& ctx) {
   };
 }
 
-// dX[i] = sum over j of dOut at (i, j) conj(Y[j]), and the same for Y.
+// dX[i] = sum over j of dOut at (i, j) conj(Y[j]), and likewise for Y.
 template <class T>
 KernelOf<T> KronGrad(const PrepareContext& ctx) {
   using Acc = std::conditional_t<kIsComplex<T>, complex128, double>;
@@ -110,7 +109,7 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("kron")
               .Doc("Out = the Kronecker product of X and Y: the product of each element of X with "
                    "all of Y, as a block. The operand of lower rank gets leading dims of 1; each "
-                   "dim of Out is the product of the operands'. Integers wrap around.")
+                   "dim of Out is the product of the dims of the operands. Integers wrap around.")
               .Constraint("C1",
                           "X and Y must have one dtype, or one be complex and the other float32, "
                           "float64 or complex")
@@ -131,8 +130,8 @@ void Register(OpRegistry& ops) {
                "the sum of the blocks times the elements of X; complex operands are conjugated.")
           .ConstraintsOf("kron", {"C1"})
           .Constraint("C2", "Out@GRAD must have Out's shape and dtype")
-          .Input("X", "the forward op's")
-          .Input("Y", "the forward op's")
+          .Input("X", "the value in the forward op")
+          .Input("Y", "the value in the forward op")
           .Input("Out@GRAD", "gradient of Out")
           .OptionalOutput("X@GRAD", "gradient of X")
           .OptionalOutput("Y@GRAD", "gradient of Y")

@@ -130,12 +130,12 @@ KernelOf<T> SpectralNormGrad(const PrepareContext& ctx) {
 
 void DeclareSpectralNorm(OpDef& def) {
   def.Input("Weight", "floating-point tensor")
-      .Input("U", "[H]; where the iterations begin")
-      .Input("V", "[W]; where the iterations begin")
+      .Input("U", "[H]; initial u")
+      .Input("V", "[W]; initial v")
       .Attr<int32_t>("dim", 0, "the dim of the rows of W: 0 or 1")
       .Attr<int32_t>("power_iters", 1, "the number of iterations")
       .Range(0, 100000)
-      .Attr<float>("eps", 1e-12f, "keeps norms off 0")
+      .Attr<float>("eps", 1e-12f, "avoids division by 0")
       .NoGradientTo({"U", "V"});
 }
 
@@ -143,11 +143,11 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("spectral_norm")
           .ComputesIn(OpPrecision::kFloat32)
-          .Doc("Out = Weight / sigma, with the largest singular value sigma of Weight as a matrix "
-               "W of one row for each index of dim, found by power_iters steps of v = W^T u / "
-               "(|W^T u| + eps), u = W v / (|W v| + eps), which begin with U and V and do not "
-               "write them: sigma = u^T W v. The gradient takes u and v for constants.")
-          .Constraint("C1", "dim must be 0 or 1, and Weight have rank 2 or more")
+          .Doc("Out = Weight / sigma. sigma is the largest singular value of Weight, seen as a "
+               "matrix W with one row for each index of dim. It is estimated by power_iters steps "
+               "of v = W^T u / (|W^T u| + eps), u = W v / (|W v| + eps), starting from U and V, "
+               "which are not changed: sigma = u^T W v. The gradient treats u and v as constants.")
+          .Constraint("C1", "dim must be 0 or 1, and Weight must have rank 2 or more")
           .Constraint("C2", "U must have an element for each row of W, V for each column")
           .Constraint("C3", "Weight, U and V must have one dtype")
           .Apply(DeclareSpectralNorm)
@@ -158,22 +158,22 @@ void Register(OpRegistry& ops) {
           })
           .GradientOp({"Weight", "U", "V"})
           .Reference(SpectralNorm<float>, SpectralNorm<double>));
-  ops.Add(
-      OpDef("spectral_norm_grad")
-          .Doc("Gradient of spectral_norm: Weight@GRAD = (Out@GRAD - the sum of Out@GRAD Out "
-               "times u v^T) / sigma.")
-          .ConstraintsOf("spectral_norm", {"C1", "C2", "C3"})
-          .Apply(DeclareSpectralNorm)
-          .Constraint("C4", "Out@GRAD must have Weight's shape and dtype")
-          .Input("Out@GRAD", "gradient of Out")
-          .Output("Weight@GRAD", "gradient of Weight")
-          .Infer([](InferContext& ctx) {
-            CheckSpectralNorm(ctx);
-            RequireOutGrad(ctx, "C4", ctx.Input("Weight"));
-            ctx.SetOutput("Weight@GRAD", ctx.Input("Weight"));
-          })
-          .NoGradient("the gradient takes u and v for constants, so a second one would be wrong")
-          .Reference(SpectralNormGrad<float>, SpectralNormGrad<double>));
+  ops.Add(OpDef("spectral_norm_grad")
+              .Doc("Gradient of spectral_norm: Weight@GRAD = (Out@GRAD - the sum of Out@GRAD Out "
+                   "times u v^T) / sigma.")
+              .ConstraintsOf("spectral_norm", {"C1", "C2", "C3"})
+              .Apply(DeclareSpectralNorm)
+              .Constraint("C4", "Out@GRAD must have Weight's shape and dtype")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("Weight@GRAD", "gradient of Weight")
+              .Infer([](InferContext& ctx) {
+                CheckSpectralNorm(ctx);
+                RequireOutGrad(ctx, "C4", ctx.Input("Weight"));
+                ctx.SetOutput("Weight@GRAD", ctx.Input("Weight"));
+              })
+              .NoGradient(
+                  "the gradient treats u and v as constants, so a second derivative would be wrong")
+              .Reference(SpectralNormGrad<float>, SpectralNormGrad<double>));
 }
 
 }  // namespace coracle::spectral_norm_op

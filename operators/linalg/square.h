@@ -1,11 +1,11 @@
 #pragma once
-// Ops that turn square matrices into others of the same size.
+// Ops that map square matrices to square matrices of the same size.
 
 #include <coracle/framework/op/infer_context.h>
 
 namespace coracle {
 
-// The shape rule: `out` is like `in`. C1: the last two dims of `in` are those of square matrices.
+// The shape rule: `out` has the type of `in`. C1: the last two dims of `in` form square matrices.
 inline void InferSquare(InferContext& ctx, const char* in, const char* out) {
   const Shape& x = ctx.InputShape(in);
   const int rank = x.rank();

@@ -14,7 +14,7 @@ void InferTrilTriu(InferContext& ctx) {
   ctx.SetOutput("Out", ctx.Input("X"));
 }
 
-// Row by row: the columns [first, last) stay.
+// In each row, the columns [first, last) are kept.
 template <class T>
 KernelOf<T> TrilTriu(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
@@ -55,7 +55,7 @@ void Register(OpRegistry& ops) {
           .Input("X", "tensor of numbers or bool")
           .Output("Out", "tensor of X's shape and dtype")
           .Attr<int32_t>("diagonal", 0, "the last diagonal of the triangle; 0: the main one")
-          .Attr<bool>("lower", "whether the lower triangle stays, or else the upper one")
+          .Attr<bool>("lower", "whether the lower triangle is kept; otherwise the upper one")
           .Inplace("X", "Out")
           .Infer(InferTrilTriu)
           .Gradient(TrilTriuGradient)

@@ -63,8 +63,7 @@ Kernel Accuracy(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("accuracy")
               .Doc("Accuracy = Correct / Total: the share of rows whose label is among the found "
-                   "indices (0 when there are no rows). What was found with a nan for its score is "
-                   "not right.")
+                   "indices (0 without rows). A class found with the score nan is never correct.")
               .Constraint("C1", "Indices must be a matrix")
               .Constraint("C2", "Label must have one label for each row of Indices")
               .Constraint("C3", "Indices and Label must be int32 or int64")
@@ -72,9 +71,9 @@ void Register(OpRegistry& ops) {
               .Input("Indices", "classes that top_k found [N, k]")
               .Input("Label", "true classes [N, 1]")
               .Output("Accuracy", "float32 tensor [1]")
-              .OptionalOutput("Correct", "int32 tensor [1]: rows that are right")
-              .OptionalOutput("Total", "int32 tensor [1]: all rows")
-              .NotDifferentiable("a count of hits has no slope")
+              .OptionalOutput("Correct", "int32 tensor [1]: number of correct rows")
+              .OptionalOutput("Total", "int32 tensor [1]: number of all rows")
+              .NotDifferentiable("a count of hits has no derivative")
               .Infer(InferAccuracy)
               .Reference(Accuracy));
 }

@@ -112,11 +112,10 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("center_loss")
           .ComputesIn(OpPrecision::kFloat32)
-          .Doc(
-              "With the center of each sample's class: SampleCenterDiff = X - Centers[Label], Loss "
-              "= the sum of its squares, halved. CentersOut = Centers; with need_update each "
-              "center c plus CenterUpdateRate / (1 + n) times the sum of SampleCenterDiff over "
-              "the n samples of class c. A label outside of [0, cluster_num) is an error.")
+          .Doc("With the center of each sample's class: SampleCenterDiff = X - Centers[Label], "
+               "Loss = half the sum of its squares. CentersOut = Centers; with need_update each "
+               "center c plus CenterUpdateRate / (1 + n) times the sum of SampleCenterDiff over "
+               "the n samples of class c. A label outside of [0, cluster_num) is an error.")
           .Constraint("C1", "X must be a matrix")
           .Constraint("C2", "Label must hold an int32 or int64 for each row of X: [N] or [N, 1]")
           .Constraint("C3", "Centers must be [cluster_num, D] of X's dtype")

@@ -161,7 +161,7 @@ void CrossEntropy2Gradient(GradientContext& g) {
 
 void DeclareAttrs(OpDef& def) {
   def.Attr<bool>("soft_label", false, "Label holds a probability for each class")
-      .Attr<int32_t>("ignore_index", -100, "a hard label that makes no loss and no gradient");
+      .Attr<int32_t>("ignore_index", -100, "hard label without loss and gradient");
 }
 
 void Register(OpRegistry& ops) {
@@ -178,14 +178,14 @@ void Register(OpRegistry& ops) {
           .Constraint("C4", "every hard label must be ignore_index or a class")
           .Input("X", "probabilities [.., classes]")
           .Input("Label", "classes [.., 1] or [..], or probabilities [.., classes]")
-          .Output("Y", "loss [.., 1]; [..] for a Label of that shape")
+          .Output("Y", "loss [.., 1], or [..] if Label has that shape")
           .NoGradientTo({"Label"})
           .Infer(InferCrossEntropy)
           .GradientOp({"X", "Label"})
           .Reference(CrossEntropy<float>, CrossEntropy<double>));
   ops.Add(OpDef("cross_entropy_grad")
               .AttrsOf("cross_entropy")
-              .Doc("Gradient of cross_entropy: X@GRAD = -Y@GRAD Label / X, with a hard label only "
+              .Doc("Gradient of cross_entropy: X@GRAD = -Y@GRAD Label / X; for a hard label, only "
                    "at its class.")
               .ConstraintsOf("cross_entropy", {"C1", "C2", "C4"})
               .Constraint("C3", "Y@GRAD must have the loss's shape and dtype")
@@ -209,9 +209,9 @@ void Register(OpRegistry& ops) {
               .Input("X", "probabilities [.., classes]")
               .Input("Label", "classes [.., 1]")
               .Output("Y", "loss [.., 1]")
-              .IntermediateOutput("XShape", "has the dims of X and 0, no elements")
+              .IntermediateOutput("XShape", "dims of X and 0, no elements")
               .IntermediateOutput("MatchX", "X at the label's class [.., 1]; 0 for ignored labels")
-              .Attr<int32_t>("ignore_index", -100, "a label that makes no loss and no gradient")
+              .Attr<int32_t>("ignore_index", -100, "label without loss and gradient")
               .NoGradientTo({"Label"})
               .Infer(InferCrossEntropy2)
               .Gradient(CrossEntropy2Gradient)

@@ -218,48 +218,50 @@ KernelOf<T> Backward(const PrepareContext& ctx, KernelMode mode) {
 void DeclareTree(OpDef& def) {
   def.Input("X", "floating-point tensor [B, D]")
       .Input("W", "weights of the inner nodes [nodes, D]")
-      .Input("Label", "int64 tensor [B, 1] of classes; not read beside PathTable")
-      .OptionalInput("PathTable",
-                     "int64 tensor [B, L]: the nodes of each sample's path, up to the first that "
-                     "is negative")
+      .Input("Label", "int64 tensor [B, 1] of classes; not read if there is PathTable")
+      .OptionalInput(
+          "PathTable",
+          "int64 tensor [B, L]: the nodes of each sample's path, up to the first negative number")
       .OptionalInput("PathCode", "int64 tensor [B, L]: 0 or 1, the turn at each node")
       .OptionalInput("Bias", "an element for each node")
       .NoGradientTo({"Label", "PathTable", "PathCode"});
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("hierarchical_sigmoid")
-              .ComputesIn(OpPrecision::kFloat32)
-              .Doc("Out = for each sample the sum over the nodes of its path of log(1 + e^z) - bit "
-                   "z, with z = X W[node] + Bias[node] within [-40, 40]; each place of the longest "
-                   "path that it does not use adds log(2). Without PathTable the node j of class c "
-                   "is ((c + num_classes) >> (j + 1)) - 1, its bit (c + num_classes) >> j & 1. A "
-                   "label outside of [0, num_classes), or a node that W lacks, is an error.")
-              .Constraint("C1", "X and W must be matrices of one dtype and width")
-              .Constraint("C2", "Label must hold an int32 or int64 for each row of X")
-              .Constraint("C3",
-                          "PathTable and PathCode must be int64 matrices of one shape, with a row "
-                          "for each row of X")
-              .Constraint("C4",
-                          "without PathTable num_classes must be 2 or more, and W have num_classes "
-                          "- 1 rows")
-              .Constraint("C5", "Bias must have X's dtype and an element for each row of W")
-              .Apply(DeclareTree)
-              .Output("Out", "tensor [B, 1]")
-              .IntermediateOutput("PreOut", "log(1 + e^z) [B, L]")
-              .IntermediateOutput("W_Out", "W")
-              .Attr<int32_t>("num_classes", 2, "number of classes of the tree without PathTable")
-              .Attr<bool>("is_sparse", false,
-                          "with PathTable the gradient of W is selected rows, those of the nodes")
-              .Infer(InferForward)
-              .GradientOp({"X", "W", "Label", "PathTable", "PathCode", "Bias"})
-              .Reference<float, double>([]<class T>(const PrepareContext& c) {
-                return Forward<T>(c, KernelMode::kReference);
-              })
-              .Fast([](const PrepareContext& c) -> Kernel {
-                if (c.Input("X").dtype != DType::kFloat32) return {};
-                return Forward<float>(c, KernelMode::kAuto);
-              }));
+  ops.Add(
+      OpDef("hierarchical_sigmoid")
+          .ComputesIn(OpPrecision::kFloat32)
+          .Doc("Out = for each sample, the sum of log(1 + e^z) - bit z over the nodes of its path, "
+               "with z = X W[node] + Bias[node], clipped to [-40, 40]. A path shorter than the "
+               "longest adds log(2) for each missing node. Without PathTable, node j of class c is "
+               "((c + num_classes) >> (j + 1)) - 1 and its bit is (c + num_classes) >> j & 1. A "
+               "label outside of [0, num_classes), or a node outside of W, is an error.")
+          .Constraint("C1", "X and W must be matrices of one dtype and width")
+          .Constraint("C2", "Label must hold an int32 or int64 for each row of X")
+          .Constraint("C3",
+                      "PathTable and PathCode must be int64 matrices of one shape, with a row "
+                      "for each row of X")
+          .Constraint("C4",
+                      "without PathTable num_classes must be 2 or more, and W must have "
+                      "num_classes - 1 rows")
+          .Constraint("C5", "Bias must have X's dtype and an element for each row of W")
+          .Apply(DeclareTree)
+          .Output("Out", "tensor [B, 1]")
+          .IntermediateOutput("PreOut", "log(1 + e^z) [B, L]")
+          .IntermediateOutput("W_Out", "W")
+          .Attr<int32_t>("num_classes", 2, "number of classes of the tree without PathTable")
+          .Attr<bool>(
+              "is_sparse", false,
+              "with PathTable, the gradient of W is selected rows, one for each node of the paths")
+          .Infer(InferForward)
+          .GradientOp({"X", "W", "Label", "PathTable", "PathCode", "Bias"})
+          .Reference<float, double>([]<class T>(const PrepareContext& c) {
+            return Forward<T>(c, KernelMode::kReference);
+          })
+          .Fast([](const PrepareContext& c) -> Kernel {
+            if (c.Input("X").dtype != DType::kFloat32) return {};
+            return Forward<float>(c, KernelMode::kAuto);
+          }));
   ops.Add(OpDef("hierarchical_sigmoid_grad")
               .Doc("Gradient of hierarchical_sigmoid, with s = (sigmoid(z) - bit) Out@GRAD at each "
                    "node of a path: X@GRAD = sum s W[node], W@GRAD[node] = sum s X, "
@@ -267,7 +269,7 @@ void Register(OpRegistry& ops) {
               .ConstraintsOf("hierarchical_sigmoid", {"C1", "C2", "C3", "C4", "C5"})
               .Constraint("C6", "Out@GRAD must have Out's shape and dtype")
               .Apply(DeclareTree)
-              .OptionalInput("PreOut", "not read: the logits are computed again")
+              .OptionalInput("PreOut", "not read: the logits are recomputed")
               .Input("Out@GRAD", "gradient of Out")
               .OptionalOutput("X@GRAD", "gradient of X")
               .OptionalOutput("W@GRAD", "gradient of W")

@@ -63,24 +63,23 @@ void KldivGradient(GradientContext& g) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("kldiv_loss")
-          .ComputesIn(OpPrecision::kFloat32)
-          .Doc("The Kullback-Leibler divergence of the log probabilities X from the "
-               "probabilities Target: Target (log(Target) - X), 0 where Target is not positive; "
-               "element by element, or the sum of all, divided by their number (mean) or by "
-               "that of rows (batchmean).")
-          .Constraint("C1", "X must have rank 1 or more")
-          .Constraint("C2", "Target must have X's shape and dtype")
-          .Input("X", "floating-point tensor of log probabilities")
-          .Input("Target", "probabilities, of X's shape and dtype")
-          .Output("Loss", "tensor of X's shape; [1] with a reduction")
-          .Attr<std::string>("reduction", "mean", "what becomes of the elements' losses")
-          .OneOf({"none", "mean", "batchmean", "sum"})
-          .NoGradientTo({"Target"})
-          .Infer(InferKldiv)
-          .Gradient(KldivGradient)
-          .Reference(Kldiv<float>, Kldiv<double>));
+  ops.Add(OpDef("kldiv_loss")
+              .ComputesIn(OpPrecision::kFloat32)
+              .Doc("The Kullback-Leibler divergence of the log probabilities X from the "
+                   "probabilities Target: Target (log(Target) - X), 0 where Target is not "
+                   "positive; element by element, or their sum (sum), their mean (mean), or their "
+                   "sum divided by the number of rows (batchmean).")
+              .Constraint("C1", "X must have rank 1 or more")
+              .Constraint("C2", "Target must have X's shape and dtype")
+              .Input("X", "floating-point tensor of log probabilities")
+              .Input("Target", "probabilities, of X's shape and dtype")
+              .Output("Loss", "tensor of X's shape; [1] with a reduction")
+              .Attr<std::string>("reduction", "mean", "how the losses of the elements are reduced")
+              .OneOf({"none", "mean", "batchmean", "sum"})
+              .NoGradientTo({"Target"})
+              .Infer(InferKldiv)
+              .Gradient(KldivGradient)
+              .Reference(Kldiv<float>, Kldiv<double>));
 }
 
 }  // namespace coracle::kldiv_loss_op

@@ -47,8 +47,8 @@ void LabelSmoothGradient(GradientContext& g) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("label_smooth")
-              .Doc("Out = (1 - epsilon) X + epsilon PriorDist, which is 1 / K for each of K "
-                   "classes unless it is given.")
+              .Doc("Out = (1 - epsilon) X + epsilon PriorDist. Without PriorDist it is 1 / K for "
+                   "each of K classes.")
               .Constraint("C1", "X must have a last dimension of classes")
               .Constraint("C2", "PriorDist must have X's dtype and K elements")
               .Constraint("C3", "epsilon must lie in [0, 1]")

@@ -237,8 +237,10 @@ void DeclareInputs(OpDef& def) {
       .OptionalInput("Bias", "an element for each class")
       .OptionalInput("SampleWeight", "weights of the rows [B, 1]; 1 when absent")
       .OptionalInput("CustomDistProbs", "float32 tensor: the probability of each class")
-      .OptionalInput("CustomDistAlias", "int32 tensor: the class that replaces each one")
-      .OptionalInput("CustomDistAliasProbs", "float32 tensor: how often it is not replaced")
+      .OptionalInput("CustomDistAlias",
+                     "int32 tensor: alias table, the class that replaces each one")
+      .OptionalInput("CustomDistAliasProbs",
+                     "float32 tensor: probability that a class is not replaced")
       .NoGradientTo(
           {"Label", "SampleWeight", "CustomDistProbs", "CustomDistAlias", "CustomDistAliasProbs"});
 }
@@ -247,37 +249,37 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("nce")
           .ComputesIn(OpPrecision::kFloat32)
-          .Doc("Noise-contrastive estimation. For each row the classes in SampleLabels are its T "
-               "true ones and S = num_neg_samples drawn from the noise P; with o = sigmoid(Input "
+          .Doc("Noise-contrastive estimation. For each row, SampleLabels are its T true classes "
+               "and S = num_neg_samples classes drawn from the noise P; with o = sigmoid(Input "
                "Weight[k] + Bias[k]) and q = P(k) S, Cost = SampleWeight times the sum of -log(o / "
-               "(o + q)) over the true ones and of -log(q / (o + q)) over the others. P is "
-               "uniform (sampler 0), log((k + 2) / (k + 1)) / log(V) (1) or CustomDistProbs (2), "
-               "drawn by Walker's alias method. A class outside of [0, V) is an error.")
+               "(o + q)) over the true ones and of -log(q / (o + q)) over the others. P is uniform "
+               "(sampler 0), log((k + 2) / (k + 1)) / log(V) (1) or CustomDistProbs (2), drawn by "
+               "Walker's alias method. A class outside of [0, V) is an error.")
           .Constraint("C1",
-                      "Input and Weight must be matrices of one dtype and width, and Weight have "
-                      "num_total_classes rows")
+                      "Input and Weight must be matrices of one dtype and width, and Weight must "
+                      "have num_total_classes rows")
           .Constraint("C2", "Label must be an int32 or int64 matrix with a row for each of Input")
           .Constraint("C3",
                       "Bias must have an element for each class, SampleWeight one for each row, of "
                       "Input's dtype")
           .Constraint("C4",
-                      "num_neg_samples must be positive, and custom_neg_classes be so many classes "
-                      "or none")
-          .Constraint("C5", "sampler must be 0, 1 or 2, and above 0 there must be two classes")
+                      "num_neg_samples must be positive, and custom_neg_classes must be empty or "
+                      "have that many classes")
+          .Constraint("C5", "sampler must be 0, 1 or 2; samplers 1 and 2 need two classes")
           .Constraint("C6",
                       "sampler 2 needs CustomDistProbs (float32), CustomDistAlias (int32) and "
                       "CustomDistAliasProbs (float32) with an element for each class")
           .Apply(DeclareInputs)
           .Output("Cost", "tensor [B, 1]")
           .IntermediateOutput("SampleLogits", "o of each sample [B, T + S]")
-          .IntermediateOutput("SampleLabels", "its class [B, T + S]")
+          .IntermediateOutput("SampleLabels", "class of each sample [B, T + S]")
           .Attr<int32_t>("num_total_classes", "V")
           .Attr<int32_t>("num_neg_samples", 10, "S")
           .Attr<int32_t>("sampler", 0, "the noise: 0 uniform, 1 log-uniform, 2 custom")
-          .Attr<int32_t>("seed", 0, "of the draws; 0: the program's")
+          .Attr<int32_t>("seed", 0, "seed of the draws; 0: the program's seed")
           .Attr<bool>("is_sparse", false, "the gradient of Weight is selected rows")
           .Attr<std::vector<int32_t>>("custom_neg_classes", {},
-                                      "the drawn classes of every row, in place of draws")
+                                      "classes to use for every row instead of draws")
           .Random()
           .Infer(InferForward)
           .GradientOp({"Input", "Label", "Weight", "Bias", "SampleWeight", "CustomDistProbs",
@@ -295,7 +297,7 @@ void Register(OpRegistry& ops) {
                    "s Weight[k], Weight@GRAD[k] = sum s Input, Bias@GRAD[k] = sum s.")
               .ConstraintsOf("nce", {"C1", "C2", "C3", "C4", "C5", "C6"})
               .Constraint("C7", "Cost@GRAD must have Input's dtype and an element for each row")
-              .Constraint("C8", "SampleLogits and SampleLabels must be those of nce")
+              .Constraint("C8", "SampleLogits and SampleLabels must come from nce")
               .Apply(DeclareInputs)
               .Input("SampleLogits", "nce's SampleLogits")
               .Input("SampleLabels", "nce's SampleLabels")

@@ -141,20 +141,21 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("nll_loss")
           .ComputesIn(OpPrecision::kFloat32)
-          .Doc("The negative log likelihood -Weight[Label] X[n, Label, ...] of each label, 0 "
-               "for ignored ones; with a reduction the sum of all, which mean divides by that "
-               "of the labels' weights unless it is 0.")
+          .Doc("The negative log likelihood -Weight[Label] X[n, Label, ...] of each label, 0 for "
+               "ignored ones; with reduction sum their sum, and with mean this sum divided by the "
+               "sum of the labels' weights, unless that is 0.")
           .Constraint("C1", "X must have rank 2 or more")
-          .Constraint("C2", "Label must be int32 or int64 and have X's shape without the classes")
+          .Constraint("C2",
+                      "Label must be int32 or int64 and must have X's shape without the classes")
           .Constraint("C3", "Weight must have X's dtype and an element for each class")
           .Constraint("C4", "every label must be ignore_index or a class")
           .Apply(DeclareInputs)
           .Output("Out", "losses of Label's shape; [1] with a reduction")
-          .OptionalOutput("Total_weight",
-                          "sum of the weights of the labels that count [1]; 0 without a "
-                          "reduction")
+          .OptionalOutput(
+              "Total_weight",
+              "sum of the weights of the labels that are not ignored [1]; 0 without a reduction")
           .Attr<int64_t>("ignore_index", -100, "a label that makes no loss and no gradient")
-          .Attr<std::string>("reduction", "mean", "what becomes of the labels' losses")
+          .Attr<std::string>("reduction", "mean", "how the losses of the labels are reduced")
           .OneOf({"none", "mean", "sum"})
           .Infer(InferForward)
           .Gradient(ForwardGradient)
@@ -165,7 +166,7 @@ void Register(OpRegistry& ops) {
               .ConstraintsOf("nll_loss", {"C1", "C2", "C3", "C4"})
               .Constraint("C5", "Out@GRAD must have the loss's shape and dtype")
               .Apply(DeclareInputs)
-              .OptionalInput("Total_weight", "not read: the weights are added up again")
+              .OptionalInput("Total_weight", "not read: the weights are summed again")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf("nll_loss")

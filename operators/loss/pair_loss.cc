@@ -110,7 +110,7 @@ struct HuberLoss : Row {
   static constexpr SlotRow kKept = {"Residual", "Y - X"};
   static constexpr SlotRow kOut = {"Out", "tensor of X's shape and dtype"};
   static constexpr std::array<AttrRow, 1> kAttrs = {
-      {{"delta", "where the parabola becomes a line; not negative", true, 0}}};
+      {{"delta", "|r| at which the parabola becomes a line; not negative", true, 0}}};
   template <class T>
   static T Value(T x, T y, T, const P<T>& p, T* residual) {
     const T r = y - x, a = std::abs(r);
@@ -156,14 +156,14 @@ struct LogLoss : Row {
 struct MarginRankLoss : Row {
   static constexpr const char* kType = "margin_rank_loss";
   static constexpr const char* kDoc = "Out = max(0, margin - Label (X1 - X2)), element by element.";
-  static constexpr SlotRow kFirst = {"X1", "floating-point tensor: scores of the one"};
-  static constexpr SlotRow kSecond = {"X2", "scores of the other, of X1's shape and dtype"};
-  static constexpr SlotRow kThird = {"Label", "1 where X1 shall be larger, -1 where X2 shall",
-                                     true};
+  static constexpr SlotRow kFirst = {"X1", "floating-point tensor: scores of the first items"};
+  static constexpr SlotRow kSecond = {"X2", "scores of the second items, of X1's shape and dtype"};
+  static constexpr SlotRow kThird = {
+      "Label", "1 where X1 should be larger, -1 where X2 should be larger", true};
   static constexpr SlotRow kKept = {"Activated", "1 where Out is positive, else 0"};
   static constexpr SlotRow kOut = {"Out", "tensor of X1's shape and dtype"};
   static constexpr std::array<AttrRow, 1> kAttrs = {
-      {{"margin", "the difference of scores that costs nothing", false, 0}}};
+      {{"margin", "difference of scores above which the loss is 0", false, 0}}};
   template <class T>
   static T Value(T x1, T x2, T label, const P<T>& p, T* activated) {
     const T loss = Ramp(p[0] - label * (x1 - x2));
@@ -206,8 +206,8 @@ struct RankLoss : Row {
   static constexpr const char* kDoc =
       "With o = Left - Right: Out = log(1 + e^o) - Label o, element by element: the cross entropy "
       "of the sigmoid of the difference of two scores.";
-  static constexpr SlotRow kFirst = {"Label", "1 where Left shall be larger, else 0: [N] or [N, 1]",
-                                     true};
+  static constexpr SlotRow kFirst = {"Label",
+                                     "1 where Left should be larger, else 0: [N] or [N, 1]", true};
   static constexpr SlotRow kSecond = {"Left", "floating-point tensor [N] or [N, 1]"};
   static constexpr SlotRow kThird = {"Right", "floating-point tensor [N] or [N, 1]"};
   static constexpr SlotRow kOut = {"Out", "tensor of Label's shape"};
@@ -245,8 +245,8 @@ struct TeacherStudentSigmoidLoss : Row {
       true};
   static constexpr SlotRow kOut = {"Y", "tensor of X's shape and dtype"};
   static constexpr std::array<AttrRow, 2> kAttrs = {
-      {{"soft_max_up_bound", "from this X on the gradient is 0", false, 15},
-       {"soft_max_lower_bound", "up to this X the gradient is 0", false, -15}}};
+      {{"soft_max_up_bound", "at and above this X, the gradient is 0", false, 15},
+       {"soft_max_lower_bound", "at and below this X, the gradient is 0", false, -15}}};
   template <class T>
   static T Value(T x, T label, T, const P<T>&, T*) {
     const T zero = activation::LogOnePlusExp(x);  // L(0); L(z) = L(0) - X z

@@ -248,17 +248,16 @@ void DeclareRows(OpDef& def) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("cos_sim")
-          .Doc("Out[i] = the dot product of the rows i of X and Y (or its only row), divided by "
-               "their Euclidean norms, each of which counts as 0.0001 at least.")
-          .Apply(DeclareRows)
-          .Output("Out", "tensor [N, 1]")
-          .IntermediateOutput("XNorm", "the norms of X's rows [N, 1]")
-          .IntermediateOutput("YNorm", "the norms of Y's rows [N, 1] or [1, 1]")
-          .Infer(InferCosSim)
-          .Gradient(CosSimGradient)
-          .Reference(CosSim<float>, CosSim<double>));
+  ops.Add(OpDef("cos_sim")
+              .Doc("Out[i] = the dot product of the rows i of X and Y (or its only row), divided "
+                   "by their Euclidean norms, each at least 0.0001.")
+              .Apply(DeclareRows)
+              .Output("Out", "tensor [N, 1]")
+              .IntermediateOutput("XNorm", "the norms of X's rows [N, 1]")
+              .IntermediateOutput("YNorm", "the norms of Y's rows [N, 1] or [1, 1]")
+              .Infer(InferCosSim)
+              .Gradient(CosSimGradient)
+              .Reference(CosSim<float>, CosSim<double>));
   ops.Add(OpDef("smooth_l1_loss")
               .Doc("With d = (X - Y) InsideWeight and s = sigma^2: Out = the sum over each row of "
                    "OutsideWeight (d^2 s / 2 where |d| < 1 / s, else |d| - 0.5 / s). The weights "
@@ -269,7 +268,7 @@ void Register(OpRegistry& ops) {
               .OptionalInput("OutsideWeight", "tensor of X's shape and dtype")
               .IntermediateOutput("Diff", "d")
               .Output("Out", "tensor [N, 1]")
-              .Attr<float>("sigma", 1.f, "sigma^2 is the slope of the slope near 0")
+              .Attr<float>("sigma", 1.f, "sigma^2 is the second derivative near 0")
               .NoGradientTo({"InsideWeight", "OutsideWeight"})
               .NoLod()
               .Infer(InferSmoothL1)

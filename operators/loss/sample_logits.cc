@@ -143,32 +143,37 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("sample_logits")
           .ComputesIn(OpPrecision::kFloat32)
-          .Doc(
-              "For a softmax over some classes. Samples = for each row its T labels and S = "
-              "num_samples distinct classes that all rows share, drawn with P(k) = log((k + 2) / "
-              "(k + 1)) / log(V + 1). Probabilities = P S if no class was drawn twice, else 1 - (1 "
-              "- P)^draws. SampledLogits = Logits at Samples - log(Probabilities), less 1e20 where "
-              "a drawn class is a label of the row (remove_accidental_hits). SampledLabels = 0 to "
-              "T - 1. A class outside of [0, V) is an error.")
-          .Constraint("C1", "Logits and int32 or int64 Labels must be matrices of as many rows")
+          .Doc("Prepares a softmax over a sample of the classes. Samples = for each row, its T "
+               "labels and S = num_samples distinct classes shared by all rows, drawn with P(k) = "
+               "log((k + 2) / (k + 1)) / log(V + 1). Probabilities = P S if no class was drawn "
+               "twice, else 1 - (1 - P)^draws. SampledLogits = Logits at Samples - "
+               "log(Probabilities), less 1e20 where a drawn class is a label of the row "
+               "(remove_accidental_hits). SampledLabels = 0 to T - 1. A class outside of [0, V) is "
+               "an error.")
+          .Constraint(
+              "C1",
+              "Logits and Labels (int32 or int64) must be matrices with the same number of rows")
           .Constraint("C2", "num_samples must lie in [0, V]")
           .Constraint("C3",
                       "use_customized_samples needs CustomizedSamples, int64, and "
                       "CustomizedProbabilities of Logits' dtype, both [B, T + S]")
           .Input("Logits", "floating-point tensor [B, V]")
           .Input("Labels", "classes [B, T]")
-          .OptionalInput("CustomizedSamples", "taken for Samples")
-          .OptionalInput("CustomizedProbabilities", "taken for Probabilities")
+          .OptionalInput("CustomizedSamples", "used as Samples")
+          .OptionalInput("CustomizedProbabilities", "used as Probabilities")
           .IntermediateOutput("Samples", "int64 tensor [B, T + S]")
           .IntermediateOutput("Probabilities", "tensor [B, T + S]")
-          .IntermediateOutput("LogitsDim", "has the dims of Logits and 0, no elements")
-          .IntermediateOutput("LabelsDim", "has the dims of Labels and 0, no elements")
+          .IntermediateOutput("LogitsDim", "dims of Logits and 0, no elements")
+          .IntermediateOutput("LabelsDim", "dims of Labels and 0, no elements")
           .Output("SampledLogits", "tensor [B, T + S]")
-          .Output("SampledLabels", "int64 tensor [B, T]: where the labels are in a row of samples")
+          .Output("SampledLabels",
+                  "int64 tensor [B, T]: positions of the labels in a row of samples")
           .Attr<int32_t>("num_samples", "S")
-          .Attr<bool>("use_customized_samples", false, "do not draw")
+          .Attr<bool>("use_customized_samples", false,
+                      "use the customized samples instead of drawing")
           .Attr<bool>("uniq", true, "ignored; the drawn classes are distinct")
-          .Attr<bool>("remove_accidental_hits", true, "push labels out of the drawn classes")
+          .Attr<bool>("remove_accidental_hits", true,
+                      "exclude labels among the drawn classes from the softmax")
           .Attr<int32_t>("seed", 0, "of the draws; 0: the program's")
           .NoGradientTo({"Labels", "CustomizedSamples", "CustomizedProbabilities"})
           .Random()

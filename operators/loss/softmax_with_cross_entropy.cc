@@ -337,8 +337,9 @@ void BackwardGradient(GradientContext& g) {
 
 void DeclareAttrs(OpDef& def) {
   def.Attr<bool>("soft_label", false, "Label holds a probability for each class")
-      .Attr<bool>("use_softmax", true, "false: Logits holds probabilities already")
-      .Attr<bool>("numeric_stable_mode", true, "taken from files; the computation is always stable")
+      .Attr<bool>("use_softmax", true, "false: Logits already holds probabilities")
+      .Attr<bool>("numeric_stable_mode", true,
+                  "accepted from files; the computation is always stable")
       .Attr<int32_t>("ignore_index", -100, "a hard label that makes no loss and no gradient")
       .Attr<int32_t>("axis", -1, "the axis of the classes, counted from the end if < 0");
 }
@@ -360,7 +361,7 @@ OpDef ForwardDef() {
       .Input("Label", "classes, size 1 along axis, or probabilities of Logits' shape")
       .OptionalOutput("Softmax", "tensor of Logits' shape")
       .Output("Loss", "tensor of Logits' shape with size 1 along axis")
-      .IntermediateOutput("Backprop", "taken from files for other devices; zeros")
+      .IntermediateOutput("Backprop", "accepted from files for other devices; zeros")
       .NoGradientTo({"Label"})
       .Inplace("Logits", "Softmax");
 }
@@ -393,9 +394,9 @@ void Register(OpRegistry& ops) {
               }));
   ops.Add(OpDef("fused_softmax_with_cross_entropy")
               .AttrsOf("softmax_with_cross_entropy")
-              .Doc("The Loss of softmax_with_cross_entropy together with the gradient that the "
-                   "logits have if that of the loss's mean is Mean@GRAD. The softmax is never "
-                   "stored.")
+              .Doc("Computes the Loss of softmax_with_cross_entropy together with the gradient of "
+                   "the logits, given the gradient Mean@GRAD of the mean of the loss. The softmax "
+                   "is never stored.")
               .ConstraintsOf("softmax_with_cross_entropy", {"C1", "C2", "C3", "C5"})
               .Constraint("C4", "Mean@GRAD must hold one element and have Logits' dtype")
               .Input("Logits", "unnormalised log probabilities")
@@ -403,7 +404,7 @@ void Register(OpRegistry& ops) {
               .Input("Mean@GRAD", "gradient of the mean of Loss, [1]")
               .Output("Loss", "tensor of Logits' shape with size 1 along axis")
               .Output("Logits@GRAD", "gradient of the logits")
-              .NoGradient("made from a program that has its gradients")
+              .NoGradient("it is made from a program that already has its gradients")
               .Inplace("Logits", "Logits@GRAD")
               .Infer(InferFused)
               .Reference(Fused<float>, Fused<double>)

@@ -388,8 +388,8 @@ void DeclareInputs(OpDef& def) {
       .OptionalInput("K", "tensor [B, H, keys, D], or [B, keys, H, D]; absent with layout BS3HD")
       .OptionalInput("V", "tensor [B, H, keys, E], or [B, keys, H, E]; absent with layout BS3HD")
       .OptionalInput("Mask",
-                     "tensor that fits [B, H, rows, keys], added to the scores; float32 beside "
-                     "16-bit inputs");
+                     "tensor that can be broadcast to [B, H, rows, keys], added to the scores; may "
+                     "be float32 with 16-bit inputs");
 }
 
 void DeclareAttrs(OpDef& def) {
@@ -399,53 +399,54 @@ void DeclareAttrs(OpDef& def) {
       .Attr<float>("dropout_prob", 0.0f, "probability that a weight becomes 0")
       .Range(0, 1)
       .Attr<bool>("is_test", false, "no weight is dropped")
-      .Attr<std::string>("dropout_implementation", "upscale_in_train",
-                         "upscale_in_train: kept weights are divided by 1 - dropout_prob in "
-                         "training; downgrade_in_infer: all are multiplied by it in a test")
+      .Attr<std::string>(
+          "dropout_implementation", "upscale_in_train",
+          "upscale_in_train: kept weights are divided by 1 - dropout_prob in training; "
+          "downgrade_in_infer: all are multiplied by 1 - dropout_prob in a test")
       .OneOf({"downgrade_in_infer", "upscale_in_train"})
       .Attr<std::string>("layout", "BHSD",
                          "order of the dims of Q, K, V and Out: batch, heads, sequence, columns; "
-                         "BS3HD: that of Q, which holds all three, and Out is BSHD")
+                         "BS3HD: the order of Q, which holds Q, K and V; Out is BSHD")
       .OneOf({"BHSD", "BSHD", "BS3HD"})
       .Attr<bool>("keeps_lod", false,
-                  "whether Out has Q's LoD: where the op stands for products, which pass it");
+                  "whether Out has Q's LoD, as the products have that the op replaces");
 }
 
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef(kType)
           .Apply(DeclareAttrs)
-          .Doc(
-              "Out = softmax(scale Q K^T + Mask) V for each batch and head: the mean of the rows "
-              "of V, weighted by how well a row of Q matches the rows of K. Leading dims may be "
-              "left out, and dims of 1 are repeated, of the scores too where Mask is larger. With "
-              "dropout_prob weights are dropped after the softmax, drawn as by the op dropout. "
-              "The scores are computed tile by tile; as a whole they exist only as Weights. A row "
-              "whose scores are all -inf becomes nan, as by the op softmax; without keys Out is 0.")
+          .Doc("Out = softmax(scale Q K^T + Mask) V for each batch and head: the mean of the rows "
+               "of V, weighted by how well a row of Q matches the rows of K. Leading dims may be "
+               "left out, and dims of 1 are broadcast, including dims of the scores if Mask is "
+               "larger. With dropout_prob, weights are dropped after the softmax, with the random "
+               "draws of the op dropout. The scores are computed tile by tile; as a whole they "
+               "exist only as Weights. A row whose scores are all -inf becomes nan, as in the op "
+               "softmax; without keys Out is 0.")
           .Constraint("C1",
                       "Q, K and V must have rank 2 to 4, with layout BSHD 4, and Mask at most 4; "
                       "with layout BS3HD Q must be [B, rows, 3, H, D], and K and V absent")
-          .Constraint("C2", "all must have one dtype; Mask may be float32 beside 16-bit inputs")
+          .Constraint("C2", "all must have one dtype; Mask may be float32 with 16-bit inputs")
           .Constraint("C3", "batches and heads must be equal or 1")
           .Constraint("C4", "the last dims of Mask must be the rows and keys, or 1")
-          .Constraint("C5", "Q and K must have as many columns")
-          .Constraint("C6", "V must have as many rows as there are keys")
+          .Constraint("C5", "Q and K must have the same number of columns")
+          .Constraint("C6", "V must have one row for each key")
           .Constraint("C7", "is_causal needs as many keys as rows, or more")
           .Apply(DeclareInputs)
           .Output("Out", "tensor [B, H, rows, E], or [B, rows, H, E], of Q's dtype")
           .IntermediateOutput("SoftmaxStats",
-                              "float32 (float64 beside float64) tensor [B, H, rows, 2]: the "
+                              "float32 tensor (float64 with float64 inputs) [B, H, rows, 2]: the "
                               "maximum of a row's scores, and the sum of exp(score - maximum)")
           .IntermediateOutput("Weights",
                               "of the same dtype, [B, H, rows, keys]: the weights before dropout, "
-                              "kept for the gradient; without them it computes them again. With "
-                              "more than 256 keys they are not kept, and the last dim is 0")
+                              "kept for the gradient, which recomputes them if they are absent. "
+                              "With more than 256 keys they are not kept, and the last dim is 0")
           .IntermediateOutput("SeedOffset",
                               "int64 [3]: seed, stream and step of the draws, for the gradient")
-          .Attr<bool>("fix_seed", false, "the attr seed alone decides what is dropped")
+          .Attr<bool>("fix_seed", false, "only the attr seed decides what is dropped")
           .Attr<int32_t>("seed", 0, "used with fix_seed")
           .Attr<std::string>("random_name", "",
-                             "the name by which draws are made instead of Out's, if not empty")
+                             "name that seeds the random draws instead of Out's, if not empty")
           .NoLod()
           .Random()
           .ComputesIn(OpPrecision::kLow)
@@ -462,20 +463,21 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef(std::string(kType) + "_grad")
           .Apply(DeclareAttrs)
-          .Doc("Gradient of scaled_dot_product_attention, tile by tile: with the weights P and "
-               "their factors D by dropout, computed again, V@GRAD = (P D)^T Out@GRAD, the "
-               "gradient of the scores S = P (D (Out@GRAD V^T) - rowsum(Out@GRAD Out)), Q@GRAD = "
-               "scale S K, K@GRAD = scale S^T Q, Mask@GRAD = S, summed where an input was "
-               "repeated.")
+          .Doc("Gradient of scaled_dot_product_attention, tile by tile: with the recomputed "
+               "weights P and their dropout factors D, V@GRAD = (P D)^T Out@GRAD, the gradient of "
+               "the scores S = P (D (Out@GRAD V^T) - rowsum(Out@GRAD Out)), Q@GRAD = scale S K, "
+               "K@GRAD = scale S^T Q, Mask@GRAD = S, summed where an input was broadcast.")
           .ConstraintsOf(kType, {"C1", "C2", "C3", "C4", "C5", "C6", "C7"})
-          .Constraint("C8",
-                      "Out, SoftmaxStats, Weights and Out@GRAD must be of the forward op's types")
-          .Constraint("C9", "SeedOffset must be int64 [3], and be there where weights are dropped")
+          .Constraint(
+              "C8",
+              "Out, SoftmaxStats, Weights and Out@GRAD must have their types in the forward op")
+          .Constraint("C9",
+                      "SeedOffset must be int64 [3], and must be present if weights are dropped")
           .Apply(DeclareInputs)
-          .Input("Out", "the forward op's")
-          .Input("SoftmaxStats", "the forward op's")
-          .OptionalInput("Weights", "the forward op's, where they were kept")
-          .OptionalInput("SeedOffset", "the forward op's; read where weights are dropped")
+          .Input("Out", "the value in the forward op")
+          .Input("SoftmaxStats", "the value in the forward op")
+          .OptionalInput("Weights", "Weights of the forward op, if kept")
+          .OptionalInput("SeedOffset", "SeedOffset of the forward op; read if weights are dropped")
           .Input("Out@GRAD", "gradient of Out")
           .OptionalOutput("Q@GRAD", "gradient of Q")
           .OptionalOutput("K@GRAD", "gradient of K")

@@ -99,24 +99,23 @@ void Register(OpRegistry& ops) {
               })
               .GradientOp({"X", "Y"})
               .Reference(ConvShift<float>, ConvShift<double>));
-  ops.Add(
-      OpDef("conv_shift_grad")
-          .Doc("Gradient of conv_shift: Out@GRAD[n, i] times Y[n, j] and X[n, (i + j - (K - 1) / "
-               "2) mod M], added up where the other operand stands.")
-          .ConstraintsOf("conv_shift", {"C1", "C2", "C3", "C4"})
-          .Apply(DeclareConvShift)
-          .Constraint("C5", "Out@GRAD must have X's shape and dtype")
-          .Input("Out@GRAD", "gradient of Out")
-          .OptionalOutput("X@GRAD", "gradient of X")
-          .OptionalOutput("Y@GRAD", "gradient of Y")
-          .Infer([](InferContext& ctx) {
-            CheckConvShift(ctx);
-            RequireOutGrad(ctx, "C5", ctx.Input("X"));
-            ctx.SetOutput("X@GRAD", ctx.Input("X"));
-            ctx.SetOutput("Y@GRAD", ctx.Input("Y"));
-          })
-          .Gradient([](GradientContext& g) { SetBilinearGradGradient(g, "conv_shift", {}); })
-          .Reference(ConvShiftGrad<float>, ConvShiftGrad<double>));
+  ops.Add(OpDef("conv_shift_grad")
+              .Doc("Gradient of conv_shift: Out@GRAD[n, i] times Y[n, j] is added to X@GRAD[n, (i "
+                   "+ j - (K - 1) / 2) mod M], and times that element of X to Y@GRAD[n, j].")
+              .ConstraintsOf("conv_shift", {"C1", "C2", "C3", "C4"})
+              .Apply(DeclareConvShift)
+              .Constraint("C5", "Out@GRAD must have X's shape and dtype")
+              .Input("Out@GRAD", "gradient of Out")
+              .OptionalOutput("X@GRAD", "gradient of X")
+              .OptionalOutput("Y@GRAD", "gradient of Y")
+              .Infer([](InferContext& ctx) {
+                CheckConvShift(ctx);
+                RequireOutGrad(ctx, "C5", ctx.Input("X"));
+                ctx.SetOutput("X@GRAD", ctx.Input("X"));
+                ctx.SetOutput("Y@GRAD", ctx.Input("Y"));
+              })
+              .Gradient([](GradientContext& g) { SetBilinearGradGradient(g, "conv_shift", {}); })
+              .Reference(ConvShiftGrad<float>, ConvShiftGrad<double>));
 }
 
 }  // namespace coracle::conv_shift_op

@@ -69,7 +69,7 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("dot")
           .ComputesIn(OpPrecision::kFloat32)
-          .Doc("Out = the sum of X Y over the last dim, nothing conjugated. Integers wrap around.")
+          .Doc("Out = the sum of X Y over the last dim, without conjugation. Integers wrap around.")
           .Constraint("C1", "X must have rank 1 or 2")
           .Constraint("C2", "X and Y must have one shape")
           .Constraint("C3",
@@ -77,8 +77,8 @@ void Register(OpRegistry& ops) {
                       "float64 or complex")
           .Input("X", "tensor of numbers, [K] or [N, K]")
           .Input("Y",
-                 "tensor of X's shape and dtype; a real operand of a complex one counts as "
-                 "complex, and gets the real part of its gradient")
+                 "tensor of X's shape and dtype; a real operand with a complex one is converted to "
+                 "complex, and its gradient is the real part")
           .Output("Out", "[1] or [N, 1]")
           .Infer(InferDot)
           .Gradient(DotGradient)

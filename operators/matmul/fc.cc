@@ -457,82 +457,81 @@ Kernel RepeatedFast(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("fc")
-              .Doc("Out = act(Input W + Bias), with the dims of Input before in_num_col_dims as "
-                   "rows.")
-              .Constraint("C1", "in_num_col_dims must lie in (0, rank of Input), or in (-rank, 0)")
-              .Constraint("C2",
-                          "W must be a matrix with a row for each column of Input, and under "
-                          "padding_weights four more rows and columns")
-              .Constraint("C3", "Bias must be [M] or [1, M]")
-              .Constraint("C4", "all inputs must have one dtype")
-              .Input("Input", "floating-point tensor of rank 2 or more")
-              .Input("W", "[K, M]")
-              .OptionalInput("Bias", "[M] or [1, M]")
-              .Output("Out", "tensor of Input's leading dims and M")
-              .OptionalOutput("Z",
-                              "Input W + Bias, of Out's shape, for the gradient of act; not in "
-                              "Paddle")
-              .Attr<int32_t>("in_num_col_dims", 1,
-                             "number of leading dims of Input in Out; -n: all but the last n")
-              .Attr<std::string>("activation_type", "",
-                                 "act: that op with its default attrs; gelu_tanh: gelu with "
-                                 "approximate")
-              .OneOf({"", "relu", "relu6", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish",
-                      "hard_swish"})
-              .Attr<bool>("padding_weights", false,
-                          "W has four rows and columns at the end that do not count")
-              .Infer(InferFc)
-              .Gradient(FcGradient)
-              .Reference(Fc<float>, Fc<double>)
-              .Fast(FcFast));
-  ops.Add(OpDef("fc_gradients")
-              .Doc("The gradients of fc. With dZ = Out@GRAD act'(Z), 0 where relu cut Out off: "
-                   "Input@GRAD = "
-                   "dZ W^T, W@GRAD = Input^T dZ, Bias@GRAD = the sum of dZ over all rows.")
-              .ConstraintsOf("fc", {"C1", "C2", "C3", "C4"})
-              .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-              .Constraint(
-                  "C6",
-                  "with relu there must be Out, with other activations Z, of Out@GRAD's shape and "
-                  "dtype")
-              .Input("Input", "fc's Input")
-              .Input("W", "fc's W, [K, M]")
-              .OptionalInput("Bias", "fc's Bias, for its shape alone; [M] when absent")
-              .OptionalInput("Out", "fc's Out; read with relu")
-              .OptionalInput("Z", "fc's Z; read with the other activations")
-              .Input("Out@GRAD", "gradient of fc's Out")
-              .OptionalOutput("Input@GRAD", "gradient of Input")
-              .OptionalOutput("W@GRAD", "gradient of W")
-              .OptionalOutput("Bias@GRAD", "gradient of the bias")
-              .OptionalOutput("Z@GRAD", "dZ; without it the op has memory of its own for it")
-              .Inplace("Out@GRAD", "Z@GRAD")
-              .Attr<int32_t>("in_num_col_dims", 1,
-                             "number of leading dims of Input in Out; -n: all but the last n")
-              .Attr<std::string>("activation_type", "", "fc's")
-              .OneOf({"", "relu", "gelu", "gelu_tanh", "swish"})
-              .NoGradient("made from a program that has its gradients")
-              .Infer(InferFcGrad)
-              .Reference(FcGrad<float>, FcGrad<double>)
-              .Fast(FcGradFast));
-  ops.Add(OpDef("fusion_repeated_fc_relu")
-              .Doc("A chain of layers, each the positive part of x W[i] + Bias[i], beginning with "
-                   "X.")
-              .Constraint("C1", "X must be a matrix")
-              .Constraint("C2", "there must be two or more W, as many Bias and one ReluOut less")
-              .Constraint("C3",
-                          "each W must be a matrix with a row for each column before it, and "
-                          "its Bias [M] or [1, M]")
-              .Constraint("C4", "all inputs must have one dtype")
-              .Input("X", "matrix")
-              .VariadicInput("W", "matrices")
-              .VariadicInput("Bias", "vectors")
-              .OptionalVariadicOutput("ReluOut", "what the layers but the last give")
-              .Output("Out", "what the last layer gives")
-              .NoGradient("a fused form of trained programs")
-              .Infer(InferRepeated)
-              .Reference(Repeated<float>, Repeated<double>)
-              .Fast(RepeatedFast));
+  ops.Add(
+      OpDef("fc")
+          .Doc("Out = act(Input W + Bias), with the dims of Input before in_num_col_dims as "
+               "rows.")
+          .Constraint("C1", "in_num_col_dims must lie in (0, rank of Input), or in (-rank, 0)")
+          .Constraint("C2",
+                      "W must be a matrix with a row for each column of Input, plus four rows and "
+                      "columns with padding_weights")
+          .Constraint("C3", "Bias must be [M] or [1, M]")
+          .Constraint("C4", "all inputs must have one dtype")
+          .Input("Input", "floating-point tensor of rank 2 or more")
+          .Input("W", "[K, M]")
+          .OptionalInput("Bias", "[M] or [1, M]")
+          .Output("Out", "tensor of Input's leading dims and M")
+          .OptionalOutput("Z",
+                          "Input W + Bias, of Out's shape, for the gradient of act; not in "
+                          "Paddle")
+          .Attr<int32_t>("in_num_col_dims", 1,
+                         "number of leading dims of Input in Out; -n: all but the last n")
+          .Attr<std::string>(
+              "activation_type", "",
+              "act: the op of this name with its default attrs; gelu_tanh: gelu with approximate")
+          .OneOf(
+              {"", "relu", "relu6", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish", "hard_swish"})
+          .Attr<bool>("padding_weights", false, "the last four rows and columns of W are ignored")
+          .Infer(InferFc)
+          .Gradient(FcGradient)
+          .Reference(Fc<float>, Fc<double>)
+          .Fast(FcFast));
+  ops.Add(
+      OpDef("fc_gradients")
+          .Doc("The gradients of fc. With dZ = Out@GRAD act'(Z), for relu 0 where Out is 0: "
+               "Input@GRAD = dZ W^T, W@GRAD = Input^T dZ, Bias@GRAD = the sum of dZ over all rows.")
+          .ConstraintsOf("fc", {"C1", "C2", "C3", "C4"})
+          .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
+          .Constraint("C6",
+                      "relu needs Out and other activations need Z, of Out@GRAD's shape and dtype")
+          .Input("Input", "fc's Input")
+          .Input("W", "W of fc, [K, M]")
+          .OptionalInput("Bias", "Bias of fc; only its shape is used, [M] if absent")
+          .OptionalInput("Out", "Out of fc; read with relu")
+          .OptionalInput("Z", "Z of fc; read with the other activations")
+          .Input("Out@GRAD", "gradient of fc's Out")
+          .OptionalOutput("Input@GRAD", "gradient of Input")
+          .OptionalOutput("W@GRAD", "gradient of W")
+          .OptionalOutput("Bias@GRAD", "gradient of the bias")
+          .OptionalOutput("Z@GRAD", "dZ; if absent, the op stores it in its own memory")
+          .Inplace("Out@GRAD", "Z@GRAD")
+          .Attr<int32_t>("in_num_col_dims", 1,
+                         "number of leading dims of Input in Out; -n: all but the last n")
+          .Attr<std::string>("activation_type", "", "fc's")
+          .OneOf({"", "relu", "gelu", "gelu_tanh", "swish"})
+          .NoGradient("made from a program that has its gradients")
+          .Infer(InferFcGrad)
+          .Reference(FcGrad<float>, FcGrad<double>)
+          .Fast(FcGradFast));
+  ops.Add(
+      OpDef("fusion_repeated_fc_relu")
+          .Doc("A chain of layers x = relu(x W[i] + Bias[i]), starting with x = X.")
+          .Constraint("C1", "X must be a matrix")
+          .Constraint("C2",
+                      "there must be two or more W, the same number of Bias, and one ReluOut fewer")
+          .Constraint("C3",
+                      "each W must be a matrix with a row for each column of the layer's input, "
+                      "and its Bias must be [M] or [1, M]")
+          .Constraint("C4", "all inputs must have one dtype")
+          .Input("X", "matrix")
+          .VariadicInput("W", "matrices")
+          .VariadicInput("Bias", "vectors")
+          .OptionalVariadicOutput("ReluOut", "results of all layers except the last")
+          .Output("Out", "result of the last layer")
+          .NoGradient("a fused form of trained programs")
+          .Infer(InferRepeated)
+          .Reference(Repeated<float>, Repeated<double>)
+          .Fast(RepeatedFast));
 }
 
 }  // namespace coracle::fc_op

@@ -93,7 +93,7 @@ void Register(OpRegistry& ops) {
               .Fast(FspFast));
   ops.Add(OpDef("fsp_grad")
               .Doc("Gradient of fsp: X@GRAD[n, c] = the sum over d of Out@GRAD[n, c, d] Y[n, d] / "
-                   "the number of pixels, and the same for Y.")
+                   "the number of pixels, and likewise for Y.")
               .ConstraintsOf("fsp", {"C1", "C2", "C3"})
               .Apply(DeclareFsp)
               .Constraint("C4", "Out@GRAD must have Out's shape and dtype")

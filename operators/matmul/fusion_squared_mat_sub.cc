@@ -53,23 +53,23 @@ Kernel SquaredMatSubFast(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("fusion_squared_mat_sub")
-              .Doc("Out = scalar ((X Y)^2 - X^2 Y^2), with squares of elements and products of "
-                   "matrices.")
-              .Constraint("C1", "X and Y must be matrices")
-              .Constraint("C2", "the columns of X must be as many as the rows of Y")
-              .Constraint("C3", "X and Y must have one dtype")
-              .Input("X", "[M, K]")
-              .Input("Y", "[K, N]")
-              .IntermediateOutput("SquaredX", "X^2")
-              .IntermediateOutput("SquaredY", "Y^2")
-              .IntermediateOutput("SquaredXY", "(X Y)^2")
-              .Output("Out", "[M, N]")
-              .Attr<float>("scalar", 1.f, "factor of Out")
-              .NoGradient("a fused form of trained programs")
-              .Infer(InferSquaredMatSub)
-              .Reference(SquaredMatSub<float>, SquaredMatSub<double>)
-              .Fast(SquaredMatSubFast));
+  ops.Add(
+      OpDef("fusion_squared_mat_sub")
+          .Doc("Out = scalar ((X Y)^2 - X^2 Y^2), with element-wise squares and matrix products.")
+          .Constraint("C1", "X and Y must be matrices")
+          .Constraint("C2", "the columns of X must be as many as the rows of Y")
+          .Constraint("C3", "X and Y must have one dtype")
+          .Input("X", "[M, K]")
+          .Input("Y", "[K, N]")
+          .IntermediateOutput("SquaredX", "X^2")
+          .IntermediateOutput("SquaredY", "Y^2")
+          .IntermediateOutput("SquaredXY", "(X Y)^2")
+          .Output("Out", "[M, N]")
+          .Attr<float>("scalar", 1.f, "factor of Out")
+          .NoGradient("a fused form of trained programs")
+          .Infer(InferSquaredMatSub)
+          .Reference(SquaredMatSub<float>, SquaredMatSub<double>)
+          .Fast(SquaredMatSubFast));
 }
 
 }  // namespace coracle::fusion_squared_mat_sub_op

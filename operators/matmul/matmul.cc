@@ -300,7 +300,8 @@ AttrList AttrsOf(const GradientContext& g, const Version& v) {
 
 void MatmulGradient(GradientContext& g, const Version& v) {
   if (FlagsOf(g, v).heads > 1) {
-    throw Error(ErrorCode::kUnimplemented, "matmul: has no gradient with head_number above 1",
+    throw Error(ErrorCode::kUnimplemented,
+                "matmul: no gradient is implemented for head_number above 1",
                 "  " + Locate(g.op()));
   }
   if (SetMixedGradient(g, AttrsOf(g, v))) return;
@@ -315,29 +316,29 @@ void MatmulGradGradient(GradientContext& g, const Version& v) {
 
 std::string RulesOf(const Version& v) {
   return std::string(
-             "Dims before the last two are a batch and broadcast. A vector X is one row, a vector "
-             "Y one column, and that dim is left out of Out; two vectors give [1]. ") +
-         (v.turns_vectors ? "Transposed, a vector X is one column and a vector Y one row, whose "
-                            "size is a dim of Out unless it is 1. With head_number h above 1, the "
-                            "columns of X are split into h blocks; so are the rows of Y if they "
-                            "are as many, and Out is the products of the blocks side by side; "
-                            "else Y has as many rows as a block of X has columns, and its columns "
-                            "are split."
-                          : "Transposition has no effect on a vector.");
+             "Dims before the last two are a batch and broadcast. A vector X counts as one row, a "
+             "vector Y as one column, and Out lacks that dim; two vectors give [1]. ") +
+         (v.turns_vectors
+              ? "With transposition, a vector X counts as one column and a vector Y as one row, "
+                "whose size is a dim of Out unless it is 1. With head_number h above 1, the "
+                "columns of X are split into h blocks. If Y has as many rows as X has columns, "
+                "they are split too, and Out is the products of the blocks side by side. Otherwise "
+                "Y must have as many rows as a block of X has columns, and its columns are split."
+              : "Transposition has no effect on a vector.");
 }
 
 void DeclareProduct(OpDef& def) {
   def.Constraint("C1", "X and Y must have rank 1 or more")
-      .Constraint("C2", "the columns of X must be as many as the rows of Y (after transposition)")
+      .Constraint("C2", "the columns of X must equal the rows of Y in number (after transposition)")
       .Constraint("C3", "batch dims of X and Y must be equal or 1");
 }
 
 void DeclareAttrs(OpDef& def, const Version& v, std::optional<double> most_heads) {
-  def.Attr<bool>(v.transpose_x, false, "whether the last two dims of X are exchanged first")
-      .Attr<bool>(v.transpose_y, false, "whether the last two dims of Y are exchanged first");
+  def.Attr<bool>(v.transpose_x, false, "whether to exchange the last two dims of X first")
+      .Attr<bool>(v.transpose_y, false, "whether to exchange the last two dims of Y first");
   if (!v.has_alpha) return;
   def.Attr<float>("alpha", 1.0f, "factor of the product")
-      .Attr<int32_t>("head_number", 1, "heads that the columns are split into")
+      .Attr<int32_t>("head_number", 1, "number of heads into which columns are split")
       .Range(1, most_heads);
 }
 
@@ -379,7 +380,7 @@ void AddVersion(OpRegistry& ops, const Version& v) {
       .ComputesIn(OpPrecision::kLow);
   if (v.has_alpha) {
     forward.Constraint(
-        "C6", "head_number must divide the columns of X, and those of Y if they are split");
+        "C6", "head_number must divide the columns of X, and the columns of Y if they are split");
   }
   DeclareAttrs(forward, v, std::nullopt);
   DeclareKernels<float, double, int32_t, int64_t, complex64, complex128>(
@@ -390,13 +391,13 @@ void AddVersion(OpRegistry& ops, const Version& v) {
   grad.Doc(std::string("Gradient of ") + v.type +
            ": with A and B the transposed operands, A@GRAD = Out@GRAD B^T and B@GRAD = A^T "
            "Out@GRAD (complex A and B conjugated), summed over the batch dims along which the "
-           "operand was repeated. " +
+           "operand was broadcast. " +
            RulesOf(v))
       .Apply(DeclareProduct)
       .Constraint("C4", "all inputs must have one dtype")
       .Constraint("C5", "Out@GRAD must have the shape of the product")
-      .Input("X", "the forward op's")
-      .Input("Y", "the forward op's")
+      .Input("X", "the value in the forward op")
+      .Input("Y", "the value in the forward op")
       .Input("Out@GRAD", "gradient of Out")
       .OptionalOutput("X@GRAD", "gradient of X")
       .OptionalOutput("Y@GRAD", "gradient of Y")

@@ -103,7 +103,7 @@ void Register(OpRegistry& ops) {
               .Apply(DeclareColumns)
               .ComputesIn(OpPrecision::kLow)
               .Doc("Out = X Y after collapsing X to [prod(dims before x_num_col_dims), prod(rest)] "
-                   "and Y likewise.")
+                   "and Y likewise by y_num_col_dims.")
               .Constraint("C1", "x_num_col_dims must lie in (0, rank of X)")
               .Constraint("C2", "y_num_col_dims must lie in (0, rank of Y)")
               .Constraint(

@@ -109,7 +109,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C5", "Bias must be [3, H], of Input's dtype")
               .Constraint("C6", "BiasQK must be [B, head_number, S, S], of Input's dtype")
               .Input("Input", "floating-point tensor [B, S, columns]")
-              .Input("W", "tensor [columns, 3, H]: those of q, k and v")
+              .Input("W", "tensor [columns, 3, H]: the weights of q, k and v")
               .Input("Bias", "tensor [3, H]")
               .Input("BiasQK", "tensor [B, head_number, S, S], added to the scores")
               .Output("Out", "tensor [B, S, H]")
@@ -119,7 +119,7 @@ void Register(OpRegistry& ops) {
               .Attr<bool>("transpose_Q", false, "false")
               .Attr<bool>("transpose_K", true, "true")
               .Attr<bool>("transpose_V", false, "false")
-              .NoGradient("it is made for inference; train with the ops that it joins")
+              .NoGradient("it is made for inference; train with the separate ops")
               .Infer(InferAttention)
               .Reference<float, double>([]<class T>(const PrepareContext& c) {
                 return Attention<T>(c, KernelMode::kReference);

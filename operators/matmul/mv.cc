@@ -44,7 +44,7 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("mv")
               .Doc("Out = X Vec, the product of a matrix and a vector.")
               .Constraint("C1", "X must be a matrix and Vec a vector")
-              .Constraint("C2", "the columns of X must be as many as the elements of Vec")
+              .Constraint("C2", "the columns of X must equal the elements of Vec in number")
               .Constraint("C3", "X and Vec must have one dtype")
               .Input("X", "[M, N]")
               .Input("Vec", "[N]")

@@ -11,10 +11,10 @@
 
 namespace coracle::auc_op {
 
-// How a statistic holds the counts of the K buckets.
+// The layout of the counts of the K buckets in a statistic.
 enum class Layout {
-  kTotal,    // [1, K]: of all batches
-  kRing,     // (s + 1) K + 1: s batches, their sum, and a counter whose remainder is the next place
+  kTotal,    // [1, K]: all batches
+  kRing,     // (s + 1) K + 1: s batches, their sum, and a counter; counter mod s is the next slot
   kShifted,  // [s, K]: s batches, the newest last
 };
 
@@ -62,7 +62,7 @@ class Statistic {
                 : in_.numel == steps_ * buckets_ ? Layout::kShifted
                                                  : Layout::kRing) {}
 
-  // Makes room for a batch; count(bucket) then adds to it.
+  // Makes room for a new batch; count(bucket) then adds to it.
   void Begin(Workspace& ws) {
     const auto* from = ws.Data<const int64_t>(in_);
     to_ = ws.Data<int64_t>(out_);
@@ -147,30 +147,31 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("auc")
           .Doc("AUC = the area under the ROC curve of the rows of all batches (slide_steps = 0) or "
-               "of the last slide_steps ones. Rows count in the bucket floor(p num_thresholds), p "
-               "being the last column of Predict: in StatPosOut where Label is positive, in "
-               "StatNegOut where it is 0, else not at all. 0 unless there are rows of both kinds.")
+               "of the last slide_steps batches. With p the last column of Predict, a row is "
+               "counted in bucket floor(p num_thresholds) of StatPosOut if Label is positive, of "
+               "StatNegOut if Label is 0, and nowhere otherwise. AUC is 0 unless there are rows of "
+               "both kinds.")
           .Constraint("C1", "Predict must have one column or two")
           .Constraint("C2", "Label must hold an int32 or int64 for each row of Predict")
           .Constraint("C3",
-                      "a statistic must be int64 and have num_thresholds + 1 = K elements, K "
-                      "being 2 or more; with slide_steps s (s + 1) K + 1, or s K")
+                      "a statistic must be int64 with K = num_thresholds + 1 elements, K being 2 "
+                      "or more; with slide_steps s, it must have (s + 1) K + 1 or s K elements")
           .Constraint("C4", "probabilities must lie in [0, 1]")
           .Input("Predict", "probabilities [N, 2] of classes 0 and 1, or [N, 1] of class 1")
           .Input("Label", "true classes [N, 1]")
           .Input("StatPos",
-                 "counts of positive rows before, by buckets; with slide_steps those of each "
-                 "batch, of their sum, and the number of batches (or, of s K elements, those of "
-                 "each batch alone, the newest last)")
-          .Input("StatNeg", "the same of negative rows")
+                 "previous counts of positive rows, by bucket; with slide_steps, the counts of "
+                 "each batch, their sum, and the number of batches (with s K elements, only the "
+                 "counts of each batch, the newest last)")
+          .Input("StatNeg", "the same for negative rows")
           .Output("AUC", "float64 tensor [1]")
           .Output("StatPosOut", "usually StatPos itself")
           .Output("StatNegOut", "usually StatNeg itself")
           .Attr<std::string>("curve", "ROC", "ignored; the curve is ROC")
-          .Attr<int32_t>("num_thresholds", 8191, "number of buckets less one")
-          .Attr<int32_t>("slide_steps", 1, "how many batches count; 0: all")
+          .Attr<int32_t>("num_thresholds", 8191, "number of buckets minus one")
+          .Attr<int32_t>("slide_steps", 1, "number of batches to use; 0: all")
           .NoLod()
-          .NotDifferentiable("a count has no slope")
+          .NotDifferentiable("counts have no derivative")
           .Inplace("StatPos", "StatPosOut")
           .Inplace("StatNeg", "StatNegOut")
           .Infer(InferAuc)

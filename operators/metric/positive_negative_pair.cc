@@ -88,29 +88,29 @@ KernelOf<T> Pairs(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("positive_negative_pair")
-          .Doc("Adds up the pairs of rows of one query with different labels, each with the "
-               "mean of their weights: neutral where their scores are equal, positive where "
-               "the larger score has the larger label, else negative.")
+          .Doc("Counts the pairs of rows of a query with different labels. A pair is neutral if "
+               "the scores are equal, positive if the row with the larger score has the larger "
+               "label, else negative; it counts with the mean of its rows' weights.")
           .Constraint("C1", "Score must be a matrix")
           .Constraint("C2", "Label and Weight must have Score's dtype and an element for each row")
           .Constraint("C3", "QueryID must hold an int32 or int64 for each row of Score")
           .Constraint("C4", "column must be a column of Score")
           .Constraint("C5",
-                      "the accumulators must hold one element of Score's dtype, and all be "
-                      "given or none")
+                      "the accumulators must hold one element of Score's dtype, and all or none of "
+                      "them must be given")
           .Input("Score", "floating-point tensor [N, C]")
           .Input("Label", "tensor [N, 1] of Score's dtype")
-          .Input("QueryID", "int64 tensor [N, 1]: to which query a row belongs")
-          .OptionalInput("AccumulatePositivePair", "the sum before [1]; 0 when absent")
-          .OptionalInput("AccumulateNegativePair", "the sum before [1]; 0 when absent")
-          .OptionalInput("AccumulateNeutralPair", "the sum before [1]; 0 when absent")
+          .Input("QueryID", "int64 tensor [N, 1]: the query of each row")
+          .OptionalInput("AccumulatePositivePair", "the previous sum [1]; 0 if absent")
+          .OptionalInput("AccumulateNegativePair", "the previous sum [1]; 0 if absent")
+          .OptionalInput("AccumulateNeutralPair", "the previous sum [1]; 0 if absent")
           .OptionalInput("Weight", "weights of the rows [N, 1]; 1 when absent")
           .Output("PositivePair", "tensor [1]")
           .Output("NegativePair", "tensor [1]")
           .OptionalOutput("NeutralPair", "tensor [1]")
           .Attr<int32_t>("column", 0, "the column of scores, counted from the end if < 0")
           .NoLod()
-          .NotDifferentiable("a count has no slope")
+          .NotDifferentiable("counts have no derivative")
           .Inplace("AccumulatePositivePair", "PositivePair")
           .Inplace("AccumulateNegativePair", "NegativePair")
           .Inplace("AccumulateNeutralPair", "NeutralPair")

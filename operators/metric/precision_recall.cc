@@ -10,7 +10,7 @@ namespace coracle::precision_recall_op {
 
 constexpr int64_t kStates = 4, kMetrics = 6;
 
-// What a row of states holds.
+// The columns of a row of states.
 enum State { kTruePositive, kFalsePositive, kTrueNegative, kFalseNegative };
 
 void InferPrecisionRecall(InferContext& ctx) {
@@ -86,7 +86,7 @@ KernelOf<T> PrecisionRecall(const PrepareContext& ctx) {
       states[label * kStates + (k == label ? kTruePositive : kFalseNegative)] += weight;
       if (k != label) states[k * kStates + kFalsePositive] += weight;
     }
-    // A row is a true negative of all classes that it has nothing to do with.
+    // A row is a true negative of every class that is neither its label nor its prediction.
     for (double* s = states; s < states + classes * kStates; s += kStates)
       s[kTrueNegative] = total - s[kTruePositive] - s[kFalsePositive] - s[kFalseNegative];
     Metrics(states, classes, ws.Data<double>(batch));
@@ -104,11 +104,11 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("precision_recall")
           .Doc("Counts for each class the weights of true positives, false positives, true "
-               "negatives and false negatives; AccumStatesInfo = those of the batch and "
-               "StatesInfo. The metrics of the batch and of AccumStatesInfo: macro precision and "
-               "recall (averages over classes), the F1 of these, then micro precision, recall and "
-               "F1 (of the sums over classes). A share of nothing is 1, the F1 of two zeros 0. An "
-               "index or label outside of [0, class_number) is an error.")
+               "negatives and false negatives; AccumStatesInfo = these counts plus StatesInfo. The "
+               "metrics, of the batch and of AccumStatesInfo, are: macro precision and recall "
+               "(averages over classes), their F1, then micro precision, recall and F1 (of the "
+               "sums over classes). Precision and recall are 1 if their divisor is 0; the F1 of "
+               "two zeros is 0. An index or label outside of [0, class_number) is an error.")
           .Constraint("C1", "Indices and Labels must hold an int32 or int64 for each of MaxProbs")
           .Constraint("C2", "Weights must have MaxProbs' dtype and number of elements")
           .Constraint("C3", "StatesInfo must be [class_number, 4] of MaxProbs' dtype")
@@ -117,13 +117,13 @@ void Register(OpRegistry& ops) {
           .Input("Indices", "its class [N, 1]")
           .Input("Labels", "true classes [N, 1]")
           .OptionalInput("Weights", "weights of the rows [N, 1]; 1 when absent")
-          .OptionalInput("StatesInfo", "counts before [class_number, 4]; 0 when absent")
+          .OptionalInput("StatesInfo", "previous counts [class_number, 4]; 0 if absent")
           .Output("BatchMetrics", "float64 tensor [6]")
           .Output("AccumMetrics", "float64 tensor [6]")
           .Output("AccumStatesInfo", "counts [class_number, 4], usually StatesInfo itself")
           .Attr<int32_t>("class_number", "number of classes")
           .NoLod()
-          .NotDifferentiable("a count has no slope")
+          .NotDifferentiable("counts have no derivative")
           .Inplace("StatesInfo", "AccumStatesInfo")
           .Infer(InferPrecisionRecall)
           .Reference(PrecisionRecall<float>, PrecisionRecall<double>));

@@ -221,9 +221,9 @@ void DeclareNormAttrs(OpDef& def) {
 void DeclareGradInputs(OpDef& def) {
   def.Input("X", "batch_norm's X")
       .Input("Scale", "batch_norm's Scale")
-      .OptionalInput("Mean", "batch_norm's Mean; read with global statistics")
-      .OptionalInput("Variance", "batch_norm's Variance; read with global statistics")
-      .OptionalInput("SavedMean", "mean of the batch; made again when absent")
+      .OptionalInput("Mean", "Mean of batch_norm; read with global statistics")
+      .OptionalInput("Variance", "Variance of batch_norm; read with global statistics")
+      .OptionalInput("SavedMean", "mean of the batch; recomputed if absent")
       .OptionalInput("SavedVariance", "1 / sqrt(variance of the batch + epsilon)")
       .Input("Y@GRAD", "gradient of Y");
 }
@@ -233,27 +233,27 @@ void DeclareConstraints(OpDef& def, const std::string& type) {
   def.Constraint("C1", "X must have rank 2 to 5")
       .Constraint("C2", "Scale, Bias, Mean and Variance must have shape [channels]")
       .Constraint("C3",
-                  "all inputs must have X's dtype; scale, bias and statistics may be float32 "
-                  "beside an X of 16 bits")
+                  "all inputs must have X's dtype; scale, bias and statistics may be float32 with "
+                  "a 16-bit X")
       .Constraint("C4", "MomentumTensor must hold one element");
 }
 
 constexpr const char* kSyncDoc =
-    " Where several ranks run the program, the batch is that of all of them, whose parts may "
-    "differ in their sizes: ";
+    " If several ranks run the program, the batch is the union of their parts, which may differ in "
+    "size: ";
 
-constexpr const char* kShareDoc = "[1], the rank's share of the batch; at 0 its rows do not count";
+constexpr const char* kShareDoc = "[1], the rank's share of the batch; at 0, its rows are ignored";
 
 OpDef ForwardDef(const std::string& type, const std::string& doc = {}) {
   return OpDef(type)
       .Doc(
           std::string() +
-          "Y = Scale (X - mean) / sqrt(variance + epsilon) + Bias for each channel. Mean and "
-          "biased variance are those of the batch in training, else Mean and Variance: global = "
-          "use_global_stats or (is_test and not trainable_statistics). In training MeanOut = "
-          "momentum Mean + (1 - momentum) mean, VarianceOut likewise; they may be Mean and "
-          "Variance themselves. A batch of one element per channel leaves Y = X and the statistics "
-          "as they were. No gradient flows through MeanOut and VarianceOut." +
+          "Y = Scale (X - mean) / sqrt(variance + epsilon) + Bias for each channel. In training, "
+          "mean and biased variance are computed over the batch; with global statistics they are "
+          "Mean and Variance: global = use_global_stats or (is_test and not trainable_statistics). "
+          "In training MeanOut = momentum Mean + (1 - momentum) mean, VarianceOut likewise; they "
+          "may be Mean and Variance themselves. For a batch of one element per channel, Y = X and "
+          "the statistics are unchanged. No gradient flows through MeanOut and VarianceOut." +
           doc)
       .Apply(DeclareConstraints, type)
       .Input("X", "[N, C, ...], or [N, ..., C] for NHWC")
@@ -269,7 +269,7 @@ OpDef ForwardDef(const std::string& type, const std::string& doc = {}) {
       .IntermediateOutput("SavedVariance", "[C], 1 / sqrt(variance + epsilon) used")
       .IntermediateOutput("ReserveSpace", "empty")
       .Apply(DeclareNormAttrs)
-      .Attr<float>("momentum", 0.9f, "share of the old running statistics")
+      .Attr<float>("momentum", 0.9f, "weight of the old running statistics")
       .NoGradientTo({"Mean", "Variance", "MomentumTensor"})
       .Inplace("X", "Y")
       .Inplace("Mean", "MeanOut")
@@ -337,15 +337,15 @@ void Register(OpRegistry& ops) {
               .OptionalInput("Share", kShareDoc)
               .NoGradientTo({"Share"})
               .Infer(InferSyncBatchNorm));
-  ops.Add(GradDef("sync_batch_norm",
-                  std::string(kSyncDoc) +
-                      "X@GRAD takes the sums of all of them, by one exchange; Scale@GRAD and "
-                      "Bias@GRAD are the sums of the rank's own rows.")
-              .ConstraintsOf("sync_batch_norm", {"C7"})
-              .OptionalInput("Share", kShareDoc)
-              .NoGradientTo({"Share"})
-              .Infer(InferSyncBatchNormGrad));
-  ops.Add(GradGradDef("sync_batch_norm", " It runs on one rank alone."));
+  ops.Add(
+      GradDef("sync_batch_norm",
+              std::string(kSyncDoc) + "X@GRAD uses the sums over all ranks, from one exchange; "
+                                      "Scale@GRAD and Bias@GRAD are sums over the rank's own rows.")
+          .ConstraintsOf("sync_batch_norm", {"C7"})
+          .OptionalInput("Share", kShareDoc)
+          .NoGradientTo({"Share"})
+          .Infer(InferSyncBatchNormGrad));
+  ops.Add(GradGradDef("sync_batch_norm", " It runs on a single rank only."));
 }
 
 }  // namespace batch_norm_op

@@ -165,59 +165,57 @@ void DeclareDataNorm(OpDef& def) {
       .OptionalInput("bias", "[c], a summand for each column under enable_scale_and_shift")
       .Attr<float>("epsilon", 1e-4f, "added to the sum of squares for every row")
       .Attr<int32_t>("slot_dim", -1,
-                     "where positive, columns come in blocks of so many, and a block whose first "
-                     "element is 0 is not there")
-      .Attr<float>("summary_decay_rate", 0.9999999f, "accepted: for servers that keep statistics")
+                     "if positive, the size of blocks of columns; a block whose first element is 0 "
+                     "counts as absent")
+      .Attr<float>("summary_decay_rate", 0.9999999f, "accepted for parameter servers, no effect")
       .Attr<bool>("enable_scale_and_shift", false, "apply scale_w and bias")
-      .Attr<std::string>("data_layout", "NCHW", "accepted, without effect")
-      .Attr<bool>("sync_stats", false, "accepted: there is one device");
+      .Attr<std::string>("data_layout", "NCHW", "accepted, no effect")
+      .Attr<bool>("sync_stats", false, "accepted, no effect: there is one device");
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("data_norm")
-          .Doc("Y = (X - Means) Scales, with Means = BatchSum / BatchSize and Scales = "
-               "sqrt(BatchSize / BatchSquareSum) of each column, then times scale_w plus bias; 0 "
-               "in a slot that is not there. The gradients of the three statistics are by "
-               "definition those of the batch, to be added to them.")
-          .Constraint("C1", "X must be a matrix")
-          .Constraint("C2",
-                      "statistics, scale_w and bias must be vectors with an element for "
-                      "each column, of X's dtype")
-          .Constraint("C3", "slot_dim must divide the number of columns")
-          .Constraint("C4", "enable_scale_and_shift needs scale_w and bias")
-          .Apply(DeclareDataNorm)
-          .Input("BatchSize", "[c], number of rows so far")
-          .Input("BatchSum", "[c], their sum")
-          .Input("BatchSquareSum", "[c], the sum of the squares of their distances")
-          .Output("Y", "tensor of X's shape")
-          .Output("Means", "[c]")
-          .Output("Scales", "[c]")
-          .Infer(InferDataNorm)
-          .Gradient(DataNormGradient)
-          .Reference(DataNorm<float>, DataNorm<double>));
-  ops.Add(
-      OpDef("data_norm_grad")
-          .Doc("X@GRAD = Y@GRAD Scales (times scale_w), 0 in slots that are not there; "
-               "scale_w@GRAD and bias@GRAD by their derivatives. For n rows BatchSize@GRAD = n, "
-               "BatchSum@GRAD = the sum of X, BatchSquareSum@GRAD = the sum of (X - Means)^2 + n "
-               "epsilon; with slots n counts those that are there, and the first is 1 and the "
-               "sums are divided by n (unless that is 0).")
-          .ConstraintsOf("data_norm", {"C1", "C2", "C3", "C4"})
-          .Constraint("C5", "Y@GRAD must have X's shape and dtype")
-          .Apply(DeclareDataNorm)
-          .Input("Means", "data_norm's Means, [c], or a row for each row of X")
-          .Input("Scales", "data_norm's Scales, [c], or a row for each row of X")
-          .Input("Y@GRAD", "gradient of Y")
-          .OptionalOutput("X@GRAD", "gradient of X")
-          .OptionalOutput("BatchSize@GRAD", "[c]")
-          .OptionalOutput("BatchSum@GRAD", "[c]")
-          .OptionalOutput("BatchSquareSum@GRAD", "[c]")
-          .OptionalOutput("scale_w@GRAD", "[c]")
-          .OptionalOutput("bias@GRAD", "[c]")
-          .NoGradient("the gradients of the statistics are not derivatives")
-          .Infer(InferDataNormGrad)
-          .Reference(DataNormGrad<float>, DataNormGrad<double>));
+  ops.Add(OpDef("data_norm")
+              .Doc("Y = (X - Means) Scales, with Means = BatchSum / BatchSize and Scales = "
+                   "sqrt(BatchSize / BatchSquareSum) of each column, then times scale_w plus bias; "
+                   "0 in an absent slot. The gradients of the three statistics are defined as the "
+                   "statistics of the batch, to be added to them.")
+              .Constraint("C1", "X must be a matrix")
+              .Constraint("C2",
+                          "statistics, scale_w and bias must be vectors with an element for "
+                          "each column, of X's dtype")
+              .Constraint("C3", "slot_dim must divide the number of columns")
+              .Constraint("C4", "enable_scale_and_shift needs scale_w and bias")
+              .Apply(DeclareDataNorm)
+              .Input("BatchSize", "[c], number of rows so far")
+              .Input("BatchSum", "[c], the sum of the rows")
+              .Input("BatchSquareSum", "[c], the sum of squared distances from the mean")
+              .Output("Y", "tensor of X's shape")
+              .Output("Means", "[c]")
+              .Output("Scales", "[c]")
+              .Infer(InferDataNorm)
+              .Gradient(DataNormGradient)
+              .Reference(DataNorm<float>, DataNorm<double>));
+  ops.Add(OpDef("data_norm_grad")
+              .Doc("X@GRAD = Y@GRAD Scales (times scale_w), 0 in absent slots; scale_w@GRAD and "
+                   "bias@GRAD are derivatives. For n rows BatchSize@GRAD = n, BatchSum@GRAD = the "
+                   "sum of X, BatchSquareSum@GRAD = the sum of (X - Means)^2 + n epsilon; with "
+                   "slots, n counts the rows in which the slot is present; BatchSize@GRAD is 1, "
+                   "and the sums are divided by n (unless n is 0).")
+              .ConstraintsOf("data_norm", {"C1", "C2", "C3", "C4"})
+              .Constraint("C5", "Y@GRAD must have X's shape and dtype")
+              .Apply(DeclareDataNorm)
+              .Input("Means", "Means of data_norm, [c], or a row for each row of X")
+              .Input("Scales", "Scales of data_norm, [c], or a row for each row of X")
+              .Input("Y@GRAD", "gradient of Y")
+              .OptionalOutput("X@GRAD", "gradient of X")
+              .OptionalOutput("BatchSize@GRAD", "[c]")
+              .OptionalOutput("BatchSum@GRAD", "[c]")
+              .OptionalOutput("BatchSquareSum@GRAD", "[c]")
+              .OptionalOutput("scale_w@GRAD", "[c]")
+              .OptionalOutput("bias@GRAD", "[c]")
+              .NoGradient("the gradients of the statistics are not derivatives")
+              .Infer(InferDataNormGrad)
+              .Reference(DataNormGrad<float>, DataNormGrad<double>));
 }
 
 }  // namespace coracle::data_norm_op

@@ -136,14 +136,14 @@ void DeclareAttrs(OpDef& def) {
       .OneOf({"relu"});
 }
 
-constexpr const char* kSumFits = "X and Z must fit together as in elementwise_add with axis -1";
+constexpr const char* kSumFits = "X and Z must broadcast as in elementwise_add with axis -1";
 
 OpDef ForwardDef(const std::string& type, bool add) {
   OpDef def(type);
   def.Doc(std::string(add ? "Y = relu(norm(X) + Z)" : "Y = relu(norm(X))") +
-          ", where norm, MeanOut, VarianceOut, SavedMean and SavedVariance are those of batch_norm "
-          "with the statistics of the batch." +
-          (add ? " Z has X's shape, or is repeated along dims of 1." : ""))
+          ", where norm, MeanOut, VarianceOut, SavedMean and SavedVariance are computed as in "
+          "batch_norm with the statistics of the batch." +
+          (add ? " Z has X's shape, or is broadcast along dims of 1." : ""))
       .ConstraintsOf("batch_norm", {"C1", "C2", "C3"})
       .Input("X", "[N, C, ...], or [N, ..., C] for NHWC");
   if (add) def.Constraint("C4", kSumFits).Input("Z", "tensor like X, added to norm(X)");
@@ -151,7 +151,7 @@ OpDef ForwardDef(const std::string& type, bool add) {
       .Input("Bias", "[C]")
       .Input("Mean", "[C], running mean")
       .Input("Variance", "[C], running variance")
-      .Output("Y", "of the shape of X + Z")
+      .Output("Y", "tensor of the shape of X + Z")
       .Output("MeanOut", "[C], new running mean")
       .Output("VarianceOut", "[C], new running variance")
       .IntermediateOutput("SavedMean", "[C], mean of the batch")
@@ -176,15 +176,15 @@ OpDef ForwardDef(const std::string& type, bool add) {
 
 OpDef GradDef(const std::string& type, bool add) {
   OpDef def(type + "_grad");
-  def.Doc("Gradient of " + type + ": that of batch_norm for " +
-          (add ? "Z@GRAD, which" : "an arriving gradient that") +
+  def.Doc("Gradient of " + type + ": the gradient of batch_norm for " +
+          (add ? "Z@GRAD, which" : "an output gradient that") +
           " is 0 where Y <= 0 and Y@GRAD elsewhere.")
       .ConstraintsOf(type, {"C1", "C2", "C3"})
       .Constraint("C5", "Y and Y@GRAD must have the shape of Y in " + type)
       .Input("X", type + "'s X");
   if (add) {
     def.Constraint("C4", kSumFits)
-        .OptionalInput("Z", type + "'s Z; only its shape is used, which is Y's when absent");
+        .OptionalInput("Z", type + "'s Z; only its shape is used, which is Y's if absent");
   }
   def.Input("Scale", type + "'s Scale")
       .OptionalInput("Bias", type + "'s Bias; used with mask_from_x")
@@ -199,10 +199,10 @@ OpDef GradDef(const std::string& type, bool add) {
       .OptionalOutput("Bias@GRAD", "gradient of Bias")
       .Apply(DeclareAttrs)
       .Attr<bool>("mask_from_x", false,
-                  "Y, Scale, Bias, SavedMean and SavedVariance are those of one run of " + type +
-                      ", so that Y's sign may be made again from X; not in Paddle")
+                  "Y, Scale, Bias, SavedMean and SavedVariance come from one run of " + type +
+                      ", so that Y's sign can be recomputed from X; not in Paddle")
       .NoGradient("second derivatives of " + type +
-                  " are not provided: use batch_norm, elementwise_add and relu, which it joins");
+                  " are not provided: use batch_norm, elementwise_add and relu instead");
   if (add) def.Inplace("Y@GRAD", "Z@GRAD");
   def.Inplace("X", "X@GRAD");
   if (!add) def.Inplace("Y@GRAD", "X@GRAD");

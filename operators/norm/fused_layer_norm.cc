@@ -233,9 +233,12 @@ void AddTo(OpRegistry& ops, OpDef& def, const char* type_slot, Make make) {
 constexpr const char* kAxis = "begin_norm_axis must lie in (0, rank of Out)";
 
 void DeclareNorm(OpDef& def, const char* bias) {
-  def.Constraint("C2", "scale and bias must be vectors of a row's elements, of the input's dtype")
-      .OptionalInput("Scale", "vector of the elements of a row; 1 when absent")
-      .OptionalInput(bias, "vector of the elements of a row, added at the end; 0 when absent");
+  def.Constraint("C2",
+                 "scale and bias must be vectors with an element for each element of a row, of the "
+                 "input's dtype")
+      .OptionalInput("Scale", "vector, an element for each element of a row; 1 if absent")
+      .OptionalInput(bias,
+                     "vector, an element for each element of a row, added at the end; 0 if absent");
 }
 
 void AddSkip(OpRegistry& ops) {
@@ -249,7 +252,7 @@ void AddSkip(OpRegistry& ops) {
       .Output("Out", "tensor like X")
       .Attr<float>("epsilon", "added to the variance")
       .Range(0, std::nullopt)
-      .Attr<int32_t>("begin_norm_axis", "first of the dims that make up a row")
+      .Attr<int32_t>("begin_norm_axis", "first dim of a row")
       .Infer(InferSkip);
   AddTo(ops, def, "X",
         []<class T>(const PrepareContext& c, KernelMode m) { return Skip<T>(c, m); });
@@ -259,11 +262,11 @@ void AddEmbedding(OpRegistry& ops) {
   OpDef def("fused_embedding_eltwise_layernorm");
   def.Doc(
          "Out = layer_norm of the sum of the rows Embs_k[Ids_k] over the last dimension. An id "
-         "that is no row is an error.")
+         "outside of the rows is an error.")
       .VariadicInput("Ids", "int32 or int64 tensors [B, S] or [B, S, 1]")
       .VariadicInput("Embs", "floating-point tensors [V, H], one for each of Ids")
       .Apply(DeclareNorm, "Bias")
-      .Constraint("C3", "there must be as many Embs as Ids")
+      .Constraint("C3", "there must be one Embs for each Ids")
       .Constraint("C4", "Ids must be int32 or int64 [B, S] or [B, S, 1], all of one B and S")
       .Constraint("C5", "Embs must be matrices of one dtype and number of columns")
       .Output("Out", "tensor [B, S, H]")
@@ -290,14 +293,14 @@ void AddFc(OpRegistry& ops) {
       .Constraint("C4", "W must be [columns of X, N] and Bias0 [N], of X's dtype")
       .Constraint("C5", "Y must have Out's shape and X's dtype")
       .Output("Out", "tensor of X's first x_num_col_dims dimensions and N")
-      .OptionalOutput("Mean", "of each row")
-      .OptionalOutput("Variance", "of each row, biased")
-      .Attr<int32_t>("x_num_col_dims", 1, "dims of X that make up its rows")
+      .OptionalOutput("Mean", "mean of each row")
+      .OptionalOutput("Variance", "biased variance of each row")
+      .Attr<int32_t>("x_num_col_dims", 1, "number of leading dims of X that become its rows")
       .Attr<std::string>("activation_type", "", "act: relu or none")
       .OneOf({"", "relu"})
       .Attr<float>("epsilon", 1e-5f, "added to the variance")
       .Range(0, std::nullopt)
-      .Attr<int32_t>("begin_norm_axis", 1, "first of the dims of Out that make up a row")
+      .Attr<int32_t>("begin_norm_axis", 1, "first dim of Out that belongs to a row")
       .Infer(InferFc);
   AddTo(ops, def, "X", []<class T>(const PrepareContext& c, KernelMode m) { return Fc<T>(c, m); });
 }

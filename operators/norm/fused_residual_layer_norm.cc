@@ -347,29 +347,29 @@ void DeclareNorm(OpDef& def) {
 OpDef ForwardDef() {
   return OpDef(kType)
       .Doc(
-          "Sum = X + Y, of which one may be dropped before as by dropout in training, and Out = "
+          "Sum = X + Y, with dropout applied to one of them first in training, and Out = "
           "layer_norm(Sum) over the dimensions from begin_norm_axis on, in one sweep.")
       .Constraint("C1", "begin_norm_axis must lie in (0, rank of the sum)")
       .Constraint("C2", "Scale and Bias must have shape [elements of a row]")
-      .Constraint(
-          "C3",
-          "all inputs must have one dtype; scale, bias and statistics may be float32 beside "
-          "16 bits")
-      .Constraint("C4", "X and Y must fit together as in elementwise_add with axis -1")
+      .Constraint("C3",
+                  "all inputs must have one dtype; scale, bias and statistics may be float32 with "
+                  "16-bit inputs")
+      .Constraint("C4", "X and Y must broadcast as in elementwise_add with axis -1")
       .Input("X", "floating-point tensor of rank 2 or more")
-      .Input("Y", "tensor like X, or one that is repeated along dims of 1")
+      .Input("Y", "tensor like X, or broadcast to it along dims of 1")
       .Apply(DeclareNorm)
       .OptionalInput("Bias", "[elements of a row]; 0 when absent")
       .Output("Out", "of the sum's shape")
       .OptionalOutput("Sum", "of the sum's shape")
       .IntermediateOutput("Mean", "[number of rows]")
       .IntermediateOutput("Variance", "[number of rows], biased")
-      .OptionalOutput("Mask", "uint8 tensor like the dropped term: 1 where it was kept")
-      .Attr<std::string>("dropped", "", "the term that is dropped, if any")
+      .OptionalOutput("Mask",
+                      "uint8 tensor of the shape of the term with dropout: 1 for kept elements")
+      .Attr<std::string>("dropped", "", "the term that dropout applies to, if any")
       .OneOf({"", "X", "Y"})
       .Attr<bool>("fix_seed", false, "the attr seed alone decides what is dropped")
       .Attr<int32_t>("seed", 0, "used with fix_seed")
-      .Attr<std::string>("random_name", "", "the name by which draws are made; \"\": that of Out")
+      .Attr<std::string>("random_name", "", "name that seeds the random draws; \"\": Out's name")
       .Float32Slots({"Scale", "Bias", "Mean", "Variance"})
       .NoGradient("made from a program that has its gradients")
       .Random()
@@ -384,31 +384,32 @@ OpDef GradDef() {
   return OpDef(std::string(kType) + "_gradients")
       .Doc(
           "The gradients of fused_residual_layer_norm for its terms A and B and their sum X. With "
-          "d "
-          "= the gradient of layer_norm for X + Sum@GRAD: A@GRAD = B@GRAD = d, summed over what "
-          "was "
-          "repeated; that of the dropped term is multiplied as the term was.")
+          "d = the gradient of layer_norm for X + Sum@GRAD: A@GRAD = B@GRAD = d, summed over the "
+          "broadcast dims; for the term with dropout, it is multiplied by the same factors as the "
+          "term.")
       .ConstraintsOf(kType, {"C1", "C2", "C3"})
-      .Constraint("C4", "A and B must be of X's shape or repeated to it, and of its dtype")
+      .Constraint("C4",
+                  "A and B must have X's dtype, and X's shape or a shape that broadcasts to it")
       .Constraint("C5", "Mean and Variance must have shape [number of rows]")
       .Constraint("C6", "Out@GRAD and Sum@GRAD must have X's shape")
-      .Constraint("C7", "Mask must be uint8 and of the dropped term's shape")
-      .Input("X", "the forward op's Sum")
+      .Constraint("C7", "Mask must be uint8 and have the shape of the term with dropout")
+      .Input("X", "Sum of the forward op")
       .OptionalInput("A",
-                     "its X, for its shape alone; absent: that of Mask if dropped, else of the sum")
-      .OptionalInput("B", "its Y, likewise")
+                     "X of the forward op; only its shape is used. If absent, it has Mask's shape "
+                     "if dropout applied to it, else the sum's")
+      .OptionalInput("B", "Y of the forward op, likewise")
       .Apply(DeclareNorm)
       .OptionalInput("Bias", "the forward op's Bias; only its shape is used")
-      .Input("Mean", "the forward op's Mean")
-      .Input("Variance", "the forward op's Variance")
-      .OptionalInput("Mask", "the forward op's Mask")
+      .Input("Mean", "Mean of the forward op")
+      .Input("Variance", "Variance of the forward op")
+      .OptionalInput("Mask", "Mask of the forward op")
       .Input("Out@GRAD", "gradient of Out")
-      .OptionalInput("Sum@GRAD", "gradient of Sum by those who read it elsewhere")
+      .OptionalInput("Sum@GRAD", "gradient of Sum from its other readers")
       .OptionalOutput("A@GRAD", "gradient of A")
       .OptionalOutput("B@GRAD", "gradient of B")
       .OptionalOutput("Scale@GRAD", "gradient of Scale")
       .OptionalOutput("Bias@GRAD", "gradient of Bias")
-      .Attr<std::string>("dropped", "", "the term that was dropped, if any")
+      .Attr<std::string>("dropped", "", "the term that dropout applied to, if any")
       .OneOf({"", "A", "B"})
       .Float32Slots({"Scale", "Bias", "Mean", "Variance"})
       .NoGradient("made from a program that has its gradients")

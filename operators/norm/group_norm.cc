@@ -208,8 +208,8 @@ class GroupRows {
     const bool even = ChannelAxis(g, x.rank()) == 1 && x[1] > 0 && x[1] % groups_ == 0;
     if (!even) {
       throw Error(ErrorCode::kUnimplemented,
-                  "group_norm: second gradients need a known number of channels, which groups "
-                  "divides, as axis 1",
+                  "group_norm: second gradients need channels as axis 1, in a known number that "
+                  "groups divides",
                   "  " + Locate(g.op()));
     }
     const int64_t size = ProductOfDims(x, 1, x.rank());
@@ -482,7 +482,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C2", "Scale and Bias must have shape [channels]")
               .Constraint("C3",
                           "all inputs must have X's dtype; scale, bias and statistics may be "
-                          "float32 beside an X of 16 bits")
+                          "float32 with a 16-bit X")
               .Constraint("C4", "groups must lie in [1, channels]")
               .Apply(DeclareGroupNorm)
               .Output("Y", "of X's shape")

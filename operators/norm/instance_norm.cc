@@ -368,11 +368,11 @@ OpDef ForwardDef() {
       .Constraint("C1", "X must have rank 2 to 5")
       .Constraint("C2", "Scale and Bias must have shape [channels]")
       .Constraint("C3",
-                  "all inputs must have X's dtype; scale, bias and statistics may be float32 "
-                  "beside an X of 16 bits")
+                  "all inputs must have X's dtype; scale, bias and statistics may be float32 with "
+                  "a 16-bit X")
       .Apply(DeclareNorm)
       .Output("Y", "of X's shape")
-      .IntermediateOutput("SavedMean", "[N * C]; the gradient has it as it is rounded here")
+      .IntermediateOutput("SavedMean", "[N * C]; rounded as the gradient reads it")
       .IntermediateOutput("SavedVariance", "[N * C], 1 / sqrt(variance + epsilon)")
       .Float32Slots({"Scale", "Bias", "SavedMean", "SavedVariance"})
       .Inplace("X", "Y")
@@ -392,7 +392,7 @@ OpDef GradDef() {
       .Constraint("C4", "Y@GRAD must have X's shape")
       .Constraint("C5", "SavedMean and SavedVariance must have shape [N * C]")
       .Apply(DeclareNorm)
-      .OptionalInput("SavedMean", "instance_norm's SavedMean; made again when absent")
+      .OptionalInput("SavedMean", "SavedMean of instance_norm; recomputed if absent")
       .OptionalInput("SavedVariance", "instance_norm's SavedVariance")
       .Input("Y@GRAD", "gradient of Y")
       .OptionalOutput("X@GRAD", "gradient of X")

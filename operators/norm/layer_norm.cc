@@ -227,7 +227,7 @@ void DeclareNormAttrs(OpDef& def) {
   def.Attr<float>("epsilon", 1e-5f, "added to the variance")
       .Range(0.0, std::nullopt)
       .Attr<int32_t>("begin_norm_axis", 1, "first of the dims that make up a row")
-      .Attr<bool>("is_test", false, "accepted, without effect");
+      .Attr<bool>("is_test", false, "accepted, no effect");
 }
 
 OpDef ForwardDef() {
@@ -238,8 +238,8 @@ OpDef ForwardDef() {
       .Constraint("C1", "begin_norm_axis must lie in (0, rank of X)")
       .Constraint("C2", "Scale and Bias must have shape [elements of a row]")
       .Constraint("C3",
-                  "all inputs must have X's dtype; scale, bias and statistics may be float32 "
-                  "beside an X of 16 bits")
+                  "all inputs must have X's dtype; scale, bias and statistics may be float32 with "
+                  "a 16-bit X")
       .Input("X", "floating-point tensor of rank 2 or more")
       .OptionalInput("Scale", "[elements of a row]; 1 when absent")
       .OptionalInput("Bias", "[elements of a row]; 0 when absent")
@@ -258,7 +258,7 @@ OpDef ForwardDef() {
 void DeclareGradInputs(OpDef& def) {
   def.Input("X", "layer_norm's X")
       .OptionalInput("Scale", "layer_norm's Scale")
-      .OptionalInput("Mean", "layer_norm's Mean; made again when absent")
+      .OptionalInput("Mean", "Mean of layer_norm; recomputed if absent")
       .OptionalInput("Variance", "layer_norm's Variance")
       .Input("Y@GRAD", "gradient of Y");
 }
@@ -273,7 +273,7 @@ OpDef GradDef() {
       .Constraint("C4", "Y@GRAD must have X's shape")
       .Constraint("C5", "Mean and Variance must have shape [number of rows]")
       .Apply(DeclareGradInputs)
-      .OptionalInput("Bias", "layer_norm's Bias; only its shape is used")
+      .OptionalInput("Bias", "Bias of layer_norm; only its shape is used")
       .OptionalOutput("X@GRAD", "gradient of X")
       .OptionalOutput("Scale@GRAD", "gradient of Scale")
       .OptionalOutput("Bias@GRAD", "gradient of Bias")

@@ -142,7 +142,7 @@ void Register(OpRegistry& ops) {
               .Attr<float>("beta", 0.75f, "exponent")
               .Attr<std::string>("data_format", "AnyLayout", "NHWC: channels last; else axis 1")
               .OneOf({"NCHW", "NHWC", "AnyLayout"})
-              .Attr<bool>("is_test", false, "accepted, without effect")
+              .Attr<bool>("is_test", false, "accepted, no effect")
               .ImageLayout("data_format", {"X", "Out", "MidOut"})
               .Infer([](InferContext& ctx) {
                 CheckLrn(ctx);

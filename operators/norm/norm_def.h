@@ -114,7 +114,7 @@ inline void DeclareGradGradSlots(OpDef& def, const std::string& norm) {
       .OptionalOutput("X@GRAD", "gradient of X")
       .OptionalOutput("Scale@GRAD", "gradient of Scale")
       .OptionalOutput("Y@GRAD@GRAD", "gradient of Y@GRAD")
-      .NoGradient("third derivatives of " + norm + " are not in use");
+      .NoGradient("third derivatives of " + norm + " are not provided");
 }
 
 }  // namespace coracle

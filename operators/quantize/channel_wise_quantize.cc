@@ -72,19 +72,19 @@ void Register(OpRegistry& ops) {
   ops.Add(ChannelDef("fake_channel_wise_quantize_abs_max",
                      "Out = that integer. Under is_test the scales are InScale.")
               .Constraint("C2",
-                          "InScale must have X's dtype and an element for each channel, and under "
-                          "is_test it or OutScale must hold the scales")
+                          "InScale must have X's dtype and an element for each channel; with "
+                          "is_test, InScale or OutScale must hold the scales")
               .OptionalInput("InScale",
-                             "scales for is_test [C]; when absent, what the variable of OutScale "
-                             "holds: Paddle has no such slot")
+                             "scales for is_test [C]; if absent, the value of OutScale's variable "
+                             "is used (Paddle has no such slot)")
               .Attr<bool>("is_test", false, "take the scales from InScale")
               .Inplace("InScale", "OutScale")
               .KeepsOutputs({"OutScale"}, "is_test")
-              .NoGradient("the type that takes the integers back at once has one")
+              .NoGradient("the op type that dequantizes at once has one")
               .Reference(ChannelWise<false, float>, ChannelWise<false, double>));
   ops.Add(ChannelDef("fake_channel_wise_quantize_dequantize_abs_max", "Out = that integer s / Q.")
               .Gradient([](GradientContext& g) {
-                g.HasOutputGrad("OutScale");  // counts as constant
+                g.HasOutputGrad("OutScale");  // treated as constant
                 g.Set("X", g.Make("stright_throuth_estimator_grad",
                                   {{"Out@GRAD", {g.OutputGrad("Out")}}}, {}, "X@GRAD"));
               })

@@ -1,4 +1,4 @@
-// Tensors of integers, or of floats with integer values, taken back to what they stand for.
+// Dequantization of tensors of integers, or of floats with integer values.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -11,7 +11,7 @@
 
 namespace coracle::dequantize_op {
 
-constexpr const char* kNoGradient = "it takes back what an inference program has quantised";
+constexpr const char* kNoGradient = "it dequantizes values of an inference program";
 
 bool IsOne(const VarMeta& meta, DType dtype) {
   return meta.dtype == dtype && InferContext::Matches(NumelOf(meta.shape), 1);
@@ -45,9 +45,9 @@ void AddMaxAbs(OpRegistry& ops, const char* type, bool integers) {
       .Constraint("C1", integers ? "Scale must hold one float32"
                                  : "Scale must hold one element of X's dtype")
       .Input("X", integers ? "int8 or int16 tensor" : "floating-point tensor of integer values")
-      .Input("Scale", "the number that stands for max_range [1]")
+      .Input("Scale", "the number that max_range represents [1]")
       .Output("Out", "tensor of X's shape")
-      .Attr<float>("max_range", "the largest integer")
+      .Attr<float>("max_range", "largest integer")
       .Infer([integers](InferContext& ctx) {
         VarMeta out = ctx.Input("X");
         if (integers) out.dtype = DType::kFloat32;
@@ -177,13 +177,12 @@ void Register(OpRegistry& ops) {
                "along axis 1, also times Scales[1] / Q'. Q = 2^(b - 1) - 1 for the elements b "
                "of quant_bits.")
           .Constraint("C1", "there must be one or two Scales, each with an element of quant_bits")
-          .Constraint("C2", "quant_axis must be 0 or 1, and X have the axis of the channels")
+          .Constraint("C2", "quant_axis must be 0 or 1, and X must have the axis of the channels")
           .Constraint("C3", "the first Scales must have X's dtype and an element for each channel")
           .Constraint("C4", "the second Scales must hold one element of X's dtype")
           .Input("X", "floating-point tensor of integer values")
           .VariadicInput("Scales",
-                         "scales of the channels [C]; scale of what they were "
-                         "multiplied by [1]")
+                         "scales of the channels [C]; then the scale of the other factor [1]")
           .Output("Out", "tensor of X's shape and dtype")
           .Attr<std::vector<int32_t>>("quant_bits", {8}, "bits of the integers")
           .Range(2, 32)
@@ -196,7 +195,7 @@ void Register(OpRegistry& ops) {
               .Doc("Out = Dict[X] where X is not negative, else -Dict[X + 128].")
               .Constraint("C1", "Dict must hold 128 float32")
               .Input("X", "int8 tensor")
-              .Input("Dict", "the numbers that 0 to 127 stand for [128]")
+              .Input("Dict", "the values that 0 to 127 represent [128]")
               .Output("Out", "float32 tensor of X's shape")
               .NotDifferentiable("integers have no gradient")
               .Infer(InferLog)
@@ -209,7 +208,7 @@ void Register(OpRegistry& ops) {
               .Input("W", "float32 matrix [V, 2 + k]: min, max, and 4 k bytes in k floats")
               .Input("Ids", "tensor of ids [.., 1]")
               .Output("Out", "float32 tensor [.., 4 k]")
-              .Attr<int64_t>("padding_idx", -1, "the id whose row counts as zeros; -1: none")
+              .Attr<int64_t>("padding_idx", -1, "id whose row is zeros; -1: none")
               .NoGradient(kNoGradient)
               .LodFrom("Ids")
               .Infer(InferLookup)

@@ -1,4 +1,5 @@
-// Quantisation with one scale for a tensor: what makes the scale is a row of the family.
+// Quantisation with one scale for a tensor. The rows of the family differ in how they compute the
+// scale.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -48,7 +49,7 @@ class Number {
   TensorArg arg_;
 };
 
-// The rows: a functor that returns the scale for the elements of X and updates its state.
+// The rows: functors that return the scale for the elements of X and update their state.
 
 template <class T>
 struct AbsMax {
@@ -57,7 +58,7 @@ struct AbsMax {
   int64_t numel;
 };
 
-// The largest element of now and of a window of steps before.
+// The largest element of this step and of a window of previous steps.
 template <class T>
 struct RangeAbsMax {
   explicit RangeAbsMax(const PrepareContext& ctx)
@@ -93,7 +94,7 @@ struct RangeAbsMax {
   std::string failure;
 };
 
-// accum / state, where both are sums that forget: accum of the largest elements, state of ones.
+// accum / state, two decaying sums: accum of the largest elements, state of ones.
 template <class T>
 struct MovingAverage {
   explicit MovingAverage(const PrepareContext& ctx)
@@ -170,9 +171,9 @@ void InferRange(InferContext& ctx) {
   ctx.SetOutput("OutScales", x.dtype, {window});
 }
 
-// What rounding loses counts as noise: dX = dOut.
+// Straight-through estimator: rounding is treated as noise, so dX = dOut.
 void StraightThrough(GradientContext& g) {
-  g.HasOutputGrad("OutScale");  // counts as constant
+  g.HasOutputGrad("OutScale");  // treated as constant
   g.HasOutputGrad("OutAccum");
   g.HasOutputGrad("OutState");
   if (!g.HasOutput("Out")) return;
@@ -206,12 +207,12 @@ void DeclareOutputs(OpDef& def) {
 
 void DeclareMovingAverage(OpDef& def) {
   def.Constraint("C1", "scale, accumulator and state must hold one element of X's dtype")
-      .OptionalInput("InAccum", "the accumulator before [1]; 0 when absent")
-      .OptionalInput("InState", "the state before [1]; 0 when absent")
+      .OptionalInput("InAccum", "the previous accumulator [1]; 0 if absent")
+      .OptionalInput("InState", "the previous state [1]; 0 if absent")
       .OptionalOutput("OutState", "usually InState itself")
       .OptionalOutput("OutAccum", "usually InAccum itself")
-      .Attr<float>("moving_rate", 0.9f, "share of the old accumulator and state that stays")
-      .Attr<bool>("is_test", false, "leave the state as it is")
+      .Attr<float>("moving_rate", 0.9f, "weight of the old accumulator and state")
+      .Attr<bool>("is_test", false, "do not update the state")
       .NoGradientTo({"InAccum", "InState"})
       .Inplace("InAccum", "OutAccum")
       .Inplace("InState", "OutState")
@@ -235,7 +236,7 @@ void AddAbsMax(OpRegistry& ops) {
 void AddMovingAverage(OpRegistry& ops) {
   const auto def = [](const char* type, bool dequantize) {
     return ScaledDef(type, dequantize, fmt::format("{}; InScale under is_test.", kAverageDoc))
-        .Input("InScale", "the scale before [1]")
+        .Input("InScale", "the previous scale [1]")
         .Apply(DeclareOutputs)
         .NoGradientTo({"InScale"})
         .Inplace("InScale", "OutScale")
@@ -247,57 +248,58 @@ void AddMovingAverage(OpRegistry& ops) {
   ops.Add(def("fake_quantize_dequantize_moving_average_abs_max", true)
               .Reference(FakeQuantize<MovingAverage, true, float>,
                          FakeQuantize<MovingAverage, true, double>));
-  ops.Add(
-      OpDef("moving_average_abs_max_scale")
-          .ComputesIn(OpPrecision::kFloat32)
-          .Doc("Out = X, and OutScale = " + std::string(kAverageDoc) +
-               "; under is_test InScale, or else InAccum / InState. Without any state, max |X|.")
-          .Input("X", "floating-point tensor")
-          .OptionalInput("InScale",
-                         "the scale before [1], read under is_test; when absent, what the "
-                         "variable of OutScale holds: Paddle has no such slot")
-          .OptionalOutput("Out", "X itself")
-          .Output("OutScale", "the scale [1]")
-          .Inplace("X", "Out")
-          .Inplace("InScale", "OutScale")
-          .KeepsOutputs({"OutScale"}, "is_test")
-          .NoGradientTo({"InScale"})
-          .Apply(DeclareMovingAverage)
-          .Gradient(StraightThrough)
-          .Reference(ScaleOnly<float>, ScaleOnly<double>));
+  ops.Add(OpDef("moving_average_abs_max_scale")
+              .ComputesIn(OpPrecision::kFloat32)
+              .Doc("Out = X, and OutScale = " + std::string(kAverageDoc) +
+                   "; with is_test InScale or, without it, InAccum / InState. Without any state, "
+                   "max |X|.")
+              .Input("X", "floating-point tensor")
+              .OptionalInput("InScale",
+                             "the previous scale [1], read with is_test; if absent, the value of "
+                             "OutScale's variable is used (Paddle has no such slot)")
+              .OptionalOutput("Out", "X itself")
+              .Output("OutScale", "the scale [1]")
+              .Inplace("X", "Out")
+              .Inplace("InScale", "OutScale")
+              .KeepsOutputs({"OutScale"}, "is_test")
+              .NoGradientTo({"InScale"})
+              .Apply(DeclareMovingAverage)
+              .Gradient(StraightThrough)
+              .Reference(ScaleOnly<float>, ScaleOnly<double>));
 }
 
 void AddRange(OpRegistry& ops) {
-  ops.Add(ScaledDef("fake_quantize_range_abs_max", false,
-                    "under is_test InScale. Else OutScales = InScales with max |X| at Iter modulo "
-                    "window_size, and s = max |X| where that is above InScale; else InScale, "
-                    "unless that is what was replaced: then the largest of the first min(Iter, "
-                    "window_size) of OutScales. Without OutScales s = max(InScale, max |X|).")
-              .Constraint("C1", "InScale must hold one element of X's dtype")
-              .Constraint("C2", "Iter must hold one int32 or int64")
-              .Constraint("C3", "InScales must be [window_size] of X's dtype, one element or more")
-              .Constraint("C4", "Iter must not be negative")
-              .Input("InScale", "the scale before [1]")
-              .OptionalInput("Iter", "number of the step [1]; 0 when absent")
-              .OptionalInput("InScales",
-                             "the window before [window_size]; when absent, what the variable of "
-                             "OutScales holds, or zeros: Paddle has no such slot")
-              .Apply(DeclareOutputs)
-              .OptionalOutput("OutScales", "usually InScales itself")
-              .Attr<int32_t>("window_size", 10000, "steps in the window")
-              .Attr<bool>("is_test", false, "leave the state as it is")
-              .Inplace("InScale", "OutScale")
-              .Inplace("InScales", "OutScales")
-              .KeepsOutputs({"OutScales"}, "is_test", false)
-              .Infer(InferRange)
-              .Reference(FakeQuantize<RangeAbsMax, false, float>,
-                         FakeQuantize<RangeAbsMax, false, double>));
+  ops.Add(
+      ScaledDef("fake_quantize_range_abs_max", false,
+                "InScale with is_test. Otherwise OutScales = InScales with max |X| at Iter modulo "
+                "window_size. If max |X| exceeds InScale, s = max |X|. If the replaced element was "
+                "InScale, s = the largest of the first min(Iter, window_size) elements of "
+                "OutScales; otherwise s = InScale. Without OutScales, s = max(InScale, max |X|).")
+          .Constraint("C1", "InScale must hold one element of X's dtype")
+          .Constraint("C2", "Iter must hold one int32 or int64")
+          .Constraint("C3", "InScales must be [window_size] of X's dtype, one element or more")
+          .Constraint("C4", "Iter must not be negative")
+          .Input("InScale", "the previous scale [1]")
+          .OptionalInput("Iter", "number of the step [1]; 0 if absent")
+          .OptionalInput("InScales",
+                         "the previous window [window_size]; if absent, the value of OutScales' "
+                         "variable is used, or zeros (Paddle has no such slot)")
+          .Apply(DeclareOutputs)
+          .OptionalOutput("OutScales", "usually InScales itself")
+          .Attr<int32_t>("window_size", 10000, "steps in the window")
+          .Attr<bool>("is_test", false, "do not update the state")
+          .Inplace("InScale", "OutScale")
+          .Inplace("InScales", "OutScales")
+          .KeepsOutputs({"OutScales"}, "is_test", false)
+          .Infer(InferRange)
+          .Reference(FakeQuantize<RangeAbsMax, false, float>,
+                     FakeQuantize<RangeAbsMax, false, double>));
 }
 
 void AddStraightThrough(OpRegistry& ops) {
   ops.Add(OpDef("stright_throuth_estimator_grad")
-              .Doc("Gradient of an op that quantises and takes back, as if it did nothing: X@GRAD "
-                   "= Out@GRAD.")
+              .Doc("Gradient of an op that quantizes and dequantizes, as if it were the identity: "
+                   "X@GRAD = Out@GRAD.")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .Inplace("Out@GRAD", "X@GRAD")

@@ -1,7 +1,7 @@
 #pragma once
-// Quantisation to integers of some bits, whose values stay floats: with Q = 2^(bits - 1) - 1, a
-// number x of a tensor with the scale s becomes round(Q clip(x, -s, s) / s), halves away from 0,
-// and is taken back by s / Q.
+// Quantisation to integers of a given number of bits, stored as floats. With Q = 2^(bits - 1) - 1,
+// a number x of a tensor with scale s becomes round(Q clip(x, -s, s) / s), halves away from 0.
+// Multiplying by s / Q dequantizes it.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_def.h>
@@ -13,7 +13,7 @@ namespace coracle {
 
 inline double LargestInteger(int32_t bits) { return std::exp2(bits - 1) - 1; }
 
-// The scale: the largest |x|; a nan where there is one.
+// The scale: the largest |x|, or nan if an x is nan.
 template <class T>
 double LargestOf(const T* x, int64_t n, double largest = 0) {
   for (int64_t i = 0; i < n; ++i) {
@@ -25,7 +25,7 @@ double LargestOf(const T* x, int64_t n, double largest = 0) {
 
 struct Quantizer {
   double largest;   // Q
-  bool dequantize;  // take the integers back at once
+  bool dequantize;  // convert the integers back at once
 
   template <class T>
   void operator()(const T* x, int64_t n, double scale, T* out) const {

@@ -1,5 +1,5 @@
 #pragma once
-// Dropout of one array: which elements stay is drawn from words of a Philox stream.
+// Dropout of one array. Words of a Philox stream decide which elements are kept.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/tensor/rng.h>
@@ -11,20 +11,20 @@
 
 namespace coracle {
 
-// What is dropped of an array: elements whose word of the stream is below p * 2^32. The others are
-// multiplied by `factor`.
+// The draws for an array: elements whose word of the stream is below p * 2^32 are dropped, the
+// others are multiplied by `factor`.
 struct DropDraws {
   const Philox& random;
   double p;
   float factor;
 };
-// The elements [begin, end) of an array that begins at x, on the calling thread: the rest, plus y's
-// elements unless y is null. mask (unless null) tells what was kept. out may be x or y.
+// Applies dropout to the elements [begin, end) of the array x, on the calling thread, and adds y's
+// elements unless y is null. mask (unless null) gets 1 for kept elements. out may be x or y.
 void DropPart(const DropDraws& draws, int64_t begin, int64_t end, const float* x, const float* y,
               float* out, uint8_t* mask);
 
-// out[i] = x[i] * scale, or 0 where word i of the stream is below p * 2^32; mask[i] (unless null)
-// tells which. out may be x.
+// out[i] = x[i] * scale, or 0 if word i of the stream is below p * 2^32; mask[i] (unless null) gets
+// 1 for kept elements. out may be x.
 template <class T>
 void Drop(const Philox& random, double p, T scale, const T* x, T* out, uint8_t* mask, int64_t n) {
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;

@@ -15,8 +15,8 @@ namespace coracle {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// out = x factor where the word is above `last`, else 0; plus y unless that is null. Words are read
-// up to a vector past n.
+// out = x factor where the word is above `last`, else 0; plus y unless y is null. Reads words up to
+// one vector past n.
 void DropFloats(const uint32_t* words, uint32_t last, float factor, const float* x, const float* y,
                 float* out, int64_t n) {
   const FloatTag d;
@@ -53,7 +53,7 @@ void DropPart(const DropDraws& draws, int64_t begin, int64_t end, const float* x
               float* out, uint8_t* mask) {
   const auto drop = HWY_DYNAMIC_DISPATCH(DropFloats);
   const auto note = HWY_DYNAMIC_DISPATCH(KeptBytes);
-  // A word w is kept if w >= threshold; without one all are.
+  // A word w is kept if w >= threshold; with threshold 0, all are kept.
   const auto threshold = static_cast<uint64_t>(draws.p * 0x1p32);
   const uint32_t last = threshold > 0 ? static_cast<uint32_t>(threshold - 1) : 0;
   constexpr int64_t kWords = 1024;

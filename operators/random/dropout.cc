@@ -9,8 +9,8 @@
 
 namespace coracle::dropout_op {
 
-// X's dtype where the program declares Mask so, as Paddle's first files do; a variable that was
-// just made is declared a float of rank 0.
+// X's dtype if the program declares Mask so, as Paddle's first files do. A newly created variable
+// is declared as a float of rank 0.
 DType MaskDType(const InferContext& ctx, const VarMeta& x) {
   const VarMeta* declared = ctx.DeclaredOutput("Mask");
   const bool like_x = declared && declared->dtype == x.dtype && declared->shape.rank() > 0 &&
@@ -52,15 +52,15 @@ struct Setup {
         is_test(ctx.template Attr<bool>("is_test")),
         upscale(ctx.template Attr<std::string>("dropout_implementation") == "upscale_in_train") {}
 
-  // What a kept element is multiplied by.
+  // The factor of kept elements.
   double Scale() const {
     if (is_test) return upscale ? 1 : 1 - p;
     return upscale && p < 1 ? 1 / (1 - p) : 1;
   }
 };
 
-// Where the draws come from: the run's seed and step and the output's name, or, when the op says
-// so, a number of its own, which makes the same mask every time.
+// The source of the draws: the run's seed and step and the output's name, or, if the op asks for
+// it, its own seed, which gives the same mask every time.
 struct Source {
   TensorArg seed;
   bool fixed;
@@ -79,7 +79,7 @@ struct Source {
   }
 };
 
-// A mask of floats holds what each element is multiplied by.
+// Whether the mask holds the factor of each element as a float.
 bool HoldsFactors(const TensorArg& mask) { return mask && mask.dtype != DType::kUInt8; }
 
 template <class T>
@@ -153,7 +153,7 @@ void ForwardGradient(GradientContext& g) {
   g.Append("dropout_grad", inputs, {{"X@GRAD", {g.InputGrad("X")}}}, AttrsOf(g));
 }
 
-// Linear in Out@GRAD.
+// The op is linear in Out@GRAD.
 void BackwardGradient(GradientContext& g) {
   SlotList inputs = g.ForwardInputs({"Mask"});
   inputs.push_back({"Out@GRAD", {g.OutputGrad("X@GRAD")}});
@@ -164,39 +164,40 @@ void DeclareAttrs(OpDef& def) {
   def.Attr<float>("dropout_prob", 0.5f, "probability that an element becomes 0")
       .Range(0, 1)
       .Attr<bool>("is_test", false, "no element is dropped")
-      .Attr<std::string>("dropout_implementation", "downgrade_in_infer",
-                         "upscale_in_train: kept elements are divided by 1 - dropout_prob in "
-                         "training; downgrade_in_infer: all are multiplied by it in a test")
+      .Attr<std::string>(
+          "dropout_implementation", "downgrade_in_infer",
+          "upscale_in_train: kept elements are divided by 1 - dropout_prob in training; "
+          "downgrade_in_infer: all are multiplied by 1 - dropout_prob in a test")
       .OneOf({"downgrade_in_infer", "upscale_in_train"});
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("dropout")
-          .Apply(DeclareAttrs)
-          .Doc("Out = X Mask, times 1 / (1 - dropout_prob) with upscale_in_train; Mask is 1 with "
-               "probability 1 - dropout_prob, drawn from the seed, the step and Out's name. With "
-               "is_test Out = X (upscale_in_train) or X (1 - dropout_prob), and Mask is 1. A Mask "
-               "of X's dtype holds the factor itself.")
-          .Constraint("C1", "Seed must be one int32 or int64")
-          .Input("X", "floating-point tensor of any shape")
-          .OptionalInput("Seed", "[1]: decides the mask alone, instead of seed and step")
-          .Output("Out", "tensor of X's shape and dtype")
-          .IntermediateOutput(
-              "Mask",
-              "uint8 tensor of X's shape: 1 where X was kept; or of X's dtype, if declared so")
-          .Attr<bool>("fix_seed", false, "the attr seed alone decides the mask")
-          .Attr<int32_t>("seed", 0, "used with fix_seed")
-          .NoGradientTo({"Seed"})
-          .Inplace("X", "Out")
-          .Random()
-          .Infer(InferForward)
-          .Gradient(ForwardGradient)
-          .Reference(Forward<float>, Forward<double>));
+  ops.Add(OpDef("dropout")
+              .Apply(DeclareAttrs)
+              .Doc("Out = X Mask, times 1 / (1 - dropout_prob) with upscale_in_train; Mask is 1 "
+                   "with probability 1 - dropout_prob, drawn from the seed, the step and Out's "
+                   "name. With is_test Out = X (upscale_in_train) or X (1 - dropout_prob), and "
+                   "Mask is 1. If Mask has X's dtype, it holds the factor itself.")
+              .Constraint("C1", "Seed must be one int32 or int64")
+              .Input("X", "floating-point tensor of any shape")
+              .OptionalInput("Seed", "[1]: determines the mask, instead of seed and step")
+              .Output("Out", "tensor of X's shape and dtype")
+              .IntermediateOutput(
+                  "Mask",
+                  "uint8 tensor of X's shape: 1 where X was kept; or of X's dtype, if declared so")
+              .Attr<bool>("fix_seed", false, "only the attr seed determines the mask")
+              .Attr<int32_t>("seed", 0, "used with fix_seed")
+              .NoGradientTo({"Seed"})
+              .Inplace("X", "Out")
+              .Random()
+              .Infer(InferForward)
+              .Gradient(ForwardGradient)
+              .Reference(Forward<float>, Forward<double>));
   ops.Add(OpDef("dropout_grad")
               .Apply(DeclareAttrs)
               .Doc("Gradient of dropout: X@GRAD = Out@GRAD Mask, scaled as in the forward op.")
-              .Constraint("C1", "Mask must be of the gradient's shape, uint8 or of its dtype")
+              .Constraint("C1",
+                          "Mask must have the gradient's shape, and dtype uint8 or the gradient's")
               .Constraint("C2", "Mask may be absent only with is_test")
               .OptionalInput("Mask", "dropout's Mask")
               .Input("Out@GRAD", "gradient of dropout's Out")

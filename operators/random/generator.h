@@ -8,12 +8,12 @@
 
 namespace coracle {
 
-// Seeded by attr seed when it is not 0, else by the program.
+// Seeded by attr seed if it is not 0, else by the program.
 class Generator {
  public:
   explicit Generator(const PrepareContext& ctx)
       : Generator(ctx, static_cast<uint64_t>(static_cast<int64_t>(ctx.Attr<int32_t>("seed")))) {}
-  // Seeded by the program when `seed` is 0.
+  // Seeded by the program if `seed` is 0.
   Generator(const PrepareContext& ctx, uint64_t seed)
       : seed_(seed), stream_(ctx.RandomStream("Out")) {}
   Philox operator()(const Workspace& ws) const {

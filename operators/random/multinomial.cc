@@ -25,7 +25,7 @@ void InferMultinomial(InferContext& ctx) {
   ctx.SetOutput("Out", DType::kInt64, x);
 }
 
-// The sum of the weights; throws where they are none.
+// The sum of the weights; throws if they are invalid.
 template <class T>
 double CheckedSum(const T* weights, int64_t columns, int64_t wanted, const std::string& failure) {
   double sum = 0;
@@ -52,7 +52,7 @@ void DrawWithReplacement(const Philox& random, uint64_t first, const T* weights,
     int64_t chosen = -1;
     for (int64_t j = 0; j < columns; ++j) {
       if (!(weights[j] > 0)) continue;
-      chosen = j;  // the last one, should rounding leave a rest
+      chosen = j;  // the last one, if rounding leaves a rest
       rest -= static_cast<double>(weights[j]);
       if (rest < 0) break;
     }
@@ -60,7 +60,7 @@ void DrawWithReplacement(const Philox& random, uint64_t first, const T* weights,
   }
 }
 
-// The smallest of exponential variables of these rates come in the order of successive draws
+// The smallest of exponential variables with these rates are distributed like successive draws
 // (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
 template <class T>
 void DrawWithout(const Philox& random, uint64_t first, const T* weights, int64_t columns,
@@ -128,19 +128,20 @@ KernelOf<T> Bernoulli(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("multinomial")
-          .Doc("Out = num_samples columns of each row of X, drawn with probabilities in "
-               "proportion to its elements; without replacement none twice.")
+          .Doc("Out = num_samples columns of each row of X, drawn with probabilities in proportion "
+               "to its elements; without replacement, no column is drawn twice.")
           .Constraint("C1", "X must have rank 1 or 2")
           .Constraint(
-              "C2", "num_samples must be positive, and without replacement not exceed the columns")
+              "C2",
+              "num_samples must be positive, and must not exceed the columns without replacement")
           .Constraint("C3",
-                      "weights must be finite, not negative, and enough of them positive: one, "
-                      "or num_samples without replacement")
+                      "weights must be finite and not negative, and enough of them must be "
+                      "positive: one, or num_samples without replacement")
           .Input("X", "floating-point tensor [N, C] or [C] of weights")
           .Output("Out", "int64 tensor [N, num_samples] or [num_samples]")
           .Attr<int32_t>("num_samples", 1, "number of draws")
           .Range(1, {})
-          .Attr<bool>("replacement", false, "whether a column may be drawn again")
+          .Attr<bool>("replacement", false, "whether a column may be drawn several times")
           .Random()
           .NotDifferentiable("a draw has no derivative")
           .Infer(InferMultinomial)

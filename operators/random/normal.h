@@ -4,8 +4,8 @@
 namespace coracle {
 
 double NormalCdf(double x);
-// Its inverse, for p in (0, 1): relative error under 1e-9 in the rational function (P. J. Acklam's
-// coefficients), then one step of Halley's method against NormalCdf.
+// The inverse of NormalCdf, for p in (0, 1): a rational function with relative error under 1e-9 (P.
+// J. Acklam's coefficients), then one step of Halley's method.
 double NormalQuantile(double p);
 
 }  // namespace coracle

@@ -1,4 +1,4 @@
-// Random tensors. An element is a function of (seed, name of Out, step, index) alone, see rng.h.
+// Random tensors. An element depends only on (seed, name of Out, step, index), see rng.h.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
@@ -27,7 +27,7 @@ void CheckUniform(const InferContext& ctx, std::string_view id) {
   ctx.Require(id, min <= max && std::isfinite(min) && std::isfinite(max), "min", min, "max", max);
 }
 
-// C5: the diagonal lies inside of the tensor.
+// C5: the diagonal lies inside the tensor.
 void CheckDiagonal(const InferContext& ctx, const Shape& shape) {
   const int64_t num = ctx.Attr<int32_t>("diag_num"), step = ctx.Attr<int32_t>("diag_step");
   ctx.Require("C5", num >= 0 && step >= 0, "diag_num", num, "diag_step", step);
@@ -54,7 +54,7 @@ void InferUniformLike(InferContext& ctx) {
   ctx.SetOutput("Out", dtype, shape);
 }
 
-// Rounding may take min + (max - min) u up to max, which is not in [min, max).
+// Rounding may raise min + (max - min) u to max, which is not in [min, max).
 float Below(float value, float min, float max) {
   return value < max || !(min < max) ? value : std::nextafter(max, min);
 }
@@ -72,7 +72,7 @@ void FillUniform(const Philox& random, float min, float max, T* out, int64_t beg
       const auto words = random.Block(static_cast<uint64_t>(i) / 4);
       do {
         const float u = ToUnitFloat(words[static_cast<size_t>(i % 4)]);
-        // The halves keep a width over the largest float finite.
+        // Halving keeps the sum finite if the width exceeds the largest float.
         const float value = std::isfinite(width) ? min + width * u : min * (1 - u) + max * u;
         out[i] = T(Below(value, min, max));
       } while (++i < end && i % 4 != 0);
@@ -132,7 +132,7 @@ void InferTruncated(InferContext& ctx) {
   ctx.SetOutput("Out", dtype, shape);
 }
 
-// `draw(random, i)` gives element i before it is scaled.
+// `draw(random, i)` returns the unscaled element i.
 template <class T, class Draw>
 Kernel Scaled(const PrepareContext& ctx, Draw draw) {
   const TensorArg out = ctx.Output("Out");
@@ -159,8 +159,8 @@ KernelOf<T> Gaussian(const PrepareContext& ctx) {
   return Scaled<T>(ctx, [](const Philox& random, uint64_t i) { return random.Normal(i); });
 }
 
-// Inverse distribution function over the middle [Phi(-2), Phi(2)]: one draw per element,
-// none thrown away.
+// Inverse distribution function over the middle [Phi(-2), Phi(2)]: one draw per element, without
+// rejection.
 template <class T>
 KernelOf<T> TruncatedGaussian(const PrepareContext& ctx) {
   return Scaled<T>(ctx, [low = NormalCdf(-2.0)](const Philox& random, uint64_t i) {
@@ -173,7 +173,7 @@ constexpr char kNoGradientReason[] = "the output is drawn at random from attrs";
 
 void DeclareDraw(OpDef& def) {
   def.Output("Out", "the drawn tensor")
-      .Attr<int32_t>("seed", 0, "seed of this op; 0: the program's")
+      .Attr<int32_t>("seed", 0, "seed of this op; 0: the program's seed")
       .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
       .KernelTypeFrom("Out")
       .Random()
@@ -189,7 +189,7 @@ void DeclareUniform(OpDef& def) {
       .Constraint("C4", "min must not exceed max, and both must be finite")
       .Constraint(
           "C5",
-          "diag_num and diag_step must not be negative, and the diagonal must lie inside of Out");
+          "diag_num and diag_step must not be negative, and the diagonal must lie inside Out");
 }
 
 void DeclareNormal(OpDef& def) {
@@ -210,9 +210,9 @@ void DeclareBatchSizeLike(OpDef& def) {
       .Constraint("C3", "output_dim_idx must be an index of shape")
       .Constraint("C6", "dtype must be a floating-point one")
       .Input("Input", "tensor with the batch dimension")
-      .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
+      .Attr<std::vector<int32_t>>("shape", "shape of Out, except for one dimension")
       .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
-      .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
+      .Attr<int32_t>("output_dim_idx", 0, "index in shape that gets this dimension")
       .ShapeOnly();
 }
 
@@ -259,17 +259,16 @@ void Register(OpRegistry& ops) {
           .NoLod()
           .Infer(InferGaussianLike)
           .Reference(Gaussian<float>, Gaussian<double>, Gaussian<float16>, Gaussian<bfloat16>));
-  ops.Add(
-      OpDef("truncated_gaussian_random")
-          .Doc("Out = independent draws, normal with the given mean and standard deviation, given "
-               "that they lie within two standard deviations of the mean.")
-          .Apply(DeclareNewTensor)
-          .Attr<std::vector<int32_t>>("shape", "shape of Out")
-          .Apply(DeclareDraw)
-          .Apply(DeclareNormal)
-          .Infer(InferTruncated)
-          .Reference(TruncatedGaussian<float>, TruncatedGaussian<double>,
-                     TruncatedGaussian<float16>, TruncatedGaussian<bfloat16>));
+  ops.Add(OpDef("truncated_gaussian_random")
+              .Doc("Out = independent draws, normal with the given mean and standard deviation, "
+                   "restricted to two standard deviations around the mean.")
+              .Apply(DeclareNewTensor)
+              .Attr<std::vector<int32_t>>("shape", "shape of Out")
+              .Apply(DeclareDraw)
+              .Apply(DeclareNormal)
+              .Infer(InferTruncated)
+              .Reference(TruncatedGaussian<float>, TruncatedGaussian<double>,
+                         TruncatedGaussian<float16>, TruncatedGaussian<bfloat16>));
 }
 
 }  // namespace coracle::random_op

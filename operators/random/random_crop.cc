@@ -30,7 +30,7 @@ void InferRandomCrop(InferContext& ctx) {
   ctx.SetOutput("SeedOut", DType::kInt64, {1});
 }
 
-// The window of one instance is drawn for each of its axes in turn.
+// The window of each instance is drawn axis by axis.
 Kernel RandomCrop(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), seed = ctx.Input("Seed"), out = ctx.Output("Out");
   const TensorArg seed_out = ctx.Output("SeedOut");
@@ -54,7 +54,7 @@ Kernel RandomCrop(const PrepareContext& ctx) {
       for (int i = lead; i < rank; ++i)
         start[i] = UniformBelow(random, draw++, x.shape[i] - out.shape[i] + 1);
       for (int64_t r = 0; r < to_size / row; ++r) {
-        // The index of row r in the window, from its last axis but one to the first.
+        // The offset of row r in the window, computed from its last axis but one to the first.
         int64_t rest = r, at = start[rank - 1], step = x.shape[rank - 1];
         for (int i = rank - 2; i >= lead; --i) {
           at += (start[i] + rest % out.shape[i]) * step;
@@ -72,9 +72,10 @@ Kernel RandomCrop(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("random_crop")
-              .Doc("Out = windows of X of the given shape in its last dims, one at a random place "
-                   "for each index of the dims before them.")
-              .Constraint("C1", "shape must have at least one number and not more than X has dims")
+              .Doc("Out = windows of X of the given shape in its last dims, one window at a random "
+                   "position for each index of the dims before them.")
+              .Constraint("C1",
+                          "shape must have at least one number, and at most one for each dim of X")
               .Constraint("C2", "the window must be positive and fit into X")
               .Constraint("C3", "Seed must be one int64 number")
               .Input("X", "tensor of any dtype")
@@ -82,9 +83,9 @@ void Register(OpRegistry& ops) {
               .Output("Out", "the windows")
               .IntermediateOutput("SeedOut", "int64 tensor [1], a random number: the next seed")
               .Attr<std::vector<int32_t>>("shape", "sizes of the last dims of Out")
-              .Attr<int32_t>("startup_seed", 0, "seed of this op; 0: the program's")
+              .Attr<int32_t>("startup_seed", 0, "seed of this op; 0: the program's seed")
               .Random()
-              .NoGradient("crops come before the layers of a model")
+              .NoGradient("crops are applied before the layers of a model")
               .Infer(InferRandomCrop)
               .Reference(RandomCrop));
 }

@@ -43,7 +43,7 @@ void InferShuffleBatch(InferContext& ctx) {
   ctx.SetOutput("SeedOut", DType::kInt64, {1});
 }
 
-// Row i of `in` becomes row order[i] of `out`, or the other way.
+// Row i of `in` becomes row order[i] of `out`; with `back`, the other way round.
 void MoveRows(const char* in, const int64_t* order, int64_t rows, int64_t bytes, bool back,
               char* out) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -59,7 +59,7 @@ Kernel ShuffleBatch(const PrepareContext& ctx) {
   const Generator fallback(ctx, startup);
   const int64_t rows = order.numel, bytes = x.numel == 0 ? 0 : x.nbytes() / rows;
   return [=](Workspace& ws) {
-    // With a seed from the program's data only that counts, so that a run can be repeated.
+    // With a nonempty Seed the order depends only on Seed, so that a run can be repeated.
     const auto given = seed.numel == 0 ? 0 : static_cast<uint64_t>(ws.Data<const int64_t>(seed)[0]);
     const Philox random = seed.numel == 0 ? fallback(ws) : Philox(given, 0, 0);
     Shuffle(random, rows, ws.Data<int64_t>(order));
@@ -94,7 +94,7 @@ Kernel ShuffleBatchGrad(const PrepareContext& ctx) {
   };
 }
 
-// ShuffleIdx is a permutation, so what arrives goes back along its inverse.
+// ShuffleIdx is a permutation, so its inverse takes the gradient back.
 void ShuffleBatchGradGradient(GradientContext& g) {
   const Variable inverse =
       g.Make("argsort", {{"X", {g.Input("ShuffleIdx")}}}, {{"axis", int32_t{0}}}, "Indices");
@@ -112,7 +112,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("n", "number of elements")
               .Range(0, {})
               .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kInt64), "dtype of Out")
-              .Attr<int32_t>("seed", 0, "seed of this op; 0: the program's")
+              .Attr<int32_t>("seed", 0, "seed of this op; 0: the program's seed")
               .KernelTypeFrom("Out")
               .Random()
               .NotDifferentiable("the output is drawn at random from attrs")
@@ -120,16 +120,16 @@ void Register(OpRegistry& ops) {
               .Reference(Randperm<int64_t>, Randperm<int32_t>, Randperm<float>, Randperm<double>));
   ops.Add(OpDef("shuffle_batch")
               .Doc("The rows of X (all dimensions but the last) in a random order: "
-                   "Out[ShuffleIdx[i]] = X[i]. The order is a function of Seed; without its "
-                   "element of startup_seed, and of the program's seed when that is 0.")
+                   "Out[ShuffleIdx[i]] = X[i]. The order depends only on Seed; if Seed is empty, "
+                   "on startup_seed, or on the program's seed if startup_seed is 0.")
               .Constraint("C1", "X must have a dimension")
               .Constraint("C2", "Seed must be int64 of at most one element")
               .Input("X", "tensor of any dtype")
               .Input("Seed", "int64 tensor [1], or empty")
               .Output("Out", "the shuffled rows")
-              .Output("ShuffleIdx", "int64 tensor [rows], where each row went")
+              .Output("ShuffleIdx", "int64 tensor [rows], the new position of each row")
               .Output("SeedOut", "int64 tensor [1], a seed for the next run")
-              .Attr<int32_t>("startup_seed", 0, "seed when Seed is empty; 0: the program's")
+              .Attr<int32_t>("startup_seed", 0, "seed if Seed is empty; 0: the program's seed")
               .NoGradientTo({"Seed"})
               .Random()
               .Infer(InferShuffleBatch)
@@ -139,7 +139,7 @@ void Register(OpRegistry& ops) {
               .Doc("Gradient of shuffle_batch: X@GRAD[i] = Out@GRAD[ShuffleIdx[i]].")
               .Constraint("C1", "Out@GRAD must have a dimension")
               .Constraint("C2", "ShuffleIdx must hold one int64 for each row")
-              .Input("ShuffleIdx", "found by the forward op")
+              .Input("ShuffleIdx", "computed by the forward op")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf("shuffle_batch")

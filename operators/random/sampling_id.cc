@@ -20,8 +20,8 @@ void InferSamplingId(InferContext& ctx) {
   ctx.SetOutput("Out", DType::kInt64, {x[0]});
 }
 
-// The first column at which the sum of the probabilities passes r; the last when none does, -1 when
-// the sum is a nan.
+// The first column at which the sum of the probabilities exceeds r; the last column if none does,
+// -1 if the sum is nan.
 template <class T>
 int64_t ColumnAt(const T* row, int64_t columns, double r) {
   for (int64_t j = 0; j < columns; ++j) {
@@ -62,9 +62,9 @@ KernelOf<T> SamplingId(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("sampling_id")
               .Doc("Out[i] = the first column j with X[i][0] + ... + X[i][j] > r, r uniform in "
-                   "[min, max); the last column when there is none; a nan before it, or inf and "
-                   "-inf, is an error. With min 0, max 1 and rows that sum to 1, j is drawn with "
-                   "probability X[i][j].")
+                   "[min, max); the last column if there is no such j. A nan before column j, or "
+                   "both inf and -inf, is an error. With min 0, max 1 and rows that sum to 1, j is "
+                   "drawn with probability X[i][j].")
               .Constraint("C1", "X must be a matrix")
               .Constraint("C2", "X must have a column")
               .Constraint("C3", "min must not exceed max")

@@ -74,10 +74,10 @@ template <bool kMax>
 OpDef ArgDef(const char* type, const std::string& what) {
   OpDef def(type);
   def.Doc("Out = index of the " + what +
-          " element along axis (of all of X under flatten), the first of equals; a nan beats every "
-          "number.")
+          " element along axis (of all of X with flatten), the first if several are equal; a nan "
+          "wins over every number.")
       .Constraint("C1", "axis must lie in [-rank, rank)")
-      .Constraint("C2", "there must be an element to find")
+      .Constraint("C2", "the searched dimension must not be empty")
       .Constraint("C3", "dtype must be -1 or 3 (int64), or 2 (int32)")
       .Input("X", "tensor of numbers")
       .Output("Out", "indices; without axis unless keepdims")

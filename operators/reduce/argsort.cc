@@ -150,8 +150,8 @@ void ArgsortGradGradient(GradientContext& g) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("argsort")
-              .Doc("Out = X sorted along axis, and Indices = where its elements stood in X. Equal "
-                   "elements keep their order; a nan counts as the largest.")
+              .Doc("Out = X sorted along axis, and Indices = the positions of its elements in X. "
+                   "Equal elements keep their order; a nan counts as the largest.")
               .Constraint("C1", "axis must lie in [-rank, rank)")
               .Input("X", "tensor of rank 1 or more")
               .OptionalOutput("Out", "the sorted tensor")

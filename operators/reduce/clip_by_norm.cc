@@ -180,21 +180,22 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("clip_by_norm")
           .ComputesIn(OpPrecision::kFloat32)
-          .Doc("Out = X when the Euclidean norm of X is at most max_norm, else X max_norm / "
-               "norm. It is right for all finite numbers. Duplicates in selected rows are added "
-               "up first. With an axis, each slice along it has its own norm and limit.")
+          .Doc("Out = X if the Euclidean norm of X is at most max_norm, else X max_norm / norm. "
+               "The result is correct for all finite numbers. Duplicates in selected rows are "
+               "added up first. With an axis, each slice along it has its own norm and limit.")
           .Constraint("C1", "max_norm must be positive")
           .Constraint("C2",
-                      "MaxNorm must be one float32 or float64, or with an axis one for each slice")
-          .Constraint("C3", "axis must be less than X's rank, and X dense where it is given")
+                      "MaxNorm must be one float32 or float64; with an axis, one for each slice")
+          .Constraint("C3", "axis must be less than X's rank; with an axis, X must be dense")
           .Input("X", "floating-point tensor or selected rows")
           .OptionalInput(
               "MaxNorm",
               "tensor [1], or with an axis of X.shape[axis] elements; replaces attr max_norm")
-          .Output("Out", "what X is, of its shape and dtype")
+          .Output("Out", "same kind of value as X, with its shape and dtype")
           .Takes(VarType::kSelectedRows, {"X"})
           .Attr<float>("max_norm", 0.0f, "highest norm; required without MaxNorm")
-          .Attr<int32_t>("axis", -1, "of the slices; -1: all of X is one (Paddle has no other)")
+          .Attr<int32_t>("axis", -1,
+                         "axis of the slices; -1: all of X is one slice (the only case in Paddle)")
           .KernelTypeFrom("X")
           .Inplace("X", "Out")
           .Infer(InferClipByNorm)

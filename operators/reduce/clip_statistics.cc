@@ -99,24 +99,25 @@ Kernel ClipStatisticsFast(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("clip_statistics")
-              .Doc("Counts what clips do: StatisticsOut[0] = Statistics[0] + 1; [1] is one more "
-                   "where an element of After is not that of Before; [2] is the largest part of "
-                   "the L2 norm of all Before that is missing in After (1: all of it). Before that "
-                   "is not finite counts nowhere.")
-              .Constraint("C1", "Before and After must be as many")
-              .Constraint("C2",
-                          "each After must be floating-point, of the dtype and shape of its Before")
-              .Constraint("C3", "Statistics must be float64[3]")
-              .VariadicInput("Before", "gradients")
-              .VariadicInput("After", "what clips have made of them")
-              .Input("Statistics", "float64 tensor [3]")
-              .Output("StatisticsOut", "float64 tensor [3]; usually Statistics itself")
-              .Inplace("Statistics", "StatisticsOut")
-              .Infer(InferClipStatistics)
-              .NotDifferentiable("counts have no slope")
-              .Reference(ClipStatisticsReference)
-              .Fast(ClipStatisticsFast));
+  ops.Add(
+      OpDef("clip_statistics")
+          .Doc("Statistics of gradient clips. StatisticsOut[0] = Statistics[0] + 1. "
+               "StatisticsOut[1] is one more if an element of After differs from Before. "
+               "StatisticsOut[2] is the largest share so far of the L2 norm of all Before that a "
+               "clip removed (1: all of it). If Before is not finite, nothing is counted.")
+          .Constraint("C1", "there must be one After for each Before")
+          .Constraint(
+              "C2", "each After must be floating-point and have the dtype and shape of its Before")
+          .Constraint("C3", "Statistics must be float64[3]")
+          .VariadicInput("Before", "gradients")
+          .VariadicInput("After", "gradients after the clips")
+          .Input("Statistics", "float64 tensor [3]")
+          .Output("StatisticsOut", "float64 tensor [3]; usually Statistics itself")
+          .Inplace("Statistics", "StatisticsOut")
+          .Infer(InferClipStatistics)
+          .NotDifferentiable("counts have no derivative")
+          .Reference(ClipStatisticsReference)
+          .Fast(ClipStatisticsFast));
 }
 
 }  // namespace coracle::clip_statistics_op

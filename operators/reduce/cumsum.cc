@@ -119,22 +119,22 @@ void CumsumGradient(GradientContext& g) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("cumsum")
-              .ComputesIn(OpPrecision::kFloat32)
-              .Doc("Out[i] = X[0] + ... + X[i] along axis; without X[i] itself under exclusive, "
-                   "from the end under reverse, over all of X as one vector under flatten. "
-                   "Integers wrap around.")
-              .Constraint("C1", "axis must lie in [-rank, rank)")
-              .Input("X", "tensor of numbers")
-              .Output("Out", "tensor of X's shape, or a vector under flatten")
-              .Attr<int32_t>("axis", -1, "the dimension to sum along")
-              .Attr<bool>("flatten", false, "take X as one vector")
-              .Attr<bool>("exclusive", false, "leave out the element itself")
-              .Attr<bool>("reverse", false, "sum from the end")
-              .Inplace("X", "Out")
-              .Infer(InferCumsum)
-              .Gradient(CumsumGradient)
-              .Reference(Cumsum<float>, Cumsum<double>, Cumsum<int32_t>, Cumsum<int64_t>));
+  ops.Add(
+      OpDef("cumsum")
+          .ComputesIn(OpPrecision::kFloat32)
+          .Doc("Out[i] = X[0] + ... + X[i] along axis; without X[i] with exclusive, from the end "
+               "with reverse, over all of X as one vector with flatten. Integers wrap around.")
+          .Constraint("C1", "axis must lie in [-rank, rank)")
+          .Input("X", "tensor of numbers")
+          .Output("Out", "tensor of X's shape, or a vector under flatten")
+          .Attr<int32_t>("axis", -1, "the dimension to sum along")
+          .Attr<bool>("flatten", false, "treat X as one vector")
+          .Attr<bool>("exclusive", false, "leave out the element itself")
+          .Attr<bool>("reverse", false, "sum from the end")
+          .Inplace("X", "Out")
+          .Infer(InferCumsum)
+          .Gradient(CumsumGradient)
+          .Reference(Cumsum<float>, Cumsum<double>, Cumsum<int32_t>, Cumsum<int64_t>));
 }
 
 }  // namespace coracle::cumsum_op

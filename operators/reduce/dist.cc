@@ -130,11 +130,11 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("dist")
           .ComputesIn(OpPrecision::kFloat32)
-          .Doc("Out = the norm of order p of X - Y over all elements, as that of p_norm. The "
-               "operands align at their last dims; an operand repeats along a dim where the "
-               "other one is a multiple of it. For a gradient such dims above 1 must be known "
-               "when it is made.")
-          .Constraint("C1", "of aligned dims of X and Y one must divide the other")
+          .Doc("Out = the norm of order p of X - Y over all elements, as in p_norm. The operands "
+               "align at their last dims; an operand is repeated along a dim if the other "
+               "operand's dim is a multiple of its own. For a gradient, such dims above 1 must be "
+               "known when the program is built.")
+          .Constraint("C1", "one of two aligned dims of X and Y must divide the other")
           .Constraint("C2", "X and Y must have one dtype")
           .Input("X", "floating-point tensor")
           .Input("Y", "tensor of X's dtype")

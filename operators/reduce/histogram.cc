@@ -73,18 +73,18 @@ KernelOf<T> Histogram(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("histogram")
-          .Doc("Out = how many elements of X lie in each of bins equal parts of [min, max], "
-               "whose last part includes max; others are not counted. When min is max the "
-               "range is that of the elements, and one more on both sides if they are all "
+          .Doc("Out = the number of elements of X in each of bins equal parts of [min, max]; the "
+               "last part includes max, and elements outside are not counted. If min equals max, "
+               "the range is that of the elements, widened by 1 on both sides if they are all "
                "equal.")
-          .Constraint("C1", "min must not exceed max, and bins lie in [1, 2^40]")
+          .Constraint("C1", "min must not exceed max, and bins must lie in [1, 2^40]")
           .Constraint("C2", "without a range the elements must be finite")
           .Input("X", "tensor of numbers")
           .Output("Out", "int64 tensor [bins]")
           .Attr<int64_t>("bins", 100, "number of parts")
           .Range(1, static_cast<double>(kMaxBins))
-          .Attr<int32_t>("min", 0, "begin of the range")
-          .Attr<int32_t>("max", 0, "end of the range")
+          .Attr<int32_t>("min", 0, "lower end of the range")
+          .Attr<int32_t>("max", 0, "upper end of the range")
           .NotDifferentiable("counts are piecewise constant")
           .Infer(InferHistogram)
           .Reference(Histogram<float>, Histogram<double>, Histogram<int32_t>, Histogram<int64_t>));

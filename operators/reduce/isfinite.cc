@@ -18,7 +18,7 @@ namespace coracle::isfinite_op {
 // whole tensor asks for all elements (else for any). Integers count as finite.
 struct IsFinite {
   static constexpr const char *kType = "isfinite", *kElement = "is neither infinite nor a nan",
-                              *kWhole = "whether no element of X is infinite or a nan";
+                              *kWhole = "whether all elements of X are finite";
   static constexpr bool kAll = true;
   template <class T>
   static bool Holds(T value) {

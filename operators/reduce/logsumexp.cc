@@ -79,7 +79,7 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("logsumexp")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = log(sum of e^X) over the dims in axis, computed as m + log(sum of e^(X - "
-                   "m)) with the largest element m; -inf of no elements. When no dim is left, Out "
+                   "m)) with the largest element m; -inf without elements. If no dim is left, Out "
                    "has the shape [1].")
               .Constraint("C1", "each axis must lie in [-rank, rank)")
               .Constraint("C2", "no axis may be named twice")

@@ -84,7 +84,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape and dtype")
               .IntermediateOutput("Norm", "tensor of X's shape with 1 for axis")
               .Attr<int32_t>("axis", "the dim whose elements form a vector, negative from the end")
-              .Attr<float>("epsilon", 1e-10f, "keeps Norm off 0")
+              .Attr<float>("epsilon", 1e-10f, "avoids division by 0")
               .NoLod()
               .Infer(InferNorm)
               .Gradient(NormGradient)

@@ -119,27 +119,25 @@ void L1NormGradient(GradientContext& g) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("p_norm")
-          .ComputesIn(OpPrecision::kFloat32)
-          .Doc(
-              "Out = the norm of order p = porder of X along axis: (sum |X|^p)^(1/p); for p = "
-              "0 the number of elements that are not 0, for inf and -inf the largest and "
-              "smallest |X|. Gradient: X@GRAD = sign(X) (|X| / Out)^(p - 1) Out@GRAD; 0 for p = 0 "
-              "and where Out is 0; for inf and -inf all elements that equal Out get it. It departs "
-              "from Paddle, which divides |X|^(p - 1) by Out^(p - 1) + epsilon.")
-          .Constraint("C1", "axis must lie in [-rank, rank)")
-          .Input("X", "floating-point tensor")
-          .Output("Out", "tensor without axis, or with 1 for it; [1] where no dim is left")
-          .Attr<float>("porder", 2.0f, "the order p")
-          .Attr<int32_t>("axis", -1, "the dim to reduce, negative from the end")
-          .Attr<float>("epsilon", 1e-12f, "ignored: the gradient is 0 where Out is 0")
-          .Attr<bool>("keepdim", false, "whether reduced dims stay as 1")
-          .Attr<bool>("asvector", false, "whether all dims are reduced, whatever axis says")
-          .LodUnlessAxis("axis")
-          .Infer(InferPNorm)
-          .Gradient(PNormGradient)
-          .Reference(PNormReference<float>, PNormReference<double>));
+  ops.Add(OpDef("p_norm")
+              .ComputesIn(OpPrecision::kFloat32)
+              .Doc("Out = the norm of order p = porder of X along axis: (sum |X|^p)^(1/p); for p = "
+                   "0 the number of elements that are not 0, for inf and -inf the largest and "
+                   "smallest |X|. Gradient: X@GRAD = sign(X) (|X| / Out)^(p - 1) Out@GRAD; 0 for p "
+                   "= 0 and where Out is 0; for inf and -inf all elements that equal Out get it. "
+                   "Paddle divides |X|^(p - 1) by Out^(p - 1) + epsilon instead.")
+              .Constraint("C1", "axis must lie in [-rank, rank)")
+              .Input("X", "floating-point tensor")
+              .Output("Out", "tensor without axis, or with 1 for it; [1] if no dim is left")
+              .Attr<float>("porder", 2.0f, "the order p")
+              .Attr<int32_t>("axis", -1, "the dim to reduce, negative from the end")
+              .Attr<float>("epsilon", 1e-12f, "ignored: the gradient is 0 where Out is 0")
+              .Attr<bool>("keepdim", false, "whether reduced dims stay as 1")
+              .Attr<bool>("asvector", false, "whether all dims are reduced, whatever axis says")
+              .LodUnlessAxis("axis")
+              .Infer(InferPNorm)
+              .Gradient(PNormGradient)
+              .Reference(PNormReference<float>, PNormReference<double>));
   ops.Add(OpDef("l1_norm")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = the sum of |X| over all elements. The gradient is 0 where X is 0.")

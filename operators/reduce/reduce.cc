@@ -57,7 +57,7 @@ struct Sum {
 };
 struct Mean : Sum {
   static constexpr const char *kType = "reduce_mean",
-                              *kFormula = "the mean (integers truncate; nan of no elements)";
+                              *kFormula = "the mean (integers truncate; nan without elements)";
   static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   template <class A>
   static A Finish(A acc, int64_t count) {
@@ -68,9 +68,10 @@ struct Mean : Sum {
   }
 };
 struct Max {
-  static constexpr const char
-      *kType = "reduce_max",
-      *kFormula = "the largest value (a nan where there is one; the lowest of all, of no elements)";
+  static constexpr const char *
+      kType = "reduce_max",
+     *kFormula =
+         "the largest value (nan if there is one; without elements, the lowest value of the dtype)";
   static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
   template <class T>
   using Acc = T;
@@ -89,10 +90,10 @@ struct Max {
   }
 };
 struct Min : Max {
-  static constexpr const char
-      *kType = "reduce_min",
-      *kFormula =
-          "the smallest value (a nan where there is one; the highest of all, of no elements)";
+  static constexpr const char *kType = "reduce_min",
+                              *kFormula =
+                                  "the smallest value (nan if there is one; without elements, the "
+                                  "highest value of the dtype)";
   static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
   template <class T>
   static T Start() {
@@ -409,7 +410,7 @@ void DeclareDims(OpDef& def) {
   def.Attr<std::vector<int32_t>>("dim", {0}, "dims to reduce, negative from the end; none: all")
       .Attr<bool>("keep_dim", false, "whether reduced dims stay as 1")
       .Attr<bool>("reduce_all", false, "whether all dims are reduced, whatever dim says")
-      .Attr<int32_t>("in_dtype", -1, "X's type; X itself decides")
+      .Attr<int32_t>("in_dtype", -1, "X's type; ignored, since X itself has it")
       .Attr<int32_t>("out_dtype", -1, "Out's type; -1: X's")
       .Constraint("C1", "each dim must lie in [-rank, rank)")
       .Constraint("C2", "no dim may be named twice");
@@ -418,7 +419,7 @@ void DeclareDims(OpDef& def) {
 template <class F>
 OpDef Declare() {
   const std::string doc = fmt::format(
-      "Out = {} of X over the dims in dim. When none is left, Out has the shape [1].", F::kFormula);
+      "Out = {} of X over the dims in dim. If no dim is left, Out has the shape [1].", F::kFormula);
   OpDef def(F::kType);
   def.Doc(doc)
       .Input("X", "tensor")
@@ -438,8 +439,9 @@ OpDef DeclareGrad(const char* formula, bool reads_out,
   const std::string doc = fmt::format("Gradient of {}: {}", F::kType, formula);
   OpDef def(fmt::format("{}_grad", F::kType));
   const bool reads_x = reads_out || no_gradient_to.empty();
-  def.Doc(doc).Input("X", reads_x ? "the forward op's" : "the forward op's, for its shape alone");
-  if (reads_out) def.Input("Out", "the forward op's");
+  def.Doc(doc).Input("X", reads_x ? "the value in the forward op"
+                                  : "the value in the forward op; only its shape is used");
+  if (reads_out) def.Input("Out", "the value in the forward op");
   def.Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .NoGradientTo(no_gradient_to)
@@ -500,13 +502,13 @@ void AddProd(OpRegistry& ops) {
   OpDef second("reduce_prod_grad_grad");
   second
       .Doc(
-          "Gradient of reduce_prod_grad, to whose X@GRAD the gradient DDX arrives: DDOut = sum of "
-          "DDX times the product of the other elements; DX[i] = DOut times the sum over k other "
-          "than i of DDX[k] times the product of all elements but i and k.")
+          "Gradient of reduce_prod_grad for the gradient DDX of its X@GRAD: DDOut = sum of DDX "
+          "times the product of the other elements; DX[i] = DOut times the sum over k other than i "
+          "of DDX[k] times the product of all elements but i and k.")
       .Constraint("C4", "DOut must have the reduced shape")
       .Constraint("C5", "all inputs must have one dtype")
       .Constraint("C6", "DDX must have X's shape")
-      .Input("X", "the forward op's")
+      .Input("X", "the value in the forward op")
       .Input("DOut", "gradient of the forward op's Out")
       .Input("DDX", "gradient of the gradient of X")
       .OptionalOutput("DX", "gradient of X")

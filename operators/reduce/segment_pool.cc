@@ -120,26 +120,25 @@ void SegmentPoolGradient(GradientContext& g) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("segment_pool")
-          .Doc("Row s of Out = the sum, mean, minimum or maximum of the rows i of X with "
-               "SegmentIds[i] = s, 0 where there is none; Out has one row more than the last "
-               "id says. An extremum is a nan where there is one, and passes its whole gradient "
-               "on to every row that attains it.")
-          .Constraint("C1", "SegmentIds must be int32 or int64")
-          .Constraint("C2", "SegmentIds must be a vector with one id for each row of X")
-          .Constraint("C3", "ids must not be negative and must not fall")
-          .Input("X", "floating-point tensor [n, ...]")
-          .Input("SegmentIds", "int32 or int64 vector [n]")
-          .Output("Out", "tensor [last id + 1, ...]")
-          .IntermediateOutput("SummedIds", "[last id + 1, 1], the sizes of the segments")
-          .Attr<std::string>("pooltype", "SUM", "SUM, MEAN, MIN or MAX")
-          .OneOf({"SUM", "MEAN", "MIN", "MAX"})
-          .RunTimeShape()
-          .NoGradientTo({"SegmentIds"})
-          .Infer(InferSegmentPool)
-          .Gradient(SegmentPoolGradient)
-          .Reference(SegmentPool<float>, SegmentPool<double>));
+  ops.Add(OpDef("segment_pool")
+              .Doc("Row s of Out = the sum, mean, minimum or maximum of the rows i of X with "
+                   "SegmentIds[i] = s, or 0 if there is none; Out has last id + 1 rows. An "
+                   "extremum is nan if its segment has a nan, and passes its whole gradient on to "
+                   "every row that attains it.")
+              .Constraint("C1", "SegmentIds must be int32 or int64")
+              .Constraint("C2", "SegmentIds must be a vector with one id for each row of X")
+              .Constraint("C3", "ids must not be negative and must not decrease")
+              .Input("X", "floating-point tensor [n, ...]")
+              .Input("SegmentIds", "int32 or int64 vector [n]")
+              .Output("Out", "tensor [last id + 1, ...]")
+              .IntermediateOutput("SummedIds", "[last id + 1, 1], the sizes of the segments")
+              .Attr<std::string>("pooltype", "SUM", "SUM, MEAN, MIN or MAX")
+              .OneOf({"SUM", "MEAN", "MIN", "MAX"})
+              .RunTimeShape()
+              .NoGradientTo({"SegmentIds"})
+              .Infer(InferSegmentPool)
+              .Gradient(SegmentPoolGradient)
+              .Reference(SegmentPool<float>, SegmentPool<double>));
 }
 
 }  // namespace coracle::segment_pool_op

@@ -205,26 +205,25 @@ void Register(OpRegistry& ops) {
               .Gradient(SquaredNormGradient)
               .Reference(SquaredNormReference<float>, SquaredNormReference<double>)
               .Fast(SquaredNormFast));
-  ops.Add(
-      OpDef("total_norm")
-          .ComputesIn(OpPrecision::kFloat32)
-          .Doc("Out = the norm of order p = porder of all elements of X, (sum |X|^p)^(1/p), or for "
-               "inf the largest |X|, divided by 2^exponent. It is right for all finite numbers: no "
-               "sum overflows or loses small summands. Duplicates in selected rows are added up "
-               "first. The clips of gradients by norm use it.")
-          .Input("X", "floating-point tensor or selected rows")
-          .Output("Out", "float64 tensor [1]")
-          .Takes(VarType::kSelectedRows, {"X"})
-          .Attr<float>("porder", 2.0f, "the order p, which stands for the decimal number")
-          .Range(0, {})
-          .Attr<int32_t>("exponent", 0,
-                         "of the power of two that Out is divided by: the norm of float64 numbers "
-                         "may be larger than all of them")
-          .MultiTensor({})
-          .Infer(InferTotalNorm)
-          .NoGradient("it is applied to gradients, after differentiation")
-          .Reference(TotalNormReference<float>, TotalNormReference<double>)
-          .Fast(TotalNormFast));
+  ops.Add(OpDef("total_norm")
+              .ComputesIn(OpPrecision::kFloat32)
+              .Doc("Out = the norm of order p = porder of all elements of X, (sum |X|^p)^(1/p), or "
+                   "for inf the largest |X|, divided by 2^exponent. The result is correct for all "
+                   "finite numbers: no sum overflows or loses small summands. Duplicates in "
+                   "selected rows are added up first. The clips of gradients by norm use it.")
+              .Input("X", "floating-point tensor or selected rows")
+              .Output("Out", "float64 tensor [1]")
+              .Takes(VarType::kSelectedRows, {"X"})
+              .Attr<float>("porder", 2.0f, "the order p, as the decimal number it was written as")
+              .Range(0, {})
+              .Attr<int32_t>("exponent", 0,
+                             "exponent of the power of two that divides Out: the norm of float64 "
+                             "numbers can exceed the range of float64")
+              .MultiTensor({})
+              .Infer(InferTotalNorm)
+              .NoGradient("it is applied to gradients, after differentiation")
+              .Reference(TotalNormReference<float>, TotalNormReference<double>)
+              .Fast(TotalNormFast));
 }
 
 }  // namespace coracle::squared_l2_norm_op

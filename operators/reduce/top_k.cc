@@ -201,7 +201,7 @@ void DeclareSearch(OpDef& def, bool v2) {
       .NoGradientTo({"K"});
   if (v2) {
     def.Attr<int32_t>("axis", -1, "the dimension to search")
-        .Attr<bool>("largest", true, "the largest, or else the smallest")
+        .Attr<bool>("largest", true, "find the largest; otherwise the smallest")
         .Attr<bool>("sorted", true, "the result is always sorted");
   }
 }
@@ -212,8 +212,8 @@ void AddPair(OpRegistry& ops, bool v2) {
       OpDef(type)
           .Doc(std::string("Out = the k best elements along ") +
                (v2 ? "axis" : "the last dimension") +
-               ", best first, and Indices = where they stand. Of equals the first wins; a nan "
-               "counts as the largest.")
+               ", best first, and Indices = their positions. The first of equal elements wins; a "
+               "nan counts as the largest.")
           .Constraint("C1", "X must have the dimension that axis names")
           .Constraint(
               "C2",
@@ -230,13 +230,13 @@ void AddPair(OpRegistry& ops, bool v2) {
               .Doc("Gradient of " + type + ": X@GRAD = Out@GRAD at Indices, else 0.")
               .Constraint("C1", "X must have the dimension that axis names")
               .Constraint("C2", "Indices must be integers in the shape of Out@GRAD")
-              .Constraint("C3", "Out@GRAD must have X's dtype, and its dimensions but for axis")
-              .Input("X", "for its shape only")
+              .Constraint("C3", "Out@GRAD must have X's dtype and, except for axis, its dimensions")
+              .Input("X", "only its shape is used")
               .Input("Indices", "found by the forward op")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .Apply(DeclareSearch, v2)
-              .NoGradient("no op takes elements along an axis; second order is not in use")
+              .NoGradient("second derivatives are not provided")
               .KernelTypeFrom("Out@GRAD")
               .Infer(InferTopKGrad)
               .Reference(TopKGrad<float>, TopKGrad<double>, TopKGrad<float16>, TopKGrad<bfloat16>));

@@ -148,13 +148,12 @@ Kernel RunAttention(const PrepareContext& ctx, KernelMode mode) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("attention_lstm")
-          .Doc(
-              "LSTM with attention. In each step every row x_s of the sequence gets the weight e = "
-              "relu(x_s a_x + AttentionBias + c a_c), where AttentionWeight is a_x above a_c, and "
-              "with AttentionScalar e = relu(e AttentionScalar + AttentionScalarBias). With x = "
-              "the sum of softmax(e)_s x_s and z = h U + x V + LSTMBias, where LSTMWeight is U "
-              "above V and the columns are f, i, o, g: c' = gate(f) c + gate(i) act(g), h' = "
-              "gate(o) cell(c').")
+          .Doc("LSTM with attention. In each step every row x_s of the sequence gets the weight e "
+               "= relu(x_s a_x + AttentionBias + c a_c), where AttentionWeight is a_x stacked on "
+               "a_c, and with AttentionScalar e = relu(e AttentionScalar + AttentionScalarBias). "
+               "With x = the sum of softmax(e)_s x_s and z = h U + x V + LSTMBias, where "
+               "LSTMWeight is U stacked on V and the columns are f, i, o, g: c' = gate(f) c + "
+               "gate(i) act(g), h' = gate(o) cell(c').")
           .Constraint("C1", "X must be a matrix")
           .Constraint("C2",
                       "AttentionWeight must be [M + D, 1], LSTMWeight [D + M, 4 D], LSTMBias [1, 4 "
@@ -177,9 +176,9 @@ void Register(OpRegistry& ops) {
           .IntermediateOutput("AttentionFCOut", "empty")
           .IntermediateOutput("LSTMX", "empty")
           .IntermediateOutput("LSTMOUT", "empty")
-          .Apply(DeclareActivation, "gate_activation", "sigmoid", "of the three gates")
-          .Apply(DeclareActivation, "cell_activation", "tanh", "of the cell")
-          .Apply(DeclareActivation, "candidate_activation", "tanh", "of the candidate")
+          .Apply(DeclareActivation, "gate_activation", "sigmoid", "activation of the three gates")
+          .Apply(DeclareActivation, "cell_activation", "tanh", "activation of the cell")
+          .Apply(DeclareActivation, "candidate_activation", "tanh", "activation of the candidate")
           .NoGradient("it is made for inference; train with ops in a loop")
           .Infer(InferAttention)
           .Reference<float, double>([]<class T>(const PrepareContext& c) {

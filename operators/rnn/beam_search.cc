@@ -179,17 +179,18 @@ KernelOf<T> BeamSearch(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("beam_search")
-          .Doc("One step of a beam search. Each row of scores is a prefix; those of one sequence "
-               "of the level of its LoD belong to one source. A prefix whose last id is end_id "
-               "goes on with end_id and its score alone, any other with every column d: id "
-               "ids[row][d] (d without ids), score scores[row][d], or pre_scores[row] + "
-               "log(scores[row][d]) when not is_accumulated. The beam_size best of each source "
-               "are kept (of equal scores those of later rows), grouped by row. A source all of "
-               "whose kept candidates ended before is done and keeps none. LoD of the selected: "
-               "prefixes of each source, candidates of each prefix.")
+          .Doc("One step of a beam search. Each row of scores is a prefix; the prefixes of one "
+               "sequence of the given level of its LoD belong to one source. A prefix whose last "
+               "id is end_id has one candidate: end_id with its old score. Any other prefix has a "
+               "candidate for every column d: id ids[row][d] (d without ids), score "
+               "scores[row][d], or pre_scores[row] + log(scores[row][d]) if not is_accumulated. "
+               "The beam_size best candidates of each source are kept, grouped by row; among equal "
+               "scores, later rows win. If all kept candidates of a source extend ended prefixes, "
+               "the source is finished and keeps none. LoD of the selected candidates: prefixes of "
+               "each source, candidates of each prefix.")
           .Constraint("C1", "scores must be [prefixes, candidates]")
           .Constraint("C2",
-                      "pre_ids must hold an int32 or int64 for each prefix, pre_scores a "
+                      "pre_ids must hold an int32 or int64 for each prefix, and pre_scores a "
                       "number of the dtype of scores")
           .Constraint("C3", "ids must be int32 or int64, of the shape of scores")
           .Constraint("C4", "the LoD of scores must have the level")
@@ -199,13 +200,13 @@ void Register(OpRegistry& ops) {
           .Input("scores", "floating-point tensor [prefixes, candidates] with LoD")
           .Output("selected_ids", "int64 tensor [selected, 1]")
           .Output("selected_scores", "tensor [selected, 1] of the dtype of scores")
-          .OptionalOutput("parent_idx", "int32 tensor [selected]: the row of each")
-          .Attr<int32_t>("level", "the level of the LoD of scores that tells the sources")
+          .OptionalOutput("parent_idx", "int32 tensor [selected]: row of each selected candidate")
+          .Attr<int32_t>("level", "level of the LoD of scores whose sequences are the sources")
           .Range(0, std::nullopt)
-          .Attr<int32_t>("beam_size", "candidates to keep for each source")
+          .Attr<int32_t>("beam_size", "number of candidates to keep for each source")
           .Range(1, std::nullopt)
           .Attr<int32_t>("end_id", "the id that ends a sequence")
-          .Attr<bool>("is_accumulated", true, "scores are those of whole prefixes")
+          .Attr<bool>("is_accumulated", true, "scores are of whole prefixes, not of single steps")
           .RunTimeShape()
           .KernelTypeFrom("scores")
           .NotDifferentiable("a choice has no derivative")

@@ -157,30 +157,30 @@ Kernel Decode(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("beam_search_decode")
-              .Doc("The sentences that beam_search has found, step by step: each candidate of the "
-                   "last step at which its source has any ends one, and the prefix of a candidate "
-                   "is the candidate of that number of the step before. end_id stands once at the "
-                   "end. SentenceScores has the score at each word. LoD: sentences of each source "
-                   "(beam_size; what is missing is empty), best last score first, then their "
-                   "words.")
-              .Constraint("C1", "Ids and Scores must be tensor arrays")
-              .Constraint("C2",
-                          "Ids and Scores must have equally many steps, at least one, of one "
-                          "int32 or int64 id and one float32 or float64 score for each "
-                          "candidate, with LoD of two levels as beam_search makes it")
-              .Input("Ids", "array of the selected_ids of beam_search")
-              .Input("Scores", "array of the selected_scores")
-              .Output("SentenceIds", "int64 tensor [words] with LoD")
-              .Output("SentenceScores", "tensor [words] of the dtype of Scores, with LoD")
-              .Attr<int32_t>("beam_size", "sentences of each source")
-              .Range(1, 1 << 16)
-              .Attr<int32_t>("end_id", "the id that ends a sentence")
-              .Takes(VarType::kLoDTensorArray, {"Ids", "Scores"})
-              .RunTimeShape()
-              .NotDifferentiable("a choice has no derivative")
-              .Infer(InferDecode)
-              .Reference(Decode));
+  ops.Add(
+      OpDef("beam_search_decode")
+          .Doc("Collects the sentences found by the steps of beam_search. Each candidate of a "
+               "source's last step with candidates ends a sentence; the prefix of a candidate is "
+               "the candidate with that index in the previous step. end_id appears once, at the "
+               "end. SentenceScores has the score at each word. LoD: beam_size sentences of each "
+               "source, the best final score first, filled up with empty ones; then their words.")
+          .Constraint("C1", "Ids and Scores must be tensor arrays")
+          .Constraint("C2",
+                      "Ids and Scores must have the same number of steps, at least one, with one "
+                      "int32 or int64 id and one float32 or float64 score for each candidate, and "
+                      "LoD of two levels as from beam_search")
+          .Input("Ids", "array with the selected_ids of each beam_search step")
+          .Input("Scores", "array with the selected_scores of each step")
+          .Output("SentenceIds", "int64 tensor [words] with LoD")
+          .Output("SentenceScores", "tensor [words] of the dtype of Scores, with LoD")
+          .Attr<int32_t>("beam_size", "number of sentences of each source")
+          .Range(1, 1 << 16)
+          .Attr<int32_t>("end_id", "the id that ends a sentence")
+          .Takes(VarType::kLoDTensorArray, {"Ids", "Scores"})
+          .RunTimeShape()
+          .NotDifferentiable("a choice has no derivative")
+          .Infer(InferDecode)
+          .Reference(Decode));
 }
 
 }  // namespace coracle::beam_search_decode_op

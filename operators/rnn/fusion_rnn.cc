@@ -191,8 +191,8 @@ void AddLstm(OpRegistry& ops, bool embedding) {
   OpDef def(embedding ? "fused_embedding_fc_lstm" : "fusion_lstm");
   if (embedding) {
     def.Doc(
-           "lstm of the rows Embeddings[Ids], which hold b already: of Bias only the peepholes, "
-           "its last 3 D, are used.")
+           "lstm of the rows Embeddings[Ids], which already include b: only the peepholes of Bias, "
+           "its last 3 D elements, are used.")
         .Apply(DeclareRecurrentConstraints, "Ids must be int32 or int64 [rows, 1]",
                "WeightH must be [D, 4 D], Embeddings [V, 4 D] and Bias [1, 4 D], or [1, 7 D] with "
                "use_peepholes")

@@ -38,12 +38,12 @@ KernelOf<T> GatherTree(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("gather_tree")
-              .Doc("Out[t][b][k] = Ids[t][b][p], where p is k at the last step, and before it the "
-                   "parent, Parents[t + 1][b][p], of the p of the step behind.")
+              .Doc("Out[t][b][k] = Ids[t][b][p(t)]. At the last step p = k; before it, p(t) = "
+                   "Parents[t + 1][b][p(t + 1)].")
               .Constraint("C1", "Ids must be [steps, batch, beams]")
               .Constraint("C2", "Parents must have the shape and dtype of Ids")
               .Input("Ids", "int32 or int64 tensor [steps, batch, beams]")
-              .Input("Parents", "tensor like Ids: beams of the step before")
+              .Input("Parents", "tensor like Ids: beams of the previous step")
               .Output("Out", "tensor like Ids")
               .NoLod()
               .NotDifferentiable("works on integers")

@@ -216,40 +216,43 @@ Kernel RunUnitGrad(const PrepareContext& ctx, KernelMode mode) {
 // --- registration ---
 
 void DeclareParameters(OpDef& def) {
-  def.Input("Weight",
-            "tensor [D, 3 D], whose elements are those of U_g [D, 2 D], then those of U_c [D, D]")
+  def.Input(
+         "Weight",
+         "tensor [D, 3 D] with the elements of U_g [D, 2 D] followed by the elements of U_c [D, D]")
       .OptionalInput("Bias", "b, tensor [1, 3 D]");
 }
 
 void DeclareGruInputs(OpDef& def) {
   def.Input("Input",
-            "floating-point tensor [rows, 3 D] with LoD: the part of update gate, reset gate and "
-            "candidate that does not depend on h")
+            "floating-point tensor [rows, 3 D] with LoD: the parts of update gate, reset gate and "
+            "candidate that do not depend on h")
       .OptionalInput("H0", "h before the first step, a row for each sequence; absent: zeros")
       .Apply(DeclareParameters);
 }
 
 void DeclareUnitInputs(OpDef& def) {
   def.Input("Input",
-            "[B, C] with C = 3 D: the part of update gate, reset gate and candidate that "
-            "does not depend on h")
+            "[B, C] with C = 3 D: the parts of update gate, reset gate and candidate that do not "
+            "depend on h")
       .Input("HiddenPrev", "h, tensor [B, D]")
       .Apply(DeclareParameters);
 }
 
 void DeclareUnitAttrs(OpDef& def) {
-  def.Attr<int32_t>("activation", 2, "of the candidate: 0 identity, 1 sigmoid, 2 tanh, 3 relu")
+  def.Attr<int32_t>("activation", 2,
+                    "activation of the candidate: 0 identity, 1 sigmoid, 2 tanh, 3 relu")
       .Range(0, 3)
-      .Attr<int32_t>("gate_activation", 1, "of update and reset gate, in the same numbers")
+      .Attr<int32_t>("gate_activation", 1,
+                     "activation of update and reset gate, with the same numbers")
       .Range(0, 3)
-      .Attr<bool>("origin_mode", false, "u is the share of the old state instead of the new one");
+      .Attr<bool>("origin_mode", false, "u weights the old state instead of the new one");
 }
 
 constexpr const char* kFormula =
     "u, r = g(x_ur + h U_g), n = act(x_n + (r h) U_c), h' = (1 - u) h + u n, or with origin_mode "
     "h' = u h + (1 - u) n, where x = Input + b and g and act are the activations.";
 constexpr const char* kNoSecond =
-    "second derivatives of recurrent ops are not in use: write the cell as ops in a loop";
+    "second derivatives of recurrent ops are not provided: write the cell as ops in a loop";
 
 template <class Run>
 void AddKernels(OpDef& def, Run run) {
@@ -284,13 +287,13 @@ void AddGru(OpRegistry& ops) {
              []<class T>(const PrepareContext& c, KernelMode m) { return RunGru<T>(c, m); });
   ops.Add(std::move(forward));
   OpDef backward("gru_grad");
-  backward.Doc("Gradient of gru, back through time.")
+  backward.Doc("Gradient of gru by backpropagation through time.")
       .Apply(DeclareRecurrentConstraints, "", "")
       .Apply(DeclareGruInputs)
-      .Input("BatchGate", "the forward op's")
-      .Input("BatchResetHiddenPrev", "the forward op's")
+      .Input("BatchGate", "the value in the forward op")
+      .Input("BatchResetHiddenPrev", "the value in the forward op")
       .OptionalInput("BatchHidden", "not read")
-      .Input("Hidden", "the forward op's")
+      .Input("Hidden", "the value in the forward op")
       .OptionalInput("Hidden@GRAD", "gradient of Hidden; absent: zeros")
       .OptionalOutput("Input@GRAD", "gradient of Input")
       .OptionalOutput("H0@GRAD", "gradient of H0")
@@ -330,8 +333,8 @@ void AddGruUnit(OpRegistry& ops) {
                   "outputs of the forward op and their gradients must have the outputs' shapes and "
                   "dtype")
       .Apply(DeclareUnitInputs)
-      .Input("Gate", "the forward op's")
-      .Input("ResetHiddenPrev", "the forward op's")
+      .Input("Gate", "the value in the forward op")
+      .Input("ResetHiddenPrev", "the value in the forward op")
       .OptionalInput("Hidden", "not read")
       .Input("Hidden@GRAD", "gradient of Hidden")
       .OptionalOutput("Input@GRAD", "gradient of Input")

@@ -137,21 +137,23 @@ void LstmGradient(GradientContext& g) {
 void DeclareInputs(OpDef& def) {
   const bool projects = Projects(def.type());
   def.Input("Input",
-            "floating-point tensor [rows, 4 D] with LoD: the part of the gates that does "
-            "not depend on h, in the order candidate, input, forget, output")
+            "floating-point tensor [rows, 4 D] with LoD: the parts of the gates that do not depend "
+            "on h, in the order candidate, input, forget, output")
       .Apply(DeclareLstmStates)
       .Input("Weight", projects ? "U, tensor [P, 4 D]" : "U, tensor [D, 4 D]");
   if (projects) def.Input("ProjWeight", "tensor [D, P]");
-  def.Input("Bias", "tensor [1, 4 D], or [1, 7 D] with peepholes p_i, p_f and p_o behind b");
+  def.Input("Bias", "tensor [1, 4 D], or [1, 7 D] with peepholes: b followed by p_i, p_f and p_o");
 }
 
 void DeclareAttrs(OpDef& def) {
   def.Apply(DeclareLstmAttrs);
   if (!Projects(def.type())) return;
-  def.Apply(DeclareActivation, "proj_activation", "tanh", "of the projection")
-      .Attr<float>("cell_clip", 0.f, "the cell is kept within +-cell_clip; 0: it is not")
+  def.Apply(DeclareActivation, "proj_activation", "tanh", "activation of the projection")
+      .Attr<float>("cell_clip", 0.f,
+                   "the cell is clipped to [-cell_clip, cell_clip]; 0: not clipped")
       .Range(0, std::nullopt)
-      .Attr<float>("proj_clip", 0.f, "the projection is kept within +-proj_clip; 0: it is not")
+      .Attr<float>("proj_clip", 0.f,
+                   "the projection is clipped to [-proj_clip, proj_clip]; 0: not clipped")
       .Range(0, std::nullopt);
 }
 
@@ -161,8 +163,8 @@ OpDef ForwardDef(const std::string& type) {
   def.Doc(std::string("Long short-term memory over sequences. With z = Input + h U + b and g, act, "
                       "cell the activations: i = g(z_i + p_i c), f = g(z_f + p_f c), c' = f c + i "
                       "act(z_c), o = g(z_o + p_o c'), h' = o cell(c')") +
-          (projects ? "; the projection proj(h' ProjWeight) recurs in the place of h, and H0 holds "
-                      "such rows. A clipped value passes no gradient on."
+          (projects ? "; the projection proj(h' ProjWeight) is passed to the next step instead of "
+                      "h', and H0 holds projected rows. No gradient flows through a clipped value."
                     : ".") +
           " A sequence without rows takes no step.")
       .Apply(DeclareRecurrentConstraints, "Input must be [rows, 4 D]",
@@ -193,14 +195,14 @@ OpDef GradDef(const std::string& type) {
   const bool projects = Projects(type);
   const std::string out = OutSlot(type);
   OpDef def(type + "_grad");
-  def.Doc("Gradient of " + type + ", back through time.")
+  def.Doc("Gradient of " + type + ", by backpropagation through time.")
       .Apply(DeclareRecurrentConstraints, "", "")
       .Apply(DeclareInputs)
-      .Input(out, "the forward op's")
-      .OptionalInput("Cell", "the forward op's; not read")
-      .Input("BatchGate", "the forward op's")
-      .Input("BatchCellPreAct", "the forward op's");
-  if (projects) def.Input("BatchHidden", "the forward op's");
+      .Input(out, "the value in the forward op")
+      .OptionalInput("Cell", "not read")
+      .Input("BatchGate", "the value in the forward op")
+      .Input("BatchCellPreAct", "the value in the forward op");
+  if (projects) def.Input("BatchHidden", "the value in the forward op");
   def.OptionalInput(GradName(out), "gradient of " + out + "; absent: zeros")
       .OptionalInput("Cell@GRAD", "gradient of Cell; absent: zeros")
       .OptionalOutput("Input@GRAD", "gradient of Input")

@@ -109,7 +109,7 @@ KernelOf<T> UnitGrad(const PrepareContext& ctx) {
 
 void DeclareInputs(OpDef& def) {
   def.Input("X", "floating-point tensor [B, 4 D]: input gate, forget gate, output gate, candidate")
-      .Input("C_prev", "the cell before [B, D]");
+      .Input("C_prev", "the previous cell [B, D]");
 }
 
 void Register(OpRegistry& ops) {
@@ -127,9 +127,9 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("lstm_unit_grad")
               .Doc("Gradient of lstm_unit, from both of its outputs.")
               .ConstraintsOf("lstm_unit", {"C1"})
-              .Constraint("C2", "C and the gradients of C and H must be as C_prev")
+              .Constraint("C2", "C and the gradients of C and H must have C_prev's shape and dtype")
               .Apply(DeclareInputs)
-              .OptionalInput("C", "not read: it is made again")
+              .OptionalInput("C", "not read: it is recomputed")
               .OptionalInput("C@GRAD", "gradient of C; absent: zeros")
               .OptionalInput("H@GRAD", "gradient of H; absent: zeros")
               .OptionalOutput("X@GRAD", "gradient of X")

@@ -81,7 +81,7 @@ void InferRnn(InferContext& ctx) {
   const auto states = static_cast<size_t>(StatesOf(spec.mode));
   ctx.Require("C2", ctx.NumInputs("PreState") == states && ctx.NumOutputs("State") == states,
               "PreState", ctx.NumInputs("PreState"), "State", ctx.NumOutputs("State"),
-              "of the cell", states);
+              "activation of the cell", states);
   for (size_t i = 0; i < states; ++i) RequireShape(ctx, "C2", "PreState", i, StateShape(spec));
   const DType dtype = ctx.InputDType("Input");
   ctx.SetOutput("Out", dtype, OutShape(spec));
@@ -104,7 +104,7 @@ void InferRnnGrad(InferContext& ctx) {
   ctx.Require("C2",
               ctx.NumInputs("State@GRAD") <= states && ctx.NumOutputs("PreState@GRAD") <= states,
               "State@GRAD", ctx.NumInputs("State@GRAD"), "PreState@GRAD",
-              ctx.NumOutputs("PreState@GRAD"), "of the cell", states);
+              ctx.NumOutputs("PreState@GRAD"), "activation of the cell", states);
   for (size_t i = 0; i < ctx.NumInputs("State@GRAD"); ++i)
     RequireShape(ctx, "C2", "State@GRAD", i, StateShape(spec));
   ctx.SetOutput("Input@GRAD", ctx.Input("Input"));
@@ -137,10 +137,10 @@ void RnnGradient(GradientContext& g) {
 void DeclareRnnAttrs(OpDef& def) {
   def.Attr<std::string>("mode", "the kind of cell")
       .OneOf({"LSTM", "GRU", "RNN_TANH", "RNN_RELU"})
-      .Attr<int32_t>("input_size", 10, "not read: the parameters tell")
+      .Attr<int32_t>("input_size", 10, "not read: the parameters determine it")
       .Attr<int32_t>("hidden_size", 100, "hidden units H of a layer and direction")
       .Range(1, std::nullopt)
-      .Attr<int32_t>("num_layers", 1, "layers; each takes the output of the one before")
+      .Attr<int32_t>("num_layers", 1, "number of layers; each takes the output of the previous one")
       .Range(1, std::nullopt)
       .Attr<bool>("is_bidirec", false, "a second direction goes from the end to the beginning")
       .Attr<float>("dropout_prob", 0.0f,
@@ -148,7 +148,8 @@ void DeclareRnnAttrs(OpDef& def) {
                    "divided by 1 - dropout_prob")
       .Range(0, 1)
       .Attr<bool>("is_test", false, "no element is dropped")
-      .Attr<int32_t>("seed", 0, "unless 0: decides alone what is dropped, the same each time");
+      .Attr<int32_t>("seed", 0,
+                     "if not 0, it alone determines what is dropped, the same in each step");
 }
 
 void DeclareRnnInputs(OpDef& def) {
@@ -156,7 +157,7 @@ void DeclareRnnInputs(OpDef& def) {
       .VariadicInput("WeightList",
                      "for each layer and in it each direction W [G H, I] and U [G H, H], then for "
                      "each the biases b and b' [G H]; the I of a later layer is D H")
-      .OptionalInput("SequenceLength", "[N]: how many steps each sample has; default: all T");
+      .OptionalInput("SequenceLength", "[N]: number of steps of each sample; default: all T");
 }
 
 // --- cudnn_lstm: the LSTM of rnn under other names of slots ---
@@ -227,16 +228,17 @@ void AddCudnnLstm(OpRegistry& ops) {
           .Input("InitC", "c before the first step [layers D, N, H]")
           .OptionalInput("W", "not supported")
           .OptionalVariadicInput("WeightList", "as rnn's")
-          .OptionalInput("SequenceLength", "[N]: how many steps each sample has; default: all T")
+          .OptionalInput("SequenceLength", "[N]: number of steps of each sample; default: all T")
           .IntermediateOutput("Reserve", "empty")
           .OptionalOutput("StateOut", "empty")
           .Output("Out", "[T, N, D H]: h of the last layer; D is the number of directions")
           .OptionalOutput("LastH", "h after the last step")
           .OptionalOutput("LastC", "c after the last step")
-          .Attr<int32_t>("input_size", 10, "not read: the parameters tell")
+          .Attr<int32_t>("input_size", 10, "not read: the parameters determine it")
           .Attr<int32_t>("hidden_size", 100, "hidden units H of a layer and direction")
           .Range(1, std::nullopt)
-          .Attr<int32_t>("num_layers", 1, "layers; each takes the output of the one before")
+          .Attr<int32_t>("num_layers", 1,
+                         "number of layers; each takes the output of the previous one")
           .Range(1, std::nullopt)
           .Attr<bool>("is_bidirec", false, "a second direction goes from the end to the beginning")
           .Attr<float>("dropout_prob", 0.0f, "as rnn's")
@@ -263,12 +265,11 @@ void Register(OpRegistry& ops) {
                "RNN_TANH h' = tanh(a + u). RNN_RELU h' = max(a + u, 0). LSTM (gates i, f, g, o) c' "
                "= s(f) c + s(i) tanh(g), h' = s(o) tanh(c'), each gate a + u. GRU (gates r, z, n) "
                "r and z = s(a + u), n = tanh(a + r u), h' = z h + (1 - z) n; s is the sigmoid. A "
-               "step past the end of a sample puts out 0 and keeps the states; the second "
-               "direction starts at a sample's own end.")
+               "step past the end of a sample outputs 0 and keeps the states; the second direction "
+               "starts at a sample's own end.")
           .Constraint("C1", "Input must have shape [T, N, I], each below 2^31")
-          .Constraint(
-              "C2",
-              "PreState and State must hold h and c for LSTM, else h, of shape [layers D, N, H]")
+          .Constraint("C2",
+                      "PreState and State must hold h, and c for LSTM, of shape [layers D, N, H]")
           .Constraint(
               "C3",
               "WeightList must hold 4 parameters of fitting shapes for each layer and direction")
@@ -279,8 +280,8 @@ void Register(OpRegistry& ops) {
           .VariadicInput("PreState", "initial h, and for LSTM c, each [layers D, N, H]")
           .Output("Out", "[T, N, D H]: h of the last layer; D is the number of directions")
           .VariadicOutput("State", "h, and for LSTM c, after the last step")
-          .IntermediateOutput("Reserve", "what backward reads")
-          .OptionalOutput("DropoutState", "uint8: 1 where an element between layers was kept")
+          .IntermediateOutput("Reserve", "values that backward reads")
+          .OptionalOutput("DropoutState", "uint8: 1 for elements between layers that were kept")
           .Apply(DeclareRnnAttrs)
           .NoGradientTo({"SequenceLength"})
           .KernelTypeFrom("Input")
@@ -296,12 +297,12 @@ void Register(OpRegistry& ops) {
           }));
   ops.Add(
       OpDef("rnn_grad")
-          .Doc("Gradient of rnn, back through time.")
+          .Doc("Gradient of rnn by backpropagation through time.")
           .ConstraintsOf("rnn", {"C1", "C3", "C4", "C5", "C6"})
           .Constraint("C2",
-                      "Reserve, Out@GRAD and State@GRAD must have the shapes of rnn's outputs, and "
-                      "gradients of states be h and c for LSTM, else h alone")
-          .Constraint("C7", "DropoutState must be there when something was dropped")
+                      "Reserve, Out@GRAD and State@GRAD must have the shapes of rnn's outputs; the "
+                      "gradients of states are h, and c for LSTM")
+          .Constraint("C7", "DropoutState must be present if there was dropout")
           .Apply(DeclareRnnInputs)
           .OptionalInput("DropoutState", "rnn's DropoutState")
           .Input("Reserve", "rnn's Reserve")
@@ -313,7 +314,7 @@ void Register(OpRegistry& ops) {
           .AttrsOf("rnn")
           .KernelTypeFrom("Input")
           .Infer(InferRnnGrad)
-          .NoGradient("second derivatives of rnn are not in use: write the cell as ops in a loop")
+          .NoGradient("second derivatives of rnn are not provided: write the cell as ops in a loop")
           .Reference<float, double>([]<class T>(const PrepareContext& c) {
             return RnnBackward<T>(c, KernelMode::kReference);
           })

@@ -79,18 +79,22 @@ void DeclareActivation(OpDef& def, const char* attr, const char* otherwise, cons
 }
 
 void DeclareLstmAttrs(OpDef& def) {
-  def.Attr<bool>("use_peepholes", true, "gates see the cell, through the last 3 D of Bias")
+  def.Attr<bool>("use_peepholes", true,
+                 "gates also depend on the cell, through the last 3 D elements of Bias")
       .Attr<bool>("is_reverse", false, "each sequence is run from its last row to its first")
-      .Apply(DeclareActivation, "gate_activation", "sigmoid", "of input, forget and output gate")
-      .Apply(DeclareActivation, "cell_activation", "tanh", "of the cell, before the output gate")
-      .Apply(DeclareActivation, "candidate_activation", "tanh", "of the candidate");
+      .Apply(DeclareActivation, "gate_activation", "sigmoid",
+             "activation of input, forget and output gate")
+      .Apply(DeclareActivation, "cell_activation", "tanh",
+             "activation of the cell, before the output gate")
+      .Apply(DeclareActivation, "candidate_activation", "tanh", "activation of the candidate");
 }
 
 void DeclareGruAttrs(OpDef& def) {
   def.Attr<bool>("is_reverse", false, "each sequence is run from its last row to its first")
       .Attr<bool>("origin_mode", false, "u is the share of the old state instead of the new one")
-      .Apply(DeclareActivation, "activation", "tanh", "of the candidate")
-      .Apply(DeclareActivation, "gate_activation", "sigmoid", "of update and reset gate");
+      .Apply(DeclareActivation, "activation", "tanh", "activation of the candidate")
+      .Apply(DeclareActivation, "gate_activation", "sigmoid",
+             "activation of update and reset gate");
 }
 
 void DeclareRecurrentConstraints(OpDef& def, const std::string& input,
@@ -105,9 +109,9 @@ void DeclareRecurrentConstraints(OpDef& def, const std::string& input,
   }
   def.Constraint("C1", input)
       .Constraint("C2", parameters)
-      .Constraint("C3",
-                  "initial states must have a row for each sequence, and the cell's be there "
-                  "exactly when the hidden one's is")
+      .Constraint(
+          "C3",
+          "initial states must have a row for each sequence, and H0 and C0 must be given together")
       .Constraint("C4", "all floating-point inputs must have one dtype")
       .Constraint("C5", "the input must have LoD of one level");
 }

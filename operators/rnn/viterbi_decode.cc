@@ -91,11 +91,10 @@ KernelOf<T> ViterbiDecode(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("viterbi_decode")
-          .Doc(
-              "The path with the highest score through each sequence: score = the sum of "
-              "Input[t][tag of t] and of Transition[tag of t - 1][tag of t], over the first Length "
-              "steps. With include_bos_eos_tag, Transition[tags - 1][first tag] and "
-              "Transition[tags - 2][last tag] are added. Of equal choices the lowest tag is taken.")
+          .Doc("The path with the highest score through each sequence: score = the sum of "
+               "Input[t][tag of t] and of Transition[tag of t - 1][tag of t], over the first "
+               "Length steps. With include_bos_eos_tag, Transition[tags - 1][first tag] and "
+               "Transition[tags - 2][last tag] are added. Among equal scores, the lowest tag wins.")
           .Constraint("C1", "Input must be [batch, time, tags]")
           .Constraint("C2", "Transition must be [tags, tags], of Input's dtype")
           .Constraint("C3", "Length must have one int32 or int64 for each sequence")
@@ -106,7 +105,7 @@ void Register(OpRegistry& ops) {
           .Output("Scores", "tensor [batch] of Input's dtype; 0 for a sequence of length 0")
           .Output("Path", "int64 tensor [batch, the largest length]; 0 past a sequence's end")
           .Attr<bool>("include_bos_eos_tag", true,
-                      "the last tag is the begin, the one before it the end of a sequence")
+                      "the last tag marks the begin of a sequence, the one before it the end")
           .RunTimeShape()
           .NotDifferentiable("a choice has no derivative")
           .Infer(InferViterbi)

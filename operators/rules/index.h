@@ -30,14 +30,14 @@ inline bool IsIndexType(DType dtype) { return dtype == DType::kInt32 || dtype ==
 [[noreturn]] void ThrowIndexRange(const std::string& op, const char* slot, int64_t at,
                                   int64_t value, int64_t limit);
 
-// A short list of integers that a kernel needs at run time: from a slot of one-element tensors, a
-// slot of one tensor, or an attr, the first that is there.
+// A short list of integers that a kernel needs at run time, from the first source that is given: a
+// slot of one-element tensors, a slot of one tensor, or an attr.
 class IntListArg {
  public:
   IntListArg(const PrepareContext& ctx, const char* list_slot, const char* tensor_slot,
              const char* attr);
   size_t size() const { return size_; }
-  // REQUIRES: the attr was taken.
+  // REQUIRES: the list comes from the attr.
   int64_t GetFixed(size_t i) const { return values_[i]; }
   int64_t Get(const Workspace& ws, size_t i) const {
     if (!list_.empty()) return IndexReader(ws, list_[i])[0];

@@ -1,6 +1,5 @@
 #pragma once
-// Real and complex operands X and Y of one op. As in Paddle, the real one counts as a complex
-// number.
+// Real and complex operands X and Y of one op. As in Paddle, the real one is converted to complex.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -16,9 +15,9 @@
 
 namespace coracle {
 
-// The dtype in which an op computes. That of X and Y if they have one. If one is complex, and the
-// other complex or a float: complex128 where one of them has 64-bit parts, else complex64. Other
-// pairs violate `id`.
+// The dtype in which an op computes. Equal dtypes of X and Y are kept. If one is complex, and the
+// other complex or a float, the result is complex128 if one of them has 64-bit parts, else
+// complex64. Other pairs violate `id`.
 inline DType RequirePromotable(const InferContext& ctx, std::string_view id) {
   const DType x = ctx.InputDType("X"), y = ctx.InputDType("Y");
   if (x == y) return x;
@@ -35,7 +34,7 @@ inline bool MixesDTypes(const PrepareContext& ctx) {
   return ctx.Input("X").dtype != ctx.Input("Y").dtype;
 }
 
-// The args of an op with Out's dtype, which is complex: other inputs are copied to scratch memory.
+// The args of an op converted to Out's complex dtype: other inputs are copied to scratch memory.
 class ComplexArgs : public ArgTable {
  public:
   explicit ComplexArgs(const PrepareContext& ctx)
@@ -99,16 +98,16 @@ class ComplexArgs : public ArgTable {
   std::vector<std::pair<TensorArg, TensorArg>> copies_;
 };
 
-// The op's reference kernel, on operands that all have Out's dtype.
+// The op's reference kernel on operands converted to Out's dtype.
 inline Kernel PrepareComplex(const PrepareContext& ctx) {
   ComplexArgs args(ctx);
   const PrepareContext complex(ctx.spec(), ctx.op(), args);
   return args.Around(ctx.spec().reference(complex));
 }
 
-// Sets the gradients of X and Y where their dtypes differ: those of complex operands, of which a
-// real operand gets the real part. `type`_grad has inputs X, Y, Out@GRAD and `more`. Returns false
-// where X and Y have one dtype.
+// Sets the gradients of X and Y if their dtypes differ: computes them for complex operands and
+// takes the real part for a real operand. `type`_grad has inputs X, Y, Out@GRAD and `more`. Returns
+// false if X and Y have one dtype.
 inline bool SetMixedGradient(GradientContext& g, const AttrList& attrs, const SlotList& more = {}) {
   if (g.MetaOf(g.Input("X")).dtype == g.MetaOf(g.Input("Y")).dtype) return false;
   const Variable x = g.In("X"), y = g.In("Y");

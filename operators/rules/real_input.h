@@ -1,5 +1,5 @@
 #pragma once
-// A check of ops that have no meaning, or no loop, for complex elements.
+// A check for ops without a meaning, or a loop, for complex elements.
 
 #include <coracle/framework/op/infer_context.h>
 #include <fmt/format.h>
@@ -8,8 +8,8 @@
 
 namespace coracle {
 
-// Refuses a complex input. Only ops without a list of element types need it: RunInfer refuses what
-// no kernel takes.
+// Rejects a complex input. Only ops without a list of element types need this: RunInfer rejects
+// dtypes that no kernel supports.
 inline void RequireReal(const InferContext& ctx, std::string_view slot) {
   if (!ctx.HasInput(slot)) return;
   const VarMeta& meta = ctx.Input(slot);

@@ -20,8 +20,8 @@ inline void RequireIndexType(const InferContext& ctx, std::string_view id, std::
   ctx.Require(id, dtype == DType::kInt32 || dtype == DType::kInt64, dtype);
 }
 
-// Requires the input `slot` to have the dtype and shape of the input `like` (where both shapes are
-// known), be it a dense tensor or selected rows. Nothing happens when `slot` is absent.
+// Requires the input `slot`, a dense tensor or selected rows, to have the dtype and shape of the
+// input `like` (if both shapes are known). Does nothing if `slot` is absent.
 inline void RequireSameElements(InferContext& ctx, std::string_view id, std::string_view slot,
                                 std::string_view like) {
   if (!ctx.HasInput(slot)) return;
@@ -30,8 +30,8 @@ inline void RequireSameElements(InferContext& ctx, std::string_view id, std::str
   ctx.Fail(id, slot, a, like, b);
 }
 
-// Requires the input `slot` to be a dense tensor of the dtype and shape of the input `like` (where
-// both shapes are known). Nothing happens when `slot` is absent.
+// Requires the input `slot` to be a dense tensor with the dtype and shape of the input `like` (if
+// both shapes are known). Does nothing if `slot` is absent.
 inline void RequireSameType(InferContext& ctx, std::string_view id, std::string_view slot,
                             std::string_view like) {
   if (!ctx.HasInput(slot)) return;
@@ -39,8 +39,8 @@ inline void RequireSameType(InferContext& ctx, std::string_view id, std::string_
   RequireSameElements(ctx, id, slot, like);
 }
 
-// Requires the input `slot` to hold one element (of a floating-point dtype, which may differ from
-// the other inputs').
+// Requires the input `slot` to hold one element of a floating-point dtype, which may differ from
+// the dtype of other inputs.
 inline void RequireScalar(InferContext& ctx, std::string_view id, std::string_view slot) {
   if (!ctx.HasInput(slot)) return;
   const VarMeta& meta = ctx.Input(slot);

@@ -184,39 +184,37 @@ Kernel Eval(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("chunk_eval")
-          .Doc(
-              "Counts the chunks of two taggings, and those that both have with the same begin, "
-              "end and type. A label is type * tags + tag, where the scheme has these tags: IOB: "
-              "begin, inside; IOE: inside, end; IOBES: begin, inside, end, single; plain: one tag. "
-              "num_chunk_types * tags is the label of steps outside of chunks. Precision and "
-              "Recall divide the chunks in common by those of Inference and of Label; F1-Score is "
-              "their harmonic mean. Ratios are 0 where the divisor is 0.")
-          .Constraint("C1",
-                      "Inference and Label must be int32 or int64, [steps, 1] with LoD or "
-                      "[batch, time] with SeqLength")
-          .Constraint("C2", kBatchText)
-          .Constraint("C3", "Inference and Label must have the same sequences")
-          .Constraint("C4", "num_chunk_types must not be negative")
-          .Constraint("C5", "labels must lie in [0, num_chunk_types * tags]")
-          .Input("Inference", "int32 or int64 tensor: the labels that were found")
-          .Input("Label", "int32 or int64 tensor: the right labels")
-          .OptionalInput("SeqLength", "int32 or int64 tensor [batch]: steps of each sequence")
-          .Output("Precision", "float32 tensor [1]")
-          .Output("Recall", "float32 tensor [1]")
-          .OptionalOutput("F1-Score", "float32 tensor [1]")
-          .OptionalOutput("NumInferChunks", "int64 tensor [1]")
-          .OptionalOutput("NumLabelChunks", "int64 tensor [1]")
-          .OptionalOutput("NumCorrectChunks", "int64 tensor [1]")
-          .Attr<int32_t>("num_chunk_types", "number of types")
-          .Attr<std::string>("chunk_scheme", "IOB", "how labels mark chunks")
-          .OneOf({"IOB", "IOE", "IOBES", "plain"})
-          .Attr<std::vector<int32_t>>("excluded_chunk_types", {}, "types that do not count")
-          .NoLod()
-          .NotDifferentiable("a count has no slope")
-          .Infer(InferEval)
-          .Reference(Eval));
+  ops.Add(OpDef("chunk_eval")
+              .Doc("Counts the chunks of two taggings, and the chunks with the same begin, end and "
+                   "type in both. A label is type * tags + tag, with the tags of the scheme: IOB: "
+                   "begin, inside; IOE: inside, end; IOBES: begin, inside, end, single; plain: one "
+                   "tag. num_chunk_types * tags is the label of steps outside of chunks. Precision "
+                   "and Recall divide the chunks in common by those of Inference and of Label; "
+                   "F1-Score is their harmonic mean. Ratios are 0 where the divisor is 0.")
+              .Constraint("C1",
+                          "Inference and Label must be int32 or int64, [steps, 1] with LoD or "
+                          "[batch, time] with SeqLength")
+              .Constraint("C2", kBatchText)
+              .Constraint("C3", "Inference and Label must have the same sequences")
+              .Constraint("C4", "num_chunk_types must not be negative")
+              .Constraint("C5", "labels must lie in [0, num_chunk_types * tags]")
+              .Input("Inference", "int32 or int64 tensor: the predicted labels")
+              .Input("Label", "int32 or int64 tensor: the true labels")
+              .OptionalInput("SeqLength", "int32 or int64 tensor [batch]: steps of each sequence")
+              .Output("Precision", "float32 tensor [1]")
+              .Output("Recall", "float32 tensor [1]")
+              .OptionalOutput("F1-Score", "float32 tensor [1]")
+              .OptionalOutput("NumInferChunks", "int64 tensor [1]")
+              .OptionalOutput("NumLabelChunks", "int64 tensor [1]")
+              .OptionalOutput("NumCorrectChunks", "int64 tensor [1]")
+              .Attr<int32_t>("num_chunk_types", "number of types")
+              .Attr<std::string>("chunk_scheme", "IOB", "how labels mark chunks")
+              .OneOf({"IOB", "IOE", "IOBES", "plain"})
+              .Attr<std::vector<int32_t>>("excluded_chunk_types", {}, "types to leave out")
+              .NoLod()
+              .NotDifferentiable("a count has no slope")
+              .Infer(InferEval)
+              .Reference(Eval));
 }
 
 }  // namespace coracle::chunk_eval_op

@@ -27,8 +27,8 @@ inline Shape RequireCrf(const InferContext& ctx) {
 
 inline void DeclareCrfConstraints(OpDef& def) {
   def.Constraint("C1",
-                 "Emission must be [steps, tags], or [batch, time, tags] with Length, and "
-                 "have a tag")
+                 "Emission must be [steps, tags], or [batch, time, tags] with Length, and have at "
+                 "least one tag")
       .Constraint("C2", "Transition must be [tags + 2, tags], of Emission's dtype");
 }
 

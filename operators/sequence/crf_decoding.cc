@@ -81,15 +81,14 @@ KernelOf<T> Decode(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("crf_decoding")
               .Doc("ViterbiPath = the tags with the highest score (see linear_chain_crf) of each "
-                   "sequence, the lower tag where several score the same; 0 in padding. With "
-                   "Label: 1 where the tag is the given one, else 0.")
+                   "sequence; among equal scores the lower tag wins; 0 in padding. With Label: 1 "
+                   "where the tag equals the label, else 0.")
               .Apply(DeclareCrfConstraints)
               .Constraint("C3", kBatchText)
               .Constraint("C4", "Label must hold an int32 or int64 tag for each step")
               .Apply(DeclareCrf)
               .OptionalInput("Label",
-                             "int32 or int64 tensor [steps, 1], or [batch, time]: the "
-                             "right tags")
+                             "int32 or int64 tensor [steps, 1], or [batch, time]: the true tags")
               .OptionalInput("Length", "int32 or int64 tensor [batch]: steps of each sequence")
               .Output("ViterbiPath",
                       "int64 tensor [steps, 1] with Emission's LoD, or [batch, "

@@ -76,31 +76,29 @@ KernelOf<T> Align(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("ctc_align")
-          .Doc("Output = each sequence of Input without blanks and, with merge_repeated, "
-               "without elements that equal the one before them. Without InputLength, if "
-               "nothing at all is left, Output is one element -1, [1, 1] as Paddle's kernel makes "
-               "it, that belongs to no sequence (its test expects [1]).")
-          .Constraint("C1", "Input must be [steps, 1], or [batch, time] with InputLength")
-          .Constraint("C2", kBatchText)
-          .Input("Input", "int32 or int64 tensor: the class of each frame")
-          .OptionalInput("InputLength",
-                         "int32 or int64 tensor [batch]: frames of each "
-                         "sequence")
-          .Output("Output",
-                  "tensor [symbols, 1] with LoD, or [batch, time] filled up with "
-                  "padding_value")
-          .OptionalOutput("OutputLength",
-                          "tensor [batch, 1] of Input's dtype: symbols of each "
-                          "sequence")
-          .Attr<int32_t>("blank", 0, "the class that stands for no symbol")
-          .Attr<bool>("merge_repeated", true, "keep one of equal neighbours")
-          .Attr<int32_t>("padding_value", 0, "what fills rows of a padded Output")
-          .RunTimeShape()
-          .NotDifferentiable("works on integers")
-          .Infer(InferAlign)
-          .Reference(Align<int32_t>, Align<int64_t>));
+  ops.Add(OpDef("ctc_align")
+              .Doc("Output = each sequence of Input without blanks and, with merge_repeated, "
+                   "without elements equal to the previous one. Without InputLength, if no "
+                   "elements are left, Output is a single -1 of shape [1, 1], which belongs to no "
+                   "sequence (as in Paddle's kernel; Paddle's test expects [1]).")
+              .Constraint("C1", "Input must be [steps, 1], or [batch, time] with InputLength")
+              .Constraint("C2", kBatchText)
+              .Input("Input", "int32 or int64 tensor: the class of each frame")
+              .OptionalInput("InputLength",
+                             "int32 or int64 tensor [batch]: frames of each "
+                             "sequence")
+              .Output("Output",
+                      "tensor [symbols, 1] with LoD, or [batch, time] padded with padding_value")
+              .OptionalOutput("OutputLength",
+                              "tensor [batch, 1] of Input's dtype: symbols of each "
+                              "sequence")
+              .Attr<int32_t>("blank", 0, "the class of the blank")
+              .Attr<bool>("merge_repeated", true, "keep one of equal neighbours")
+              .Attr<int32_t>("padding_value", 0, "padding of the rows of Output")
+              .RunTimeShape()
+              .NotDifferentiable("works on integers")
+              .Infer(InferAlign)
+              .Reference(Align<int32_t>, Align<int64_t>));
 }
 
 }  // namespace coracle::ctc_align_op

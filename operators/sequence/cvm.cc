@@ -77,17 +77,17 @@ KernelOf<T> CvmGrad(const PrepareContext& ctx) {
 
 void DeclareCvm(OpDef& def) {
   def.Input("X", "[n, d]; the first two columns are the counts show and click")
-      .Input("CVM", "[n, 2], or a row for each sequence of X: what the gradient of the counts is")
-      .Attr<bool>("use_cvm", true, "false: Y lacks the counts")
+      .Input("CVM", "[n, 2], or a row for each sequence of X: the gradient of the counts")
+      .Attr<bool>("use_cvm", true, "whether Y has the counts")
       .NoGradientTo({"CVM"});
 }
 
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("cvm")
-          .Doc("Y = X with log(show + 1) and log(click + 1) - log(show + 1) for the counts show "
-               "and click of its first two columns, or without these. Their gradient is by "
-               "definition CVM.")
+          .Doc("Y = X with the counts show and click in its first two columns replaced by log(show "
+               "+ 1) and log(click + 1) - log(show + 1), or, without use_cvm, X without these "
+               "columns. The gradient of the counts is defined as CVM.")
           .Constraint("C1", "X must be a matrix of at least two columns")
           .Constraint("C2", "CVM must be a matrix of two columns, of X's dtype")
           .Apply(DeclareCvm)

@@ -161,36 +161,35 @@ Kernel FilterGrad(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("filter_by_instag")
-              .Doc("Out = the instances of Ins (sequences with is_lod, else rows) of which a tag "
-                   "is in Filter_tag. IndexMap has (row in Out, row in Ins, rows) and LossWeight 1 "
-                   "for each of them. Where there is none, Out is one row of out_val_if_empty, "
-                   "IndexMap (0, 1, 1) and LossWeight 0.")
+              .Doc("Out = the instances of Ins (sequences with is_lod, else rows) with a tag in "
+                   "Filter_tag. For each of them, IndexMap has (row in Out, row in Ins, rows) and "
+                   "LossWeight is 1. If there is none, Out is one row of out_val_if_empty, "
+                   "IndexMap is (0, 1, 1) and LossWeight 0.")
               .Constraint("C1", "Ins must have rows")
               .Constraint("C2", "Ins_tag and Filter_tag must be lists of int32 or int64")
               .Constraint("C3", "with is_lod, Ins must have LoD of one level")
               .Constraint("C4", "Ins_tag must have LoD of one level")
-              .Constraint("C5", "Ins and Ins_tag must have equally many instances")
+              .Constraint("C5", "Ins and Ins_tag must have the same number of instances")
               .Input("Ins", "tensor of any dtype")
               .Input("Ins_tag", "int32 or int64 tensor with LoD: the tags of each instance")
               .Input("Filter_tag", "int32 or int64 tensor: the wanted tags")
-              .Output("Out", "tensor with LoD: the instances that stay")
+              .Output("Out", "tensor with LoD: the instances that are kept")
               .Output("LossWeight", "float32 tensor [instances, 1]")
               .Output("IndexMap", "int64 tensor [instances, 3]")
               .Attr<bool>("is_lod", "instances are sequences")
-              .Attr<int64_t>("out_val_if_empty", int64_t{0}, "what fills Out without instances")
+              .Attr<int64_t>("out_val_if_empty", int64_t{0}, "value of Out if no instance is kept")
               .RunTimeShape()
               .NoGradientTo({"Ins_tag", "Filter_tag"})
               .Infer(InferFilter)
               .GradientOp({"IndexMap", "Ins", "LossWeight"})
               .Reference(Filter));
   ops.Add(OpDef("filter_by_instag_grad")
-              .Doc("Gradient of filter_by_instag: Out@GRAD in the rows that stayed, else 0.")
-              .Constraint("C6",
-                          "Out@GRAD, LossWeight and IndexMap must be as the forward op makes "
-                          "them")
-              .Input("IndexMap", "the forward op's")
-              .Input("Ins", "the forward op's, for its shape")
-              .Input("LossWeight", "the forward op's, in float32 or float64")
+              .Doc("Gradient of filter_by_instag: Out@GRAD in the rows that were kept, else 0.")
+              .Constraint(
+                  "C6", "Out@GRAD, LossWeight and IndexMap must have their types in the forward op")
+              .Input("IndexMap", "the value in the forward op")
+              .Input("Ins", "the value in the forward op; only its shape is used")
+              .Input("LossWeight", "LossWeight of the forward op, in float32 or float64")
               .Input("Out@GRAD", "gradient of Out")
               .OptionalInput("LossWeight@GRAD", "not read: LossWeight is constant")
               .Output("Ins@GRAD", "gradient of Ins")

@@ -138,33 +138,34 @@ void DeclareInputs(OpDef& def) {
 }
 
 void DeclareAttrs(OpDef& def) {
-  def.Attr<std::string>("combiner", "sum", "how rows are joined")
+  def.Attr<std::string>("combiner", "sum", "how rows are combined")
       .OneOf({"sum"})
-      .Attr<bool>("is_sparse", false,
-                  "the gradient of W is selected rows: one row for each id, in their order")
-      .Attr<int64_t>("padding_idx", kNoPadding, "the id that is left out; -1: none");
+      .Attr<bool>(
+          "is_sparse", false,
+          "the gradient of W is selected rows: one row for each id, in the order of the ids")
+      .Attr<int64_t>("padding_idx", kNoPadding, "id to leave out; -1: none");
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("fused_embedding_seq_pool")
-              .Doc("Out = for each sequence and each k the sum of the rows of W whose numbers are "
-                   "the k-th ids of the sequence's rows, side by side. An id outside of [0, V) is "
-                   "an error.")
-              .Constraint("C1", "W must be a matrix")
-              .Constraint("C2", "Ids must be int32 or int64 with rows")
-              .Constraint("C3", "Ids must have LoD of one level")
-              .Apply(DeclareInputs)
-              .Output("Out", "tensor [sequences, K D]")
-              .Apply(DeclareAttrs)
-              .NoGradientTo({"Ids"})
-              .KernelTypeFrom("W")
-              .NoLod()
-              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", CheckPool(ctx)); })
-              .GradientOp({"W", "Ids"})
-              .Reference(Pool<float>, Pool<double>));
+  ops.Add(
+      OpDef("fused_embedding_seq_pool")
+          .Doc("Out = for each sequence, the sums s_k side by side; s_k is the sum of the rows of "
+               "W with the k-th ids of the sequence's rows. An id outside of [0, V) is an error.")
+          .Constraint("C1", "W must be a matrix")
+          .Constraint("C2", "Ids must be int32 or int64 with rows")
+          .Constraint("C3", "Ids must have LoD of one level")
+          .Apply(DeclareInputs)
+          .Output("Out", "tensor [sequences, K D]")
+          .Apply(DeclareAttrs)
+          .NoGradientTo({"Ids"})
+          .KernelTypeFrom("W")
+          .NoLod()
+          .Infer([](InferContext& ctx) { ctx.SetOutput("Out", CheckPool(ctx)); })
+          .GradientOp({"W", "Ids"})
+          .Reference(Pool<float>, Pool<double>));
   ops.Add(OpDef("fused_embedding_seq_pool_grad")
-              .Doc("Gradient of fused_embedding_seq_pool: with is_sparse selected rows, which hold "
-                   "the gradient of an id's sequence for each id but padding_idx.")
+              .Doc("Gradient of fused_embedding_seq_pool: with is_sparse selected rows that hold, "
+                   "for each id except padding_idx, the gradient of its sequence.")
               .ConstraintsOf("fused_embedding_seq_pool", {"C1", "C2", "C3"})
               .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
               .Apply(DeclareInputs)

@@ -236,7 +236,9 @@ void AddPool(OpRegistry& ops, const std::string& type) {
   def.Doc(std::string("Out = for each sequence the sums, averages or sums divided by the square "
                       "root of the length of its rows in every X, side by side; zeros for a "
                       "sequence without rows.") +
-          (cvm ? " Of each X's part y, y0 = log(y0 + 1) and y1 = log(y1 + 1) - the new y0." : ""))
+          (cvm ? " In the part y of each X, y0 becomes log(y0 + 1) and y1 becomes log(y1 + 1) - "
+                 "log(y0 + 1)."
+               : ""))
       .Constraint("C1", "axis must be 1")
       .Constraint("C2", cvm ? "X must be matrices of one dtype, of two columns or more"
                             : "X must be matrices of one dtype")
@@ -245,8 +247,8 @@ void AddPool(OpRegistry& ops, const std::string& type) {
   if (cvm) def.Constraint("C5", "use_cvm must be true");
   def.VariadicInput("X", "floating-point tensors [rows, W] with LoD");
   if (cvm) def.Input("CVM", "not read");
-  def.Output("Out", "tensor of a row for each sequence, each of them a sequence of its own")
-      .Attr<std::string>("pooltype", "SUM", "what to compute")
+  def.Output("Out", "tensor with a row for each sequence; each row is a sequence")
+      .Attr<std::string>("pooltype", "SUM", "the function to compute")
       .OneOf({"SUM", "AVERAGE", "SQRT"})
       .Attr<int32_t>("axis", 1, "1");
   if (cvm) def.Attr<bool>("use_cvm", true, "true");
@@ -268,8 +270,8 @@ void AddConv(OpRegistry& ops) {
       .Input("Bias", "tensor [M] or [1, M]")
       .Output("Out", "tensor [rows, M]")
       .IntermediateOutput("ColMat", "the contexts [rows, contextLength * D]")
-      .Attr<int32_t>("contextLength", "rows of a context")
-      .Attr<int32_t>("contextStart", 0, "its first row, from t on")
+      .Attr<int32_t>("contextLength", "number of rows of a context")
+      .Attr<int32_t>("contextStart", 0, "first row of a context, relative to t")
       .Attr<int32_t>("contextStride", 1, "1")
       .Infer(InferConv);
   AddKernels(def, []<class T>(const PrepareContext& c, KernelMode m) { return Conv<T>(c, m); });
@@ -279,20 +281,23 @@ void AddConv(OpRegistry& ops) {
 void AddExpand(OpRegistry& ops) {
   OpDef def("fusion_seqexpand_concat_fc");
   def.Doc(
-         "Out = act([X0, X1, ...] FCWeight + FCBias), where the row of X1, ... for a sequence "
-         "stands beside each of the sequence's rows of X0.")
+         "Out = act([X0, X1, ...] FCWeight + FCBias), where each row of X0 is joined with the row "
+         "of X1, ... for its sequence.")
       .Constraint("C1", "X must be two or more tensors")
-      .Constraint("C2", "X must be matrices of one dtype, all but the first of as many rows")
+      .Constraint(
+          "C2",
+          "X must be matrices of one dtype, all except the first with the same number of rows")
       .Constraint("C3", "FCWeight must be [columns of all X, D] and FCBias [D] or [1, D]")
       .Constraint("C4", "the first X must have LoD of one level")
       .Constraint("C5", "the other X must have a row for each sequence of the first")
       .VariadicInput("X",
-                     "first a floating-point tensor [rows, M] with LoD, then tensors of a row "
-                     "for each of its sequences")
+                     "a floating-point tensor [rows, M] with LoD, then tensors with a row for each "
+                     "of its sequences")
       .Input("FCWeight", "tensor [columns of all X, D]")
       .OptionalInput("FCBias", "tensor [D] or [1, D]")
       .Output("Out", "tensor [rows, D]")
-      .IntermediateOutput("FCOut", "what all X but the first, and FCBias, add to a sequence's rows")
+      .IntermediateOutput("FCOut",
+                          "the summand of a sequence's rows from FCBias and all X except the first")
       .Attr<std::string>("fc_activation", "identity", "act")
       .OneOf(GateActivationNames())
       .Infer(InferExpand);

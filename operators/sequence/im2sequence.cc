@@ -185,10 +185,9 @@ KernelOf<T> ToSequenceGrad(const PrepareContext& ctx) {
 
 void DeclareImages(OpDef& def) {
   def.Input("X", "floating-point tensor [N, C, H, W]")
-      .OptionalInput(
-          "Y",
-          "tensor [N or more, 2] of X's dtype: the height and width of each image, which "
-          "may exceed those of X: zeros follow")
+      .OptionalInput("Y",
+                     "tensor [N or more, 2] of X's dtype: height and width of each image; they may "
+                     "exceed those of X, and the rest is zero")
       .NoGradientTo({"Y"});
 }
 
@@ -196,8 +195,8 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("im2sequence")
               .Doc("Out = the patches of kernels of each image of X, from left to right and from "
                    "top to bottom, as the rows of a sequence; a row holds channel after channel, "
-                   "zero in the padding. With Y, image i has patches as if it had Y[i] / "
-                   "out_stride, rounded up, rows and columns; elements outside of X are 0.")
+                   "zero in the padding. With Y, image i has the patches of an image of Y[i] / "
+                   "out_stride (rounded up) rows and columns; elements outside of X are 0.")
               .Constraint("C1", "X must be [N, C, H, W]")
               .Constraint("C2",
                           "kernels, strides and out_stride must be two positive numbers, "
@@ -211,7 +210,7 @@ void Register(OpRegistry& ops) {
               .Attr<Ints>("paddings", {0, 0, 0, 0},
                           "rows and columns of zeros: up, left, down, "
                           "right")
-              .Attr<Ints>("out_stride", {1, 1}, "what Y is divided by")
+              .Attr<Ints>("out_stride", {1, 1}, "divisors of Y")
               .RunTimeShape()
               .MakesLod()
               .Infer([](InferContext& ctx) {

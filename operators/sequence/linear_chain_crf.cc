@@ -436,8 +436,8 @@ void Register(OpRegistry& ops) {
           .Constraint("C5", "tags must lie in [0, number of tags)")
           .Apply(DeclareTagging)
           .IntermediateOutput("Alpha",
-                              "tensor like Emission: the share of each tag among the paths up to "
-                              "a step; 0 in padding")
+                              "tensor like Emission: the probability of each tag over the paths up "
+                              "to a step; 0 in padding")
           .IntermediateOutput("EmissionExps", "exp(Emission - its maximum of the step)")
           .IntermediateOutput("TransitionExps", "exp(Transition)")
           .Output("LogLikelihood", "tensor [sequences, 1] of Emission's dtype")
@@ -448,13 +448,13 @@ void Register(OpRegistry& ops) {
           .Reference(Cost<float>, Cost<double>));
   ops.Add(OpDef("linear_chain_crf_grad")
               .Doc("Gradients of linear_chain_crf: Emission@GRAD = (posterior probability of the "
-                   "tag - 1 if it is the given one) times LogLikelihood@GRAD, 0 in padding; "
+                   "tag, minus 1 for the labelled tag) times LogLikelihood@GRAD, 0 in padding; "
                    "Transition@GRAD likewise for the first tags, the last tags and pairs of "
                    "neighbours, summed over all sequences.")
               .ConstraintsOf("linear_chain_crf", {"C1", "C2", "C3", "C4", "C5"})
               .Constraint("C6", "LogLikelihood@GRAD must have LogLikelihood's shape and dtype")
               .Apply(DeclareTagging)
-              .OptionalInput("Alpha", "not read: it is computed again")
+              .OptionalInput("Alpha", "not read: it is recomputed")
               .OptionalInput("EmissionExps", "not read")
               .OptionalInput("TransitionExps", "not read")
               .Input("LogLikelihood@GRAD", "gradient of LogLikelihood")

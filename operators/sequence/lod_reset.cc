@@ -71,16 +71,16 @@ void ResetGradGradient(GradientContext& g) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("lod_reset")
-              .Doc("Out = X with another LoD: that of Y, or one level of the offsets that a Y "
-                   "without LoD holds, or of target_lod. With append, that level comes behind "
-                   "those of X; it does not count for a Y with LoD.")
+              .Doc("Out = X with another LoD: the LoD of Y, or one level with the offsets in a Y "
+                   "without LoD, or with target_lod. With append, that level is added after the "
+                   "levels of X; append has no effect if Y has LoD.")
               .Constraint("C1", "X must have rows")
-              .Constraint("C2", "there must be Y or target_lod")
+              .Constraint("C2", "Y or target_lod must be given")
               .Constraint("C3", "a Y without LoD must hold int32 or int64 offsets")
               .Input("X", "tensor of any dtype")
               .OptionalInput("Y", "tensor with LoD, or int32 or int64 offsets")
               .Output("Out", "tensor of X's type")
-              .Attr<std::vector<int32_t>>("target_lod", {}, "offsets, where there is no Y")
+              .Attr<std::vector<int32_t>>("target_lod", {}, "offsets, used without Y")
               .Attr<bool>("append", false, "keep the levels of X before the new one")
               .NoGradientTo({"Y"})
               .MakesLod()
@@ -92,7 +92,7 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("lod_reset_grad")
               .Doc("Gradient of lod_reset: X@GRAD = Out@GRAD with X's LoD.")
               .Constraint("C1", "Out@GRAD must have X's shape and dtype")
-              .Input("X", "the forward op's, for its LoD alone")
+              .Input("X", "the value in the forward op; only its LoD is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf("lod_reset")

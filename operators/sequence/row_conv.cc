@@ -95,7 +95,7 @@ void DeclareRowConv(OpDef& def) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("row_conv")
-              .Doc("Out[t] = the sum over w of Filter[w] * X[t + w], as far as row t + w is in the "
+              .Doc("Out[t] = the sum over w of Filter[w] * X[t + w], over the rows t + w in the "
                    "sequence of row t.")
               .Constraint("C1", "X must have rank 2 or 3")
               .Constraint("C2", "Filter must be a matrix of X's dtype with as many columns as X")

@@ -14,7 +14,7 @@
 namespace coracle {
 
 constexpr const char* kBatchText =
-    "sequences must be rows with LoD of one level, or [batch, time, ...] with one int32 or int64 "
+    "sequences must be rows with LoD of one level, or [batch, time, ...] with an int32 or int64 "
     "length in [0, time] for each";
 
 // The number of sequences of an input, -1 when it is not known. `id` is violated by what kBatchText

@@ -93,28 +93,29 @@ Kernel ConcatGrad(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_concat")
-              .Doc("Out = the batch of sequences of which each is the sequences of that number of "
-                   "all inputs, one behind the other.")
+              .Doc("Sequence i of Out = the concatenation of sequence i of all inputs.")
               .Constraint("C1", "the inputs must have rows of one shape and dtype")
               .Constraint("C2", "every input must have LoD of one level")
-              .Constraint("C3", "the inputs must have equally many sequences")
+              .Constraint("C3", "the inputs must have the same number of sequences")
               .VariadicInput("X", "tensors with LoD, of any dtype")
               .Output("Out", "tensor with LoD")
               .MakesLod()
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ConcatOut(ctx)); })
               .GradientOp({"X"})
               .Reference(Concat));
-  ops.Add(OpDef("sequence_concat_grad")
-              .Doc("Gradient of sequence_concat: X@GRAD[i] = its parts of Out@GRAD.")
-              .ConstraintsOf("sequence_concat", {"C1", "C2", "C3"})
-              .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
-              .Constraint("C5", "there must not be more X@GRAD than X")
-              .VariadicInput("X", "the forward op's, for shapes and LoD")
-              .Input("Out@GRAD", "gradient of Out")
-              .OptionalVariadicOutput("X@GRAD", "gradients of the inputs")
-              .NoGradient("second derivatives of sequence ops are not provided")
-              .Infer(InferConcatGrad)
-              .Reference(ConcatGrad));
+  ops.Add(
+      OpDef("sequence_concat_grad")
+          .Doc(
+              "Gradient of sequence_concat: X@GRAD[i] = the parts of Out@GRAD that come from X[i].")
+          .ConstraintsOf("sequence_concat", {"C1", "C2", "C3"})
+          .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
+          .Constraint("C5", "there must be at most one X@GRAD for each X")
+          .VariadicInput("X", "the values in the forward op; only their shapes and LoD are used")
+          .Input("Out@GRAD", "gradient of Out")
+          .OptionalVariadicOutput("X@GRAD", "gradients of the inputs")
+          .NoGradient("second derivatives of sequence ops are not provided")
+          .Infer(InferConcatGrad)
+          .Reference(ConcatGrad));
 }
 
 }  // namespace coracle::sequence_concat_op

@@ -309,28 +309,27 @@ void DeclareConv(OpDef& def) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("sequence_conv")
-          .Doc("Out[t] = the rows t + contextStart to t + contextStart + contextLength - 1 of the "
-               "sequence of row t, joined to one, times Filter. Rows outside of the sequence are "
-               "zero, or with paddingTrainable rows of PaddingData: first up = max(0, "
-               "-contextStart) rows for those before the sequence, then down = max(0, "
-               "contextStart + contextLength - 1) rows for those behind it.")
-          .Constraint("C1", "X must be a matrix")
-          .Constraint("C2", "contextLength must be positive and contextStride 1")
-          .Constraint("C3", "Filter must be [contextLength * columns of X, M], of X's dtype")
-          .Constraint("C4", "paddingTrainable needs PaddingData of up + down > 0 rows like X's")
-          .Constraint("C5", "X must have LoD of one level")
-          .Apply(DeclareConv)
-          .Output("Out", "tensor [rows, M]")
-          .Attr<int32_t>("contextLength", "rows of a context")
-          .Attr<int32_t>("contextStart", 0, "its first row, from t on")
-          .Attr<int32_t>("contextStride", 1, "1")
-          .Attr<bool>("paddingTrainable", false, "take PaddingData")
-          .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ConvOut(ctx)); })
-          .GradientOp({"X", "Filter", "PaddingData"})
-          .Reference(Conv<float>, Conv<double>)
-          .Fast(FastConv));
+  ops.Add(OpDef("sequence_conv")
+              .Doc("Out[t] = the rows t + contextStart to t + contextStart + contextLength - 1 of "
+                   "the sequence of row t, joined to one, times Filter. Rows outside of the "
+                   "sequence are zero, or with paddingTrainable rows of PaddingData: first up = "
+                   "max(0, -contextStart) rows for those before the sequence, then down = max(0, "
+                   "contextStart + contextLength - 1) rows for those after it.")
+              .Constraint("C1", "X must be a matrix")
+              .Constraint("C2", "contextLength must be positive and contextStride 1")
+              .Constraint("C3", "Filter must be [contextLength * columns of X, M], of X's dtype")
+              .Constraint("C4", "paddingTrainable needs PaddingData of up + down > 0 rows like X's")
+              .Constraint("C5", "X must have LoD of one level")
+              .Apply(DeclareConv)
+              .Output("Out", "tensor [rows, M]")
+              .Attr<int32_t>("contextLength", "rows of a context")
+              .Attr<int32_t>("contextStart", 0, "its first row, from t on")
+              .Attr<int32_t>("contextStride", 1, "1")
+              .Attr<bool>("paddingTrainable", false, "take PaddingData")
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ConvOut(ctx)); })
+              .GradientOp({"X", "Filter", "PaddingData"})
+              .Reference(Conv<float>, Conv<double>)
+              .Fast(FastConv));
   ops.Add(OpDef("sequence_conv_grad")
               .Doc("Gradients of sequence_conv.")
               .ConstraintsOf("sequence_conv", {"C1", "C2", "C3", "C4", "C5"})

@@ -36,14 +36,14 @@ KernelOf<T> Enumerate(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_enumerate")
-              .Doc("Out[t][k] = X[t + k] where that is in the sequence of row t, else pad_value.")
+              .Doc("Out[t][k] = X[t + k] if that row is in the sequence of row t, else pad_value.")
               .Constraint("C1", "X must be [rows, 1]")
               .Constraint("C2", "X must have LoD")
               .Input("X", "int32 or int64 tensor [rows, 1] with LoD")
               .Output("Out", "tensor [rows, win_size] with X's LoD")
               .Attr<int32_t>("win_size", "columns of Out")
               .Range(1, std::nullopt)
-              .Attr<int32_t>("pad_value", 0, "what stands behind a sequence's end")
+              .Attr<int32_t>("pad_value", 0, "value after the end of a sequence")
               .NotDifferentiable("works on integers")
               .Infer(InferEnumerate)
               .Reference(Enumerate<int32_t>, Enumerate<int64_t>));

@@ -44,13 +44,13 @@ KernelOf<T> Erase(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_erase")
-              .Doc("Out = the rows of X whose number is not in tokens; its sequences are those of "
-                   "X, without the rows that were left out.")
+              .Doc("Out = X without the rows whose number is in tokens; the sequences get shorter "
+                   "accordingly.")
               .Constraint("C1", "X must be [rows, 1]")
               .Constraint("C2", "X must have LoD")
               .Input("X", "int32 or int64 tensor [rows, 1] with LoD")
               .Output("Out", "tensor with LoD")
-              .Attr<std::vector<int32_t>>("tokens", "the numbers to leave out")
+              .Attr<std::vector<int32_t>>("tokens", "numbers to leave out")
               .RunTimeShape()
               .NotDifferentiable("works on integers")
               .Infer(InferErase)

@@ -200,7 +200,7 @@ KernelOf<T> ExpandAsGrad(const PrepareContext& ctx) {
 
 OpDef Expanding(const std::string& type, bool gradient) {
   OpDef def(type + (gradient ? "_grad" : ""));
-  def.Input("X", gradient ? "the forward op's" : "tensor of any dtype")
+  def.Input("X", gradient ? "the value in the forward op" : "tensor of any dtype")
       .Input("Y", "tensor with LoD; its elements are not read")
       .NoGradientTo({"Y"});
   if (gradient) {
@@ -216,9 +216,9 @@ OpDef Expanding(const std::string& type, bool gradient) {
 
 void Register(OpRegistry& ops) {
   ops.Add(Expanding("sequence_expand", false)
-              .Doc("Out = each row of X, or each sequence of X as a whole where X has LoD, as "
-                   "often as the sequence of Y's level ref_level is long. Repeats of sequences "
-                   "are the sequences of Out. If Y has no sequences, Out = X.")
+              .Doc("Out = each row of X (or, if X has LoD, each sequence of X as a whole) repeated "
+                   "as often as the matching sequence of Y's level ref_level is long. The repeated "
+                   "sequences are the sequences of Out. If Y has no sequences, Out = X.")
               .Constraint("C1", "X must have rows and at most one level of LoD")
               .Constraint("C2", "ref_level must be a level of Y's LoD, or -1")
               .Constraint("C3", "X must have one row, or one sequence, for each sequence of Y")
@@ -238,7 +238,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C1", "X and Y must have rows")
               .Constraint("C2", "Y must have LoD of one level")
               .Constraint("C3", "X must have one row for each sequence of Y")
-              .Output("Out", "tensor of X's dtype, with as many rows as Y")
+              .Output("Out", "tensor of X's dtype, with Y's number of rows")
               .LodFrom("Y")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ExpandAsOut(ctx)); })
               .GradientOp({"X", "Y"})

@@ -64,7 +64,8 @@ void Register(OpRegistry& ops) {
               .Input("X", "tensor of numbers")
               .OptionalInput("MaxLenTensor", "int32 or int64 tensor [1]; replaces maxlen")
               .Output("Y", "tensor of X's shape and a dimension of size maxlen")
-              .Attr<int32_t>("maxlen", -1, "negative: the largest of X, rounded up")
+              .Attr<int32_t>("maxlen", -1,
+                             "size of the last dimension; negative: the largest of X, rounded up")
               .Attr<int32_t>("out_dtype", "dtype of Y")
               .RunTimeShape()
               .NoLod()

@@ -158,30 +158,31 @@ KernelOf<T> PoolGrad(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_pool")
               .Doc("Out = one row for each sequence of X: the sum, the average, the sum divided by "
-                   "the square root of the length, the last, the first, or the largest elements "
-                   "of its rows, a nan where there is one. Sequences are those of the last level; "
-                   "with two levels, Out has "
-                   "the first one.")
+                   "the square root of the length, the last, the first, or the largest elements of "
+                   "its rows (nan if there is one). The sequences are those of the last level; "
+                   "with two levels, Out has the first one.")
               .Constraint("C1", "X must have rows")
               .Constraint("C2", "X must have LoD of one or two levels")
               .Input("X", "floating-point tensor with LoD")
               .Output("Out", "tensor of a row for each sequence")
-              .IntermediateOutput("MaxIndex",
-                                  "int32 tensor of Out's shape: the rows that MAX took; else -1")
+              .IntermediateOutput(
+                  "MaxIndex",
+                  "int32 tensor of Out's shape: the rows that MAX chose; -1 for other types")
               .Attr<std::string>("pooltype", "AVERAGE", "what to compute")
               .OneOf({"SUM", "AVERAGE", "SQRT", "LAST", "FIRST", "MAX"})
-              .Attr<float>("pad_value", 0.f, "elements of the row of a sequence without rows")
+              .Attr<float>("pad_value", 0.f, "value of the row of a sequence without rows")
               .Attr<bool>("is_test", false, "changes nothing")
               .MakesLod()
               .Infer(InferPool)
               .GradientOp({"X"})
               .Reference(Pool<float>, Pool<double>));
   ops.Add(OpDef("sequence_pool_grad")
-              .Doc("Gradient of sequence_pool. Of equal largest elements the first gets it.")
+              .Doc("Gradient of sequence_pool. Among equal largest elements, the first gets the "
+                   "gradient.")
               .ConstraintsOf("sequence_pool", {"C1", "C2"})
               .Constraint("C3", "Out@GRAD must have Out's shape and dtype")
-              .Input("X", "the forward op's")
-              .OptionalInput("MaxIndex", "not read: the rows are found again")
+              .Input("X", "the value in the forward op")
+              .OptionalInput("MaxIndex", "not read: the rows are searched again")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf("sequence_pool")

@@ -66,7 +66,7 @@ void Register(OpRegistry& ops) {
               .Doc("Gradient of sequence_reshape: X@GRAD = Out@GRAD in X's shape.")
               .ConstraintsOf("sequence_reshape", {"C1", "C3"})
               .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
-              .Input("X", "the forward op's, for its shape")
+              .Input("X", "the value in the forward op; only its shape is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf("sequence_reshape")

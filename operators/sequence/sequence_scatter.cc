@@ -98,7 +98,7 @@ void DeclareScatter(OpDef& def) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_scatter")
-              .Doc("Out = X, where Updates[k] is added to element Ids[k] of row i for every k in "
+              .Doc("Out = X with Updates[k] added to element Ids[k] of row i, for every k in "
                    "sequence i of Ids.")
               .Input("X", "tensor of numbers")
               .Apply(DeclareScatter)

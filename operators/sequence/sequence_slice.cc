@@ -112,17 +112,18 @@ Kernel SliceGrad(const PrepareContext& ctx) {
 void DeclareSlice(OpDef& def) {
   def.Input("X", "tensor with LoD, of any dtype")
       .Input("Offset", "int32 or int64 tensor [sequences] or [sequences, 1]")
-      .Input("Length", "int32 or int64 tensor of as many elements")
+      .Input("Length", "int32 or int64 tensor with the same number of elements")
       .NoGradientTo({"Offset", "Length"});
 }
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_slice")
-              .Doc("Out = Length[i] rows of each sequence i of X, from row Offset[i] of it on.")
+              .Doc("Sequence i of Out = Length[i] rows of sequence i of X, starting at its row "
+                   "Offset[i].")
               .Constraint("C1", "X must have rows")
               .Constraint("C2", "X must have LoD of one level")
               .Constraint("C3", "Offset and Length must hold one int32 or int64 for each sequence")
-              .Constraint("C4", "the parts must lie inside of their sequences")
+              .Constraint("C4", "the parts must lie inside their sequences")
               .Apply(DeclareSlice)
               .Output("Out", "tensor with LoD")
               .RunTimeShape()

@@ -156,23 +156,23 @@ void DeclareImages(OpDef& def) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("sequence_topk_avg_pooling")
-          .Doc("Sample i of X has channel_num images of as many rows and columns as the "
-               "sequences i of ROW and COLUMN are long. Out[row][c K + k] = the sum of the "
-               "topks[k] largest elements of that row of image c (all if it has fewer), "
-               "divided by topks[k], where K is the length of topks. A nan counts as the largest.")
+          .Doc("Sample i of X has channel_num images; their numbers of rows and columns are the "
+               "lengths of sequence i of ROW and of COLUMN. Out[row][c K + k] = the sum of the "
+               "topks[k] largest elements of that row of image c (all if it has fewer), divided by "
+               "topks[k], where K is the length of topks. A nan counts as the largest.")
           .Constraint("C1", "X must have one column, ROW and COLUMN rows")
-          .Constraint("C2", "topks must hold positive numbers, and channel_num be positive")
+          .Constraint("C2", "topks must hold positive numbers, and channel_num must be positive")
           .Constraint("C3", "ROW and COLUMN must have LoD of one level")
           .Constraint("C4",
-                      "ROW and COLUMN must have equally many sequences, and X the "
-                      "elements of their images")
+                      "ROW and COLUMN must have the same number of sequences, and X the elements "
+                      "of their images")
           .Apply(DeclareImages)
           .Output("Out", "tensor [rows of ROW, channel_num * K] with ROW's LoD")
           .IntermediateOutput("pos",
-                              "int32 tensor: for each row of Out and channel the columns "
-                              "by falling value, of equal ones the last first; then -1")
-          .Attr<std::vector<int32_t>>("topks", "how many elements to average")
-          .Attr<int32_t>("channel_num", "images of a sample")
+                              "int32 tensor: for each row of Out and channel, the columns by "
+                              "falling value, the last of equal ones first; then -1")
+          .Attr<std::vector<int32_t>>("topks", "numbers of elements to average")
+          .Attr<int32_t>("channel_num", "number of images of a sample")
           .LodFrom("ROW")
           .Infer(InferTopKPool)
           .GradientOp({"X", "ROW", "COLUMN"})
@@ -182,7 +182,7 @@ void Register(OpRegistry& ops) {
               .ConstraintsOf("sequence_topk_avg_pooling", {"C1", "C2", "C3", "C4"})
               .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
               .Apply(DeclareImages)
-              .OptionalInput("pos", "not read: the columns are found again")
+              .OptionalInput("pos", "not read: the columns are searched again")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf("sequence_topk_avg_pooling")

@@ -218,24 +218,24 @@ void DeclareSizes(OpDef& def) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("var_conv_2d")
-              .Doc("Sample i of X is an image [InputChannel, rows, columns] with as many rows and "
-                   "columns as the sequences i of ROW and COLUMN are long. Sample i of Out, "
-                   "[OutputChannel, (rows - 1) / StrideH + 1, (columns - 1) / StrideW + 1], is its "
-                   "convolution with W, centred on rows that are multiples of StrideH and columns "
-                   "that are multiples of StrideW, with zeros around the image.")
+              .Doc("Sample i of X is an image [InputChannel, rows, columns]; the numbers of rows "
+                   "and columns are the lengths of sequence i of ROW and of COLUMN. Sample i of "
+                   "Out, [OutputChannel, (rows - 1) / StrideH + 1, (columns - 1) / StrideW + 1], "
+                   "is its convolution with W, centred on rows that are multiples of StrideH and "
+                   "columns that are multiples of StrideW, with zeros around the image.")
               .Constraint("C1", "X must have one column")
               .Constraint("C2",
                           "W must be [OutputChannel, InputChannel * KernelH * KernelW], of "
                           "X's dtype")
               .Constraint("C3", "ROW and COLUMN must have LoD of one level")
               .Constraint("C4",
-                          "ROW and COLUMN must have equally many sequences, and X the "
+                          "ROW and COLUMN must have the same number of sequences, and X the "
                           "elements of their images")
               .Apply(DeclareVarConv)
               .Output("Out", "tensor [elements, 1] with LoD: the elements of each sample")
               .IntermediateOutput("Col",
-                                  "tensor [elements, 1] with LoD: for each tap of W and "
-                                  "position of a sample the element that they meet")
+                                  "tensor [elements, 1] with LoD: for each tap of W and each "
+                                  "position of a sample, the element of X that the tap reads")
               .Apply(DeclareSizes)
               .RunTimeShape()
               .Infer(InferVarConv)

@@ -347,9 +347,9 @@ void Register(OpRegistry& ops) {
       OpDef("warpctc")
           .Doc("Loss = -log of the sum, over all paths that spell the label, of the product of "
                "their frames' probabilities, which are softmax(Logits). A path names one symbol or "
-               "blank in each frame; it spells what is left when repetitions are merged and then "
-               "blanks removed. Where no path is short enough, loss and gradient are 0. "
-               "Where a score is nan or +inf, or all scores of a frame are -inf, both are nan. "
+               "blank in each frame; it spells the symbols left after merging repetitions and then "
+               "removing blanks. If there are too few frames for any path, loss and gradient are "
+               "0. If a score is nan or +inf, or all scores of a frame are -inf, both are nan. "
                "norm_by_times divides the gradient, but not the loss, by the number of frames.")
           .Constraint("C1",
                       "Logits must be [frames, classes] with LoD, or, with LogitsLength, "
@@ -358,13 +358,13 @@ void Register(OpRegistry& ops) {
                       "Logits must have LoD of one level, or an int32 or int64 length in [0, "
                       "time] for each sequence")
           .Constraint("C3",
-                      "Label must hold int32 or int64 symbols in as many sequences as Logits "
-                      "has, [symbols, 1] with LoD of one level, or [batch, most symbols] "
-                      "with LabelLength where Logits has LogitsLength")
+                      "Label must hold int32 or int64 symbols in the same number of sequences as "
+                      "Logits: [symbols, 1] with LoD of one level, or, if Logits has LogitsLength, "
+                      "[batch, most symbols] with LabelLength")
           .Constraint("C4", "blank must lie in [0, classes)")
           .Constraint("C5", "labels must lie in [0, classes) and not be blank")
           .Input("Logits", "floating-point tensor: scores before the softmax")
-          .Input("Label", "int32 or int64 tensor: what the frames should spell")
+          .Input("Label", "int32 or int64 tensor: the symbols that the frames should spell")
           .OptionalInput("LogitsLength", "int32 or int64 tensor [batch]: frames of each sequence")
           .OptionalInput("LabelLength", "int32 or int64 tensor [batch]: symbols of each label")
           .IntermediateOutput("WarpCTCGrad",
@@ -386,15 +386,15 @@ void Register(OpRegistry& ops) {
             return Ctc<float>(c, KernelMode::kAuto);
           }));
   ops.Add(OpDef("warpctc_grad")
-              .Doc("Gradient of warpctc: WarpCTCGrad times Loss@GRAD of each sequence, and 0 "
-                   "behind the end of padded ones.")
+              .Doc("Gradient of warpctc: WarpCTCGrad times Loss@GRAD of each sequence, and 0 after "
+                   "the end of padded ones.")
               .ConstraintsOf("warpctc", {"C1", "C2"})
-              .Constraint("C6",
-                          "WarpCTCGrad and Loss@GRAD must have the dtype of Logits and fit "
-                          "its sequences")
-              .Input("WarpCTCGrad", "the forward op's")
-              .Input("Logits", "the forward op's, for shape and LoD")
-              .OptionalInput("LogitsLength", "the forward op's")
+              .Constraint(
+                  "C6",
+                  "WarpCTCGrad and Loss@GRAD must have the dtype of Logits and match its sequences")
+              .Input("WarpCTCGrad", "the value in the forward op")
+              .Input("Logits", "the value in the forward op; only its shape and LoD are used")
+              .OptionalInput("LogitsLength", "the value in the forward op")
               .Input("Loss@GRAD", "gradient of Loss")
               .Output("Logits@GRAD", "gradient of Logits")
               .AttrsOf("warpctc")

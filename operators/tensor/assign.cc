@@ -36,7 +36,7 @@ void InferAssignValue(InferContext& ctx) {
 Kernel AssignValue(const PrepareContext& ctx) {
   const TensorArg out = ctx.Output("Out");
   const Tensor values = AssignedValues(ctx, out.dtype);
-  if (values.numel() != out.numel) ctx.Unsupported("the number of values is not the shape's");
+  if (values.numel() != out.numel) ctx.Unsupported("the number of values does not match the shape");
   return [=](Workspace& ws) {
     CopyBytes(values.raw(), ws.Data<void>(out), static_cast<int64_t>(values.nbytes()));
   };
@@ -54,7 +54,7 @@ void Register(OpRegistry& ops) {
               .Gradient(AssignGradient)
               .Reference(Assign));
   ops.Add(OpDef("share_data")
-              .Doc("Out = X, in the same memory where the program allows it.")
+              .Doc("Out = X, in the same memory if the program allows it.")
               .Input("X", "tensor or selected rows of any dtype")
               .Output("Out", "X's value")
               .Takes(VarType::kSelectedRows, {"X"})
@@ -64,7 +64,7 @@ void Register(OpRegistry& ops) {
               .Gradient(AssignGradient)
               .Reference(Assign));
   ops.Add(OpDef("memcpy")
-              .Doc("Out = X. Where there are several devices Out is on another one.")
+              .Doc("Out = X. With several devices, it copies to another one.")
               .Input("X", "tensor of any dtype")
               .Output("Out", "a copy of X")
               .Attr<int32_t>("dst_place_type", "ignored: the kind of the device")
@@ -74,10 +74,10 @@ void Register(OpRegistry& ops) {
               .Gradient(AssignGradient)
               .Reference(Assign));
   OpDef values("assign_value");
-  values.Doc("Out = the values of the attr that belongs to dtype, in the given shape.")
-      .Constraint("C1", "shape must have no negative dimension and at most 9 of them")
+  values.Doc("Out = the values of the attr for dtype, in the given shape.")
+      .Constraint("C1", "shape must have at most 9 dimensions, none of them negative")
       .Constraint("C2", "dtype must be bool, int32, int64, float32 or float64")
-      .Constraint("C3", "the number of values must be that of the shape")
+      .Constraint("C3", "the number of values must match the shape")
       .Output("Out", "tensor of shape and dtype")
       .Attr<std::vector<int32_t>>("shape", "shape of Out")
       .Attr<int32_t>("dtype", "dtype of Out")

@@ -104,10 +104,10 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("cast")
               .Doc("Out = X in another element type. To bool: X != 0. Float to integer: truncated "
                    "and saturated, a nan gives 0. Complex to real: the real part; real to complex: "
-                   "with the imaginary part 0.")
+                   "the imaginary part is 0.")
               .Constraint("C1", "out_dtype must be the number of an element type (VarType.Type)")
               .Input("X", "tensor or selected rows")
-              .Output("Out", "what X is, of its shape")
+              .Output("Out", "same kind of value as X, with its shape")
               .Takes(VarType::kSelectedRows, {"X"})
               .Attr<int32_t>("in_dtype", -1, "X's type; X itself decides")
               .Attr<int32_t>("out_dtype", "Out's type: 0 bool, 2 int32, 3 int64, 5 float32, ...")

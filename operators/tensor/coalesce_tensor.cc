@@ -137,13 +137,13 @@ void DeclareAlignment(OpDef& def) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("coalesce_tensor")
-          .Doc("Output = Input, or constant in all elements with set_constant; FusedOutput = "
-               "the elements of all Output one after the other, each from a multiple of the "
-               "alignment on, with zeros between them. From there on Output and FusedOutput are "
-               "the same memory, as in Paddle: what an op of this run writes to one of them is "
-               "there for the ops that read the other.")
+          .Doc("Output = Input, or constant in all elements with set_constant; FusedOutput = the "
+               "elements of all Output one after the other, each starting at a multiple of the "
+               "alignment, with zeros between them. From then on, Output and FusedOutput share "
+               "memory, as in Paddle: ops that read one of them see what later ops of the run "
+               "write to the other.")
           .Constraint("C1", "dtype must be the number of a dtype")
-          .Constraint("C2", "Output must have as many variables as Input, or none")
+          .Constraint("C2", "Output must have one variable for each Input, or none")
           .Constraint("C3", "every Input must have the dtype")
           .Constraint("C4", "copy_data and set_constant exclude each other")
           .Constraint("C5", "FusedOutput must not be persistable: memory is shared within one run")
@@ -152,7 +152,7 @@ void Register(OpRegistry& ops) {
           .OptionalVariadicOutput("Output", "tensors of the shapes of Input")
           .Output("FusedOutput", "tensor of rank 1")
           .Attr<int32_t>("dtype", "dtype of all tensors")
-          .Attr<bool>("copy_data", false, "as in Paddle; false copies too")
+          .Attr<bool>("copy_data", false, "as in Paddle; Input is copied even if false")
           .Attr<bool>("set_constant", false, "fill with constant")
           .Attr<float>("constant", 0.f, "the value of set_constant")
           .Attr<bool>("persist_output", false, "ignored")
@@ -164,15 +164,15 @@ void Register(OpRegistry& ops) {
           .Reference(Coalesce));
   ops.Add(
       OpDef("divide_coalesced")
-          .Doc("Out = the parts of X, the FusedOutput of a coalesce_tensor. Programs are given "
-               "it where a part is read after the whole was written.")
+          .Doc("Out = the parts of X, the FusedOutput of a coalesce_tensor. The compiler inserts "
+               "this op where a program reads a part after the whole was written.")
           .Constraint("C1", "Out must have as many variables as Like")
           .Constraint("C2", "X must have the dtype and the elements of a coalesce_tensor of Like")
           .Input("X", "tensor of rank 1")
-          .VariadicInput("Like", "tensors of the shapes of the parts; their values do not count")
+          .VariadicInput("Like", "tensors of the shapes of the parts; their values are not used")
           .VariadicOutput("Out", "tensors of the shapes of Like")
           .Apply(DeclareAlignment)
-          .NoGradient("coalesce_tensor has none either")
+          .NoGradient("coalesce_tensor has no gradient either")
           .NoLod()
           .Infer(InferDivide)
           .Reference(Divide));

@@ -62,7 +62,7 @@ AxisSplit MakeAxisSplit(const std::vector<TensorArg>& parts, const TensorArg& wh
         whole.numel == 0 ? 0 : part.shape[at] * whole.shape.Product(at + 1, whole.shape.rank()));
   }
   if (!fits || sum != whole.shape[at])
-    ThrowInvalid("the axis does not fit the shapes that were inferred for the pieces");
+    ThrowInvalid("the axis does not match the inferred shapes of the pieces");
   return AxisSplit(SizeOf(whole.dtype), whole.numel == 0 ? 0 : whole.shape.Product(0, at), widths);
 }
 
@@ -311,14 +311,14 @@ void DeclareAxis(OpDef& def) {
 
 void RegisterStack(OpRegistry& ops) {
   ops.Add(OpDef("stack")
-              .Doc("Y = the inputs one behind the other along a new dimension.")
+              .Doc("Y = the inputs stacked along a new dimension.")
               .Constraint("C1", "axis must lie in [-rank - 1, rank]")
               .Constraint("C2", "the inputs must have one shape")
               .Constraint("C3", "the inputs must have one dtype")
               .Constraint("C4", "the rank of Y must be at most 9")
               .VariadicInput("X", "tensors of any dtype")
               .Output("Y", "the stacked tensor")
-              .Attr<int32_t>("axis", 0, "where the new dimension stands in Y")
+              .Attr<int32_t>("axis", 0, "index of the new dimension in Y")
               .Infer(InferStack)
               .Gradient(StackGradient)
               .Reference(Stack));
@@ -328,38 +328,37 @@ void RegisterStack(OpRegistry& ops) {
               .Constraint("C2", "num must be the dimension and the number of outputs")
               .Input("X", "tensor of any dtype")
               // (The gradient of stack may want some of them only.)
-              .OptionalVariadicOutput("Y", "the slices; @EMPTY@ for one that is not wanted")
+              .OptionalVariadicOutput("Y", "the slices; @EMPTY@ for an unwanted one")
               .Attr<int32_t>("axis", 0, "the axis")
               .Attr<int32_t>("num", "number of slices")
               .NoLod()
               .Infer(InferUnstack)
               .Gradient(UnstackGradient)
               .Reference(Unstack));
-  ops.Add(
-      OpDef("unbind")
-          .Doc(
-              "Out[i] = slice i of X along axis, without that dimension (Paddle's tests expect one "
-              "of 1, which its kernel does not keep).")
-          .Constraint("C1", "X must have a dimension, and axis lie in [-rank, rank)")
-          .Constraint("C2", "there must be as many outputs as the dimension says")
-          .Input("X", "tensor of any dtype")
-          .VariadicOutput("Out", "the slices")
-          .Attr<int32_t>("axis", 0, "the axis")
-          .NoLod()
-          .Infer(InferUnstack)
-          .Gradient(UnbindGradient)
-          .Reference(Unstack));
+  ops.Add(OpDef("unbind")
+              .Doc("Out[i] = slice i of X along axis, without that dimension (Paddle's tests "
+                   "expect it with size 1, but its kernel drops it).")
+              .Constraint("C1", "X must have a dimension, and axis lie in [-rank, rank)")
+              .Constraint("C2", "there must be one output for each slice")
+              .Input("X", "tensor of any dtype")
+              .VariadicOutput("Out", "the slices")
+              .Attr<int32_t>("axis", 0, "the axis")
+              .NoLod()
+              .Infer(InferUnstack)
+              .Gradient(UnbindGradient)
+              .Reference(Unstack));
 }
 
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("concat")
-          .Doc("Out = the inputs one behind the other along axis. On axis 0 Out has the sequences "
-               "of all inputs if each of them has LoD.")
+          .Doc("Out = the inputs concatenated along axis. With axis 0, if all inputs have LoD, Out "
+               "has their sequences.")
           .Constraint("C1", "axis must lie in [-rank, rank)")
           .Constraint("C2", "the inputs must have one rank and agree in every other dimension")
           .Constraint("C3", "the inputs must have one dtype")
-          .Constraint("C4", "inputs with LoD must have equally many levels to be joined by rows")
+          .Constraint(
+              "C4", "inputs with LoD must have the same number of levels to be joined along axis 0")
           .VariadicInput("X", "tensors of any dtype")
           .Output("Out", "the joined tensor")
           .Apply(DeclareAxis)
@@ -373,7 +372,7 @@ void Register(OpRegistry& ops) {
               .ConstraintsOf("concat", {"C1", "C2", "C3"})
               .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
               .Constraint("C5", "there must not be more X@GRAD than X")
-              .VariadicInput("X", "concat's inputs, for their shapes only")
+              .VariadicInput("X", "inputs of concat; only their shapes are used")
               .Input("Out@GRAD", "gradient of Out")
               .OptionalVariadicOutput("X@GRAD", "gradients of the inputs")
               .Apply(DeclareAxis)
@@ -387,14 +386,15 @@ void Register(OpRegistry& ops) {
           .Constraint("C1", "axis must lie in [-rank, rank)")
           .Constraint("C2", "num, or the number of sections, must be the number of outputs")
           .Constraint("C3", "num must divide the dimension")
-          .Constraint(
-              "C4", "the sections must not be negative (one may be -1) and add up to the dimension")
+          .Constraint("C4",
+                      "the sections must not be negative (except one that may be -1) and must add "
+                      "up to the dimension")
           .Input("X", "tensor of any dtype")
           .OptionalVariadicInput("SectionsTensorList", "one-element tensors; replace attr sections")
           .VariadicOutput("Out", "the parts")
           .Apply(DeclareAxis)
           .Attr<std::vector<int32_t>>("sections", {}, "sizes of the parts")
-          .Attr<int32_t>("num", 0, "number of equal parts; 0: sections tells")
+          .Attr<int32_t>("num", 0, "number of equal parts; 0: use sections")
           .Range(0, {})
           .NoGradientTo({"SectionsTensorList"})
           .LodUnlessAxis("axis")

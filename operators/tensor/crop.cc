@@ -169,7 +169,7 @@ void CropGradGradient(GradientContext& g) {
 
 void DeclareWindow(OpDef& def) {
   def.Constraint("C1", "there must be one size and one offset for each dimension of X")
-      .Constraint("C2", "the window must lie inside of X");
+      .Constraint("C2", "the window must lie inside X");
 }
 
 void DeclareOffsets(OpDef& def) {
@@ -189,7 +189,7 @@ void Register(OpRegistry& ops) {
                    "of attr shape.")
               .Apply(DeclareWindow)
               .Input("X", "tensor of any dtype")
-              .OptionalInput("Y", "tensor of any dtype, for its shape only")
+              .OptionalInput("Y", "tensor of any dtype; only its shape is used")
               .Apply(DeclareOffsets)
               .Output("Out", "the window")
               .Attr<std::vector<int32_t>>("shape", {}, "shape of Out; the first may be -1: X's")
@@ -217,7 +217,7 @@ void Register(OpRegistry& ops) {
               .Doc("Gradient of crop and crop_tensor: X@GRAD = Out@GRAD in the window, else 0.")
               .Apply(DeclareWindow)
               .Constraint("C3", "Out@GRAD must have X's dtype and rank")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Out@GRAD", "gradient of Out")
               .Apply(DeclareOffsets)
               .Apply(DeclareOffsetList)

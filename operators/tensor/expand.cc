@@ -188,7 +188,7 @@ void Register(OpRegistry& ops) {
                    "element.")
               .Constraint("C1", "the dimensions of Out@GRAD must be multiples of X's")
               .Constraint("C2", "Out@GRAD must have X's dtype")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .NoGradientTo({"X"})
@@ -210,9 +210,9 @@ void Register(OpRegistry& ops) {
               .Gradient(ExpandAsV2Gradient)
               .Reference(ExpandAsV2));
   ops.Add(OpDef("broadcast_tensors")
-              .Doc("Out[i] = X[i] broadcast to the shape that all inputs have in common, aligned "
-                   "at their last dimensions.")
-              .Constraint("C1", "there must be as many outputs as inputs")
+              .Doc("Out[i] = X[i] broadcast to the common shape of all inputs, aligned at their "
+                   "last dimensions.")
+              .Constraint("C1", "there must be one output for each input")
               .Constraint("C2", "aligned dimensions must be equal or 1")
               .VariadicInput("X", "tensors of any dtype")
               .VariadicOutput("Out", "the broadcast tensors")

@@ -105,7 +105,7 @@ OpDef GradDef(const std::string& type, const Spelling& names,
   def.Doc("Gradient of " + type + ": X@GRAD = sum of Out@GRAD over the copies of each element.")
       .ConstraintsOf(type, std::move(constraints))
       .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-      .Input("X", "for its shape only")
+      .Input("X", "only its shape is used")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .NoGradientTo({"X"})
@@ -141,8 +141,8 @@ void Register(OpRegistry& ops) {
                          ExpandGrad<bfloat16>, ExpandGrad<complex64>, ExpandGrad<complex128>));
   ops.Add(OpDef("tile")
               .Doc("Out = X repeated along each dimension: the numbers come from "
-                   "repeat_times_tensor, else RepeatTimes, else attr repeat_times; the shorter of "
-                   "them and X's shape gets leading ones.")
+                   "repeat_times_tensor, else RepeatTimes, else attr repeat_times; if they and X's "
+                   "shape differ in length, the shorter one gets leading ones.")
               .Constraint("C1", "repeats must be positive")
               .Constraint("C2", "the rank must be at most 9")
               .Input("X", "tensor of any dtype")

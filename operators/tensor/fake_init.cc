@@ -20,15 +20,15 @@ Kernel Zeros(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(OpDef("fake_init")
-              .Doc("Out = zeros. Startup programs have it for parameters whose elements a "
-                   "parameter server keeps.")
-              .Constraint("C1", "shape must have no negative dimension and at most 9 of them")
-              .Output("Out", "tensor of the dtype that its variable declares, or float32")
-              .Attr<std::vector<int64_t>>("shape", "shape of Out")
-              .NotDifferentiable("the output is a constant")
-              .Infer(InferFakeInit)
-              .Reference(Zeros));
+  ops.Add(
+      OpDef("fake_init")
+          .Doc("Out = zeros. Startup programs use it for parameters that a parameter server keeps.")
+          .Constraint("C1", "shape must have no negative dimension and at most 9 of them")
+          .Output("Out", "tensor of the dtype that its variable declares, or float32")
+          .Attr<std::vector<int64_t>>("shape", "shape of Out")
+          .NotDifferentiable("the output is a constant")
+          .Infer(InferFakeInit)
+          .Reference(Zeros));
 }
 
 }  // namespace coracle::fake_init_op

@@ -48,7 +48,7 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("fill")
               .Doc("Out = the numbers of attr value, converted to dtype, in the given shape.")
               .Constraint("C1", "shape must have no negative dimension and at most 9 of them")
-              .Constraint("C2", "there must be as many values as shape has elements")
+              .Constraint("C2", "the number of values must match the number of elements of shape")
               .Constraint("C3", "dtype must be the number of a dtype")
               .Apply(DeclareNew)
               .Attr<std::vector<float>>("value", "the elements, row by row")

@@ -61,7 +61,7 @@ Element ElementFromAttrs(const PrepareContext& ctx, DType dtype) {
   if (text.empty())
     return ToElement(Tensor::Full<double>({1}, static_cast<double>(ctx.Attr<float>("value"))),
                      dtype);
-  if (!ParseElement(text, dtype, &element)) ctx.Unsupported("str_value is no number");
+  if (!ParseElement(text, dtype, &element)) ctx.Unsupported("str_value is not a number");
   return element;
 }
 
@@ -136,30 +136,29 @@ OpDef FillConstantDef() {
 
 void Register(OpRegistry& ops) {
   ops.Add(FillConstantDef());
-  ops.Add(
-      OpDef("fill_constant_batch_size_like")
-          .Doc("Out = a tensor of the given value whose shape is attr shape with dimension "
-               "output_dim_idx taken from dimension input_dim_idx of Input; from dimension 0 of an "
-               "Input with LoD the number of sequences of its last level.")
-          .Constraint("C1", "no dimension may be negative")
-          .Constraint("C2", "input_dim_idx must be an axis of Input")
-          .Constraint("C3", "output_dim_idx must be an index of shape")
-          .Constraint("C4", "dtype must be the number of a dtype")
-          .Constraint("C5", "str_value must be a number")
-          .Input("Input", "tensor with the batch dimension")
-          .Output("Out", "the filled tensor")
-          .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
-          .Attr<float>("value", 0.f, "the value")
-          .Attr<std::string>("str_value", "", "the value as text: exact for int64")
-          .Attr<bool>("force_cpu", false, "ignored")
-          .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
-          .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
-          .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
-          .ShapeOnly()
-          .NotDifferentiable(kNoGradientReason)
-          .NoLod()
-          .Infer(InferBatchSizeLike)
-          .Reference(FillBatchSizeLike));
+  ops.Add(OpDef("fill_constant_batch_size_like")
+              .Doc("Out = a tensor of the given value whose shape is attr shape with dimension "
+                   "output_dim_idx taken from dimension input_dim_idx of Input; for dimension 0 of "
+                   "an Input with LoD, the number of sequences of its last level is taken instead.")
+              .Constraint("C1", "no dimension may be negative")
+              .Constraint("C2", "input_dim_idx must be an axis of Input")
+              .Constraint("C3", "output_dim_idx must be an index of shape")
+              .Constraint("C4", "dtype must be the number of a dtype")
+              .Constraint("C5", "str_value must be a number")
+              .Input("Input", "tensor with the batch dimension")
+              .Output("Out", "the filled tensor")
+              .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
+              .Attr<float>("value", 0.f, "the value")
+              .Attr<std::string>("str_value", "", "the value as text: exact for int64")
+              .Attr<bool>("force_cpu", false, "ignored")
+              .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
+              .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
+              .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
+              .ShapeOnly()
+              .NotDifferentiable(kNoGradientReason)
+              .NoLod()
+              .Infer(InferBatchSizeLike)
+              .Reference(FillBatchSizeLike));
   ops.Add(OpDef("fill_any_like")
               .Doc("Out = a tensor of X's shape filled with value.")
               .Constraint("C1", "dtype must be -1 (X's dtype) or the number of a dtype")

@@ -18,17 +18,16 @@ Kernel FillZeros(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("fill_zeros_like")
-          .Doc("Out = zeros of X's shape and dtype; for a tensor array, one as long as X none of "
-               "whose elements is written.")
-          .Input("X", "tensor of any dtype, or tensor array")
-          .Output("Out", "tensor of X's shape and dtype")
-          .Takes(VarType::kLoDTensorArray, {"X"})
-          .ShapeOnly()
-          .NotDifferentiable("the output does not depend on the values of X")
-          .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
-          .Reference(FillZeros));
+  ops.Add(OpDef("fill_zeros_like")
+              .Doc("Out = zeros of X's shape and dtype; for a tensor array, an array as long as X "
+                   "without written elements.")
+              .Input("X", "tensor of any dtype, or tensor array")
+              .Output("Out", "tensor of X's shape and dtype")
+              .Takes(VarType::kLoDTensorArray, {"X"})
+              .ShapeOnly()
+              .NotDifferentiable("the output does not depend on the values of X")
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
+              .Reference(FillZeros));
 }
 
 }  // namespace coracle::fill_zeros_like_op

@@ -168,13 +168,13 @@ void Register(OpRegistry& ops) {
               .Input("X", "tensor of any dtype")
               .Output("Out", "tensor of X's shape and dtype")
               .Attr<Ints>("axis", {}, "the axes to reverse")
-              .Attr<Ints>("dims", {}, "the axes in old files, when there is no axis")
+              .Attr<Ints>("dims", {}, "the axes in old files, used if axis is empty")
               .Infer(InferFlip)
               .Gradient(FlipGradient)
               .Reference(Flip));
   ops.Add(OpDef("reverse")
-              .Doc("Out = X in reverse order along each of the axes; of a tensor array the entries "
-                   "in reverse order.")
+              .Doc("Out = X in reverse order along each of the axes; for a tensor array, its "
+                   "entries in reverse order.")
               .Constraint("C1", "axis must be distinct axes of X")
               .Constraint("C2", "axis must be {0} for a tensor array")
               .Input("X", "tensor of any dtype, or tensor array")
@@ -187,14 +187,14 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("roll")
               .Doc("Out = X with element i of each of the axes moved to (i + shift) modulo the "
                    "size of the axis. Without axes X is rolled as if it were a vector.")
-              .Constraint("C1", "there must be one shift for each axis, one when there is no axis")
+              .Constraint("C1", "there must be one shift for each axis, or one shift without axes")
               .Constraint("C2", "axis must be axes of X")
               .Constraint("C3", "a shift must be over -2^63")
               .Input("X", "tensor of any dtype")
               .Output("Out", "tensor of X's shape and dtype")
               .Attr<Longs>("shifts", {}, "how far to move, for each axis; may be negative")
               .Attr<Longs>("axis", {}, "the axes")
-              .Attr<Longs>("dims", {}, "the axes in old files, when there is no axis")
+              .Attr<Longs>("dims", {}, "the axes in old files, used if axis is empty")
               .Infer(InferRoll)
               .Gradient(RollGradient)
               .Reference(Roll));

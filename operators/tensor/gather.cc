@@ -66,7 +66,7 @@ class Splitter {
     const Split split{x_.shape.Product(0, axis), x_.shape[axis],
                       x_.shape.Product(axis + 1, x_.shape.rank())};
     if (!fits || split.outer * count * split.inner != part_numel)
-      ThrowInvalid("gather: Axis does not fit the shape that was inferred");
+      ThrowInvalid("gather: Axis does not match the inferred shape");
     return split;
   }
 
@@ -209,10 +209,11 @@ void GatherNdGradGradient(GradientContext& g) {
 OpDef GradDef(const std::string& type, std::vector<std::string> constraints) {
   OpDef def(type + "_grad");
   def.Doc("Gradient of " + type +
-          ": X@GRAD = sum of the rows of Out@GRAD that Index took from each place of X.")
+          ": each row of X@GRAD = the sum of the rows of Out@GRAD that Index took from that row of "
+          "X.")
       .ConstraintsOf(type, std::move(constraints))
       .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-      .Input("X", "for its shape only")
+      .Input("X", "only its shape is used")
       .Input("Index", "int32 or int64 indices")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")

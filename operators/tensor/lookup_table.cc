@@ -153,7 +153,7 @@ void DeclareAttrs(OpDef& def) {
 void AddPair(OpRegistry& ops, const std::string& type, const char* id, const char* constraint) {
   ops.Add(OpDef(type)
               .ComputesIn(OpPrecision::kFloat32)
-              .Doc("Out = for every id the row of W with that number; zeros for padding_idx, "
+              .Doc("Out = for every id, the row of W with that number; for padding_idx, zeros "
                    "without a gradient. Another id outside of [0, rows) is an error.")
               .Constraint("C1", "W must be a matrix")
               .Constraint("C2", "Ids must be int32 or int64")
@@ -169,14 +169,14 @@ void AddPair(OpRegistry& ops, const std::string& type, const char* id, const cha
               .Reference(Lookup));
   ops.Add(OpDef(type + "_grad")
               .Doc("Gradient of " + type +
-                   ": W@GRAD = sum of the rows of Out@GRAD of each id; with is_sparse selected "
-                   "rows that hold Out@GRAD's rows under their ids (not added up, those of "
-                   "padding_idx left out).")
+                   ": W@GRAD = sum of the rows of Out@GRAD of each id; with is_sparse, selected "
+                   "rows with the rows of Out@GRAD under their ids (duplicates are not merged, "
+                   "rows of padding_idx are left out).")
               .Constraint("C1", "W must be a matrix")
               .Constraint("C2", "Ids must be int32 or int64")
               .Constraint("C3", "Out@GRAD must have a row for each of Ids")
               .Constraint("C4", "Out@GRAD must have W's dtype")
-              .Input("W", "for its shape only")
+              .Input("W", "only its shape is used")
               .Input("Ids", "int32 or int64 tensor of ids")
               .Input("Out@GRAD", "gradient of Out")
               .Output("W@GRAD", "gradient of W")

@@ -175,7 +175,7 @@ KernelOf<T> WhereIndex(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("masked_select")
-              .Doc("Y = the elements of X where Mask holds, row by row.")
+              .Doc("Y = the elements of X where Mask is true, row by row.")
               .Constraint("C1", "Mask must be bool")
               .Constraint("C2", "Mask must have X's shape")
               .Input("X", "tensor of any dtype")
@@ -186,27 +186,26 @@ void Register(OpRegistry& ops) {
               .Infer(InferMaskedSelect)
               .GradientOp({"X", "Mask"})
               .Reference(MaskedSelect));
-  ops.Add(
-      OpDef("masked_select_grad")
-          .Doc("Gradient of masked_select: X@GRAD = the elements of Y@GRAD, in turn, where Mask "
-               "holds, else 0.")
-          .ConstraintsOf("masked_select", {"C1", "C2"})
-          .Constraint("C3", "Y@GRAD must be a vector of X's dtype")
-          .Constraint("C4", "Y@GRAD must have one element for each that Mask selects")
-          .Input("X", "for its shape only")
-          .Input("Mask", "bool tensor")
-          .Input("Y@GRAD", "gradient of Y")
-          .Output("X@GRAD", "gradient of X")
-          .NoGradientTo({"X", "Mask"})
-          .KernelTypeFrom("Y@GRAD")
-          .Infer(InferMaskedSelectGrad)
-          .Gradient(MaskedSelectGradGradient)
-          .Reference(MaskedSelectGrad<float>, MaskedSelectGrad<double>, MaskedSelectGrad<float16>,
-                     MaskedSelectGrad<bfloat16>, MaskedSelectGrad<complex64>,
-                     MaskedSelectGrad<complex128>));
+  ops.Add(OpDef("masked_select_grad")
+              .Doc("Gradient of masked_select: X@GRAD = the elements of Y@GRAD in order where Mask "
+                   "is true, else 0.")
+              .ConstraintsOf("masked_select", {"C1", "C2"})
+              .Constraint("C3", "Y@GRAD must be a vector of X's dtype")
+              .Constraint("C4", "Y@GRAD must have one element for each that Mask selects")
+              .Input("X", "only its shape is used")
+              .Input("Mask", "bool tensor")
+              .Input("Y@GRAD", "gradient of Y")
+              .Output("X@GRAD", "gradient of X")
+              .NoGradientTo({"X", "Mask"})
+              .KernelTypeFrom("Y@GRAD")
+              .Infer(InferMaskedSelectGrad)
+              .Gradient(MaskedSelectGradGradient)
+              .Reference(MaskedSelectGrad<float>, MaskedSelectGrad<double>,
+                         MaskedSelectGrad<float16>, MaskedSelectGrad<bfloat16>,
+                         MaskedSelectGrad<complex64>, MaskedSelectGrad<complex128>));
   ops.Add(OpDef("where_index")
-              .Doc("Out = the indices of the elements of Condition that are not zero, one row for "
-                   "each, in the order of the elements.")
+              .Doc("Out = one row for each element of Condition that is not zero, with its "
+                   "indices, in the order of the elements.")
               .Input("Condition", "tensor of bools or numbers")
               .Output("Out", "int64 tensor [n, rank of Condition]")
               .RunTimeShape()

@@ -61,8 +61,8 @@ void Add(OpRegistry& ops, const std::string& type, const std::string& shape, con
          const char* constraint) {
   ops.Add(
       OpDef(type)
-          .Doc("Out[.., j] = 1 where j is the id, else 0. An id outside of [0, depth) is an error, "
-               "or a row of zeros under allow_out_of_range." +
+          .Doc("Out[.., j] = 1 if j is the id, else 0. An id outside of [0, depth) is an error; "
+               "with allow_out_of_range, it gives a row of zeros." +
                shape)
           .Constraint("C1", "X must be int32 or int64")
           .Constraint("C2", "depth (from depth_tensor, else the attr) must be one positive number")

@@ -90,19 +90,18 @@ void PartialGradient(GradientContext& g) {
 }
 
 void AddPartial(OpRegistry& ops, const std::string& type, const std::string& doc) {
-  ops.Add(
-      OpDef(type)
-          .Doc("Out = columns start_index .. start_index + length of each input, " + doc)
-          .Constraint("C1", "X must be matrices")
-          .Constraint("C2", "the inputs must have one shape and dtype")
-          .Constraint("C3", "the columns must lie inside of X")
-          .VariadicInput("X", "matrices of numbers")
-          .Output("Out", "a matrix with X's rows")
-          .Attr<int32_t>("start_index", 0, "the first column; a negative one counts from the end")
-          .Attr<int32_t>("length", -1, "number of columns; negative: all from there")
-          .Infer(InferPartial)
-          .Gradient(PartialGradient)
-          .Reference(Partial<float>, Partial<double>, Partial<int32_t>, Partial<int64_t>));
+  ops.Add(OpDef(type)
+              .Doc("Out = columns start_index .. start_index + length of each input, " + doc)
+              .Constraint("C1", "X must be matrices")
+              .Constraint("C2", "the inputs must have one shape and dtype")
+              .Constraint("C3", "the columns must lie inside of X")
+              .VariadicInput("X", "matrices of numbers")
+              .Output("Out", "a matrix with X's rows")
+              .Attr<int32_t>("start_index", 0, "first column; counted from the end if negative")
+              .Attr<int32_t>("length", -1, "number of columns; negative: all from there")
+              .Infer(InferPartial)
+              .Gradient(PartialGradient)
+              .Reference(Partial<float>, Partial<double>, Partial<int32_t>, Partial<int64_t>));
 }
 
 void Register(OpRegistry& ops) {

@@ -86,7 +86,7 @@ void Register(OpRegistry& ops) {
                       "Step must not be 0 and must lead from Start to End in less than 2^62 steps")
           .Input("Start", "tensor [1]: the first element")
           .Input("End", "tensor [1]: the limit")
-          .Input("Step", "tensor [1]: the difference of neighbours")
+          .Input("Step", "tensor [1]: the difference of consecutive elements")
           .Output("Out", "vector of the inputs' dtype")
           .NotDifferentiable("the shape of the output depends on the inputs")
           .Infer(InferRange)

@@ -40,7 +40,7 @@ struct PixelShuffle {
       "With r = upscale_factor: Out[n, c, h r + a, w r + b] = X[n, c r^2 + a r + b, h, w]; under "
       "NHWC the same with the channels last.";
   static constexpr const char* kDivisible =
-      "upscale_factor must be positive, and its square divide the channels";
+      "upscale_factor must be positive, and its square must divide the channels";
   static void Declare(OpDef& def) {
     def.Attr<int32_t>("upscale_factor", 1, "r")
         .Range(1, static_cast<double>(kMaxFactor))
@@ -70,8 +70,7 @@ struct PixelShuffle {
 struct ShuffleChannel {
   static constexpr const char* kType = "shuffle_channel";
   static constexpr const char* kDoc =
-      "Channels in another order: with g = group, channel j g + i of Out = channel i (C / g) + j "
-      "of X.";
+      "Reorders channels: with g = group, channel j g + i of Out = channel i (C / g) + j of X.";
   static constexpr const char* kDivisible = "group must be positive and divide the channels";
   static void Declare(OpDef& def) {
     def.Attr<int32_t>("group", 1, "number of groups").Range(1, {});
@@ -92,9 +91,9 @@ struct SpaceToDepth {
   static constexpr const char* kType = "space_to_depth";
   static constexpr const char* kDoc =
       "Out = [N, C b^2, H / b, W / b], b = blocksize. For X[n, o C / b^2 + c, j, i] with o < b^2 "
-      "and c < C / b^2, the element of Out's memory is (i b + o mod b) + W b ((j b + o / b) + "
-      "H b (c + C / b^2 n)): an image [C / b^2, H b, W b] as pixel_shuffle makes one, read in "
-      "another shape.";
+      "and c < C / b^2, the element of Out's memory is (i b + o mod b) + W b ((j b + o / b) + H b "
+      "(c + C / b^2 n)): an image [C / b^2, H b, W b] as from pixel_shuffle, read in another "
+      "shape.";
   static constexpr const char* kDivisible =
       "blocksize must be positive and divide height and width, its square the channels";
   static void Declare(OpDef& def) {
@@ -173,7 +172,7 @@ void Add(OpRegistry& ops) {
               .Doc("Gradient of " + type + ": X@GRAD = Out@GRAD put back into X's order.")
               .ConstraintsOf(type, {"C1", "C2"})
               .Constraint("C3", "Out@GRAD must have Out's shape and dtype")
-              .Input("X", "for its shape only")
+              .Input("X", "only its shape is used")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .AttrsOf(type)

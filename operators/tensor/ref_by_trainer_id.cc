@@ -35,14 +35,14 @@ Kernel RefByTrainerId(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("ref_by_trainer_id")
-              .Doc("Out = X[TrainerId]. A number without an input is an error.")
+              .Doc("Out = X[TrainerId]. A TrainerId outside of the inputs is an error.")
               .Constraint("C1", "the inputs must have one shape and dtype")
               .Constraint("C2", "TrainerId must hold one int32 or int64")
               .VariadicInput("X", "tensors of any dtype")
-              .Input("TrainerId", "place in X [1]")
+              .Input("TrainerId", "index of X [1]")
               .Output("Out", "tensor of their shape and dtype")
               .MakesLod()
-              .NoGradient("it chooses among what trainers sent")
+              .NoGradient("it chooses among the values sent by trainers")
               .Infer(InferRefByTrainerId)
               .Reference(RefByTrainerId));
 }

@@ -174,10 +174,10 @@ void AddFamily(OpRegistry& ops, OpDef def) {
   ops.Add(OpDef(type + "_grad")
               .Doc("Gradient of " + type + ": X@GRAD = Out@GRAD in the shape of X.")
               .Constraint("C1", "XShape must be [0] and the dims of X")
-              .Constraint("C2", "XShape or X must tell the shape of X")
-              .Constraint("C3", "Out@GRAD must have as many elements as X")
-              .OptionalInput("XShape", "tells the shape of X; no elements are read")
-              .OptionalInput("X", "tells the shape of X where XShape is absent; not read either")
+              .Constraint("C2", "XShape or X must be given for the shape of X")
+              .Constraint("C3", "Out@GRAD must have the number of elements of X")
+              .OptionalInput("XShape", "gives the shape of X; no elements are read")
+              .OptionalInput("X", "gives the shape of X if XShape is absent; no elements are read")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .NoGradientTo({"XShape", "X"})
@@ -201,9 +201,11 @@ OpDef ReshapeDef(const char* type) {
   def.Constraint("C1", "at most one dimension may be -1")
       .Constraint("C2", "a 0 must copy a dimension that X has")
       .Constraint("C3", "a dimension must be -1, 0 or positive")
-      .Constraint("C4", "the elements of X must fill the inferred dimension")
+      .Constraint("C4",
+                  "to infer -1, the number of elements of X must be a multiple of the product of "
+                  "the other dimensions")
       .Constraint("C5", "the rank must be at most 9")
-      .Constraint("C6", "Out must have as many elements as X")
+      .Constraint("C6", "Out must have the number of elements of X")
       .OptionalInput("Shape", "int32 or int64 tensor with the shape")
       .OptionalVariadicInput("ShapeTensor", "one-element tensors, one per dimension")
       .Attr<std::vector<int32_t>>("shape", {}, "the shape")
@@ -214,8 +216,8 @@ OpDef ReshapeDef(const char* type) {
 
 OpDef SqueezeDef(const char* type) {
   OpDef def = Base(type,
-                   "Out = X without the dimensions of size 1 that axes lists (all when it is "
-                   "empty). A listed dimension of another size stays.");
+                   "Out = X without the dimensions of size 1 in axes (without all of size 1 if "
+                   "axes is empty). A listed dimension of another size is kept.");
   def.Constraint("C1", "axes must lie in [-rank, rank)")
       .Attr<std::vector<int32_t>>("axes", {}, "dimensions to drop")
       .Infer(InferSqueeze);
@@ -232,7 +234,8 @@ OpDef UnsqueezeDef(const char* type) {
         .OptionalVariadicInput("AxesTensorList", "one-element tensors; replace attr axes")
         .NoGradientTo({"AxesTensor", "AxesTensorList"});
   }
-  def.Attr<std::vector<int32_t>>("axes", {}, "where to insert").Infer(InferUnsqueeze);
+  def.Attr<std::vector<int32_t>>("axes", {}, "positions of the new dimensions")
+      .Infer(InferUnsqueeze);
   return def;
 }
 
@@ -250,7 +253,7 @@ OpDef FlattenDef(const char* type) {
 OpDef FlattenRangeDef(const char* type) {
   OpDef def = Base(type, "Out = X with dims start_axis to stop_axis merged into one.");
   def.Constraint("C1", "start_axis and stop_axis must lie in [-rank, rank)")
-      .Constraint("C2", "start_axis must not lie behind stop_axis")
+      .Constraint("C2", "start_axis must not come after stop_axis")
       .Attr<int32_t>("start_axis", 1, "first dimension to merge")
       .Attr<int32_t>("stop_axis", 1, "last dimension to merge")
       .Infer(InferFlattenRange);
@@ -260,7 +263,8 @@ OpDef FlattenRangeDef(const char* type) {
 void DeclareOut(OpDef& def) { def.Output("Out", "tensor of X's dtype and elements"); }
 
 void DeclareXShape(OpDef& def) {
-  def.IntermediateOutput("XShape", "[0] and the dims of X, no elements: for the gradient")
+  def.IntermediateOutput("XShape",
+                         "0 followed by the dims of X, without elements; for the gradient")
       .Apply(DeclareOut);
 }
 

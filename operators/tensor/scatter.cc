@@ -147,36 +147,37 @@ void ScatterNdAddGradient(GradientContext& g) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("scatter")
               .Doc("Out = X with row Ids[i] replaced by row i of Updates. With overwrite, the last "
-                   "of several updates of a row wins; else they add up. An id outside of the rows "
-                   "of X is an error. The gradient of Updates is the named rows of Out's under "
-                   "overwrite too, as if no id occurred twice.")
+                   "of several updates of a row wins; otherwise they add up. An id outside of the "
+                   "rows of X is an error. The gradient of Updates is the rows Ids of Out's "
+                   "gradient, even with overwrite, as if no id occurred twice.")
               .Constraint("C1", "Ids must be int32 or int64")
               .Constraint("C2", "Ids must be [n] or [n, 1]")
               .Constraint("C3", "Updates must have X's dtype")
-              .Constraint("C4", "Updates must have X's dimensions, but for the first, which is n")
+              .Constraint("C4",
+                          "Updates must have X's dimensions, except for the first, which must be n")
               .Input("X", "tensor of rank 1 or more")
               .Input("Ids", "int32 or int64 numbers of rows")
               .Input("Updates", "the new rows")
               .Output("Out", "tensor of X's shape and dtype")
-              .Attr<bool>("overwrite", true, "replace rows, or else add up their updates")
+              .Attr<bool>("overwrite", true, "replace rows; otherwise add up their updates")
               .NoGradientTo({"Ids"})
               .Inplace("X", "Out")
               .Infer(InferScatter)
               .Gradient(ScatterGradient)
               .Reference(Scatter<float>, Scatter<double>, Scatter<int32_t>, Scatter<int64_t>));
   ops.Add(OpDef("scatter_nd_add")
-              .Doc("Out = X; then Out[Index[i.., 0], Index[i.., 1], ..] += Updates[i..]. Updates "
-                   "of one place add up. An index outside of its dimension is an error.")
+              .Doc("Out = X; then Out[Index[i.., 0], Index[i.., 1], ..] += Updates[i..]. Several "
+                   "updates of one slice add up. An index outside of its dimension is an error.")
               .Constraint("C1", "Index must be int32 or int64")
               .Constraint("C2", "Index must have rank 1 or more")
               .Constraint("C3", "Index's last dimension must be known and at most X's rank")
               .Constraint("C4", "Updates must have X's dtype")
               .Constraint("C5",
-                          "Updates must have Index's dimensions but for the last, then those of X "
-                          "that are not indexed")
+                          "Updates must have Index's dimensions without the last, followed by the "
+                          "dimensions of X that are not indexed")
               .Input("X", "tensor")
               .Input("Index", "int32 or int64 indices [.., depth]")
-              .Input("Updates", "what to add")
+              .Input("Updates", "summands")
               .Output("Out", "tensor of X's shape and dtype")
               .NoGradientTo({"Index"})
               .Inplace("X", "Out")

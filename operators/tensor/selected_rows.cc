@@ -47,16 +47,16 @@ void Register(OpRegistry& ops) {
               .Doc("Out = X with its duplicate rows added up and its rows in ascending order.")
               .Constraint("C1", "X must be selected rows")
               .Input("X", "selected rows")
-              .Output("Out", "selected rows that stand for the same tensor")
+              .Output("Out", "selected rows that represent the same tensor")
               .Takes(VarType::kSelectedRows, {"X"})
               .Infer(InferMerge)
               .Gradient(PassOn)
               .Reference<float, double, int32_t, int64_t, float16, bfloat16>(
                   []<class T>(const PrepareContext& c) { return Merge<T>(c); }));
   ops.Add(OpDef("get_tensor_from_selected_rows")
-              .Doc("Out = the dense tensor that X stands for: a row that X does not hold is zero, "
-                   "duplicates add up. (Paddle's kernel hands over the stored rows without their "
-                   "numbers; the shape of Out would then be known only when it runs.)")
+              .Doc("Out = the dense tensor that X represents: a row that X does not hold is zero, "
+                   "and duplicates add up. (Paddle's kernel returns the stored rows without their "
+                   "numbers; the shape of Out would then be known only in a run.)")
               .Input("X", "selected rows; a dense tensor is copied")
               .Output("Out", "dense tensor of X's shape and dtype")
               .Takes(VarType::kSelectedRows, {"X"})

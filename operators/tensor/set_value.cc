@@ -187,8 +187,8 @@ class Part {
   }
   [[noreturn]] void ThrowMisfit(int axis, int64_t wanted, int64_t count) const {
     ThrowInvalid(
-        fmt::format("{}: the bounds give {} elements along axis {} of {}, the value has {}", type_,
-                    count, axis, whole_.ToString(), wanted));
+        fmt::format("{}: the bounds give {} elements along axis {} of {}, but the value has {}",
+                    type_, count, axis, whole_.ToString(), wanted));
   }
 
   std::string type_;
@@ -301,17 +301,19 @@ void AddBounds(OpDef& def) {
       .NoGradientTo(slots)
       .Attr<Longs>("axes", "the dimensions to cut")
       .Attr<Longs>("starts", {}, "first element in each of the axes")
-      .Attr<Longs>("ends", {}, "first element past the part")
-      .Attr<Longs>("steps", {}, "step in each of the axes, may be negative; none: 1 for all")
-      .Attr<Longs>("decrease_axes", {}, "dimensions of one element that the value does not have")
-      .Attr<Longs>("none_axes", {}, "dimensions of Input before which the value has one more, of 1")
-      .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "of a value given by attrs")
-      .Attr<Longs>("shape", {}, "of a value given by attrs");
+      .Attr<Longs>("ends", {}, "end of the part, exclusive")
+      .Attr<Longs>("steps", {}, "step in each of the axes, may be negative; empty: 1 for all")
+      .Attr<Longs>("decrease_axes", {}, "dimensions of one element that the value lacks")
+      .Attr<Longs>("none_axes", {},
+                   "dimensions of Input before which the value has an additional dim of 1")
+      .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32),
+                     "shape and dtype of a value given by attrs")
+      .Attr<Longs>("shape", {}, "shape and dtype of a value given by attrs");
   AddAssignedValues(def);
 }
 
 constexpr const char* kPartDoc =
-    " Bounds are those of strided_slice: negative ones count from the end, and they are clamped.";
+    " Bounds work as in strided_slice: negative ones count from the end, and they are clamped.";
 
 void DeclarePart(OpDef& def) {
   def.Constraint("C1", "axes must be distinct axes of Input")
@@ -320,26 +322,25 @@ void DeclarePart(OpDef& def) {
       .Constraint("C4",
                   "decrease_axes must be distinct axes of Input, each of one element in the part")
       .Constraint("C5",
-                  "the value must have Input's dtype; given by attrs: bool, int32, int64, float32 "
-                  "or float64")
-      .Constraint("C6",
-                  "a dimension of the value must be 1 or that of the part (leading dims of 1 may "
-                  "stick out)")
+                  "the value must have Input's dtype; a value given by attrs must be bool, int32, "
+                  "int64, float32 or float64")
+      .Constraint(
+          "C6",
+          "a dimension of the value must be 1 or the part's (additional leading dims must be 1)")
       .Constraint("C7", "none_axes must lie in [0, rank]")
       .Constraint("C8",
                   "a value given by attrs must have a shape of at most 9 dimensions, none "
-                  "negative, and as many elements as that says");
+                  "negative, and the matching number of elements");
 }
 
 void Register(OpRegistry& ops) {
   OpDef def("set_value");
   def.Doc(fmt::format("Out = Input with the part [starts, ends) of the axes, every steps-th "
-                      "element, replaced by the value, which is stretched to the part as "
-                      "elementwise ops stretch dims of 1.{}",
+                      "element, replaced by the value, which is broadcast to the part.{}",
                       kPartDoc))
       .Apply(DeclarePart)
       .Input("Input", "tensor of any dtype")
-      .OptionalInput("ValueTensor", "the value; without it the attrs give it")
+      .OptionalInput("ValueTensor", "the value; if absent, the attrs give it")
       .Output("Out", "tensor of Input's shape and dtype")
       .Inplace("Input", "Out")
       .Infer(InferSetValue)
@@ -350,11 +351,11 @@ void Register(OpRegistry& ops) {
   OpDef grad("set_value_grad");
   grad.Doc(
           "Gradient of set_value: Input@GRAD = Out@GRAD, 0 in the part; ValueTensor@GRAD = the "
-          "part of Out@GRAD, summed where the value was stretched.")
+          "part of Out@GRAD, summed where the value was broadcast.")
       .ConstraintsOf("set_value", {"C1", "C2", "C3", "C4", "C7"})
       .Constraint("C5", "ValueTensor must have the dtype of Out@GRAD")
-      .Constraint("C6", "ValueTensor@GRAD needs a ValueTensor that can be stretched to the part")
-      .OptionalInput("ValueTensor", "for its shape only")
+      .Constraint("C6", "ValueTensor@GRAD needs a ValueTensor that can be broadcast to the part")
+      .OptionalInput("ValueTensor", "only its shape is used")
       .Input("Out@GRAD", "gradient of Out")
       .OptionalOutput("Input@GRAD", "gradient of Input")
       .OptionalOutput("ValueTensor@GRAD", "gradient of ValueTensor")

@@ -29,24 +29,23 @@ KernelOf<T> ShardIndex(const PrepareContext& ctx) {
 }
 
 void Register(OpRegistry& ops) {
-  ops.Add(
-      OpDef("shard_index")
-          .Doc("Indices in [0, index_num) are dealt out to nshards shards, size = index_num / "
-               "nshards (rounded up) to each: Out = X mod size where X / size is shard_id, else "
-               "ignore_value. An index out of range is an error.")
-          .Constraint("C1", "shard_id must lie in [0, nshards)")
-          .Input("X", "int32 or int64 indices")
-          .Output("Out", "tensor of X's shape and dtype")
-          .Attr<int32_t>("index_num", "number of indices")
-          .Range(1, {})
-          .Attr<int32_t>("nshards", "number of shards")
-          .Range(1, {})
-          .Attr<int32_t>("shard_id", "the shard")
-          .Attr<int32_t>("ignore_value", -1, "for indices of other shards")
-          .NotDifferentiable("indices are integers")
-          .Inplace("X", "Out")
-          .Infer(InferShardIndex)
-          .Reference(ShardIndex<int32_t>, ShardIndex<int64_t>));
+  ops.Add(OpDef("shard_index")
+              .Doc("Distributes the indices in [0, index_num) over nshards shards, size = "
+                   "index_num / nshards (rounded up) for each: Out = X mod size where X / size is "
+                   "shard_id, else ignore_value. An index out of range is an error.")
+              .Constraint("C1", "shard_id must lie in [0, nshards)")
+              .Input("X", "int32 or int64 indices")
+              .Output("Out", "tensor of X's shape and dtype")
+              .Attr<int32_t>("index_num", "number of indices")
+              .Range(1, {})
+              .Attr<int32_t>("nshards", "number of shards")
+              .Range(1, {})
+              .Attr<int32_t>("shard_id", "the shard")
+              .Attr<int32_t>("ignore_value", -1, "value for indices of other shards")
+              .NotDifferentiable("indices are integers")
+              .Inplace("X", "Out")
+              .Infer(InferShardIndex)
+              .Reference(ShardIndex<int32_t>, ShardIndex<int64_t>));
 }
 
 }  // namespace coracle::shard_index_op

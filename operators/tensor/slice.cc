@@ -114,8 +114,7 @@ class Window {
       strides[axis] = range.count > 1 ? strides[axis] * range.step : 0;
     }
     for (int64_t dim : dims) count *= dim;
-    if (count != part_numel_)
-      ThrowInvalid(name_ + ": the bounds do not give the shape that was inferred");
+    if (count != part_numel_) ThrowInvalid(name_ + ": the bounds do not give the inferred shape");
     const size_t size = SizeOf(whole_.dtype);
     const std::vector<int64_t> part_strides = ContiguousStrides(dims);
     return {offset * static_cast<int64_t>(size),
@@ -194,8 +193,8 @@ void DeclareBounds(OpDef& def, bool strided) {
       .OptionalVariadicInput("EndsTensorList", "one-element tensors; replace attr ends")
       .Attr<std::vector<int32_t>>("axes", "the dimensions to cut")
       .Attr<std::vector<int32_t>>("starts", {}, "first element in each of the axes")
-      .Attr<std::vector<int32_t>>("ends", {}, "first element past the slice")
-      .Attr<std::vector<int32_t>>("infer_flags", {}, "ignored: what is unknown is found out")
+      .Attr<std::vector<int32_t>>("ends", {}, "end of the slice, exclusive")
+      .Attr<std::vector<int32_t>>("infer_flags", {}, "ignored: unknown bounds are detected")
       .Attr<std::vector<int32_t>>("decrease_axis", {}, "dimensions of one element to drop");
   if (strided) {
     def.OptionalInput("StridesTensor", "int32 or int64 tensor; replaces attr strides")
@@ -212,9 +211,9 @@ void AddPair(OpRegistry& ops, bool strided) {
   def.Doc("Out = the part [starts, ends) of Input in each of the axes" +
           std::string(strided ? ", every strides-th element" : "") +
           ". Negative bounds count from the end; bounds are clamped. " +
-          std::string(strided ? "With a negative stride an end of -1 stands before element 0. "
+          std::string(strided ? "With a negative stride, an end of -1 means before element 0. "
                               : "") +
-          "Dimensions in decrease_axis are dropped; when none is left Out is [1].")
+          "Dimensions in decrease_axis are dropped; if no dimension is left, Out is [1].")
       .Constraint("C1", "axes must be distinct axes of Input")
       .Constraint("C2", "starts, ends and strides must be as long as axes")
       .Constraint("C4",
@@ -229,10 +228,10 @@ void AddPair(OpRegistry& ops, bool strided) {
   if (strided) def.Constraint("C3", "no stride may be 0");
   ops.Add(std::move(def.Apply(DeclareBounds, strided)));
   OpDef grad(type + "_grad");
-  grad.Doc("Gradient of " + type + ": Input@GRAD = Out@GRAD where the part lies, else 0.")
+  grad.Doc("Gradient of " + type + ": Input@GRAD = Out@GRAD in the part, else 0.")
       .ConstraintsOf(type, {"C1", "C2", "C4"})
       .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-      .Input("Input", "for its shape only")
+      .Input("Input", "only its shape is used")
       .Input("Out@GRAD", "gradient of Out")
       .Output("Input@GRAD", "gradient of Input")
       .NoGradientTo({"Input"})

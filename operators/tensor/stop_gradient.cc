@@ -26,11 +26,11 @@ OpDef Declare(const char* type, const char* doc) {
 
 void Register(OpRegistry& ops) {
   ops.Add(Declare("stop_gradient", "Out = X, a constant for backward: no gradient flows into X.")
-              .NotDifferentiable("it is there to stop gradients"));
+              .NotDifferentiable("its purpose is to stop gradients"));
   ops.Add(Declare("prevent_gradient",
-                  "Out = X. A gradient that would flow into X is an error, which tells `message`.")
+                  "Out = X. A gradient that would flow into X is an error with the text `message`.")
               .Attr<std::string>("message", "", "why there is no gradient")
-              .ForbidGradient("it is there to prevent gradients"));
+              .ForbidGradient("its purpose is to prevent gradients"));
 }
 
 }  // namespace coracle::stop_gradient_op

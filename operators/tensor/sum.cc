@@ -209,13 +209,13 @@ void Register(OpRegistry& ops) {
       OpDef("sum")
           .ComputesIn(OpPrecision::kFloat32)
           .Doc("Out = X[0] + X[1] + ..., element by element. Selected rows are added to a dense "
-               "Out; where all X are selected rows, Out holds all their rows, not merged. Tensor "
-               "arrays are added element by element; one that was not written counts as zero.")
+               "Out; if all X are selected rows, Out holds all their rows, not merged. Tensor "
+               "arrays are added element by element; an unwritten element counts as zero.")
           .Constraint("C1", "all X must have one shape")
           .Constraint("C2", "all X must have one dtype")
           .Constraint("C3", "with a tensor array all X must be tensor arrays")
           .VariadicInput("X", "one or more tensors or selected rows")
-          .Output("Out", "tensor of their shape and dtype; selected rows when all X are")
+          .Output("Out", "tensor of their shape and dtype; selected rows if all X are")
           .Takes(VarType::kSelectedRows, {"X"})
           .Takes(VarType::kLoDTensorArray, {"X"})
           .Inplace("X", "Out")

@@ -180,20 +180,21 @@ Kernel TdmSampler(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("tdm_sampler")
-          .Doc("Training samples of a tree whose leaves are items. Out has a row for each item of "
-               "X, and in it for each layer of the tree the item's node of that layer, which is "
-               "its row of Travel, if output_positive, and then nodes of that layer at random, all "
-               "at different places of Layer and none of them the item's. Labels is 1 for the "
-               "item's nodes, else 0. Where the item's node is 0, it has none in that layer: node, "
-               "label and mask of all samples of the layer are 0, elsewhere the mask is 1. An item "
-               "without a row of Travel is an error.")
+          .Doc("Draws training samples from a tree whose leaves are items. Out has a row for each "
+               "item of X. For each layer of the tree, the row has the item's node in that layer "
+               "(from the item's row of Travel) if output_positive is set, followed by random "
+               "other nodes of the layer, from different positions of Layer. Labels is 1 for the "
+               "item's nodes, else 0. If the item's node is 0, the item has no node in that layer: "
+               "node, label and mask of all samples of the layer are 0; otherwise the mask is 1. "
+               "An item without a row of Travel is an error.")
           .Constraint("C1", "X must be int32 or int64, [B, 1]")
           .Constraint("C2",
                       "Travel must be an int32 or int64 matrix with a column for each number of "
                       "neg_samples_num_list")
-          .Constraint("C3",
-                      "layer_offset_lod must ascend from 0 or more to the elements of Layer at "
-                      "most, int32 or int64, with one number more than neg_samples_num_list")
+          .Constraint(
+              "C3",
+              "layer_offset_lod must ascend from 0 or more to at most the number of elements of "
+              "Layer; it must be int32 or int64, with one number more than neg_samples_num_list")
           .Constraint("C4", "a layer must have enough nodes besides the item's")
           .Constraint("C5", "dtype must be int32 or int64")
           .Input("X", "items, [B, 1]")
@@ -202,36 +203,37 @@ void Register(OpRegistry& ops) {
           .Output("Out", "nodes, [B, samples]")
           .OptionalOutput("Labels", "1 for the item's nodes, else 0; of Out's shape")
           .Output("Mask", "1 for nodes, 0 where there are none; of Out's shape")
-          .Attr<Ints>("neg_samples_num_list", Ints{}, "random nodes of each layer")
-          .Attr<Ints>("layer_offset_lod", Ints{}, "where each layer begins in Layer, and the end")
-          .Attr<bool>("output_positive", true, "begin each layer with the item's node")
+          .Attr<Ints>("neg_samples_num_list", Ints{}, "numbers of random nodes of the layers")
+          .Attr<Ints>("layer_offset_lod", Ints{},
+                      "offsets at which each layer begins in Layer, and the end")
+          .Attr<bool>("output_positive", true,
+                      "start the samples of each layer with the item's node")
           .Attr<int32_t>("seed", 0, "seed of this op; 0: the program's")
-          .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kInt32), "of the outputs")
+          .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kInt32), "dtype of the outputs")
           .Random()
           .NotDifferentiable("integers have no gradient")
           .Infer(InferTdmSampler)
           .Reference(TdmSampler));
-  ops.Add(
-      OpDef("tdm_child")
-          .Doc("Child = the children of each node of X in a tree, and LeafMask = 1 for those "
-               "that are items, else 0. Zeros for the node 0 and for nodes whose first child is "
-               "0. A node without a row of TreeInfo is an error.")
-          .Constraint("C1", "X must be int32 or int64")
-          .Constraint("C2",
-                      "TreeInfo must be an int32 or int64 matrix of 3 + child_nums columns, "
-                      "child_nums being positive")
-          .Constraint("C3", "dtype must be int32 or int64")
-          .Constraint("C4", "the rank of Child must be at most 9")
-          .Input("X", "nodes")
-          .Input("TreeInfo",
-                 "a row for each node: its item (0: none), layer and parent, then its children")
-          .Output("Child", "tensor of X's dims and child_nums")
-          .Output("LeafMask", "tensor of Child's shape")
-          .Attr<int32_t>("child_nums", "children of a node")
-          .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kInt32), "of the outputs")
-          .NotDifferentiable("integers have no gradient")
-          .Infer(InferTdmChild)
-          .Reference(TdmChild));
+  ops.Add(OpDef("tdm_child")
+              .Doc("Child = the children of each node of X in a tree, and LeafMask = 1 for "
+                   "children that are items, else 0. Both are zeros for node 0 and for nodes whose "
+                   "first child is 0. A node without a row of TreeInfo is an error.")
+              .Constraint("C1", "X must be int32 or int64")
+              .Constraint("C2",
+                          "TreeInfo must be an int32 or int64 matrix of 3 + child_nums columns, "
+                          "child_nums being positive")
+              .Constraint("C3", "dtype must be int32 or int64")
+              .Constraint("C4", "the rank of Child must be at most 9")
+              .Input("X", "nodes")
+              .Input("TreeInfo",
+                     "a row for each node: its item (0: none), layer and parent, then its children")
+              .Output("Child", "tensor of X's dims and child_nums")
+              .Output("LeafMask", "tensor of Child's shape")
+              .Attr<int32_t>("child_nums", "number of children of a node")
+              .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kInt32), "dtype of the outputs")
+              .NotDifferentiable("integers have no gradient")
+              .Infer(InferTdmChild)
+              .Reference(TdmChild));
 }
 
 }  // namespace coracle::tdm_op

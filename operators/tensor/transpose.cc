@@ -91,7 +91,7 @@ void AddPair(OpRegistry& ops, const std::string& type) {
   if (type == "transpose2") {
     def.IntermediateOutput("XShape", "[0] and the dims of X, no elements: for the gradient")
         .Attr<bool>("keeps_lod", false,
-                    "whether Out has X's LoD: where images change their layout");
+                    "whether Out has X's LoD; set where images change their layout");
   }
   def.NoLod().Infer(InferTranspose).Gradient(TransposeGradient).Reference(Transpose);
   ops.Add(std::move(def.Apply(DeclareAxis)));

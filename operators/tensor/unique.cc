@@ -225,23 +225,24 @@ void Register(OpRegistry& ops) {
               .Doc("Out = the different elements of X in the order in which they occur first, or "
                    "sorted under is_sorted; then axis may name the dimension whose slices are "
                    "compared, in lexicographic order. Nans count as equal, and as the largest. "
-                   "Outputs that are not there are not computed, whatever the return_ attrs say.")
+                   "Absent outputs are not computed, whatever the values of the return_ attrs.")
               .Apply(DeclareUnique)
               .Constraint("C3", "axis must be at most one axis of X")
-              .OptionalOutput("Index", "[n], the place in Out of each element (or slice)")
-              .OptionalOutput("Indices", "where each of Out occurs first in X")
-              .OptionalOutput("Counts", "how often each of Out occurs in X")
+              .OptionalOutput("Index", "[n], the position in Out of each element (or slice)")
+              .OptionalOutput("Indices",
+                              "the position of the first occurrence in X of each element of Out")
+              .OptionalOutput("Counts", "the number of occurrences in X of each element of Out")
               .Attr<bool>("return_index", false, "whether Indices is wanted")
               .Attr<bool>("return_inverse", false, "whether Index is wanted")
               .Attr<bool>("return_counts", false, "whether Counts is wanted")
-              .Attr<Ints>("axis", {}, "under is_sorted: the axis; none: X is a vector of elements")
-              .Attr<bool>("is_sorted", false, "sorted, or else X must be a vector"));
+              .Attr<Ints>("axis", {}, "with is_sorted: the axis; empty: X is treated as a vector")
+              .Attr<bool>("is_sorted", false, "sort; if false, X must be a vector"));
   ops.Add(OpDef("unique_with_counts")
               .Doc("Out = the different elements of the vector X in the order in which they occur "
                    "first.")
               .Apply(DeclareUnique)
-              .OptionalOutput("Index", "[n], the place in Out of each element")
-              .OptionalOutput("Count", "how often each of Out occurs in X"));
+              .OptionalOutput("Index", "[n], the position in Out of each element")
+              .OptionalOutput("Count", "the number of occurrences in X of each element of Out"));
 }
 
 }  // namespace coracle::unique_op

@@ -65,8 +65,8 @@ Kernel Adagrad(const PrepareContext& ctx, decltype(&AdagradUpdate<T>) update) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("adagrad")
               .Doc("MomentOut = Moment + Grad^2; ParamOut = Param - LearningRate Grad / "
-                   "(sqrt(MomentOut) + epsilon). Of selected rows, duplicates are added up first; "
-                   "rows that they do not hold stay as they are.")
+                   "(sqrt(MomentOut) + epsilon). If Grad is selected rows, duplicates are added up "
+                   "first, and rows that it does not hold are unchanged.")
               .Constraint("C1", "Grad and Moment must have Param's shape and dtype")
               .Constraint("C2", "LearningRate must hold one element")
               .Input("Param", "the parameter")
@@ -75,7 +75,7 @@ void Register(OpRegistry& ops) {
               .Input("LearningRate", "tensor [1], float32 or float64")
               .Output("ParamOut", "the updated parameter, usually Param itself")
               .Output("MomentOut", "the updated moment, usually Moment itself")
-              .Attr<float>("epsilon", 1e-6f, "keeps the division from overflowing")
+              .Attr<float>("epsilon", 1e-6f, "avoids division by zero")
               .Takes(VarType::kSelectedRows, {"Grad"})
               .MultiTensor({"LearningRate"})
               .Inplace("Param", "ParamOut")

@@ -155,10 +155,9 @@ OpDef AdamDef() {
           "Grad^2; r = sqrt(1 - Beta2Pow); ParamOut = Param - LearningRate r / (1 - Beta1Pow) "
           "Moment1Out / (sqrt(Moment2Out) + epsilon r), or / (sqrt(Moment2Out) + epsilon) with "
           "use_epsilon_hat (Paddle before 2.0, Caffe, the paper's epsilon hat); then Beta1PowOut = "
-          "beta1 Beta1Pow and Beta2PowOut = beta2 Beta2Pow. Of a sparse Grad, rows that it does "
-          "not hold have the gradient 0 and are updated too, unless lazy_mode leaves them and "
-          "their moments as they are. With a MasterParam the update is of it, and ParamOut is a "
-          "rounded copy.")
+          "beta1 Beta1Pow and Beta2PowOut = beta2 Beta2Pow. Rows that a sparse Grad does not hold "
+          "are updated with gradient 0; with lazy_mode they and their moments are unchanged. If "
+          "there is a MasterParam, it is updated, and ParamOut is a rounded copy of it.")
       .Constraint("C1", "Grad and the moments must have Param's shape and dtype")
       .Constraint("C2",
                   "LearningRate, Beta1Pow, Beta2Pow and the tensors that replace attrs must hold "
@@ -175,20 +174,20 @@ OpDef AdamDef() {
       .OptionalInput("Beta1Tensor", "tensor [1]; replaces attr beta1")
       .OptionalInput("Beta2Tensor", "tensor [1]; replaces attr beta2")
       .OptionalInput("EpsilonTensor", "tensor [1]; replaces attr epsilon")
-      .OptionalInput("MasterParam", "what a Param of 16 bits is in float32")
-      .OptionalInput("SkipUpdate", "bool tensor [1]: true leaves everything as it is")
+      .OptionalInput("MasterParam", "float32 values of a 16-bit Param")
+      .OptionalInput("SkipUpdate", "bool tensor [1]: if true, nothing is updated")
       .Output("ParamOut", "the updated parameter, usually Param itself")
       .Output("Moment1Out", "usually Moment1 itself")
       .Output("Moment2Out", "usually Moment2 itself")
       .OptionalOutput("Beta1PowOut", "usually Beta1Pow itself")
       .OptionalOutput("Beta2PowOut", "usually Beta2Pow itself")
       .OptionalOutput("MasterParamOut", "the updated MasterParam")
-      .Attr<float>("beta1", 0.9f, "share of the old Moment1 that stays")
-      .Attr<float>("beta2", 0.999f, "share of the old Moment2 that stays")
-      .Attr<float>("epsilon", 1e-8f, "keeps the division from overflowing")
-      .Attr<bool>("lazy_mode", false, "a sparse Grad updates its own rows only")
-      .Attr<int64_t>("min_row_size_to_use_multithread", 1000, "taken from files and not used")
-      .Attr<bool>("multi_precision", false, "taken from files: for float16 parameters")
+      .Attr<float>("beta1", 0.9f, "decay rate of Moment1")
+      .Attr<float>("beta2", 0.999f, "decay rate of Moment2")
+      .Attr<float>("epsilon", 1e-8f, "avoids division by zero")
+      .Attr<bool>("lazy_mode", false, "a sparse Grad updates only its own rows")
+      .Attr<int64_t>("min_row_size_to_use_multithread", 1000, "accepted from files, not used")
+      .Attr<bool>("multi_precision", false, "accepted from files: for float16 parameters")
       .Attr<bool>("use_global_beta_pow", false, "the powers are updated elsewhere")
       .Attr<bool>("use_epsilon_hat", false, "epsilon is not corrected for the bias of Moment2");
 }

@@ -29,7 +29,7 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("adamax")
               .Doc("MomentOut = beta1 Moment + (1 - beta1) Grad; InfNormOut = max(|Grad|, beta2 "
                    "InfNorm + epsilon); ParamOut = Param - LearningRate / (1 - Beta1Pow) MomentOut "
-                   "/ InfNormOut. Beta1Pow is updated by an op of its own (scale).")
+                   "/ InfNormOut. Beta1Pow is updated by a separate scale op.")
               .Constraint(
                   "C1", "Grad, Moment and InfNorm must be dense tensors of Param's shape and dtype")
               .Constraint("C2", "LearningRate and Beta1Pow must hold one element")
@@ -42,9 +42,9 @@ void Register(OpRegistry& ops) {
               .Output("ParamOut", "the updated parameter, usually Param itself")
               .Output("MomentOut", "usually Moment itself")
               .Output("InfNormOut", "usually InfNorm itself")
-              .Attr<float>("beta1", 0.9f, "share of the old Moment that stays")
-              .Attr<float>("beta2", 0.999f, "share of the old InfNorm that stays")
-              .Attr<float>("epsilon", 1e-8f, "keeps InfNorm from zero")
+              .Attr<float>("beta1", 0.9f, "decay rate of Moment")
+              .Attr<float>("beta2", 0.999f, "decay rate of InfNorm")
+              .Attr<float>("epsilon", 1e-8f, "keeps InfNorm above zero")
               .Inplace("Param", "ParamOut")
               .Inplace("Moment", "MomentOut")
               .Inplace("InfNorm", "InfNormOut")

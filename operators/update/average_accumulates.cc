@@ -102,22 +102,23 @@ KernelOf<T> AverageAccumulates(const PrepareContext& ctx) {
 OpDef AverageAccumulatesDef() {
   OpDef def("average_accumulates");
   def.Doc(
-         "Adds param to sums over a window of updates, of which (out_sum_1 + out_sum_2 + "
-         "out_sum_3) / (out_num_accumulates + out_old_num_accumulates) is the average. Both counts "
-         "of updates go up by one and sum_1 by param; after each 16384 updates sum_1 moves to "
-         "sum_2; when num_accumulates has reached min_average_window and min(max_average_window, "
-         "num_updates average_window), sum_3 becomes sum_1 + sum_2, these are 0, "
-         "old_num_accumulates becomes num_accumulates and that 0.")
+         "Adds param to sums over a window of updates. The average over the window is (out_sum_1 + "
+         "out_sum_2 + out_sum_3) / (out_num_accumulates + out_old_num_accumulates). Each update "
+         "adds one to num_accumulates and num_updates, and param to sum_1. After every 16384 "
+         "updates, sum_1 is moved to sum_2. When num_accumulates reaches min_average_window and "
+         "min(max_average_window, num_updates average_window), a new window begins: sum_3 becomes "
+         "sum_1 + sum_2, old_num_accumulates becomes num_accumulates, and sum_1, sum_2 and "
+         "num_accumulates become 0.")
       .Constraint("C1", "the sums must have param's shape and dtype")
       .Constraint("C2", "counts must hold one int64")
       .Constraint("C3", "min_average_window must not exceed max_average_window")
       .Input("param", "the parameter after its update")
       .Input("in_sum_1", "sum of the newest parameters")
-      .Input("in_sum_2", "sum of those before, of this window")
-      .Input("in_sum_3", "sum of the window before")
-      .Input("in_num_accumulates", "parameters in sum_1 and sum_2")
-      .Input("in_old_num_accumulates", "parameters in sum_3")
-      .Input("in_num_updates", "all of them")
+      .Input("in_sum_2", "sum of the earlier parameters of this window")
+      .Input("in_sum_3", "sum of the previous window")
+      .Input("in_num_accumulates", "number of parameters in sum_1 and sum_2")
+      .Input("in_old_num_accumulates", "number of parameters in sum_3")
+      .Input("in_num_updates", "number of all updates")
       .Output("out_sum_1", "usually in_sum_1 itself")
       .Output("out_sum_2", "usually in_sum_2 itself")
       .Output("out_sum_3", "usually in_sum_3 itself")

@@ -141,14 +141,14 @@ Kernel CheckFinite(const PrepareContext& ctx, bool fast) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("check_finite_and_unscale")
               .Doc("Out = X (1 / Scale) for every X, and FoundInfinite = whether some Out is "
-                   "infinite or a nan (of an X that is, or of a Scale too small). Behind the first "
-                   "such X the others are multiplied by 0.")
-              .Constraint("C1", "X and Out must be as many")
+                   "infinite or a nan (because an X is, or because Scale is too small). After the "
+                   "first such X, the remaining ones are multiplied by 0.")
+              .Constraint("C1", "there must be one Out for each X")
               .Constraint("C2", "X must be floating-point")
               .Constraint("C3", "Scale must be one float32")
               .VariadicInput("X", "gradients: tensors or selected rows, of one dtype or several")
-              .Input("Scale", "float32 tensor [1], what the loss was multiplied by")
-              .VariadicOutput("Out", "what X is, of its shape and dtype; may be X")
+              .Input("Scale", "float32 tensor [1], the factor of the loss")
+              .VariadicOutput("Out", "same kind of value as X, with its shape and dtype; may be X")
               .Output("FoundInfinite", "bool tensor [1]")
               .Takes(VarType::kSelectedRows, {"X"})
               .Inplace("X", "Out")

@@ -33,9 +33,9 @@ void Register(OpRegistry& ops) {
               .Input("LearningRate", "tensor [1], float32 or float64")
               .Output("ParamOut", "the updated parameter, usually Param itself")
               .Output("MomentOut", "usually Moment itself")
-              .Attr<float>("decay", 0.95f, "share of the old Moment that stays")
+              .Attr<float>("decay", 0.95f, "decay rate of Moment")
               .Range(0, 1)
-              .Attr<float>("epsilon", 1e-6f, "keeps the division from overflowing")
+              .Attr<float>("epsilon", 1e-6f, "avoids division by zero")
               .Inplace("Param", "ParamOut")
               .Inplace("Moment", "MomentOut")
               .Infer([](InferContext& ctx) {

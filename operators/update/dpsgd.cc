@@ -29,8 +29,8 @@ KernelOf<T> Dpsgd(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("dpsgd")
               .Doc("Differentially private descent: ParamOut = Param - LearningRate (Grad / max(1, "
-                   "|Grad| / clip) + n / batch_size), n one normal draw of standard deviation "
-                   "sigma for the whole tensor and step.")
+                   "|Grad| / clip) + n / batch_size), with n a single normal draw of standard "
+                   "deviation sigma per tensor and step.")
               .Constraint("C1", "Grad must be a dense tensor of Param's shape and dtype")
               .Constraint("C2", "LearningRate must hold one element")
               .Constraint("C3", "clip and batch_size must exceed 0")
@@ -39,10 +39,10 @@ void Register(OpRegistry& ops) {
               .Input("LearningRate", "tensor [1], float32 or float64")
               .Output("ParamOut", "the updated parameter, usually Param itself")
               .Attr<float>("clip", 10.0f, "the norm that Grad is clipped to")
-              .Attr<float>("batch_size", 16.0f, "divides the noise")
+              .Attr<float>("batch_size", 16.0f, "divisor of the noise")
               .Attr<float>("sigma", 1.0f, "standard deviation of the noise")
               .Range(0, {})
-              .Attr<int32_t>("seed", 0, "of the noise; 0: the program's")
+              .Attr<int32_t>("seed", 0, "seed of the noise; 0: the program's seed")
               .Inplace("Param", "ParamOut")
               .Random()
               .Infer([](InferContext& ctx) {

@@ -60,7 +60,8 @@ void Register(OpRegistry& ops) {
           .Range(0, {})
           .Attr<float>("l2", 0.0f, "coefficient of the L2 penalty")
           .Range(0, {})
-          .Attr<float>("lr_power", -0.5f, "how the rate falls with the squared gradients")
+          .Attr<float>("lr_power", -0.5f,
+                       "exponent by which the learning rate falls with the squared gradients")
           .Range({}, 0)
           .Inplace("Param", "ParamOut")
           .Inplace("SquaredAccumulator", "SquaredAccumOut")

@@ -53,8 +53,8 @@ void Register(OpRegistry& ops) {
                "Convolutional Networks\", 2017). g = rescale_grad Grad; l = LearningRate "
                "lars_coeff |Param| / (|g| + lars_weight_decay |Param| + epsilon) when "
                "lars_weight_decay and both norms exceed 0, else LearningRate; VelocityOut = mu "
-               "Velocity + l (g + lars_weight_decay Param); ParamOut = Param - VelocityOut. With a "
-               "MasterParam the update is of it, and ParamOut is a rounded copy.")
+               "Velocity + l (g + lars_weight_decay Param); ParamOut = Param - VelocityOut. If "
+               "there is a MasterParam, it is updated, and ParamOut is a rounded copy of it.")
           .Constraint("C1", "Grad and Velocity must be dense tensors of Param's shape and dtype")
           .Constraint("C2", "LearningRate must hold one element")
           .Constraint("C3", "a MasterParam needs MasterParamOut")
@@ -62,16 +62,16 @@ void Register(OpRegistry& ops) {
           .Input("Grad", "the parameter's gradient")
           .Input("Velocity", "the running sum of updates")
           .Input("LearningRate", "tensor [1], float32 or float64")
-          .OptionalInput("MasterParam", "what a Param of 16 bits is in float32")
+          .OptionalInput("MasterParam", "float32 values of a 16-bit Param")
           .Output("ParamOut", "the updated parameter, usually Param itself")
           .Output("VelocityOut", "usually Velocity itself")
           .OptionalOutput("MasterParamOut", "the updated MasterParam")
-          .Attr<float>("mu", "share of the old velocity that stays")
-          .Attr<float>("lars_coeff", 0.001f, "the trust in the ratio of the norms")
+          .Attr<float>("mu", "decay rate of the velocity")
+          .Attr<float>("lars_coeff", 0.001f, "trust coefficient: factor of the ratio of the norms")
           .Attr<float>("lars_weight_decay", 0.0005f, "coefficient of the weight decay")
           .Attr<float>("epsilon", 0.0f, "added to the denominator of the ratio")
-          .Attr<bool>("multi_precision", false, "taken from files: for float16 parameters")
-          .Attr<float>("rescale_grad", 1.0f, "multiplies the gradient first")
+          .Attr<bool>("multi_precision", false, "accepted from files: for float16 parameters")
+          .Attr<float>("rescale_grad", 1.0f, "factor applied to the gradient first")
           .Inplace("Param", "ParamOut")
           .Inplace("Velocity", "VelocityOut")
           .Inplace("MasterParam", "MasterParamOut")

@@ -78,10 +78,10 @@ void Register(OpRegistry& ops) {
           .Doc("g = rescale_grad Grad (+ regularization_coeff Param with l2_decay); VelocityOut = "
                "mu Velocity + g; ParamOut = Param - LearningRate VelocityOut, or Param - "
                "LearningRate (g + mu VelocityOut) with use_nesterov. With velocity_holds_rate "
-               "(Caffe) LearningRate multiplies g, and not the velocity: after a fall of the rate "
-               "the old velocity still has the old one. Rows that a sparse Grad does not hold are "
-               "updated too, with the gradient 0: the time is that of all rows. With a MasterParam "
-               "the update is of it, and ParamOut is a rounded copy.")
+               "(Caffe), LearningRate multiplies g instead of the velocity: after a change of the "
+               "rate, the old velocity still has the old rate. Rows that a sparse Grad does not "
+               "hold are updated with gradient 0, so the time is that of a dense update. If there "
+               "is a MasterParam, it is updated, and ParamOut is a rounded copy of it.")
           .Constraint("C1", "Grad and Velocity must have Param's shape and dtype")
           .Constraint("C2", "LearningRate must hold one element")
           .Constraint("C3", "a MasterParam needs MasterParamOut")
@@ -89,18 +89,18 @@ void Register(OpRegistry& ops) {
           .Input("Grad", "the parameter's gradient, a tensor or selected rows")
           .Input("Velocity", "the running sum of gradients")
           .Input("LearningRate", "tensor [1], float32 or float64")
-          .OptionalInput("MasterParam", "what a Param of 16 bits is in float32")
+          .OptionalInput("MasterParam", "float32 values of a 16-bit Param")
           .Output("ParamOut", "the updated parameter, usually Param itself")
           .Output("VelocityOut", "the updated velocity, usually Velocity itself")
           .OptionalOutput("MasterParamOut", "the updated MasterParam")
-          .Attr<float>("mu", "share of the old velocity that stays")
-          .Attr<bool>("use_nesterov", false, "look one step of the velocity ahead")
-          .Attr<std::string>("regularization_method", "", "l2_decay: weight decay; else none")
+          .Attr<float>("mu", "decay rate of the velocity")
+          .Attr<bool>("use_nesterov", false, "use Nesterov momentum")
+          .Attr<std::string>("regularization_method", "", "l2_decay: L2 weight decay; empty: none")
           .OneOf({"", "l2_decay"})
           .Attr<float>("regularization_coeff", 0.0f, "coefficient of the weight decay")
-          .Attr<bool>("multi_precision", false, "taken from files: for float16 parameters")
-          .Attr<float>("rescale_grad", 1.0f, "multiplies the gradient first")
-          .Attr<bool>("velocity_holds_rate", false, "the velocity sums LearningRate g")
+          .Attr<bool>("multi_precision", false, "accepted from files: for float16 parameters")
+          .Attr<float>("rescale_grad", 1.0f, "factor applied to the gradient first")
+          .Attr<bool>("velocity_holds_rate", false, "the velocity accumulates LearningRate g")
           .Takes(VarType::kSelectedRows, {"Grad"})
           .MultiTensor({"LearningRate"})
           .Inplace("Param", "ParamOut")

@@ -41,8 +41,8 @@ Kernel Sgd(const PrepareContext& ctx, decltype(&SgdUpdate<T>) update,
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("sgd")
-              .Doc("ParamOut = Param - LearningRate Grad. Of selected rows, each stored row is "
-                   "subtracted, in their order.")
+              .Doc("ParamOut = Param - LearningRate Grad. If Grad is selected rows, each stored "
+                   "row is subtracted, in order.")
               .Constraint("C1", "Grad must have Param's shape and dtype")
               .Constraint("C2", "LearningRate must hold one element")
               .Input("Param", "the parameter")

@@ -92,45 +92,47 @@ Kernel UpdateLossScaling(const PrepareContext& ctx) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("update_loss_scaling")
-          .Doc("Moves a dynamic loss scale. With FoundInfinite: good steps = 0, bad steps + 1, and "
-               "when those are decr_every_n_nan_or_inf, scale = max(min_scale, scale decr_ratio) "
-               "and they are 0 again. Else: bad steps = 0, good steps + 1, and when those are "
-               "incr_every_n_steps, scale = min(max_scale, scale incr_ratio) (left as it is where "
-               "that is not finite) and they are 0 again. With hysteresis > 0 bad steps are all "
-               "those since the last growth; from that many on each one lowers the scale. Out = X, "
+          .Doc("Updates a dynamic loss scale. With FoundInfinite, good steps are reset to 0 and "
+               "bad steps grow by 1; when bad steps reach decr_every_n_nan_or_inf, scale = "
+               "max(min_scale, scale decr_ratio), and they are reset to 0. Otherwise, bad steps "
+               "are reset to 0 and good steps grow by 1; when good steps reach incr_every_n_steps, "
+               "scale = min(max_scale, scale incr_ratio) (unchanged if that is not finite), and "
+               "they are reset to 0. With hysteresis > 0, bad steps count all overflows since the "
+               "last growth; once they reach hysteresis, each overflow lowers the scale. Out = X, "
                "or zeros with FoundInfinite.")
           .Constraint(
               "C1", "FoundInfinite must be one bool, the scale one float32, counts one int32 each")
-          .Constraint("C2", "X and Out must be as many")
+          .Constraint("C2", "there must be one Out for each X")
           .Constraint("C3", "incr_ratio must be above 1")
           .Constraint("C4", "decr_ratio must lie between 0 and 1")
           .Constraint("C5", "0 <= min_scale <= max_scale must hold")
           .Constraint("C6", "max_skipped_steps needs InSkippedSteps")
-          .OptionalVariadicInput("X", "gradients to set to zero where some are not finite")
+          .OptionalVariadicInput("X", "gradients; set to zero if some are not finite")
           .Input("FoundInfinite", "bool tensor [1]")
           .Input("PrevLossScaling", "float32 tensor [1]")
           .Input("InGoodSteps", "int32 tensor [1], clean steps in a row since the last growth")
-          .Input("InBadSteps", "int32 tensor [1], steps with overflow")
-          .OptionalInput("InSkippedSteps", "int32 tensor [1], steps with overflow in a row")
-          .OptionalVariadicOutput("Out", "what X is; may be X")
+          .Input("InBadSteps", "int32 tensor [1], number of steps with overflow")
+          .OptionalInput("InSkippedSteps",
+                         "int32 tensor [1], number of steps with overflow in a row")
+          .OptionalVariadicOutput("Out", "same kind of value as X; may be X")
           .Output("LossScaling", "the new scale")
           .Output("OutGoodSteps", "the new count")
           .Output("OutBadSteps", "the new count")
           .OptionalOutput("OutSkippedSteps", "the new count")
           .Attr<int32_t>("incr_every_n_steps", "clean steps in a row before the scale grows")
           .Range(1, std::nullopt)
-          .Attr<int32_t>("decr_every_n_nan_or_inf", "overflows in a row before it backs off")
+          .Attr<int32_t>("decr_every_n_nan_or_inf", "overflows in a row before the scale backs off")
           .Range(1, std::nullopt)
           .Attr<float>("incr_ratio", "factor of a growth")
           .Attr<float>("decr_ratio", "factor of a backoff")
-          .Attr<bool>("stop_update", false, "only set X to zero; the rest stays as it is")
-          .Attr<float>("min_scale", 1.0f, "the scale backs off no further")
-          .Attr<float>("max_scale", kNoCap, "the scale grows no further")
-          .Attr<int32_t>("hysteresis", 0, "0, or how many overflows make up the first backoff")
+          .Attr<bool>("stop_update", false, "only set X to zero; scale and counts are unchanged")
+          .Attr<float>("min_scale", 1.0f, "lower limit of the scale")
+          .Attr<float>("max_scale", kNoCap, "upper limit of the scale")
+          .Attr<int32_t>("hysteresis", 0, "number of overflows before the first backoff; 0: off")
           .Range(0, std::nullopt)
-          .Attr<int32_t>(
-              "max_skipped_steps", 0,
-              "an error after so many overflows in a row that end at min_scale; 0: never")
+          .Attr<int32_t>("max_skipped_steps", 0,
+                         "number of consecutive overflows, ending at min_scale, after which the "
+                         "run fails; 0: never")
           .Range(0, std::nullopt)
           .Takes(VarType::kSelectedRows, {"X"})
           .Inplace("X", "Out")

@@ -264,7 +264,7 @@ TEST(CollectiveOps, AnotherNumberOfRanks) {
 TEST(CollectiveOps, RowsThatRanksDoNotDivide) {
   OnRanks(2, [&](const std::shared_ptr<Communicator>& communicator) {
     EXPECT_EQ(ErrorOf([&] { RunOp("alltoall", {}, XOf(0, 3, 2), communicator); }),
-              "alltoall: X has 3 rows, which 2 ranks do not divide");
+              "alltoall: X has 3 rows, which is not a multiple of the 2 ranks");
   });
 }
 

@@ -186,8 +186,8 @@ TEST(ModelParallelLoss, LargeLogitsAndLabelsOutOfRange) {
   EXPECT_EQ(loss(4, 1e4, 2), "0.000000");
   EXPECT_EQ(loss(2, 1, 3), loss(1, 1, 3));
   EXPECT_EQ(loss(2, 1, 4),
-            "c_softmax_with_cross_entropy: every label must be a class, of nranks "
-            "times those of Logits [c_softmax_with_cross_entropy.C3], got 4");
+            "c_softmax_with_cross_entropy: every label must lie in [0, nranks times the classes "
+            "of Logits) [c_softmax_with_cross_entropy.C3], got 4");
   EXPECT_EQ(loss(2, 1, 4), loss(1, 1, 4));
 }
 }  // namespace coracle::model_parallel_test

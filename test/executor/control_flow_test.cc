@@ -316,7 +316,7 @@ TEST(While, ClearErrors) {
       ErrorOf([&] {
         Executor().Run(v.main, scope, {{"y", Tensor::Zeros(DType::kFloat32, {2})}}, {read.name()});
       }),
-      "read_from_array: I is 0, and the array of 2 elements has none there");
+      "read_from_array: I is 0, but the array of 2 elements has no such element");
 }
 
 // The condition is checked when the program is verified, whoever wrote it.

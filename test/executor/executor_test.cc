@@ -404,7 +404,7 @@ TEST(Executor, SelectedRowsThatDoNotFit) {
       [&] {
         run({{0, 1}, 3, Tensor::Of<float>({1, 2}, {1, 1})});
       },
-      "sgd: Grad holds 2 rows of 3 as float32[1, 2], the program says float32[3, 2]");
+      "sgd: Grad holds 2 rows of 3 as float32[1, 2], but the program declares float32[3, 2]");
   ExpectMessage(
       [&] {
         run({{0}, -2, Tensor::Of<float>({1, 2}, {1, 1})});

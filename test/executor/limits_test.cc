@@ -158,8 +158,9 @@ TEST(Limits, AnIndexFarBeyondTheEndOfAnArray) {
   Variable array = CreateArray(t.net, DType::kFloat32);
   ArrayWrite(t.net, t.Int(7), t.Int(1'000'000), array);
   Variable length = t.net.Make("lod_array_length", {{"X", {array.name()}}});
-  EXPECT_TRUE(Has(Refusal(ErrorCode::kOutOfRange, [&] { t.Run({length.name()}, Memory(1 << 20)); }),
-                  "write_to_array: I is 1000000, far beyond the end of an array of 0 elements"));
+  EXPECT_TRUE(
+      Has(Refusal(ErrorCode::kOutOfRange, [&] { t.Run({length.name()}, Memory(1 << 20)); }),
+          "write_to_array: I is 1000000, too far beyond the end of an array of 0 elements"));
 }
 
 TEST(Limits, ManyValuesWithTheLodOfOneThatIsWritten) {

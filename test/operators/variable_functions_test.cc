@@ -100,12 +100,12 @@ TEST_F(VariableFunctions, Integers) {
   EXPECT_EQ(Values<int64_t>(i * 123456789012), (std::vector<int64_t>{864197523084, -246913578024}));
   const size_t before = main.Root().NumOps();
   EXPECT_EQ(MessageOf([&] { i * 0.5; }),
-            "the number 0.5 beside 'i' is no int64; Cast the Variable first");
+            "the number 0.5 used with 'i' does not fit int64; Cast the Variable first");
   EXPECT_EQ(MessageOf([&] { 1e300 + i; }),
-            "the number 1e+300 beside 'i' is no int64; Cast the Variable first");
+            "the number 1e+300 used with 'i' does not fit int64; Cast the Variable first");
   const Variable narrow = Data("narrow", Tensor::Of<int32_t>({2}, {5, 6}));
   EXPECT_EQ(MessageOf([&] { narrow + 3e9; }),
-            "the number 3000000000 beside 'narrow' is no int32; Cast the Variable first");
+            "the number 3000000000 used with 'narrow' does not fit int32; Cast the Variable first");
   EXPECT_THROW(narrow * 3e9, Error);
   EXPECT_THROW(3e9 - narrow, Error);
   const Variable bytes = Data("bytes", Tensor::Of<uint8_t>({2}, {5, 6}));
@@ -150,7 +150,8 @@ TEST_F(VariableFunctions, ReductionsAndShapes) {
   EXPECT_EQ(Values(Scale(x, Cast(FillLike(Mean(x), 2), DType::kFloat64)))[5], 12);
   const Variable exact = Data("exact", Tensor::Of<double>({2}, {0, 5}));
   EXPECT_EQ(Values<double>(FillLike(exact, 0.1)), Doubles(2, 0.1)) << "the attr is a float";
-  EXPECT_EQ(MessageOf([&] { AddAll(std::vector<Variable>()); }), "a sum of no Variables");
+  EXPECT_EQ(MessageOf([&] { AddAll(std::vector<Variable>()); }),
+            "a sum needs at least one Variable");
 }
 
 TEST_F(VariableFunctions, Formulas) {

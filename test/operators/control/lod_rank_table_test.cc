@@ -147,7 +147,7 @@ TEST(LodRankTable, BadData) {
             "lod_rank_table: X has 1 levels of LoD, level is 1; feed a tensor with LoD");
   env["short"] = Tensor::Of<float>({2, 1}, {1, 2});
   EXPECT_EQ(error("lod_tensor_to_array", env, {{"X", {"short"}}, {"RankTable", {"t"}}}),
-            "lod_tensor_to_array: X has 2 rows, the sequences of RankTable 6");
+            "lod_tensor_to_array: X has 2 rows, but the sequences of RankTable have 6");
   env["a"] = TensorArray{Tensor::Of<float>({2, 1}, {1, 2})};
   EXPECT_NE(error("array_to_lod_tensor", env, {{"X", {"a"}}, {"RankTable", {"t"}}})
                 .find("element 0 of X is float32[2, 1]"),

@@ -78,7 +78,7 @@ TEST(TensorArray, LengthUnsetAndGradientOfRead) {
 
 TEST(TensorArray, IndexOutOfRange) {
   EXPECT_EQ(ErrorOf("read_from_array", WithArray(), {{"X", {"a"}}, {"I", {"i2"}}}),
-            "read_from_array: I is 2, and the array of 2 elements has none there");
+            "read_from_array: I is 2, but the array of 2 elements has no such element");
   EXPECT_EQ(ErrorOf("read_from_array", WithArray(), {{"X", {"a"}}, {"I", {"minus"}}}),
             "read_from_array: I must not be negative, got -1");
   EXPECT_NE(ErrorOf("write_to_array", WithArray(), {{"X", {"x"}}, {"I", {"far"}}})

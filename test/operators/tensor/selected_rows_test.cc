@@ -104,7 +104,7 @@ TEST(SelectedRows, Clip) {
       .RowsInput("X", {4, 1}, {3}, {3})
       .TensorInput("Min", Tensor::Of<float>({1}, {1.0f}))
       .TensorInput("Max", Tensor::Of<float>({1}, {2.0f}))
-      .ExpectError("0 must lie in [min, max] where X is selected rows, got [1, 2]");
+      .ExpectError("0 must lie in [min, max] if X is selected rows, got [1, 2]");
 }
 
 // The norm of (3, 4), not of its parts.
