@@ -102,7 +102,7 @@ class ConstantFolder {
     }
   }
 
-  // Bytes of the results that are read, minus those of the inputs that no other op reads.
+  // Bytes of the results that are read, minus bytes of the inputs that no other op reads.
   int64_t GrowthBy(const OpDesc& op) const {
     ConstantTypes types(block_, flow_, context_);
     InferContext infer(context_.ops.Get(op.type()), op, types);

@@ -1,5 +1,5 @@
 // Fuses layer_norm(x + y), where x or y may come from a dropout, and its gradients into one op
-// each. The bits are those of the single ops, except for gradients of broadcast terms, which are
+// each. The bits equal those of the single ops, except for gradients of broadcast terms, which are
 // summed in another order. So some of them may be fused while others, such as recomputed copies,
 // are not:
 //
