@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMaxNames = 8;
 
-// "h, fc_0.w_0 and 3 more".
+// Lists names, cut to the first ones: "h, fc_0.w_0 and 3 more".
 std::string Names(const std::vector<std::string>& names) {
   std::vector<std::string> shown;
   for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i) shown.push_back(Shown(names[i]));
