@@ -15,8 +15,8 @@ bool HasRole(const OpDesc& op, int32_t roles) {
   return value && (*value & roles) != 0;
 }
 
-// A group whose gradients take at least this memory, and this share of all, does not wait for more
-// members.
+// A group whose gradients take at least this memory, and this share of all, does not wait for
+// more members.
 constexpr double kLeastBytes = 1 << 20;
 constexpr double kShare = 1.0 / 16;
 
