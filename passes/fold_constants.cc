@@ -1,5 +1,5 @@
-// Computes everything that depends only on frozen parameters and constants once, and makes it
-// a frozen parameter: weights that are transposed, scaled, joined or cast. Later passes see
+// Runs the ops that depend only on frozen parameters and constants, such as ops that transpose,
+// scale, join or cast weights, and makes their results frozen parameters. Later passes see
 // the values.
 
 #include <coracle/framework/op/infer_context.h>
