@@ -158,7 +158,7 @@ class Slice {
   }
 
   // Describes the path from the variable to an output, with a line for each op: "'x' -> op 3
-  // (conv2d) -> 'y' -> ...". Of many lines, shows only the first and the last ones.
+  // (conv2d) -> 'y' -> ...". A long path shows only its first and last lines.
   std::string Path(std::string_view name, int reader) const {
     constexpr size_t kFirst = 8, kLast = 2;
     Names lines;

@@ -10,7 +10,7 @@
 namespace coracle {
 
 struct ExtractOptions {
-  // Variables of the root block that are the inputs of the part. Empty: those of the program's own
+  // Variables of the root block that are the inputs of the part. Empty: the program's own
   // inputs that the outputs depend on. An input that an op computes means its last value; an input
   // that has a value before the first op means that value.
   std::vector<std::string> inputs = {};

@@ -25,7 +25,7 @@ struct MergedProgram {
   NamePairs connections;
   NamePairs renamed;   // variables of the second program: (name there, name here)
   std::string prefix;  // the prefix that some of these got; "" if no name clashed
-  // The feed and fetch ops. Inputs: those of the first program, then the unconnected ones of the
+  // The feed and fetch ops. Inputs: all of the first program, then the unconnected ones of the
   // second. Outputs: the unconnected variables that the first program fetches, then the outputs of
   // the second. For a program without feed (fetch) ops, these are the variables that its ops read
   // before any op writes them (that ops write and none reads).

@@ -28,7 +28,7 @@ struct OptimizedProgram {
   Scope parameters;
 };
 
-// Compiles `program` for these feeds and fetches (empty: those of its feed and fetch ops) and
+// Compiles `program` for these feeds and fetches (empty: its own feed and fetch ops) and
 // returns the result, without unused variables. The result computes the same, up to rounding in the
 // last bits, and may be compiled again. It depends on this machine: filters are widened if products
 // of bfloat16 are slow here. `observer` sees each pass. Throws the errors of Executor::Prepare;

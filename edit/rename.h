@@ -42,7 +42,7 @@ struct Renamed {
 Renamed RenameVariables(ProgramDesc& program, const NamePairs& names, const OpRegistry& ops,
                         const RenameOptions& options = {});
 
-// Moves the values in the scope to their new names.
+// Renames the values in the scope.
 void RenameValues(const NamePairs& names, Scope& scope);
 
 }  // namespace coracle

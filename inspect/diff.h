@@ -38,8 +38,8 @@ struct VarDiff {
 struct OpDiff {
   int before = -1, after = -1;  // positions in their blocks; -1 on a side that lacks it
   std::vector<DiffChange> changes = {};
-  // A variable of which the op, or an op that depends on the order, now reads or replaces another
-  // value, because the op is at another position; "" if the position is the same or has no effect.
+  // A variable of which this or another op now reads or replaces another value, because this op is
+  // at another position; "" if it is not, or if that has no effect.
   std::string moved_over = {};
 };
 

@@ -18,16 +18,18 @@ struct Mistake {
   std::string place = {};      // "net.pbtxt:7:9", "op 7 of block 0"; "" if unknown
 };
 
-// * A loss that applies softmax, sigmoid or log itself, and reads the result of one.
-// * An input that no op reads: of a feed op, or of a model text.
-// * In a program with fetch ops that trains nothing: what FindDeployedMistakes finds.
+// Finds these mistakes:
+// * A loss that applies softmax, sigmoid or log itself, but reads the result of one.
+// * An input, of a feed op or of a model text, that no op reads.
+// * In a program with fetch ops that trains nothing: the results of FindDeployedMistakes.
 // Linear in the size of the program.
 std::vector<Mistake> FindMistakes(const ProgramDesc& program, const OpRegistry& ops);
 
-// In a program that trains nothing: a dropout that still drops, and error clips, which never act.
+// For a program that trains nothing: finds dropouts that still drop, and error clips, which
+// never act.
 std::vector<Mistake> FindDeployedMistakes(const ProgramDesc& program);
 
-// With the place before the message.
+// The message, preceded by the place.
 std::string DescribeMistake(const Mistake& mistake);
 
 }  // namespace coracle

@@ -36,14 +36,15 @@ struct Forward {
   }
 };
 
-// Each output element takes one row of the filter [out, in / groups, ...].
+// Each output element sums as many products as a row of the filter [out, in / groups, ...]
+// has elements.
 double Convolution(const Forward& f) {
   const VarDesc *out = f.Out("Output"), *filter = f.In("Filter");
   if (!out || !filter) return 0;
   return Elements(out->shape()) * Elements(filter->shape(), 1, filter->shape().rank());
 }
 
-// Each input element is multiplied by one row of the filter [in, out / groups, ...].
+// Each input element is multiplied by all elements of a row of the filter [in, out / groups, ...].
 double TransposedConvolution(const Forward& f) {
   const VarDesc *in = f.In("Input"), *filter = f.In("Filter");
   if (!in || !filter) return 0;

@@ -13,7 +13,8 @@ namespace coracle {
 struct ModelLayer {
   std::string name;    // name of its result if the text gives one, else of the layer: "fc_0"
   std::string origin;  // its entry in the model text, "lenet.pbtxt:7:9"; or ""
-  std::string round;   // of the repeats and includes around the entry, "i = 2"; or ""
+  // Rounds of the repeats, and places of the includes, around the entry: "i = 2"; or "".
+  std::string round;
 };
 
 // In a program built from a model text, a layer is one entry of the text (in a repeat, one round of

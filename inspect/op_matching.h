@@ -120,10 +120,10 @@ struct UsesOfSide {
   bool is_before;
 };
 
-// Finds matched ops whose order relative to others differs between the two sides and matters.
-// Returns for each op of the block before the number (after) of a variable of which another value
-// is now read or replaced, or -1. The uses of an op's sub-blocks count as its own. Adds the number
-// of ops that moved without effect to *reordered.
+// Finds matched ops whose order relative to others differs between the two sides and matters. For
+// each op of the block before, returns the number (after) of a variable of which this or another op
+// now reads or replaces another value because this op has moved; -1 if there is none. The uses of
+// an op's sub-blocks count as its own. Adds the number of moves without effect to *reordered.
 std::vector<int> FindMoves(const UsesOfSide& before, const UsesOfSide& after,
                            const OpMatching& matching, const NamePairs& names, size_t* reordered);
 

@@ -24,7 +24,7 @@ struct PlannedStorage {
 };
 
 struct PlannedMemory {
-  std::vector<PlannedStep> steps;  // of the program as compiled: passes fuse ops
+  std::vector<PlannedStep> steps;  // steps of the compiled program, in which passes have fused ops
   std::vector<PlannedStorage> storages;
   std::vector<uint64_t> in_use;  // bytes of the arena at each step
   uint64_t arena_bytes = 0;

@@ -11,7 +11,7 @@
 
 namespace coracle {
 
-// Empty functions and lists select everything.
+// Empty functions and an empty list select everything.
 struct ProgramJsonOptions {
   // Leaves out attrs with the default values of their ops (IsDefaultAttr), and the attrs that every
   // op may have (op_role, op_callstack, ...), which stage, layer and origin describe.

@@ -16,7 +16,7 @@ void ForEachElement(const Tensor& tensor, F&& f) {
   const auto size = static_cast<int64_t>(SizeOf(tensor.dtype()));
   for (int64_t begin = 0; begin < tensor.numel(); begin += kChunk) {
     const int64_t n = std::min(kChunk, tensor.numel() - begin);
-    // The view is only read.
+    // The view is only used for reading.
     const Tensor piece = Tensor::View(tensor.dtype(), {n}, const_cast<char*>(bytes + begin * size))
                              .Cast(DType::kFloat64);
     for (double x : std::as_const(piece).span<double>()) f(x);

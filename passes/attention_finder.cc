@@ -40,7 +40,7 @@ class AttentionSearch {
         matcher_(scene.matcher),
         types_(scene.types) {}
 
-  // In the order of AttentionsAround.
+  // Returns the forms in the order of AttentionsAround.
   std::vector<AttentionOps> Around(OpDesc& softmax) const {
     AttentionOps a;
     a.softmax.op = &softmax;

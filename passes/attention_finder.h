@@ -92,7 +92,7 @@ struct AttentionScene {
 };
 
 // Returns the forms of the attention around `softmax` that may be fused, the forms with more ops
-// first. Empty if there is no attention.
+// first. Empty if it finds none.
 std::vector<AttentionOps> AttentionsAround(OpDesc& softmax, const AttentionScene& scene);
 
 // The op at whose position all of `ops` may run: the last one, or else the first one; nullptr if

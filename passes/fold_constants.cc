@@ -1,5 +1,5 @@
-// Computes everything that depends only on frozen parameters and constants once, and makes it
-// a frozen parameter: weights that are transposed, scaled, joined or cast. Later passes see
+// Runs the ops that depend only on frozen parameters and constants, such as ops that transpose,
+// scale, join or cast weights, and makes their results frozen parameters. Later passes see
 // the values.
 
 #include <coracle/framework/op/infer_context.h>
@@ -102,7 +102,7 @@ class ConstantFolder {
     }
   }
 
-  // Bytes of the results that are read, minus those of the inputs that no other op reads.
+  // Bytes of the results that are read, minus bytes of the inputs that no other op reads.
   int64_t GrowthBy(const OpDesc& op) const {
     ConstantTypes types(block_, flow_, context_);
     InferContext infer(context_.ops.Get(op.type()), op, types);

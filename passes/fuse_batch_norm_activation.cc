@@ -94,7 +94,7 @@ class BatchNormFuser {
   std::optional<OpDesc> FusedForward(const Match& m) const {
     const bool sum = m.Has("z");
     if (m.op("norm").HasInput("MomentumTensor")) return std::nullopt;
-    // The sum has the LoD of its X, but the fused op has that of batch_norm's X.
+    // The sum has the LoD of its X, but the fused op has the LoD of batch_norm's X.
     if (sum && m.op("add").Input("X")[0] == m["z"] && !HaveOneLod(m)) return std::nullopt;
     OpDesc fused =
         MakeFused(m.op("norm"), sum ? "fused_bn_add_activation" : "fused_batch_norm_act");

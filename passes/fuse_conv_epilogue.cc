@@ -98,7 +98,7 @@ class EpilogueFuser {
   }
 
   // The variable from which the value gets its LoD, through ops on images and elements. The output
-  // of a convolution has the LoD of Input, that of a sum the LoD of X.
+  // of a convolution has the LoD of Input, a sum has the LoD of X.
   std::string LodRoot(std::string name) const {
     for (size_t steps = 0; steps < block_.NumOps(); ++steps) {
       const auto writers = block_.Uses(name).writers;

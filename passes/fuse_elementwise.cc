@@ -13,7 +13,8 @@ namespace coracle {
 namespace {
 
 constexpr size_t kMostMembers = 64;
-// So few elements stay in the cache between ops, and fused_elementwise would not divide them.
+// Tensors of at most this many elements stay in the cache between ops, and fused_elementwise would
+// not divide them.
 constexpr int64_t kFewElements = 4096;
 
 // The roles of a step's forward and backward ops, which may be in one group: a loss and its

@@ -37,7 +37,7 @@ bool HasFloats(const OpDesc& op, std::initializer_list<std::pair<const char*, fl
   return true;
 }
 
-// The name of the activation in fc; nothing if its attrs are not those of fc.
+// The name of the activation in fc; nothing if fc does not support its attrs.
 std::optional<std::string> ActivationOf(const OpDesc& op) {
   std::string type = op.type();
   if (type.ends_with("_grad")) type.resize(type.size() - 5);

@@ -1,7 +1,6 @@
 // Fuses layer_norm(x + y), where x or y may come from a dropout, and its gradients into one op
-// each. The bits are those of the single ops, except for gradients of broadcast terms, which are
-// summed in another order. So some of them may be fused while others, such as recomputed copies,
-// are not:
+// each. The results have the bits of the single ops, except for gradients of broadcast terms, which
+// are summed in another order. So the pass may fuse an op but not its recomputed copy:
 //
 //   d = dropout(x)                   Out=n, Sum=s, Mask=m =
 //   s = elementwise_add(d, y)   ->       fused_residual_layer_norm(X=x, Y=y)

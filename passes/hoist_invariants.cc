@@ -1,5 +1,5 @@
-// Computes what a loop computes in each round from variables that it does not change only once,
-// before the loop:
+// Moves ops out of a loop, to before it, if they compute the same in each round because the loop
+// does not change what they read:
 //
 //   while(c): m = mul(x, w), h = tanh(h + m), c = ...
 //

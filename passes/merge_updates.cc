@@ -15,7 +15,7 @@ bool HasRole(const OpDesc& op, int32_t roles) {
   return value && (*value & roles) != 0;
 }
 
-// A group with gradients of so many bytes, and of this share of all, does not wait for
+// A group whose gradients take at least this memory, and this share of all, does not wait for
 // more members.
 constexpr double kLeastBytes = 1 << 20;
 constexpr double kShare = 1.0 / 16;

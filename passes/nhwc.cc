@@ -117,8 +117,8 @@ class NhwcRewriter {
           rank = its_rank;
         }
       }
-      // An op that reads and writes the same image is not changed, because its previous value may
-      // come from outside the program.
+      // An op that reads and writes the same image is not changed, because the image's previous
+      // value may be unknown here.
       for (const std::string& name : op.Output(slot)) {
         if (op.Reads(name)) return 0;
       }

@@ -10,8 +10,8 @@ namespace coracle {
 void EliminateDeadCode(ProgramDesc& program, const PassContext& context);
 
 // Removes ops that return their input (assign, dropout in a test, scale by 1, cast to the same
-// type, concat of one input, ...): readers of their output read the input instead. Of consecutive
-// reshapes, only the last one stays.
+// type, concat of one input, ...): readers of their output read the input instead. Keeps only the
+// last of consecutive reshapes.
 void RemoveIdentities(ProgramDesc& program, const PassContext& context);
 
 // If convolutions of bfloat16 run on the float32 kernels (see BFloat16ProductsPay), casts of their

@@ -21,7 +21,7 @@ bool IsIdentity(const Ints& axes);
 Ints Composed(const Ints& first, const Ints& second);  // first `first`, then `second`
 Ints Inverse(const Ints& axes);
 
-// Merges or removes consecutive transposes. Returns whether it found any. Of three in a row, it
+// Merges or removes consecutive transposes. Returns whether it found any. For three in a row, it
 // leaves the last two for the next call.
 bool JoinTransposes(ProgramDesc& program, const PassContext& context);
 

@@ -42,8 +42,8 @@ bool IsError(const VerifyProblem& problem) {
 struct Findings {
   std::string program;  // the argument
   size_t blocks = 0, ops = 0, errors = 0, warnings = 0, notes = 0;
-  std::vector<VerifyProblem> problems;                  // without those of missing types
-  std::vector<Mistake> mistakes;                        // their ops point into `program`
+  std::vector<VerifyProblem> problems;                  // problems other than missing types
+  std::vector<Mistake> mistakes;                        // their ops belong to the program
   std::vector<std::pair<std::string, size_t>> missing;  // op types, the most frequent first
   std::vector<OpUse> uses;                              // with --gradients
 };

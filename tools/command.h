@@ -37,7 +37,7 @@ class UsageError : public std::runtime_error {
 void RequireArgs(const std::vector<std::string>& args, size_t least, size_t most,
                  const std::string& what);
 
-// "1 op", "2 ops".
+// Formats a count: "1 op", "2 ops".
 std::string Counted(size_t n, const std::string& what);
 
 // The name of a variable for a terminal: quoted and escaped if it has control characters.

@@ -23,7 +23,8 @@ constexpr size_t kMaxLines = 40, kMaxNames = 12;
 std::string NumberText(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{:.3g}", value);
 }
-// "2 of 6 elements out of tolerance, worst at [1, 2]: 3.5 against 3 (absolute 0.5, ...)".
+// Describes differing values: "2 of 6 elements out of tolerance, worst at [1, 2]: 3.5 against 3
+// (absolute 0.5, ...)".
 std::string ValuesText(const TensorDifference& difference) {
   const WorstElement& worst = *difference.worst;
   std::string text = fmt::format(
@@ -77,7 +78,7 @@ std::string LargestText(const std::vector<const TensorDifference*>& all) {
                      NumberText(largest->max_absolute), NameOf(*largest));
 }
 
-// "a, b, c and 4 more".
+// Lists names, cut to the first ones: "a, b, c and 4 more".
 std::string Names(const std::vector<std::string>& names) {
   std::vector<std::string> shown;
   for (const std::string& name : names) {

@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMaxNames = 8;
 
-// "h, fc_0.w_0 and 3 more".
+// Lists names, cut to the first ones: "h, fc_0.w_0 and 3 more".
 std::string Names(const std::vector<std::string>& names) {
   std::vector<std::string> shown;
   for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i) shown.push_back(Shown(names[i]));
@@ -125,7 +125,7 @@ Command ConvertCommand() {
       "  coracle convert inference.pdmodel model.pbtxt\n"
       "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
       "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
-      "  coracle convert inference.pdmodel model.onnx   # with the parameters beside it\n"
+      "  coracle convert inference.pdmodel model.onnx   # with the parameters next to it\n"
       "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n"
       "  coracle convert inference.pdmodel inference.safetensors   # its parameters by name\n"
       "  coracle convert values.npz values.safetensors\n"

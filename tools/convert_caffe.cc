@@ -56,7 +56,7 @@ bool IsWeights(const std::string& path) {
   return path.ends_with(".caffemodel") || path.ends_with(".caffemodel.h5");
 }
 
-// "model.pbtxt" -> "model.npz".
+// The file of weights next to the output: "model.npz" for "model.pbtxt".
 std::string WeightsBeside(const std::string& out) {
   return fs::path(out).replace_extension(".npz").string();
 }

@@ -30,7 +30,7 @@ std::string DescribeName(const std::string& name) {
   return DescribeLayer(name, DefaultOps()) + DescribeJobKind(name);
 }
 
-// "job", "job.train.csv.file", "model.data.shape".
+// Whether it is a path in a job or model text: "job", "job.train.csv.file", "model.data.shape".
 bool IsTextPath(const std::string& name) {
   const std::string text = name.substr(0, name.find('.'));
   return text == "job" || text == "model";

@@ -54,7 +54,7 @@ std::string List(const std::vector<TextEntry>& entries) {
   return text + fmt::format("{} names; `coracle layers NAME` describes one\n", entries.size());
 }
 
-// The layers of that name. Throws kNotFound.
+// The layers with that name. Throws kNotFound if there are none.
 std::vector<TextEntry> Find(const std::string& name) {
   std::vector<TextEntry> entries = LayerEntries(name, DefaultOps());
   if (!entries.empty()) return entries;

@@ -46,7 +46,7 @@ std::string Wrap(const std::string& text, size_t indent) {
   return out + line + "\n";
 }
 
-// Width of a column of names.
+// The width of a column of names.
 template <class Defs>
 size_t NameWidth(const Defs& defs) {
   size_t width = 12;

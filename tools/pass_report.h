@@ -35,7 +35,8 @@ std::string ExplainPass(const PassRun& run);
 std::string ListProgram(const ProgramDesc& program);
 
 // The feeds and fetches to compile a program with. Feeds are empty if the program has feed ops.
-// Fetches are those of --fetch; without any, the program's outputs, or none if it has fetch ops.
+// Fetches are the variables of --fetch; without any, the program's outputs, or none if it has
+// fetch ops.
 std::vector<std::string> FeedsToCompile(const ProgramDesc& program);
 std::vector<std::string> FetchesToCompile(const ProgramDesc& program);
 

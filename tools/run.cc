@@ -66,7 +66,7 @@ std::string LodText(const LoD& lod) {
   return text;
 }
 
-// "1+2i".
+// Formats a complex number: "1+2i".
 std::string NumberText(const complex128& value) {
   const std::string imaginary = NumberText(value.imag());
   return NumberText(value.real()) + (imaginary[0] == '-' ? "" : "+") + imaginary + "i";

@@ -112,7 +112,7 @@ std::string Overview(const ProgramDesc& program, const Totals& totals) {
          fmt::format("multiply-adds  {}{}\n", CountText(totals.multiply_adds), unknown);
 }
 
-// The most frequent types first.
+// The op types, the most frequent first.
 std::vector<std::pair<std::string, TypeTotals>> SortedTypes(const Totals& totals) {
   std::vector<std::pair<std::string, TypeTotals>> sorted(totals.types.begin(), totals.types.end());
   std::stable_sort(sorted.begin(), sorted.end(),

@@ -1,5 +1,5 @@
 // The peer of op_step_bench in libtorch: the same workloads, inputs, arguments and output line.
-// Built only with -DCORACLE_BENCH_TORCH=ON. Of Coracle, it includes only two headers that use only
+// Built only with -DCORACLE_BENCH_TORCH=ON. It includes only two headers of Coracle, which use only
 // the standard library.
 //   torch_op_bench --workload=NAME|NAME_train --threads=1 [--seconds=2] [--warm=0.5] [--check]
 //

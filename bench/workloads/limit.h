@@ -22,7 +22,7 @@ struct Cost {
 // as its forward op for each gradient.
 Cost CostOf(const Workload& workload);
 
-// The cost of one op of a program; bytes are those of all its inputs and outputs.
+// The cost of one op of a program; `bytes` includes all its inputs and outputs.
 struct OpCost {
   double multiply_adds = 0, bytes = 0;
 };

@@ -1,6 +1,6 @@
-// Colours of ops: calm ones by family, or a scale from cool to hot by cost.
+// Colours of ops: muted ones by family, or a scale from cool to hot by cost.
 
-// The first family whose pattern matches a type, without its "_grad", is the op's.
+// The first family whose pattern matches the type (without "_grad") is the op's family.
 const families = [
   ['input and output', 'io', /^(input|output|feed|fetch|read|save|load|print|py_reader).*$/],
   ['fused', 'fused', /^fused_(images|elementwise)/],
@@ -29,7 +29,7 @@ function familyOf(type) {
   return family;
 }
 
-// The page's colours as the style sheet has them for the theme in use.
+// The page's colours from the style sheet, for the current theme.
 function readPalette() {
   const style = getComputedStyle(document.documentElement);
   const read = (name) => style.getPropertyValue(name).trim();
@@ -43,7 +43,7 @@ function readPalette() {
   return palette;
 }
 
-// What ops can be coloured by. value(node) is a number of an op or a sum over a group.
+// The quantities that can colour ops. value(node) is a number of an op or a sum over a group.
 const colorings = {
   family: {label: 'by family'},
   stage: {label: 'by stage'},
@@ -52,7 +52,7 @@ const colorings = {
   memory: {label: 'output bytes', value: (node) => node.bytes, text: bytesText},
 };
 
-// 0 to 1 on the scale: by the square root, so that small costs can be told apart.
+// 0 to 1 on the scale, by the square root, so that small costs can be distinguished.
 const heatOf = (value, most) => (most > 0 ? Math.sqrt(value / most) : 0);
 
 function heatColor(palette, heat) {

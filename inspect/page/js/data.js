@@ -1,4 +1,4 @@
-// The data in the page: JSON, packed by gzip where it is large.
+// The data in the page: JSON, compressed by gzip if it is large.
 
 async function readPageData() {
   const data = await readHolder();
@@ -7,7 +7,7 @@ async function readPageData() {
   return data;
 }
 
-// Objects that are looked up by names from files: an op called "constructor" must find nothing.
+// Objects whose keys are names from files: an op called "constructor" must find nothing.
 function bare(map) {
   if (map) Object.setPrototypeOf(map, null);
 }
@@ -23,7 +23,7 @@ async function readHolder() {
   return JSON.parse(await new Response(stream).text());
 }
 
-// The bytes of base64 text. Not by fetch('data:...'), which the page's policy forbids.
+// Decodes base64 text. fetch('data:...') would violate the page's policy.
 function fetchlessBytes(base64) {
   const text = atob(base64.trim());
   const bytes = new Uint8Array(text.length);

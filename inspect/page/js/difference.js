@@ -1,6 +1,6 @@
-// The difference of two programs as one graph: the second program's ops, those that are new or
-// changed marked, and among them the ops that only the first one has. Blocks that only the first one
-// has stand behind the second program's.
+// Draws the difference of two programs as one graph: the second program's ops, with new or changed
+// ones marked, and between them the ops that only the first one has. Blocks that only the first
+// program has follow the second program's blocks.
 
 function differenceOf([before, after], json) {
   if (!json) return null;
@@ -44,7 +44,7 @@ function differenceOf([before, after], json) {
   }
 }
 
-// What `coracle diff --json` says, with positions in place of {block, op}, -1 for none.
+// The output of `coracle diff --json`, with positions instead of {block, op}, -1 for none.
 function plainDifference(json) {
   const index = (place) => (place ? place.op : -1);
   const blocks = json.blocks.map((block) => ({...block, before: block.before ?? -1, after: block.after ?? -1,
@@ -54,8 +54,8 @@ function plainDifference(json) {
   return {...json, blocks, renamed, values: json.values || []};
 }
 
-// Where the blocks of the first program are in the drawing: those that differ say it, those that only
-// the first one has come behind all others, and the rest have kept their order.
+// The positions of the first program's blocks in the drawing: blocks that differ give it, blocks
+// that only the first program has come after all others, and the rest have kept their order.
 function blockPlaces(blocksBefore, blocksAfter, listed) {
   const taken = new Set(listed.map((b) => b.after));
   const equal = blocksAfter.map((b) => b.index).filter((index) => !taken.has(index));
@@ -67,7 +67,8 @@ function blockPlaces(blocksBefore, blocksAfter, listed) {
   }
   return places;
 }
-// Makes the op that shows one of the first program's: it runs the sub-blocks that went with it.
+// Makes the op that shows one of the first program's ops. It runs the sub-blocks that were removed
+// with it.
 function removedOps(placeOf, firstRemoved, renamed) {
   return (json, block, index) => ({...json, inputs: renamedSlots(json.inputs, renamed),
     sub_blocks: (json.sub_blocks || []).map((b) => placeOf.get(b)).filter((b) => b >= firstRemoved),
@@ -78,7 +79,7 @@ function removedBlock(block, placeOf, removedOp) {
     ops: block.ops.map((json, i) => removedOp(json, block.index, i)), vars: [...block.vars]};
 }
 
-// `found`: what differs in the block, if anything does.
+// `found`: the differences in the block, if there are any.
 function mergedOps(block, blockBefore, found, removedOp) {
   const isNew = found && !blockBefore;
   const listed = isNew ? block.ops.map((op, i) => ({before: -1, after: i})) : found ? found.ops : [];
@@ -86,7 +87,7 @@ function mergedOps(block, blockBefore, found, removedOp) {
   const removed = listed.filter((o) => o.after < 0).map((o) => o.before).sort((a, b) => a - b);
   const isRemoved = new Set(removed);
   const merged = [];
-  let passed = 0, next = 0;  // ops of the first program that are in place, removed ones
+  let passed = 0, next = 0;  // ops of the first program that are placed, removed ones
   const insertRemoved = () => {
     while (next < removed.length && removed[next] <= passed) {
       const json = blockBefore && blockBefore.ops[removed[next]];
@@ -121,7 +122,7 @@ function addRemovedVars(block, blockBefore, renamed) {
   for (const v of blockBefore.vars)
     if (!known.has(v.name) && !renamed.has(v.name)) block.vars.push(v);
 }
-// Where the ops of the second program stand in the merged list.
+// The positions of the second program's ops in the merged list.
 function placesAfter(ops) {
   const places = [];
   ops.forEach((op, i) => { if (op.mark.after >= 0) places[op.mark.after] = i; });
@@ -130,7 +131,7 @@ function placesAfter(ops) {
 function movedPlace(place, positions) {
   return place && {block: place.block, op: (positions[place.block] || [])[place.op]};
 }
-// The tree of gradients, whose steps name ops of the second program.
+// The tree of gradients, whose steps refer to ops of the second program.
 function movedGradient(tree, positions) {
   if (!tree) return tree;
   const moved = (step) => ({...step, ...movedPlace(step, positions),
@@ -143,7 +144,7 @@ function countStates(program) {
   return counts;
 }
 
-// The state of an op, or of what is in a closed group: changed where states are mixed.
+// The state of an op, or of the contents of a closed group: changed if states are mixed.
 function stateOf(node) {
   if (node.state !== undefined) return node.state;
   if (node.op && !node.isGroup) return (node.state = node.op.state);

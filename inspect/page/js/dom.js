@@ -1,10 +1,10 @@
-// Making elements. What comes from files reaches the page through these functions only, as text:
-// no name, attr or comment is ever read as HTML.
+// Makes elements. Text from files reaches the page only through these functions, as text: no name,
+// attr or comment is ever read as HTML.
 
 const byId = (id) => document.getElementById(id);
 
-// element('p.note', {title: 'x'}, 'text', otherElement): properties are set as properties, and
-// those that begin with "on" are listeners.
+// element('p.note', {title: 'x'}, 'text', otherElement): sets properties as properties; those that
+// begin with "on" are listeners.
 function element(tag, properties = {}, ...children) {
   const [name, ...classes] = tag.split('.');
   const made = document.createElement(name);
@@ -32,7 +32,7 @@ function replaceChildren(parent, ...children) {
   append(parent, children);
 }
 
-// Characters that could make text look like other text are shown by their numbers.
+// Shows characters that could make text look like other text by their numbers.
 function visibleText(text) {
   return text.replace(
     /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g,

@@ -1,13 +1,13 @@
-// Drawing the scene: only what is in sight, with less detail from afar.
+// Draws the scene: only the visible part, with less detail from afar.
 
 class Painter {
   constructor(canvas, view) {
     this.canvas = canvas;
     this.context = canvas.getContext('2d');
-    this.view = view;  // what is drawn: see View
+    this.view = view;  // the state to draw: see View
   }
 
-  // `size` of the canvas in CSS pixels.
+  // `size` is that of the canvas in CSS pixels.
   resize(width, height) {
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(width * ratio);
@@ -139,7 +139,7 @@ class Painter {
     }
     c.globalAlpha = 1;
   }
-  // How many values an edge stands for, where it is more than one.
+  // The number of values that an edge shows, if it is more than one.
   edgeLabel(edge) {
     const names = edge.names || (edge.names = new Set(edge.links.map((l) => l.name)).size);
     if (names < 2) return;
@@ -160,7 +160,8 @@ class Painter {
       links.forEach((link) => this.drawLinkEnds(link, edge, ends, color));
     }
   }
-  // From an op inside an open group to the edge that leaves the group, and the same at its end.
+  // Connects an op inside an open group with the edge that leaves the group, and the same at
+  // its end.
   drawLinkEnds(link, edge, ends, color) {
     const {scene} = this.view;
     const [from, to] = [link.source, link.target].map((node) => this.view.tree.visible(node));
@@ -179,7 +180,7 @@ class Painter {
       if (b === into) this.arrow([[b[0], b[1] - 10], b], color);
     }
   }
-  // From one column to another.
+  // An edge from one column to another.
   drawAcross(source, target, color) {
     const c = this.context, forth = source.x < target.x ? 1 : -1;
     const out = [source.x + (forth > 0 ? source.w : 0), source.y + source.h / 2];
@@ -228,7 +229,7 @@ function frameColor(node, palette, coloring) {
   return node.op ? palette[familyOf(node.op.type)[1]] : palette.soft;
 }
 
-// The whole scene in a corner, with a frame around what is in sight.
+// Draws the whole scene in a corner, with a frame around the visible part.
 function drawMinimap(canvas, view, width, height) {
   const {scene, camera, palette} = view;
   const ratio = window.devicePixelRatio || 1, room = [150, 190];

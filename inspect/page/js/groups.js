@@ -1,5 +1,6 @@
-// The tree that the graph shows: a program's parts of a step, rounds of repeats, layers and stretches
-// of ops hold ops; an op with sub-blocks holds their ops. Only what is open is laid out and drawn.
+// The tree that the graph shows: a program's parts of a step, rounds of repeats, layers and
+// stretches of ops contain ops; an op with sub-blocks contains their ops. Only open groups are laid
+// out and drawn.
 
 const noEdges = new Map();
 
@@ -18,19 +19,19 @@ class GraphNode {
     this.inColumns = false;
     this.edges = noEdges;    // between children: {from, to, links, home}
     this.depth = 0;
-    this.box = null;         // {x, y, w, h} in its parent, once laid out
+    this.box = null;         // {x, y, w, h} in its parent, after layout
   }
   get isGroup() { return this.children.length > 0; }
   *ancestors() { for (let node = this.parent; node; node = node.parent) yield node; }
 }
 
-const flatLimit = 420;    // so many boxes in a level are laid out without stretches
-const mostOutputs = 24;   // of a program without fetch ops so many get boxes
-const stretchSize = 48;   // ops of a stretch
-const budget = 460;       // boxes that are opened at first
+const flatLimit = 420;    // a level with up to so many boxes has no stretches
+const mostOutputs = 24;   // number of outputs with boxes, for a program without fetch ops
+const stretchSize = 48;   // ops in a stretch
+const budget = 460;       // number of boxes opened at first
 
 class GraphTree {
-  // `shownPhases`: a Set of phases; ops of others are left out.
+  // `shownPhases`: a Set of phases; ops of other phases are left out.
   constructor(program, shownPhases) {
     this.program = program;
     this.nodeOf = new Map();  // Op -> GraphNode
@@ -50,7 +51,7 @@ class GraphTree {
 
   // --- building ---
 
-  // Boxes for what is fed: variables that ops read and none writes, and that are no parameters.
+  // Boxes for inputs: variables that ops read and no op writes, and that are not parameters.
   inputOps(ops, shownPhases) {
     const made = new Map();
     const readIn = (op) => op.reads.forEach((read) => {
@@ -93,7 +94,7 @@ class GraphTree {
     this.addStretches(parent);
   }
 
-  // Rounds of repeats, outer ones first, as runs of ops that have the same one.
+  // Rounds of repeats, outer ones first, as sequences of ops with the same round.
   addRounds(parent, ops, level = 0) {
     const parts = runs(ops, (op) => roundsOf(op)[level] || '');
     for (const [round, part] of parts) {
@@ -126,7 +127,7 @@ class GraphTree {
       this.fill(home, this.program.blocks[b].ops);
     }
   }
-  // A block that no op runs, as in programs of functions.
+  // A block that no op runs, as in programs with functions.
   addLooseBlock(block) {
     this.blocksShown.add(block.index);
     this.fill(this.add(this.root, 'block', block.title), block.ops);
@@ -138,7 +139,7 @@ class GraphTree {
     return node;
   }
 
-  // Cuts a long level into stretches, where the fewest values cross, until each level is short.
+  // Divides a long level into stretches where the fewest values cross, until each level is short.
   addStretches(parent) {
     while (parent.children.length > flatLimit) {
       const all = parent.children;
@@ -177,12 +178,12 @@ class GraphTree {
       }
     }
   }
-  // In the innermost group that holds both, between the boxes there.
+  // Adds the edge to the innermost group that contains both, between the boxes there.
   addEdge(source, target, read) {
     let from = source, to = target;
     while (from.depth > to.depth) from = from.parent;
     while (to.depth > from.depth) to = to.parent;
-    if (from === to) return;  // an op and what is inside of it
+    if (from === to) return;  // an op and the ops inside it
     while (from.parent !== to.parent) from = from.parent, to = to.parent;
     const home = from.parent, key = from.number * home.children.length + to.number;
     if (home.edges === noEdges) home.edges = new Map();
@@ -191,13 +192,13 @@ class GraphTree {
     edge.links.push({source, target, name: read.name, block: target.op.block});
   }
 
-  // --- what is open ---
+  // --- open groups ---
 
   openWithinBudget() {
     this.root.open = true;
     let left = budget - this.root.children.length;
     let level = [...this.root.children];
-    while (level.length > 0) {  // a level as a whole, so that equals are shown alike
+    while (level.length > 0) {  // a whole level, so that equal groups look the same
       const groups = level.filter((node) => node.isGroup);
       left -= groups.reduce((sum, node) => sum + node.children.length, 0);
       if (left < 0) return;
@@ -250,8 +251,8 @@ function runs(items, keyOf) {
   return parts;
 }
 
-// How many values cross each place between neighbours. `mark` tells which of a node's places are of
-// this call.
+// Counts the values that cross each place between neighbours. `mark` shows which nodes got their
+// place from this call.
 function crossings(nodes) {
   const mark = {}, inside = [];
   const visit = (node, i) => {

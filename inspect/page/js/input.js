@@ -153,7 +153,7 @@ function listenToKeys(view, actions) {
   });
 }
 
-// From the selected box to a neighbour.
+// Moves from the selected box to a neighbour.
 function step(view, direction) {
   const boxes = view.scene.boxes;
   if (boxes.length === 0) return;

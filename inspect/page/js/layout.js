@@ -1,11 +1,12 @@
-// Lays out one level of the graph; runs in a worker, or in the page where workers are refused.
-// A level: {sizes: [[w, h], ...], edges: [[from, to], ...]}. The answer: {boxes: [[x, y], ...] of
-// upper left corners, routes: points of each edge, null for those that are not drawn by themselves,
+// Lays out one level of the graph; runs in a worker, or in the page if workers are refused. A
+// level: {sizes: [[w, h], ...], edges: [[from, to], ...]}. The answer: {boxes: [[x, y], ...]
+// of upper left corners, routes: points of each edge (null for edges that are not drawn),
 // width, height}.
 
 const gap = 26, rankGap = 44;
-const hubReaders = 14;    // an edge from a box with more readers shapes nothing
-const libraryLimit = 700; // boxes of one part that the library is fast enough for
+const hubReaders = 14;    // edges from a box with more readers do not affect the layout
+// Largest number of boxes in one part for which the library is fast enough.
+const libraryLimit = 700;
 
 function layOutLevel({sizes, edges, columns}) {
   if (columns) return layOutColumns(sizes, edges);
@@ -28,8 +29,8 @@ function layOutLevel({sizes, edges, columns}) {
   return result;
 }
 
-// The parts of a training step, from left to right. Edges run along their headers, and above those
-// in between.
+// The parts of a training step, from left to right. Edges run along their headers, and above the
+// headers in between.
 function layOutColumns(sizes, edges) {
   const columnGap = 90, header = 15;
   const boxes = [];
@@ -85,7 +86,7 @@ function layOutByLibrary(part, sizes) {
   return bounded({...part, boxes, routes}, sizes);
 }
 
-// Boxes by their longest path from a start, each row in the order of the program.
+// Orders boxes by their longest path from a start; each row is in the order of the program.
 function layOutSimply(part, sizes) {
   const place = new Map(part.nodes.map((n, i) => [n, i]));
   const rank = part.nodes.map(() => 0);
@@ -135,7 +136,7 @@ function bounded(part, sizes) {
     width: right - left, height: bottom - top};
 }
 
-// Puts parts beside each other in rows, about as wide as high, in their order.
+// Puts parts in rows, in their order, so that the whole is about as wide as high.
 function shelve(parts) {
   if (parts.length === 1) return [{part: parts[0], x: 0, y: 0}];
   const area = parts.reduce((sum, p) => sum + (p.width + gap) * (p.height + gap), 0);

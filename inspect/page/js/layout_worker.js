@@ -1,4 +1,4 @@
-// Asks for layouts, in a worker where the browser allows one, so that the page never waits.
+// Requests layouts, in a worker if the browser allows one, so that the page never waits.
 
 class LayoutQueue {
   constructor() {
@@ -38,8 +38,7 @@ class LayoutQueue {
       asked.reject(error);
     }
   }
-  // Where there is no worker, or where it fails: of the layouts that it owes, those that can be made
-  // are made here.
+  // If there is no worker, or if it fails, makes its pending layouts here as far as possible.
   withoutWorker() {
     this.worker = null;
     this.engine = createLayoutEngine();

@@ -1,4 +1,4 @@
-// Deep links: what is after the # of the address says what is shown, and follows it.
+// Deep links: the part of the address after # describes the current view and follows it.
 //   #op=0.12  #var=0.fc_0.w_0  #path=fc_0.w_0  #program=1  #color=cost  #theme=dark  #memory=1
 
 function linkOf(view) {
@@ -25,7 +25,7 @@ function linkParts() {
     try {
       parts[key] = decodeURIComponent(value.join('='));
     } catch (error) {
-      // A link that somebody cut: the rest of it still counts.
+      // Uses the rest of a truncated link.
     }
   }
   return parts;

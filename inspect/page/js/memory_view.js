@@ -1,5 +1,5 @@
-// Memory over time, as the planner lays out the arena: steps from left to right, addresses upward,
-// a rectangle for each storage while it lives.
+// Memory over time as planned for the arena: steps from left to right, addresses upward, and a
+// rectangle for each storage during its lifetime.
 
 function toggleMemory(view) {
   const drawer = byId('memory');

@@ -1,4 +1,4 @@
-// A program as the page uses it: ops that know who made what they read, and variables that know
+// A program as the page uses it: ops that know the writers of their inputs, and variables that know
 // their writers and readers.
 
 class Op {
@@ -11,26 +11,26 @@ class Op {
     this.phase = phaseOf(this.stage);
     this.layer = json.layer || '';
     this.origin = json.origin || '';
-    this.rounds = json.round || '';  // of repeats around its layer, "i = 2, j = 0"
+    this.rounds = json.round || '';  // rounds of the repeats around its layer, "i = 2, j = 0"
     this.forwardPlace = json.forward_op || null;
     this.inputs = Object.entries(json.inputs || {});
     this.outputs = Object.entries(json.outputs || {});
     this.attrs = json.attrs || {};
     this.subBlocks = json.sub_blocks || [];
-    this.forward = null;    // of a gradient op the op that it belongs to
-    this.gradientOps = [];  // of a forward op the ops made for its gradient
+    this.forward = null;    // for a gradient op, its forward op
+    this.gradientOps = [];  // for a forward op, the ops made for its gradient
     this.multiplyAdds = 0;
-    this.bytes = 0;         // of its outputs
+    this.bytes = 0;         // bytes of its outputs
     this.seconds = 0;
-    this.node = null;       // that stands for it in the tree made last
+    this.node = null;       // its node in the current tree
     this.state = '';        // in a difference: added, removed, changed
-    this.place = '';        // in a difference: where it stands in its program
+    this.place = '';        // in a difference: its position in its program
     this.reads = [];        // {name, slot, from: Op or null}
     this.writes = [];       // {name, slot}
   }
-  // As a dump numbers it, also in a difference, where removed ops stand between the others.
+  // Its number in a dump, also in a difference, where removed ops are between the others.
   get where() { return this.special ? this.type : this.place || `block ${this.block} op ${this.index}`; }
-  // The name of its main output: of a batch_norm Y, not the statistics that stand before it.
+  // The name of its main output: for a batch_norm Y, not the statistics before it.
   get output() {
     const main = this.writes.find(({slot}) => /^(Out|Output|Y|Hidden|Loss)$/.test(slot)) || this.writes[0];
     return main ? main.name : '';
@@ -86,7 +86,7 @@ class Program {
     }
   }
 
-  // --- who reads what ---
+  // --- readers and writers ---
 
   connect() {
     const owners = new Map();  // block -> op that runs it
@@ -113,7 +113,8 @@ class Program {
       }
       return written;
     };
-    this.blocks.forEach((block) => visit(block, null));  // the root first, then what nobody runs
+    // The root first, then blocks that no op runs.
+    this.blocks.forEach((block) => visit(block, null));
   }
 
   connectInputs(op, scope) {
@@ -142,9 +143,9 @@ class Program {
     }
   }
 
-  // The block that declares a name, as one sees it from `block`; -1 when none does.
+  // The block that declares a name, as seen from `block`; -1 if none does.
   homeOf(block, name) {
-    let left = this.blocks.length;  // a damaged program may go in circles
+    let left = this.blocks.length;  // a damaged program may contain cycles
     for (let b = this.blocks[block]; b && left-- > 0; b = this.blocks[b.parent])
       if (b.vars.has(name)) return b.index;
     return -1;

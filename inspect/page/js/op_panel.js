@@ -44,7 +44,7 @@ function subBlockLine(view, op, b) {
   return element('p', {}, `${block.title} with ${plural(block.ops.length, 'op')} `, node && node.isGroup &&
     element('button', {type: 'button', onclick: () => view.toggle(node)}, node.open ? 'Close' : 'Open'));
 }
-// A fused op holds the ops that it was made from in its block.
+// The block of a fused op contains the ops that it was made from.
 function fusedOps(view, op) {
   if (!/^fused_/.test(op.type)) return null;
   return op.subBlocks.flatMap((b) => (view.program.blocks[b] ? opList(view, view.program.blocks[b].ops) : []));
@@ -56,7 +56,7 @@ function recomputedFrom(view, op) {
   return writers.length > 0 && [opLink(view, writers[0], 'computed again')];
 }
 
-// What is given, then the defaults of what is not.
+// The given attrs, then the defaults of the others.
 function attrTable(op, declaration) {
   const declared = new Map(declaration ? declaration.attrs.map((a) => [a.name, a]) : []);
   const rows = Object.entries(op.attrs).map(([name, value]) => attrRow(name, attrText(value), declared.get(name), ''));

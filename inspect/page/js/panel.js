@@ -1,4 +1,4 @@
-// The panel at the side: what is known of what is selected.
+// The panel at the side: information about the selection.
 
 class Panel {
   constructor(view) {
@@ -26,7 +26,7 @@ function closeButton(view) {
     onclick: () => { view.path ? view.select(view.selected) : view.select(null); }}, '×');
 }
 
-// --- parts that panels have in common ---
+// --- shared parts of panels ---
 
 const section = (title, ...contents) => {
   const held = contents.flat(Infinity).filter((c) => c);
@@ -69,7 +69,7 @@ function settingText(setting) {
   return [setting.kind, ...attrs].join(', ');
 }
 
-// A bar as long as a share, with what it is of.
+// A bar for a share of a total, with a text.
 function shareBar(part, whole, text) {
   const bar = element('i.share', {}, element('i'));
   bar.firstChild.style.width = `${whole > 0 ? Math.max(1, (100 * part) / whole) : 0}%`;
@@ -144,7 +144,7 @@ function overviewPanel(view) {
     (program.data.notes || []).length > 0 && section('Notes', program.data.notes.map((note) => element('p.note', {}, note))),
   ];
 }
-// What `show` makes of the first of a list; the others come a few hundred at a time.
+// Shows the first entries of a list with `show`; the others follow a few hundred at a time.
 function cutList(list, show, most = 50) {
   const rest = list.slice(most);
   return [list.slice(0, most).map(show), rest.length > 0 && element('button.more', {type: 'button',
@@ -173,7 +173,7 @@ function differenceSection(view) {
       ` only in the ${v.after ? 'second' : 'first'} program`)),
     cutList(data.values || [], (v) => element('p', {}, element('code', {}, v.after || v.before), ` ${valueDifference(v)}`)));
 }
-// Of a block that one program lacks, or that says something else beside its variables and ops.
+// A block that one program lacks, or with differences other than variables and ops.
 function blockDifference(view, {before, after, changes}) {
   const number = before === after ? before : `${before} → ${after}`;
   if (before >= 0 && after >= 0)

@@ -1,5 +1,5 @@
-// The scene: where every box of the open part of the tree is. Levels are laid out from the inside
-// out and kept until the size of one of their boxes changes.
+// The scene: the position of every box in the open part of the tree. Levels are laid out from the
+// inside out and kept until the size of one of their boxes changes.
 
 const headerHeight = 30, padding = 16, lineHeight = 17, boxPadding = 12;
 const typeFont = '600 13px system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif';
@@ -17,7 +17,7 @@ function textWidth(text, font) {
   }
   return width;
 }
-// `text` cut to so many pixels.
+// Cuts `text` to this number of pixels.
 function fitText(text, font, room) {
   if (textWidth(text, font) <= room) return text;
   let low = 0, high = text.length;
@@ -83,7 +83,7 @@ class Scene {
     this.width = this.height = 0;
   }
 
-  // Lays out what is open; false when a later call has overtaken this one.
+  // Lays out the open groups. Returns false if a later call has overtaken this one.
   async layOut(tree) {
     const generation = ++this.generation;
     await this.layOutGroup(tree.root, tree.program, generation);
@@ -91,7 +91,7 @@ class Scene {
     this.place(tree);
     return true;
   }
-  // Groups may open and close while it waits; then another call lays out what is open.
+  // Groups may open and close while this waits; then another call lays out the open groups.
   async layOutGroup(node, program, generation) {
     await Promise.all(node.children.map((child) =>
       child.open && child.isGroup ? this.layOutGroup(child, program, generation) : null));
@@ -114,7 +114,7 @@ class Scene {
     node.layoutKey = key;
   }
 
-  // Gives all that is open its place in the whole.
+  // Gives everything open its position in the whole scene.
   place(tree) {
     this.clear();
     const visit = (node, left, top) => {
@@ -136,7 +136,7 @@ class Scene {
       }
     };
     visit(tree.root, 0, 0);
-    // The list is in program order, which the arrows walk along.
+    // The list is in program order, which the arrow keys follow.
     this.order = [...this.byNode.keys()];
   }
   placeEdge(edge, x, y) {
@@ -149,7 +149,7 @@ class Scene {
     return edge;
   }
 
-  // --- what is where ---
+  // --- hit testing ---
 
   nodeAt(x, y) {
     const inside = ({at}) => x >= at.x && x <= at.x + at.w && y >= at.y && y <= at.y + at.h;

@@ -27,7 +27,7 @@ function opMatches(op, query) {
     : ['type', 'name', 'attr', 'layer'].some((k) => texts[k].includes(word)));
 }
 
-// Ops and variables that fit, those whose type or name is the query first.
+// Matching ops and variables; those whose type or name equals the query come first.
 function findAll(program, text) {
   const query = parseQuery(text);
   if (query.length === 0) return {ops: [], vars: []};
@@ -106,7 +106,7 @@ class Search {
     rows[this.at].classList.add('at');
     rows[this.at].scrollIntoView({block: 'nearest'});
   }
-  // Whether there was something to clear.
+  // Returns whether there was something to clear.
   clear() {
     const had = this.field.value !== '' || !this.list.hidden;
     this.field.value = '';

@@ -1,4 +1,4 @@
-// The panel of a variable, and that of a path of gradients.
+// The panel of a variable, and the panel of a path of gradients.
 
 function varPanel(view, {block, name}) {
   const {program} = view;
@@ -38,8 +38,8 @@ function kindOfVar(program, name, desc) {
   return program.fetches.includes(name) ? 'output' : 'variable';
 }
 
-// The chain of grad_to_var: the gradients of a variable with what writes each, or what a gradient
-// is of, and the path from the loss.
+// The chain of grad_to_var: the gradients of a variable with their writers, or the variable of a
+// gradient, and the path from the loss.
 function gradientSection(view, block, name) {
   const {program} = view;
   const parts = [];

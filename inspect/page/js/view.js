@@ -1,5 +1,5 @@
-// The view: which program is shown how, what is selected, and where the camera is. Everything that
-// changes the picture goes through it.
+// The view: the program and its parts that are shown, the selection, and the camera. Everything
+// that changes the picture goes through it.
 
 class View {
   constructor(data, queue) {
@@ -46,7 +46,7 @@ class View {
 
   async layOut(anchor = null) {
     const before = anchor && anchor.at ? {...anchor.at} : null;
-    clearTimeout(this.busy);  // of a layout that this one overtakes
+    clearTimeout(this.busy);  // the layout that this one overtakes
     this.busy = setTimeout(() => showBusy('Laying out'), 120);
     let current = false;
     try {
@@ -59,7 +59,7 @@ class View {
     if (!current) return;
     clearTimeout(this.busy);
     byId('busy').hidden = true;
-    if (before && anchor.at) {  // what was clicked stays where it was
+    if (before && anchor.at) {  // keeps the clicked box in place
       this.camera.x += (before.x - anchor.at.x) * this.camera.scale;
       this.camera.y += (before.y - anchor.at.y) * this.camera.scale;
     }
@@ -112,7 +112,7 @@ class View {
       : p[familyOf(node.op.type)[1]];
     return [mix(p.card, base, node.op ? 0.17 : 0.08), mix(p.card, base, 0.62)];
   }
-  // The largest value of a box in sight of the scale: groups that are closed count as a whole.
+  // The largest value on the scale among visible boxes; a closed group counts as a whole.
   most() {
     const key = this.coloring + this.scene.generation;
     if (this.mostBy.key !== key) {
@@ -166,7 +166,7 @@ class View {
   selectVar(block, name, options) {
     this.select({kind: 'var', block: this.program.homeOf(block, name), name}, options);
   }
-  // The node that stands for a selection: of a variable what writes it, or reads it first.
+  // The node for a selection: for a variable, the op that writes it, or that reads it first.
   focusOf(selected) {
     if (!selected) return null;
     if (selected.node) return selected.node;
@@ -178,7 +178,7 @@ class View {
     return this.program.usesOf(block, name);
   }
 
-  // The edges of what is selected, or of a path.
+  // The edges of the selection, or of a path.
   markEdges() {
     const {palette, selected} = this;
     this.varNodes = new Set();
@@ -291,10 +291,10 @@ class View {
     this.camera.x += dx, this.camera.y += dy;
     this.requestDraw();
   }
-  // All of the scene; of one that would be too small to read, its beginning.
+  // Shows the whole scene, or its beginning if the whole would be too small to read.
   fit(animate = true, readable = false) {
     const {painter: {width, height}, scene} = this;
-    const room = width - (width < 620 ? 48 : 116);  // beside the buttons
+    const room = width - (width < 620 ? 48 : 116);  // without the buttons
     const whole = Math.min(room / scene.width, (height - 48) / scene.height, 1.15);
     const wide = Math.min(room / scene.width, 1);
     const least = this.tree.root.inColumns ? 0.55 : 0.8;
@@ -342,7 +342,7 @@ function showBusy(text) {
 }
 function announce(text) { byId('announcement').textContent = text; }
 
-// The steps from the loss to a variable, from the page's tree of gradients; null without one.
+// The steps from the loss to a variable, from the page's tree of gradients; null if there are none.
 function gradientPath(program, name) {
   const tree = program.data.gradient;
   if (!tree || tree.starts[name] === undefined) return null;
