@@ -24,7 +24,8 @@ namespace coracle::elementwise_op {
   ThrowInvalid(std::string(op) + ": an integer was divided by 0; keep zeros out of Y");
 }
 
-// The lowest integer divided by -1 would trap. An unsigned y is never -1: 255 of uint8 is not.
+// The lowest integer divided by -1 would trap. An unsigned y is never -1: the check must not match
+// 255 of uint8.
 template <class T>
 bool IsMinusOne(T y) {
   return std::is_signed_v<T> && y == static_cast<T>(-1);
