@@ -131,7 +131,7 @@ class ModelImporter {
     state_.memory.Add(kInputBytes, "the inputs of an ONNX model");
     if (!input.type().has_tensor_type()) {
       throw Error(ErrorCode::kUnimplemented,
-                  fmt::format("the input {} is no tensor, and only tensors can be fed",
+                  fmt::format("the input {} is not a tensor, and only tensors can be fed",
                               Quote(input.name())));
     }
     const TypeProto::Tensor& type = input.type().tensor_type();
@@ -185,7 +185,7 @@ class ModelImporter {
 
   void CheckIsInput(const std::string& name) const {
     if (IsInput(name)) return;
-    throw Error(ErrorCode::kNotFound, fmt::format("{} is no input of the model{}", Quote(name),
+    throw Error(ErrorCode::kNotFound, fmt::format("{} is not an input of the model{}", Quote(name),
                                                   DidYouMean(name, input_names_)));
   }
 
@@ -194,7 +194,7 @@ class ModelImporter {
     const onnx::ValuePtr value = graph_.Find(output.name());
     if (!value || !value->is_tensor()) {
       throw Error(ErrorCode::kUnimplemented,
-                  fmt::format("the output {} is no tensor, and only tensors can be fetched",
+                  fmt::format("the output {} is not a tensor, and only tensors can be fetched",
                               Quote(output.name())));
     }
     const std::string wanted = onnx::UsableName(output.name());

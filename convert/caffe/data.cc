@@ -74,8 +74,7 @@ std::string TransformText(const Layer& layer, const DataPlaces& places, std::str
     layer.Fail({"transform_param"}, "mean_file and mean_value exclude each other");
   if (p.force_color() || p.force_gray())
     layer.Fail({"transform_param"},
-               "force_color and force_gray belong to encoded pictures, which "
-               "are not read");
+               "force_color and force_gray apply to encoded pictures, which are not read");
   if (p.has_mean_file()) {
     std::string found = FindFile(p.mean_file(), places.solver);
     if (found.empty() && !places.data_dir.empty()) {

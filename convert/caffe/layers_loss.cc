@@ -274,7 +274,7 @@ void WriteMaskedAccuracy(const Layer& layer, NetWriter& net, const Blob& scores,
                          const std::string& classes, int64_t axis) {
   const auto& p = layer.def.accuracy_param();
   if (p.top_k() != 1)
-    layer.Fail({"accuracy_param", "top_k"}, "top_k stands with [N, classes] without ignore_label");
+    layer.Fail({"accuracy_param", "top_k"}, "top_k needs scores [N, classes] and no ignore_label");
   const auto step = [&](Entry entry, const char* name) { return net.Step(layer, entry, name); };
   const std::string best = step(
       Entry("arg_max").Text("input", scores.var).Int("axis", axis).Bool("keepdims", true), "best");

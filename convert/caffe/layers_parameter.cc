@@ -172,10 +172,10 @@ void WriteBatchNorm(const Layer& layer, NetWriter& net) {
   entry.Text("name", name).Text("moving_mean_name", Statistic(layer, net, 0, channels));
   entry.Text("moving_variance_name", Statistic(layer, net, 1, channels));
   if (net.options().trained && !net.options().test && !p.use_global_stats()) {
-    net.net().notes.push_back(layer.where +
-                              ": BatchNorm's running statistics: Caffe divides them by the weights "
-                              "that they have so far, "
-                              "here they begin at 0 and 1; they agree after some thousand steps");
+    net.net().notes.push_back(
+        layer.where +
+        ": BatchNorm's running statistics: Caffe divides them by the sum of their weights so far, "
+        "here they begin at 0 and 1; they agree after some thousand steps");
   }
   if (!scale) {
     entry.Message("param", "trainable: false").Message("bias", "trainable: false");
@@ -322,7 +322,7 @@ void WriteParameter(const Layer& layer, NetWriter& net) {
 
 LayerTable ParameterLayers() {
   return {
-      {"BatchNorm", WriteBatchNorm, "`batch_norm`, with a Scale behind it as its scale and shift"},
+      {"BatchNorm", WriteBatchNorm, "`batch_norm`, with a following Scale as its scale and shift"},
       {"Bias", WriteBias, "`elementwise_add` with a `parameter`"},
       {"Embed", WriteEmbed, "`embedding`, with a bias `elementwise_add`"},
       {"InnerProduct", WriteInnerProduct, "`fc`"},

@@ -45,7 +45,7 @@ Two SpatialOf(const Layer& layer, const google::protobuf::RepeatedField<uint32_t
   if (has_h || has_w) {
     if (values.size() > 0) {
       layer.Fail({"convolution_param"},
-                 fmt::format("{0} stands beside {0}_h and {0}_w: one of the two", name));
+                 fmt::format("give either {0} or {0}_h and {0}_w, not both", name));
     }
     return {has_h ? h : otherwise, has_w ? w : otherwise};
   }

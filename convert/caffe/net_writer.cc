@@ -52,9 +52,9 @@ bool DependsOnPhase(const std::string& type) {
 // What a further layer says of a shared parameter: it may add to what is said, not contradict.
 void Merge(const Layer& layer, const proto::caffe::ParamSpec& spec, proto::caffe::ParamSpec* all) {
   const auto contradict = [&](const char* field, float here, float before) {
-    layer.Fail({"param"}, fmt::format("the shared parameter {} has the {} {}, and an earlier layer "
-                                      "says {}",
-                                      Quote(spec.name()), field, here, before));
+    layer.Fail({"param"},
+               fmt::format("the shared parameter {} has the {} {}, but an earlier layer says {}",
+                           Quote(spec.name()), field, here, before));
   };
   if (spec.has_lr_mult() && all->has_lr_mult() && spec.lr_mult() != all->lr_mult())
     contradict("lr_mult", spec.lr_mult(), all->lr_mult());
@@ -293,7 +293,7 @@ const Blob& NetWriter::In(const Layer& layer, int bottom) const {
 const Blob& NetWriter::KnownIn(const Layer& layer, int bottom) const {
   const Blob& blob = In(layer, bottom);
   if (NumelOf(blob.dims, 1) >= 0) return blob;
-  layer.Fail(fmt::format("the dims of its bottom {} must be known, and they are {}",
+  layer.Fail(fmt::format("the dims of its bottom {} must be known, but they are {}",
                          Quote(layer.def.bottom(bottom)), ToText(blob.dims)));
 }
 
@@ -322,7 +322,7 @@ void NetWriter::CheckDims(const Layer& layer, const Dims& dims) const {
 void NetWriter::Feed(const Layer& layer, int top, const Dims& dims, bool is_label) {
   const std::string& name = layer.def.top(top);
   if (blobs_.count(name) > 0)
-    layer.Fail({"top"}, fmt::format("the blob {} is there already", Quote(name)));
+    layer.Fail({"top"}, fmt::format("the blob {} already exists", Quote(name)));
   CheckDims(layer, dims);
   fed_.insert(name);
   blobs_[name] = {name, dims, is_label};
@@ -341,7 +341,7 @@ std::string NetWriter::Out(const Layer& layer, int top, const Dims& dims, bool i
   if (top >= layer.def.top_size()) layer.Fail({"top"}, fmt::format("it needs a top {}", top));
   const std::string& name = layer.def.top(top);
   if (blobs_.count(name) > 0 && !Has(layer.def.bottom(), name))
-    layer.Fail({"top"}, fmt::format("the blob {} is there already", Quote(name)));
+    layer.Fail({"top"}, fmt::format("the blob {} already exists", Quote(name)));
   CheckDims(layer, dims);
   std::string var = name;
   if (!IsFinal(static_cast<size_t>(&layer - layers_.data()), name))
@@ -428,7 +428,7 @@ void NetWriter::AddResultOf(const Layer& layer, const Layer& last, Entry entry, 
   // In place Out sees nothing wrong in an earlier blob of that name.
   const std::string& top = end->def.top(0);
   if (&last == &layer && end != &last && !Has(layer.def.bottom(), top) && blobs_.count(top) > 0)
-    layer.Fail({"top"}, fmt::format("the blob {} is there already", Quote(top)));
+    layer.Fail({"top"}, fmt::format("the blob {} already exists", Quote(top)));
   entry.Text("output", Out(*end, 0, dims));
   Add(entry);
 }

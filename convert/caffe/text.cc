@@ -124,7 +124,7 @@ std::shared_ptr<TextPlaces::Tree> Parse(std::string_view text, const TextPlaces&
   pb::LogSilencer silencer;
   pb::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
   if (!parser.Parse(&input, message) || !errors.error.empty())
-    ThrowInvalid(errors.error.empty() ? places.source() + ": no text of Caffe" : errors.error);
+    ThrowInvalid(errors.error.empty() ? places.source() + ": not a text of Caffe" : errors.error);
   return tree;
 }
 

@@ -62,7 +62,7 @@ class Reader {
   [[noreturn]] void Fail(const std::string& what) {
     const std::string at = place_.empty() ? "" : place_ + ": ";
     throw Error(ErrorCode::kDataLoss,
-                fmt::format("{}: {}{} at byte {}: no .caffemodel, or a damaged one",
+                fmt::format("{}: {}{} at byte {}: not a .caffemodel, or a damaged one",
                             PrintableLine(source_), at, what, in_.CurrentPosition()));
   }
 
@@ -175,7 +175,7 @@ class Reader {
     }
     const int length = ReadLength(tag);
     if (length % size != 0) Fail(fmt::format("{} bytes of numbers of {}", length, size));
-    if (!data->empty() || !loose->empty()) Fail("the values stand there twice");
+    if (!data->empty() || !loose->empty()) Fail("the values are given twice");
     *data = Tensor(DType::kFloat32, {int64_t{length} / size});
     if (doubles) {
       for (float& value : data->span<float>()) value = ReadValue(true);
@@ -194,7 +194,7 @@ class Reader {
 
   Tensor WithShape(const Tensor& data, const std::vector<int64_t>& dims) {
     if (dims.size() > static_cast<size_t>(Shape::kMaxRank))
-      Fail(fmt::format("{} dims, and {} are the most", dims.size(), Shape::kMaxRank));
+      Fail(fmt::format("{} dims, but at most {} are supported", dims.size(), Shape::kMaxRank));
     Shape shape;
     constexpr __int128 kMost = int64_t{1} << 62;
     __int128 numel = 1;

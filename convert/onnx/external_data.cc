@@ -17,7 +17,7 @@ namespace {
 int64_t ParseBytes(const proto::onnx::StringStringEntryProto& entry) {
   int64_t value;
   if (!ParseInt64(entry.value(), &value) || value < 0)
-    Fail(fmt::format("the {} {} is no number of bytes", entry.key(), Quote(entry.value())));
+    Fail(fmt::format("the {} {} is not a number of bytes", entry.key(), Quote(entry.value())));
   return value;
 }
 

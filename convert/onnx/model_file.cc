@@ -86,7 +86,7 @@ class ModelReader {
       return true;
     });
     if (file_.model.has_graph()) return CheckOverlaps(std::move(external_));
-    throw Error(ErrorCode::kDataLoss, "no ONNX model: it has no graph");
+    throw Error(ErrorCode::kDataLoss, "not an ONNX model: it has no graph");
   }
 
  private:
@@ -215,10 +215,10 @@ class ModelReader {
 
   void Require(bool condition) const {
     if (condition) return;
-    throw Error(ErrorCode::kDataLoss,
-                fmt::format("no ONNX model: damaged or cut off at byte {}, or nested more than {} "
-                            "deep",
-                            in_.CurrentPosition(), kMaxDepth));
+    throw Error(
+        ErrorCode::kDataLoss,
+        fmt::format("not an ONNX model: damaged or cut off at byte {}, or nested more than {} deep",
+                    in_.CurrentPosition(), kMaxDepth));
   }
 
   CodedInputStream& in_;

@@ -44,7 +44,7 @@ Shape ShapeOf(const TensorProto& proto) {
   Shape shape;
   for (const int64_t dim : proto.dims()) shape.Append(dim);
   if (!shape.IsKnown() || shape.HasTooManyElements())
-    Fail(ErrorCode::kDataLoss, proto, fmt::format("{} is no shape", shape.ToString()));
+    Fail(ErrorCode::kDataLoss, proto, fmt::format("{} is not a shape", shape.ToString()));
   return shape;
 }
 

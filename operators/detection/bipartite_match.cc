@@ -1,4 +1,4 @@
-// bipartite_match, target_assign, mine_hard_examples: which prior box learns which target.
+// bipartite_match, target_assign, mine_hard_examples: match prior boxes with targets.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
@@ -25,7 +25,7 @@ void InferMatch(InferContext& ctx) {
   ctx.SetOutput("ColToRowMatchDist", dist.dtype, {images, dist.shape[1]});
 }
 
-// Rows [begin, end) of the distances of one image, and the rows that its columns were matched with.
+// Rows [begin, end) of the distances of one image, and the rows matched with its columns.
 class Matching {
  public:
   Matching(const Reals& dist, int64_t begin, int64_t end, int64_t columns, int32_t* rows,
@@ -40,8 +40,8 @@ class Matching {
     std::fill_n(distances, columns, 0.0);
   }
 
-  // Matches the pair with the largest distance again and again. The best free row of each column is
-  // remembered, so that only columns that lost theirs are searched again.
+  // Repeatedly matches the pair with the largest distance. Remembers the best free row of each
+  // column, so that only columns whose row was taken are searched again.
   void MatchPairs() {
     std::vector<char> taken(static_cast<size_t>(end_ - begin_), 0);
     std::vector<int64_t> best(static_cast<size_t>(columns_));
@@ -65,7 +65,7 @@ class Matching {
       }
     }
   }
-  // Matches each free column with its best row, if it is as good as the threshold.
+  // Matches each free column with its best row if the distance reaches the threshold.
   void MatchColumns(double threshold) {
     for (int64_t c = 0; c < columns_; ++c) {
       if (rows_[c] >= 0) continue;
@@ -80,7 +80,7 @@ class Matching {
     rows_[column] = static_cast<int32_t>(row - begin_);
     distances_[column] = At(row, column);
   }
-  // The first row with the largest distance among those that are not taken; -1: none.
+  // The first row with the largest distance among those that are not taken; -1 if all are.
   int64_t BestRow(int64_t column, const std::vector<char>* taken) const {
     int64_t best = -1;
     for (int64_t r = begin_; r < end_; ++r) {

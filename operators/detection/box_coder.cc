@@ -61,8 +61,7 @@ struct Variances {
   }
 };
 
-// What a target needs to know of a prior: log|tw / pw| is log|tw| - log|pw|, so that no logarithm
-// is taken for a pair.
+// Precomputed values of a prior. log|tw / pw| = log|tw| - log|pw|, so that pairs need no logarithm.
 struct EncodingPrior {
   double x, y;            // centre
   double x_unit, y_unit;  // sizes times variances

@@ -21,7 +21,7 @@ std::vector<Edge> EdgesOf(const double* polygon, int64_t points) {
   return edges;
 }
 
-// The heights where edges begin, end or cross: between two of them all edges are apart.
+// The heights at which edges begin, end or cross: between two of them, edges do not meet.
 std::vector<double> Heights(const std::vector<Edge>& a, const std::vector<Edge>& b) {
   std::vector<Edge> edges = a;
   edges.insert(edges.end(), b.begin(), b.end());
@@ -42,7 +42,7 @@ std::vector<double> Heights(const std::vector<Edge>& a, const std::vector<Edge>&
   return heights;
 }
 
-// Where a horizontal line enters and leaves a polygon, in turn.
+// The x at which a horizontal line enters and leaves a polygon, alternating.
 std::vector<double> Crossings(const std::vector<Edge>& edges, double y) {
   std::vector<double> xs;
   for (const Edge& e : edges) {
@@ -71,7 +71,7 @@ bool AllFinite(const double* values, int64_t n) {
   return std::all_of(values, values + n, [](double v) { return std::isfinite(v); });
 }
 
-// Least and largest x (first = 0) or y (first = 1).
+// Smallest and largest x (first = 0) or y (first = 1).
 std::array<double, 2> Extent(const double* polygon, int64_t points, int64_t first) {
   std::array<double, 2> extent = {polygon[first], polygon[first]};
   for (int64_t i = 1; i < points; ++i) {
@@ -91,8 +91,8 @@ bool Apart(const double* a, const double* b, int64_t points) {
 
 }  // namespace
 
-// The plane is cut into strips between two heights. In a strip every edge is a straight line that
-// crosses no other, so an area is the strip's height times the length on its middle line.
+// Cuts the plane into strips between adjacent heights. In a strip, edges are straight lines that do
+// not cross, so an area is the strip's height times the length on its middle line.
 double PolygonOverlap(const double* a, const double* b, int64_t points) {
   if (!AllFinite(a, 2 * points) || !AllFinite(b, 2 * points) || Apart(a, b, points)) return 0;
   const std::vector<Edge> edges_a = EdgesOf(a, points), edges_b = EdgesOf(b, points);

@@ -39,7 +39,7 @@ Shape OutShape(InferContext& ctx) {
 
 // Samples of a bin along one axis, moved by `shift` RoI sizes.
 struct SampleAxis {
-  double size, first, step;  // of the RoI; place of the first sample, way to the next one
+  double size, first, step;  // size of the RoI; position of the first sample, distance of samples
   int64_t limit;             // elements of the map
 
   SampleAxis(double from, double to, double scale, int64_t bin, int64_t bins, int64_t samples,
@@ -51,8 +51,8 @@ struct SampleAxis {
     first = start + static_cast<double>(bin) * width + shift * size;
     step = width / static_cast<double>(samples);
   }
-  // False for a sample outside of the map. One in its border is moved inside, and then does not
-  // move with the RoI.
+  // False for a sample outside of the map. A sample in the border is moved inside, and then does
+  // not move with the RoI.
   bool At(int64_t i, double* place, bool* moves) const {
     const double at = first + static_cast<double>(i) * step, last = static_cast<double>(limit - 1);
     if (!(at >= -0.5 && at <= last + 0.5)) return false;

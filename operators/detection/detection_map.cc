@@ -59,7 +59,7 @@ struct Scored {
   bool right;
 };
 
-// What was found, and what there is, by class.
+// Detections and true boxes, by class.
 struct Statistics {
   std::map<int64_t, std::vector<Scored>> found;
   std::map<int64_t, int64_t> positives;
@@ -106,7 +106,7 @@ void Evaluate(const MapOptions& o, ImageBoxes image, Statistics* to) {
   }
 }
 
-// Precision over recall of the detections of one class.
+// Average precision of the detections of one class.
 double AveragePrecision(const MapOptions& o, std::vector<Scored> found, int64_t positives) {
   std::stable_sort(found.begin(), found.end(),
                    [](const Scored& a, const Scored& b) { return a.score > b.score; });
@@ -201,7 +201,7 @@ class DetectionMap {
     return image;
   }
 
-  // Rows score, 1 or 0 of each class, for right and for wrong detections.
+  // Rows of score and 1 or 0 for each class, for right and for wrong detections.
   void ReadState(Workspace& ws, Statistics* all) const {
     for (int64_t c = 0; c < o_.classes; ++c) {
       const int64_t count = ws.Data<const int32_t>(pos_count_)[c];

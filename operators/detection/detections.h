@@ -1,5 +1,5 @@
 #pragma once
-// Detections: what the NMS ops find in an image, and how they write it.
+// Detections: the results of the NMS ops in an image, and their output.
 
 #include <coracle/operators/detection/images.h>
 #include <coracle/operators/detection/nms.h>
@@ -12,14 +12,14 @@ namespace coracle {
 struct Detection {
   int64_t label;
   double score;
-  int64_t index;  // what the op calls this box
+  int64_t index;  // the op's index of this box
   std::vector<double> box;
 };
 
-// Keeps the `most` best (below 0: all), best first; equal ones stay in order.
+// Keeps the `most` best (all if negative), best first; equal ones keep their order.
 void KeepBest(int64_t most, std::vector<Detection>* found);
 
-// The detections of all images, gathered image after image.
+// The detections of all images, in the order of the images.
 class Detections {
  public:
   explicit Detections(int64_t width) : width_(width) {}
@@ -28,8 +28,8 @@ class Detections {
 
   // Rows label, score, box: [n, 2 + width], with LoD of images.
   void WriteRows(Workspace& ws, const TensorArg& out, DType dtype) const;
-  // The indices, an int32 tensor [n, 1] with the same LoD, and how many each image has, an int32
-  // vector. Outputs that are not there are left alone.
+  // The indices, an int32 tensor [n, 1] with the same LoD, and the number of detections of each
+  // image, an int32 vector. Absent outputs are skipped.
   void WriteIndices(Workspace& ws, const TensorArg& index, const TensorArg& counts) const;
 
  private:

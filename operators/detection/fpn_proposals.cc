@@ -1,5 +1,5 @@
-// distribute_fpn_proposals and collect_fpn_proposals: boxes of a batch by level of a pyramid, and
-// back.
+// distribute_fpn_proposals and collect_fpn_proposals: distribute the boxes of a batch over the
+// levels of a pyramid, and collect them.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -40,7 +40,7 @@ void InferDistribute(InferContext& ctx) {
   ctx.SetOutput("RestoreIndex", DType::kInt32, {rois.shape[0], 1});
 }
 
-// The level of a box: floor(log2(sqrt(area) / refer_scale + 1e-6) + refer_level), limited.
+// The level of a box: floor(log2(sqrt(area) / refer_scale + 1e-6) + refer_level), clamped.
 struct LevelRule {
   double min, max, refer_level, refer_scale, extra;
 

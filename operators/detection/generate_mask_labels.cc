@@ -34,7 +34,7 @@ void InferMasks(InferContext& ctx) {
 }
 
 // The levels of GtSegms: objects of each image, polygons of each object, points of each polygon.
-// Without LoD, all points are those of one polygon.
+// Without LoD, all points belong to one polygon.
 class SegmentLevels {
  public:
   SegmentLevels(const PrepareContext& ctx, std::string_view id)
@@ -62,7 +62,7 @@ class SegmentLevels {
   RunConstraint fits_;
 };
 
-// An object that has a mask: its polygons, and the box around them.
+// An object with a mask: its polygons, and their bounding box.
 struct Outline {
   int64_t first, last;  // polygons
   Box hull;
@@ -84,14 +84,14 @@ Outline OutlineOf(const LoD& levels, const Reals& points, int64_t object) {
 
 // A row of the outputs.
 struct MaskRow {
-  int64_t roi, of_image;  // row of Rois, counted from the beginning and in the image
+  int64_t roi, of_image;  // row of Rois, counted over all images and in the image
   int64_t label;          // 0: without a mask
   Outline outline;
   Box box;  // in the original image
 };
 
-// Rows of an image: its foreground RoIs, each with the outline that overlaps most; without any, the
-// first background RoI.
+// Adds the rows of an image: its foreground RoIs, each with the outline that overlaps most; without
+// foreground, the first background RoI.
 void AddRows(const Reals& rois, const IndexReader& labels, int64_t begin, int64_t end, double scale,
              const std::vector<Outline>& outlines, std::vector<MaskRow>* to) {
   const size_t before = to->size();
@@ -112,7 +112,8 @@ void AddRows(const Reals& rois, const IndexReader& labels, int64_t begin, int64_
   }
 }
 
-// Ors the polygons of a row, moved into its RoI, into side * side numbers.
+// Draws the polygons of a row, relative to its RoI, into a mask of side * side numbers
+// (logical or).
 void DrawOutline(const MaskRow& row, const LoD& levels, const Reals& points, int64_t side,
                  const RunConstraint& small, PolygonMask* mask, int32_t* to) {
   const Sequences of_polygon(levels[2]);

@@ -73,17 +73,17 @@ struct TrueBox {
   bool crowd;
 };
 
-// What was found in all images.
+// The samples of all images.
 struct Labelled {
   GrowingRows rois, labels, overlaps;
-  std::vector<int64_t> columns;  // of each RoI: where its four targets begin, or -1
+  std::vector<int64_t> columns;  // for each RoI: first column of its four targets, or -1
   std::vector<double> targets;   // four for each RoI
 
   void EndImage() {
     rois.EndImage(4);
     for (GrowingRows* rows : {&labels, &overlaps}) rows->EndImage(1);
   }
-  // A tensor [n, width] of the targets, or of 1 in their places, and 0 elsewhere.
+  // A tensor [n, width] with the targets, or with 1 in their places, and 0 elsewhere.
   void WriteWide(Workspace& ws, const TensorArg& out, DType dtype, int64_t width, bool ones) const {
     if (!out) return;
     const auto rows = static_cast<int64_t>(columns.size());

@@ -55,7 +55,7 @@ struct ProposalOptions {
         extra(first || ctx.Attr<bool>("pixel_offset") ? 1 : 0) {}
 };
 
-// Of an image: boxes are numbered cell by cell, and in a cell anchor by anchor.
+// The proposals of an image. Boxes are counted by cell, and in a cell by anchor.
 class Proposals {
  public:
   Proposals(const ProposalOptions& options, const Reals& deltas, const Reals& anchors,
@@ -102,7 +102,7 @@ struct Found {
     boxes.insert(boxes.end(), box, box + 4);
     probs.push_back(prob);
   }
-  // The boxes of one more image.
+  // Adds the boxes of an image.
   void Append(const Found& image) {
     boxes.insert(boxes.end(), image.boxes.begin(), image.boxes.end());
     probs.insert(probs.end(), image.probs.begin(), image.probs.end());

@@ -1,5 +1,5 @@
 #pragma once
-// Which rows of a tensor belong to which image of a batch.
+// Maps rows of a tensor to the images of a batch.
 
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/index.h>
@@ -14,9 +14,9 @@ namespace coracle {
 // Image i of a batch has the rows [offsets[i], offsets[i + 1]).
 using RowOffsets = std::vector<uint64_t>;
 
-// The rows of an input: by the counts in an int32 or int64 tensor if there is one, otherwise by the
-// last level of the input's LoD; without LoD all rows are those of one image. Counts that are
-// negative, or do not add up to the rows, violate the constraint.
+// The rows of an input by image: from the counts in an int32 or int64 tensor if given, otherwise
+// from the last level of the input's LoD; without LoD, all rows belong to one image. Counts that
+// are negative, or do not add up to the rows, violate the constraint.
 class ImagesArg {
  public:
   ImagesArg(const PrepareContext& ctx, const char* slot, const char* counts_slot,
@@ -41,7 +41,7 @@ class ImagesArg {
     fits_.Require(offsets.back() == rows, "counted", offsets.back(), "rows", rows_.shape[0]);
     return offsets;
   }
-  // The same, which must be those of so many images.
+  // The same; checks that there are `images` images.
   RowOffsets operator()(Workspace& ws, int64_t images) const {
     RowOffsets offsets = (*this)(ws);
     fits_.Require(Sequences(offsets).count() == images, "images of the rows",

@@ -28,7 +28,7 @@ void InferMeanIou(InferContext& ctx) {
   ctx.SetOutput("OutCorrect", DType::kInt32, {classes});
 }
 
-// Sums of counts wrap like those of unsigned integers.
+// Sums of counts wrap around like unsigned integers.
 void AddTo(int32_t* count, int32_t by) {
   *count = static_cast<int32_t>(static_cast<uint32_t>(*count) + static_cast<uint32_t>(by));
 }

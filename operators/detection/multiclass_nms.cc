@@ -1,5 +1,5 @@
-// multiclass_nms, 2 and 3, matrix_nms, locality_aware_nms: the detections among boxes with a score
-// for each class.
+// multiclass_nms, 2 and 3, matrix_nms, locality_aware_nms: choose detections from boxes with a
+// score for each class.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
@@ -20,7 +20,7 @@ namespace coracle::multiclass_nms_op {
 
 bool IsBoxWidth(int64_t w) { return w < 0 || w == 4 || w == 8 || w == 16 || w == 24 || w == 32; }
 
-// C1 to C3 are those of all of them. With `rows`, Scores may have rank 2.
+// C1 to C3 of all these ops. With `rows`, Scores may have rank 2.
 void RequireScoredBoxes(InferContext& ctx, bool rows) {
   const VarMeta &boxes = ctx.Input("BBoxes"), &scores = ctx.Input("Scores");
   RequireDTypeOf(ctx, "C1", "BBoxes", {"Scores"});
@@ -40,16 +40,16 @@ void RequireScoredBoxes(InferContext& ctx, bool rows) {
 struct Candidates {
   const double* boxes = nullptr;
   std::vector<double> scores;
-  std::vector<double> own;  // the boxes, if they are those of this class alone
+  std::vector<double> own;  // the boxes, if only this class has them
 
-  // For a search that moves the boxes.
+  // A copy for a search that moves the boxes.
   double* OwnBoxes(int64_t width) {
     if (own.empty()) own.assign(boxes, boxes + static_cast<int64_t>(scores.size()) * width);
     boxes = own.data();
     return own.data();
   }
 
-  // Those with a score over the threshold, best first, at most top_k.
+  // The candidates with a score over the threshold, best first, at most top_k.
   std::vector<int64_t> Best(double threshold, int64_t top_k) const {
     std::vector<int64_t> best;
     for (size_t i = 0; i < scores.size(); ++i) {
@@ -64,7 +64,7 @@ struct Candidates {
   }
 };
 
-// One image: `rows` boxes, in the rank-2 form one for each class.
+// One image: `rows` boxes; in the rank-2 form, `rows` boxes for each class.
 struct ImagePart {
   int64_t rows, first_row, classes, width;
   bool by_class;  // BBoxes are [rows, classes, 4], Scores [rows, classes]
@@ -107,21 +107,21 @@ struct SearchOptions {
     nms.extra = ctx.Attr<bool>("normalized") ? 0 : 1;
     nms.width = ctx.Input("BBoxes").shape[2];
     if (!ctx.spec().FindAttr("nms_threshold")) return;
-    // More of one class cannot be among the best of an image.
+    // An image cannot keep more boxes of one class.
     if (keep_top_k >= 0) nms.most = keep_top_k;
     nms.threshold = ctx.Attr<float>("nms_threshold");
     nms.eta = ctx.Attr<float>("nms_eta");
   }
 };
 
-// find(candidates, label) returns the detections of a class. Classes are searched by several
-// threads.
+// find(candidates, label) returns the detections of a class. Several threads search the classes.
 template <class Find>
 std::vector<Detection> ForEachClass(const SearchOptions& options, const ImagePart& part,
                                     int64_t image, const Reals& boxes, const Reals& scores,
                                     const Find& find) {
   if (part.rows == 0) return {};
-  constexpr int64_t kTogether = 1024;  // there may be more classes than memory for a list of each
+  // Limits the lists held in memory, since there may be very many classes.
+  constexpr int64_t kTogether = 1024;
   const std::vector<double> shared = part.Shared(boxes, image);
   std::vector<std::vector<Detection>> by_label(
       static_cast<size_t>(std::min(kTogether, part.classes)));
@@ -144,7 +144,8 @@ std::vector<Detection> ForEachClass(const SearchOptions& options, const ImagePar
   return found;
 }
 
-// Above keep_top_k only the best remain, then again by label and in a class by score.
+// If there are more than keep_top_k detections, keeps the best, ordered by label and within a class
+// by score.
 void LimitByLabel(int64_t most, bool by_index, std::vector<Detection>* found) {
   if (most < 0 || static_cast<int64_t>(found->size()) <= most) return;
   KeepBest(most, found);
@@ -224,8 +225,8 @@ Kernel MulticlassNms(const PrepareContext& ctx) {
 
 // ---- matrix_nms ----
 
-// The boxes of a class, best first, and how each lowers the scores of worse ones that overlap with
-// it: FindDecay in overlap_simd.h has the formulas.
+// The boxes of a class, best first. Each lowers the scores of worse ones that overlap with it; see
+// the formulas of FindDecay in overlap_simd.h.
 class DecayedBoxes {
  public:
   DecayedBoxes(const NmsOptions& options, double sigma, size_t count)
@@ -234,12 +235,12 @@ class DecayedBoxes {
     if (options.width == 4) boxes_.Reserve(count);
   }
 
-  // The factor of the score of the next box.
+  // Adds a box and returns the factor of its score.
   double Add(const double* corners) {
     const bool gaussian = sigma_ >= 0;
     const Decay decay = options_.width == 4 ? OfBox(corners) : OfPolygon(corners);
     const double m = decay.largest;
-    // A copy of a better box, which lowers as much itself, lowers nothing.
+    // A copy of a better box has no effect of its own.
     of_better_.push_back(gaussian ? m * m : m < 1 ? 1 / (1 - m) : 0);
     return gaussian ? std::min(1.0, std::exp(decay.least * sigma_)) : decay.least;
   }
@@ -266,14 +267,14 @@ class DecayedBoxes {
   }
 
   NmsOptions options_;
-  double sigma_;  // below 0: f(u) = 1 - u
+  double sigma_;  // negative: f(u) = 1 - u
   BoxColumns boxes_;
   std::vector<const double*> polygons_;
   std::vector<double> of_better_;
 };
 
-// Instead of suppressing boxes, lowers their scores by how much they overlap with better ones, but
-// less where those overlap with better ones themselves.
+// Instead of suppressing boxes, lowers their scores according to their overlaps with better ones,
+// but less if those overlap with better ones themselves.
 std::vector<Detection> DecayScores(const SearchOptions& options, double post_threshold,
                                    double sigma, const ImagePart& part, int64_t image,
                                    const Candidates& c, int64_t label) {
@@ -326,8 +327,8 @@ Kernel MatrixNms(const PrepareContext& ctx) {
 
 // ---- locality_aware_nms ----
 
-// One pass over the boxes in order: one that overlaps with the box before it is merged into that,
-// as a mean with the scores as weights. Merged boxes keep no score of their own.
+// One pass over the boxes in order: a box that overlaps with the previous one is merged with it, as
+// a mean weighted by the scores. A box merged into another has no score any more.
 void MergeNeighbours(const NmsOptions& options, Candidates* c) {
   const int64_t width = options.width;
   double* boxes = c->OwnBoxes(width);

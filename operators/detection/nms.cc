@@ -14,7 +14,7 @@ void SortByScore(const double* scores, int64_t most, std::vector<int64_t>* indic
   for (size_t k = 0; k < indices->size(); ++k) {
     const int64_t i = (*indices)[k];
     packed[k] = Pack(scores[i], i, true);
-    // A nan comes last, unlike among packed elements.
+    // A nan comes last, unlike in SortKeyOf.
     if (scores[i] != scores[i]) packed[k] |= ~PackedWide{0} << 64;
   }
   PackedWide* best = packed.data();
@@ -37,7 +37,7 @@ double OverlapOf(const double* a, const double* b, int64_t width, double extra) 
 
 namespace {
 
-// The kept boxes, which a box may not overlap with.
+// The kept boxes, with which another box must not overlap.
 class KeptBoxes {
  public:
   explicit KeptBoxes(const NmsOptions& options) : extra_(options.extra) {}
@@ -78,8 +78,8 @@ class KeptPolygons {
   std::vector<const double*> kept_;
 };
 
-// Boxes are looked at in blocks. All of a block are compared with a part of the kept boxes while it
-// is in the cache, then with the next part, and at last with those that the block itself adds.
+// Processes boxes in blocks. A block is compared with one part of the kept boxes after the other,
+// each while it is in the cache, and finally with the boxes kept from the block itself.
 template <class Kept>
 std::vector<int64_t> Suppress(const NmsOptions& options, const double* boxes,
                               const std::vector<int64_t>& sorted) {
@@ -88,7 +88,7 @@ std::vector<int64_t> Suppress(const NmsOptions& options, const double* boxes,
   Kept before(options);
   std::vector<int64_t> kept;
   double threshold = options.threshold;
-  // A threshold that sinks is known only when it is a box's turn.
+  // A decreasing threshold is known only when a box is reached.
   const bool sinks = options.eta < 1 && threshold > 0.5;
   int64_t compared = 0;
   const auto count = static_cast<int64_t>(sorted.size());

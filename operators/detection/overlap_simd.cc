@@ -29,7 +29,7 @@ struct Splat {
         extra(hn::Set(d, e)) {}
 };
 
-// Areas in common and of both together (negative or nan for boxes that are not regular).
+// The areas of intersection and union (negative or nan for irregular boxes).
 struct Shared {
   V common, all;
 };
@@ -44,14 +44,14 @@ HWY_INLINE Shared SharedAreas(D d, const double* x1, const double* y1, const dou
   return {common, hn::Sub(hn::Add(hn::LoadU(d, area), own), common)};
 }
 
-// The first of [begin, end), a multiple of the vector's lanes.
+// FindOverlap for [begin, end), a multiple of the vector's lanes.
 HWY_INLINE int64_t FirstInVectors(const BoxColumns& b, int64_t begin, int64_t end, const Box& box,
                                   double extra, double threshold) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const Splat s(d, box, extra);
   const V own = hn::Set(d, Area(box, extra)), zero = hn::Zero(d);
-  // A little less than the threshold, for rounding; the caller decides exactly.
+  // Slightly below the threshold, to allow for rounding; the caller decides exactly.
   const V least = hn::Set(d, threshold * (1 - 1e-9)), tiny = hn::Set(d, -1e-300);
   for (int64_t i = begin; i < end; i += lanes) {
     const Shared a = SharedAreas(d, b.x1.data() + i, b.y1.data() + i, b.x2.data() + i,
@@ -174,7 +174,8 @@ void OverlapsDouble(const ColumnPointers& b, int64_t n, const Box& box, double e
 void ExpDoubles(double* values, int64_t n) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const V most = hn::Set(d, 700.0);  // Highway's Exp is for finite numbers with finite results
+  // Highway's Exp supports only finite numbers with finite results.
+  const V most = hn::Set(d, 700.0);
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const V x = hn::LoadU(d, values + i);

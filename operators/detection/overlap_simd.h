@@ -1,6 +1,6 @@
 #pragma once
-// What the box ops compute in the widest SIMD of the machine: boxes as columns of numbers, compared
-// with one box; exponentials.
+// Computations of the box ops in the widest SIMD of the machine: boxes as columns of numbers,
+// compared with one box; exponentials.
 
 #include <coracle/operators/detection/boxes.h>
 
@@ -31,8 +31,8 @@ struct BoxColumns {
   }
 };
 
-// Boxes and, in half of the memory, bounds around them: of boxes whose bounds are apart nothing
-// else needs to be read.
+// Boxes and, in half of the memory, bounds around them: if the bounds do not overlap, the boxes
+// need not be read.
 struct BoundedBoxes {
   BoxColumns boxes;
   std::vector<float> x1, y1, x2, y2;
@@ -52,24 +52,24 @@ struct BoundedBoxes {
 };
 
 // The first of the boxes [begin, end) that may overlap with `box` by more than the threshold; `end`
-// if there is none. Nearly exact: finds every box with Overlap(it, box, extra) > threshold, and
-// perhaps some by less than 1e-9 below it. REQUIRES: threshold >= 0.
+// if there is none. Finds every box with Overlap(it, box, extra) > threshold, and perhaps some at
+// most 1e-9 below it. REQUIRES: threshold >= 0.
 int64_t FindOverlap(const BoundedBoxes& boxes, int64_t begin, int64_t end, const Box& box,
                     double extra, double threshold);
 
-// How a better box lowers the scores of boxes: by the formula f(IoU) / f(m), m its own overlap with
-// better ones. `of_better` is m^2 for f(u) = exp(-sigma u^2), or else, for f(u) = 1 - u,
-// 1 / (1 - m), or 0 if m is 1 or more, which lowers nothing.
+// The effect of a better box on the scores of boxes: the formula is f(IoU) / f(m), m being its own
+// overlap with better boxes. `of_better` is m^2 for f(u) = exp(-sigma u^2). For f(u) = 1 - u it is
+// 1 / (1 - m), or 0 if m is 1 or more, so that nothing is lowered.
 struct Decay {
   double largest;  // IoU
   double least;    // m^2 - IoU^2, at most 0; or (1 - IoU) / (1 - m), at most 1
 };
-// Against the first n boxes.
+// Compares `box` with the first n boxes.
 Decay FindDecay(const BoxColumns& boxes, int64_t n, const Box& box, double extra, bool gaussian,
                 const double* of_better);
 
-// out[i] = GrownCommonArea / (GrownUnion + 1e-10) of box and box i. `sizes[i]`: the product of
-// width and height of box i.
+// out[i] = GrownCommonArea / (GrownUnion + 1e-10) of box and box i. `sizes[i]` is width times
+// height of box i.
 struct ColumnPointers {
   const double *x1, *y1, *x2, *y2, *sizes;
 };
@@ -78,7 +78,7 @@ void GrownOverlaps(const ColumnPointers& boxes, int64_t n, const Box& box, doubl
 void GrownOverlaps(const ColumnPointers& boxes, int64_t n, const Box& box, double extra,
                    double* out);
 
-// values[i] = e^values[i], to about one unit in the last place.
+// values[i] = e^values[i], accurate to about one unit in the last place.
 void Exponentials(double* values, int64_t n);
 
 }  // namespace coracle

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kFiner = 5;
 
-// Of two equally near the upper one. Truncates below 0, where nothing is drawn.
+// Rounds halves up. Truncates below 0, where nothing is drawn.
 int64_t Nearest(double v) { return static_cast<int64_t>(v + 0.5); }
 
 }  // namespace
@@ -33,7 +33,7 @@ void PolygonMask::LineTo(double x, double y) {
   empty_ = false;
 }
 
-// One unit after another along the longer axis.
+// Walks along the longer axis in steps of one.
 void PolygonMask::Edge(const Place& from, const Place& to) {
   const int64_t dx = std::abs(to.u - from.u), dy = std::abs(to.v - from.v);
   const bool by_x = dx >= dy, backwards = by_x ? from.u > to.u : from.v > to.v;
@@ -51,7 +51,7 @@ void PolygonMask::Edge(const Place& from, const Place& to) {
   }
 }
 
-// A step over the middle of a column of cells toggles the cells below.
+// A step across the middle of a column of cells toggles the cells below.
 void PolygonMask::Step(const Place& to) {
   const int64_t from = last_.u, middle = to.u < from ? to.u : to.u - 1;
   const int64_t v = std::min(last_.v, to.v);

@@ -17,18 +17,19 @@ namespace coracle::prior_box_op {
 using Floats = std::vector<float>;
 using Ints = std::vector<int32_t>;
 
-constexpr int64_t kMostBoxes = 65536;  // around one cell
+constexpr int64_t kMostBoxes = 65536;  // in one cell
 
 bool AllPositive(const Floats& list) {
   return std::all_of(list.begin(), list.end(), [](float v) { return v > 0 && std::isfinite(v); });
 }
 
-// Boxes around (0, 0), the centres, and what is done with corners.
+// Boxes around (0, 0), the centres, and the scaling and clipping of corners.
 struct PriorGrid {
   std::vector<Box> around;
   double first_x = 0, first_y = 0, step_x = 1, step_y = 1;
-  double width = 1, height = 1;               // corners are divided by these
-  bool clip_outer = false, clip_all = false;  // to [0, 1]: x1, y1 below and x2, y2 above; all
+  double width = 1, height = 1;  // divisors of the corners
+  // Clip to [0, 1]: x1, y1 from below and x2, y2 from above; or all corners.
+  bool clip_outer = false, clip_all = false;
 
   Box At(int64_t row, int64_t column, const Box& box) const {
     const double x = first_x + static_cast<double>(column) * step_x;
@@ -64,7 +65,7 @@ Kernel WriteGrid(const PrepareContext& ctx, const char* boxes_slot, PriorGrid gr
   };
 }
 
-// C1 to C4 are those of all three ops. `count` is the number of boxes of a cell.
+// C1 to C4 of all three ops. `count` is the number of boxes of a cell.
 void InferGrid(InferContext& ctx, const char* boxes_slot, int64_t count) {
   const VarMeta& map = ctx.Input("Input");
   const auto variances = ctx.Attr<Floats>("variances");
@@ -104,7 +105,7 @@ PriorGrid ImageGrid(const PrepareContext& ctx) {
 
 constexpr size_t kMostRatios = 1024;
 
-// 1, then each new ratio and under flip its inverse.
+// 1, then each new ratio, followed by its inverse if `flip`.
 Floats Ratios(const Floats& given, bool flip) {
   Floats ratios = {1};
   for (float ratio : given) {
@@ -124,7 +125,8 @@ void InferPriorBox(InferContext& ctx) {
   bool larger = max.empty() || max.size() == min.size();
   for (size_t i = 0; larger && i < max.size(); ++i) larger = max[i] > min[i];
   ctx.Require("C5", larger, "min_sizes", min, "max_sizes", max);
-  ctx.Require("C3", given.size() <= kMostRatios, given.size());  // each is compared with all
+  // a ratio is compared with all others
+  ctx.Require("C3", given.size() <= kMostRatios, given.size());
   const size_t ratios = Ratios(given, ctx.Attr<bool>("flip")).size();
   InferGrid(ctx, "Boxes", static_cast<int64_t>(ratios * min.size() + max.size()));
 }

@@ -11,7 +11,7 @@ namespace coracle::prroi_pool_op {
 
 constexpr const char* kCounts = "BatchRoINums";
 
-// Interpolation gives an element at distance u from a place this weight there.
+// The interpolation weight of an element at distance u from a position.
 double Hat(double u) { return std::max(0.0, 1 - std::abs(u)); }
 // Its integral up to u.
 double HatIntegral(double u) {
@@ -20,7 +20,7 @@ double HatIntegral(double u) {
   return u <= 0 ? (1 + u) * (1 + u) / 2 : 0.5 + u - u * u / 2;
 }
 
-// Bin p of a RoI along one axis of X: from a to b. The integral of the interpolated elements is the
+// Bin p of a RoI along one axis of X, from a to b. The integral of the interpolated elements is the
 // sum of Weight(i) * element i over [begin, end).
 struct Bin {
   double a = 0, b = 0, size = 0;
@@ -52,8 +52,8 @@ class Pooling {
         width_(ctx.Attr<int32_t>("pooled_width")),
         scale_(ctx.Attr<float>("spatial_scale")) {}
 
-  // visit(element of Out, RoI, first element of the plane, bin along y, bin along x) for each bin
-  // that is not empty.
+  // Calls visit(element of Out, RoI, first element of the plane, bin along y, bin along x) for each
+  // bin that is not empty.
   template <class Visit>
   void ForEachBin(Workspace& ws, const Visit& visit) const {
     const std::vector<int64_t> image_of = images_(ws);
@@ -97,10 +97,10 @@ Kernel Pool(const PrepareContext& ctx) {
   };
 }
 
-// Out = S / (height width). When a corner of the RoI moves, the integral S gains or loses what lies
-// on the borders a and b of the bin, and the bin's size changes.
+// Out = S / (height width). If a corner of the RoI moves, the integral S changes at the borders a
+// and b of the bin, and the bin's size changes.
 struct CornerSlopes {
-  double first, second;  // by x1 (y1) and x2 (y2)
+  double first, second;  // with respect to x1 (y1) and x2 (y2)
 
   CornerSlopes(const Bin& bin, double at_a, double at_b, double mean) {
     const double a = bin.part / bin.whole, b = (bin.part + 1) / bin.whole;

@@ -19,7 +19,7 @@ Shape OutShape(InferContext& ctx) {
   return out;
 }
 
-// Rows or columns [begin, end) of bin p of `pooled` of a RoI between two corners.
+// Rows or columns [begin, end) of bin p of `pooled` bins of a RoI between two corners.
 struct BinRange {
   int64_t begin, end;
 
@@ -41,14 +41,14 @@ class Bins {
         width_(ctx.Attr<int32_t>("pooled_width")),
         scale_(ctx.Attr<float>("spatial_scale")) {}
 
-  // visit(element of Out, element of X, weight): Out is the sum of weight * X.
+  // Calls visit(element of Out, element of X, weight): Out is the sum of weight * X.
   template <class Visit>
   void ForEach(Workspace& ws, const Visit& visit) const {
     const std::vector<int64_t> image_of = images_(ws);
     const Reals rois(ws, rois_);
     const int64_t channels = x_.shape[1], rows = x_.shape[2], columns = x_.shape[3];
     for (int64_t out = 0; out < rois_.shape[0] * channels; ++out) {
-      const int64_t r = out / channels, channel = out % channels;  // each pools a bin of its own
+      const int64_t r = out / channels, channel = out % channels;  // each pools its own bin
       const int64_t p = channel / width_ % height_, q = channel % width_;
       if (channel == 0) CheckTimeLimit("pooling regions");
       const Box box = ReadBox(rois, 4 * r);

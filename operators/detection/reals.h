@@ -1,6 +1,6 @@
 #pragma once
-// Float32 and float64 tensors, read and written as double. Detection ops compute in double whatever
-// the dtype is, so that one loop serves both and thresholds mean the same in both.
+// Float32 and float64 tensors, read and written as double. Detection ops compute in double for both
+// dtypes, so that one loop serves both and thresholds mean the same in both.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_spec.h>
@@ -51,7 +51,8 @@ class RealsOut {
   bool wide_;
 };
 
-// For OpDef::Reference<float, double>: a kernel that reads and writes through these classes.
+// For OpDef::Reference<float, double>: prepares a kernel that reads and writes through
+// these classes.
 struct ForReals {
   Kernel (*prepare)(const PrepareContext&);
   template <class T>
@@ -60,8 +61,7 @@ struct ForReals {
   }
 };
 
-// Requires these inputs, where they are there, to have the dtype of `like`, which selects the
-// kernel.
+// Requires these inputs, if present, to have the dtype of `like`, which selects the kernel.
 inline void RequireDTypeOf(const InferContext& ctx, std::string_view id, std::string_view like,
                            std::initializer_list<std::string_view> slots) {
   const DType dtype = ctx.InputDType(like);

@@ -49,7 +49,7 @@ struct Level {
   Reals deltas, scores, anchors;
   int64_t count, classes;
 
-  // Adds the best of an image to their classes.
+  // Adds the best boxes of an image to their classes.
   void Search(const OutputOptions& o, double threshold, int64_t image, const Box& clip,
               double scale, std::map<int64_t, ClassBoxes>* found) const {
     std::vector<double> all = CopyReals(scores, image * count * classes, count * classes);
@@ -107,7 +107,7 @@ Kernel DetectionOutput(const PrepareContext& ctx) {
       for (size_t k = 0; k < boxes.size(); ++k) {
         const Level level{Reals(ws, boxes[k]), Reals(ws, scores[k]), Reals(ws, anchors[k]),
                           anchors[k].shape[0], classes};
-        // The last level always has something to show.
+        // The last level has no threshold, so that there are always candidates.
         const double threshold = k + 1 < boxes.size() ? options.threshold : 0;
         level.Search(options, threshold, n, clip, scale, &found);
       }

@@ -1,6 +1,6 @@
 #pragma once
-// What the ops that pool regions of interest (RoIs) share: declarations, shape rule, and which
-// image a RoI belongs to.
+// Shared by the ops that pool regions of interest (RoIs): declarations, shape rule, and the image
+// of each RoI.
 
 #include <coracle/framework/op/op_def.h>
 #include <coracle/operators/detection/boxes.h>
@@ -23,8 +23,8 @@ void DeclarePooling(OpDef& def);
 // Checks C1 to C3; returns the shape [R, channels, pooled height, pooled width].
 Shape RequireRois(InferContext& ctx, const char* counts_slot, int64_t channels);
 
-// The shape rule of a gradient op: Out@GRAD must have Out's shape and X's dtype, which is what `id`
-// says, and X@GRAD is like X.
+// The shape rule of a gradient op: Out@GRAD must have Out's shape and X's dtype (constraint `id`),
+// and X@GRAD has the type of X.
 void InferRoiGrad(InferContext& ctx, std::string_view id, const Shape& out);
 
 // The image of each RoI.
@@ -39,17 +39,17 @@ class RoiImages {
   int64_t count_;
 };
 
-// A place moved into [0, size] and made a whole number; 0 for a nan.
+// A position clamped to [0, size] and truncated to a whole number; 0 for nan.
 inline int64_t ClipPlace(double v, int64_t size) {
   return v > 0 ? static_cast<int64_t>(std::min(v, static_cast<double>(size))) : 0;
 }
 
-// Weights of the four elements around a place of a plane.
+// Weights of the four elements around a position of a plane.
 struct PlaneWeights {
   int64_t y[2] = {}, x[2] = {};
   double wy[2] = {}, wx[2] = {};
 
-  // visit(element of the plane, weight)
+  // Calls visit(element of the plane, weight).
   template <class Visit>
   void ForEach(int64_t columns, const Visit& visit) const {
     for (int i : {0, 1}) {
@@ -57,7 +57,7 @@ struct PlaneWeights {
     }
   }
 };
-// REQUIRES: 0 <= y <= rows - 1, and so for x.
+// REQUIRES: 0 <= y <= rows - 1, and likewise for x.
 PlaneWeights BilinearAt(double y, double x, int64_t rows, int64_t columns);
 
 }  // namespace coracle

@@ -8,7 +8,7 @@
 
 namespace coracle::roi_align_op {
 
-// Where the samples of a bin lie along one axis.
+// The positions of the samples of a bin along one axis.
 struct Axis {
   double start, bin;
   int64_t samples;  // in each bin
@@ -26,7 +26,7 @@ struct Axis {
   }
 };
 
-// Whether a place belongs to the plane; moves it from the border into it.
+// Whether a position belongs to the plane; moves a position in the border into the plane.
 bool MoveInside(double* at, int64_t size) {
   if (!(*at >= -1 && *at <= static_cast<double>(size))) return false;
   *at = std::min(std::max(*at, 0.0), static_cast<double>(size - 1));
@@ -54,15 +54,15 @@ class RoiAlign {
     double weight[kSize];
   };
 
-  // visit(element of Out, plane of X, taps): Out is the sum of weight * X. All visits of an element
-  // of Out follow one another. A thread has some channels.
+  // Calls visit(element of Out, plane of X, taps): Out is the sum of weight * X. All visits of an
+  // element of Out are consecutive. Threads split the channels.
   template <class Visit>
   void ForEach(Workspace& ws, const Visit& visit) const {
     const std::vector<int64_t> image_of = images_(ws);
     const Reals rois(ws, rois_);
     const int64_t area = x_.shape[2] * x_.shape[3];
     if (area == 0) return;
-    // At least once, to check the RoIs.
+    // Runs at least once, to check the RoIs.
     if (channels() == 0) return ForChannels(image_of, rois, 0, 0, visit);
     const int64_t work = std::max<int64_t>(1, rois_.shape[0] * height_ * width_);
     ParallelFor(channels(), 8 + 16384 / work, [&](int64_t begin, int64_t end) {

@@ -9,7 +9,7 @@
 
 namespace coracle::roi_perspective_transform_op {
 
-constexpr double kNear = 1e-4;  // places this close are the same
+constexpr double kNear = 1e-4;  // positions this close count as equal
 constexpr int64_t kCorners = 4;
 
 struct Point {
@@ -53,8 +53,8 @@ class Quad {
     return true;
   }
 
-  // The elements of a plane at the place of column u, row v of Out; false outside of the RoI or of
-  // the plane.
+  // The elements of a plane at the position of column u, row v of Out; false outside of the RoI or
+  // of the plane.
   bool WeightsAt(int64_t u, int64_t v, int64_t rows, int64_t columns, PlaneWeights* weights) const {
     const auto col = static_cast<double>(u), row = static_cast<double>(v);
     const double z = m_[6] * col + m_[7] * row + m_[8];
@@ -71,15 +71,15 @@ class Quad {
   }
 
  private:
-  // Columns of Out that the RoI fills when it fills h + 1 rows.
+  // Columns of Out that the RoI fills if it fills h + 1 rows.
   double Width(double h, double most) const {
     const double width = (Length(p_[0] - p_[1]) + Length(p_[2] - p_[3])) / 2;
     const double height = (Length(p_[1] - p_[2]) + Length(p_[3] - p_[0])) / 2;
     const double columns = std::round(width * h / height) + 1;
-    return columns > 2 ? std::max(std::min(columns, most), 2.0) : 2;  // 2 for NaN too
+    return columns > 2 ? std::max(std::min(columns, most), 2.0) : 2;  // 2 for nan too
   }
 
-  // The even-odd rule; the boundary belongs to the RoI.
+  // The even-odd rule; the boundary counts as inside.
   bool Contains(const Point& at) const {
     bool inside = false;
     for (int64_t k = 0; k < kCorners; ++k) {
@@ -110,7 +110,7 @@ void DeclareQuads(OpDef& def) {
       .NoGradientTo({"ROIs"});
 }
 
-// C1 and C2; the shape of Out.
+// Checks C1 and C2; returns the shape of Out.
 Shape OutShape(InferContext& ctx) {
   const VarMeta &x = ctx.Input("X"), &rois = ctx.Input("ROIs");
   ctx.Require("C1", x.shape.rank() == 4, x);
@@ -130,7 +130,7 @@ void InferTransform(InferContext& ctx) {
   ctx.SetOutput("Out2InWeights", dtype, sampled);
 }
 
-// The places of Out, and where in X they lie.
+// The elements of Out, and their positions in X.
 class Places {
  public:
   Places(const PrepareContext& ctx, const Shape& x, const Shape& out)
@@ -141,8 +141,8 @@ class Places {
         x_(x),
         out_(out) {}
 
-  // Calls start(roi, quad), then visit(roi, image, place in a channel of Out, weights of elements
-  // of a channel of X) for each place; the weights are null outside of the RoI or of X.
+  // Calls start(roi, quad), then visit(roi, image, index in a channel of Out, weights of elements
+  // of a channel of X) for each element; the weights are null outside of the RoI or of X.
   template <class Start, class Visit>
   void ForEach(Workspace& ws, const Start& start, const Visit& visit) const {
     const std::vector<int64_t> image_of = images_(ws);
@@ -226,8 +226,8 @@ void InferTransformGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", x);
 }
 
-// Finds the sampled elements again instead of reading Out2InIdx, which Paddle's kernel for
-// processors does not write.
+// Recomputes the sampled elements instead of reading Out2InIdx, which Paddle's CPU kernel does
+// not write.
 template <class T>
 KernelOf<T> TransformGrad(const PrepareContext& ctx) {
   const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");

@@ -14,7 +14,7 @@ struct Range {
   int64_t begin, end;
 };
 
-// Bin p of `pooled` of a RoI between two corners, within [0, size).
+// Bin p of `pooled` bins of a RoI between two corners, within [0, size).
 Range BinRange(double from, double to, int64_t p, int64_t pooled, int64_t size) {
   const double start = std::round(from), length = std::max(std::round(to) - start + 1, 1.0);
   const double bin = length / static_cast<double>(pooled);

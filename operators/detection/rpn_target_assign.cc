@@ -1,4 +1,4 @@
-// rpn_target_assign and retinanet_target_assign: what each anchor should learn.
+// rpn_target_assign and retinanet_target_assign: assign targets to anchors.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
@@ -63,12 +63,12 @@ struct GroundTruth {
   int64_t label;
 };
 
-// The anchors of one image that may be sampled, and how they overlap with its ground truth.
+// The anchors of one image that may be sampled, and their overlaps with its ground truth.
 struct Overlaps {
   std::vector<int64_t> anchors;  // their indices
   std::vector<double> largest;   // for each of them
-  std::vector<size_t> best;      // the ground truth with that overlap, the first of equals
-  std::vector<bool> is_best;     // nearly the best anchor of some ground truth
+  std::vector<size_t> best;   // the ground truth with that overlap, the first if several are equal
+  std::vector<bool> is_best;  // nearly the best anchor of some ground truth
 
   Overlaps(const Reals& anchor, const std::vector<int64_t>& kept,
            const std::vector<GroundTruth>& gts)
@@ -94,7 +94,7 @@ struct Overlaps {
   }
 };
 
-// What was found in all images.
+// The results for all images.
 struct Assigned {
   GrowingRows location, score, label, target, weight;
 
@@ -105,7 +105,7 @@ struct Assigned {
   }
 };
 
-// Indices below count places in `o.anchors`; `first` is the index of the image's first anchor.
+// Indices below refer to `o.anchors`; `first` is the index of the image's first anchor.
 void AssignImage(const AssignOptions& options, const Overlaps& o, const Reals& anchor,
                  const std::vector<GroundTruth>& gts, int64_t first, Draws* draws, Assigned* to) {
   std::vector<int64_t> foreground, background;
@@ -131,7 +131,8 @@ void AssignImage(const AssignOptions& options, const Overlaps& o, const Reals& a
   const auto is_background = [&](int64_t i) {
     return std::binary_search(background.begin(), background.end(), i);
   };
-  for (int64_t i : foreground) {  // a place holder without weight for each that became background
+  // A placeholder with weight 0 for each foreground anchor that became background.
+  for (int64_t i : foreground) {
     if (is_background(i)) locate(foreground[0], 0);
   }
   for (int64_t i : foreground) {
@@ -144,7 +145,7 @@ void AssignImage(const AssignOptions& options, const Overlaps& o, const Reals& a
   for (GrowingRows* rows : {&to->target, &to->weight}) rows->EndImage(4);
 }
 
-// Anchors that lie in the image but for some pixels; all if `straddle` is negative.
+// Anchors that leave the image by at most `straddle` pixels; all if `straddle` is negative.
 std::vector<int64_t> AnchorsInside(const Reals& anchor, int64_t count, double straddle,
                                    double height, double width) {
   std::vector<int64_t> kept;

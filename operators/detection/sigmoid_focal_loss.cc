@@ -43,13 +43,14 @@ struct FocalLoss {
         gamma(ctx.Attr<float>("gamma")),
         alpha(ctx.Attr<float>("alpha")) {}
 
-  // With q the probability of the right answer: -weight (1 - q)^gamma log q. `logit` is q's.
+  // With q the probability of the right answer: -weight (1 - q)^gamma log q. `logit` is the logit
+  // of q.
   double Value(double logit) const { return -Focus(logit) * LogOf(logit); }
   double Slope(double logit) const {
     return Focus(logit) * (gamma * Probability(logit) * LogOf(logit) - Probability(-logit));
   }
 
-  // set(element, derivative of the logit by X, weight)
+  // Calls set(element, derivative of the logit by X, weight).
   template <class T, class Set>
   void ForEach(Workspace& ws, const Set& set) const {
     const IndexReader labels(ws, label), number(ws, foreground);

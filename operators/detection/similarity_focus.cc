@@ -23,8 +23,8 @@ void InferFocus(InferContext& ctx) {
   ctx.SetOutput("Out", x);
 }
 
-// The places (row * columns + column) of the largest elements of a matrix that share no row and no
-// column.
+// The positions (row * columns + column) of the largest elements of a matrix that share no row and
+// no column.
 std::vector<int64_t> Peaks(const std::vector<double>& matrix, int64_t rows, int64_t columns) {
   std::vector<int64_t> order(matrix.size()), peaks;
   std::iota(order.begin(), order.end(), int64_t{0});

@@ -1,6 +1,6 @@
 #pragma once
-// What the ops that assign targets to boxes share: random samples, and outputs that grow image by
-// image.
+// Shared by the ops that assign targets to boxes: random samples, and outputs that grow image
+// by image.
 
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/operators/detection/boxes.h>
@@ -14,12 +14,13 @@
 
 namespace coracle {
 
-// A part of a count, rounded down. The product is a float: in double 0.7f * 10 is below 7.
+// A share of a count, rounded down. The product is computed in float: in double, 0.7f * 10 is
+// below 7.
 inline size_t PartOf(size_t count, float part) {
   return static_cast<size_t>(part * static_cast<float>(count));
 }
 
-// Draws from one stream, one after another.
+// Consecutive draws from one stream.
 class Draws {
  public:
   Draws(const Workspace& ws, uint64_t stream) : philox_(ws.seed(), stream, ws.step()) {}
@@ -40,10 +41,10 @@ class Draws {
   uint64_t next_ = 0;
 };
 
-// What an op finds, image after image.
+// Rows of an output, appended image by image.
 struct GrowingRows {
   std::vector<double> values;
-  RowOffsets offsets{0};  // counts values / width
+  RowOffsets offsets{0};  // in units of width
 
   void Add(const Box& box) { values.insert(values.end(), {box.x1, box.y1, box.x2, box.y2}); }
   void EndImage(size_t width) { offsets.push_back(values.size() / width); }

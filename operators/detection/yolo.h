@@ -1,5 +1,5 @@
 #pragma once
-// What the YOLO ops share: the layout of a prediction map, and its boxes.
+// Shared by the YOLO ops: the layout of a prediction map, and its boxes.
 
 #include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/detection/boxes.h>
@@ -10,7 +10,7 @@
 namespace coracle {
 
 // A map [N, anchors * (5 + classes), H, W] whose channels of an anchor are x, y, w, h, objectness
-// and classes; `skipped` channels stand before them.
+// and classes, after `skipped` other channels.
 struct YoloMap {
   int64_t anchors, classes, rows, columns, skipped = 0;
 
@@ -22,7 +22,7 @@ struct YoloMap {
   }
 };
 
-// Centre and sizes, as parts of the image, of what is predicted at elements at + k * step.
+// Centre and size, relative to the image, of the box predicted at elements at + k * step.
 struct CentredBox {
   double x, y, w, h;
 };

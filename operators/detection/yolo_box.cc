@@ -37,7 +37,7 @@ void InferYoloBox(InferContext& ctx) {
 
 constexpr int64_t kBlock = 64;  // cells that are predicted together
 
-// What the cells of a block predict: 0 where nothing is found.
+// The confidences of the cells of a block: 0 below the threshold.
 struct BlockConfidence {
   double values[kBlock];
   int64_t found = 0;
@@ -67,7 +67,7 @@ struct BlockScores {
       }
     }
   }
-  // In float32, channel by channel; worth it where most cells are found.
+  // In float32, channel by channel; faster if most cells exceed the threshold.
   void WriteFloats(const float* in, const BlockConfidence& conf, float* to) const {
     static const simd::UnaryLoop sigmoid = simd::FindUnary(simd::Unary::kSigmoid);
     float line[kBlock];

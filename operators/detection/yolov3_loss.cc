@@ -90,7 +90,7 @@ struct YoloLoss {
     positive = 1 - negative;
   }
 
-  // Sizes of an anchor as parts of the network's input.
+  // Sizes of an anchor relative to the network's input.
   double AnchorWidth(int64_t i) const {
     return anchors[static_cast<size_t>(2 * i)] / downsample / static_cast<double>(map.columns);
   }
@@ -100,7 +100,7 @@ struct YoloLoss {
   int64_t AnchorOf(int64_t k) const { return mask[static_cast<size_t>(k)]; }
 };
 
-// A true box, the cell of its centre, and what is to be predicted there.
+// A true box, the cell of its centre, and the targets of that cell.
 struct Target {
   CentredBox box;
   int64_t label, cell;
@@ -125,7 +125,7 @@ struct Target {
     cell = index(box.y, y.map.rows) * y.map.columns + index(box.x, y.map.columns);
   }
 
-  // The anchor of the most similar size, the first of equals.
+  // The anchor of the most similar size, the first if several are equal.
   int64_t BestAnchor(const YoloLoss& y) const {
     int64_t best = 0;
     double highest = -1;
@@ -140,7 +140,8 @@ struct Target {
   }
 };
 
-// The four losses of a box at predictor k: visit(entry, logistic or linear, target).
+// The four coordinate losses of a box at predictor k: calls visit(entry, logistic or
+// linear, target).
 template <class Visit>
 void ForEachCoordinate(const YoloLoss& y, const Target& t, int64_t k, const Visit& visit) {
   const int64_t row = t.cell / y.map.columns, column = t.cell % y.map.columns;
@@ -151,7 +152,7 @@ void ForEachCoordinate(const YoloLoss& y, const Target& t, int64_t k, const Visi
   visit(3, false, std::log(t.box.h / y.AnchorHeight(anchor)));
 }
 
-// -1 where what is predicted overlaps with a true box, else 0.
+// Sets the mask to -1 where the prediction overlaps with a true box, else to 0.
 void MarkIgnored(const YoloLoss& y, const Reals& x, const std::vector<Target>& targets,
                  int64_t image, std::vector<double>* mask) {
   for (int64_t at = 0; at < y.map.anchors * y.map.area(); ++at) {

@@ -34,7 +34,7 @@ void InferAllclose(InferContext& ctx) {
   ctx.SetOutput("Out", DType::kBool, {1});
 }
 
-// From the tensor, else from the attr.
+// A tolerance from the tensor, else from the attr.
 class Tolerance {
  public:
   Tolerance(const PrepareContext& ctx, const char* slot, const char* attr)
@@ -59,13 +59,13 @@ KernelOf<T> Allclose(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
     const double relative = rtol(ws), absolute = atol(ws);
-    constexpr double kSlack = 1e-15;  // for the rounding of the bound
+    constexpr double kSlack = 1e-15;  // allows for rounding of the bound
     bool close = true;
     for (int64_t i = 0; i < x.numel && close; ++i) {
       const double p = static_cast<double>(a[i]), q = static_cast<double>(b[i]);
-      if (std::isnan(p) || std::isnan(q))
-        close = equal_nan && std::isnan(p) && std::isnan(q);
-      else if (p != q)  // an infinity is close to nothing else, though its tolerance is infinite
+      if (std::isnan(p) || std::isnan(q)) close = equal_nan && std::isnan(p) && std::isnan(q);
+      // The tolerance of an infinity is infinite, but it is close only to an equal infinity.
+      else if (p != q)
         close = std::isfinite(p) && std::isfinite(q) &&
                 std::fabs(p - q) <= absolute + relative * std::fabs(q) + kSlack;
     }

@@ -33,8 +33,8 @@ KernelOf<T> Atan2Reference(const PrepareContext& ctx) {
   };
 }
 
-// With m = max(|X1|, |X2|), by which the squares neither overflow nor vanish, a = X1 / m and
-// b = X2 / m:  dX1 = dOut b / (a^2 + b^2) / m,  dX2 = -dOut a / (a^2 + b^2) / m, both 0 at (0, 0).
+// With m = max(|X1|, |X2|), which keeps the squares from overflow and underflow, a = X1 / m and b =
+// X2 / m: dX1 = dOut b / (a^2 + b^2) / m, dX2 = -dOut a / (a^2 + b^2) / m, both 0 at (0, 0).
 void Atan2Gradient(GradientContext& g) {
   const Variable x1 = g.In("X1"), x2 = g.In("X2"), larger = Max(Abs(x1), Abs(x2));
   const Variable zeros = Cast(Equal(larger, ZerosLike(larger)), larger.dtype());  // 1 at (0, 0)

@@ -43,7 +43,7 @@ class Bound {
   T value_;
 };
 
-// Duplicates are added up first. Rows that are not stored are zero and stay so.
+// Duplicates are added first. Rows that are not stored are zero and stay zero.
 template <class T>
 Kernel ClipRows(const PrepareContext& ctx) {
   const RowsInput x(ctx, "X");
@@ -61,7 +61,7 @@ Kernel ClipRows(const PrepareContext& ctx) {
   };
 }
 
-// A nan stays a nan: both comparisons are false.
+// A nan stays nan: both comparisons are false.
 template <class T>
 KernelOf<T> ClipReference(const PrepareContext& ctx) {
   if (IsSparse(ctx.Input("X"))) return ClipRows<T>(ctx);
@@ -89,7 +89,7 @@ KernelOf<T> ClipGradReference(const PrepareContext& ctx) {
   };
 }
 
-// The gate does not depend smoothly on X, so only the gradient of dOut flows on.
+// The gate is not a smooth function of X, so only dOut gets a gradient.
 void ClipGradGradient(GradientContext& g) {
   SlotList inputs = g.ForwardInputs({"X", "Min", "Max"});
   inputs.push_back({"Out@GRAD", {g.OutputGrad("X@GRAD")}});

@@ -1,7 +1,7 @@
 // complex, real, imag, conj: complex numbers and their parts.
 //
-// Gradients of complex variables follow Paddle: of a real loss L, X@GRAD = dL/dRe(X) + i dL/dIm(X),
-// so that X@GRAD = Out@GRAD times the conjugate of dOut/dX where Out is a polynomial of X.
+// Gradients of complex variables follow Paddle: for a real loss L, X@GRAD = dL/dRe(X) + i
+// dL/dIm(X), so that X@GRAD = Out@GRAD times the conjugate of dOut/dX if Out is a polynomial of X.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -41,7 +41,7 @@ KernelOf<R> MakeComplex(const PrepareContext& ctx) {
   };
 }
 
-// The part of dOut, summed to the shape of `slot` where that was stretched.
+// Sets the gradient of `slot` to `part`, a part of dOut, summed over broadcast dims.
 void SetSummed(GradientContext& g, const char* slot, const Variable& part) {
   const Shape &x = g.MetaOf(g.Input("X")).shape, &y = g.MetaOf(g.Input("Y")).shape;
   if (x == y && x.IsKnown()) return g.Set(slot, part);
@@ -76,7 +76,7 @@ KernelOf<T> Part(const PrepareContext& ctx) {
   };
 }
 
-// dOut stands in that part of dX, and 0 in the other one.
+// That part of dX is dOut, the other one is 0.
 void PartGradient(GradientContext& g, bool imaginary) {
   const Variable dout = g.Grad("Out"), zeros = ZerosLike(dout);
   const Variable &re = imaginary ? zeros : dout, &im = imaginary ? dout : zeros;

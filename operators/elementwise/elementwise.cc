@@ -24,7 +24,8 @@ namespace coracle::elementwise_op {
   ThrowInvalid(std::string(op) + ": an integer was divided by 0; keep zeros out of Y");
 }
 
-// The lowest integer divided by -1 would trap. An unsigned y is never -1: that of uint8 is 255.
+// The lowest integer divided by -1 would trap. An unsigned y is never -1: the check must not match
+// 255 of uint8.
 template <class T>
 bool IsMinusOne(T y) {
   return std::is_signed_v<T> && y == static_cast<T>(-1);
@@ -136,7 +137,7 @@ struct FloorDiv {
   }
 };
 
-// The rows whose formula has a meaning for complex numbers.
+// Whether the row supports complex numbers.
 template <class F>
 constexpr bool kTakesComplex = std::is_same_v<F, Add> || std::is_same_v<F, Sub> ||
                                std::is_same_v<F, Mul> || std::is_same_v<F, Div>;
@@ -251,10 +252,10 @@ struct PowOrders {
   int32_t x, y;
 };
 
-// The factors of log(x)^k, k = 0 to orders.y, in the derivative over x^(y - orders.x). With the
-// falling factorial f(y) = y (y - 1) .. (y - orders.x + 1), that of log(x)^(b - j) is the binomial
-// coefficient (b, j) times the derivative of order j of f, for b = orders.y. An infinite y times a
-// factor of 0 is 0.
+// The factors of log(x)^k, k = 0 to orders.y, in the derivative divided by x^(y - orders.x). With
+// the falling factorial f(y) = y (y - 1) .. (y - orders.x + 1) and b = orders.y, the factor of
+// log(x)^(b - j) is the binomial coefficient (b, j) times the derivative of order j of f. An
+// infinite y times a factor of 0 is 0.
 std::array<double, kHighestOrder + 1> LogFactors(double y, PowOrders orders) {
   std::array<double, kHighestOrder + 1> factors = {};
   factors[orders.y] = 1;
@@ -268,7 +269,8 @@ std::array<double, kHighestOrder + 1> LogFactors(double y, PowOrders orders) {
   return factors;
 }
 
-// The sum of factors[k] log^k. The highest power decides where the logarithm is infinite.
+// The sum of factors[k] log^k. The highest power determines the result if the logarithm
+// is infinite.
 double LogPolynomial(const std::array<double, kHighestOrder + 1>& factors, int32_t order,
                      double log) {
   double sum = factors[0], power = 1;
@@ -280,8 +282,8 @@ double LogPolynomial(const std::array<double, kHighestOrder + 1>& factors, int32
   return sum;
 }
 
-// The derivative of x^y. Limits decide where a factor is infinite: a power that is 0 beats every
-// other factor, and with a base of 0 a power of 1 beats the logarithm too. At 0^0, which has no
+// The derivative of x^y. Infinite factors are treated by limits: a power that is 0 dominates every
+// other factor, and with base 0, a power of 1 also dominates the logarithm. At 0^0, which has no
 // limit, all derivatives are 0.
 double PowDerivative(double x, double y, PowOrders orders) {
   if (x == 0 && y == 0) return orders.x + orders.y == 0 ? 1 : 0;
@@ -291,13 +293,13 @@ double PowDerivative(double x, double y, PowOrders orders) {
   const bool logs = by_y && !(x == 0 && exponent >= 0);
   const double log = logs ? std::log(x) : 0;
   const double sum = orders.x + orders.y == 1
-                         ? (by_y ? log : y)  // a first derivative, as most are
+                         ? (by_y ? log : y)  // first derivatives, the usual case
                          : LogPolynomial(LogFactors(y, orders), logs ? orders.y : 0, log);
   if (sum == 0) return 0;
   if (std::isfinite(power) || x == 0) return sum * power;
   const double whole = std::pow(x, y);
   if (!std::isfinite(whole)) return sum * power;
-  // A small factor may make a number of what overflows without it.
+  // Dividing step by step avoids an overflow that a small factor would undo.
   double product = sum * whole;
   for (int32_t i = 0; i < orders.x; ++i) product /= x;
   return product;

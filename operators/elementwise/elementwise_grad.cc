@@ -18,8 +18,8 @@
 
 namespace coracle::elementwise_grad_op {
 
-// The family, one struct for each row: the terms that are summed to the operands' shapes, and which
-// forward values they read.
+// The family, one struct for each row: the terms that are summed to the operands' shapes, and the
+// forward values that they read.
 struct AddGrad {
   static constexpr const char* kType = "elementwise_add_grad";
   static constexpr const char* kFormula = "X@GRAD = Out@GRAD, Y@GRAD = Out@GRAD";
@@ -74,7 +74,7 @@ struct DivGrad {
     return -d * Conj(out) / Conj(y);
   }
 };
-// The operand that was chosen gets the gradient; Y does where both are equal, as in Paddle.
+// The chosen operand gets the gradient; Y gets it if both are equal, as in Paddle.
 struct MaxGrad {
   static constexpr const char* kType = "elementwise_max_grad";
   static constexpr const char* kFormula =
@@ -123,7 +123,7 @@ void InferElementwiseGrad(InferContext& ctx) {
   ctx.SetOutput("Y@GRAD", y);
 }
 
-// The args; an operand that is absent has Out's shape and no elements that are read.
+// The args; an absent operand has Out's shape, and its elements are not read.
 struct GradArgs {
   TensorArg x, y, out, dout, dx, dy;
   AlignedShapes aligned;
@@ -167,7 +167,7 @@ KernelOf<T> GradReference(const PrepareContext& ctx) {
     const T* out = F::kReads.out ? ws.Data<const T>(a.out) : nullptr;
     const T* d = ws.Data<const T>(a.dout);
     const auto at = [](const T* p, int64_t i) { return p ? p[i] : T(0); };
-    // X@GRAD may overwrite Out@GRAD, so it comes last.
+    // X@GRAD may overwrite Out@GRAD, so it is computed last.
     if (a.dy) {
       Collect(nest, false, ws.Data<T>(a.dy), a.dy.numel, [&](int64_t xi, int64_t yi, int64_t i) {
         return F::template Dy<T>(at(x, xi), at(y, yi), at(out, i), d[i]);
@@ -183,7 +183,7 @@ KernelOf<T> GradReference(const PrepareContext& ctx) {
 
 simd::BinaryLoop Loop(simd::Binary op) { return simd::FindBinary(op, simd::Form::kVectorVector); }
 
-// One gradient of a fast kernel: args, and how it is summed when the operand was stretched.
+// One gradient of a fast kernel: its args, and its sum if the operand was broadcast.
 struct Target {
   TensorArg grad, scratch;
   bool full = false;
@@ -208,7 +208,7 @@ void RunSum(Workspace& ws, const Target& t, float scale, const Terms& terms) {
           t.scratch ? ws.Data<float>(t.scratch) : nullptr);
 }
 
-// grad = sign * dout, summed where the operand was stretched.
+// grad = sign * dout, summed if the operand was broadcast.
 void PassOn(Workspace& ws, const Target& t, const TensorArg& dout, float sign) {
   static const simd::UnaryLoop scale = simd::FindUnary(simd::Unary::kScale);
   const float* d = ws.Data<const float>(dout);
@@ -246,7 +246,7 @@ Kernel LinearFast(const PrepareContext& ctx) {
   return LaneKernel{std::move(formulas), std::move(loop)};
 }
 
-// grad = dout (op) other, summed where the operand was stretched.
+// grad = dout (op) other, summed if the operand was broadcast.
 struct Product {
   Target target;
   TensorArg dout, other;
@@ -269,12 +269,12 @@ struct Product {
       });
     });
   }
-  // Of a full target along one dim.
+  // REQUIRES: a full target, and a nest of one dim.
   LaneFormula Formula(simd::Binary op) const {
     return {simd::FindLanes(op), {}, dout, other, target.grad};
   }
 };
-// False when the other operand is stretched too: the reference kernel serves that.
+// False if the other operand is broadcast too: the reference kernel computes that case.
 bool MakeProduct(const PrepareContext& ctx, const GradArgs& a, bool for_x, simd::Binary op,
                  Product* product) {
   const Shape& mine = for_x ? a.aligned.x : a.aligned.y;
@@ -309,7 +309,7 @@ Kernel MulFast(const PrepareContext& ctx) {
   return LaneKernel{std::move(formulas), std::move(loop)};
 }
 
-// dY = -sum(dOut * Out) / Y: Y is one value within a sum.
+// dY = -sum(dOut * Out) / Y: Y is constant within a sum.
 Kernel DivFast(const PrepareContext& ctx) {
   const GradArgs a = ArgsOf(ctx);
   if (a.dout.dtype != DType::kFloat32) return {};
@@ -338,9 +338,9 @@ Kernel DivFast(const PrepareContext& ctx) {
   return LaneKernel{{dx.Formula(simd::Binary::kDiv)}, std::move(loop)};
 }
 
-// Below: DX and DY are the gradients that arrive for X@GRAD and Y@GRAD.
+// Below, DX and DY are the gradients of X@GRAD and Y@GRAD.
 
-// What arrived for the gradient of `slot`, or zeros of its shape.
+// The gradient of the gradient of `slot`, or zeros of its shape.
 Variable Arrived(GradientContext& g, const std::string& slot) {
   if (g.HasOutputGrad(slot + "@GRAD")) return g.Grad(slot + "@GRAD");
   return ZerosLike(g.In(g.HasInput(slot) ? slot : "Out@GRAD"));
@@ -351,7 +351,7 @@ Variable WithAxis(GradientContext& g, const char* type, const Variable& x, const
   return g.Make(type, {{"X", {x.name()}}, {"Y", {y.name()}}}, std::move(axis));
 }
 
-// dOut' = DX + DY, or DX - DY: the op itself on what arrived.
+// dOut' = DX + DY, or DX - DY: the forward op applied to these.
 void LinearGradient(GradientContext& g, const char* forward) {
   g.Set("Out@GRAD",
         WithAxis(g, forward, Arrived(g, "X"), Arrived(g, "Y"), g.ForwardAttrs({"axis"})));
@@ -396,7 +396,7 @@ void DivGradGradient(GradientContext& g) {
   g.Set("Y", g.Make("elementwise_div_grad", std::move(inputs), axes.Original(), "Y@GRAD"));
 }
 
-// dOut' = DX where X was taken, else DY. X and Y only choose.
+// dOut' = DX where X was chosen, else DY. X and Y affect only the choice.
 void ChoiceGradient(GradientContext& g, const char* takes_x) {
   const ElementwiseAxes axes(g);
   const Variable x = g.In("X"), y = g.In("Y");

@@ -4,7 +4,7 @@
 namespace coracle {
 namespace {
 
-// True when `part` certainly has the shape of the result of broadcasting it with `other`.
+// Whether `part` certainly has the shape of the result of broadcasting it with `other`.
 bool SurelyFull(const Shape& part, const Shape& other) {
   for (int i = 0; i < part.rank(); ++i) {
     if (other[i] != 1 && (part[i] == 1 || part[i] < 0)) return false;

@@ -1,12 +1,12 @@
 #pragma once
-// What the gradient rules of the elementwise family share.
+// Shared by the gradient rules of the elementwise family.
 
 #include <coracle/framework/op/gradient_context.h>
 
 namespace coracle {
 
-// The axis attr for pairs made of a value of Out's shape and one operand of an op with slots X, Y
-// and attr axis.
+// The axis attr for pairs of a value of Out's shape and one operand of an op with slots X, Y and
+// attr axis.
 class ElementwiseAxes {
  public:
   explicit ElementwiseAxes(const GradientContext& g, const std::string& x, const std::string& y);
@@ -22,16 +22,16 @@ class ElementwiseAxes {
   bool x_small_;
 };
 
-// Which forward values elementwise_<op>_grad needs besides their shapes.
+// The forward values that elementwise_<op>_grad reads, besides their shapes.
 struct ElementwiseReads {
   bool x, y, out;
 };
-// The op elementwise_<op>_grad. An operand whose elements it does not read is left out when its
-// shape is surely Out's, so that the memory of the operand can be reused.
+// Appends the op elementwise_<op>_grad. An operand whose elements it does not read is omitted if
+// its shape is certainly Out's, so that its memory can be reused.
 void AppendElementwiseGrad(GradientContext& g, const ElementwiseReads& reads);
 
-// The gradients of Out = the derivative of X^Y of these orders (elementwise_pow for 0 and 0):
-// products with the derivatives that are one order higher.
+// Sets the gradients of Out = the derivative of X^Y of these orders (elementwise_pow for 0 and 0):
+// products with the derivatives of the next higher order.
 void SetPowGradient(GradientContext& g, int32_t x_order, int32_t y_order);
 
 }  // namespace coracle

@@ -1,4 +1,4 @@
-// What the declarations of ops that run groups have in common.
+// Declarations shared by the ops that run groups.
 #include <coracle/framework/base/text.h>
 #include <coracle/operators/elementwise/fused_group.h>
 
@@ -15,8 +15,8 @@ bool IsTaken(const FusedGroup& group, const OpDesc& op, TakesOp takes) {
   return spec && !spec->random && !spec->side_effect && !op.HasSubBlock() && takes(*spec, op);
 }
 
-// What the ops read is an argument or was written by one of them before; each writes variables of
-// its own.
+// Requires that ops read only arguments and results of earlier ops, and that no two ops write the
+// same variable.
 void RequireOrder(InferContext& ctx, const FusedGroup& group, TakesOp takes) {
   std::unordered_set<std::string_view> known(group.arguments.begin(), group.arguments.end());
   for (size_t i = 0; i < group.block->NumOps(); ++i) {

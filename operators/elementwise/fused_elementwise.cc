@@ -7,7 +7,7 @@ namespace coracle::fused_elementwise_op {
 bool TakesElementwise(const OpSpec& spec, const OpDesc&) { return spec.elementwise; }
 
 void Register(OpRegistry& ops) {
-  // A registry's declarations live as long as it does.
+  // The declarations of a registry live as long as the registry.
   const OpRegistry* all = &ops;
   ops.Add(
       OpDef("fused_elementwise")

@@ -14,11 +14,12 @@
 namespace coracle {
 namespace {
 
-// What a piece of X and Out should take: it is small, so that reading the next piece, the
-// arithmetic and writing the last one overlap; much smaller, and calling the kernels would show.
+// The size of a piece of X and Out. It is small, so that reading the next piece, arithmetic and
+// writing the previous one overlap; if it were much smaller, the calls of the kernels would
+// be noticeable.
 constexpr int64_t kPieceBytes = 8 << 10;
 constexpr int64_t kFewestElements = 512, kMostElements = 4096;
-// Runs of so many elements are worth setting up a tape for each.
+// The shortest run for which setting up a tape pays.
 constexpr int64_t kShortestRun = 256;
 
 class GroupPlanner {
@@ -43,7 +44,7 @@ class GroupPlanner {
   }
 
  private:
-  // The slots of memory by their sizes in bytes, of which those are listed that are free.
+  // The free slots of memory, by their sizes in bytes.
   using FreeSlots = std::unordered_map<int64_t, std::vector<int64_t>>;
 
   size_t NumOps() const { return group_.block->NumOps(); }
@@ -51,7 +52,7 @@ class GroupPlanner {
   const OpSpec& SpecOf(const OpDesc& op) const { return group_.ops->Get(op.type()); }
   size_t IndexOf(const std::string& name) const { return vars_.IndexOf(name); }
 
-  // False where the group cannot be cut, or need not be.
+  // False if the group cannot be cut, or need not be.
   bool Cut() {
     int64_t bytes = 0, most = 0;
     for (const FusedVar& var : vars_.list) {
@@ -78,9 +79,9 @@ class GroupPlanner {
     return true;
   }
 
-  // --- where variables are ---
+  // --- memory of variables ---
 
-  // Of a variable's part of a full piece; of all of it where the group is not cut.
+  // Bytes of a variable's part of a full piece, or of the whole variable if the group is not cut.
   int64_t PieceBytes(size_t var) const {
     const FusedVar& v = vars_[var];
     const FusedCut& cut = plan_->cut;
@@ -133,12 +134,12 @@ class GroupPlanner {
   int64_t NewMemory(int64_t bytes) {
     const int64_t offset = slot_bytes_;
     slots_.push_back({offset, bytes});
-    // One line more, so that the slots do not lie a power of two apart.
+    // One more line keeps slots from being a power of two apart.
     slot_bytes_ = CheckedAdd(slot_bytes_, LineAligned(bytes) + kFusedLine);
     return offset;
   }
 
-  // The one position of variable v among the inputs of an op; false where it has several or none.
+  // Whether variable v occurs exactly once among the inputs of an op.
   bool ReadsOnce(const OpDesc& op, size_t v) const {
     int reads = 0;
     op.ForEachInput([&](const std::string& name) { reads += IndexOf(name) == v; });
@@ -155,7 +156,7 @@ class GroupPlanner {
     }
   }
 
-  // A temporary that op t reads last, and may overwrite with v; -1: there is none.
+  // A temporary that op t reads last, and may overwrite with v; -1 if there is none.
   int64_t DyingInput(size_t v, size_t t) const {
     int64_t found = -1;
     ForEachPair(Op(t), [&](size_t in, size_t out) {
@@ -167,8 +168,8 @@ class GroupPlanner {
     return found;
   }
 
-  // Out[i] may have the memory of X[i]: nobody may read that any more when op t writes v, or only t
-  // itself, in place.
+  // Out[i] may have the memory of X[i]: then no op may read X[i] after op t has written v; only t
+  // itself may, in place.
   bool MayWriteDirectly(size_t v, size_t t) const {
     const auto place = static_cast<size_t>(vars_[v].result);
     if (place >= group_.arguments.size()) return true;
@@ -181,7 +182,7 @@ class GroupPlanner {
 
   // --- kernels ---
 
-  // Gives the kernels args of a piece.
+  // Gives the kernels the args of a piece.
   class PieceArgs : public PartArgs {
    public:
     PieceArgs(GroupPlanner& planner, int64_t rows, FusedKernels& kernels)
@@ -208,7 +209,7 @@ class GroupPlanner {
     int64_t rows_;
   };
 
-  // Gives the kernels the op's own tensors, and scratch memory for what the ops pass to each other.
+  // Gives the kernels the op's own tensors, and scratch memory for intermediate results.
   class WholeArgs : public GroupArgs {
    public:
     explicit WholeArgs(GroupPlanner& planner) : planner_(planner) {
@@ -263,7 +264,7 @@ class GroupPlanner {
     };
   }
 
-  // Runs the ops on registers; empty where it cannot.
+  // Runs the ops in registers; returns an empty Kernel if that is not possible.
   Kernel Tape() {
     FusedCut cut = plan_->cut;
     const bool in_runs = CutIntoRuns(group_, kShortestRun, vars_.list, &cut);
@@ -309,7 +310,7 @@ class GroupPlanner {
   KernelMode mode_;
   std::shared_ptr<FusedPlan> plan_ = std::make_shared<FusedPlan>();
   FusedVars vars_;
-  std::vector<bool> overwritten_;              // temporaries whose memory an output has taken over
+  std::vector<bool> overwritten_;              // temporaries whose memory an output reuses
   std::vector<std::array<int64_t, 2>> slots_;  // of memory: offset, bytes
   int64_t slot_bytes_ = 0, scratch_bytes_ = 0;
 };

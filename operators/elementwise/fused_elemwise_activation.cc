@@ -30,7 +30,7 @@ bool IsBinary(const std::string& name) {
   return name == "elementwise_add" || name == "elementwise_mul";
 }
 
-// What functor_list says.
+// The parsed functor_list.
 struct Functors {
   Unary unary;
   std::string binary;
@@ -99,7 +99,7 @@ KernelOf<T> Fused(const PrepareContext& ctx) {
   };
 }
 
-// The value of the unary function, and the gradient of its argument where `d` arrives.
+// Appends the unary function, or its gradient if `d` is given.
 Variable UnaryOp(GradientContext& g, Unary unary, const Variable& v) {
   switch (unary) {
     case Unary::kScale:

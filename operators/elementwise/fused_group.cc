@@ -117,13 +117,12 @@ int64_t FusedCut::StepOf(const FusedVar& var, int d) const {
 
 namespace {
 
-// Runs the shape rules on other shapes than the run has.
+// Runs the shape rules on hypothetical shapes.
 class Trial {
  public:
   Trial(const FusedGroup& group, const std::vector<FusedVar>& vars) : group_(group), vars_(vars) {}
 
-  // Whether the rules make results of the shape `out` from arguments of the shapes that `shape`
-  // gives.
+  // Whether the rules give results of the shape `out` for arguments with the shapes from `shape`.
   template <class ShapeOf>
   bool Holds(const ShapeOf& shape, const Shape& out) const {
     GroupTypes types = Types();
@@ -151,7 +150,7 @@ class Trial {
   const std::vector<FusedVar>& vars_;
 };
 
-// Whether a variable's dims fit the group's from `first` on.
+// Whether a variable's dims match the group's from `first` on.
 bool Fits(const Shape& own, const Shape& group, int first) {
   for (int i = 0; i < own.rank(); ++i) {
     if (own[i] != 1 && own[i] != group[first + i]) return false;
@@ -159,9 +158,8 @@ bool Fits(const Shape& own, const Shape& group, int first) {
   return true;
 }
 
-// A shape of which all dims other than 1 are different, those that stand for one dim of the group
-// excepted: a shape rule accepts such operands only where each lies along the dims of the results
-// that it was taken to lie along.
+// A shape with different dims, except for 1s and dims that correspond to the same dim of the group.
+// A shape rule accepts such operands only if each is aligned with the results as assumed.
 Shape Distinct(Shape shape, int first_dim) {
   static constexpr int64_t kPrimes[Shape::kMaxRank] = {2, 3, 5, 7, 11, 13, 17, 19, 23};
   for (int i = 0; first_dim >= 0 && i < shape.rank(); ++i) {
@@ -170,7 +168,7 @@ Shape Distinct(Shape shape, int first_dim) {
   return shape;
 }
 
-// Finds the group's dims that the dims of each argument stand for.
+// Finds the dims of the group that the dims of each argument correspond to.
 class Alignment {
  public:
   Alignment(const FusedGroup& group, const Shape& shape, std::vector<FusedVar>& vars)
@@ -188,7 +186,7 @@ class Alignment {
  private:
   static constexpr int kMaxTrials = 64;
 
-  // Mostly the last dims; of several that fit, the shape rules accept one.
+  // Tries the last dims first; if several positions are possible, the shape rules accept one.
   bool Try(size_t k) {
     if (k == open_.size()) {
       return ++trials_ <= kMaxTrials &&
@@ -217,7 +215,7 @@ bool OneShape(const std::vector<FusedVar>& vars, const Shape& shape) {
                      [&](const FusedVar& var) { return var.meta.shape == shape; });
 }
 
-// The outermost dim of which a row fits into a piece, and rows of about equal number.
+// Chooses the outermost dim of which a row fits into a piece, and rows of about equal number.
 void ChooseRows(int64_t elements, FusedCut* cut) {
   const Shape& shape = cut->shape;
   const int rank = shape.rank();
@@ -231,7 +229,7 @@ void ChooseRows(int64_t elements, FusedCut* cut) {
   cut->outer = shape.Product(0, cut->dim);
 }
 
-// Whether the shape rules make a piece of the results from the pieces of the arguments.
+// Whether the shape rules give a piece of the results for the pieces of the arguments.
 bool RulesAccept(const FusedGroup& group, const std::vector<FusedVar>& vars, const FusedCut& cut) {
   const Trial trial(group, vars);
   const auto piece_of = [&](int64_t rows) {
@@ -267,7 +265,7 @@ bool FindCut(const FusedGroup& group, int64_t elements, std::vector<FusedVar>& v
   }
   *cut = FusedCut();
   cut->shape = shape;
-  if (OneShape(vars, shape)) {  // by the trait Elementwise, where the elements lie does not matter
+  if (OneShape(vars, shape)) {  // by the trait Elementwise, positions do not matter
     cut->flat = true;
     for (int i = 0; i < shape.rank(); ++i) cut->shape[i] = 1;
     cut->shape[shape.rank() - 1] = shape.numel();

@@ -1,6 +1,6 @@
 #pragma once
-// The group of ops that a fused_elementwise or a fused_images runs, the memory that its parts have,
-// and how the tensors of a fused_elementwise are cut into pieces.
+// The group of ops run by a fused_elementwise or a fused_images, the memory of its parts, and the
+// cut of a fused_elementwise's tensors into pieces.
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
@@ -42,10 +42,9 @@ struct FusedGroup {
   const OpRegistry* ops = nullptr;
   std::vector<std::string> arguments, results;  // variables of the block
 
-  // Runs the shape rules of the ops. The arguments have their types.
+  // Runs the shape rules of the ops. `types` has the types of the arguments.
   void Infer(GroupTypes& types) const;
-  // Runs them on types that a run may not have; false where a rule refuses them, or asks for a
-  // value or a LoD.
+  // Runs them on hypothetical types; false if a rule rejects them, or reads a value or a LoD.
   bool CanInfer(GroupTypes& types) const;
 };
 
@@ -55,14 +54,14 @@ inline int64_t LineAligned(int64_t bytes) {
   return (bytes + kFusedLine - 1) / kFusedLine * kFusedLine;
 }
 
-// Results of so many bytes are written past the caches: nobody will find them there.
+// Results of at least this many bytes are written past the caches: they would not stay there.
 inline constexpr int64_t kPastCaches = int64_t{8} << 20;
-// Tensors of so many bytes are read into a cache before they are needed.
+// Tensors of at least this many bytes are prefetched.
 inline constexpr int64_t kReadAhead = int64_t{1} << 20;
-// Elements that are worth a thread.
+// Elements per task.
 inline constexpr int64_t kFusedGrain = 32768;
 
-// What an op of a group is prepared with: it asks for tensors and scratch tensors alone.
+// The args with which an op of a group is prepared: only tensors and scratch tensors.
 class GroupArgs : public ArgTable {
  public:
   TensorArg ScratchArray() override { Refuse(); }
@@ -76,18 +75,18 @@ class GroupArgs : public ArgTable {
   }
 };
 
-// Where scratch memory of ops is: index of a pointer, offset in the part's memory.
+// Scratch memory of ops: index of a pointer, offset in the part's memory.
 using ScratchPlaces = std::vector<std::array<int64_t, 2>>;
 
-// Gives an op scratch memory of its part of the work, behind the variables'. Offsets count from its
-// beginning until RunInParts has placed it.
+// Gives an op scratch memory in its part of the work, after the variables' memory. Offsets are
+// relative to it until RunInParts places it.
 class PartArgs : public GroupArgs {
  public:
-  // Counts in `pointers` and `bytes` what all ops need.
+  // Adds the needs of all ops to `pointers` and `bytes`.
   PartArgs(size_t& pointers, int64_t& bytes, ScratchPlaces& places)
       : pointers_(pointers), bytes_(bytes), places_(places) {}
   TensorArg Scratch(DType dtype, const Shape& shape) override;
-  void BeginOp() { used_ = 0; }  // its scratch memory is that of the op before
+  void BeginOp() { used_ = 0; }  // it reuses the scratch memory of the previous op
 
  private:
   size_t& pointers_;
@@ -96,7 +95,7 @@ class PartArgs : public GroupArgs {
   int64_t used_ = 0;
 };
 
-// The memory that the kernels of a group's ops see: at `pointers` a piece of each tensor.
+// The memory seen by the kernels of a group's ops: `pointers` has a piece of each tensor.
 class GroupWorkspace : public Workspace {
  public:
   GroupWorkspace(const Workspace& around, void** pointers) {
@@ -117,30 +116,29 @@ class GroupWorkspace : public Workspace {
   }
 };
 
-// The group of such an op, whose block is not checked; without a block where the op is in no
-// program.
+// The group of such an op; its block is not checked, and is null if the op is not in a program.
 FusedGroup FusedGroupOf(const OpDesc& op, const OpSpec& spec, const OpRegistry& ops);
 
 // Whether an op can be in a group.
 using TakesOp = bool (*)(const OpSpec& spec, const OpDesc& op);
 
-// What the declarations of ops that run groups have in common: slots, attrs and constraints, of
-// which `which` says what ops such an op takes ("be elementwise"), and the shape rule.
+// Declarations shared by ops that run groups: slots, attrs and constraints, with `which` describing
+// the ops in such a group ("be elementwise"), and the shape rule.
 void DeclareGroup(OpDef& def, const std::string& which);
 void InferGroup(InferContext& ctx, const OpRegistry& ops, TakesOp takes);
 
-// A variable of the group when the shapes are known.
+// A variable of the group, once shapes are known.
 struct FusedVar {
   std::string name;
   VarMeta meta;
-  int argument = -1, result = -1;  // places in X and Out
-  // The first of the group's dims that its own dims stand for; -1: a piece needs all of it.
+  int argument = -1, result = -1;  // indices in X and Out
+  // The first of the group's dims that its dims correspond to; -1 if a piece needs all of it.
   int first_dim = -1;
 };
 
-// The variables of a group in a plan: the arguments, then what the ops write.
+// The variables of a group in a plan: the arguments, then the results of ops.
 struct FusedVars {
-  // Throws if the op is in no program.
+  // Throws if the op is not in a program.
   FusedVars(const PrepareContext& context, const FusedGroup& group);
 
   const FusedVar& operator[](size_t var) const { return list[var]; }
@@ -154,10 +152,10 @@ struct FusedVars {
   std::vector<size_t> last_use;
 };
 
-// The kernel that runs the parts of a plan, `run` each, in threads. It gives each part memory of
-// its own: so many `pointers`, `slot_bytes` for variables, `scratch_bytes` for one op. Offsets in
-// the plan's places and scratch memory counted from the beginning of those; now they count from
-// that of the part.
+// The kernel that calls `run` for each part of a plan, on several threads. Each part gets its own
+// memory: `pointers` pointers, `slot_bytes` for variables, `scratch_bytes` for one op. Offsets in
+// the plan's places and scratch memory are relative to these areas on entry, and relative to the
+// part's memory on return.
 template <class Plan>
 Kernel RunInParts(const PrepareContext& context, const std::shared_ptr<Plan>& plan, size_t pointers,
                   int64_t slot_bytes, int64_t scratch_bytes,
@@ -179,35 +177,35 @@ Kernel RunInParts(const PrepareContext& context, const std::shared_ptr<Plan>& pl
   };
 }
 
-// All results of the group's ops have one shape. It is cut along the dim `dim` into `chunks` pieces
-// of `rows` (but for the last), and into single rows along the dims before it. What has 1 in the
-// place of a dim, or lacks it, is the same for all pieces along it.
+// The cut of a group. All results of its ops have one shape. It is cut along the dim `dim` into
+// `chunks` pieces of `rows` rows (the last may be smaller), and into single rows along the dims
+// before it. A variable that lacks a dim, or has size 1 in it, is the same for all pieces along it.
 struct FusedCut {
-  Shape shape;  // of the results, maybe with all elements in the last dim
+  Shape shape;  // of the results, possibly with all elements in the last dim
   bool flat = false;
   int dim = 0;
   int64_t outer = 1, chunks = 1, rows = 1;
 
   int64_t pieces() const { return outer * chunks; }
   int64_t last_rows() const { return shape[dim] - (chunks - 1) * rows; }
-  // The shape of a variable's part of a piece of so many rows.
+  // The shape of a variable's part of a piece of `piece_rows` rows.
   Shape PieceOf(const FusedVar& var, int64_t piece_rows) const;
-  // How many elements a step along the group's dim `d` is in a variable.
+  // The step of a variable along the group's dim `d`, in elements.
   int64_t StepOf(const FusedVar& var, int d) const;
 };
 
-// The cut into pieces of about `elements`; sets first_dim of the variables. False where the group
-// cannot be cut: a result has another shape, or the ops' shape rules do not confirm that a piece of
-// the results needs just these pieces of the arguments.
+// The cut into pieces of about `elements` elements; sets first_dim of the variables. False if the
+// group cannot be cut: a result has another shape, or the ops' shape rules do not confirm that a
+// piece of the results needs exactly these pieces of the arguments.
 bool FindCut(const FusedGroup& group, int64_t elements, std::vector<FusedVar>& vars, FusedCut* cut);
 
-// Changes a cut that FindCut found into one of whole runs of elements, along which each argument
-// moves with the results or stays at one element, as long as they can be: a piece is one step along
-// the dim `dim`. False where they are shorter than `elements`, or the group's one run needs no cut.
+// Changes a cut of FindCut into runs of elements, as long as possible, along which each argument
+// advances with the results or stays at one element: a piece is one step along the dim `dim`. False
+// if the runs are shorter than `elements`, or the group is a single run, which needs no cut.
 bool CutIntoRuns(const FusedGroup& group, int64_t elements, const std::vector<FusedVar>& vars,
                  FusedCut* cut);
 
-// The kernel of fused_elementwise, whose ops have kernels of that mode.
+// The kernel of fused_elementwise; its ops use kernels of that mode.
 Kernel PrepareFused(const PrepareContext& context, const OpRegistry& ops, KernelMode mode);
 
 }  // namespace coracle

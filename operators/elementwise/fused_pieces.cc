@@ -13,12 +13,12 @@ namespace {
 
 constexpr int64_t kLine = kFusedLine;
 
-// Asks for the bytes [begin, end) behind `from`; `begin` is a multiple of a line.
+// Prefetches the bytes [begin, end) of `from`; `begin` is a multiple of a line.
 void Prefetch(const char* from, int64_t begin, int64_t end) {
   for (int64_t at = begin; at < end; at += kLine) __builtin_prefetch(from + at, 0, 2);
 }
 
-// Writes without reading what was there into the caches first.
+// Writes without first reading the old contents into the caches.
 void CopyPastCaches(const char* from, char* to, int64_t bytes) {
 #ifdef __SSE2__
   const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(to) & (kLine - 1));
@@ -96,7 +96,7 @@ class PartRun {
       FlushTo(plan_.flushes[i], OffsetOf(plan_.flushes[i].var, index), kernels.flush_bytes[i]);
   }
 
-  // The share of the next piece that is asked for before op t.
+  // Prefetches the share of the next piece before op t.
   void ReadAhead(int64_t t) const {
     for (size_t i = 0; i < plan_.ahead.size(); ++i) {
       const auto& [bytes, share] = ahead_sizes_[i];

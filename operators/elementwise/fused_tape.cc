@@ -8,15 +8,15 @@ namespace {
 
 constexpr int kNone = -1;
 
-// What a variable holds: an argument, or the result of a formula. Copies are the same value.
+// The value of a variable: an argument, or the result of a formula. A copy is the same value.
 struct Value {
-  const LaneFormula* formula = nullptr;  // none: an argument, or what was copied from one
+  const LaneFormula* formula = nullptr;  // none for an argument, or a copy of one
   int a = kNone, b = kNone;              // values that the formula reads
-  size_t argument = 0;                   // of an argument: the variable
+  size_t argument = 0;                   // for an argument: its variable
   std::vector<size_t> results;           // variables of Out that get it
   bool wanted = false;
-  bool in_memory = false;  // it is read from memory, too
-  size_t pointer = 0;      // where that is
+  bool in_memory = false;  // whether it is also read from memory
+  size_t pointer = 0;      // its memory
   bool is_argument() const { return !formula && a == kNone; }
 };
 
@@ -48,8 +48,8 @@ class TapeBuilder {
   }
 
  private:
-  // The formulas are gone through to find out when arguments are read last; which values must be in
-  // memory, too; and to write the code.
+  // Three passes over the formulas: find the last reads of arguments; find the values that must
+  // also be in memory; write the code.
   enum Phase { kFindReads, kFindMemory, kWrite };
 
   static size_t IndexOf(const TensorArg& arg) { return static_cast<size_t>(arg.index); }
@@ -84,8 +84,8 @@ class TapeBuilder {
   static bool IsCopy(const LaneFormula& formula) {
     return !formula.lanes.one && !formula.lanes.left;
   }
-  // A result that is an argument becomes a value of its own, so that only values that are computed
-  // here are stored.
+  // A result that is an argument becomes a value of its own, so that only computed values
+  // are stored.
   void NumberResults() {
     for (size_t v = 0; v < vars_.size(); ++v) {
       if (vars_[v].result < 0) continue;

@@ -21,13 +21,13 @@ struct TapePlan {
   int64_t parts = 1;
   std::vector<TensorArg> outer;  // by variable, of X and Out
   std::vector<size_t> arguments, results;
-  std::vector<int32_t> ahead;  // variables that are read into the caches ahead
+  std::vector<int32_t> ahead;  // variables that are prefetched
   // A part's memory: the code, pointers, pointers for the last tile, then tiles.
   TensorArg memory;
   int64_t code_bytes = 0, pointer_bytes = 0, part_bytes = 0;
 
   int64_t tile_bytes() const { return moves.tile * static_cast<int64_t>(sizeof(float)); }
-  // Of a run; the last one may not be full.
+  // Tiles of a run; the last one may be partial.
   int64_t tiles() const { return (runs.elements + moves.tile - 1) / moves.tile; }
 };
 
@@ -67,7 +67,7 @@ class TapeRun {
       if (GoesPastCaches(static_cast<size_t>(store.pointer))) store.run = plan_.moves.stream;
     }
   }
-  // Whole lines alone, and not what overwrites an argument, which the caches hold by then.
+  // Only whole lines, and not a result that overwrites an argument, which is in the caches already.
   bool GoesPastCaches(size_t var) const {
     const char* to = Outer(var);
     return plan_.outer[var].nbytes() >= kPastCaches &&
@@ -101,7 +101,7 @@ class TapeRun {
     simd::RunLanes(code_, pointers_, full, plan_.ahead.data(), plan_.ahead.size());
     if (begin + full < end) RunLast(full, plan_.runs.elements % plan_.moves.tile);
   }
-  // In bytes.
+  // Offset of a run in bytes.
   int64_t OffsetOf(size_t var, int64_t run) const {
     int64_t offset = 0;
     for (size_t d = plan_.runs.dims.size(); d-- > 0; run /= plan_.runs.dims[d])
@@ -109,7 +109,7 @@ class TapeRun {
     return offset * static_cast<int64_t>(sizeof(float));
   }
 
-  // The last elements of a run, which do not fill a tile: so many tiles behind the pointers.
+  // Computes the last elements of a run, which do not fill a tile; `tile` is its index.
   void RunLast(int64_t tile, int64_t elements) {
     const int64_t at = tile * plan_.tile_bytes();
     const auto bytes = static_cast<size_t>(elements) * sizeof(float);

@@ -40,7 +40,8 @@ struct ScaleValue {
   float attr;
 };
 
-// Whether elements of T are to be multiplied in double: the tensor's value does not fit into T.
+// Whether elements of T must be multiplied in double, because T cannot represent the
+// tensor's value.
 template <class T>
 bool IsWide(const ScaleValue& scale, double value) {
   if constexpr (std::is_integral_v<T> || kIsComplex<T>)

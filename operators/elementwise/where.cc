@@ -43,7 +43,7 @@ Kernel WhereOf(const PrepareContext& ctx) {
   };
 }
 
-// Moves elements, so only their size counts.
+// Moves elements, so only their size matters.
 Kernel Where(const PrepareContext& ctx) {
   switch (SizeOf(ctx.Input("X").dtype)) {
     case 1:

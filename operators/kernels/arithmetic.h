@@ -1,6 +1,6 @@
 #pragma once
-// Arithmetic on elements that is defined for every value: integers wrap around, floats become
-// integers by truncation and saturation, 16-bit floats compute in float.
+// Arithmetic on elements, defined for every value: integers wrap around, conversions from float to
+// integer truncate and saturate, and 16-bit floats compute in float.
 
 #include <coracle/framework/tensor/dtype.h>
 
@@ -23,7 +23,7 @@ template <>
 struct WideOf<bfloat16> {
   using type = float;
 };
-// What elements of T compute in.
+// The type in which elements of T are computed.
 template <class T>
 using Wide = typename WideOf<T>::type;
 
@@ -51,7 +51,7 @@ T WrapMul(T x, T y) {
     return static_cast<T>(static_cast<Wide<T>>(x) * static_cast<Wide<T>>(y));
 }
 
-// A double as T.
+// Converts a double to T.
 template <class T>
 T SaturateTo(double value) {
   if constexpr (std::is_integral_v<T>) {

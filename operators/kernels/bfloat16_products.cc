@@ -20,7 +20,7 @@ std::atomic<int> answer{kMeasured};
 
 constexpr int kRounds = 1500;
 
-// Eight instructions in each round that do not wait for each other.
+// Eight independent instructions in each round.
 #define CORACLE_EIGHT(f) f(s0) f(s1) f(s2) f(s3) f(s4) f(s5) f(s6) f(s7)
 __attribute__((target("avx512f"))) void FloatProducts() {
   const __m512 a = _mm512_setzero_ps();
@@ -53,7 +53,7 @@ double Seconds(void (*f)()) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// One instruction has 32 products of bfloat16, or 16 of float32.
+// An instruction computes 32 products of bfloat16, or 16 of float32.
 bool InstructionsPay() {
   double wide = 1, half = 1;
   for (int i = 0; i < 12; ++i) {

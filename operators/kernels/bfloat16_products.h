@@ -3,13 +3,13 @@
 
 namespace coracle {
 
-// True where products of bfloat16 take at most 4/5 of the time of as many in float32: with AMX, or
-// with an AVX512_BF16 that is fast. Some processors have AVX512_BF16 at half the rate of float32;
-// there the float32 kernels run between conversions, as on machines without the instructions.
+// True if products of bfloat16 take at most 4/5 of the time of the same products in float32: with
+// AMX, or with a fast AVX512_BF16. Some processors run AVX512_BF16 at half the rate of float32;
+// there, as on machines without these instructions, the float32 kernels are used with conversions.
 // Measured once, in less than a millisecond.
 bool BFloat16ProductsPay();
 
-// Gives another answer while it lives, so that tests reach both kinds of kernels.
+// Overrides the answer during its lifetime, so that tests reach both kinds of kernels.
 class ScopedBFloat16Products {
  public:
   explicit ScopedBFloat16Products(bool pay);

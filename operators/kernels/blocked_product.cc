@@ -11,8 +11,8 @@
 namespace coracle {
 namespace {
 
-// A panel of B, kDepth x 2 vectors, stays in the first cache while it is multiplied by kRows
-// columns of A, which stay in the second one. What is packed takes at most 448 KiB.
+// A panel of B, kDepth x 2 vectors, stays in the first-level cache while it is multiplied by kRows
+// columns of A, which stay in the second-level cache. Packed data takes at most 448 KiB.
 constexpr int64_t kDepth = 256, kRows = 192, kColumns = 256;
 // Rows of A that are copied at a time.
 constexpr int64_t kCopied = 8;
@@ -24,7 +24,7 @@ void Scale(float* x, int64_t n, float factor) {
   scale(x, x, n, {factor});
 }
 
-// Memory of the thread, which lasts as long as it does. Pages that are never used cost nothing.
+// Memory of the thread, which lives as long as the thread. Unused pages cost nothing.
 float* ThreadFloats(int64_t count) {
   constexpr int64_t kLine = 16;
   thread_local const auto memory =
@@ -73,7 +73,7 @@ class Blocks {
     if (p_.alpha != 1) Scale(packed_b_, Parts(columns_, width_) * width_ * depth_, p_.alpha);
   }
 
-  // A block of C, which gets the products of depth_ columns of A.
+  // Adds the products of depth_ columns of A to a block of C.
   void Block(int64_t row, int64_t rows) {
     const int64_t strips = Parts(rows, most_);
     PackA(row, rows, strips);
@@ -94,7 +94,7 @@ class Blocks {
         tile.a_k = tile.height;
         tile.out = p_.c + (row + first) * p_.c_row + column_ + j;
         for (int64_t i = 0; i < tile.height; ++i) {
-          // Both lines that it may stand in.
+          // The row may extend over two cache lines.
           __builtin_prefetch(tile.out + i * p_.c_row, 1);
           __builtin_prefetch(tile.out + i * p_.c_row + tile.lanes - 1, 1);
         }
@@ -103,8 +103,9 @@ class Blocks {
     }
   }
 
-  // Strips of a tile's height: those of row `first` on are at first * depth_, [depth_][height].
-  // Some rows of A at a time, which stay in the first cache even if they are a power of two apart.
+  // Packs strips of a tile's height: the strip of row `first` starts at first * depth_,
+  // [depth_][height]. Copies a few rows of A at a time, which stay in the first-level cache even if
+  // they are a power of two apart.
   void PackA(int64_t row, int64_t rows, int64_t strips) {
     for (int64_t p = 0; p < depth_; p += kCopied) {
       const float* from = p_.a + (begin_ + p) * p_.a_row + row;
@@ -116,7 +117,7 @@ class Blocks {
     }
   }
   void CopyRows(const float* from, int64_t height, int64_t count, float* to) const {
-    // Of known length, a copy is a few moves of vectors.
+    // With a constant length, a copy is a few vector moves.
     const auto copy = [&](auto length) {
       for (int64_t p = 0; p < count; ++p)
         std::memcpy(to + p * length, from + p * p_.a_row, length * sizeof(float));

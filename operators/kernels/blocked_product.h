@@ -21,7 +21,7 @@ struct BlockedProduct {
 };
 
 // Calls finish(row, rows, column, columns) for blocks of C when their elements are complete and in
-// the cache. The order in which an element's products are summed depends on k alone.
+// the cache. The order in which the products of an element are summed depends only on k.
 using FinishBlock = std::function<void(int64_t, int64_t, int64_t, int64_t)>;
 void RunBlockedProduct(const BlockedProduct& product, const FinishBlock& finish);
 

@@ -6,9 +6,9 @@
 namespace coracle {
 namespace {
 
-// `small` with 1s around, at dims [axis, axis + rank) of rank `rank`.
+// `small` at dims [axis, axis + rank) of a shape of rank `rank`, with 1s in the other dims.
 std::optional<Shape> Spread(const Shape& small, int axis, int rank) {
-  if (axis < 0 || axis > rank) return std::nullopt;  // first: the attr may be any number
+  if (axis < 0 || axis > rank) return std::nullopt;  // checked first: the attr may be any number
   int kept = small.rank();
   while (kept > 0 && axis + kept > rank && small[kept - 1] == 1) --kept;
   if (axis + kept > rank) return std::nullopt;
@@ -59,7 +59,7 @@ Shape InferBroadcast(const InferContext& ctx, const Shape& x, const Shape& y, in
     if (a != 1 && b != 1 && !InferContext::Matches(a, b)) {
       ctx.Fail("C3", shapes());
     }
-    // An unknown dim beside a known one other than 1 can only be that or 1.
+    // An unknown dim aligned with a known dim other than 1 must be that dim or 1.
     out.Append(a == 1 ? b : b == 1 ? a : std::max(a, b));
   }
   return out;
@@ -70,7 +70,8 @@ BroadcastNest MakeBroadcastNest(const Shape& x, const Shape& y, int axis) {
   if (!aligned) throw InternalError("broadcast of shapes that do not fit");
   BroadcastNest nest;
   nest.numel = 1;
-  // From the innermost dim out; neighbours in which the same operands repeat become one.
+  // Goes from the innermost dim outwards and merges neighbouring dims in which the same
+  // operands repeat.
   int64_t dims[Shape::kMaxRank];
   bool x_repeats[Shape::kMaxRank], y_repeats[Shape::kMaxRank];
   int n = 0;

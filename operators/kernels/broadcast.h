@@ -1,8 +1,8 @@
 #pragma once
-// Broadcasting of two operands under Paddle's axis rule: let "small" be the operand of lower rank
-// (Y when the ranks are equal). With axis = -1 its dims align with the last dims of the other one;
-// with axis = k >= 0 they align with dims k, k + 1, ... (trailing 1s that stick out are dropped).
-// Then a dim of 1 stretches to the other's.
+// Broadcasting of two operands by Paddle's axis rule. Let "small" be the operand of lower rank (Y
+// if the ranks are equal). With axis = -1, its dims align with the last dims of the other one; with
+// axis = k >= 0, they align with dims k, k + 1, ... (excess trailing 1s are dropped). Then dims of
+// 1 are broadcast.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_spec.h>
@@ -12,18 +12,18 @@
 
 namespace coracle {
 
-// The shapes with 1s put in, so that both have the rank of the larger one.
+// Both shapes extended by 1s to the rank of the larger one.
 struct AlignedShapes {
   Shape x, y;
 };
-// nullopt when the small one sticks out under `axis`. Dims may be -1.
+// nullopt if the small one does not fit at `axis`. Dims may be -1.
 std::optional<AlignedShapes> AlignShapes(const Shape& x, const Shape& y, int axis);
 
-// The shape of the result: checks C1 (axis in [-1, rank]), C2 (the small one fits) and C3 (aligned
-// dims are equal or 1) under those ids. Dims may be -1.
+// The shape of the result. Checks C1 (axis in [-1, rank]), C2 (the small one fits) and C3 (aligned
+// dims are equal or 1). Dims may be -1.
 Shape InferBroadcast(const InferContext& ctx, const Shape& x, const Shape& y, int axis);
 
-// What docs say of it, and the declaration of these constraints.
+// The rule as doc text, and the declaration of these constraints.
 extern const char* const kBroadcastDoc;
 void DeclareBroadcast(OpDef& def);
 
@@ -31,7 +31,7 @@ void DeclareBroadcast(OpDef& def);
 struct BroadcastNest {
   int rank = 0;                     // at least 1
   int64_t dims[Shape::kMaxRank];    // of the result
-  int64_t x_step[Shape::kMaxRank];  // elements to go in x for one step in a dim; 0: repeated
+  int64_t x_step[Shape::kMaxRank];  // elements between two steps of a dim in x; 0: repeated
   int64_t y_step[Shape::kMaxRank];
   int64_t numel = 0;  // of the result
 
@@ -40,11 +40,11 @@ struct BroadcastNest {
   bool x_repeats() const { return x_step[rank - 1] == 0; }
   bool y_repeats() const { return y_step[rank - 1] == 0; }
 };
-// Of exact shapes that InferBroadcast accepted.
+// REQUIRES: InferBroadcast has accepted the shapes, and they are exact.
 BroadcastNest MakeBroadcastNest(const Shape& x, const Shape& y, int axis);
 
-// Calls row(x_offset, y_offset, out_offset, count) for the pieces of innermost rows that make up
-// the result's elements [begin, end).
+// Calls row(x_offset, y_offset, out_offset, count) for the pieces of innermost rows in the result's
+// elements [begin, end).
 template <class Row>
 void ForEachRow(const BroadcastNest& nest, int64_t begin, int64_t end, Row&& row) {
   if (begin >= end) return;
@@ -74,7 +74,7 @@ void ForEachRow(const BroadcastNest& nest, int64_t begin, int64_t end, Row&& row
   }
 }
 
-// out[i] = f(x[.], y[.]) over the whole result, serially: the reference.
+// out[i] = f(x[.], y[.]) for the whole result, on one thread: the reference.
 template <class X, class Y, class Out, class F>
 void BroadcastLoop(const BroadcastNest& nest, const X* x, const Y* y, Out* out, F&& f) {
   const int64_t dx = nest.x_repeats() ? 0 : 1, dy = nest.y_repeats() ? 0 : 1;

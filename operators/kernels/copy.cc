@@ -55,7 +55,7 @@ inline void Transpose4x4(const uint32_t* from, int64_t from_stride, uint32_t* to
       __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
 }
 
-// Three rows become the columns of a matrix of three columns: the planes of an image become pixels.
+// Interleaves three rows as the columns of a matrix: converts the planes of an image to pixels.
 inline void Interleave3(const uint32_t* from, int64_t from_stride, uint32_t* to, int64_t columns) {
   const uint32_t *x = from, *y = from + from_stride, *z = from + 2 * from_stride;
   int64_t i = 0;
@@ -89,9 +89,8 @@ void TransposeTile(const T* from, int64_t from_stride, T* to, int64_t to_stride,
     const auto block = [&](int64_t r, int64_t c) {
       Transpose4x4(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
     };
-    // Lines of the target are written whole where its rows are the nearer ones, or else those of
-    // the source are read whole: rows that are a multiple of 2 KB apart displace each other in the
-    // cache.
+    // Writes whole lines of the target if its rows are closer, else reads whole lines of the
+    // source: rows at multiples of 2 KB evict each other from the cache.
     if ((to_stride < from_stride && from_stride % 512 != 0) || to_stride % 512 == 0) {
       for (int64_t c = 0; c < whole_columns; c += 4) {
         for (int64_t r = 0; r < done_rows; r += 4) block(r, c);
@@ -162,8 +161,8 @@ StridedCopy::StridedCopy(size_t element_size, const std::vector<int64_t>& dims,
       outer_.push_back(axis);
     }
   }
-  // The axis that is contiguous in the target goes innermost, wherever it stands: the order of the
-  // others does not matter.
+  // The axis that is contiguous in the target becomes the innermost one; the order of the others
+  // does not matter.
   const auto contiguous =
       std::find_if(outer_.begin(), outer_.end(), [](const Axis& a) { return a.to == 1; });
   if (contiguous != outer_.end()) std::rotate(contiguous, contiguous + 1, outer_.end());

@@ -1,6 +1,6 @@
 #pragma once
-// Moving elements whatever their dtype: fills, copies and strided copies by element size. All run
-// on several threads and give the same bytes whatever their number.
+// Moves elements independently of their dtype: fills, copies and strided copies by element size.
+// All run on several threads, and the result does not depend on their number.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace coracle {
 
-// Copies `bytes` bytes; nothing happens when the two are the same memory (an in-place op).
+// Copies `bytes` bytes; does nothing if source and target are the same memory (an in-place op).
 void CopyBytes(const void* from, void* to, int64_t bytes);
 void FillZeroBytes(void* to, int64_t bytes);
 // Writes `count` copies of the element of `size` (1, 2, 4, 8 or 16) bytes at `value`.
 void FillElements(void* to, int64_t count, const void* value, size_t size);
 
-// A copy between two strided views with the same dims, prepared once: dimensions of size 1 dropped,
-// neighbours merged where both views allow. Strides are in elements and may be 0 (source) or
-// negative. A view of rows becomes memcpy, a transposition goes by tiles.
+// A copy between two strided views with the same dims, prepared once: dims of size 1 are dropped,
+// and neighbouring dims are merged if both views allow it. Strides are in elements and may be 0
+// (source) or negative. Contiguous rows are copied by memcpy, transpositions by tiles.
 class StridedCopy {
  public:
   StridedCopy() = default;
@@ -39,9 +39,9 @@ class StridedCopy {
   void ForEachOuter(int64_t units, int64_t begin, int64_t end, Body&& body) const;
 
   size_t element_size_ = 1;
-  std::vector<Axis> outer_;  // loops around the inner one (two, when tiled)
+  std::vector<Axis> outer_;  // loops around the inner one (two if tiled)
   Axis inner_{1, 1, 1};      // innermost in the target
-  Axis across_{1, 1, 1};     // innermost in the source, when tiled
+  Axis across_{1, 1, 1};     // innermost in the source, if tiled
   bool tiled_ = false;
   bool empty_ = true;
   int64_t outer_count_ = 1;

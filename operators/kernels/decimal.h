@@ -4,8 +4,8 @@
 
 namespace coracle {
 
-// The shortest decimal number that rounds to the float: 0.9 for 0.9f, which is 0.89999998. What a
-// float attr stands for in float64.
+// The shortest decimal number that rounds to the float: 0.9 for 0.9f, which is 0.89999998. In
+// float64, a float attr means this number.
 inline double DecimalOf(float value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;

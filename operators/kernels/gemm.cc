@@ -17,8 +17,8 @@
 namespace coracle {
 namespace {
 
-// Each row of C is summed by one thread in the order of k, so the result does not depend on
-// threads. With beta 0, C is not read: it may hold nans.
+// One thread sums each row of C in the order of k, so the result does not depend on threads. With
+// beta 0, C is not read and may hold nans.
 template <class T>
 void ReferenceGemm(const GemmSpec& s, const T* a, const T* b, T* c) {
   const T alpha = static_cast<T>(s.alpha), beta = static_cast<T>(s.beta);
@@ -76,14 +76,14 @@ void OneDnnGemm(const GemmSpec& s, const GemmBlock& block, const float* a, const
     throw InternalError(fmt::format("dnnl_sgemm failed with status {}", static_cast<int>(status)));
 }
 
-// Whether BlockedProduct is faster than oneDNN's kernels. With AVX2 those read A and B in place
-// unless C is large, and where A is transposed and rows of A or B are a multiple of 2 KiB apart, so
-// that they share few sets of the caches, their rate falls to between two fifths and nine tenths.
+// Whether BlockedProduct is faster than oneDNN's kernels. With AVX2, these read A and B in place
+// unless C is large. If A is transposed and rows of A or B are a multiple of 2 KiB apart, the rows
+// share few cache sets, and their rate falls to between two fifths and nine tenths.
 bool UsesBlocks(const GemmSpec& s, const GemmBlock& block) {
   constexpr int64_t kLanesOfAvx2 = 8;
   if (!s.transpose_a || VectorLanes() != kLanesOfAvx2) return false;
   if (block.rows < 128 || block.columns < 64 || s.k < 64) return false;
-  // oneDNN copies from here on (nocopy_checker_avx2 in its gemm).
+  // Above this size, oneDNN copies (nocopy_checker_avx2 in its gemm).
   if (1.0 / static_cast<double>(block.rows) + 1.0 / static_cast<double>(block.columns) < 0.0038)
     return false;
   return s.m % 512 == 0 || s.n % 512 == 0;
@@ -120,7 +120,8 @@ void Cut(int64_t size, int64_t unit, int64_t parts, int64_t i, int64_t* begin, i
   *length = std::min(size, units * (i + 1) / parts * unit) - *begin;
 }
 
-// C cut into rows * columns blocks, one for each thread: the grid whose largest block costs least.
+// C cut into rows * columns blocks, one for each thread; uses the grid whose largest block
+// is cheapest.
 class GemmGrid {
  public:
   GemmGrid(const GemmSpec& s, int64_t parts) : m_(s.m), n_(s.n) {
@@ -144,14 +145,13 @@ class GemmGrid {
   }
 
  private:
-  // The cost of the largest block: its products, and the elements of A and B that it reads, each
-  // counted as 32 products.
+  // The cost of the largest block: its products, plus 32 for each element of A and B that it reads.
   double Cost(int64_t k, int64_t rows, int64_t columns) const {
     const double height = static_cast<double>(Units(m_, kRowUnit, rows) * kRowUnit);
     const double width = static_cast<double>(Units(n_, kColumnUnit, columns) * kColumnUnit);
     return static_cast<double>(k) * (height * width + 32 * (height + width));
   }
-  // Units of the largest of so many parts.
+  // Size of the largest of `parts` parts, in units.
   static int64_t Units(int64_t size, int64_t unit, int64_t parts) {
     return ((size + unit - 1) / unit + parts - 1) / parts;
   }
@@ -159,9 +159,9 @@ class GemmGrid {
   int64_t m_, n_, rows_ = 1, columns_ = 1;
 };
 
-// Calls f for strips of columns that the second cache holds until they are finished, where a block
-// is so large that finishing it as a whole would read it from memory again. Each strip copies A
-// again (it has `rows` * k elements), which pays while there are few products for each element.
+// Calls f for strips of columns that stay in the second-level cache until they are finished. It is
+// used for blocks so large that finishing a whole one would read it from memory again. Each strip
+// copies A again (`rows` * k elements), which pays with few products per element.
 template <class F>
 void ForStrips(const GemmTask& task, const GemmBlock& block, F&& f) {
   constexpr int64_t kStripFloats = 128 * 1024, kLeastWidth = 192, kFar = 512 * 1024;
@@ -183,14 +183,14 @@ double Operations(const GemmSpec& s) {
   return static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
 }
 
-// Lives during many small products: blocking signals for each of them alone costs more.
+// Held during many small products: blocking signals for each product would cost more.
 #ifdef CORACLE_ONEDNN
 using BatchScope = onednn::GemmScope;
 #else
 struct BatchScope {};
 #endif
 
-// The matrices of A, B and C for gemm `index` of the batch.
+// Offsets of the matrices of A, B and C for gemm `index` of the batch.
 struct BatchAt {
   int64_t a = 0, b = 0, c = 0;
 };
@@ -212,7 +212,7 @@ void RunGemms(std::initializer_list<GemmTask> tasks) {
 #ifdef CORACLE_ONEDNN
   const auto is_empty = [](const GemmSpec& s) { return s.m == 0 || s.n == 0 || s.k == 0; };
   const auto grid_of = [](const GemmSpec& s) {
-    // A small gemm takes less time on one thread than waking others.
+    // For a small gemm, one thread is faster than waking others.
     const auto most = static_cast<int64_t>(1 + Operations(s) / 300e3);
     return GemmGrid(s, std::min<int64_t>(NumThreads(), most));
   };
@@ -223,7 +223,7 @@ void RunGemms(std::initializer_list<GemmTask> tasks) {
       Finish(task, strip);
     });
   };
-  // A unit is a block of each product, so that threads get about equal parts of each.
+  // A unit is a block of each product, so that threads get about equal parts of every product.
   const auto count = static_cast<int64_t>(tasks.size());
   int64_t units = 1;
   for (const GemmTask& task : tasks) {
@@ -272,14 +272,14 @@ Gemm<T> MakeBatchGemm(const GemmSpec& spec, const GemmBatch& batch, KernelMode m
     count *= batch.dims[i];
     if (batch.c_step[i] != 0) outputs *= batch.dims[i];
   }
-  // A c_step of 0 means that several gemms of the batch add to one C.
+  // With a c_step of 0, several gemms of the batch add to one C.
   if (count == 1 && batch.rank == 0) return MakeGemm<T>(spec, mode);
   GemmSpec one = spec;
   const bool sums = outputs != count || count == 0;
   one.beta = sums ? 1 : 0;
   const Gemm<T> gemm = MakeGemm<T>(one, mode);
   const int64_t a_size = spec.m * spec.k, b_size = spec.k * spec.n, c_size = spec.m * spec.n;
-  // Many small gemms run side by side, each on one thread; a large one uses all threads. Gemms that
+  // Many small gemms run in parallel, each on one thread; a large one uses all threads. Gemms that
   // add to one C run one after the other.
   const bool side_by_side = !sums && count >= 4 && Operations(spec) < 8e6;
   const int64_t grain =

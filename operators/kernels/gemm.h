@@ -22,11 +22,11 @@ struct GemmSpec {
 template <class T>
 using Gemm = std::function<void(const T* a, const T* b, T* c)>;
 
-// A gemm for one size. The reference loop, or (float, kAuto, built with oneDNN) oneDNN's.
+// A gemm for one size: the reference loop or, for float and kAuto in a build with oneDNN, oneDNN's.
 template <class T>
 Gemm<T> MakeGemm(const GemmSpec& spec, KernelMode mode);
 
-// The same for a size that is known only in a run. Allocates nothing.
+// The same for a size that is known only at run time. Does not allocate.
 template <class T>
 void RunGemm(const GemmSpec& spec, KernelMode mode, const T* a, const T* b, T* c);
 extern template void RunGemm<float>(const GemmSpec&, KernelMode, const float*, const float*,
@@ -34,8 +34,8 @@ extern template void RunGemm<float>(const GemmSpec&, KernelMode, const float*, c
 extern template void RunGemm<double>(const GemmSpec&, KernelMode, const double*, const double*,
                                      double*);
 
-// What happens to the elements of C while they are in the cache: each row gets the bias, which has
-// a number for each column, and then goes through the activation.
+// Operations on the elements of C while they are in the cache: adds the bias, which has a number
+// for each column, to each row, and applies the activation.
 struct GemmFinish {
   const float* bias = nullptr;
   simd::UnaryLoop activation = nullptr;
@@ -47,25 +47,24 @@ struct GemmTask {
   float* c;
   GemmFinish finish = {};
 };
-// Products that do not depend on each other, as RunGemm computes them (kAuto), in one parallel
-// region.
+// Computes independent products like RunGemm (kAuto), in one parallel region.
 void RunGemms(std::initializer_list<GemmTask> tasks);
 
-// A loop nest over many gemms, outermost dim first. Steps count matrices; a step of 0 repeats a
-// matrix of A or B, and makes C the sum over that dim.
+// A loop nest over many gemms, outermost dim first. Steps are in matrices. A step of 0 repeats a
+// matrix of A or B; for C, it sums over that dim.
 struct GemmBatch {
   int rank = 0;
   int64_t dims[Shape::kMaxRank];
   int64_t a_step[Shape::kMaxRank], b_step[Shape::kMaxRank], c_step[Shape::kMaxRank];
 };
-// The gemms of a batch, with spec.beta = 0. The result does not depend on the number of threads
-// more than that of one gemm does.
+// The gemms of a batch, with spec.beta = 0. As for a single gemm, only oneDNN's results may depend
+// on the number of threads.
 template <class T>
 Gemm<T> MakeBatchGemm(const GemmSpec& spec, const GemmBatch& batch, KernelMode mode);
 
-// In bfloat16: products are summed in float32, and the result is rounded once. Empty where oneDNN
-// has no native instructions for it (it wants AVX-512) or is off, for empty matrices, for spec.beta
-// != 0 and where C is a sum over a batch dim; the op is then computed in float32.
+// In bfloat16: products are summed in float32, and the result is rounded once. Empty if oneDNN has
+// no native instructions for it (it requires AVX-512) or is off, for empty matrices, for spec.beta
+// != 0, and if C is a sum over a batch dim; the op is then computed in float32.
 template <>
 Gemm<bfloat16> MakeBatchGemm<bfloat16>(const GemmSpec& spec, const GemmBatch& batch,
                                        KernelMode mode);

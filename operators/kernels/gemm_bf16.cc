@@ -18,7 +18,7 @@ namespace {
 
 using dnnl::memory;
 
-// Describes a matrix [rows, cols] for each place of the batch; a step of 0 repeats it. It is the
+// Describes a matrix [rows, cols] for each index of the batch; a step of 0 repeats it. It is the
 // upper left part of a stored matrix, which may be larger and transposed.
 struct Stored {
   int64_t rows = 0, cols = 0;
@@ -39,14 +39,14 @@ memory::desc Operand(const GemmBatch& batch, const int64_t* step, const Stored& 
   return {dims, memory::data_type::bf16, strides};
 }
 
-// Rows of C that one thread computes, of every matrix of the batch.
+// The rows of C that one thread computes, for every matrix of the batch.
 struct RowsCall {
   onednn::Call call;
-  int64_t a, c;       // elements before the part's, in A and C
+  int64_t a, c;       // offsets of the part in A and C, in elements
   size_t scratchpad;  // bytes
 };
 
-// Scratch memory of the thread, which lasts as long as it does.
+// Scratch memory of the thread, which lives as long as the thread.
 void* ThreadScratchpad(size_t bytes) {
   thread_local std::vector<char> memory;
   if (memory.size() < bytes) memory.resize(bytes);
@@ -73,8 +73,7 @@ std::vector<RowsCall> MakeRowsCalls(const GemmSpec& s, const GemmBatch& batch) {
     const auto b = Operand(batch, batch.b_step, b_all, s.k, s.n);
     const auto c = Operand(batch, batch.c_step, c_all, rows, s.n);
     const dnnl::matmul::primitive_desc pd({a, b, c}, attr, onednn::Engine());
-    // oneDNN's plain loops in bfloat16 are slower than the float32 kernel with
-    // conversions around it.
+    // oneDNN's plain loops in bfloat16 are slower than the float32 kernel with conversions.
     if (std::strstr(pd.impl_info_str(), "ref")) return {};
     onednn::Call call{dnnl::matmul(pd)};
     call.Arg(DNNL_ARG_SRC, a).Arg(DNNL_ARG_WEIGHTS, b).Arg(DNNL_ARG_DST, c);

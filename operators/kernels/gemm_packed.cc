@@ -27,13 +27,13 @@ int64_t FloatsOf(const memory::desc& desc) {
   return static_cast<int64_t>((desc.get_size() + kLine - 1) / kLine * kLine / sizeof(float));
 }
 
-// Columns of B, in their own layout.
+// Some columns of B, in a layout of their own.
 struct Panel {
-  int64_t column, columns, offset;  // where it begins among the packed floats
+  int64_t column, columns, offset;  // offset among the packed floats
   memory::desc desc;
 };
 
-// A block of C: some rows of a panel's columns.
+// A block of C: some rows of the columns of a panel.
 struct Block {
   onednn::Call call;
   int64_t row, rows;
@@ -41,7 +41,7 @@ struct Block {
   TensorArg scratchpad;
 };
 
-// What blocks of one shape share.
+// Shared by blocks of one shape.
 class Product {
  public:
   Product() = default;
@@ -62,8 +62,9 @@ class Product {
 
   memory::desc weight() const { return pd_.weights_desc(); }
   int64_t ScratchFloats() const { return FloatsOf(pd_.scratchpad_desc()); }
-  // With the arguments A, B, C, scratch memory, and the bias if there is one. A second thread that
-  // runs the same call makes memory objects of its own each time, so each block has its call.
+  // A call with the arguments A, B, C, scratch memory, and the bias if there is one. A second
+  // thread running the same call would create memory objects each time, so each block has its
+  // own call.
   onednn::Call MakeCall() const {
     onednn::Call call(primitive_);
     call.Arg(DNNL_ARG_SRC, a_).Arg(DNNL_ARG_WEIGHTS, weight()).Arg(DNNL_ARG_DST, c_);
@@ -91,8 +92,8 @@ class PackedProduct {
     const onednn::Scope inside;
     const double products = static_cast<double>(spec.m) * static_cast<double>(spec.n * spec.k);
     const auto threads = static_cast<int64_t>(std::min<double>(NumThreads(), 1 + products / 300e3));
-    // Few rows are shared out by columns. Many are cut into blocks that stay in the cache until
-    // they are finished.
+    // With few rows, threads share the columns. With many rows, blocks stay in the cache until they
+    // are finished.
     constexpr int64_t kUnit = 64, kBlockFloats = 65536;
     const int64_t units = (spec.n + kUnit - 1) / kUnit;
     const int64_t panels = spec.m < 16 * threads ? std::min(threads, units) : 1;
@@ -105,7 +106,7 @@ class PackedProduct {
     }
   }
 
-  // Whether the layout is worth having.
+  // Whether the packed layout pays.
   bool IsPacked() const {
     bool same = true;
     for (const Panel& p : panels_) same = same && p.desc == Plain(p);
@@ -141,7 +142,7 @@ class PackedProduct {
 
   void Run(Workspace& ws, const float* a, const float* b, const float* bias, float* c) const {
     ParallelFor(static_cast<int64_t>(blocks_.size()), 1, [&](int64_t begin, int64_t end) {
-      // One after the other: they can share scratch memory.
+      // They run one after the other, so they can share scratch memory.
       const float* pad = ws.Data<const float>(blocks_[static_cast<size_t>(begin)].scratchpad);
       for (int64_t i = begin; i < end; ++i) {
         const Block& block = blocks_[static_cast<size_t>(i)];
@@ -199,15 +200,15 @@ class PackedProduct {
   int64_t packed_floats_ = 0, scratch_floats_ = 1;
 };
 
-// Whether the variable is constant, without a look at its elements, which may have been released:
-// a layout without any is made once.
+// Whether the variable is constant. Does not read its elements, which may have been released: it
+// requests an empty layout, which is made once.
 bool IsConstant(const PrepareContext& ctx, const char* slot) {
   const PackedLayout nothing{"nothing", [](const Tensor&) { return Tensor(DType::kFloat32, {0}); }};
   return ctx.Packed(slot, nothing) != nullptr;
 }
 
-// Without AVX-512 oneDNN copies B into panels in each run. Whether panels of our own are worth
-// having: they are not much larger than B.
+// Whether our own panels pay: without AVX-512, oneDNN copies B into panels in each run. Requires
+// that the panels are not much larger than B.
 bool HasPanels(const GemmSpec& spec) {
   constexpr int64_t kWidest = 16;
   return PackedWindowSize(1, 1) <= kWidest &&
@@ -274,7 +275,8 @@ PackedGemm MakePackedGemm(const PrepareContext& ctx, const char* slot, const Gem
   } catch (const dnnl::error&) {
   }
   if (HasPanels(spec)) return MakePanelGemm(ctx, slot, spec, finish);
-  ctx.Input(slot);  // the plain elements are read
+  // Declares that the plain elements are read.
+  ctx.Input(slot);
   return {};
 }
 

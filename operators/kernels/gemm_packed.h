@@ -1,5 +1,5 @@
 #pragma once
-// Products with a constant matrix in the layout that suits them.
+// Matrix products with a constant matrix that is stored in a packed layout.
 
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
@@ -8,13 +8,13 @@
 
 namespace coracle {
 
-// C = A B, finished by adding the bias (none: nullptr) and the activation of `finish`.
+// C = A B, then adds the bias (nullptr: none) and applies the activation of `finish`.
 using PackedGemm = std::function<void(Workspace& ws, const float* a, const float* bias, float* c)>;
 
-// The product of `spec`, not transposed and with alpha = 1 and beta = 0, with the constant in
-// `slot` (see PrepareContext::Packed) for B, which is stored once for all kernels in oneDNN's
-// layout, or, where it has none, as window_products.h reads it. Empty where the variable is no
-// constant, and where neither is better than its own layout.
+// The product of `spec`, not transposed and with alpha = 1 and beta = 0, whose B is the constant in
+// `slot` (see PrepareContext::Packed). B is stored once for all kernels, in oneDNN's layout or, if
+// oneDNN has none, in the layout of window_products.h. Empty if the variable is not constant, or if
+// neither layout is faster than the plain one.
 PackedGemm MakePackedGemm(const PrepareContext& ctx, const char* slot, const GemmSpec& spec,
                           const GemmFinish& finish, bool with_bias);
 

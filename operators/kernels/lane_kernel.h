@@ -1,6 +1,6 @@
 #pragma once
-// Fast kernels of elementwise ops that can tell their formulas, so that a group of such ops can run
-// on registers.
+// Fast kernels of elementwise ops that expose their formulas, so that a group of such ops can run
+// in registers.
 
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/operators/kernels/simd.h>
@@ -17,10 +17,10 @@ struct LaneFormula {
   TensorArg a, b, out;
 };
 
-// What is inside the Kernel of such an op (std::function::target finds it).
+// The callable inside the Kernel of such an op (std::function::target finds it).
 struct LaneKernel {
-  std::vector<LaneFormula> formulas;  // in order; one may read the results of those before it
-  Kernel loop;                        // does the same in memory
+  std::vector<LaneFormula> formulas;  // in order; a formula may read earlier results
+  Kernel loop;                        // computes the same from and to memory
 
   void operator()(Workspace& ws) const { loop(ws); }
 };

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Excludes targets whose vector size the compiler does not know: they have no arrays of vectors.
+// Excludes targets with vector sizes unknown at compile time: they have no arrays of vectors.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // The largest height whose accumulators leave registers for two vectors of b and one element of a.
 constexpr int kMaxHeight = HWY_MAX_BYTES >= 64 ? 8 : 6;
 
-// The first lanes of a vector: LoadFirst with the mask made once.
+// Loads the first lanes of a vector: LoadFirst with a mask that is computed once.
 struct PartialLoad {
   int64_t count;
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
@@ -47,7 +47,7 @@ void Tile(const MatrixTile& t) {
       sum[p][v] = t.init ? hn::LoadU(d, t.init + v * n) : hn::Zero(d);
     });
   });
-  // Read once: to the compiler the stores could change them.
+  // Local copies: the compiler must assume that the stores change the members.
   const int64_t a_step = t.a_step, a_k = t.a_k, b_k = t.b_k, k = t.k, out_step = t.out_step;
   float* const to = t.out;
   const bool add = t.add;
@@ -180,7 +180,7 @@ void RunDot(const DotTile& t) {
 int64_t LaneCount() { return static_cast<int64_t>(hn::Lanes(FloatTag())); }
 int TileHeight() { return kMaxHeight; }
 
-// Four sums at a time, so that an addition does not wait for the one before it.
+// Four sums at a time, so that an addition does not wait for the previous one.
 void RowTotals(const float* x, int64_t rows, int64_t columns, float* sums) {
   const int64_t n = LaneCount();
   for (int64_t c = 0; c < columns; c += n) {

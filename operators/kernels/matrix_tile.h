@@ -17,11 +17,11 @@ struct MatrixTile {
   float* out = nullptr;
   int64_t out_step = 0;
   const float* init = nullptr;  // null: zeros
-  bool add = false;             // to what `out` holds
+  bool add = false;             // adds to the values in `out`
   int height = 1;               // 1 .. MaxTileHeight()
   int vectors = 1;              // 1 or 2
   int64_t lanes = 0;            // of `out` to write, in ((vectors - 1) * lanes, vectors * lanes]
-  bool exact_b = false;         // nothing may be read past b's lane `lanes`
+  bool exact_b = false;         // do not read past lane `lanes` of b
 };
 
 void RunMatrixTile(const MatrixTile& tile);

@@ -1,8 +1,8 @@
 #pragma once
-// The norm of order p of some elements d: the number of those that are not 0 (p = 0), the largest
-// or smallest |d| (p = +-inf), else (sum |d|^p)^(1/p). It is right for all finite numbers,
-// subnormal ones included. A sum may overflow, or have summands too small for a double. The
-// elements are then divided by the largest of them (by the smallest, where p < 0) and summed again.
+// The norm of order p of elements d: the number of nonzero elements (p = 0), the largest or
+// smallest |d| (p = +-inf), else (sum |d|^p)^(1/p). The result is correct for all finite numbers,
+// including subnormal ones. If a sum overflows, or has summands too small for a double, the
+// elements are divided by the largest of them (by the smallest if p < 0) and summed again.
 
 #include <coracle/framework/tensor/dtype.h>
 #include <coracle/operators/kernels/arithmetic.h>
@@ -13,14 +13,14 @@
 
 namespace coracle {
 
-// unit * value: the norm of float64 elements may be larger than the largest double.
+// unit * value: the norm of float64 elements may exceed the largest double.
 struct ScaledNorm {
   double unit = 1, value = 0;
   double product() const { return unit * value; }
 };
 
-// Whether a sum of powers of doubles has lost nothing: what summands below 1e-308 add is no digit
-// of it.
+// Whether a sum of powers in double is accurate: summands below 1e-308, which are lost, do not
+// affect its digits.
 inline bool IsSafeSum(double sum) { return sum > 1e-280 && sum <= 1e300; }
 
 namespace internal {
@@ -43,7 +43,7 @@ double SumOfPowers(double p, double unit, const Each& each) {
   return sum;
 }
 
-// The plain sum: without a division for each element.
+// The plain sum, without a division for each element.
 template <class Each>
 double SumOfPowers(double p, const Each& each) {
   if (p != 2) return SumOfPowers(p, 1, each);
@@ -68,9 +68,9 @@ double Extreme(bool largest, const Each& each) {
 
 }  // namespace internal
 
-// For the functions below, each(f) calls f(double) for each element, whenever it is called.
+// In the functions below, each call of each(f) calls f(double) for all elements.
 
-// For p != 0, the norm from elements that are divided by one of them.
+// For p != 0, the norm from elements divided by one of them.
 template <class Each>
 ScaledNorm RescaledNormOf(double p, const Each& each) {
   const double unit = internal::Extreme(p > 0, each);
@@ -96,7 +96,7 @@ double NormOf(double p, const Each& each) {
   return ScaledNormOf(p, each).product();
 }
 
-// Of n elements of a floating-point type.
+// An `each` for n elements of a floating-point type.
 template <class T>
 auto EachOf(const T* x, int64_t n) {
   return [x, n](const auto& f) {
@@ -112,7 +112,7 @@ double NormOf(double p, const T* x, int64_t n) {
   return ScaledNormOf(p, x, n).product();
 }
 
-// Whether T holds this factor with all digits, so that elements of T may be multiplied by it.
+// Whether T represents this factor exactly, so that elements of T may be multiplied by it.
 template <class T>
 bool IsFactorOf(double factor) {
   if (factor == 0 || !std::isfinite(factor)) return true;
@@ -125,8 +125,8 @@ bool IsFactorOf(double factor) {
   }
 }
 
-// out = x, scaled down to the norm `limit` where `norm`, that of x, exceeds it. A nan norm makes
-// nans, so that it is noticed. multiply(factor) writes out for a factor of IsFactorOf<T>.
+// out = x, scaled down to the norm `limit` if the norm of x, `norm`, exceeds it. A nan norm gives
+// nans, so that it is noticed. multiply(factor) writes out for a factor with IsFactorOf<T>.
 template <class T, class Multiply>
 void ScaleDownTo(double limit, const ScaledNorm& norm, const T* x, T* out, int64_t n,
                  const Multiply& multiply) {

@@ -57,8 +57,9 @@ TensorArg ScratchFor(const PrepareContext& ctx, const dnnl::memory::desc& desc) 
 
 namespace {
 
-// Implementations that compute by matrix products say so in their names ("x64:gemm:jit"). One whose
-// name does not tell counts as such, which costs only the time to block signals (GemmScope).
+// Implementations based on matrix products have "gemm" in their names ("x64:gemm:jit"). An
+// implementation without a name counts as one, which costs only the time to block
+// signals (GemmScope).
 bool UsesGemm(const dnnl::primitive& primitive) {
   const char* name = nullptr;
   const dnnl_status_t status =
@@ -69,14 +70,14 @@ bool UsesGemm(const dnnl::primitive& primitive) {
 
 }  // namespace
 
-// Memory objects are kept from run to run and only get other addresses, since making one allocates.
-// They serve one thread at a time; a second thread that runs the same call makes its own.
+// Memory objects are kept between runs and only get new addresses, since creating them allocates.
+// They serve one thread at a time; a second thread running the same call creates its own.
 struct Call::State {
   dnnl::primitive primitive;
   bool uses_gemm = false;  // see GemmScope
   std::vector<std::pair<int, dnnl::memory::desc>> args;
   std::atomic<bool> busy{false};       // whether a thread uses `memories`
-  std::vector<dnnl::memory> memories;  // of the last run
+  std::vector<dnnl::memory> memories;  // from the last run
   std::vector<const void*> pointers;
 
   void Execute(const dnnl::memory* memory) const {
@@ -158,8 +159,8 @@ void Call::Run(std::initializer_list<const void*> pointers) const {
 
 namespace {
 
-// The number of elements of the first dimension that the layout keeps together in a block; the
-// tensor can be cut only between blocks.
+// The block size of the layout along the first dimension; the tensor can be cut only
+// between blocks.
 int64_t FirstDimUnit(const dnnl::memory::desc& desc) {
   const dnnl_blocking_desc_t& blocking = desc.data.format_desc.blocking;
   int64_t unit = 1;
@@ -199,7 +200,7 @@ Reorder::Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
       parts_.push_back(ReorderCall(Part(from, begin, end), Part(to, begin, end)));
     }
   } catch (const dnnl::error&) {
-    // Not every layout can be cut into parts.
+    // Some layouts cannot be cut into parts.
     parts_.clear();
   }
   if (parts_.empty()) parts_ = {ReorderCall(from, to)};

@@ -17,10 +17,10 @@ const dnnl::engine& Engine();
 // The calling thread's stream.
 dnnl::stream& ThreadStream();
 
-// Throws Error (kUnimplemented when oneDNN has no such primitive, kResourceExhausted, kInternal).
+// Throws Error (kUnimplemented if oneDNN has no such primitive, kResourceExhausted, kInternal).
 [[noreturn]] void Rethrow(const dnnl::error& error, const char* what);
 
-// f(), with dnnl::error turned into coracle::Error.
+// Calls f() and converts dnnl::error to coracle::Error.
 template <class F>
 decltype(auto) Translate(const char* what, F&& f) {
   try {
@@ -30,18 +30,18 @@ decltype(auto) Translate(const char* what, F&& f) {
   }
 }
 
-// Descriptors of float32 or bfloat16.
+// A descriptor of float32 or bfloat16.
 dnnl::memory::desc Desc(const dnnl::memory::dims& dims, dnnl::memory::format_tag tag,
                         DType dtype = DType::kFloat32);
-// One dimension.
+// A descriptor with one dimension.
 dnnl::memory::desc Vector(int64_t n, DType dtype = DType::kFloat32);
 
 // Scratch memory for a tensor of this descriptor (bytes rounded up to floats).
 TensorArg ScratchFor(const PrepareContext& ctx, const dnnl::memory::desc& desc);
 
 // A primitive with the descriptors of its arguments: built in Prepare, run by any thread. Copies
-// share it. The memory objects of one run are kept for the next; a second thread that runs the call
-// at the same time makes its own.
+// share it. The memory objects of a run are kept for the next one; a second thread that runs the
+// call at the same time creates its own.
 class Call {
  public:
   Call() = default;

@@ -1,6 +1,6 @@
 #pragma once
-// A call of oneDNN. It computes on the calling thread alone: ParallelFor hands parts of the work to
-// several threads, each of which calls oneDNN for its part, so that no second pool of threads
+// A call of oneDNN. It computes on the calling thread only: ParallelFor distributes parts of the
+// work over several threads, each of which calls oneDNN for its part, so that no second thread pool
 // competes with ours.
 
 #include <coracle/framework/base/blocked_signals.h>
@@ -9,10 +9,10 @@
 
 namespace coracle::onednn {
 
-// Calls under way. oneDNN's own allocations are its affair: tests that count allocations ask.
+// Number of active calls. Tests that count allocations use it to exclude oneDNN's own ones.
 inline std::atomic<int> calls_under_way{0};
 
-// Lives while the thread makes descriptors or runs them; both ask for the number of threads.
+// Held while a thread creates or runs descriptors; both query the number of threads.
 class Scope {
  public:
   Scope();
@@ -21,12 +21,12 @@ class Scope {
   Scope& operator=(const Scope&) = delete;
 
  private:
-  int threads_;  // the calling thread's setting of OpenMP
+  int threads_;  // OpenMP setting of the calling thread
 };
 
-// A Scope in which a matrix product is computed. oneDNN's kernels for that let the stack pointer
-// point into a buffer on the heap: the frame of a signal handler would overwrite what lies before
-// it. So no signal reaches the thread meanwhile.
+// A Scope for matrix products. oneDNN's kernels for these point the stack pointer into a heap
+// buffer, so that the frame of a signal handler would overwrite the memory before it. Signals are
+// therefore blocked in the thread.
 class GemmScope {
  private:
   BlockedSignals blocked_;

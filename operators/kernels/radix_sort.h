@@ -1,7 +1,8 @@
 #pragma once
-// Elements of a line sorted with their places. An element and its place become one unsigned number,
-// the key in the upper half and the place in the lower one, so that the order of these numbers is
-// that of Better (total_order.h): a nan counts as the largest, and of equals the lower place wins.
+// Sorts the elements of a line together with their positions. An element and its position are
+// packed into one unsigned number, with the key in the upper half and the position in the lower
+// half. The order of these numbers is the order of Better (total_order.h): a nan counts as the
+// largest, and among equal elements the lower position wins.
 
 #include <coracle/framework/base/resource_limits.h>
 
@@ -15,16 +16,17 @@ namespace coracle {
 
 __extension__ typedef unsigned __int128 PackedWide;
 
-// What an element of 4 or 8 bytes is packed into.
+// The packed form of an element of 4 or 8 bytes.
 template <class T>
 using Packed = std::conditional_t<sizeof(T) == 4, uint64_t, PackedWide>;
 template <class T>
 using SortKey = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
 
-// Places and counts of longer lines do not fit.
+// Positions and counts of longer lines do not fit.
 constexpr int64_t kLongestSortedLine = std::numeric_limits<uint32_t>::max();
 
-// Ascending keys: a < b exactly if ComesBefore(a, b). Both zeros have one key, and all nans.
+// Ascending keys: a < b exactly if ComesBefore(a, b). Both zeros have the same key, and all nans
+// have the same key.
 template <class T>
 SortKey<T> SortKeyOf(T value) {
   using Key = SortKey<T>;
@@ -59,8 +61,8 @@ void PackLine(const T* line, int64_t n, int64_t stride, bool descending, Packed<
   }
 }
 
-// Sorts a[n], whose places ascend, with b[n] as memory. Returns the one of both that has the
-// result. P: Packed<T>. Digits that all keys share cost no pass. REQUIRES: n <= kLongestSortedLine.
+// Sorts a[n], whose positions ascend, with b[n] as working memory. Returns the array that holds the
+// result. P: Packed<T>. Digits that all keys share need no pass. REQUIRES: n <= kLongestSortedLine.
 template <class P>
 P* SortPacked(P* a, P* b, int64_t n) {
   constexpr int kDigits = sizeof(P) / 2;  // bytes of a key
@@ -95,12 +97,12 @@ constexpr bool IsFew(int64_t n, int64_t k) {
   return n >= 64 && k < n / 8 && (k <= 16 || k < n / 32);
 }
 
-// Elements of memory that SelectPacked needs; under IsFew less than n.
+// Number of memory elements that SelectPacked needs; less than n if IsFew.
 constexpr int64_t SelectionSize(int64_t n, int64_t k) { return IsFew(n, k) ? 2 * k + 32 : 2 * n; }
 
 namespace internal {
 
-// Whether one of 32 elements may come before `worst` (for descending: after it). A nan may.
+// Whether one of 32 elements may come before `worst` (descending: after it). A nan may.
 template <class T>
 bool AnyBetter(const T* x, T worst, bool largest) {
   SortKey<T> any = 0;
@@ -112,8 +114,9 @@ bool AnyBetter(const T* x, T worst, bool largest) {
   return any != 0;
 }
 
-// Few of many: candidates are gathered, and whenever the memory is full all but the k best of them
-// are dropped. Most elements fail the test against the worst of those, which takes 32 at a time.
+// Selects few of many elements. Candidates are collected; when the memory is full, all but the k
+// best are dropped. Most elements fail the comparison with the worst of these, which tests 32 at
+// a time.
 template <class T>
 Packed<T>* SelectFew(const T* line, int64_t n, int64_t k, bool largest, Packed<T>* found) {
   const int64_t room = SelectionSize(n, k);
@@ -144,11 +147,11 @@ Packed<T>* SelectFew(const T* line, int64_t n, int64_t k, bool largest, Packed<T
   return found;
 }
 
-// Keeps, in their order, those of a[n] that may be among the k smallest: the buckets by the highest
-// bits of the key up to the one that has the k-th. Returns how many they are.
+// Keeps, in order, the elements of a[n] that may be among the k smallest: the buckets by the
+// highest bits of the key, up to the bucket with the k-th. Returns their number.
 template <class P>
 int64_t KeepFirst(P* a, int64_t n, int64_t k) {
-  constexpr int kBits = 12;  // of a float: sign, exponent and three more
+  constexpr int kBits = 12;  // for a float: sign, exponent and three more
   constexpr size_t kShift = 8 * sizeof(P) - kBits;
   if (n < 2048) return n;
   uint32_t counts[1 << kBits] = {};
@@ -166,9 +169,8 @@ int64_t KeepFirst(P* a, int64_t n, int64_t k) {
 
 }  // namespace internal
 
-// The k best of a line, the best one first: the smallest, or the largest. `memory` has
-// SelectionSize(n, k) elements; the result lies in it. REQUIRES: 1 <= k <= n <=
-// kLongestSortedLine.
+// The k best elements of a line, best first: the smallest, or the largest. `memory` has
+// SelectionSize(n, k) elements and holds the result. REQUIRES: 1 <= k <= n <= kLongestSortedLine.
 template <class T>
 Packed<T>* SelectPacked(const T* line, int64_t n, int64_t k, bool largest, Packed<T>* memory) {
   if (IsFew(n, k)) return internal::SelectFew(line, n, k, largest, memory);
@@ -179,12 +181,12 @@ Packed<T>* SelectPacked(const T* line, int64_t n, int64_t k, bool largest, Packe
 
 // ---- lines of a tensor ----
 
-// The lines of [outer, n, inner] along its middle axis, in groups of at most `lanes` that lie side
-// by side, so that a cache line that one of them needs serves the others too. A few parts share the
-// groups, each with scratch memory of its own.
+// The lines of [outer, n, inner] along its middle axis, in groups of at most `lanes` adjacent
+// lines, so that each cache line serves several of them. A few parts share the groups, each with
+// its own scratch memory.
 struct LineGroups {
   int64_t outer, n, inner, lanes;
-  int64_t across, groups, parts;  // groups beside each other, and all
+  int64_t across, groups, parts;  // groups per outer index, and in total
 
   // REQUIRES: there are elements.
   LineGroups(int64_t outer_size, int64_t line, int64_t inner_size, int64_t most)
@@ -197,8 +199,8 @@ struct LineGroups {
         parts(std::clamp<int64_t>(std::min<int64_t>(NumThreads(), outer * n * inner / 4096), 1,
                                   groups)) {}
 
-  // Calls body(o, i, count, part) for the lines i, .., i + count - 1 of outer index o; a part has
-  // one thread at a time.
+  // Calls body(o, i, count, part) for the lines i, .., i + count - 1 of outer index o; at most one
+  // thread at a time uses a part.
   template <class Body>
   void ForEach(Body&& body) const {
     ParallelFor(parts, 1, [&](int64_t begin, int64_t end) {

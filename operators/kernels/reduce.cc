@@ -60,8 +60,8 @@ FastSumPlan MakeFastSumPlan(const ReduceNest& nest) {
     p.tiles = p.tile > 0 ? (p.inner + p.tile - 1) / p.tile : 0;
   }
   const int64_t work = nest.reduced_numel * std::min(nest.out_numel, kMaxTerms);
-  // There are too few independent sums to occupy the threads, so each is cut into blocks. Their
-  // number depends on the shape alone, and so do the bits of the result.
+  // There are too few independent sums for the threads, so each is cut into blocks. Their number
+  // depends only on the shape, and so do the bits of the result.
   if (p.kept_count * p.tiles < 16 && work > 65536) {
     p.blocks = std::min({int64_t{64}, p.units, (work + 32767) / 32768});
   }

@@ -50,17 +50,17 @@ class DimsWalk {
   int64_t offset_ = 0;
 };
 
-// The input's dims split into kept and reduced ones, neighbours of one kind merged.
+// The input's dims split into kept and reduced ones; neighbouring dims of one kind are merged.
 struct ReduceNest {
   Dims kept, reduced;
-  bool inner_reduced = true;  // who has the dim of step 1
+  bool inner_reduced = true;  // whether the dim of step 1 is reduced
   int64_t out_numel = 1, reduced_numel = 1;
 };
-// reduce[i] tells whether dim i of `in` is reduced. Exact shapes.
+// reduce[i] is true if dim i of `in` is reduced. Exact shapes.
 ReduceNest MakeReduceNest(const Shape& in, const bool* reduce);
 
-// Calls visit(j, each) for each output j, where each(f) calls f(offset) for the input offsets that
-// belong to j, whenever it is called. One thread works on one j.
+// Calls visit(j, each) for each output j; each call of each(f) calls f(offset) for the input
+// offsets of j. One thread works on a j.
 template <class Visit>
 void ForEachOutput(const ReduceNest& nest, const Visit& visit) {
   const int64_t grain = 1 + 32768 / (1 + nest.reduced_numel);
@@ -86,8 +86,8 @@ void ForEachOutput(const ReduceNest& nest, const Visit& visit) {
   });
 }
 
-// Calls store(j, acc) for each output j, with acc = step(acc, offset) over the input offsets that
-// belong to j: the reference.
+// Calls store(j, acc) for each output j, with acc = step(acc, offset) over the input offsets of j:
+// the reference.
 template <class Acc, class Step, class Store>
 void ReduceLoop(const ReduceNest& nest, Acc init, const Step& step, const Store& store) {
   ForEachOutput(nest, [&](int64_t j, const auto& each) {
@@ -97,8 +97,8 @@ void ReduceLoop(const ReduceNest& nest, Acc init, const Step& step, const Store&
   });
 }
 
-// How the fast sum splits its work: a function of the shape alone, so the result does not depend
-// on the number of threads.
+// The split of the work of the fast sum. It depends only on the shape, so the result does not
+// depend on the number of threads.
 struct FastSumPlan {
   ReduceNest nest;
   Dims outer_kept, outer_reduced;  // without the innermost dim
@@ -111,7 +111,7 @@ FastSumPlan MakeFastSumPlan(const ReduceNest& nest);
 
 namespace internal {
 
-// The rows [begin, end) of `inner` kept elements each, from column on, added into acc.
+// Adds the rows [begin, end) of `inner` kept elements each, from column on, into acc.
 template <class Terms>
 void AddRows(const FastSumPlan& p, const Terms& terms, int64_t base, int64_t begin, int64_t end,
              int64_t count, float* acc) {
@@ -121,7 +121,7 @@ void AddRows(const FastSumPlan& p, const Terms& terms, int64_t base, int64_t beg
   std::fill_n(acc, count, 0.0f);
   if (p.outer_reduced.rank == 1 && p.inner <= kMaxTerms / 4) {
     // The rows are contiguous and short. Adding whole groups of rows gives longer vector loops; the
-    // rows of the sum are added up at the end.
+    // rows of the sum are added at the end.
     const int64_t group = kMaxTerms / 2 / p.inner, wide = group * p.inner;
     float sums[kMaxTerms] = {};
     for (int64_t row = begin; row < end; row += group) {
@@ -160,9 +160,9 @@ float SumRuns(const FastSumPlan& p, const Terms& terms, int64_t base, int64_t be
 
 }  // namespace internal
 
-// out[j] = scale * the sum of the terms that belong to j. terms(offset, count, buffer) gives the
-// address of the terms of input elements [offset, offset + count), count <= kMaxTerms; it may put
-// them into buffer. `scratch` has plan.scratch_floats elements.
+// out[j] = scale * the sum of the terms of j. terms(offset, count, buffer) returns the address of
+// the terms for input elements [offset, offset + count), count <= kMaxTerms; it may store them in
+// buffer. `scratch` has plan.scratch_floats elements.
 template <class Terms>
 void FastSum(const FastSumPlan& p, const Terms& terms, float scale, float* out, float* scratch) {
   if (p.nest.reduced_numel == 0) std::fill_n(out, p.nest.out_numel, 0.0f * scale);

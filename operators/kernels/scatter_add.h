@@ -10,9 +10,9 @@
 
 namespace coracle {
 
-// to[rows, width] = 0, then row row_of(i) of it += row i of from[count, width], for i in order;
-// rows outside of [0, rows) are left out. Each thread owns a range of target rows, so the bits do
-// not depend on the number of threads.
+// Sets to[rows, width] to 0, then adds row i of from[count, width] to its row row_of(i), for i in
+// order; rows outside of [0, rows) are skipped. Each thread owns a range of target rows, so the
+// bits do not depend on the number of threads.
 template <class T, class RowOf>
 void ScatterAddRows(const T* from, int64_t count, T* to, int64_t rows, int64_t width,
                     RowOf&& row_of) {

@@ -19,7 +19,7 @@ Shape WithRows(const Shape& shape, int64_t count) {
               fmt::format("{} holds the row {} at {}, outside [0, {})", what, row, at, height));
 }
 
-// Room for n numbers in element i of the op's own array.
+// Memory for n numbers in element i of the op's own array.
 int64_t* Numbers(TensorArray& array, size_t i, int64_t n) {
   return array.Write(i, DType::kInt64, {n}).data<int64_t>();
 }
@@ -28,8 +28,8 @@ constexpr int kDigitBits = 11;
 constexpr size_t kDigits = size_t{1} << kDigitBits;
 constexpr int kPositionBits = 32;
 
-// Sorts keys by the `bits` bits from kPositionBits on; equal ones stay in order. `other` has room
-// for as many. Returns where the result is: in keys or in other.
+// Sorts keys by the `bits` bits from kPositionBits on; equal ones keep their order. `other` has the
+// same size. Returns the array with the result: keys or other.
 int64_t* SortByRow(int64_t* keys, int64_t* other, int64_t n, int bits) {
   for (int shift = kPositionBits; shift < kPositionBits + bits; shift += kDigitBits) {
     std::array<int64_t, kDigits> next{};
@@ -45,8 +45,8 @@ int64_t* SortByRow(int64_t* keys, int64_t* other, int64_t n, int bits) {
   return keys;
 }
 
-// The positions of the rows in the order of the rows, equal ones as they are stored; in `order` or
-// in memory of `array`.
+// The positions of the rows in ascending order of the rows, with equal rows in stored order; stored
+// in `order` or in memory of `array`.
 const int64_t* SortPositions(std::span<const int64_t> rows, TensorArray& array, int64_t* order) {
   const int64_t n = static_cast<int64_t>(rows.size());
   int64_t largest = 0;

@@ -1,7 +1,7 @@
 #pragma once
-// Selected rows as kernels see them: checked inputs, outputs that keep their memory from run to
-// run, rows grouped by number, and loops that share rows out to threads. No result depends on the
-// number of threads.
+// Selected rows in kernels: checked inputs, outputs that keep their memory between runs, rows
+// grouped by number, and loops that distribute rows over threads. No result depends on the number
+// of threads.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_spec.h>
@@ -17,8 +17,8 @@ namespace coracle {
 
 inline bool IsSparse(const TensorArg& arg) { return arg.type == VarType::kSelectedRows; }
 
-// Selected rows that a kernel reads: row rows[i] of a tensor of `height` rows has the `width`
-// elements from value[i * width] on.
+// Selected rows read by a kernel: row rows[i] of a tensor of `height` rows has the `width` elements
+// from value[i * width] on.
 struct RowsView {
   std::span<const int64_t> rows;  // each in [0, height)
   int64_t height = 0;
@@ -34,9 +34,9 @@ struct RowsView {
 
 class RowsInput {
  public:
-  // The shape is that of the variable in the program; its unknown dimensions are those of `like`.
+  // The shape is that of the variable in the program, with unknown dimensions from `like`.
   RowsInput(const PrepareContext& ctx, const char* slot, size_t i = 0, const Shape& like = {});
-  // Throws kInvalidArgument when the variable holds no selected rows of that shape and of its
+  // Throws kInvalidArgument if the variable does not hold selected rows of that shape and of its
   // dtype, kOutOfRange for a row outside of [0, height).
   RowsView operator()(Workspace& ws) const;
 
@@ -48,15 +48,16 @@ class RowsInput {
 class RowsOutput {
  public:
   RowsOutput(const PrepareContext& ctx, const char* slot) : arg_(ctx.Output(slot)) {}
-  // `count` rows of a tensor of `height` rows shaped as those of `like`; numbers and elements are
-  // for the kernel to fill in. REQUIRES: no input that is still to be read is the same variable.
+  // `count` rows of a tensor of `height` rows shaped like `like`; the kernel fills in numbers and
+  // elements. REQUIRES: no input that is still to be read is the same variable.
   SelectedRows& Make(Workspace& ws, int64_t count, int64_t height, const Tensor& like) const;
   SelectedRows& Make(Workspace& ws, int64_t count, const RowsView& like) const {
     return Make(ws, count, like.height, *like.value);
   }
-  // The same rows as `in`, whose elements the kernel computes one by one; `in` may be the output.
+  // The same rows as `in`, for kernels that compute the elements one by one; `in` may be
+  // the output.
   SelectedRows& MakeSame(Workspace& ws, const RowsView& in) const;
-  // As it is; for what is made in another way.
+  // The output as it is, for other ways to fill it.
   SelectedRows& Of(Workspace& ws) const;
   DType dtype() const { return arg_.dtype; }
 
@@ -64,8 +65,8 @@ class RowsOutput {
   TensorArg arg_;
 };
 
-// The stored rows by number: rows[k], ascending, is made of the stored rows order[starts[k]] to
-// order[starts[k + 1] - 1], in the order in which they are stored.
+// The stored rows grouped by number: rows[k], ascending, consists of the stored rows
+// order[starts[k]] to order[starts[k + 1] - 1], in stored order.
 struct RowGroups {
   std::span<const int64_t> rows;
   const int64_t* starts = nullptr;
@@ -84,9 +85,9 @@ class RowGrouper {
   TensorArg scratch_;
 };
 
-// Which rows a thread works on: every row has one owner.
+// The rows that a thread works on: every row has one owner.
 struct RowShare {
-  uint64_t first = 0, last = 1, parts = 1;  // the parts in [first, last) of all
+  uint64_t first = 0, last = 1, parts = 1;  // the parts [first, last) of all parts
 
   bool Has(int64_t row) const {
     const uint64_t mixed = (static_cast<uint64_t>(row) * 0x9E3779B97F4A7C15u) >> 32;
@@ -95,9 +96,9 @@ struct RowShare {
   }
 };
 
-// Calls body(share) so that every row is in one of the shares, from several threads when `elements`
-// are many. Each body walks over all stored rows and takes its own, so that equal rows come in the
-// order in which they are stored.
+// Calls body(share), on several threads if there are many `elements`, such that every row is in one
+// of the shares. Each body iterates over all stored rows and takes its own, so that equal rows come
+// in stored order.
 template <class Body>
 void ForEachRowShare(int64_t elements, Body&& body) {
   const int64_t parts = elements < 16384 ? 1 : NumThreads();
@@ -107,12 +108,12 @@ void ForEachRowShare(int64_t elements, Body&& body) {
   });
 }
 
-// How many rows ahead of their use to ask for rows of so many bytes.
+// The prefetch distance, in rows, for rows of this many bytes.
 inline int64_t PrefetchDistance(int64_t bytes) {
   return std::clamp<int64_t>(4096 / std::max<int64_t>(1, bytes), 4, 64);
 }
 
-// Asks for the first lines of a row that will be used, and perhaps written, soon.
+// Prefetches the first cache lines of a row that will soon be read, and perhaps written.
 template <bool write, class T>
 void PrefetchRow(const T* row, int64_t width) {
   const char* at = reinterpret_cast<const char*>(row);
@@ -120,7 +121,7 @@ void PrefetchRow(const T* row, int64_t width) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, write);
 }
 
-// Sum of the stored rows of group k, handed to body(begin, sum, n) in pieces: its elements
+// Sums the stored rows of group k and passes the sum to body(begin, sum, n) in pieces: its elements
 // [begin, begin + n) are sum[0] to sum[n - 1].
 template <class T, class Body>
 void SumGroup(const RowGroups& groups, int64_t k, const T* value, int64_t width, Body&& body) {
@@ -140,7 +141,7 @@ void SumGroup(const RowGroups& groups, int64_t k, const T* value, int64_t width,
   }
 }
 
-// Asks for the row of group k in each of the tables, which the caller will update soon.
+// Prefetches the row of group k in each of the tables, which the caller will soon update.
 template <class... T>
 void PrefetchGroup(const RowGroups& groups, int64_t k, int64_t width, const T*... tables) {
   if (k >= groups.count()) return;
@@ -148,7 +149,7 @@ void PrefetchGroup(const RowGroups& groups, int64_t k, int64_t width, const T*..
   (PrefetchRow<true>(tables + at, width), ...);
 }
 
-// body(k, begin, sum, n) for all groups, from several threads.
+// Calls body(k, begin, sum, n) for all groups, on several threads.
 template <class T, class Body>
 void ForEachGroup(const RowGroups& groups, const T* value, int64_t width, Body&& body) {
   const int64_t grain = 1 + 16384 / std::max<int64_t>(1, width);
@@ -160,8 +161,8 @@ void ForEachGroup(const RowGroups& groups, const T* value, int64_t width, Body&&
   });
 }
 
-// update(at, sum, n) for all elements [at, at + n) of the whole tensor, from several threads: sums
-// of the stored rows, zeros for the others.
+// Calls update(at, sum, n) for all elements [at, at + n) of the whole tensor, on several threads,
+// with sums of the stored rows, and zeros for the others.
 template <class T, class Update>
 void ForEachRow(const RowGroups& groups, const RowsView& rows, Update&& update) {
   constexpr int64_t kZeros = 1024;
@@ -199,7 +200,7 @@ void AddRows(const RowsView& from, T* to) {
   });
 }
 
-// The rows of `from` with their duplicates added up, ascending.
+// The rows of `from`, ascending, with duplicates added.
 template <class T>
 SelectedRows& MergeRows(Workspace& ws, const RowsView& from, const RowGrouper& grouper,
                         const RowsOutput& out) {
@@ -210,7 +211,8 @@ SelectedRows& MergeRows(Workspace& ws, const RowsView& from, const RowGrouper& g
     source = {kept.rows, from.height, from.width, &kept.value};
   }
   const RowGroups groups = grouper(ws, source);
-  // Room for as many as there could be, so that another number of duplicates allocates nothing.
+  // Reserves memory for the largest possible number, so that fewer duplicates in later runs do
+  // not allocate.
   out.Make(ws, source.count(), source);
   SelectedRows& merged = out.Make(ws, groups.count(), source);
   std::copy(groups.rows.begin(), groups.rows.end(), merged.rows.begin());

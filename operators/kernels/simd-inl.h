@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 using FloatTag = hwy::HWY_NAMESPACE::ScalableTag<float>;
 using FloatVec = hwy::HWY_NAMESPACE::Vec<FloatTag>;
 
-// The first `n` lanes from p, zeros above; reads nothing past p + n.
+// Loads the first `n` lanes from p, zeros above; reads nothing past p + n.
 HWY_INLINE FloatVec LoadFirst(const float* p, int64_t n) {
   namespace hn = hwy::HWY_NAMESPACE;
   const FloatTag d;

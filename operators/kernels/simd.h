@@ -1,8 +1,8 @@
 #pragma once
 // Loops over floats in the widest SIMD of the machine, chosen at run time. Pointers may be
-// unaligned; an output may be exactly one of the inputs; n may be 0. Each element's result
-// depends on its operands alone, not on its place in the array, so callers may split arrays as
-// they like (sums excepted).
+// unaligned; an output may be exactly one of the inputs; n may be 0. The result of an element
+// depends only on its operands, not on its position in the array, so callers may split arrays
+// freely (except for sums).
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace coracle::simd {
 
 enum class Binary { kAdd, kSub, kMul, kDiv, kMax, kMin };
-// Which of the operands is one element, repeated.
+// Which operand is a single element that is repeated.
 enum class Form { kVectorVector, kVectorScalar, kScalarVector };
 using BinaryLoop = void (*)(const float* x, const float* y, float* out, int64_t n);
 BinaryLoop FindBinary(Binary op, Form form);
@@ -46,40 +46,39 @@ UnaryLoop FindUnary(Unary op);
 using GradLoop = void (*)(const float* v, const float* dout, float* dx, int64_t n, Params params);
 GradLoop FindUnaryGrad(Unary op);
 
-// --- formulas on registers ---
-// A tape of instructions runs on a tile of as many elements as eight vectors hold. They pass on one
-// value, the accumulator, in eight registers; other operands are in memory. So elementwise ops can
-// follow each other without a loop over memory for each. Each element's result has the bits that
-// the loops above make.
+// --- formulas on registers --- A tape of instructions runs on a tile of as many elements as fit
+// into eight vectors. The instructions pass on one value, the accumulator, in eight registers;
+// other operands are in memory. So a sequence of elementwise ops needs no loop over memory for each
+// op. The results have the same bits as those of the loops above.
 
 using LaneRun = void (*)();  // a function of the machine's SIMD target
 
 struct LaneInstruction {
   LaneRun run = nullptr;
-  int32_t pointer = 0;  // the operand's place among the pointers that RunLanes gets
-  bool moves = false;   // from tile to tile; otherwise it is one tile of memory
+  int32_t pointer = 0;  // index of the operand among the pointers of RunLanes
+  bool moves = false;   // advances from tile to tile; otherwise it is one tile of memory
   Params params;
 };
 
-// The instructions for a formula. Of one operand: f(accumulator). Of two: the accumulator is the
-// left one, or the right one, and the other is in memory.
+// The instructions for a formula. With one operand: f(accumulator). With two operands, the
+// accumulator is the left or the right one, and the other is in memory.
 struct Lanes {
   LaneRun one = nullptr, left = nullptr, right = nullptr;
 };
 Lanes FindLanes(Unary op);
-Lanes FindGradLanes(Unary op);  // of v and dout; none for kScale and kShiftScale
+Lanes FindGradLanes(Unary op);  // for v and dout; none for kScale and kShiftScale
 Lanes FindLanes(Binary op);
 
-// The instructions that move the accumulator: from memory, to memory, past the caches to memory
-// that is aligned to 64 bytes. `end` is the last one of every tape.
+// The instructions that move the accumulator: from memory, to memory, and past the caches to memory
+// aligned to 64 bytes. `end` is the last instruction of every tape.
 struct LaneMoves {
   LaneRun load, store, stream, end;
   int64_t tile;  // elements
 };
 LaneMoves FindLaneMoves();
 
-// Runs the tape on `tiles` tiles, from the first elements behind the pointers on. The pointers at
-// the places `ahead` are read into the caches some way ahead. Behind `stream` a fence must follow.
+// Runs the tape on `tiles` tiles, starting at the first elements of the pointers. The pointers with
+// the indices `ahead` are prefetched. After a tape with `stream`, the caller must issue a fence.
 void RunLanes(const LaneInstruction* tape, char* const* pointers, int64_t tiles,
               const int32_t* ahead, size_t num_ahead);
 

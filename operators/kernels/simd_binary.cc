@@ -23,7 +23,7 @@ struct Mul {
 struct Div {
   Vec operator()(Vec x, Vec y) const { return hn::Div(x, y); }
 };
-// A nan in either operand comes out.
+// The result is nan if either operand is nan.
 struct Max {
   Vec operator()(Vec x, Vec y) const {
     return hn::IfThenElse(hn::Or(hn::Gt(y, x), hn::IsNaN(y)), y, x);

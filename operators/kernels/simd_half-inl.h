@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace coracle {
 namespace HWY_NAMESPACE {
 
-// Widened, and rounded to nearest even as bfloat16 does it.
+// Widened, and rounded to nearest even like bfloat16.
 HWY_INLINE FloatVec LoadFirst(const bfloat16* p, int64_t n) {
   namespace hn = hwy::HWY_NAMESPACE;
   const FloatTag f;

@@ -13,14 +13,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace coracle::simd::HWY_NAMESPACE {
 
-// An instruction gets the accumulator in registers, which are as many as calling conventions pass
-// vectors in, and ends with a call of the next one, which compilers make a jump. `at` is the tile's
-// place in bytes.
+// An instruction gets the accumulator in registers, exactly as many vectors as calling conventions
+// pass, and ends with a call of the next one, which compilers turn into a jump. `at` is the offset
+// of the tile in bytes.
 using LaneFn = void (*)(const LaneInstruction* code, char* const* pointers, size_t at, Vec, Vec,
                         Vec, Vec, Vec, Vec, Vec, Vec);
 
-// Calls f(vector, its number in the tile) for each vector of the accumulator, then the next
-// instruction.
+// Calls f(vector, its index in the tile) for each vector of the accumulator, then the
+// next instruction.
 template <class F>
 HWY_INLINE void EachThenNext(const LaneInstruction* code, char* const* pointers, size_t at, Vec v0,
                              Vec v1, Vec v2, Vec v3, Vec v4, Vec v5, Vec v6, Vec v7, const F& f) {

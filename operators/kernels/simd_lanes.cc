@@ -13,8 +13,8 @@ HWY_BEFORE_NAMESPACE();
 namespace coracle::simd::HWY_NAMESPACE {
 
 constexpr size_t kLine = 64;
-// How far ahead of its use an operand is asked for: far enough for the memory to answer, and little
-// enough to stay in the first-level cache.
+// The prefetch distance: large enough for the memory latency, small enough for the data to stay in
+// the first-level cache.
 constexpr size_t kAhead = 1024;
 
 void LoadLanes(const LaneInstruction* code, char* const* pointers, size_t at, Vec v0, Vec v1,
@@ -64,7 +64,7 @@ void Run(const LaneInstruction* tape, char* const* pointers, int64_t tiles, cons
   }
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
   // Instructions leave the upper halves of registers in use, which would slow down SSE code;
-  // compilers take it that what they call does not.
+  // compilers assume that called functions do not.
   _mm256_zeroupper();
 #endif
 }

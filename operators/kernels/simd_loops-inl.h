@@ -18,7 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<float>;
 using Vec = hn::Vec<Tag>;
 
-// The last, partial vector goes through a buffer, so that nothing is read or written past the end.
+// A buffer for the last, partial vector, so that nothing is read or written past the end.
 struct Tail {
   HWY_ALIGN float values[HWY_MAX_BYTES / sizeof(float)] = {};
   Vec Load(const float* from, size_t count) {

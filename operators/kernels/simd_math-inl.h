@@ -19,12 +19,11 @@ inline Vec Set(float value) { return hn::Set(Tag(), value); }
 inline Vec KeepNan(Vec x, Vec result) { return hn::IfThenElse(hn::IsNaN(x), x, result); }
 inline Vec Clamp(Vec x, float low, float high) { return hn::Min(hn::Max(x, Set(low)), Set(high)); }
 
-// e^x for x in [-87, 88], and nan for nan; of other x it makes some number. Relative error below
+// e^x for x in [-87, 88], and nan for nan; unspecified for other x. The relative error is below
 // 2e-7, and 2e-6 at the ends. x log2(e) = n + r, |r| <= 1/2, and 2^r is a minimax polynomial with
 // p(0) = 1.
 inline Vec ExpInRange(Vec x) {
-  // Adding 1.5 * 2^23 rounds to a whole number, which then stands in the lowest bits, here with the
-  // bias of exponents.
+  // Adding 1.5 * 2^23 rounds to a whole number in the lowest bits, here with the bias of exponents.
   const Vec rounder = Set(12582912.0f + 127.0f), log2e = Set(1.44269504f);
   const Vec biased = hn::MulAdd(x, log2e, rounder);
   const Vec r = hn::MulSub(x, log2e, hn::Sub(biased, rounder));
@@ -42,14 +41,14 @@ inline Vec ExpInRange(Vec x) {
 inline Vec ExpNonPositive(Vec x) {
   return hn::IfThenZeroElse(hn::Lt(x, Set(-87.0f)), ExpInRange(x));
 }
-// 1 / x for x of ordinary magnitude: an estimate of 12 bits or more and one step of Newton's.
+// 1 / x for x of ordinary magnitude: an estimate of 12 bits or more and one Newton step.
 inline Vec Reciprocal(Vec x) {
   const Vec y = hn::ApproximateReciprocal(x);
   return hn::Mul(y, hn::NegMulAdd(x, y, Set(2.0f)));
 }
 
-// Highway's Exp is wrong for arguments of large magnitude and for nans; these are right for all
-// floats.
+// Unlike Highway's Exp, which is wrong for arguments of large magnitude and for nans, these are
+// right for all floats.
 inline Vec SafeExp(Vec x) {
   constexpr float kHigh = 88.72283f;  // the largest whose exponential is a float
   const Vec y = hn::Exp(Tag(), Clamp(x, -104.0f, kHigh));
@@ -68,7 +67,7 @@ inline Vec SafeTanh(Vec x) {
   const Vec large = hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), x);
   return KeepNan(x, hn::IfThenElse(hn::Lt(a, Set(0.5f)), small, large));
 }
-// 0 below -87, so that it makes a 0 of -inf.
+// 0 below -87, so that -inf gives 0.
 inline Vec SafeSigmoid(Vec x) {
   const Vec e = ExpInRange(Clamp(hn::Neg(x), -87.0f, 87.0f)), one = Set(1.0f);
   const Vec y = hn::Div(one, hn::Add(one, e));

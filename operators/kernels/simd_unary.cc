@@ -14,9 +14,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace coracle::simd::HWY_NAMESPACE {
 
-// Phi(x), the normal distribution, and its density. With a = |x| and t = 1 / (1 + a / 4),
-// Phi(-a) = e^(-a^2 / 2) t p(t), where p is the minimax polynomial for a in [0, 14]: relative error
-// below 3e-7, and 3e-6 where Phi is below 1e-30; 0 where it is below 1e-38.
+// Phi(x), the normal distribution, and its density. With a = |x| and t = 1 / (1 + a / 4), Phi(-a) =
+// e^(-a^2 / 2) t p(t), where p is the minimax polynomial for a in [0, 14]. The relative error is
+// below 3e-7, and 3e-6 where Phi is below 1e-30; below 1e-38 the result is 0.
 struct Normal {
   explicit Normal(Vec x) {
     const Vec a = hn::Min(hn::Abs(x), Set(14.0f));
@@ -38,8 +38,8 @@ struct Normal {
 
   Vec cdf, bell;  // bell = e^(-x^2 / 2)
 };
-// (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), as sigmoid(2 u), which keeps its
-// digits where tanh(u) is near -1. Past |x| = 10 it is 0 or 1.
+// (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), as sigmoid(2 u), which is accurate
+// where tanh(u) is near -1. Beyond |x| = 10 it is 0 or 1.
 inline Vec GeluTanhGate(Vec x) {
   const Vec c = Clamp(x, -14.0f, 14.0f);
   const Vec inner = hn::MulAdd(hn::Mul(hn::Mul(c, c), c), Set(0.044715f), c);
@@ -61,12 +61,12 @@ struct ShiftScale : WithParams {
   using WithParams::WithParams;
   Vec operator()(Vec x) const { return hn::Mul(hn::Add(x, b), a); }
 };
-// g slope, and 0 where the slope is 0, even of a g that is not finite.
+// g slope, but 0 where the slope is 0, even if g is not finite.
 inline Vec TimesSlope(Vec g, Vec slope) {
   return hn::IfThenZeroElse(hn::Eq(slope, hn::Zero(Tag())), hn::Mul(g, slope));
 }
-// Each with Value(x) and Grad(v, g), where v is what the gradient reads. Where the value was cut
-// off Grad is 0 (Row::kCutsOff); a nan was not.
+// Each has Value(x) and Grad(v, g), where v is the variable that the gradient reads. Grad is 0
+// where the value was cut off (Row::kCutsOff); a nan is never cut off.
 struct Relu : WithParams {
   using WithParams::WithParams;
   Vec Value(Vec x) const { return hn::IfThenZeroElse(hn::Lt(x, zero), x); }
@@ -162,13 +162,13 @@ struct HardSwish : WithParams {
 };
 struct Swish : WithParams {
   using WithParams::WithParams;
-  // 0 times an infinite x is 0.
+  // 0 times an infinite x is 0 here.
   Vec Inner(Vec x) const { return hn::IfThenZeroElse(hn::Eq(a, zero), hn::Mul(a, x)); }
   Vec Value(Vec x) const {
     const Vec s = SafeSigmoid(Inner(x));
     return hn::IfThenZeroElse(hn::Eq(s, zero), hn::Mul(x, s));
   }
-  // A gate that is 0 or 1 does not change, however large x is.
+  // A saturated gate (0 or 1) has slope 0, however large x is.
   Vec Grad(Vec x, Vec g) const {
     const Vec ax = Inner(x), s = SafeSigmoid(ax), d = hn::Mul(s, hn::Sub(one, s));
     return hn::Mul(g, hn::IfThenElse(hn::Eq(d, zero), s, hn::MulAdd(ax, d, s)));

@@ -10,9 +10,8 @@
 
 namespace coracle {
 
-// Calls store(j, norm) with the ScaledNorm of the elements of `in` that belong to output j, for
-// each j, on any thread. Where kept elements lie side by side, rows of them are summed together, in
-// the order of memory.
+// Calls store(j, norm) with the ScaledNorm of the elements of output j in `in`, for each j, on any
+// thread. If kept elements are adjacent, rows of them are summed together, in memory order.
 template <class T, class Store>
 void ForEachL2Norm(const ReduceNest& nest, const T* in, const Store& store) {
   constexpr int64_t kBlock = 256;

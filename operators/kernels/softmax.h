@@ -1,6 +1,6 @@
 #pragma once
-// Softmax and its relatives along one axis of a tensor that is seen as [outer, n, inner]. A line is
-// the n elements along the axis, `stride` (= inner) apart. Input and output may be the same memory.
+// Softmax and related functions along one axis of a tensor seen as [outer, n, inner]. A line is the
+// n elements along the axis, `stride` (= inner) apart. Input and output may be the same memory.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/tensor/dtype.h>
@@ -19,8 +19,8 @@ struct AxisView {
   int64_t Offset(int64_t line) const { return line / inner * n * inner + line % inner; }
 };
 
-// REQUIRES: every dimension known. A tensor of rank 0 is one line of one element; an axis outside
-// the shape is taken as the last one.
+// REQUIRES: every dimension is known. A tensor of rank 0 is one line of one element; an axis
+// outside of the shape counts as the last one.
 inline AxisView ViewAxis(const Shape& shape, int64_t axis) {
   int at = 0;
   if (shape.rank() == 0) return {};
@@ -28,7 +28,7 @@ inline AxisView ViewAxis(const Shape& shape, int64_t axis) {
   return {shape.Product(0, at), shape[at], shape.Product(at + 1, shape.rank())};
 }
 
-// Calls body(line, offset) for every line, on several threads. Nothing happens for empty lines.
+// Calls body(line, offset) for every line, on several threads. Does nothing for empty lines.
 template <class Body>
 void ForEachLine(const AxisView& view, Body&& body) {
   if (view.n == 0) return;
@@ -38,7 +38,7 @@ void ForEachLine(const AxisView& view, Body&& body) {
   });
 }
 
-// What a softmax of one line went through: y_i = exp(x_i - max) / sum.
+// Intermediate values of the softmax of a line: y_i = exp(x_i - max) / sum.
 template <class T>
 struct LineStats {
   T max, sum;
@@ -53,7 +53,7 @@ LineStats<T> SoftmaxLine(const T* x, T* y, int64_t n, int64_t stride) {
   return {max, sum};
 }
 
-// The same without its result.
+// Computes only the intermediate values.
 template <class T>
 LineStats<T> ExpSumLine(const T* x, int64_t n, int64_t stride) {
   T max = -std::numeric_limits<T>::infinity(), sum = 0;
@@ -89,12 +89,11 @@ void LogSoftmaxGradLine(const T* y, const T* dy, T* dx, int64_t n, int64_t strid
 
 // The same on contiguous lines with the machine's vector instructions.
 LineStats<float> SoftmaxRow(const float* x, float* y, int64_t n);
-// The line that will be read after this one, if the caller names it, comes into the cache
-// meanwhile.
+// Prefetches the line that the caller will read next, if given.
 LineStats<float> ExpSumRow(const float* x, int64_t n, const float* next = nullptr);
-// y = scale (softmax(x) - 1 at the label). With `stream`, which is for results that leave the
-// caches anyhow, y is written past them and must not be the memory of x; after FinishStreams other
-// threads may read it.
+// y = scale (softmax(x) - 1 at the label). With `stream`, meant for results that do not stay in the
+// caches anyway, y is written past the caches and must not share memory with x; other threads may
+// read it after FinishStreams.
 LineStats<float> CrossEntropyRow(const float* x, float* y, int64_t n, int64_t label, float scale,
                                  bool stream, const float* next);
 void FinishStreams();

@@ -20,7 +20,7 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 using simd::HWY_NAMESPACE::ExpNonPositive;
 
-// Lanes beyond the first `count` are replaced.
+// Replaces the lanes from `count` on by `fill`.
 HWY_INLINE V Fill(D d, V v, int64_t count, float fill) {
   return hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(count)), v, hn::Set(d, fill));
 }
@@ -41,8 +41,8 @@ HWY_INLINE float RowMax(D d, const float* x, int64_t n) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(a, b), hn::Max(c, e))));
 }
 
-// The sum of e_i = exp(x_i - max), which go to y with kStore. What stands at `next` will be read
-// after this row: it comes into the cache while this one is computed.
+// The sum of e_i = exp(x_i - max), which are stored in y with kStore. Prefetches the next
+// row, `next`.
 template <bool kStore>
 HWY_INLINE float ExpSum(D d, const float* x, float* y, int64_t n, float max, const float* next) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -64,8 +64,8 @@ HWY_INLINE float ExpSum(D d, const float* x, float* y, int64_t n, float max, con
     i += lanes;
   }
   if (i < n) {
-    // The tail is cut off after the exponential, not filled with -inf before it: -inf minus a max
-    // of -inf is a nan, which would reach the sum.
+    // The tail is cut off after the exponential instead of being filled with -inf before it: -inf
+    // minus a max of -inf is nan, which would reach the sum.
     const V e = ExpNonPositive(hn::Sub(LoadFirst(x + i, n - i), vmax));
     if constexpr (kStore) StoreFirst(e, y + i, n - i);
     b = hn::Add(b, Fill(d, e, n - i, 0.0f));
@@ -87,7 +87,7 @@ HWY_INLINE void ScaleRow(D d, const float* e, float factor, float* y, int64_t n)
   for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, e + i), v), d, y + i);
   if (i < n) StoreFirst(hn::Mul(LoadFirst(e + i, n - i), v), y + i, n - i);
 }
-// The same past the caches.
+// The same, written past the caches.
 HWY_INLINE void StreamRow(D d, const float* e, float factor, float* y, int64_t n) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto misaligned =

@@ -11,7 +11,8 @@
 namespace coracle {
 namespace {
 
-// In double squares neither overflow nor vanish. Several sums, for the compiler to vectorize.
+// In double, squares neither overflow nor vanish. Uses several sums, so that the compiler
+// can vectorize.
 double WideSum(const float* x, int64_t n) {
   constexpr int64_t kSums = 8;
   double sums[kSums] = {};
@@ -26,17 +27,18 @@ double WideSum(const float* x, int64_t n) {
   return sum;
 }
 
-// In the bits, which is faster than a sum in double.
+// Tests the bits, which is faster than a sum in double.
 bool AllZero(const float* x, int64_t n) {
   uint32_t any = 0;
   for (int64_t i = 0; i < n; ++i) any |= std::bit_cast<uint32_t>(x[i]) << 1;
   return any == 0;
 }
 
-// Squares of numbers beyond 1e19 are no floats, and those of numbers below 1e-19 have few digits or
-// none: such a piece is added up again in double. A nan or an infinity stays what it is.
+// Squares of numbers beyond 1e19 overflow a float, and squares of numbers below 1e-19 have few
+// digits or none: such a piece is summed again in double. A nan or an infinity is returned as
+// it is.
 double SumOfPiece(const float* x, int64_t n) {
-  constexpr float kLeast = 1e-25f;  // beyond what all squares of a piece can lose
+  constexpr float kLeast = 1e-25f;  // more than the squares of a piece can lose
   const float sum = simd::Dot(x, x, n);
   if (sum > kLeast && std::isfinite(sum)) return static_cast<double>(sum);
   return sum == 0 && AllZero(x, n) ? 0 : WideSum(x, n);

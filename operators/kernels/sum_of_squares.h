@@ -5,16 +5,17 @@
 
 namespace coracle {
 
-// The sum of squares of a float tensor: of fixed pieces in float, or in double where squares would
-// overflow or vanish, then of their sums in double. It has the same bits for any number of threads.
+// The sum of squares of a float tensor: fixed pieces are summed in float, or in double if squares
+// would overflow or vanish, and their sums in double. The bits do not depend on the number
+// of threads.
 class SumOfSquares {
  public:
   SumOfSquares(const PrepareContext& ctx, const TensorArg& x);
 
   double operator()(Workspace& ws) const;  // in parallel
 
-  // The two halves of it: blocks of elements [begin, end), whole ones of kSweepBlock but for the
-  // last, each on any thread; then the sum of all.
+  // Its two steps: blocks of elements [begin, end), whole ones of kSweepBlock except for the last,
+  // each on any thread; then the total.
   void SumBlocks(Workspace& ws, int64_t begin, int64_t end) const;
   double Total(Workspace& ws) const;
 

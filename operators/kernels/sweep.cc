@@ -6,7 +6,7 @@
 namespace coracle {
 
 Kernel Sweep(std::vector<TensorWork> work, int64_t grain) {
-  std::vector<int64_t> ends;  // of each tensor's blocks, all strung together
+  std::vector<int64_t> ends;  // cumulative number of blocks after each tensor
   ends.reserve(work.size());
   int64_t blocks = 0;
   for (const TensorWork& tensor : work)

@@ -1,6 +1,6 @@
 #pragma once
 // An op's work on one tensor, or on all of its items (OpDef::MultiTensor), as one sweep over all
-// elements that its threads share evenly.
+// elements that is distributed evenly over the threads.
 
 #include <coracle/framework/op/prepare_context.h>
 
@@ -14,13 +14,13 @@ inline constexpr int64_t kSweepBlock = 4096;
 
 struct TensorWork {
   int64_t numel = 0;
-  // On the elements [begin, end): whole blocks of kSweepBlock but for the tensor's last. Called by
-  // several threads at a time, and again for the next range.
+  // Processes the elements [begin, end): whole blocks of kSweepBlock, except for the tensor's last
+  // one. Called by several threads at a time, and repeatedly.
   std::function<void(Workspace&, int64_t begin, int64_t end)> run;
-  Kernel after;  // once, when all elements of all tensors are done; may be empty
+  Kernel after;  // called once after all elements of all tensors; may be empty
 };
 
-// The kernel. `grain`: elements that are worth a thread.
+// The kernel. `grain`: number of elements per task.
 Kernel Sweep(std::vector<TensorWork> work, int64_t grain);
 
 // The sweep over make(item) for each item of the op.

@@ -11,15 +11,15 @@ bool ComesBefore(T a, T b) {
   return a < b || (a == a && b != b);
 }
 
-// Whether `value` takes the place of the largest so far. Of equals the first stays, and a nan is
-// larger than every number: the rule of all maxima and minima.
+// Whether `value` replaces the largest element so far. Among equal elements the first one stays,
+// and a nan is larger than every number: the rule of all maxima and minima.
 template <class T>
 bool Exceeds(T value, T largest) {
   return (value > largest) | ((value != value) & (largest == largest));
 }
 
-// Whether element i of a strided row stands before element j, best first. Of equals the one with
-// the lower index wins.
+// Whether element i of a strided row comes before element j, best first. Among equal elements the
+// lower index wins.
 template <class T>
 struct Better {
   const T* row;

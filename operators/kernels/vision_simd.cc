@@ -32,7 +32,7 @@ void MixRows(const float* const* rows, const float* weights, int64_t count, int6
   }
 }
 
-// Two rows, by far the most frequent case: nothing is read that does not change.
+// Two rows, by far the most frequent case, without loads of loop-invariant values.
 void MixTwoRows(const float* a, const float* b, float weight_a, float weight_b, int64_t n,
                 float* out) {
   const V wa = hn::Set(D(), weight_a), wb = hn::Set(D(), weight_b);
@@ -42,8 +42,8 @@ void MixTwoRows(const float* a, const float* b, float weight_a, float weight_b, 
   }
 }
 
-// The elements at[0, lanes) of a row whose elements [low, high) are at `in`. Places do not
-// decrease; those near each other come from one or two vectors.
+// The elements at[0, lanes) of a row whose elements [low, high) are at `in`. Positions do not
+// decrease; nearby ones come from one or two vectors.
 HWY_INLINE V ReadAt(const int32_t* at, const float* in, int64_t low, int64_t high) {
   const D d;
   const IntTag di;
@@ -62,7 +62,7 @@ HWY_INLINE V ReadAt(const int32_t* at, const float* in, int64_t low, int64_t hig
   return hn::IfThenElse(hn::RebindMask(d, hn::Gt(off, last)), b, a);
 }
 
-// With `ragged`, values at taps of weight 0 do not count: 0 times inf would be nan.
+// With `ragged`, values at taps of weight 0 are ignored, since 0 times inf would be nan.
 template <bool ragged>
 void MixColumnsOf(const RowTaps& taps, int64_t begin, int64_t end, const float* in, int64_t low,
                   int64_t high, float* out) {
@@ -75,7 +75,7 @@ void MixColumnsOf(const RowTaps& taps, int64_t begin, int64_t end, const float* 
     return ragged ? hn::IfThenZeroElse(hn::Eq(w, hn::Zero(d)), value) : value;
   };
   for (int64_t k = begin; k < end; k += lanes) {
-    // The sum over the taps, of which read(k), read(k + stride), .. are the elements.
+    // The sum over the taps, whose elements are read(k), read(k + stride), ...
     const auto mix = [&](auto&& read) HWY_ATTR {
       V sum = read(k);
       if (!taps.move) {
@@ -116,7 +116,7 @@ void MixPixels(const RowTaps& taps, int64_t pixel, const float* const* rows, con
   const D d;
   const int64_t lanes = LanesOf();
   for (int64_t k = 0; k < taps.out; ++k, out += pixel) {
-    // Calls f(first element of a pixel, its weight) for all pixels that make up this one.
+    // Calls f(first element of a pixel, its weight) for all pixels that contribute to this one.
     const auto for_sources = [&](auto&& f) HWY_ATTR {
       for (int64_t t = 0; t < taps.taps; ++t) {
         const int64_t i = t * taps.stride + k, offset = taps.at[static_cast<size_t>(i)] * pixel;
@@ -218,13 +218,13 @@ void Incline(const float* x, const float* v, const float* slope, bool shared, in
   }
 }
 
-// x v where x > 0 does not hold, else 0.
+// x v, but 0 where x > 0.
 HWY_INLINE V Inclined(V x, V v) {
   return hn::IfThenZeroElse(hn::Gt(x, hn::Zero(D())), hn::Mul(x, v));
 }
 
 double InclinedSum(const float* x, const float* v, int64_t n) {
-  constexpr int64_t kFlush = 64;  // steps whose sums are floats
+  constexpr int64_t kFlush = 64;  // number of steps summed in float
   const D d;
   const int64_t lanes = LanesOf();
   double total = 0;
@@ -311,7 +311,7 @@ void SpreadSamples(const SampleTile& tile, const float* values, float* plane) {
   for (int64_t i = 0; i < tile.size; ++i) {
     const int32_t first = tile.at[0][i], last = tile.at[3][i];
     const float value = values[i];
-    if (first >= 0 && last >= 0) {  // and so are those between them
+    if (first >= 0 && last >= 0) {  // then all between them are inside too
       plane[first] += tile.weight[0][i] * value;
       plane[first + 1] += tile.weight[1][i] * value;
       plane[last - 1] += tile.weight[2][i] * value;

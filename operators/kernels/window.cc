@@ -5,7 +5,7 @@
 namespace coracle {
 namespace {
 
-using Wide = __int128;  // dims come from files: products of them may pass 2^63
+using Wide = __int128;  // dims come from files, and their products may exceed 2^63
 
 int64_t Narrow(Wide value) {
   return static_cast<int64_t>(std::clamp<Wide>(value, 0, Wide{1} << 62));

@@ -30,21 +30,21 @@ struct WindowAxis {
   int64_t dilation = 1;
   int64_t before = 0, after = 0;  // padding
 
-  // First input position of output `o`; negative within the padding.
+  // First input position of output `o`; negative inside the padding.
   int64_t Start(int64_t o) const { return o * stride - before; }
 };
 
-// Of an op type: 3 for conv3d, pool3d and the like, else 2.
+// Number of axes of an op type: 3 for conv3d, pool3d and similar types, else 2.
 int AxesOf(std::string_view op_type);
 
-// As many positive numbers as axes; as many or twice as many that are not negative; as many
-// positive ones.
+// Whether there is one positive number for each axis; one or two that are not negative for each
+// axis; one positive number for each axis.
 bool StridesAreValid(const WindowSpec& spec, int axes);
 bool PaddingsAreValid(const WindowSpec& spec, int axes);
 bool DilationsAreValid(const WindowSpec& spec, int axes);
 
-// The first axis is 0, the width the last. REQUIRES: all of these hold. `in` and `kernel` may be
-// anything.
+// Axis 0 is the first one, the width the last one. REQUIRES: the spec is valid. `in` and `kernel`
+// may be any numbers.
 WindowAxis ResolveAxis(const WindowSpec& spec, int axis, int64_t in, int64_t kernel);
 
 // Where the axes of a tensor of images or volumes are.

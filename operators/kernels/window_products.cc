@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-// Excludes targets whose vector size the compiler does not know: they have no arrays of vectors.
+// Excludes targets with vector sizes unknown at compile time: they have no arrays of vectors.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
@@ -22,9 +22,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // The largest height whose accumulators leave registers for two vectors of b and one element of a.
 constexpr int kWindowHeight = HWY_MAX_BYTES >= 64 ? 12 : 6;
-// Rows of a panel that stay in the first cache while all tiles of a unit use them.
+// Rows of a panel that stay in the first-level cache while all tiles of a unit use them.
 constexpr int64_t kBlockRows = 256;
-// Pixels of a unit: what they read of the image stays in the second cache for all panels.
+// Pixels of a unit: the part of the image that they read stays in the second-level cache for
+// all panels.
 constexpr int64_t kUnitPixels = 32 * kWindowHeight;
 
 int64_t PanelColumns() { return 2 * static_cast<int64_t>(hn::Lanes(FloatTag())); }
@@ -33,23 +34,24 @@ int64_t PanelColumns() { return 2 * static_cast<int64_t>(hn::Lanes(FloatTag()));
 struct RowBlock {
   int64_t begin, end, m;
   const float* filter;
-  int64_t ahead;  // floats from here to what is needed soon; 0: nothing is
+  int64_t ahead;  // floats to the data that is needed soon; 0: none
 };
 
-// How a tile is computed. kWhole: its columns fill its vectors.
+// The kind of a tile. kWhole: its columns fill its vectors.
 template <int kTileHeight, int kTileVectors, bool kIsWhole, bool kAsksAhead>
 struct TileKind {
   static constexpr int kHeight = kTileHeight, kVectors = kTileVectors;
   static constexpr bool kWhole = kIsWhole, kAhead = kAsksAhead;
 };
 
-// kHeight pixels from p on, kVectors vectors of columns. Sums of earlier blocks are in `out`.
+// Computes kHeight pixels from p on, kVectors vectors of columns. `out` holds the sums of
+// earlier blocks.
 template <class Kind>
 void WindowTile(const WindowProducts& t, int64_t p, const RowBlock& block) {
   constexpr int kHeight = Kind::kHeight, kVectors = Kind::kVectors;
   const FloatTag d;
   const auto n = static_cast<int64_t>(hn::Lanes(d));
-  // Read once: to the compiler the stores could change it.
+  // Local copies: the compiler must assume that the stores change the members.
   const int64_t stride = t.columns, columns = stride - block.m;
   const auto load = [&](const float* from, int64_t at) HWY_ATTR {
     if constexpr (Kind::kWhole) return hn::LoadU(d, from + at);
@@ -100,7 +102,7 @@ void WindowTile(const WindowProducts& t, int64_t p, const RowBlock& block) {
   if (last && t.relu) {
     Unroll<kHeight>([&](auto q) HWY_ATTR __attribute__((always_inline)) {
       Unroll<kVectors>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
-        // Not Max, since a nan must stay one.
+        // Not Max, because a nan must stay nan.
         sum[q][v] = hn::IfThenZeroElse(hn::Lt(sum[q][v], hn::Zero(d)), sum[q][v]);
       });
     });
@@ -127,7 +129,7 @@ void WindowTileOf(const WindowProducts& t, int64_t p, const RowBlock& block) {
     WindowTile<TileKind<kHeight, 1, false, kAhead>>(t, p, block);
 }
 
-// The tiles of pixels [begin, end). The first one asks for the block after this one.
+// Computes the tiles of pixels [begin, end). The first tile prefetches the next block.
 void WindowBlock(const WindowProducts& t, int64_t begin, int64_t end, const RowBlock& block) {
   int64_t p = begin;
   const auto tile = [&](auto height) HWY_ATTR {
@@ -139,8 +141,9 @@ void WindowBlock(const WindowProducts& t, int64_t begin, int64_t end, const RowB
     p += kHeight;
   };
   if constexpr (kWindowHeight == 6) {
-    // Tiles of about the same height: one of 6 takes 6 / 5 the time of one of 5, but one of 1 waits
-    // for its sums and takes as long as one of 4. So 49 pixels are 4 tiles of 6 and 5 of 5.
+    // Tiles have about the same height: a tile of 6 takes 6 / 5 of the time of a tile of 5, but a
+    // tile of 1 waits for its sums and takes as long as a tile of 4. So 49 pixels are 4 tiles of 6
+    // and 5 of 5.
     for (int64_t rest = end - p; rest >= 4; rest = end - p) {
       const int64_t tiles = (rest + kWindowHeight - 1) / kWindowHeight;
       const int64_t height = (rest + tiles - 1) / tiles;

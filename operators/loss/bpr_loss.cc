@@ -56,7 +56,7 @@ void BprLossGradient(GradientContext& g) {
                 "bpr_loss: its gradient needs a known number of classes");
   const Variable unit = g.Make("one_hot", {{"X", {g.Input("Label")}}},
                                {{"depth", classes}, {"dtype", static_cast<int32_t>(x.dtype())}});
-  // Not a product: the score of another class may be -inf.
+  // Not a product with `unit`, since the score of another class may be -inf.
   const Variable only = Where(Greater(unit, 0.0), x, ZerosLike(x));
   const Variable picked = Sum(only, {-1}, true);
   const Variable others = (1.0 - unit) / static_cast<double>(classes - 1);

@@ -96,9 +96,9 @@ KernelOf<T> CenterLoss(const PrepareContext& ctx) {
   };
 }
 
-// dX = dLoss Diff, and what arrives for Diff itself; the centers are moved, not learnt.
+// dX = dLoss Diff plus the gradient of Diff itself; the centers are updated here, not learned.
 void CenterLossGradient(GradientContext& g) {
-  g.HasOutputGrad("CentersOut");  // counts as constant
+  g.HasOutputGrad("CentersOut");  // treated as constant
   if (!g.HasOutput("SampleCenterDiff")) {
     const Variable centers = g.Make(
         "gather", {{"X", {g.Input("Centers")}}, {"Index", {g.Input("Label")}}}, {{"axis", 0}});

@@ -1,5 +1,5 @@
 #pragma once
-// What losses over classes share: the shape rule of logits (or probabilities) and labels.
+// Shared by losses over classes: the shape rule of logits (or probabilities) and labels.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/operators/loss/labels.h>
@@ -10,9 +10,9 @@
 
 namespace coracle {
 
-// `scores`: [.., n, ..] with n classes along `axis`. Soft labels have the same type; hard ones are
-// int32 or int64 with size 1 along the axis. Returns the scores' shape with size 1 along the axis:
-// the loss's. Fails with `id`.
+// `scores`: [.., n, ..] with n classes along `axis`. Soft labels have the same type; hard labels
+// are int32 or int64 with size 1 along the axis. Returns the shape of the loss: the scores' shape
+// with size 1 along the axis. Fails with `id`.
 inline Shape InferClassLoss(InferContext& ctx, std::string_view id, std::string_view scores,
                             std::string_view label, int axis, bool soft_label) {
   Shape loss = ctx.InputShape(scores);

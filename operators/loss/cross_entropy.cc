@@ -10,7 +10,7 @@
 
 namespace coracle::cross_entropy_op {
 
-// The loss's shape. Hard labels may lack the last dim, and then the loss does too.
+// The shape of the loss. If hard labels lack the last dim, so does the loss.
 Shape InferLoss(InferContext& ctx, bool soft_label) {
   const Shape& x = ctx.InputShape("X");
   const int rank = x.rank();
@@ -51,7 +51,7 @@ void InferCrossEntropyGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
-// Paddle's bound: a probability of 0 costs 1e20 rather than infinity.
+// Paddle's bound: a probability of 0 costs 1e20 instead of infinity.
 template <class T>
 T BoundedLog(T x) {
   return x > T(0) ? std::log(x) : x == T(0) ? T(-1e20) : std::numeric_limits<T>::quiet_NaN();
@@ -122,7 +122,7 @@ KernelOf<T> CrossEntropy2(const PrepareContext& ctx) {
   };
 }
 
-// dX = -dY label / X; hard: at the label's class only.
+// dX = -dY label / X; for a hard label, only at its class.
 template <class T>
 KernelOf<T> CrossEntropyGrad(const PrepareContext& ctx) {
   const Problem p(ctx);

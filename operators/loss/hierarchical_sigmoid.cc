@@ -1,5 +1,5 @@
-// hierarchical_sigmoid: a class is a leaf of a binary tree, and its probability the product of
-// those of the turns on the path to it.
+// hierarchical_sigmoid: a class is a leaf of a binary tree, and its probability is the product of
+// the probabilities of the turns on its path.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -20,7 +20,7 @@ constexpr double kLargestLogit = 40;
 
 bool HasPath(const auto& ctx) { return ctx.HasInput("PathTable"); }
 
-// Turns on the longest path.
+// Number of turns on the longest path.
 int64_t PathLength(const InferContext& ctx) {
   if (HasPath(ctx)) return ctx.InputShape("PathTable")[1];
   return std::bit_width(static_cast<uint32_t>(ctx.Attr<int32_t>("num_classes") - 1));
@@ -92,7 +92,7 @@ class Paths {
         type_(ctx.op().type()) {}
   int64_t longest() const { return longest_; }
 
-  // visit(place, row of W, right) for each turn of sample i.
+  // Calls visit(index, row of W, right) for each turn of sample i.
   template <class Visit>
   void ForEachTurn(const Workspace& ws, int64_t i, const Visit& visit) const {
     if (table_) {
@@ -154,11 +154,11 @@ KernelOf<T> Forward(const PrepareContext& ctx, KernelMode mode) {
         int64_t turns = 0;
         paths.ForEachTurn(ws, i, [&](int64_t j, int64_t row, bool right) {
           const double z = logit(i, row), term = std::log1p(std::exp(z));
-          cost += right ? std::log1p(std::exp(-z)) : term;  // term - z, without its rounding
+          cost += right ? std::log1p(std::exp(-z)) : term;  // term - z, without its rounding error
           if (pre) pre[i * longest + j] = static_cast<T>(term);
           ++turns;
         });
-        // The places past the path count as logits of 0.
+        // Missing turns of shorter paths count as logits of 0.
         ws.Data<T>(out)[i] =
             static_cast<T>(cost + static_cast<double>(longest - turns) * std::log(2.0));
       }
@@ -200,7 +200,7 @@ KernelOf<T> Backward(const PrepareContext& ctx, KernelMode mode) {
         });
       }
     });
-    // Each thread has some of the columns: the paths share rows.
+    // Threads split the columns, since paths share rows.
     const auto for_each = [&](const auto& turn) {
       for (int64_t i = 0; i < samples; ++i)
         paths.ForEachTurn(

@@ -18,7 +18,7 @@ void InferKldiv(InferContext& ctx) {
   ctx.SetOutput("Loss", out);
 }
 
-// t log(t) -> 0 for t -> 0; a nan stays one.
+// t log(t) -> 0 for t -> 0; a nan stays nan.
 template <class T>
 T Divergence(T x, T t) {
   return t <= T(0) ? T(0) : t * (std::log(t) - x);
@@ -43,8 +43,8 @@ KernelOf<T> Kldiv(const PrepareContext& ctx) {
   };
 }
 
-// dX = -max(Target, 0) dLoss, divided by the number of elements (mean) or rows (batchmean): what
-// the mean of a tensor of so many elements gives each of them.
+// dX = -max(Target, 0) dLoss, divided by the number of elements (mean) or rows (batchmean): the
+// gradient of the mean of a tensor with this many elements.
 void KldivGradient(GradientContext& g) {
   const std::string reduction = g.Attr<std::string>("reduction");
   const auto share = [&](const Variable& like) {

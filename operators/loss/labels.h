@@ -1,5 +1,6 @@
 #pragma once
-// The error of a class label out of range; kernels read labels by IndexReader and check each.
+// The error for a class label out of range; kernels read labels with IndexReader and check
+// each one.
 
 #include <coracle/framework/base/error.h>
 
@@ -8,8 +9,9 @@
 
 namespace coracle {
 
-// `failure` tells the op and the constraint (PrepareContext::Failure): the label comes between the
-// two, "cross_entropy: label 7 at index 3 lies outside [0, 5) and is not ignore_index -100: ...".
+// `failure` has the op and the constraint (PrepareContext::Failure), and the label is inserted
+// between them: "cross_entropy: label 7 at index 3 lies outside [0, 5) and is not ignore_index
+// -100: ...".
 [[noreturn]] inline void ThrowLabel(const std::string& failure, int64_t label, int64_t index,
                                     int64_t classes, int64_t ignore_index) {
   const size_t text = failure.find(": ") + 2;

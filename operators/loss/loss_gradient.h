@@ -8,9 +8,9 @@
 
 namespace coracle {
 
-// The op under differentiation is dX = dLoss * J, with J of X's shape and dLoss broadcast along
-// `axis`, which it may lack. Gives the gradient of dLoss, sum(ddx * J) along the axis, where J
-// comes from the same op with a dLoss of ones.
+// The op to differentiate is dX = dLoss * J, with J of X's shape and dLoss broadcast along `axis`,
+// which it may lack. Sets the gradient of dLoss, sum(ddx * J) along the axis; J is computed by the
+// same op with a dLoss of ones.
 inline void SetLossGradGradient(GradientContext& g, const std::string& loss_grad_slot,
                                 const std::string& x_grad_slot, int32_t axis, bool reduce) {
   SlotList inputs = g.op().inputs();

@@ -26,7 +26,7 @@ void RequireCount(const InferContext& ctx, const char* id, const char* slot, DTy
               meta, "elements", count);
 }
 
-// [B, T + S].
+// Checks the inputs and returns the shape [B, T + S].
 Shape CheckNce(InferContext& ctx) {
   const VarMeta &input = ctx.Input("Input"), &weight = ctx.Input("Weight");
   const Shape& label = ctx.InputShape("Label");
@@ -89,7 +89,7 @@ void InferGrad(InferContext& ctx) {
   if (ctx.HasInput("Bias")) ctx.SetOutput("Bias@GRAD", ctx.Input("Bias"));
 }
 
-// The noise: how probable a class is, times the number of draws, and the draws.
+// The noise: the probability of a class times the number of draws, and the draws.
 class Noise {
  public:
   explicit Noise(const PrepareContext& ctx)
@@ -178,8 +178,8 @@ KernelOf<T> Forward(const PrepareContext& ctx, KernelMode mode) {
   };
 }
 
-// The slope of the cost by the logit z of a sample: q / (o + q) (o - 1) for a true class,
-// o (1 - o) / (o + q) for noise, times dCost and the row's weight.
+// The derivative of the cost by the logit z of a sample: q / (o + q) (o - 1) for a true class, o (1
+// - o) / (o + q) for noise, times dCost and the row's weight.
 template <class T>
 KernelOf<T> Backward(const PrepareContext& ctx) {
   const TensorArg input = ctx.Input("Input"), weight = ctx.Input("Weight");
@@ -220,7 +220,7 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
       }
     });
     for (int64_t at = 0; to_bias && at < classes.numel; ++at) to_bias[k[at]] += d[at];
-    // Each thread has some of the columns: rows of a class may meet anywhere.
+    // Threads split the columns, since several samples may have the same class.
     ParallelFor(to_weight ? width : 0, 16 + 16384 / (1 + classes.numel),
                 [&](int64_t begin, int64_t end) {
                   for (int64_t at = 0; at < classes.numel; ++at)

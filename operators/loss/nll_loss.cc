@@ -43,7 +43,7 @@ void InferGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
-// The labels with their places in X [N, C, rest] and their weights.
+// The labels with their positions in X [N, C, rest] and their weights.
 struct Labels {
   TensorArg label, weight;
   int64_t classes, rest, ignore_index;
@@ -59,7 +59,7 @@ struct Labels {
         mean(ctx.Attr<std::string>("reduction") == "mean"),
         failure(ctx.Failure("C4")) {}
 
-  // visit(i, place, weight) for each label i that is not ignored.
+  // Calls visit(i, position, weight) for each label i that is not ignored.
   template <class T, class Visit>
   void ForEach(Workspace& ws, const Visit& visit) const {
     const IndexReader labels(ws, label);
@@ -72,7 +72,7 @@ struct Labels {
     }
   }
 
-  // By what the sum of the losses is divided.
+  // The divisor of the sum of the losses.
   static double Divisor(double total, bool mean) { return mean && total != 0 ? total : 1; }
 };
 
@@ -96,7 +96,7 @@ KernelOf<T> Forward(const PrepareContext& ctx) {
   };
 }
 
-// dX = -w dOut at the label, divided as the loss.
+// dX = -w dOut at the label, divided like the loss.
 template <class T>
 KernelOf<T> Backward(const PrepareContext& ctx) {
   const Labels labels(ctx);

@@ -1,5 +1,5 @@
-// Losses element by element of a prediction and its label, or of two predictions: a row of the
-// family is a struct with the value and the gradient rule.
+// Element-wise losses of a prediction and its label, or of two predictions. A row of the family is
+// a struct with the value and the gradient rule.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -21,7 +21,7 @@ namespace coracle::pair_loss_op {
 
 struct SlotRow {
   const char *name = nullptr, *doc = nullptr;
-  bool label = false;  // no gradient flows into it
+  bool label = false;  // it gets no gradient
 };
 struct AttrRow {
   const char *name, *doc;
@@ -32,14 +32,14 @@ struct AttrRow {
 template <class T>
 using P = std::array<T, 2>;
 
-// The defaults of a row: two inputs of one shape, the second of which is a label.
+// Default members of a row: two inputs of one shape, the second of which is a label.
 struct Row {
   static constexpr SlotRow kThird = {}, kKept = {};
   static constexpr std::array<AttrRow, 0> kAttrs = {};
-  static constexpr bool kColumns = false;  // [N] beside [N, 1] will do
+  static constexpr bool kColumns = false;  // [N] and [N, 1] may be mixed
 };
 
-// x for x > 0, else 0; a nan stays one.
+// x for x > 0, else 0; a nan stays nan.
 template <class T>
 T Ramp(T x) {
   return x < T(0) ? T(0) : x;
@@ -51,7 +51,7 @@ T BoundedLog(T x) {
   return log < T(-100) ? T(-100) : log;
 }
 
-// 1 where the condition holds, else 0, of the dtype of `like`.
+// 1 where the condition is true, else 0, with the dtype of `like`.
 Variable Indicator(const Variable& condition, const Variable& like) {
   return Cast(condition, like.dtype());
 }
@@ -72,7 +72,8 @@ struct BceLoss : Row {
   static T Value(T x, T y, T, const P<T>&, T*) {
     return -y * BoundedLog(x) - (1 - y) * BoundedLog(1 - x);
   }
-  // dX = dOut (X - Label) / max(X (1 - X), 1e-12), in float32 at least: float16 has no 1e-12.
+  // dX = dOut (X - Label) / max(X (1 - X), 1e-12), at least in float32: float16 cannot
+  // represent 1e-12.
   static void Gradient(GradientContext& g) {
     const DType own = g.In("X").dtype(), wide = IsHalf(own) ? DType::kFloat32 : own;
     const Variable x = Cast(g.In("X"), wide), slope = x * (1.0 - x);
@@ -269,7 +270,7 @@ struct TeacherStudentSigmoidLoss : Row {
   }
 };
 
-// A row without its formulas: what is done once for all rows compiles once.
+// A row without its formulas, so that code that uses it is compiled once for all rows.
 struct RowData {
   const char *type, *doc;
   SlotRow first, second, third, kept, out;
@@ -304,7 +305,7 @@ void InferPair(InferContext& ctx, const RowData& row) {
                       InferContext::Matches(other.shape[0], first.shape[0]);
     ctx.Require("C1", fits, slot.name, other, row.first.name, first);
   }
-  // The rules compare with tensors [1].
+  // The rules compare with tensors of shape [1].
   if (!row.columns) ctx.Require("C2", first.shape.rank() >= 1, first);
   ctx.SetOutput(row.out.name, first);
   if (row.kept.name) ctx.SetOutput(row.kept.name, first);

@@ -1,5 +1,5 @@
-// cos_sim, smooth_l1_loss, squared_l2_distance: of each row of X and the row of Y that belongs to
-// it, where Y may have one row for all.
+// cos_sim, smooth_l1_loss, squared_l2_distance: functions of each row of X and its row of Y, where
+// Y may have one row for all.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -16,9 +16,9 @@
 
 namespace coracle::row_distance_op {
 
-constexpr double kLeastNorm = 1e-4;  // of cos_sim
+constexpr double kLeastNorm = 1e-4;  // for cos_sim
 
-// C1 and C2; the number of rows of Y.
+// Checks C1 and C2; returns the number of rows of Y.
 int64_t RequireRows(InferContext& ctx, bool may_be_one) {
   const VarMeta &x = ctx.Input("X"), &y = ctx.Input("Y");
   ctx.Require("C1", x.shape.rank() >= 2, x.shape);
@@ -47,7 +47,7 @@ struct RowPairs {
         grain(1 + 16384 / (1 + width)),
         one_y(y.shape[0] == 1) {}
 
-  // visit(row, first element of X's, of Y's).
+  // Calls visit(row, first element of X's row, first element of Y's row).
   template <class Visit>
   void ForEach(const Visit& visit) const {
     ParallelFor(rows, grain, [&](int64_t begin, int64_t end) {
@@ -63,7 +63,7 @@ std::vector<int32_t> AllButRows(int rank) {
   std::iota(dims.begin(), dims.end(), 1);
   return dims;
 }
-// [N, 1, .., 1] of the rank of v.
+// Sums of the rows: [N, 1, .., 1] with the rank of v.
 Variable RowSum(const Variable& v) { return Sum(v, AllButRows(v.shape().rank()), true); }
 
 // A column [N, 1] with the rank of the operands.
@@ -75,7 +75,7 @@ Variable Column(GradientContext& g, const Variable& column) {
   return Reshape(column, shape);
 }
 
-// The gradient of Y from its rows repeated as X has them.
+// Sets the gradient of Y from the gradient of its rows repeated to those of X.
 void SetY(GradientContext& g, const Variable& wide) {
   g.Set("Y", g.Make("elementwise_add_grad",
                     {{"X", {g.Input("X")}}, {"Y", {g.Input("Y")}}, {"Out@GRAD", {wide.name()}}}, {},
@@ -97,7 +97,7 @@ double RowNorm(const T* row, int64_t n) {
   return norm < kLeastNorm ? kLeastNorm : norm;
 }
 
-// a . b / (na nb), where no product overflows.
+// a . b / (na nb), without overflow of the products.
 template <class T>
 double Cosine(const T* a, const T* b, int64_t n, double na, double nb) {
   double dot = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// The gradient of a matrix of which a run uses few rows: dense, or selected rows of those.
+// The gradient of a matrix of which a run uses few rows: dense, or selected rows with these.
 
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/selected_rows.h>
@@ -15,18 +15,18 @@ namespace coracle {
 template <class T>
 class RowGradient {
  public:
-  // `matrix`: the variable whose gradient is in the output slot.
+  // `matrix`: the variable whose gradient is the output.
   RowGradient(const PrepareContext& ctx, const char* slot, const TensorArg& matrix)
       : matrix_(matrix),
         out_(ctx.Output(slot)),
         sparse_(out_ && IsSparse(out_)),
         rows_out_(ctx, slot) {}
 
-  // The rows of one run, which are zeros at first.
+  // The rows of one run, initially zeros.
   class Rows {
    public:
     explicit operator bool() const { return data_ != nullptr; }
-    // REQUIRES: the row was told.
+    // REQUIRES: tell_rows has listed the row.
     T* At(int64_t row) const {
       if (sparse_) row = std::lower_bound(rows_.begin(), rows_.end(), row) - rows_.begin();
       return data_ + row * width_;
@@ -40,7 +40,7 @@ class RowGradient {
     std::vector<int64_t> rows_;  // ascending
   };
 
-  // tell_rows(tell) calls tell(row) for every row that the run uses, which it must have checked.
+  // tell_rows(tell) must check the rows that the run uses, and call tell(row) for each of them.
   template <class TellRows>
   Rows Start(Workspace& ws, const TellRows& tell_rows) const {
     Rows rows;
@@ -71,7 +71,7 @@ class RowGradient {
   RowsOutput rows_out_;
 };
 
-// The sum of the products: in double, or (float, kAuto) by vectors.
+// The dot product: in double, or vectorised for float and kAuto.
 template <class T>
 double DotOf(const T* x, const T* y, int64_t n, KernelMode mode) {
   if constexpr (std::is_same_v<T, float>) {

@@ -57,7 +57,7 @@ struct LogUniform {
     const auto at = static_cast<double>(k);
     return std::log((at + 2) / (at + 1)) / log_range;
   }
-  // Fills in `count` classes and returns the number of draws. `drawn` has a place for each class.
+  // Writes `count` classes and returns the number of draws. `drawn` has an element for each class.
   int64_t Draw(const Philox& random, int64_t count, bool* drawn, int64_t* out) const {
     std::fill_n(drawn, classes, false);
     int64_t tries = 0;
@@ -130,7 +130,7 @@ KernelOf<T> SampleLogits(const PrepareContext& ctx) {
   };
 }
 
-// The rows of dSampledLogits, added up at the places of their samples.
+// The rows of dSampledLogits, added at the positions of their samples.
 void SampleLogitsGradient(GradientContext& g) {
   g.Set("Logits", g.Make("index_sample_grad",
                          {{"X", {g.Input("Logits")}},

@@ -24,7 +24,7 @@ void InferGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
-// max(x, 0) - x z + log(1 + exp(-|x|)) is -z log(s) - (1 - z) log(1 - s) without overflow.
+// max(x, 0) - x z + log(1 + exp(-|x|)) equals -z log(s) - (1 - z) log(1 - s), without overflow.
 template <class T>
 T Loss(T x, T z) {
   return std::max(x, T(0)) - x * z + std::log1p(std::exp(-std::abs(x)));
@@ -40,7 +40,7 @@ struct Setup {
         ignore_index(static_cast<float>(ctx.Attr<int32_t>("ignore_index"))),
         normalize(ctx.Attr<bool>("normalize")) {}
 
-  // 1, or with `normalize` one over the number of labels that count.
+  // 1; with `normalize`, one over the number of labels that are not ignored.
   template <class T>
   T Scale(const T* z) const {
     if (!normalize) return 1;
@@ -85,8 +85,8 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
   };
 }
 
-// dX = f(g, X) with f = g m (s(X) - z), m the mask over the number of labels. With u = d(dX),
-// X' = u g m s (1 - s) = f(u g (1 - s), X) - f(u g (1 - s), -1e4), as s(-1e4) = 0.
+// dX = f(g, X) with f = g m (s(X) - z), where m is the mask divided by the number of labels. With u
+// = d(dX), X' = u g m s (1 - s) = f(u g (1 - s), X) - f(u g (1 - s), -1e4), as s(-1e4) = 0.
 void BackwardGradient(GradientContext& g) {
   SetLossGradGradient(g, "Out@GRAD", "X@GRAD", 0, false);
   const Variable x = g.In("X");

@@ -59,7 +59,7 @@ struct Setup {
         soft(ctx.Attr<bool>("soft_label")),
         use_softmax(ctx.Attr<bool>("use_softmax")),
         failure(ctx.Failure("C5")) {
-    // The message begins with the op that the program has.
+    // The message must begin with the type of the op in the program.
     constexpr std::string_view kFused = "fused_";
     if (failure.starts_with(kFused)) failure.erase(0, kFused.size());
   }
@@ -73,7 +73,7 @@ struct Setup {
   }
 };
 
-// A line of softmax, which is not stored without y: the vector kernel where there is one.
+// The softmax of a line, stored in y unless it is null; uses the vector kernel if there is one.
 template <class T>
 LineStats<T> RunSoftmax(const T* x, T* y, const AxisView& view, KernelMode mode) {
   if constexpr (std::is_same_v<T, float>) {
@@ -83,7 +83,7 @@ LineStats<T> RunSoftmax(const T* x, T* y, const AxisView& view, KernelMode mode)
   return y ? SoftmaxLine(x, y, view.n, view.inner) : ExpSumLine(x, view.n, view.inner);
 }
 
-// -sum(t log(softmax)) = sum(t) log(sum) - sum(t (x - max)): the part that needs the logits.
+// -sum(t log(softmax)) = sum(t) log(sum) - sum(t (x - max)): the part that reads the logits.
 template <class T>
 struct SoftTarget {
   T total = 0, dot = 0;
@@ -97,7 +97,7 @@ struct SoftTarget {
   }
 };
 
-// use_softmax = false: the input holds probabilities already.
+// use_softmax = false: the input already holds probabilities.
 template <class T>
 T ProbabilityLoss(const T* p, const T* t, int64_t k, int64_t n, int64_t stride) {
   if (!t) return k < 0 ? T(0) : -std::log(p[k * stride]);
@@ -116,7 +116,7 @@ T LineLoss(const Setup& s, const T* x, const T* t, int64_t k, T* y, KernelMode m
     for (int64_t i = 0; y && i < n * stride; i += stride) y[i] = x[i];
     return loss;
   }
-  // Softmax may be the memory of Logits, so what the loss needs of the logits comes out first.
+  // Softmax may share the memory of Logits, so the loss reads the logits first.
   if (t) {
     const SoftTarget<T> target(x, t, n, stride);
     return target.total * std::log(RunSoftmax(x, y, s.view, mode).sum) - target.dot;
@@ -210,8 +210,8 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
   };
 }
 
-// Loss and gradient of a line together: the softmax is made where the gradient will stand, which
-// may be the memory of the logits.
+// Computes loss and gradient of a line together: the softmax is written to the memory of the
+// gradient, which may be the memory of the logits.
 template <class T, KernelMode mode = KernelMode::kReference>
 KernelOf<T> Fused(const PrepareContext& ctx) {
   const Setup s(ctx, "Logits");
@@ -234,11 +234,11 @@ KernelOf<T> Fused(const PrepareContext& ctx) {
   };
 }
 
-// Loss, and the gradient where `dx` is given, of hard labels and contiguous lines: one sweep over
-// memory, since a line stays in the cache and the next one comes into it meanwhile.
+// The loss, and the gradient if `dx` is given, for hard labels and contiguous lines in one sweep
+// over memory: a line stays in the cache, and the next one is prefetched.
 Kernel HardLines(const Setup& s, const TensorArg& loss, const TensorArg& mean_grad,
                  const TensorArg& dx) {
-  constexpr int64_t kLarge = int64_t{8} << 20;  // elements that leave the caches
+  constexpr int64_t kLarge = int64_t{8} << 20;  // number of elements that do not stay in the caches
   const int64_t n = s.view.n, grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, n));
   return [=](Workspace& ws) {
     const float* x = ws.Data<const float>(s.scores);
@@ -287,7 +287,7 @@ AttrList AttrsOf(GradientContext& g) {
   return g.ForwardAttrs({"soft_label", "use_softmax", "ignore_index", "axis"});
 }
 
-// A gradient may arrive at Softmax too: from a second use of it, or from the gradient op, which
+// Softmax can get a gradient too: from another op that uses it, or from the gradient op, which
 // reads it, when that is differentiated.
 void ForwardGradient(GradientContext& g) {
   const bool use_softmax = g.Attr<bool>("use_softmax"), has_softmax = g.HasOutput("Softmax");

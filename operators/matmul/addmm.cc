@@ -22,7 +22,7 @@ void InferAddmm(InferContext& ctx) {
   ctx.SetOutput("Out", out);
 }
 
-// Out begins as Input, and the product is added to Beta times that. With Beta 0, Input is not read.
+// Out starts as Input, and the product is added to Beta times it. With Beta 0, Input is not read.
 template <class T, KernelMode mode = KernelMode::kReference>
 KernelOf<T> Addmm(const PrepareContext& ctx) {
   const TensorArg input = ctx.Input("Input"), x = ctx.Input("X"), y = ctx.Input("Y");
@@ -46,7 +46,7 @@ Kernel AddmmFast(const PrepareContext& ctx) {
   return Addmm<float, KernelMode::kAuto>(ctx);
 }
 
-// dX = Alpha dOut Y^T,  dY = Alpha X^T dOut,  dInput = Beta dOut, summed where Input was repeated.
+// dX = Alpha dOut Y^T, dY = Alpha X^T dOut, dInput = Beta dOut, summed where Input was broadcast.
 void AddmmGradient(GradientContext& g) {
   const std::string dout = g.OutputGrad("Out");
   const float alpha = g.Attr<float>("Alpha");

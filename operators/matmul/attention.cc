@@ -22,12 +22,12 @@ template <class Context>
 bool HeadsInside(const Context& ctx) {
   return ctx.template Attr<std::string>("layout") != "BHSD";
 }
-// Q, K and V stand in one tensor.
+// Whether Q, K and V are in one tensor.
 template <class Context>
 bool AreJoint(const Context& ctx) {
   return ctx.template Attr<std::string>("layout") == "BS3HD";
 }
-// One of the three, of [B, S, 3, H, D].
+// The shape of Q, K or V in a joint tensor [B, S, 3, H, D].
 Shape PartOf(const Shape& joint) { return {joint[0], joint[1], joint[3], joint[4]}; }
 
 // --- shapes ---
@@ -73,7 +73,7 @@ AttentionShapes ShapesOf(const InferContext& ctx) {
   return AlignAttention(q, ctx.InputShape("K"), ctx.InputShape("V"), mask, HeadsInside(ctx));
 }
 
-// Checks the inputs, and returns the sizes as far as they are known.
+// Checks the inputs and returns the known sizes.
 AttentionDims RequireDims(const InferContext& ctx) {
   RequireRanks(ctx);
   RequireDTypes(ctx);
@@ -95,7 +95,8 @@ AttentionDims RequireDims(const InferContext& ctx) {
   const bool known = dims.rows >= 0 && dims.keys >= 0;
   ctx.Require("C7", !ctx.Attr<bool>("is_causal") || !known || dims.keys >= dims.rows, "rows",
               dims.rows, "keys", dims.keys);
-  MulDims(MulDims(dims.batch, dims.heads), MulDims(dims.rows, dims.keys));  // throws if too large
+  // Throws if the product is too large.
+  MulDims(MulDims(dims.batch, dims.heads), MulDims(dims.rows, dims.keys));
   return dims;
 }
 
@@ -116,7 +117,7 @@ Shape OutShape(const InferContext& ctx, const AttentionDims& d) {
   if (HeadsInside(ctx)) return {d.batch, d.rows, d.heads, d.width};
   return LastDims({d.batch, d.heads, d.rows, d.width}, OutRank(ctx));
 }
-// The weights, if they are kept.
+// The type of the weights, if they are kept.
 VarMeta KeptOf(const InferContext& ctx, const AttentionDims& d) {
   VarMeta meta = ctx.Input("Q");
   meta.dtype = meta.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
@@ -143,7 +144,7 @@ void InferForward(InferContext& ctx) {
 
 // --- what kernels need to know ---
 
-// Steps of an operand whose elements stand as its shape says.
+// The steps of an operand that is stored in the order of its shape.
 AttentionSteps StepsOf(const Shape& aligned, bool heads_inside) {
   const int64_t columns = aligned[3], inner = heads_inside ? aligned[1] : aligned[2];
   AttentionSteps s;
@@ -198,7 +199,7 @@ AttentionDrop DropOf(const PrepareContext& ctx) {
   return {p > 0, p, upscale && p < 1 ? 1 / (1 - p) : 1};
 }
 
-// Where the draws come from: as in dropout, and the same again for the gradient.
+// The source of the draws, as in dropout; the gradient repeats the same draws.
 struct DrawSource {
   bool fixed;
   uint64_t seed, stream;
@@ -231,11 +232,11 @@ std::array<TensorArg, 4> InputArgs(const PrepareContext& ctx) {
 bool IsFast(const AttentionPlan& p, KernelMode mode, bool backward) {
   const bool empty =
       p.batch == 0 || p.heads == 0 || p.rows == 0 || p.keys == 0 || p.depth == 0 || p.width == 0;
-  // Gradients of what was repeated are sums over matrices.
+  // Gradients of repeated operands are sums over matrices.
   return mode == KernelMode::kAuto && !(backward && p.repeats) && !empty;
 }
 
-// Memory for the parts that the work is cut into.
+// Memory for the parts of the work.
 struct Parts {
   int64_t count;
   TensorArg scratch;

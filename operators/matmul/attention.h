@@ -1,5 +1,5 @@
 #pragma once
-// scaled_dot_product_attention: what its kernels share.
+// scaled_dot_product_attention: declarations shared by its kernels.
 
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/framework/tensor/rng.h>
@@ -8,27 +8,27 @@
 
 namespace coracle {
 
-// With at most so many keys the weights are kept for the gradient: writing and reading them takes
-// less time than computing them again, and they are few.
+// With at most this many keys, the weights are kept for the gradient: there are few of them, so
+// storing them is faster than recomputing.
 constexpr int64_t kMostKeptKeys = 256;
 
 // The operands as [batch, heads, rows or keys, columns].
 struct AttentionShapes {
   Shape q, k, v, mask;
 };
-// 1s stand for leading dims that are missing, and for an absent Mask. `heads_inside`: Q, K and V
-// are [batch, rows, heads, columns].
+// Missing leading dims, and an absent Mask, become 1s. `heads_inside`: Q, K and V are [batch, rows,
+// heads, columns].
 AttentionShapes AlignAttention(const Shape& q, const Shape& k, const Shape& v, const Shape* mask,
                                bool heads_inside);
 
-// -1 for a size that is not known.
+// Sizes; -1 if unknown.
 struct AttentionDims {
   int64_t batch = 1, heads = 1, rows = 1, keys = 1, depth = 1, width = 1;
 };
 AttentionDims DimsOf(const AttentionShapes& shapes);
 
-// Elements to go for one step in a dim; 0: the operand is repeated along it. `column` counts for
-// the mask alone: the columns of Q, K, V and Out stand side by side.
+// The step of each dim in elements; 0: the operand is repeated along it. Only the mask uses
+// `column`: the columns of Q, K, V and Out are contiguous.
 struct AttentionSteps {
   int64_t batch = 0, head = 0, row = 0, column = 1;
   int64_t At(int64_t b, int64_t h, int64_t i = 0) const { return b * batch + h * head + i * row; }
@@ -38,12 +38,12 @@ struct AttentionPlan : AttentionDims {
   AttentionSteps q, k, v, out, mask;
   bool has_mask = false, causal = false;
   double scale = 1;
-  bool repeats = false;  // along some dim Q, K or V is repeated
-  int64_t part = 0;      // elements from Q on to K, and to V, if they stand in one tensor
-  // Of the weights' draws: where V alone has several batches or heads, they share them.
+  bool repeats = false;  // whether Q, K or V is repeated along some dim
+  int64_t part = 0;      // elements from Q to K, and from K to V, in a joint tensor
+  // Steps of the draws for the weights: if only V has several batches or heads, they share them.
   int64_t drawn_batch = 0, drawn_head = 0;
 
-  // The keys that row i sees are the first ones.
+  // Number of keys that row i sees; they are the first ones.
   int64_t Visible(int64_t i) const { return causal ? i + 1 + keys - rows : keys; }
 };
 
@@ -51,16 +51,16 @@ struct AttentionPlan : AttentionDims {
 struct AttentionDrop {
   bool draws = false;
   double p = 0;
-  double factor = 1;  // of weights that are kept
+  double factor = 1;  // of kept weights
 
   bool IsIdentity() const { return !draws && factor == 1; }
-  // The first of a row's words.
+  // The index of the first word of a row.
   static uint64_t Word(const AttentionPlan& plan, int64_t b, int64_t h, int64_t i) {
     const auto row = static_cast<uint64_t>(b * plan.drawn_batch + h * plan.drawn_head + i);
     return row * static_cast<uint64_t>(plan.keys);
   }
 };
-// weights[j] *= factor, or = 0 where word first + j says so.
+// weights[j] *= factor, or 0 if word first + j drops it.
 template <class T>
 void DropWeights(const AttentionDrop& drop, const Philox& random, uint64_t first, int64_t n,
                  T* weights);
@@ -69,7 +69,7 @@ template <class T>
 struct AttentionInput {
   const T *q, *k, *v, *mask;  // mask: null if there is none
 };
-// stats: of each row the maximum of its scores, and the sum of exp(score - maximum). weights:
+// stats: for each row, the maximum of its scores and the sum of exp(score - maximum). weights:
 // [batch, heads, rows, keys], before dropout; null: not kept.
 template <class T>
 struct AttentionOutput {
@@ -81,12 +81,12 @@ struct AttentionGrads {
   T *dq, *dk, *dv, *dmask;  // null: not wanted
 };
 
-// Whether no two matrices (a batch and a head) add to one gradient, so that they may be computed
-// side by side.
+// Whether no two matrices (a batch and a head) add to the same gradient, so that they can be
+// computed in parallel.
 bool MatricesAreApart(const AttentionPlan& plan, bool dmask);
 
-// The kernels. Gradients are added to, but the fast kernel writes dq, dk and dv. The work is cut
-// into `parts`; each has so many elements of scratch memory.
+// The kernels. Gradients are added to the outputs, except that the fast kernel writes dq, dk and
+// dv. The work is cut into `parts`, each with this many elements of scratch memory.
 inline int64_t AttentionScratch(const AttentionPlan& plan) { return 2 * plan.keys + plan.width; }
 template <class T>
 void AttentionReference(const AttentionPlan& plan, const AttentionDrop& drop, const Philox& random,
@@ -108,13 +108,13 @@ void AttentionGradFast(const AttentionPlan& plan, const AttentionDrop& drop, con
 
 // --- loops in the machine's vectors (attention_simd.cc) ---
 
-// What was added to a row's scores; with step 0 one number to all.
+// The mask of a row's scores; with step 0, one number for all.
 struct ScoreMask {
   const float* values = nullptr;  // null: nothing
   int64_t step = 0;
 };
-// s = s * scale + mask, then s = exp(s - max) with the larger of `max` and the largest score.
-// Returns that, and in *sum the sum of the new s.
+// Computes s = s * scale + mask, then s = exp(s - m) with m the maximum of `max` and the largest
+// score. Returns m, and the sum of the new s in *sum.
 float ExpScores(float* s, int64_t n, float scale, const ScoreMask& mask, float max, float* sum);
 // With weight = weights[j], or (weights null) exp(s * scale + mask - max) / sum:
 //   dp = weight * (dp * factor - delta),  s = weight * factor (unless s is null),

@@ -1,7 +1,7 @@
 // Attention in tiles (T. Dao et al., "FlashAttention", 2022; M. Rabe and C. Staats, "Self-attention
-// does not need O(n^2) memory", 2021): of the scores no more than a tile of some rows and some keys
-// exists at a time. The softmax of a row goes on from tile to tile: when a larger maximum comes,
-// what was summed before is scaled down.
+// does not need O(n^2) memory", 2021): at any time, only a tile of scores for some rows and some
+// keys exists. The softmax of a row continues from tile to tile: a larger maximum scales down the
+// sums so far.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/kernels/matrix_tile.h>
@@ -17,16 +17,16 @@ namespace coracle {
 namespace {
 
 constexpr int64_t kRows = 64, kKeys = kMostKeptKeys, kBackwardKeys = 128;
-// The most rows for which keys are packed once.
+// Largest number of rows that share packed keys.
 constexpr int64_t kBlock = 512;
-// The largest score of a row that sees nothing.
+// The largest score of a row that sees no keys.
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 int64_t PanelWidth() { return 2 * VectorLanes(); }
 
-// rows x columns of A B, where A(i, p) = a[i * a_row + p * a_step], and B stands in panels of
-// PanelWidth() columns each: they are read often, and what is several kilobytes apart soon drives
-// each other out of the first cache.
+// rows x columns of A B, where A(i, p) = a[i * a_row + p * a_step]. B is stored in panels of
+// PanelWidth() columns each: it is read often, and elements several kilobytes apart soon evict each
+// other from the first-level cache.
 struct TileProduct {
   const float* a;
   int64_t a_row, a_step;
@@ -58,7 +58,7 @@ void Multiply(const TileProduct& t, float* out, int64_t out_step, bool add) {
 
 int64_t PackedSize(int64_t columns, int64_t depth) { return (columns + 31) / 32 * 32 * depth; }
 
-// From one row of a tile of scores to the next: no power of two, for the same reason.
+// The step between rows of a tile of scores: not a power of two, for the same reason.
 int64_t ScoreStep(int64_t keys) { return (keys + 15) / 16 * 16 + 16; }
 
 // The mask of row i from key j on.
@@ -68,7 +68,7 @@ ScoreMask MaskOf(const AttentionPlan& p, const float* mask, int64_t b, int64_t h
   return {mask + p.mask.At(b, h, i) + j * p.mask.column, p.mask.column};
 }
 
-// How many of the keys [first, first + count) row i sees.
+// The number of the keys [first, first + count) that row i sees.
 int64_t Seen(const AttentionPlan& p, int64_t i, int64_t first, int64_t count) {
   return std::clamp<int64_t>(p.Visible(i) - first, 0, count);
 }
@@ -91,7 +91,7 @@ class Forward {
     return PackedSize(keys, p.depth) + PackedSize(p.width, keys) + kRows * ScoreStep(keys);
   }
 
-  // Rows [begin, begin + count) of a matrix; count is at most kBlock.
+  // Computes rows [begin, begin + count) of a matrix; count is at most kBlock.
   void Run(int64_t b, int64_t h, int64_t begin, int64_t count) {
     b_ = b;
     h_ = h;
@@ -113,7 +113,7 @@ class Forward {
   void Tile(int64_t begin, int64_t first, int64_t rows, int64_t j, int64_t keys) {
     const int64_t top = begin + first;
     if (Seen(p_, top + rows - 1, j, keys) == 0) return;
-    // Weights that are kept: there is one tile of keys, and its rows have place for all.
+    // If weights are kept, there is one tile of keys, and its rows have memory for all keys.
     const int64_t step = ScoreStep(keys), kept = out_.weights ? p_.keys : keys;
     Multiply({in_.q + p_.q.At(b_, h_, top), p_.q.row, 1, packed_k_, rows, p_.depth, keys}, scores_,
              step, false);
@@ -134,15 +134,15 @@ class Forward {
              p_.out.row, j > 0);
   }
 
-  // Scores become weights but for the division by their sum, which Finish does for the result: its
-  // bits do not depend on whether weights are kept.
+  // Replaces scores by weights, without the division by their sum. Finish divides the result, so
+  // that its bits do not depend on whether weights are kept.
   void Row(int64_t i, int64_t j, int64_t keys, float* s, float* max, float* sum) {
     const int64_t seen = Seen(p_, i, j, keys);
     float more = 0;
     const float most = ExpScores(s, seen, static_cast<float>(p_.scale),
                                  MaskOf(p_, in_.mask, b_, h_, i, j), *max, &more);
-    // The weights of a row that sees nothing (all scores so far are -inf) are nans, as of a
-    // softmax; those that are dropped become 0.
+    // The weights of a row that sees nothing (all scores so far are -inf) are nan, as in a softmax;
+    // dropped ones become 0.
     if (most == kNothing) std::fill_n(s, seen, std::numeric_limits<float>::quiet_NaN());
     std::fill(s + seen, s + keys, 0.0f);
     if (j > 0 && most != *max) {
@@ -240,7 +240,7 @@ class Backward {
     const float* dout = grads_.dout + p_.out.At(b_, h_, i);
     const int64_t first = (b_ * p_.heads + h_) * p_.rows + i;
     const float* kept = grads_.weights ? grads_.weights + first * p_.keys + j : nullptr;
-    // The weights after dropout: as they are kept, or made in a tile.
+    // The weights after dropout: the kept ones, or those of a tile.
     const bool as_kept = kept && drop_.IsIdentity();
     const int64_t step = ScoreStep(keys);
     if (!kept) {
@@ -286,7 +286,7 @@ class Backward {
       row.factors = factors_;
     }
     WeightGradients(row, seen, s, dp);
-    if (s && row.factors && row.max == kNothing) {  // nans, of which some are dropped
+    if (s && row.factors && row.max == kNothing) {  // nans, some of which are dropped
       for (int64_t k = 0; k < seen; ++k) s[k] = factors_[k] == 0 ? 0.0f : s[k];
     }
     if (s) std::fill(s + seen, s + keys, 0.0f);
@@ -298,7 +298,7 @@ class Backward {
   const Philox& random_;
   const AttentionInput<float>& in_;
   const AttentionGrads<float>& grads_;
-  float *columns_k_, *columns_v_, *rows_k_, *rows_q_, *rows_dout_;  // panels of what they say
+  float *columns_k_, *columns_v_, *rows_k_, *rows_q_, *rows_dout_;  // panels of the named matrices
   float *scores_, *products_, *factors_, *delta_;
   int64_t b_ = 0, h_ = 0;
 };
@@ -306,15 +306,15 @@ class Backward {
 }  // namespace
 
 int64_t AttentionFastScratch(const AttentionPlan& plan, bool backward) {
-  // Each part's begins a cache line.
+  // The memory of each part begins at a cache line.
   return ((backward ? Backward::Scratch(plan) : Forward::Scratch(plan)) + 15) / 16 * 16;
 }
 
 void AttentionFast(const AttentionPlan& p, const AttentionDrop& drop, const Philox& random,
                    const AttentionInput<float>& in, const AttentionOutput<float>& out,
                    float* scratch, int64_t parts) {
-  // A few blocks for each part, so that all have as much to do; a row's result does not depend on
-  // the block that it is in.
+  // A few blocks for each part, for an even distribution. The result of a row does not depend on
+  // its block.
   const int64_t matrices = p.batch * p.heads;
   const int64_t share = matrices * p.rows / (4 * parts) / kRows * kRows;
   const int64_t block = std::clamp(share, kRows, kBlock);

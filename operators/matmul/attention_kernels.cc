@@ -1,4 +1,4 @@
-// The sizes of an attention, and its plain kernels: row by row, so that no more than one row of
+// The sizes of an attention, and its plain kernels, which work row by row, so that only one row of
 // scores exists at a time.
 
 #include <coracle/framework/base/resource_limits.h>
@@ -11,7 +11,7 @@
 namespace coracle {
 namespace {
 
-// Dims are equal, or one of them is 1, or unknown.
+// The broadcast dim; dims are equal, or one of them is 1 or unknown.
 int64_t Stretch(int64_t a, int64_t b) { return a == 1 ? b : b == 1 ? a : std::max(a, b); }
 
 template <class T>
@@ -21,7 +21,7 @@ double Dot(const T* a, const T* b, int64_t n) {
   return sum;
 }
 
-// One row of scores and what follows from it. The two arrays have place for every key.
+// One row of scores, weights and gradients. The two arrays have an element for every key.
 template <class T>
 class AttentionRow {
  public:
@@ -40,7 +40,7 @@ class AttentionRow {
     mask_ = in_.mask ? in_.mask + plan_.mask.At(b, h, i) : nullptr;
   }
 
-  // Rounded to T, as their maximum is when it is kept.
+  // Scores are rounded to T, like their maximum if it is stored.
   void Scores() {
     for (int64_t j = 0; j < seen_; ++j) {
       T score = static_cast<T>(plan_.scale * Dot(q_, k_ + j * plan_.k.row, plan_.depth));
@@ -48,7 +48,7 @@ class AttentionRow {
       w_[j] = static_cast<double>(score);
     }
   }
-  // Scores become exp(score - max) / sum.
+  // Replaces scores by exp(score - max) / sum.
   void Weights(double max, double sum) {
     for (int64_t j = 0; j < seen_; ++j) w_[j] = std::exp(w_[j] - max) / sum;
   }
@@ -68,7 +68,7 @@ class AttentionRow {
     if (!drop_.IsIdentity())
       DropWeights(drop_, random_, AttentionDrop::Word(plan_, b_, h_, i_), seen_, x);
   }
-  // The weighted sum of values; sums has place for `width` elements.
+  // The weighted sum of values; sums has `width` elements.
   void Mix(T* out, double* sums) {
     Drop(w_);
     std::fill_n(sums, plan_.width, 0.0);
@@ -78,7 +78,7 @@ class AttentionRow {
     }
     for (int64_t c = 0; c < plan_.width; ++c) out[c] = static_cast<T>(sums[c]);
   }
-  // From weights and dout: g = gradients of the scores, w = the weights after dropout.
+  // From weights and dout, computes g = gradients of the scores, w = weights after dropout.
   void Backward(const T* dout) {
     for (int64_t j = 0; j < seen_; ++j) g_[j] = Dot(dout, v_ + j * plan_.v.row, plan_.width);
     Drop(g_);
@@ -87,7 +87,7 @@ class AttentionRow {
     for (int64_t j = 0; j < seen_; ++j) g_[j] = w_[j] * (g_[j] - mean);
     Drop(w_);
   }
-  // The gradients that come from this row, added to matrices of its batch and head.
+  // Adds the gradients from this row to the matrices of its batch and head.
   void AddGradients(const T* dout, T* dq, T* dk, T* dv, T* dmask) const {
     for (int64_t j = 0; j < seen_; ++j) {
       const double score = plan_.scale * g_[j];

@@ -30,7 +30,7 @@ HWY_INLINE V ExpNonPositive(V z) {
   return hn::IfThenElse(hn::IsNaN(z), z, e);
 }
 
-// `n` of the lanes, the others of `other`.
+// The first `n` lanes of v, and the other lanes of `other`.
 HWY_INLINE V Lower(V v, V other, int64_t n) {
   const D d;
   return hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n)), v, other);
@@ -61,7 +61,7 @@ float ExpRow(float* s, int64_t n, float scale, const ScoreMask& mask, float max,
     most = hn::Max(most, Lower(score, hn::Set(d, kMinusInf), n - j));
   }
   max = hn::GetLane(hn::MaxOfLanes(d, most));
-  // Where all scores so far are -inf, any number does as their maximum.
+  // If all scores so far are -inf, any finite number can serve as their maximum.
   const V shift = hn::Set(d, max == kMinusInf ? 0.0f : max);
   V total = hn::Zero(d);
   for (j = 0; j + lanes <= n; j += lanes) {

@@ -28,7 +28,7 @@ void InferBilinear(InferContext& ctx) {
   ctx.SetOutput("Out", out);
 }
 
-// For each m the product X W_m, whose rows are then multiplied with those of Y.
+// Computes the product X W_m for each m, and multiplies its rows with those of Y.
 template <class T, KernelMode mode = KernelMode::kReference>
 KernelOf<T> Bilinear(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), weight = ctx.Input("Weight");
@@ -59,7 +59,7 @@ Kernel BilinearFast(const PrepareContext& ctx) {
   return Bilinear<float, KernelMode::kAuto>(ctx);
 }
 
-// With D[m, n, 1] = dOut[n, m], and products of batches over m:
+// With D[m, n, 1] = dOut[n, m] and batched products over m:
 //   dX = sum over m of D (Y W_m^T),  dY = sum over m of D (X W_m),  dW_m = (D X)^T Y,
 //   dBias = sum over n of dOut.
 void BilinearGradient(GradientContext& g) {

@@ -22,7 +22,7 @@ void CheckConvShift(InferContext& ctx) {
 struct Sizes {
   int64_t rows, m, k;
 };
-// Calls f(i, place in the row of X, j) for all terms of Out of one row.
+// Calls f(i, index in the row of X, j) for all terms of Out of one row.
 template <class F>
 void ForEachTerm(const Sizes& s, const F& f) {
   const int64_t half = (s.k - 1) / 2;

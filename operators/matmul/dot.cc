@@ -58,7 +58,7 @@ Variable ConjugateOf(GradientContext& g, const char* slot) {
   return IsComplex(x.dtype()) ? g.Make("conj", {{"X", {x.name()}}}) : x;
 }
 
-// dX = conj(Y) dOut, dY = conj(X) dOut; the real part for a real operand of a complex one.
+// dX = conj(Y) dOut, dY = conj(X) dOut; the real part for a real operand with a complex one.
 void DotGradient(GradientContext& g) {
   const Variable dout = g.Grad("Out"), x = ConjugateOf(g, "X"), y = ConjugateOf(g, "Y");
   g.Set("X", Cast(y * dout, g.In("X").dtype()));

@@ -21,7 +21,7 @@
 
 namespace coracle::fc_op {
 
-constexpr int64_t kPadding = 4;  // rows and columns that padding_weights puts after W
+constexpr int64_t kPadding = 4;  // rows and columns that padding_weights adds to W
 
 // [M] or [1, M].
 bool IsBias(const Shape& shape, int64_t columns) {
@@ -30,8 +30,7 @@ bool IsBias(const Shape& shape, int64_t columns) {
          InferContext::Matches(shape[rank - 1], columns);
 }
 
-// What may follow the product: ops with the attrs that they have by default, but gelu_tanh, which
-// is gelu with approximate.
+// The activations: ops with their default attrs, except gelu_tanh, which is gelu with approximate.
 struct Activation {
   const char* name;
   simd::Unary loop;
@@ -60,7 +59,7 @@ constexpr std::array<Formula<T>, kActivations.size()> kFormulas = {
     activation::Relu::Value<T>,  activation::Relu6::Value<T>,    activation::Sigmoid::Value<T>,
     activation::Tanh::Value<T>,  activation::Gelu::Value<T>,     activation::GeluTanh::Value<T>,
     activation::Swish::Value<T>, activation::HardSwish::Value<T>};
-// The derivative of those whose gradient fc_gradients makes from what goes into them.
+// The derivative of activations whose gradient fc_gradients computes from their input.
 template <class T>
 Formula<T> SlopeOf(std::string_view activation) {
   if (activation == "gelu") return activation::Gelu::Slope<T>;
@@ -68,13 +67,13 @@ Formula<T> SlopeOf(std::string_view activation) {
   return activation == "swish" ? activation::Swish::Slope<T> : nullptr;
 }
 
-// The rows of Input, by in_num_col_dims; 0 if that is out of range.
+// The number of leading dims that are rows of Input; 0 if in_num_col_dims is out of range.
 int RowDims(int32_t attr, int rank) {
   const int rows = attr < 0 ? attr + rank : attr;
   return rows > 0 && rows < rank ? rows : 0;
 }
 
-// Checks Input and W, and returns what Out is.
+// Checks Input and W, and returns the type of Out.
 VarMeta FcOut(InferContext& ctx, int64_t padding) {
   const VarMeta& in = ctx.Input("Input");
   const Shape& w = ctx.InputShape("W");
@@ -133,8 +132,8 @@ struct PlainWeight {
   }
 };
 
-// Adds a bias (if there is one) to every row, and applies the activation. z (unless null) gets what
-// goes into it.
+// Adds a bias (if there is one) to every row and applies the activation, whose input is stored in z
+// (unless null).
 template <class T>
 void Finish(T* rows, int64_t count, int64_t columns, const T* bias, Formula<T> formula,
             const activation::P<T>& params, T* z = nullptr) {
@@ -172,7 +171,7 @@ GemmFinish FinishOf(const Activation* act) {
   return {nullptr, simd::FindUnary(act->loop), act->params};
 }
 
-// The product becomes Z, and one sweep over it adds the bias and makes Out.
+// The product is stored in Z, and one sweep over it adds the bias and computes Out.
 Kernel FcWithZ(const PrepareContext& ctx, const GemmSpec& spec, const PlainWeight& w,
                const GemmFinish& finish) {
   static const simd::BinaryLoop add =
@@ -218,7 +217,7 @@ Kernel FcFast(const PrepareContext& ctx) {
   };
 }
 
-// The gradient of what goes into the activation.
+// The gradient of the activation's input.
 Variable BeforeActivation(GradientContext& g) {
   const std::string name = g.Attr<std::string>("activation_type");
   if (name.empty()) return g.Grad("Out");
@@ -270,7 +269,7 @@ void FcGradient(GradientContext& g) {
 
 // --- the gradient in one op, as passes make it ---
 
-// The input by which the activation's gradient is made; nullptr without one.
+// The input that the gradient of the activation reads; nullptr without activation.
 const char* ReadByActivation(std::string_view activation) {
   return activation.empty() ? nullptr : activation == "relu" ? "Out" : "Z";
 }
@@ -301,7 +300,7 @@ struct FcGradArgs {
   TensorArg in, w, dout, din, dw, dbias;
   std::string activation;
   FcSizes sizes;
-  TensorArg dz;    // with an activation or where it is asked for
+  TensorArg dz;    // with an activation, or if it is an output
   TensorArg read;  // with an activation
   GemmSpec to_in, to_w;
 
@@ -349,8 +348,8 @@ KernelOf<T> FcGrad(const PrepareContext& ctx) {
   };
 }
 
-// One sweep over Out@GRAD applies the activation's gradient and adds up the bias's; then both
-// products run in one parallel region.
+// One sweep over Out@GRAD applies the gradient of the activation and sums the gradient of the bias;
+// then both products run in one parallel region.
 Kernel FcGradFast(const PrepareContext& ctx) {
   if (ctx.Input("Input").dtype != DType::kFloat32) return {};
   const FcGradArgs a(ctx);

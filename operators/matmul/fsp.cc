@@ -21,7 +21,8 @@ VarMeta FspOut(InferContext& ctx) {
   return out;
 }
 
-// For each image the product of two matrices [channels, pixels], of which the first gives m rows.
+// The product of two matrices [channels, pixels] for each image; m is the number of rows of
+// the first.
 struct Images {
   int64_t count, x, y, pixels;
   double scale;

@@ -24,7 +24,7 @@ extern template Gemm<complex128> MakeBatchGemm(const GemmSpec&, const GemmBatch&
 
 namespace matmul_op {
 
-// The two ops differ in the names of their attrs, in alpha, and in what they do with vectors.
+// The two ops differ in the names of their attrs, in alpha, and in their treatment of vectors.
 struct Version {
   const char *type, *transpose_x, *transpose_y;
   bool has_alpha, turns_vectors;
@@ -51,7 +51,8 @@ struct Matrices {
   int64_t rows, cols;
   bool transposed;
 };
-// A vector is one row (X) or one column (Y); transposed, if that means anything, the other one.
+// A vector is one row (X) or one column (Y); the other way round if transposition applies
+// to vectors.
 Matrices MatricesOf(const Shape& shape, bool is_x, const Flags& flags) {
   const bool transpose = is_x ? flags.x : flags.y;
   if (shape.rank() == 1) {
@@ -64,8 +65,8 @@ Matrices MatricesOf(const Shape& shape, bool is_x, const Flags& flags) {
   return m;
 }
 
-// The columns of the product: with several heads, whether X and Y have one inner size or X has that
-// of Y for each head says which of the two is split.
+// The number of columns of the product. With several heads, Y is split by columns if its rows match
+// the columns of one head of X, and by rows if they match all columns of X.
 int64_t ProductColumns(const InferContext& ctx, const Flags& flags, const Matrices& a,
                        const Matrices& b) {
   const int64_t heads = flags.heads;
@@ -95,7 +96,7 @@ Shape ProductShape(const InferContext& ctx, const Flags& flags) {
     ctx.Require("C3", p == 1 || q == 1 || InferContext::Matches(p, q), p, q);
     out.Append(p == 1 ? q : q == 1 ? p : std::max(p, q));
   }
-  // Of a vector a dim of 1 is left out.
+  // For a vector, the dim of 1 is omitted.
   if (x.rank() > 1 || a.rows != 1) out.Append(a.rows);
   if (y.rank() > 1 || columns != 1) out.Append(columns);
   if (out.rank() == 0) out.Append(1);
@@ -118,7 +119,7 @@ Product ProductOf(const Shape& x, const Shape& y, const Flags& flags) {
             b.rows, 0,      {},     {},           {},           {}};
   const BroadcastNest nest = MakeBroadcastNest(a.batch, b.batch, -1);
   if (nest.numel == 1) return p;
-  // One Y for all X: their rows form one matrix.
+  // If one Y is used for all X, their rows form one matrix.
   if (nest.rank == 1 && nest.y_repeats() && !a.transposed) {
     p.m *= nest.dims[0];
     return p;
@@ -135,8 +136,8 @@ Product ProductOf(const Shape& x, const Shape& y, const Flags& flags) {
   return p;
 }
 
-// Element by element: integers, and products of several heads, of which head h multiplies columns
-// [h k, (h + 1) k) of X by the same rows of Y, or by columns [h n, (h + 1) n) of Y, and makes n
+// Computes element by element: integers, and products of several heads. Head h multiplies columns
+// [h k, (h + 1) k) of X by the same rows of Y, or by columns [h n, (h + 1) n) of Y, and computes n
 // columns of Out.
 template <class T>
 class PlainProduct {
@@ -236,7 +237,7 @@ Kernel Matmul(const PrepareContext& ctx, const Version& v, KernelMode mode) {
   }
 }
 
-// Complex elements conjugated in scratch memory; real ones where they are.
+// Conjugates complex elements in scratch memory; returns real ones in place.
 template <class T>
 class Conjugated {
  public:
@@ -255,8 +256,8 @@ class Conjugated {
   TensorArg from_, to_;
 };
 
-// With A = op(X), B = op(Y), G = dOut:  dA = alpha G B^T,  dB = alpha A^T G, of the conjugates of A
-// and B; a transposed operand gets the transposed product, from exchanged factors.
+// With A = op(X), B = op(Y), G = dOut: dA = alpha G B^T, dB = alpha A^T G, with the conjugates of A
+// and B; for a transposed operand, the factors are exchanged and transposed.
 template <class T>
 Kernel MatmulGrad(const PrepareContext& ctx, const Version& v, KernelMode mode) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), dout = ctx.Input("Out@GRAD");

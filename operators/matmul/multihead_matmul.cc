@@ -67,7 +67,7 @@ Kernel Attention(const PrepareContext& ctx, KernelMode mode) {
     T *qkv = ws.Data<T>(joined), *parts = ws.Data<T>(split), *score = ws.Data<T>(scores);
     const T *b = ws.Data<const T>(bias), *added = ws.Data<const T>(mask);
     project(ws.Data<const T>(x), ws.Data<const T>(w), qkv);
-    // Calls move(place in a [rows, heads, size] tensor's row, row of the heads' tensor, head).
+    // Calls move(index in a row of a [rows, heads, size] tensor, row of the heads' tensor, head).
     const auto for_heads = [&](const auto& move) {
       ParallelFor(rows, 1 + 16384 / (1 + hidden), [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {

@@ -33,7 +33,7 @@ NormView BatchNormView(const PrepareContext& ctx, const Shape& x) {
 
 namespace batch_norm_op {
 
-// The statistics are Mean and Variance, not those of the batch.
+// Whether the statistics are Mean and Variance instead of those of the batch.
 template <class Context>
 bool FixedStatistics(const Context& ctx) {
   return ctx.template Attr<bool>("use_global_stats") ||
@@ -99,7 +99,7 @@ void InferBatchNormGradGrad(InferContext& ctx) {
 
 // --- kernels ---
 
-// With fixed statistics ranks have nothing to tell each other.
+// With fixed statistics, ranks do not exchange anything.
 bool IsSync(const PrepareContext& ctx) {
   return ctx.op().type().starts_with("sync_") && !FixedStatistics(ctx);
 }
@@ -175,7 +175,7 @@ AttrList NormAttrs(const GradientContext& g) {
       {"epsilon", "data_layout", "is_test", "use_global_stats", "trainable_statistics"});
 }
 
-// Mean and Variance only where the statistics are fixed: training overwrites them.
+// Passes Mean and Variance only if the statistics are fixed, since training overwrites them.
 void BatchNormGradient(GradientContext& g) {
   const bool fixed = FixedStatistics(g);
   SlotList inputs =
@@ -338,9 +338,9 @@ void Register(OpRegistry& ops) {
               .NoGradientTo({"Share"})
               .Infer(InferSyncBatchNorm));
   ops.Add(
-      GradDef("sync_batch_norm",
-              std::string(kSyncDoc) + "X@GRAD uses the sums over all ranks, from one exchange; "
-                                      "Scale@GRAD and Bias@GRAD are sums over the rank's own rows.")
+      GradDef("sync_batch_norm", std::string(kSyncDoc) +
+                                     "X@GRAD uses the sums over all ranks, from one exchange; "
+                                     "Scale@GRAD and Bias@GRAD are sums over the rank's own rows.")
           .ConstraintsOf("sync_batch_norm", {"C7"})
           .OptionalInput("Share", kShareDoc)
           .NoGradientTo({"Share"})

@@ -1,6 +1,6 @@
 #pragma once
-// batch_norm and its fusions with what follows: Y = act(norm(X) + Z), where act is relu or nothing
-// and Z may be absent. `fixed` below: the statistics are Mean and Variance, not those of the batch.
+// batch_norm and its fusions: Y = act(norm(X) + Z), where act is relu or nothing and Z may be
+// absent. `fixed` below: the statistics are Mean and Variance instead of those of the batch.
 
 #include <coracle/framework/op/half_kernel.h>
 #include <coracle/operators/kernels/window.h>
@@ -20,18 +20,18 @@ int BatchNormChannelAxis(const Context& ctx, int rank) {
   return ImageLayoutOf(ctx.template Attr<std::string>("data_layout")).channels_last ? rank - 1 : 1;
 }
 
-// Constraints C1 to C3 of batch_norm for X and these slots. Returns the number of channels; -1 when
-// unknown.
+// Checks constraints C1 to C3 of batch_norm for X and these slots. Returns the number of channels;
+// -1 if unknown.
 int64_t CheckBatchNormChannels(const InferContext& ctx, std::initializer_list<const char*> slots);
 
 // --- kernels ---
 
 NormView BatchNormView(const PrepareContext& ctx, const Shape& x);
 
-// One element (or none) for each channel has no variance: Y = X then.
+// With at most one element for each channel there is no variance, and Y = X.
 inline bool IsIdentityNorm(const NormView& v, bool fixed) { return !fixed && v.size <= 1; }
 
-// Of the forward op.
+// Args and statistics of the forward op.
 template <class T>
 struct BatchNormForward {
   TensorArg x, scale, bias, mean, variance, momentum_tensor;
@@ -41,7 +41,7 @@ struct BatchNormForward {
   bool fixed;
   double epsilon, momentum;
 
-  // With `halves` X and Y are left as they are stored (HalfInput).
+  // With `halves`, X and Y are accessed in their stored dtype (HalfInput).
   BatchNormForward(const PrepareContext& ctx, bool fixed_statistics, bool halves = false)
       : x(halves ? HalfInput(ctx, "X") : ctx.Input("X")),
         scale(ctx.Input("Scale")),
@@ -63,8 +63,8 @@ struct BatchNormForward {
 
   bool identity() const { return IsIdentityNorm(view, fixed); }
 
-  // For channels [begin, end). REQUIRES: their mean and variance of the batch are in stats, unless
-  // the statistics are fixed.
+  // Computes inv for channels [begin, end). REQUIRES: `stats` has their mean and variance of the
+  // batch, unless the statistics are fixed.
   void InvertVariance(Workspace& ws, int64_t begin, int64_t end) const {
     double* s = ws.Data<double>(stats);
     const int64_t n = view.groups;
@@ -102,7 +102,7 @@ struct BatchNormForward {
     }
   }
 
-  // The whole op by plain loops, but for Y: `out` gets norm(X).
+  // The whole op in plain loops, except that `out` gets norm(X) instead of Y.
   void RunReference(Workspace& ws, T* out) const {
     const T* in = ws.Data<const T>(x);
     if (identity()) {
@@ -118,7 +118,7 @@ struct BatchNormForward {
   }
 };
 
-// What gradients start from: mean and 1 / sqrt(variance + epsilon) in doubles.
+// Statistics for gradients: mean and 1 / sqrt(variance + epsilon) in doubles.
 template <class T>
 struct BatchNormStatistics {
   TensorArg x, mean, variance, saved_mean, saved_inv, stats;
@@ -138,7 +138,7 @@ struct BatchNormStatistics {
     stats = ctx.Scratch(DType::kFloat64, {2 * view.groups});
   }
 
-  // mean, then inv.
+  // Returns mean, then inv.
   double* Read(Workspace& ws) const {
     double* s = ws.Data<double>(stats);
     const int64_t n = view.groups;
@@ -162,8 +162,8 @@ struct BatchNormStatistics {
   }
 };
 
-// X@GRAD, Scale@GRAD and Bias@GRAD of the op being prepared by plain loops, where `dy` is the
-// gradient of norm(X).
+// Computes X@GRAD, Scale@GRAD and Bias@GRAD of the prepared op in plain loops; `dy` is the gradient
+// of norm(X).
 template <class T>
 void RunBatchNormGrad(Workspace& ws, const BatchNormStatistics<T>& stats, const T* dy,
                       const NormGradSlots& slots) {
@@ -187,14 +187,14 @@ void RunBatchNormGrad(Workspace& ws, const BatchNormStatistics<T>& stats, const 
   NormGrad(stats.view, a);
 }
 
-// Fast kernels for float32, and for bfloat16 with all else in float32; empty for other cases, also
-// where Z has another shape than X. With `relu` the gradient reads Y, or, `by_x`, makes Y's sign
-// from X and Bias. They take every slot from the op, Z and Z@GRAD too.
+// Fast kernels for float32, and for bfloat16 with all other tensors in float32; empty for other
+// cases, including a Z of another shape than X. With `relu`, the gradient reads Y or, with `by_x`,
+// recomputes the sign of Y from X and Bias. They read all slots of the op, including Z and Z@GRAD.
 Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu);
 Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu, bool by_x = false);
 
-// Kernels of sync_batch_norm and its gradient with the statistics of the batch, which is that of
-// all ranks. T is float or double; the fast ones are for float32.
+// Kernels of sync_batch_norm and its gradient with the statistics of the batch of all ranks. T is
+// float or double; the fast ones are for float32.
 template <class T>
 Kernel SyncBatchNorm(const PrepareContext& ctx);
 template <class T>

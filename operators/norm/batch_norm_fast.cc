@@ -1,4 +1,4 @@
-// The fast kernels of batch_norm and its fusions: two sweeps over the elements each way.
+// The fast kernels of batch_norm and its fusions: two sweeps over the elements in each direction.
 
 #include <coracle/operators/norm/batch_norm.h>
 
@@ -11,9 +11,9 @@ namespace coracle {
 
 namespace {
 
-// Y = act(a (X - shift) + b + Z) with the shift = mean as it is saved, a = Scale inv,
-// b = Bias - rest a, where `rest` is what the mean has lost by rounding. From what is saved and X
-// the gradient finds the same bits of all of them.
+// Y = act(a (X - shift) + b + Z) with shift = the stored mean, a = Scale inv, b = Bias - rest a,
+// where `rest` is the rounding error of the stored mean. The gradient recomputes all of these from
+// the stored values and X with the same bits.
 struct Affine {
   float a, b;
   Affine(float scale, float bias, double inv, double rest) {
@@ -23,9 +23,9 @@ struct Affine {
   }
 };
 
-// rests[c] = mean of X - shift[c]; only where that may be seen, as the channel's mean is many
-// deviations from 0, and else 0. `scratch` and `sums` are for ChannelSums; inv is rounded as it is
-// where it is saved.
+// rests[c] = mean of X - shift[c], if that is noticeable, because the channel's mean is many
+// deviations from 0; otherwise 0. `scratch` and `sums` are for ChannelSums; inv is rounded like its
+// stored value.
 template <class E>
 void FindRests(const NormView& v, const E* x, const float* shift, const double* inv,
                double* scratch, double* rests, double* sums) {
@@ -48,8 +48,8 @@ void FindRests(const NormView& v, const E* x, const float* shift, const double* 
   }
 }
 
-// Whether the op's images are bfloat16 that a kernel may read and write as they are stored: all of
-// those that the op has.
+// Whether all images of the op are bfloat16, so that a kernel may access them in their
+// stored dtype.
 bool HasHalves(const PrepareContext& ctx, std::initializer_list<const char*> inputs,
                std::initializer_list<const char*> outputs) {
   const auto fits = [](const TensorArg& arg) { return arg && arg.dtype == DType::kBFloat16; };
@@ -62,7 +62,7 @@ bool HasHalves(const PrepareContext& ctx, std::initializer_list<const char*> inp
          });
 }
 
-// E is float, or bfloat16 for the images.
+// E is the dtype of the images: float or bfloat16.
 template <class E>
 Kernel Forward(const PrepareContext& ctx, bool fixed, bool relu) {
   constexpr bool kHalves = std::is_same_v<E, bfloat16>;
@@ -103,10 +103,9 @@ Kernel Forward(const PrepareContext& ctx, bool fixed, bool relu) {
   };
 }
 
-// With dY that of norm(X): dX = p dY + q (X - mean) + r with p = Scale inv,
-// q = -p inv^2 sum(dY (X - mean)) / n, r = -p sum(dY) / n; q = r = 0 for fixed statistics.
-// The mask is made from X, so that Y is not read, where `by_x` says that Bias is that of the
-// forward op.
+// With dY the gradient of norm(X): dX = p dY + q (X - mean) + r with p = Scale inv, q = -p inv^2
+// sum(dY (X - mean)) / n, r = -p sum(dY) / n; q = r = 0 for fixed statistics. With `by_x`, Bias
+// comes from the forward op, and the mask is computed from X, so that Y is not read.
 template <class E>
 Kernel Gradient(const PrepareContext& ctx, bool fixed, bool relu, bool by_x) {
   constexpr bool kHalves = std::is_same_v<E, bfloat16>;
@@ -167,7 +166,7 @@ Kernel Gradient(const PrepareContext& ctx, bool fixed, bool relu, bool by_x) {
         r[c] = fixed ? 0.0f : static_cast<float>(-factor * total[c] / size);
       }
       if (!dx) return;
-      if (t.masked) t = {t.x, t.masked};  // what the sums have written
+      if (t.masked) t = {t.x, t.masked};  // the sums have written the masked gradient
       ChannelGradApply(part, t, mean + first, p + first, q + first, r + first, dx + at);
     });
   };

@@ -9,13 +9,13 @@
 
 namespace coracle::data_norm_op {
 
-// Means and Scales may also hold one row for each row of X.
+// Means and Scales may also hold a row for each row of X.
 bool OfEachRow(std::string_view slot, const Shape& given, const Shape& x) {
   return (slot == "Means" || slot == "Scales") && given.rank() == 2 &&
          InferContext::Matches(given[0], x[0]);
 }
 
-// Returns the number of columns; -1 when unknown.
+// Returns the number of columns; -1 if unknown.
 int64_t CheckInputs(const InferContext& ctx, std::initializer_list<const char*> vectors) {
   const Shape& x = ctx.InputShape("X");
   ctx.Require("C1", x.rank() == 2, x);
@@ -46,8 +46,7 @@ void InferDataNorm(InferContext& ctx) {
   for (const char* slot : {"Means", "Scales"}) ctx.SetOutput(slot, ctx.InputDType("X"), {columns});
 }
 
-// Whether the block of columns that column j of a row belongs to has no value: its first element is
-// 0.
+// Whether the block of column j in a row is absent: its first element is 0.
 struct Slots {
   int64_t dim;
 
@@ -96,7 +95,7 @@ void InferDataNormGrad(InferContext& ctx) {
     ctx.SetOutput(GradName(slot), ctx.InputDType("X"), {columns});
 }
 
-// What one column of the batch gives, over the rows whose slot is there.
+// Sums over one column of the batch, over the rows in which the slot is present.
 struct Column {
   double count = 0, sum = 0, squares = 0, along = 0, dy = 0;
 };

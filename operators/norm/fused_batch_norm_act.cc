@@ -1,4 +1,4 @@
-// batch_norm in training joined with relu, or with the sum and the relu behind it.
+// batch_norm in training, fused with a following relu, or with a following sum and relu.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -73,7 +73,8 @@ KernelOf<T> FusedGradReference(const PrepareContext& ctx) {
   const TensorArg y = ctx.Input("Y"), dz = ctx.Output("Z@GRAD");
   const BroadcastNest nest =
       MakeBroadcastNest(stats.x.shape, ctx.Input(ctx.HasInput("Z") ? "Z" : "Y").shape, -1);
-  // The gradients of both operands of the sum: what they add up, and that of norm(X) as T.
+  // The gradients of both operands of the sum: their sums in double, and the gradient of norm(X)
+  // as T.
   const TensorArg sums = ctx.Scratch(DType::kFloat64, {stats.x.numel + (dz ? dz.numel : 0)});
   const TensorArg du = ctx.Scratch(DTypeOf<T>(), stats.x.shape);
   return [=](Workspace& ws) {
@@ -102,7 +103,7 @@ bool SurelySameShape(const GradientContext& g, const std::string& a, const std::
   return x.IsKnown() && x == y;
 }
 
-// Z only where its shape may be another one than X's.
+// Passes Z only if its shape may differ from X's.
 void FusedGradient(GradientContext& g) {
   SlotList inputs = g.ForwardInputs({"X", "Scale"});
   SlotList outputs = {{"X@GRAD", {g.InputGrad("X")}},

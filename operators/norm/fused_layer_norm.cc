@@ -1,4 +1,4 @@
-// layer_norm joined with the sum that goes before it, as inference programs have it.
+// layer_norm fused with the preceding sum, as used in inference programs.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
@@ -18,7 +18,7 @@ namespace coracle::fused_layer_norm_op {
 
 constexpr const char* kNoGradient = "it is made for inference; train with the ops that it joins";
 
-// --- the norm of a sum that stands in the output ---
+// --- the norm of a sum that is stored in the output ---
 
 template <class T>
 class NormInPlace {
@@ -71,7 +71,7 @@ class NormInPlace {
   bool fast_;
 };
 
-// C1: the axis; C2: scale and bias.
+// Checks C1 (the axis) and C2 (scale and bias).
 int64_t CheckNorm(const InferContext& ctx, const Shape& out, int axis, const char* scale,
                   const char* bias, DType dtype) {
   ctx.Require("C1", axis > 0 && axis < out.rank(), "begin_norm_axis", axis, "rank", out.rank());

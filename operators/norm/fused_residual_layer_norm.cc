@@ -1,4 +1,4 @@
-// layer_norm in training joined with the sum before it, and with the dropout of one of its terms.
+// layer_norm in training, fused with the preceding sum and with the dropout of one of its terms.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -19,7 +19,8 @@ constexpr const char* kType = "fused_residual_layer_norm";
 
 // --- shape rules ---
 
-// Checks what a row is and what belongs to its elements; the number of rows.
+// Checks the axis and the vectors with an element for each element of a row; returns the number
+// of rows.
 int64_t CheckRows(const InferContext& ctx, const Shape& sum) {
   const int axis = ctx.Attr<int32_t>("begin_norm_axis");
   ctx.Require("C1", axis > 0 && axis < sum.rank(), "begin_norm_axis", axis, "rank", sum.rank());
@@ -39,7 +40,7 @@ void InferForward(InferContext& ctx) {
                 ctx.InputShape(ctx.Attr<std::string>("dropped") == "Y" ? "Y" : "X"));
 }
 
-// The input that has the shape of term A or B.
+// The input with the shape of term A or B.
 template <class Context>
 const char* ShapeSlot(const Context& ctx, const char* term, bool dropped) {
   return ctx.HasInput(term) ? term : dropped ? "Mask" : "X";
@@ -79,7 +80,7 @@ void InferGrad(InferContext& ctx) {
 // The dropout of one term.
 struct Dropping {
   double p;
-  double factor;  // of what is kept
+  double factor;  // of kept elements
   bool x = false, y = false;
 
   explicit Dropping(const PrepareContext& ctx, const char* first)
@@ -98,7 +99,7 @@ uint64_t StreamOf(const PrepareContext& ctx) {
   return name.empty() ? ctx.RandomStream("Out") : HashName(name);
 }
 
-// Where the draws come from: as in dropout.
+// The source of the draws, as in dropout.
 struct Source {
   bool fixed;
   uint64_t seed, stream;
@@ -137,7 +138,7 @@ struct ForwardArgs {
   }
 };
 
-// The sum of terms of any shapes that fit, one after the other.
+// The sum of terms of any broadcastable shapes, element by element.
 template <class T>
 class PlainSum {
  public:
@@ -161,7 +162,7 @@ class PlainSum {
  private:
   ForwardArgs a_;
   BroadcastNest nest_;
-  TensorArg term_, kept_;  // what is dropped, and what is left of it
+  TensorArg term_, kept_;  // the term before and after dropout
 };
 
 template <class T>
@@ -246,7 +247,7 @@ struct GradArgs {
     stats = ctx.Scratch(DType::kFloat64, {2, view.groups});
   }
 
-  // mean, then 1 / sqrt(variance + epsilon).
+  // Returns mean, then 1 / sqrt(variance + epsilon).
   template <class T>
   const double* Statistics(Workspace& ws) const {
     double* s = ws.Data<double>(stats);
@@ -259,7 +260,7 @@ struct GradArgs {
   }
 };
 
-// The sum's gradient, added up over what was repeated, and dropped.
+// The gradient of a term: the sum's gradient, summed over broadcast dims, with dropout.
 template <class T>
 void ToTerm(const Shape& sum, const Shape& term, const T* d, const uint8_t* mask, T factor,
             double* sums, T* out) {
@@ -312,7 +313,7 @@ Kernel GradFast(const PrepareContext& ctx) {
   if (sums && !a.dscale) a.dscale = ctx.Scratch(DType::kFloat32, {columns});
   if (sums && !a.dbias) a.dbias = ctx.Scratch(DType::kFloat32, {columns});
   const TensorArg scratch = ctx.Scratch(DType::kFloat32, {sums ? RowScratch(n, columns) : 0});
-  // What is not dropped is computed where it stays; the other term gets a copy.
+  // The gradient of the term without dropout is computed in place; the other one is a copy.
   const TensorArg whole = a.drop.x ? a.db : a.da, other = a.drop.x ? a.da : a.db;
   return [=](Workspace& ws) {
     RowGradEnd end;

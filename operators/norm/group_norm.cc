@@ -22,7 +22,7 @@ int ChannelAxis(const Context& ctx, int rank) {
   return ImageLayoutOf(ctx.template Attr<std::string>("data_layout")).channels_last ? rank - 1 : 1;
 }
 
-// Returns the number of channels; -1 when unknown.
+// Returns the number of channels; -1 if unknown.
 int64_t CheckInputs(const InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   ctx.Require("C1", x.rank() >= 2, x.rank());
@@ -55,7 +55,7 @@ void InferGroupNormGrad(InferContext& ctx) {
   }
 }
 
-// Groups of channels of each sample; the last ones may have fewer, even none.
+// Groups of channels of each sample; the last ones may have fewer channels, or none.
 struct Groups {
   int64_t batch, channels, inner, count, size;
   bool channels_last;
@@ -84,7 +84,7 @@ struct Groups {
   int64_t NumelOf(int64_t g) const {
     return std::max<int64_t>(std::min((g + 1) * size, channels) - g * size, 0) * inner;
   }
-  // body(sample, group) for all of them.
+  // Calls body(sample, group) for all groups.
   template <class Body>
   void ForEach(Body&& body) const {
     ParallelFor(batch * count, 1 + 16384 / (1 + size * inner), [&](int64_t begin, int64_t end) {
@@ -197,7 +197,8 @@ KernelOf<T> GroupNormGrad(const PrepareContext& ctx) {
 
 // --- gradient rule of group_norm_grad ---
 
-// The variables as [N, groups, elements of a group]. Of 16-bit floats the rule computes in float32.
+// The variables as [N, groups, elements of a group]. For 16-bit floats, the rule computes
+// in float32.
 class GroupRows {
  public:
   explicit GroupRows(GradientContext& g)
@@ -213,7 +214,7 @@ class GroupRows {
                   "  " + Locate(g.op()));
     }
     const int64_t size = ProductOfDims(x, 1, x.rank());
-    // Reshape infers -1, and takes 0 for the dimension of X.
+    // Reshape infers -1; 0 keeps the dimension of X.
     row_ = size <= 0 || size / groups_ > std::numeric_limits<int32_t>::max()
                ? -1
                : static_cast<int32_t>(size / groups_);
@@ -254,8 +255,8 @@ class GroupRows {
   int32_t groups_, row_ = -1;
 };
 
-// Let U, V and W arrive for X@GRAD, Scale@GRAD and Bias@GRAD; P(a) = a - M(a) - xh M(a xh), t = inv
-// P(U), h = Scale dY, and M be the mean over a group.
+// With U, V and W the gradients of X@GRAD, Scale@GRAD and Bias@GRAD, M the mean over a group, P(a)
+// = a - M(a) - xh M(a xh), t = inv P(U) and h = Scale dY:
 //   dY'    = Scale t + V xh + W
 //   Scale' = sum of dY t
 //   X'     = inv P(V dY) - inv (inv P(U M(h xh) + h M(U xh)) + xh M(t h))
@@ -291,8 +292,8 @@ void GroupNormGradGradient(GradientContext& g) {
 
 // --- float32, vectorised ---
 
-// The parts of X that are done one by one while they are in the cache: a group of a sample, or,
-// where channels come last and every pixel has elements of all groups, a sample.
+// The parts of X, which are processed one by one while they are in the cache: a group of a sample
+// or, if channels come last and every pixel has elements of all groups, a sample.
 struct Parts {
   Groups groups;
   int64_t count, channels, in_sample;  // parts; channels of one; parts of a sample
@@ -305,7 +306,7 @@ struct Parts {
     count = groups.batch * in_sample;
     view = ChannelView(1, channels, groups.inner, groups.channels_last);
   }
-  // Groups of channels first need to be alike.
+  // With channels first, all groups must have the same size.
   bool AreAlike() const { return groups.channels_last || groups.channels == channels * in_sample; }
   void MakeScratch(const PrepareContext& ctx) {
     doubles =
@@ -315,7 +316,7 @@ struct Parts {
   // The first channel of part k.
   int64_t FirstChannel(int64_t k) const { return k % in_sample * channels; }
 
-  // The memory of one part: `scratch` for the loops, two numbers for each channel twice, and the
+  // The memory of one part: `scratch` for the loops, two pairs of numbers for each channel, and the
   // four factors of ChannelGradApply.
   struct Memory {
     double *moments, *sums, *scratch;
@@ -327,7 +328,7 @@ struct Parts {
     return {
         d, d + 2 * channels, d + 4 * channels, f, f + channels, f + 2 * channels, f + 3 * channels};
   }
-  // body(part). Where there are fewer than threads, the loops inside of a part use these.
+  // Calls body(part). With fewer parts than threads, the loops inside a part use the threads.
   template <class Body>
   void ForEach(Body&& body) const {
     if (count < NumThreads()) {
@@ -338,7 +339,7 @@ struct Parts {
       for (int64_t k = begin; k < end; ++k) body(k);
     });
   }
-  // body(group of the part, its first and last channel in the part, its moments).
+  // Calls body(group of the part, its first and last channel in the part, its moments).
   template <class Body>
   void ForGroups(const float* x, const Memory& memory, Body&& body) const {
     double *mean = memory.moments, *variance = mean + channels;
@@ -358,7 +359,7 @@ struct Parts {
   }
 };
 
-// Y = Scale inv (X - mean) + Bias, by the loop of the gradient, as in instance_norm.
+// Y = Scale inv (X - mean) + Bias, with the loop of the gradient, as in instance_norm.
 Kernel GroupNormFast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), scale = ctx.Input("Scale"), bias = ctx.Input("Bias");
   const TensorArg y = ctx.Output("Y"), mean = ctx.Output("Mean"), variance = ctx.Output("Variance");
@@ -396,8 +397,8 @@ Kernel GroupNormFast(const PrepareContext& ctx) {
   };
 }
 
-// dX = p dY + q (X - mean) + r with p = Scale inv and, S being the sum over the group's n elements,
-// q = -inv^3 S(Scale dY (X - mean)) / n, r = -inv S(Scale dY) / n.
+// dX = p dY + q (X - mean) + r with p = Scale inv, q = -inv^3 S(Scale dY (X - mean)) / n and r =
+// -inv S(Scale dY) / n, S being the sum over the group's n elements.
 Kernel GroupNormGradFast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), scale = ctx.Input("Scale"), dy = ctx.Input("Y@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD"), dscale = ctx.Output("Scale@GRAD");
@@ -416,8 +417,7 @@ Kernel GroupNormGradFast(const PrepareContext& ctx) {
       const float* go = ws.Data<const float>(dy) + k * parts.view.numel();
       const int64_t base = parts.FirstChannel(k);
       double *sum = memory.sums, *along = sum + channels;
-      // The inverse deviations stand in the place of the channels' moments, which are not needed
-      // any more.
+      // The inverse deviations replace the channels' moments, which are not needed any more.
       double *mean = memory.moments, *inv = mean + channels;
       parts.ForGroups(in, memory, [&](int64_t, int64_t first, int64_t last, const Moments& m) {
         for (int64_t c = first; c < last; ++c) {

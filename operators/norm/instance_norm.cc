@@ -16,7 +16,7 @@ namespace coracle::instance_norm_op {
 
 // --- shape rules ---
 
-// -1: unknown.
+// -1 if unknown.
 struct Sizes {
   int64_t channels, rows;
 };
@@ -54,7 +54,7 @@ void InferInstanceNormGrad(InferContext& ctx) {
 
 // --- kernels ---
 
-// Each channel of each sample of [batch, channels, inner] is a group of its own.
+// Each channel of each sample of [batch, channels, inner] is a group.
 NormView InstanceView(const Shape& x) {
   NormView v = ChannelView(1, x[0] * x[1], x.Product(2, x.rank()), false);
   v.channels = x[1];
@@ -77,13 +77,13 @@ struct Statistics {
     stats = ctx.Scratch(DType::kFloat64, {2 * view.groups});
   }
 
-  // REQUIRES: stats hold means, then variances, which are replaced.
+  // Replaces the variances by inv. REQUIRES: stats hold means, then variances.
   void InvertVariance(Workspace& ws) const {
     double* s = ws.Data<double>(stats) + view.groups;
     for (int64_t r = 0; r < view.groups; ++r) s[r] = 1 / std::sqrt(s[r] + epsilon);
   }
 
-  // From the slots of a gradient op where they are there, else made.
+  // Takes them from the slots of a gradient op if present, else computes them.
   const double* Read(Workspace& ws) const {
     double* s = ws.Data<double>(stats);
     const int64_t n = view.groups;
@@ -100,7 +100,7 @@ struct Statistics {
   }
 };
 
-// SavedMean and SavedVariance, from mean and 1 / sqrt(variance + epsilon).
+// Writes SavedMean and SavedVariance from mean and 1 / sqrt(variance + epsilon).
 struct SavedOutputs {
   TensorArg mean, inv;
 
@@ -135,8 +135,8 @@ double ParamAt(const float* values, int64_t c, double absent) {
   return values ? static_cast<double>(values[c]) : absent;
 }
 
-// body(rows, first row) for parts of the rows that fit into the cache, where all that is done with
-// them finds them.
+// Calls body(rows, first row) for parts of the rows that fit into the cache, so that all steps of a
+// part read cached data.
 template <class Body>
 void ForRowParts(const NormView& v, Body&& body) {
   const int64_t rows = 1 + 16384 / v.size, parts = (v.groups + rows - 1) / rows;
@@ -149,7 +149,7 @@ void ForRowParts(const NormView& v, Body&& body) {
   });
 }
 
-// Memory for ForRowParts: part's begins at that of its first row.
+// Memory for ForRowParts; the memory of a part begins at its first row.
 struct PartScratch {
   TensorArg doubles, factors;
   int64_t rows, of_row;
@@ -162,7 +162,7 @@ struct PartScratch {
   double* Sums(Workspace& ws, int64_t first) const {
     return ws.Data<double>(doubles) + first * of_row;
   }
-  // mean, p, q and b of ChannelGradApply for a row and all that follow.
+  // mean, p, q and b of ChannelGradApply, from a given row on.
   struct Factors {
     float *mean, *p, *q, *b;
   };
@@ -172,8 +172,8 @@ struct PartScratch {
   }
 };
 
-// Y = Scale inv (X - mean) + Bias, by the loop of the gradient: Scale inv X + (Bias - Scale inv
-// mean) would lose digits where a row is far from zero or constant.
+// Y = Scale inv (X - mean) + Bias, with the loop of the gradient: Scale inv X + (Bias - Scale inv
+// mean) would lose digits in a row that is far from zero or constant.
 Kernel InstanceNormFast(const PrepareContext& ctx) {
   const Statistics<float> stats(ctx);
   const NormView v = stats.view;
@@ -215,7 +215,7 @@ KernelOf<T> InstanceNormGradReference(const PrepareContext& ctx) {
   };
 }
 
-// sums[c] = sum of f(row) over the rows of channel c, where the sums are wanted.
+// sums[c] = sum of f(row) over the rows of channel c; does nothing if `sums` is null.
 template <class F>
 void SumRows(const NormView& v, float* sums, F&& f) {
   for (int64_t c = 0; sums && c < v.channels; ++c) {
@@ -264,7 +264,7 @@ Kernel InstanceNormGradFast(const PrepareContext& ctx) {
 
 // --- gradient rule of instance_norm_grad ---
 
-// What the rule is written in. Of 16-bit floats it computes in float32.
+// Building blocks of the rule. For 16-bit floats, it computes in float32.
 class Formula {
  public:
   explicit Formula(GradientContext& g)
@@ -276,7 +276,7 @@ class Formula {
   Variable In(const char* slot) const { return Wide(g_.In(slot)); }
   Variable Grad(const char* slot) const { return Wide(g_.Grad(slot)); }
 
-  // Of each row; broadcasts as X's shape.
+  // The mean of each row; broadcasts to X's shape.
   Variable RowMean(const Variable& a) const {
     if (row_dims_.empty()) return a;
     return g_.Make("reduce_mean", {{"X", {a.name()}}}, {{"dim", row_dims_}, {"keep_dim", true}});
@@ -311,7 +311,7 @@ class Formula {
     return g_.Make("instance_norm_grad", std::move(scale), g_.ForwardAttrs({"epsilon"}), "X@GRAD");
   }
 
-  // The sum of the terms, if any, in the slot's dtype.
+  // Sets the gradient to the sum of the terms, if any, in the slot's dtype.
   void Set(const char* slot, const std::vector<Variable>& terms) const { SetSum(g_, slot, terms); }
 
  private:
@@ -320,8 +320,8 @@ class Formula {
   std::vector<int32_t> row_dims_;
 };
 
-// Let U, V and W arrive for X@GRAD, Scale@GRAD and Bias@GRAD; t = inv P(U), g = Scale dY, and M be
-// the mean over a row. (See norm.h for P and xh.)
+// With U, V and W the gradients of X@GRAD, Scale@GRAD and Bias@GRAD, t = inv P(U), g = Scale dY,
+// and M the mean over a row (see norm.h for P and xh):
 //   dY'    = Scale t + V xh + W
 //   Scale' = sum of dY t
 //   X'     = inv P(V dY) - inv (inv P(U M(g xh) + g M(U xh)) + xh M(t g))

@@ -12,7 +12,7 @@ namespace coracle::layer_norm_op {
 
 // --- shape rules ---
 
-// Product of dims [begin, end); -1 when one is unknown or the product passes 2^63.
+// Product of dims [begin, end); -1 if one is unknown or the product exceeds 2^63.
 int64_t Collapse(const Shape& shape, int begin, int end) {
   int64_t product = 1;
   for (int i = begin; i < end; ++i) {
@@ -70,8 +70,8 @@ NormView ViewOf(const PrepareContext& ctx, const Shape& x) {
   return RowView(x.Product(0, axis), x.Product(axis, x.rank()));
 }
 
-// Mean and 1 / sqrt(variance + epsilon) of every row, in doubles: from the slots Mean and Variance
-// (of a gradient op) where they are there, else made.
+// Mean and 1 / sqrt(variance + epsilon) of every row, in doubles, from the slots Mean and Variance
+// of a gradient op if present, else computed.
 template <class T>
 struct Statistics {
   TensorArg x, mean, variance, stats;
@@ -87,7 +87,7 @@ struct Statistics {
     stats = ctx.Scratch(DType::kFloat64, {3 * view.groups});
   }
 
-  // mean, inv, variance.
+  // Returns mean, inv, variance.
   double* Read(Workspace& ws) const {
     double* s = ws.Data<double>(stats);
     const int64_t n = view.groups;

@@ -29,7 +29,7 @@ struct Power {
   }
 };
 
-// X as [outer, channels, inner]; the windows go over the channels.
+// X as [outer, channels, inner]; the windows run over the channels.
 struct Windows {
   static constexpr int64_t kBlock = 128;
 
@@ -49,8 +49,8 @@ struct Windows {
     beta = static_cast<double>(ctx.Attr<float>("beta"));
     power = {beta};
   }
-  // Calls f(offset, sum of g(offset) over the channels around it) for all elements, by blocks of
-  // neighbours: elements of one channel, or all channels of a pixel.
+  // Calls f(offset, sum of g(offset) over the channels around it) for all elements, in blocks of
+  // adjacent elements: elements of one channel, or all channels of a pixel.
   template <class G, class F>
   void ForEach(G&& g, F&& f) const {
     const bool last = inner == 1;
@@ -66,7 +66,7 @@ struct Windows {
                     const int64_t below = std::min(half, last ? c + n - 1 : c);
                     const int64_t above = std::min(half, channels - 1 - c);
                     for (int64_t j = -below; j <= above; ++j) {
-                      // Channels last: the elements whose neighbour is in the pixel.
+                      // Channels last: only elements whose neighbour is in the pixel.
                       const int64_t from = last ? std::max<int64_t>(0, -j - c) : 0;
                       const int64_t to = last ? std::min(n, channels - c - j) : n;
                       for (int64_t e = from; e < to; ++e) sums[e] += g(at + e + j * inner);
@@ -94,8 +94,8 @@ KernelOf<T> Lrn(const PrepareContext& ctx) {
   };
 }
 
-// dX = dOut Mid^-beta + 2 alpha X (the sum over the channels around it of dMid - beta dOut Out /
-// Mid).
+// dX = dOut Mid^-beta + 2 alpha X times the sum of dMid - beta dOut Out / Mid over the channels
+// around it.
 template <class T>
 KernelOf<T> LrnGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), mid = ctx.Input("MidOut");
@@ -106,7 +106,7 @@ KernelOf<T> LrnGrad(const PrepareContext& ctx) {
     const T *in = ws.Data<const T>(x), *o = ws.Data<const T>(out), *m = ws.Data<const T>(mid);
     const T *g = ws.Data<const T>(dout), *h = dmid ? ws.Data<const T>(dmid) : nullptr;
     T* to = ws.Data<T>(dx);
-    // A gradient of 0 stays 0 where Out is not finite (a negative MidOut).
+    // A gradient of 0 stays 0 where Out is not finite (for a negative MidOut).
     const auto share = [&](int64_t k) {
       const double through = static_cast<double>(g[k]) * static_cast<double>(o[k]);
       return (h ? static_cast<double>(h[k]) : 0) -

@@ -4,7 +4,7 @@
 namespace coracle {
 namespace {
 
-// body(group) for all groups.
+// Calls body(group) for all groups.
 template <class Body>
 void ForGroups(const NormView& v, Body&& body) {
   ParallelFor(v.groups, 1 + 16384 / (1 + v.size), [&](int64_t begin, int64_t end) {
@@ -27,7 +27,7 @@ struct GroupReader {
   int64_t g;
   double mean, inv;
   const T *x, *scale, *dy, *ddx;
-  // Element i has element first + step i of scale and bias.
+  // The index in scale and bias of element i is first + step i.
   int64_t first = v.Param(g, 0), step = v.per_group ? 0 : 1;
 
   int64_t Param(int64_t i) const { return first + step * i; }
@@ -138,7 +138,7 @@ void NormGrad(const NormView& v, const NormGradArgs<T>& a) {
   }
 }
 
-// scale' = sum of dy inv P(U); P(U) is made once for each group.
+// scale' = sum of dy inv P(U); P(U) is computed once for each group.
 template <class T, class Reader>
 void SumScaleGradGrad(const NormView& v, Reader&& reader, const NormGradGradArgs<T>& a) {
   if (!a.scale_out) return;

@@ -1,9 +1,9 @@
 #pragma once
-// Normalisation of groups of elements by their mean and variance. What a group is, is the op's: a
+// Normalisation of groups of elements by their mean and variance. Each op defines its groups: a
 // channel for batch_norm, a row for layer_norm.
 //
-// With m and v the mean and biased variance of a group, inv = 1 / sqrt(v + epsilon) and
-// xh = (x - m) inv, for groups of n elements:
+// With m and v the mean and biased variance of a group, inv = 1 / sqrt(v + epsilon) and xh = (x -
+// m) inv, for groups of n elements:
 //   y  = scale xh + bias
 //   dx = inv P(g), g = scale dy, P(a) = a - mean(a) - xh mean(a xh)   (statistics of the batch)
 //   dx = inv g                                                        (fixed statistics)
@@ -20,8 +20,8 @@ struct NormView {
   int64_t groups = 0, size = 0;
   // Element i of group g is at (i / inner) * outer_stride + g * group_stride + (i % inner).
   int64_t inner = 1, outer_stride = 0, group_stride = 0;
-  // Scale and bias have `channels` elements, of which group g has element g % channels; else they
-  // have one for each element of a group.
+  // If set, scale and bias have `channels` elements, and group g uses element g % channels; else
+  // they have an element for each element of a group.
   bool per_group = false;
   int64_t channels = 0;
 
@@ -58,12 +58,12 @@ struct NormGradArgs {
 template <class T>
 void NormGrad(const NormView& v, const NormGradArgs<T>& a);
 
-// The gradient of NormGrad: `ddx`, `ddscale`, `ddbias` arrive at its three results (null: none).
-// With U, V, W these three and Q = sum over the group of U P(g):
+// The gradient of NormGrad. `ddx`, `ddscale`, `ddbias` are the gradients of its three results
+// (null: none). With U, V, W these three and Q = sum over the group of U P(g):
 //   dy'    = scale inv P(U) + V xh + W
 //   scale' = sum of dy inv P(U)
 //   x'     = inv P(h) - Q inv^2 xh / n, h = V dy - inv (U mean(g xh) + g mean(U xh))
-// and with fixed statistics P is the identity and x' = V dy inv.
+// With fixed statistics, P is the identity and x' = V dy inv.
 template <class T>
 struct NormGradGradArgs {
   const T *x = nullptr, *scale = nullptr, *dy = nullptr;
@@ -77,21 +77,21 @@ void NormGradGrad(const NormView& v, const NormGradGradArgs<T>& a);
 
 // --- float32, vectorised ---
 
-// Rows are summed in chunks whose number depends on the shape alone, so that neither threads nor
-// their number change a sum.
+// Rows are summed in chunks whose number depends only on the shape, so that sums do not depend
+// on threads.
 inline int64_t NormChunks(int64_t rows, int64_t row_size) {
   const int64_t most = rows < 32 ? rows : 32, wanted = rows * row_size / 16384;
   return wanted < 1 ? 1 : wanted < most ? wanted : most;
 }
 
-// What a sweep over a ChannelView, or one like it, reads. Elements are float, or bfloat16, which is
-// computed in float and rounded to nearest even where it is written.
+// The inputs of a sweep over a ChannelView or a similar view. Elements are float, or bfloat16,
+// which is computed in float and rounded to nearest even when written.
 template <class E>
 struct NormTermsOf {
   const E *x = nullptr, *dy = nullptr;
-  const E* y = nullptr;  // when given, dy does not count where y <= 0
-  E* masked = nullptr;   // beside y: gets what of dy counts, else 0; may be dy
-  // When given instead of y, for each channel: dy does not count where a (x - shift) + b <= 0.
+  const E* y = nullptr;  // if given, dy is ignored where y <= 0
+  E* masked = nullptr;   // with y: gets dy, or 0 where it is ignored; may be dy
+  // If given instead of y, for each channel: dy is ignored where a (x - shift) + b <= 0.
   const float *a = nullptr, *b = nullptr;
 
   NormTermsOf From(int64_t at) const {
@@ -105,8 +105,8 @@ struct NormTermsOf {
 };
 using NormTerms = NormTermsOf<float>;
 
-// For each channel first = sum of a and second = sum of a (x - shift), where a is dy, or x - shift
-// without dy. `scratch` holds ChannelScratch(v) doubles.
+// For each channel, first = sum of a and second = sum of a (x - shift), where a is dy, or x - shift
+// if there is no dy. `scratch` holds ChannelScratch(v) doubles.
 int64_t ChannelScratch(const NormView& v);
 template <class E>
 void ChannelSums(const NormView& v, const NormTermsOf<E>& t, const float* shift, double* scratch,
@@ -119,8 +119,8 @@ inline void ChannelGradSums(const NormView& v, const float* x, const float* dy, 
   ChannelSums(v, NormTerms{x, dy}, mean, scratch, sum_dy, sum_dyx);
 }
 
-// y = a (x - shift) + b for each channel's, plus z where it is given; then its negative part is 0
-// with `relu`. y may be x or z.
+// y = a (x - shift) + b with each channel's a, shift and b, plus z if given; with `relu`, negative
+// results become 0. y may be x or z.
 template <class E>
 struct NormAffineOf {
   const E *x = nullptr, *z = nullptr;
@@ -137,7 +137,7 @@ inline void ChannelAffine(const NormView& v, const float* x, const float* shift,
                           const float* b, float* y) {
   ChannelAffine(v, NormAffine{x, nullptr, y}, shift, a, b);
 }
-// dx = p dy + q (x - mean) + r for each channel's p, q, r. dx may be x or dy.
+// dx = p dy + q (x - mean) + r with each channel's p, q, r. dx may be x or dy.
 template <class E>
 void ChannelGradApply(const NormView& v, const NormTermsOf<E>& t, const float* mean, const float* p,
                       const float* q, const float* r, E* dx);
@@ -146,9 +146,10 @@ inline void ChannelGradApply(const NormView& v, const float* x, const float* dy,
   ChannelGradApply(v, NormTerms{x, dy}, mean, p, q, r, dx);
 }
 
-// body(part, its first channel) for all channels. Several sweeps over a part, each of which reads
-// or writes up to `tensors` tensors, find its elements in the cache where channels come first; with
-// channels last there is one part. A part's elements are found from those of its first channel on.
+// Calls body(part, its first channel) for parts with all channels. With channels first, a part is
+// so small that several sweeps over it, each of which accesses up to `tensors` tensors, find its
+// elements in the cache; with channels last there is one part. Offsets in a part are relative to
+// its first channel.
 template <class Body>
 void ForChannelParts(const NormView& v, int64_t tensors, Body&& body) {
   constexpr int64_t kCacheBytes = 1 << 20;
@@ -164,32 +165,33 @@ void ForChannelParts(const NormView& v, int64_t tensors, Body&& body) {
   });
 }
 
-// Rows of `columns` elements; scale and bias may be null. mean and variance are written.
+// Rows of `columns` elements; scale and bias may be null. Writes mean and variance.
 void RowNorm(int64_t rows, int64_t columns, const float* x, const float* scale, const float* bias,
              float epsilon, float* y, float* mean, float* variance);
 
-// The sum of two tensors, of which the first may be dropped before.
+// The sum of two tensors; dropout may be applied to the first one before.
 struct RowTerms {
   const float *x = nullptr, *y = nullptr;
-  const Philox* random = nullptr;  // nullptr: no element is dropped (see random/drop.h)
-  double p = 0;                    // of x's elements those are 0 whose words are below p 2^32
-  float factor = 1;                // of the others
-  uint8_t* mask = nullptr;         // may be null: gets 1 for these
+  const Philox* random = nullptr;  // nullptr: no dropout (see random/drop.h)
+  double p = 0;                    // elements of x become 0 if their word is below p 2^32
+  float factor = 1;                // of the other elements
+  uint8_t* mask = nullptr;         // may be null; gets 1 for kept elements
 };
-// RowNorm of the sum, which is written too. `sum` may be x or y, and out may be sum.
+// RowNorm of the sum, which is also written. `sum` may be x or y, and out may be sum.
 void RowSumNorm(int64_t rows, int64_t columns, const RowTerms& terms, float* sum,
                 const float* scale, const float* bias, float epsilon, float* out, float* mean,
                 float* variance);
 
-// What happens to dx while it is in the cache.
+// Operations on dx while it is in the cache.
 struct RowGradEnd {
-  const float* add = nullptr;     // is added to it
-  float* copy = nullptr;          // then gets it; may be dx
-  const uint8_t* mask = nullptr;  // the copy is multiplied by `factor` where this is 1, and else 0
+  const float* add = nullptr;  // added to dx
+  float* copy = nullptr;       // then gets dx; may be dx
+  // The copy is multiplied by `factor` where the mask is 1; elsewhere it is 0.
+  const uint8_t* mask = nullptr;
   float factor = 1;
 };
-// mean and inv are given for each row. `scratch` holds RowScratch(rows, columns) floats and is used
-// for dscale and dbias, which are both given or both null; dx may be null.
+// Each row has a mean and inv. `scratch` holds RowScratch(rows, columns) floats for dscale and
+// dbias, which are both given or both null; dx may be null.
 int64_t RowScratch(int64_t rows, int64_t columns);
 void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* scale, const float* dy,
                  const double* mean, const double* inv, float* scratch, float* dx, float* dscale,

@@ -1,5 +1,5 @@
 #pragma once
-// What the norms share beside the loops of norm.h: rules, declarations, slots of gradients.
+// Shared by the norms, in addition to the loops of norm.h: rules, declarations, slots of gradients.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/half_kernel.h>
@@ -19,20 +19,20 @@
 
 namespace coracle {
 
-// Constraint C3 for a slot that holds something of each channel or row: X's dtype, or float32 where
-// X is of 16 bits (whose range is too small for statistics).
+// Constraint C3 for a slot with a number for each channel or row: X's dtype, or float32 for a
+// 16-bit X, whose range is too small for statistics.
 inline void RequireNormDType(const InferContext& ctx, const char* slot) {
   const DType x = ctx.InputDType("X"), given = ctx.InputDType(slot);
   ctx.Require("C3", given == x || (IsHalf(x) && given == DType::kFloat32), slot, given, "X", x);
 }
-// Of statistics that the op makes.
+// The dtype of statistics that the op computes.
 inline DType StatisticsDType(const InferContext& ctx) {
   const DType x = ctx.InputDType("X");
   return IsHalf(x) ? DType::kFloat32 : x;
 }
 
-// Requires the slot, where it is there, to be a vector of that length (-1: any) and of the dtype
-// of constraint C3.
+// Requires the slot, if present, to be a vector of that length (-1: any) with a dtype allowed by
+// constraint C3.
 inline void RequireNormVector(const InferContext& ctx, std::string_view id, const char* slot,
                               int64_t length) {
   if (!ctx.HasInput(slot)) return;
@@ -48,7 +48,7 @@ inline void SetSum(GradientContext& g, const char* slot, const std::vector<Varia
   g.Set(slot, Cast(sum, g.In(slot).dtype()));
 }
 
-// Requires the slot, where it is there, to have X's shape, and by C3 its dtype.
+// Requires the slot, if present, to have X's shape and, by C3, its dtype.
 inline void RequireLikeX(const InferContext& ctx, std::string_view id, const char* slot) {
   if (!ctx.HasInput(slot)) return;
   ctx.Require(id, ctx.InputShape(slot).CompatibleWith(ctx.InputShape("X")), slot,
@@ -56,8 +56,8 @@ inline void RequireLikeX(const InferContext& ctx, std::string_view id, const cha
   RequireSameDType(ctx, "C3", slot, "X");
 }
 
-// The shape of the sum of X and `slot`, by the rule of elementwise_add with axis -1: constraint
-// `id`.
+// The shape of the sum of X and `slot`, by the rule of elementwise_add with axis -1
+// (constraint `id`).
 inline Shape NormSumShape(const InferContext& ctx, std::string_view id, const char* slot,
                           const Shape& y) {
   const Shape& x = ctx.InputShape("X");
@@ -77,11 +77,11 @@ T* DataOrNull(Workspace& ws, const TensorArg& arg) {
   return arg ? ws.Data<T>(arg) : nullptr;
 }
 
-// The slots of `<norm>_grad` that have the same names for all.
+// The slots of `<norm>_grad` with the same names for all norms.
 struct NormGradSlots {
   TensorArg x, scale, dy, dx, dscale, dbias;
 
-  // With `halves` X, Y@GRAD and X@GRAD are left as they are stored (HalfInput).
+  // With `halves`, X, Y@GRAD and X@GRAD are accessed in their stored dtype (HalfInput).
   explicit NormGradSlots(const PrepareContext& ctx, bool halves = false)
       : x(halves ? HalfInput(ctx, "X") : ctx.Input("X")),
         scale(ctx.Input("Scale")),
@@ -105,8 +105,8 @@ struct NormGradSlots {
   }
 };
 
-// Adds the slots of `<norm>_grad_grad` that are not inputs of `<norm>_grad`, and says
-// where gradients end.
+// Adds the slots of `<norm>_grad_grad` that are not inputs of `<norm>_grad`, and declares that
+// there are no further derivatives.
 inline void DeclareGradGradSlots(OpDef& def, const std::string& norm) {
   def.OptionalInput("X@GRAD@GRAD", "gradient of " + norm + "_grad's X@GRAD")
       .OptionalInput("Scale@GRAD@GRAD", "gradient of its Scale@GRAD")

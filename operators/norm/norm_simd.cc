@@ -34,7 +34,7 @@ HWY_INLINE void AddTo(V v, double* sums, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(lanes[i]);
 }
 
-// --- parameters of channels: for each element of a row its own, or one for a whole plane ---
+// --- parameters of channels: one for each element of a row, or one for a whole plane ---
 
 struct OwnParam {
   static constexpr bool kSame = false;
@@ -50,8 +50,8 @@ struct SameParam {
 };
 HWY_INLINE SameParam Same(float value) { return {hn::Set(D(), value)}; }
 
-// Rows of few channels are taken several at a time, as one row that is a multiple of four vectors:
-// no partial vectors, and sums that do not wait for each other. Returns how many; 1 where that does
+// Several rows of few channels are processed as one row whose length is a multiple of four vectors,
+// which avoids partial vectors and dependent sums. Returns the number of rows; 1 if that does
 // not pay.
 constexpr int64_t kRowUnit = 64, kMaxWidth = 1024;
 HWY_INLINE int64_t RowsAtOnce(int64_t rows, int64_t channels) {
@@ -59,7 +59,7 @@ HWY_INLINE int64_t RowsAtOnce(int64_t rows, int64_t channels) {
   return n <= rows && n * channels <= kMaxWidth ? n : 1;
 }
 
-// One parameter of such a row.
+// A parameter of such a row.
 class WideParam {
  public:
   WideParam(const float* p, int64_t channels, int64_t copies) : p_(p) {
@@ -76,7 +76,7 @@ class WideParam {
 
 // --- sums ---
 
-// Float sums are flushed into doubles every so many rows.
+// Number of rows after which float sums are added to doubles.
 constexpr int64_t kFlush = 256;
 
 enum Terms { kMoments, kGrad, kMaskedByX, kMasked, kMaskedStored };
@@ -87,13 +87,13 @@ Terms TermsOf(const NormTermsOf<E>& t) {
   return !t.y ? kGrad : t.masked ? kMaskedStored : kMasked;
 }
 
-// The parameters of sums; a and b are used with kMaskedByX.
+// The parameters of sums; kMaskedByX uses a and b.
 template <class Param>
 struct SumParams {
   Param shift, a, b;
 };
 
-// dy of the elements from e on where it counts; x is X - shift.
+// dy of the elements from e on, or 0 where it is ignored; x is X - shift.
 template <Terms kTerms, class E>
 HWY_INLINE V Masked(const NormTermsOf<E>& t, int64_t e, int64_t n, V x, V a, V b) {
   const V dy = LoadFirst(t.dy + e, n), zero = hn::Zero(D());
@@ -104,8 +104,8 @@ HWY_INLINE V Masked(const NormTermsOf<E>& t, int64_t e, int64_t n, V x, V a, V b
   return dy;
 }
 
-// N vectors from channel c on, the last one of n lanes, over `rows` rows from element `at` on:
-// sum += a and product += a (x - shift), where a is x - shift or dy.
+// Sums N vectors from channel c on, the last one with n lanes, over `rows` rows from element `at`
+// on: sum += a and product += a (x - shift), where a is x - shift or dy.
 template <Terms kTerms, int N, class Param, class E>
 HWY_INLINE void SumColumns(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64_t width,
                            int64_t c, int64_t n, const SumParams<Param>& p, double* first,
@@ -146,7 +146,8 @@ HWY_INLINE void SumColumns(const NormTermsOf<E>& t, int64_t at, int64_t rows, in
   }
 }
 
-// Over rows of `width` elements. Sums of one parameter for all are left in the lanes of one vector.
+// Sums over rows of `width` elements. With one parameter for all, the sums remain in the lanes of
+// one vector.
 template <Terms kTerms, class Param, class E>
 HWY_INLINE void SumRows(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64_t width,
                         const SumParams<Param>& p, double* first, double* second) {
@@ -199,8 +200,8 @@ void SumPlane(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, float s
   }
 }
 
-// For channels last: over `rows` rows, first[c] += sum of a and second[c] += sum of
-// a (x - shift[c]), where a is x - shift[c], or dy when given.
+// For channels last: over `rows` rows, first[c] += sum of a and second[c] += sum of a (x -
+// shift[c]), where a is dy if given, else x - shift[c].
 template <class E>
 void RowSumsOf(const NormTermsOf<E>& t, int64_t rows, int64_t channels, const float* shift,
                double* first, double* second) {
@@ -222,7 +223,7 @@ void PlaneSumsOf(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, floa
 
 // --- sweeps that write each element ---
 
-// body(at, c, n) for vectors of n elements from `at` on, of the channels from c on.
+// Calls body(at, c, n) for vectors of n elements from `at` on, of the channels from c on.
 template <class Body>
 HWY_INLINE void ForVectors(int64_t at, int64_t rows, int64_t width, const Body& body) {
   const int64_t lanes = LanesOf();
@@ -270,7 +271,7 @@ void PlaneAffineOf(const NormAffineOf<E>& t, int64_t at, int64_t n, float shift,
   ApplyAffine(t, at, 1, n, Same(shift), Same(a), Same(b));
 }
 
-// The parameters of ChannelGradApply, and those of NormTerms.
+// The parameters of ChannelGradApply and of NormTerms.
 template <class Param>
 struct GradParams {
   Param mean, p, q, r, a, b;
@@ -322,7 +323,7 @@ void PlaneGradOf(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, floa
   ApplyGrad(t, at, 1, n, same, dx);
 }
 
-// What is dispatched, of float and of bfloat16.
+// The functions that are dispatched, for float and for bfloat16.
 void RowSums(const NormTermsOf<float>& t, int64_t rows, int64_t channels, const float* shift,
              double* first, double* second) {
   RowSumsOf<float>(t, rows, channels, shift, first, second);
@@ -410,11 +411,11 @@ CORACLE_LOOP_OF(RowsGrad)
 CORACLE_LOOP_OF(PlaneGrad)
 #undef CORACLE_LOOP_OF
 
-// A channels-last image as rows of channels.
+// Whether the image is channels last, so that its pixels are rows of channels.
 bool IsRows(const NormView& v) { return v.inner == 1; }
 
-// rows(first row, number) over blocks of rows, or plane(channel, offset) over planes. Rows are
-// taken from the last ones on: those are what the sweep before has left in the cache.
+// Calls rows(first row, number) for blocks of rows, or plane(channel, offset) for planes. Starts
+// with the last rows, which the previous sweep has left in the cache.
 template <class Rows, class Plane>
 void ForBlocks(const NormView& v, Rows&& rows, Plane&& plane) {
   const int64_t block = 1 + 32768 / (1 + (IsRows(v) ? v.groups : v.inner));
@@ -435,8 +436,8 @@ void ForBlocks(const NormView& v, Rows&& rows, Plane&& plane) {
   });
 }
 
-// Mean and variance of one channel, whose squares or sums are more than floats hold, or one with a
-// nan or an infinity.
+// Mean and variance of a channel whose squares or sums overflow a float, or that has a nan or
+// an infinity.
 template <class E>
 void WideMoments(const NormView& v, const E* x, int64_t c, double* mean, double* variance) {
   const double n = static_cast<double>(v.size);
@@ -493,13 +494,12 @@ void ChannelSums(const NormView& v, const NormTermsOf<E>& t, const float* shift,
   }
 }
 
-// Sums of x - x[0], not of x: the variance keeps its digits when the mean is far from zero. They
-// are taken again about the mean where x[0] is far from it, as the sums of the first time have lost
-// digits then.
+// Sums x - x[0] instead of x, so that the variance keeps its digits if the mean is far from zero.
+// If x[0] is far from the mean, digits are lost, and the sums are computed again about the mean.
 template <class E>
 void ChannelMoments(const NormView& v, const E* x, double* scratch, double* mean,
                     double* variance) {
-  constexpr double kFar = 16;  // a square of a distance, in variances: rarely met
+  constexpr double kFar = 16;  // a squared distance in variances, rarely reached
   float* shift = reinterpret_cast<float*>(scratch);
   for (int64_t c = 0; c < v.groups; ++c) shift[c] = static_cast<float>(x[v.At(c, 0)]);
   const double n = static_cast<double>(v.size);
@@ -514,7 +514,7 @@ void ChannelMoments(const NormView& v, const E* x, double* scratch, double* mean
       variance[c] = std::max(variance[c] / n - d * d, 0.0);
       mean[c] = static_cast<double>(shift[c]) + d;
       if (pass == 1 || !(d * d > kFar * variance[c])) continue;
-      shift[c] = static_cast<float>(mean[c]);  // the other groups' sums come out as before
+      shift[c] = static_cast<float>(mean[c]);  // the sums of the other groups do not change
       far = true;
     }
   }

@@ -24,7 +24,7 @@ constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
 
 HWY_INLINE int64_t LanesOf() { return static_cast<int64_t>(hn::Lanes(D())); }
 
-// The sums of a row short enough for float sums.
+// The longest row for sums in float.
 constexpr int64_t kShortRow = 8192;
 HWY_INLINE void ShortRowSums(const float* x, int64_t n, float shift, double* first,
                              double* second) {
@@ -47,7 +47,7 @@ HWY_INLINE void ShortRowSums(const float* x, int64_t n, float shift, double* fir
     s += v;
     q += v * v;
   }
-  if (!(std::isfinite(s) && std::isfinite(q))) {  // more than floats hold
+  if (!(std::isfinite(s) && std::isfinite(q))) {  // overflow of a float
     s = q = 0;
     for (i = 0; i < n; ++i) {
       const double v = static_cast<double>(x[i]) - static_cast<double>(shift);
@@ -72,7 +72,7 @@ void NormRow(const float* x, int64_t n, const float* scale, const float* bias, f
   const float m = static_cast<float>(static_cast<double>(x[0]) + sum / static_cast<double>(n));
   sum = 0;
   RowMoments(x, n, m, &sum, &square);
-  const double rest = sum / static_cast<double>(n);  // the rounding of m
+  const double rest = sum / static_cast<double>(n);  // the rounding error of m
   const double v = std::max(square / static_cast<double>(n) - rest * rest, 0.0);
   const double inv = 1 / std::sqrt(v + static_cast<double>(epsilon));
   *mean = m;
@@ -88,7 +88,7 @@ void NormRow(const float* x, int64_t n, const float* scale, const float* bias, f
   }
 }
 
-// sum = x + y; either may be sum.
+// sum = x + y; sum may be x or y.
 void AddTerms(const float* x, const float* y, float* sum, int64_t n) {
   for (int64_t i = 0; i < n; i += LanesOf())
     StoreFirst(hn::Add(LoadFirst(x + i, n - i), LoadFirst(y + i, n - i)), sum + i, n - i);
@@ -113,7 +113,8 @@ void EndGrad(float* dx, int64_t n, const float* add, float* copy, const uint8_t*
   for (; i < n; ++i) copy[i] = mask[i] ? dx[i] * factor : 0.0f;
 }
 
-// What the gradient of layer_norm needs; dscale and dbias are added to, both null or neither.
+// The inputs of layer_norm's gradient; dscale and dbias are added to, and are both null or
+// both given.
 struct RowGrads {
   const float *x, *dy, *scale;
   int64_t n;
@@ -128,7 +129,7 @@ HWY_INLINE V MeanOfLanes(V v, int64_t n) {
   return hn::Set(D(), static_cast<float>(sum / static_cast<double>(n)));
 }
 
-// R rows of layer_norm's gradient, from element `at` on.
+// Computes R rows of layer_norm's gradient, from element `at` on.
 template <int R>
 HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, const double* inv) {
   const int64_t n = g.n, lanes = LanesOf();
@@ -176,7 +177,8 @@ HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, 
   if (c < n) second(c, n - c);
 }
 
-// Several rows at a time, so that the sums for scale and bias are seldom loaded and stored.
+// Processes several rows at a time, so that the sums for scale and bias are rarely loaded
+// and stored.
 void NormGradPart(const float* x, const float* dy, int64_t rows, int64_t n, const float* scale,
                   const double* mean, const double* inv, float* dx, float* dscale, float* dbias) {
   constexpr int kRows = 4;
@@ -199,9 +201,9 @@ HWY_EXPORT(NormGradPart);
 HWY_EXPORT(AddTerms);
 HWY_EXPORT(EndGrad);
 
-// Elements that stay in the first cache from one loop to the next.
+// Elements that stay in the first-level cache from one loop to the next.
 constexpr int64_t kNear = 2048;
-// Rows of such a piece, a multiple of what NormGradPart takes at a time.
+// Rows of such a piece, a multiple of the rows that NormGradPart processes at a time.
 int64_t RowsOfPiece(int64_t columns) { return (1 + kNear / (1 + columns) / 4) * 4; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// sync_batch_norm: batch_norm whose batch is that of all ranks.
+// sync_batch_norm: batch_norm over the batch of all ranks.
 
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/collective/exchange.h>
@@ -12,7 +12,7 @@
 namespace coracle {
 namespace {
 
-// Whether this rank's rows count.
+// Whether this rank's rows are used.
 struct Counted {
   TensorArg share;
   explicit Counted(const PrepareContext& ctx) : share(ctx.Input("Share")) {}
@@ -31,7 +31,7 @@ void Sum(Workspace& ws, double* values, int64_t count, const std::string& name) 
   ws.comm()->Run(exchange);
 }
 
-// The mean and variance of each channel over the rows of all ranks that count.
+// The mean and variance of each channel over the used rows of all ranks.
 template <class T, bool kFast>
 class Moments {
  public:
@@ -42,7 +42,7 @@ class Moments {
         sums_(ctx.Scratch(DType::kFloat64, {view.groups + 1})),
         chunks_(ctx.Scratch(DType::kFloat64, {kFast ? ChannelScratch(view) : 1})) {}
 
-  // Returns the elements of a channel.
+  // Returns the number of elements of a channel.
   int64_t operator()(Workspace& ws, const T* x, double* mean, double* variance) const {
     const int64_t channels = view_.groups;
     const double own = counted_(ws) ? static_cast<double>(view_.size) : 0;
@@ -94,7 +94,7 @@ Kernel Forward(const PrepareContext& ctx) {
     if (identity) {
       if (x != y) std::copy_n(x, f.x.numel, y);
     } else if constexpr (kFast) {
-      // a (x - shift) + b, where shift is the mean, but for its rounding
+      // a (x - shift) + b, where shift is the rounded mean.
       float *a = ws.Data<float>(affine), *b = a + n, *shift = b + n;
       for (int64_t c = 0; c < n; ++c) {
         const double factor = static_cast<double>(scale[c]) * s[2 * n + c];
@@ -114,7 +114,7 @@ Kernel Forward(const PrepareContext& ctx) {
   };
 }
 
-// The formula of batch_norm_grad, with n and the two sums of all ranks.
+// The formula of batch_norm_grad, with n and the two sums over all ranks.
 template <class T, bool kFast>
 Kernel Gradient(const PrepareContext& ctx) {
   const BatchNormStatistics<T> stats(ctx, false);

@@ -31,7 +31,7 @@ void InferArg(InferContext& ctx) {
   ctx.SetOutput("Out", dtype == 2 ? DType::kInt32 : DType::kInt64, out);
 }
 
-// The first best element; a nan beats everything.
+// The first best element; a nan wins over every number.
 template <bool kMax, class T>
 int64_t Find(const T* row, int64_t n, int64_t stride) {
   int64_t best = 0;

@@ -109,7 +109,7 @@ void InferArgsortGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", dout);
 }
 
-// Every gradient goes back to the place that its value came from.
+// Every gradient goes back to the position of its value.
 template <class T>
 KernelOf<T> ArgsortGrad(const PrepareContext& ctx) {
   const TensorArg indices = ctx.Input("Indices"), dout = ctx.Input("Out@GRAD");
@@ -139,7 +139,7 @@ KernelOf<T> ArgsortGrad(const PrepareContext& ctx) {
   };
 }
 
-// Indices are permutations. What arrives is taken along them: put back along their inverses.
+// Indices are permutations: taking the gradient along them is putting it back along their inverses.
 void ArgsortGradGradient(GradientContext& g) {
   const AttrList axis = g.ForwardAttrs({"axis"});
   const Variable inverse = g.Make("argsort", {{"X", {g.Input("Indices")}}}, axis, "Indices");

@@ -36,7 +36,7 @@ Variable Spread(GradientContext& g, const Variable& value, const ReducedAxes& ax
     if (axes.reduce[i]) reduced.push_back(i);
   }
   const bool all = static_cast<int>(reduced.size()) == axes.spread.rank();
-  // A value of one element broadcasts as it is.
+  // A value of one element broadcasts without a change of shape.
   if (all || axes.out.rank() == axes.spread.rank()) return value;
   return g.Make("unsqueeze2", {{"X", {value.name()}}}, {{"axes", reduced}});
 }

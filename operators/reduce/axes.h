@@ -1,5 +1,5 @@
 #pragma once
-// Which dims a reduction removes, and how its gradient rule brings them back.
+// The dims that a reduction removes, and their restoration in gradient rules.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -11,13 +11,14 @@ namespace coracle {
 
 struct ReducedAxes {
   bool reduce[Shape::kMaxRank] = {};
-  Shape out;     // [1] where no dim is left
+  Shape out;     // [1] if no dim is left
   Shape spread;  // with 1 for every reduced dim
 };
-// Dims outside the rank are skipped: shape rules refuse them by CheckDims. No dims stand for all.
+// Skips dims outside of the rank, which CheckDims rejects in shape rules. An empty list means
+// all dims.
 ReducedAxes MakeReducedAxes(const Shape& x, const std::vector<int32_t>& dims, bool all, bool keep);
 
-// The attrs that tell it, beside reduce_all.
+// The attrs of the axes, in addition to reduce_all.
 struct AxisAttrs {
   const char *dims, *keep;
 };
@@ -36,7 +37,7 @@ void CheckDims(const InferContext& ctx, const Shape& x, const AxisAttrs& attrs =
 // For gradient rules: a value of Out's shape with 1s for the reduced dims, so that it broadcasts
 // against X.
 Variable Spread(GradientContext& g, const Variable& value, const ReducedAxes& axes);
-// `value` as it is, or, where x has rank 0, without the dim of a value of shape [1].
+// Returns `value`; if x has rank 0, without the dim of a value of shape [1].
 Variable OfRankLike(const Variable& x, const Variable& value);
 
 }  // namespace coracle

@@ -40,7 +40,7 @@ ScalarInput MaxNorm(const PrepareContext& ctx) {
                      ctx.HasInput("MaxNorm") ? 0 : ctx.Attr<float>("max_norm"));
 }
 
-// Duplicates are added up first.
+// Adds duplicates first.
 template <class T>
 Kernel ClipRowsByNorm(const PrepareContext& ctx) {
   const RowsInput x(ctx, "X");
@@ -63,7 +63,7 @@ struct Slices {
       : count(shape[axis]),
         runs(shape.Product(0, axis)),
         inner(shape.Product(axis + 1, shape.rank())) {}
-  // f(offset) for each run of slice k.
+  // Calls f(offset) for each run of slice k.
   template <class F>
   void ForEachRun(int64_t k, const F& f) const {
     for (int64_t r = 0; r < runs; ++r) f((r * count + k) * inner);
@@ -103,7 +103,7 @@ struct SliceLimits {
   double fixed;
 };
 
-// Each slice by its own norm and limit.
+// Clips each slice by its own norm and limit.
 template <class T>
 Kernel ClipSlicesByNorm(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
@@ -129,7 +129,7 @@ Kernel ClipSlicesByNorm(const PrepareContext& ctx) {
       });
     });
     slices.Multiply(in, factors, o);
-    // The slices without a factor in T.
+    // The slices whose factor T cannot represent.
     for (int64_t k = 0; k < slices.count; ++k) {
       if (units[k] == 0) continue;
       slices.ForEachRun(k, [&](int64_t at) {

@@ -1,4 +1,4 @@
-// clip_statistics: how often clips act, and how much they take away.
+// clip_statistics: how often clips act, and how much they remove.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -29,7 +29,7 @@ void InferClipStatistics(InferContext& ctx) {
 }
 
 struct Change {
-  bool finite = true;  // all of Before
+  bool finite = true;  // whether all of Before is finite
   bool differs = false;
   double before = 0, after = 0;  // norms
 };
@@ -45,7 +45,7 @@ void Compare(const T* before, const T* after, int64_t n, Change* change) {
   change->after = std::hypot(change->after, differs ? NormOf(2, after, n) : norm);
 }
 
-// The part of the norm that the clips took away; 0 where they made it no smaller.
+// The share of the norm that the clips removed; 0 if the norm did not get smaller.
 double Removed(const Change& change) {
   if (!(change.before > 0) || !(change.after < change.before)) return 0;
   return 1 - change.after / change.before;

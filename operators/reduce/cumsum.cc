@@ -28,14 +28,14 @@ T Plus(T a, T b) {
     return a + b;
 }
 
-// How a line is summed up: element k is `start` + k `step`.
+// The order of summation in a line: element k is `start` + k `step`.
 struct Direction {
   int64_t n, start, step;
   bool exclusive;
 };
 
-// kLines lines at once, `apart` from each other, each from its start to its end: the additions of
-// one line wait for each other, those of several do not.
+// Sums kLines lines at once, `apart` from each other, each from its start to its end: the additions
+// within a line depend on each other, those of different lines do not.
 template <int64_t kLines, class T>
 void SumLines(const T* in, T* out, int64_t apart, const Direction& d) {
   T sum[kLines] = {};
@@ -51,8 +51,8 @@ void SumLines(const T* in, T* out, int64_t apart, const Direction& d) {
   }
 }
 
-// The lines [begin, end) of [outer, n, inner]. Lines that lie side by side are walked together, so
-// that what is read and written is contiguous.
+// Sums the lines [begin, end) of [outer, n, inner]. Adjacent lines are processed together, so that
+// reads and writes are contiguous.
 template <class T>
 void SumRange(const T* in, T* out, int64_t inner, int64_t begin, int64_t end, const Direction& d) {
   const int64_t n = d.n;
@@ -104,7 +104,7 @@ KernelOf<T> Cumsum(const PrepareContext& ctx) {
   };
 }
 
-// The transposed sum runs the other way. A flattened one comes back in X's shape.
+// The transposed sum runs in the other direction. A flattened result gets X's shape back.
 void CumsumGradient(GradientContext& g) {
   const bool flatten = g.Attr<bool>("flatten");
   const Variable sum = g.Make("cumsum", {{"X", {g.OutputGrad("Out")}}},

@@ -41,7 +41,7 @@ Shape DifferenceShape(const Shape& x, const Shape& y) {
   return shape;
 }
 
-// Where the elements of an operand stand that repeats along the dims of the difference.
+// The positions of the elements of an operand that is repeated along the dims of the difference.
 struct Operand {
   Operand(const Shape& own, int rank) {
     int64_t next = 1;
@@ -81,8 +81,8 @@ KernelOf<T> DistReference(const PrepareContext& ctx) {
   };
 }
 
-// The attr of a tile op that repeats v where `other` is a multiple of it; empty if nothing is. Dims
-// that are not known yet are taken for equal: if they are not, elementwise_sub refuses them.
+// The attr of a tile op that repeats v along dims in which `other` is a multiple of it; empty if no
+// dim is repeated. Unknown dims are assumed to be equal; if they are not, elementwise_sub fails.
 std::vector<int32_t> Repeats(const Variable& v, const Variable& other) {
   std::vector<int32_t> times;
   bool any = false;
@@ -96,7 +96,7 @@ std::vector<int32_t> Repeats(const Variable& v, const Variable& other) {
   return any ? times : std::vector<int32_t>();
 }
 
-// dX = the gradient of the norm by X - Y, summed over what repeats, dY = -dX.
+// dX = the gradient of the norm by X - Y, summed over repeated dims, dY = -dX.
 void DistGradient(GradientContext& g) {
   const Variable x = g.In("X"), y = g.In("Y"), out = g.Out("Out");
   const auto repeated = [&](const Variable& v, const std::vector<int32_t>& times) {

@@ -15,7 +15,7 @@
 namespace coracle::isfinite_op {
 
 // The family, one struct for each pair of rows: the test of one element, and whether the op on a
-// whole tensor asks for all elements (else for any). Integers count as finite.
+// whole tensor requires it for all elements (else for any). Integers count as finite.
 struct IsFinite {
   static constexpr const char *kType = "isfinite", *kElement = "is neither infinite nor a nan",
                               *kWhole = "whether all elements of X are finite";
@@ -58,7 +58,7 @@ bool HoldsForWhole(std::span<const T> values) {
   return std::any_of(values.begin(), values.end(), exception) != F::kAll;
 }
 
-// Of the stored elements.
+// Tests the stored elements.
 template <class F>
 Kernel WholeRows(const PrepareContext& ctx) {
   const RowsInput x(ctx, "X");

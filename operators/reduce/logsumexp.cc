@@ -21,8 +21,8 @@ void InferLogsumexp(InferContext& ctx) {
   ctx.SetOutput("Out", x);
 }
 
-// Of the elements x[offset] for the offsets of `dims`. Infinities come out as they are: the
-// difference to an infinite maximum would be a nan.
+// The result for the elements x[offset] at the offsets of `dims`. An infinite maximum is returned
+// as it is, since the difference to it would be nan.
 template <class T>
 T LogSumExp(const T* x, const Dims& dims, int64_t count) {
   T max = -std::numeric_limits<T>::infinity();
@@ -58,7 +58,7 @@ KernelOf<T> LogsumexpReference(const PrepareContext& ctx) {
 }
 
 // dX = dOut e^(X - Out). Infinities of Out, and inf in X, count as the largest numbers, so that the
-// exponent is no nan: an element -inf gets 0, an element inf gets dOut and those beside it 0.
+// exponent is not nan: an element -inf gets 0, and an element inf gets dOut while the others get 0.
 double LargestOf(DType dtype) {
   if (dtype == DType::kFloat16) return 65504;
   if (dtype == DType::kBFloat16) return 0x1.fep127;

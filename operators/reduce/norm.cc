@@ -50,8 +50,8 @@ KernelOf<T> NormReference(const PrepareContext& ctx) {
   };
 }
 
-// The square root of Norm, in float64: the squares and Norm itself may be more, or less, than X's
-// dtype can hold, and its root is not.
+// The square root of Norm, in float64: unlike the squares and Norm itself, it does not exceed the
+// range of X's dtype.
 Variable RootOfNorm(GradientContext& g, const Variable& x) {
   if (g.HasOutput("Norm") && !IsHalf(x.dtype())) return Sqrt(g.Out("Norm"));
   const Variable norm = g.Make("frobenius_norm", {{"X", {x.name()}}},

@@ -14,8 +14,8 @@ namespace coracle {
 
 namespace p_norm_op {
 
-// Which d is multiplied by before its norm is taken: 1, or where `out` is near an end of its dtype
-// a power of two that leads away from there.
+// The factor of d before its norm is computed: 1 or, if `out` is near an end of its dtype's range,
+// a power of two that moves it away from there.
 Variable Moved(const Variable& out) {
   const bool is_double = out.dtype() == DType::kFloat64;
   const double power = std::ldexp(1, 64);
@@ -34,7 +34,8 @@ Variable WideGradient(const Variable& d, const Variable& out, const Variable& do
     return sign * tied * rule.spread(dout);
   }
   const Variable moved = OfRankLike(d, d * rule.spread(Moved(out))), norm = rule.norm(moved);
-  // The elements are divided first: dout / norm may overflow. Where the norm is 0, they are 0 too.
+  // Divides the elements first, since dout / norm may overflow. Where the norm is 0, they are
+  // 0 too.
   const Variable divisor = rule.spread(norm + Cast(Equal(norm, ZerosLike(norm)), norm.dtype()));
   if (rule.p == 2) return moved / divisor * rule.spread(dout);
   // At d = 0 the sign is 0; the ratio is then 1, since a power of 0 may be infinite.

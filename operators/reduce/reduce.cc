@@ -222,7 +222,7 @@ Kernel SumFast(const PrepareContext& ctx) {
   };
 }
 
-// Whether this is the shape of the reduced X; old programs have one without dims instead of [1].
+// Whether `given` is the shape of the reduced X; in old programs, it has no dims instead of [1].
 bool IsReduced(const Shape& given, const Shape& out) {
   return out.CompatibleWith(given.rank() == 0 ? Shape{1} : given);
 }
@@ -284,8 +284,8 @@ KernelOf<T> SumGrad(const PrepareContext& ctx) {
   };
 }
 
-// Every element that equals the extremum gets the whole gradient, as in Paddle, and so does every
-// nan of an extremum that is one.
+// Every element equal to the extremum gets the whole gradient, as in Paddle, and so does every nan
+// if the extremum is nan.
 template <class T>
 KernelOf<T> ExtremumGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD");
@@ -304,8 +304,9 @@ KernelOf<T> ExtremumGrad(const PrepareContext& ctx) {
   };
 }
 
-// dX[i] = dOut times the product of the other elements. That is the product of those before i times
-// that of those after it, so that elements may be 0. It is a double, since floats may overflow.
+// dX[i] = dOut times the product of the other elements, computed as the product of those before i
+// times that of those after it, so that elements may be 0. It is a double, since floats
+// may overflow.
 template <class T>
 KernelOf<T> ProdGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
@@ -341,8 +342,8 @@ struct Dual {
 };
 
 // The elements are duals x + u e, where u is DDX. DDOut is the slope of their product. DX[i] is
-// DOut times the slope of the product of all others: of those before i times those after it. It is
-// exact where elements are 0.
+// DOut times the slope of the product of all others, computed from those before i and those after
+// it, so that elements may be 0.
 template <class T>
 KernelOf<T> ProdGradGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("DOut"), ddx = ctx.Input("DDX");
@@ -395,7 +396,7 @@ void ReduceGradient(GradientContext& g, bool reads_out) {
            DimAttrs(g));
 }
 
-// dOut' = sum(DX * mask), mask = 1 where X was the extremum: the gradient op on ones.
+// dOut' = sum(DX * mask), with mask = 1 where X was the extremum: the gradient op applied to ones.
 void ExtremumGradGradient(GradientContext& g) {
   const Variable ones = ZerosLike(g.In("Out")) + 1.0;
   const Variable mask =

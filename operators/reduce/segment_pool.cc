@@ -33,7 +33,7 @@ Pool PoolOf(const std::string& type) {
   return type == "MIN" ? Pool::kMin : Pool::kMax;
 }
 
-// to[j] = the sum or mean of rows [begin, end) of x. Some columns at a time, added up in double.
+// to[j] = the sum or mean of rows [begin, end) of x. Processes some columns at a time, in double.
 template <class T>
 void SumRows(bool mean, const T* x, int64_t begin, int64_t end, int64_t width, T* to) {
   constexpr int64_t kColumns = 64;
@@ -100,8 +100,8 @@ Variable Gathered(GradientContext& g, const Variable& x) {
   return g.Make("gather", {{"X", {x.name()}}, {"Index", {g.Input("SegmentIds")}}});
 }
 
-// Each row of X gets the gradient of its segment: for a mean over the segment's size, for an
-// extremum where it has that value.
+// Each row of X gets the gradient of its segment: divided by the segment's size for a mean, and
+// only where the row has that value for an extremum.
 void SegmentPoolGradient(GradientContext& g) {
   const Variable x = g.In("X"), dx = Gathered(g, g.Grad("Out"));
   const Pool pool = PoolOf(g.Attr<std::string>("pooltype"));

@@ -1,5 +1,5 @@
 // squared_l2_norm, and total_norm, the norm of a gradient for clips. total_norm is float64: the
-// norm of floats may be larger than every float, and its square may be smaller.
+// norm of floats may exceed the largest float, and its square may be below the smallest.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -17,7 +17,7 @@
 
 namespace coracle::squared_l2_norm_op {
 
-// The rows after those of one index are added up, in ascending order.
+// Adds the rows of equal index, in ascending order.
 template <class T>
 struct MergedRows {
   explicit MergedRows(const PrepareContext& ctx) : x(ctx, "X"), grouper(ctx) {}
@@ -75,7 +75,7 @@ Kernel SquaredNormFast(const PrepareContext& ctx) {
 
 void InferTotalNorm(InferContext& ctx) { ctx.SetOutput("Out", DType::kFloat64, {1}); }
 
-// The order, and the unit in which a norm is written.
+// The order, and the unit of the norm.
 struct Order {
   explicit Order(const PrepareContext& ctx)
       : p(DecimalOf(ctx.Attr<float>("porder"))), exponent(ctx.Attr<int32_t>("exponent")) {}
@@ -112,11 +112,11 @@ KernelOf<T> TotalNormReference(const PrepareContext& ctx) {
   };
 }
 
-// Up to this order doubles hold the powers of all floats, and their sums.
+// Up to this order, doubles can hold the powers of all floats, and their sums.
 constexpr double kSafeOrder = 6;
 
 // Folds joined(sum, power(|x|)) over all elements, in blocks that run on any thread. A block has
-// several sums, for the compiler to vectorize.
+// several sums, so that the compiler can vectorize.
 template <class Power, class Joined>
 TensorWork BlockedNorm(const PrepareContext& item, const Order& order, Power power, Joined joined) {
   const TensorArg x = item.Input("X"), out = item.Output("Out");
@@ -188,7 +188,7 @@ Kernel TotalNormFast(const PrepareContext& ctx) {
 // dX = 2 dOut X.
 void SquaredNormGradient(GradientContext& g) {
   const Variable x = g.In("X"), product = x * g.Grad("Out");
-  // Out is [1], and so is its product with an X of rank 0.
+  // Out is [1], and so is its product with an X of rank 0, which is reshaped.
   g.Set("X", 2.0 * (x.shape().rank() == 0 ? Reshape(product, {}) : product));
 }
 

@@ -39,7 +39,7 @@ void InferTopK(InferContext& ctx) {
   ctx.SetOutput("Indices", x);
 }
 
-// The k best of n, best first, in `best`: a heap with the worst of them on top.
+// The k best of n, best first, in `best`, using a heap with the worst of them on top.
 template <class T>
 void SelectBest(const Better<T>& better, int64_t n, int64_t k, int64_t* best) {
   for (int64_t i = 0; i < k; ++i) best[i] = i;
@@ -103,7 +103,7 @@ Kernel TopKFastOf(const PrepareContext& ctx) {
   const int64_t room = SelectionSize(l.n, l.k);
   const auto words = static_cast<int64_t>(sizeof(Packed<T>) / sizeof(int64_t));
   const TensorArg scratch = ctx.Scratch(DType::kInt64, {lines.parts, words, room});
-  // Lines that are not contiguous are copied.
+  // Copies lines that are not contiguous.
   TensorArg copies;
   if (l.inner > 1) copies = ctx.Scratch(x.dtype, {lines.parts, lines.lanes, l.n});
   return [=](Workspace& ws) {
@@ -149,7 +149,7 @@ Kernel TopKFast(const PrepareContext& ctx) {
   }
 }
 
-// Every gradient goes back to the place that its value came from.
+// Every gradient goes back to the position of its value.
 template <class T>
 KernelOf<T> TopKGrad(const PrepareContext& ctx) {
   const TensorArg indices = ctx.Input("Indices"), dout = ctx.Input("Out@GRAD");

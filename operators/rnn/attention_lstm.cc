@@ -1,5 +1,5 @@
-// attention_lstm: an LSTM whose input is in each step a mean of all rows of the sequence, weighted
-// by how well they fit the cell.
+// attention_lstm: an LSTM whose input in each step is a weighted mean of all rows of the sequence;
+// the weights depend on the rows and the cell.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
@@ -76,7 +76,7 @@ class Attention {
 
   void operator()(Workspace& ws, const Sequences& sequences) const {
     const int64_t m = x_.shape[1], d = c0_.shape[1];
-    // The part of the fit that the cell does not change.
+    // The part of the weights that does not depend on the cell.
     RunGemm({.m = x_.shape[0], .n = 1, .k = m}, mode_, ws.Data<const T>(x_), ws.Data<const T>(fit_),
             ws.Data<T>(fits_));
     std::fill_n(ws.Data<T>(zeros_), d, T(0));
@@ -99,7 +99,7 @@ class Attention {
     return arg ? ws.Data<const T>(arg)[0] : otherwise;
   }
 
-  // The mean of rows [begin, begin + n).
+  // The weighted mean of rows [begin, begin + n).
   void Attend(Workspace& ws, int64_t begin, int64_t n, const T* c) const {
     const int64_t m = x_.shape[1], d = c0_.shape[1];
     const T* fit = ws.Data<const T>(fit_) + m;

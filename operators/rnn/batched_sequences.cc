@@ -23,7 +23,8 @@ StepBatches BatchedSequences::Sort(Workspace& ws, const Sequences& sequences) co
   StepBatches out{0, starts, rows, order};
   for (int64_t i = 0; i < sequences.count(); ++i)
     out.steps = std::max(out.steps, sequences.length(i));
-  // A counting sort by falling length: places[n] becomes the place of the next one of length n.
+  // A counting sort by falling length: places[n] becomes the position of the next sequence of
+  // length n.
   std::fill_n(places, out.steps + 1, 0);
   for (int64_t i = 0; i < sequences.count(); ++i) ++places[sequences.length(i)];
   int64_t count = 0;
@@ -69,7 +70,7 @@ void ScatterRows(const void* from, const int64_t* rows, int64_t count, size_t ro
 
 template <class T>
 void SumOverRows(const T* x, int64_t rows, int64_t columns, T* sums) {
-  constexpr int64_t kBlock = 64;  // columns that are added up side by side
+  constexpr int64_t kBlock = 64;  // columns that are summed together
   ParallelFor((columns + kBlock - 1) / kBlock, 1 + 1024 / (1 + rows),
               [&](int64_t begin, int64_t end) {
                 for (int64_t block = begin; block < end; ++block) {

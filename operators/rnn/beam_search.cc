@@ -39,7 +39,7 @@ template <class T>
 struct Candidate {
   int64_t row = 0, id = 0;
   T score = 0;
-  bool finished = false;  // its prefix ended before
+  bool finished = false;  // its prefix had already ended
   bool operator<(const Candidate& other) const {
     return score < other.score || (score == other.score && row < other.row);
   }
@@ -50,8 +50,8 @@ template <class T>
 class Beam {
  public:
   explicit Beam(size_t most) : most_(most) {}
-  // Of equal candidates the first stays before those that follow, but the last place of a full
-  // beam goes to the latest.
+  // Among equal candidates, earlier ones come first, but the last place of a full beam goes to
+  // the latest.
   void Offer(const Candidate<T>& candidate) {
     if (best_.size() == most_) {
       if (candidate < best_.back()) return;
@@ -75,7 +75,7 @@ class Beam {
   std::vector<Candidate<T>> best_;
 };
 
-// Whether a number is not below the limit, nans included; and, where those are not allowed, whether
+// Whether a number reaches the limit or is nan; if negative numbers are not allowed, also whether
 // one is negative.
 template <class T>
 bool AnyReaches(const T* x, int64_t n, T limit, bool negative_allowed) {
@@ -89,8 +89,8 @@ bool AnyReaches(const T* x, int64_t n, T limit, bool negative_allowed) {
   return any != 0;
 }
 
-// Less than any probability whose logarithm, added to `before`, comes near `score`: sums are
-// rounded.
+// A number below any probability whose logarithm, added to `before`, comes near `score`, with a
+// margin for the rounding of sums.
 template <class T>
 T LeastProbability(T score, T before) {
   const T rounding = 4 * std::numeric_limits<T>::epsilon() * (std::abs(score) + std::abs(before));
@@ -138,7 +138,7 @@ KernelOf<T> BeamSearch(const PrepareContext& ctx) {
         }
         for (int64_t first_d = 0; first_d < columns; first_d += kBlock) {
           const int64_t last_d = std::min(columns, first_d + kBlock);
-          if (beam.full()) {  // most columns are worse than all that are kept
+          if (beam.full()) {  // most columns are worse than all kept candidates
             const T low = beam.last_score();
             const T limit = accumulated ? low : LeastProbability(low, pre[r]);
             if (!AnyReaches(score + r * columns + first_d, last_d - first_d, limit, accumulated))

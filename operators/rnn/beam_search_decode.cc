@@ -1,4 +1,4 @@
-// beam_search_decode: the sentences that the steps of a beam search have found.
+// beam_search_decode: the sentences found by the steps of a beam search.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
@@ -34,7 +34,7 @@ class Step {
     return scores_.dtype() == DType::kFloat64 ? scores_.data<double>()[i]
                                               : static_cast<double>(scores_.data<float>()[i]);
   }
-  // The prefix that the candidate continues: a candidate of the step before.
+  // The prefix of the candidate: a candidate of the previous step.
   int64_t PrefixOf(int64_t candidate) const {
     const std::vector<uint64_t>& level = ids_.lod()[1];
     return std::upper_bound(level.begin(), level.end(), static_cast<uint64_t>(candidate)) -
@@ -83,18 +83,18 @@ class Steps {
   RunConstraint fits_;
 };
 
-// Ids and scores from the last step to the first.
+// A sentence: ids and scores from the last step to the first.
 struct Sentence {
   std::vector<int64_t> ids;
   std::vector<double> scores;
   double last_score() const { return scores.front(); }
 };
 
-// The sentences of a source: from each candidate of the last step at which it has any, back to the
-// first step.
+// The sentences of a source: goes back to the first step from each candidate of its last step
+// with candidates.
 std::vector<Sentence> Sentences(const std::vector<Step>& steps, int64_t source, int64_t end) {
   std::vector<Sentence> found;
-  std::vector<int64_t> at;  // of each sentence: its candidate at step t
+  std::vector<int64_t> at;  // for each sentence: its candidate at step t
   for (size_t t = steps.size(); t-- > 0;) {
     const Step& step = steps[t];
     if (found.empty()) {
@@ -105,7 +105,7 @@ std::vector<Sentence> Sentences(const std::vector<Step>& steps, int64_t source, 
     }
     for (size_t k = 0; k < found.size(); ++k) {
       const int64_t id = step.id(at[k]);
-      // A sentence that has ended goes on with end_id.
+      // A sentence that has ended continues with end_id.
       if (id != end || found[k].ids.empty() || found[k].ids.back() != end) {
         found[k].ids.push_back(id);
         found[k].scores.push_back(step.score(at[k]));

@@ -1,5 +1,5 @@
-// fusion_lstm, fused_embedding_fc_lstm and fusion_gru: lstm and gru that make their gates
-// themselves, as inference programs have them.
+// fusion_lstm, fused_embedding_fc_lstm and fusion_gru: lstm and gru that compute their gates
+// themselves, as used in inference programs.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -24,7 +24,7 @@ RecurrentSlots SlotsOf(const InferContext& ctx) {
   return {ctx.spec().FindInput("Ids") ? "Ids" : "X", "WeightH", "Bias"};
 }
 
-// Outputs of the fused types beside those of the result: nothing reads them.
+// Intermediate outputs of the fused types, which no op reads.
 void SetInnerOutputs(InferContext& ctx, const RecurrentShapes& s, int64_t gates) {
   const int64_t columns = MulDims(gates, s.hidden);
   const auto set = [&](const char* slot, const Shape& shape) {

@@ -1,6 +1,6 @@
 #pragma once
-// The activations of recurrent cells, applied to pieces of rows. Arguments are not clamped; Paddle
-// clamps those of sigmoid to [-40, 13], so that its gates end at 1 - 2.3e-6.
+// The activations of recurrent cells, applied to pieces of rows. Arguments are not clamped, unlike
+// in Paddle, which clamps those of sigmoid to [-40, 13], so that its gates end at 1 - 2.3e-6.
 
 #include <coracle/framework/op/op_spec.h>
 
@@ -17,16 +17,16 @@ enum class GateActivation {
   kRelu
 };  // in the order of gru_unit's attrs
 
-// The names that attrs may give: "sigmoid", "tanh", "relu", "identity".
+// The possible attr values: "sigmoid", "tanh", "relu", "identity".
 const std::vector<std::string>& GateActivationNames();
-// REQUIRES: one of them.
+// REQUIRES: `name` is one of them.
 GateActivation GateActivationOf(const std::string& name);
 
 template <class T>
 class GateFunction {
  public:
   GateFunction() = default;
-  // kAuto: SIMD loops for float.
+  // kAuto uses SIMD loops for float.
   GateFunction(GateActivation kind, KernelMode mode) : kind_(kind), mode_(mode) {}
   // x = f(x)
   void operator()(T* x, int64_t n) const;

@@ -1,4 +1,4 @@
-// gather_tree: the whole paths of a beam search, from each step's ids and parents.
+// gather_tree: computes the whole paths of a beam search from the ids and parents of each step.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -28,7 +28,7 @@ KernelOf<T> GatherTree(const PrepareContext& ctx) {
         const int64_t at = t * batch * beams + line, from = at - line % beams + beam;
         o[at] = id[from];
         beam = static_cast<int64_t>(parent[from]);
-        // The parents of the first step lead nowhere.
+        // The parents of the first step are not used.
         if (t > 0 && (beam < 0 || beam >= beams))
           ThrowIndexRange("gather_tree", "Parents", from, beam, beams);
       }

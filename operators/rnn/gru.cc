@@ -1,4 +1,4 @@
-// gru over sequences, and gru_unit, one step of it: sequence_gru.h has the recurrence.
+// gru over sequences, and gru_unit, one step of it; the recurrence is in sequence_gru.h.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -82,8 +82,8 @@ GruSpec SpecOf(const PrepareContext& ctx) {
   return spec;
 }
 
-// BatchGate and Gate hold u, r and n of a row side by side; the recurrence has all n after all u
-// and r.
+// BatchGate and Gate hold u, r and n of a row next to each other; the recurrence has all n after
+// all u and r.
 template <class T, class Move>
 void ForGateRows(T* gate, const GruSpec& spec, const Move& move) {
   const int64_t n = spec.hidden;
@@ -175,7 +175,7 @@ std::vector<uint64_t> SingleRows(int64_t rows) {
 template <class T>
 Kernel RunUnit(const PrepareContext& ctx, KernelMode mode) {
   const GruSpec spec = UnitSpecOf(ctx);
-  if (spec.hidden == 0) return [](Workspace&) {};  // there may be any number of empty rows
+  if (spec.hidden == 0) return [](Workspace&) {};  // the number of empty rows may be huge
   const TensorArg input = ctx.Input("Input"), gate = ctx.Output("Gate");
   const TensorArg gates = ctx.Scratch(input.dtype, {spec.rows, 3 * spec.hidden});
   const GruForward<T> gru(ctx, spec,
@@ -192,7 +192,7 @@ Kernel RunUnit(const PrepareContext& ctx, KernelMode mode) {
 template <class T>
 Kernel RunUnitGrad(const PrepareContext& ctx, KernelMode mode) {
   const GruSpec spec = UnitSpecOf(ctx);
-  if (spec.hidden == 0) return [](Workspace&) {};  // there may be any number of empty rows
+  if (spec.hidden == 0) return [](Workspace&) {};  // the number of empty rows may be huge
   const TensorArg gate = ctx.Input("Gate");
   const TensorArg gates = ctx.Scratch(gate.dtype, {spec.rows, 3 * spec.hidden});
   // The state before each row is HiddenPrev, so Hidden is not read.

@@ -1,4 +1,4 @@
-// lstm and lstmp (with a projection): sequence_lstm.h has the recurrence.
+// lstm and lstmp (with a projection); the recurrence is in sequence_lstm.h.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/gradient_context.h>

@@ -42,12 +42,12 @@ void InferUnitGrad(InferContext& ctx) {
   ctx.SetOutput("C_prev@GRAD", c);
 }
 
-// Calls cell(row, at) for each row of gates, i, f, o and candidate of D elements each, and the
-// place of the row's cell.
+// Calls cell(row, at) for each row of gates, i, f, o and candidate of D elements each; `at` is the
+// index of the row's cell.
 template <class T, class Cell>
 void ForRows(const TensorArg& c, const T* x, const Cell& cell) {
   const int64_t d = c.shape[1];
-  if (c.numel == 0) return;  // there may be any number of empty rows
+  if (c.numel == 0) return;  // the number of empty rows may be huge
   ParallelFor(c.shape[0], 1 + 4096 / (1 + d), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) cell(x + row * 4 * d, row * d);
   });

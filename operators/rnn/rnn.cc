@@ -50,7 +50,7 @@ void RequireInput(const InferContext& ctx) {
               input);
 }
 
-// What rnn and rnn_grad check alike.
+// Checks shared by rnn and rnn_grad.
 RnnSpec CheckRnn(const InferContext& ctx) {
   RequireInput(ctx);
   const RnnSpec spec = MakeRnnSpec(ctx, ctx.InputShape("Input"));
@@ -160,7 +160,7 @@ void DeclareRnnInputs(OpDef& def) {
       .OptionalInput("SequenceLength", "[N]: number of steps of each sample; default: all T");
 }
 
-// --- cudnn_lstm: the LSTM of rnn under other names of slots ---
+// --- cudnn_lstm: the LSTM of rnn with other slot names ---
 
 RnnSpec CudnnSpecOf(const InferContext& ctx) {
   const Shape& input = ctx.InputShape("Input");
@@ -188,7 +188,7 @@ void InferCudnnLstm(InferContext& ctx) {
   for (const char* slot : {"Reserve", "StateOut"}) ctx.SetOutput(slot, DType::kUInt8, {0});
 }
 
-// The op as an rnn, whose kernels resolve their slots when they are prepared.
+// Runs the op as an rnn; the kernels of rnn look up their slots when they are prepared.
 template <class T>
 Kernel RunCudnnLstm(const OpSpec& rnn, const PrepareContext& ctx, KernelMode mode) {
   const OpDesc& op = ctx.op();

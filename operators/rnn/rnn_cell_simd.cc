@@ -20,7 +20,7 @@ struct Lanes {
   int64_t k, count;
   Vec Load(const float* p) const { return coracle::HWY_NAMESPACE::LoadFirst(p + k, count); }
   void Store(Vec v, float* p) const { coracle::HWY_NAMESPACE::StoreFirst(v, p + k, count); }
-  // h' as state and as output.
+  // Stores h' as state and as output.
   void StoreState(Vec h, const RnnCell<float>& c) const {
     Store(h, c.state_out);
     Store(h, c.out);
@@ -37,7 +37,7 @@ HWY_INLINE void ForLanes(int64_t hidden, F&& f) {
   for (int64_t k = 0; k < hidden; k += lanes) f(Lanes{k, std::min(lanes, hidden - k)});
 }
 
-// s (1 - s) and 1 - t^2: slopes of sigmoid and tanh from their values.
+// s (1 - s) and 1 - t^2: derivatives of sigmoid and tanh from their values.
 HWY_INLINE Vec SigmoidSlope(Vec s) { return hn::NegMulAdd(s, s, s); }
 HWY_INLINE Vec TanhSlope(Vec t) { return hn::NegMulAdd(t, t, Set(1.0f)); }
 

@@ -10,7 +10,7 @@
 namespace coracle {
 namespace {
 
-// --- what both kernels have in common ---
+// --- shared by both kernels ---
 
 template <class T>
 RnnCells<T> CellsFor(RnnMode mode, KernelMode kernels) {
@@ -45,7 +45,7 @@ class Lengths {
         failure_(ctx.Failure("C6")) {
     if (given_) wide_ = ctx.Scratch(DType::kInt64, {batch_});
   }
-  // nullptr: all samples have all steps.
+  // nullptr if all samples have all steps.
   const int64_t* Read(Workspace& ws) const {
     if (!given_) return nullptr;
     const IndexReader in(ws, given_);
@@ -79,7 +79,7 @@ struct Parameters {
   const TensorArg& At(int64_t i) const { return args[static_cast<size_t>(i)]; }
 };
 
-// One layer in one direction: where its rows lie in Reserve, and the order of its steps.
+// One layer in one direction: its rows in Reserve, and the order of its steps.
 template <class T>
 struct Direction {
   int64_t layer, direction, cell;
@@ -97,18 +97,18 @@ struct Direction {
     states = data + reserve.States(layer, direction) * row;
     extra = data + reserve.Extra(layer, direction) * row;
   }
-  // The time of the s-th step; the places of the states before and after time t.
+  // The time of the s-th step; the indices of the states before and after time t.
   int64_t Time(int64_t s, int64_t steps) const { return reverse ? steps - 1 - s : s; }
   int64_t Before(int64_t t) const { return reverse ? t + 1 : t; }
   int64_t After(int64_t t) const { return reverse ? t : t + 1; }
 };
 
-// The least number of samples of one step that are worth a thread.
+// Samples of a step per task.
 int64_t Grain(const RnnSpec& spec) { return 1 + 16384 / (spec.gates() * spec.hidden); }
 
 // --- forward ---
 
-// The source of dropout's random numbers: the run's seed and step and the name of Out, or the attr
+// The source of dropout's random numbers: the run's seed and step and the name of Out; or the attr
 // seed if it is not 0, which gives the same masks in every run.
 struct DropSource {
   uint64_t seed, stream;
@@ -144,8 +144,8 @@ class Forward {
     if (gru) recurrent_ = ctx.Scratch(input_.dtype, {spec_.batch, gates});
     // W x of all steps is one large product, since it does not depend on states; only U h is
     // computed step by step. It is added to W x in place (beta 1), except in a GRU, whose reset
-    // gate multiplies it first. Layers after the first have the same input size, so two products
-    // serve all layers.
+    // gate multiplies it first. All layers but the first have the same input size, so two products
+    // are enough.
     GemmSpec product{.m = spec_.steps * spec_.batch, .n = gates, .transpose_b = true};
     for (int64_t layer = 0; layer < std::min<int64_t>(spec_.layers, 2); ++layer) {
       product.k = spec_.InputSize(layer);
@@ -175,8 +175,8 @@ class Forward {
   }
 
  private:
-  // Adds the two biases of each gate. GRU's candidate is the exception: its b' is multiplied by the
-  // reset gate, r (U h + b'), and cannot be added to b.
+  // Adds the two biases of each gate, except for GRU's candidate: its b' is multiplied by the reset
+  // gate, r (U h + b'), and cannot be added to b.
   void AddBiases(Workspace& ws, int64_t cell) const {
     const T* b = ws.Data<const T>(parameters_.InputBias(cell));
     const T* b2 = ws.Data<const T>(parameters_.StateBias(cell));
@@ -185,7 +185,7 @@ class Forward {
     for (int64_t k = 0; k < bias_.numel; ++k) sum[k] = k < both ? b[k] + b2[k] : b[k];
   }
 
-  // State `i` (0: h, 1: c) of a cell, in a PreState or State.
+  // State `i` (0: h, 1: c) of a cell in a PreState or State.
   T* StateOf(Workspace& ws, const std::vector<TensorArg>& list, size_t i, int64_t cell) const {
     T* data = i < list.size() ? OutputData<T>(ws, list[i]) : nullptr;
     return data ? data + cell * spec_.batch * spec_.hidden : nullptr;
@@ -244,7 +244,7 @@ class Forward {
     });
   }
 
-  // A step past the end of a sample: states stay as they are, the output is 0.
+  // A step past the end of a sample: states are unchanged, and the output is 0.
   void Pass(const RnnCell<T>& c) const {
     Copy<T>(c.state, c.hidden, c.state_out);
     if (c.cell) Copy<T>(c.cell, c.hidden, c.cell_out);
@@ -315,8 +315,8 @@ class Backward {
     if (spec_.mode == RnnMode::kGru) drecurrent_ = scratch({rows, gates});
     for (int64_t i = 0; i < std::min<int64_t>(spec_.layers - 1, 2); ++i)
       dlayer_[i] = scratch({rows, spec_.directions * hidden});
-    // Only the gradients of states need the steps in order. Those of weights and inputs are
-    // products over all steps at once, made when the gradients of all gates are known.
+    // Only the gradients of states need the steps in order. The gradients of weights and inputs are
+    // products over all steps at once, computed when the gradients of all gates are known.
     state_product_ = MakeGemm<T>({.m = batch, .n = hidden, .k = gates, .beta = 1.0f}, mode);
     state_weight_ = MakeGemm<T>({.m = gates, .n = hidden, .k = rows, .transpose_a = true}, mode);
     for (int64_t layer = 0; layer < std::min<int64_t>(spec_.layers, 2); ++layer) {
@@ -380,7 +380,7 @@ class Backward {
     }
   }
 
-  // What the gates got, as far as it flows through U: of GRU's candidate only a part.
+  // The gradient of the gates that flows through U; for GRU's candidate, only a part.
   const TensorArg& Recurrent() const { return drecurrent_ ? drecurrent_ : dgates_; }
 
   void RunStep(Workspace& ws, const Direction<const T>& d, int64_t t, const int64_t* lengths,
@@ -462,9 +462,9 @@ class Backward {
   std::vector<TensorArg> dstates_;
   TensorArg dinput_;
   std::vector<TensorArg> dpre_states_;
-  TensorArg dstate_, dcell_;       // of the states after the step that comes next [N, H]
+  TensorArg dstate_, dcell_;       // of the states after the following step [N, H]
   TensorArg dgates_, drecurrent_;  // of all steps [T N, G H]
-  TensorArg dlayer_[2];            // of the outputs of all layers but the last, in alternation
+  TensorArg dlayer_[2];            // of the outputs of all layers but the last, alternating
   Gemm<T> state_product_, state_weight_, input_weight_[2], input_product_[2][2];
 };
 

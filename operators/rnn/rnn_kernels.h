@@ -11,7 +11,7 @@ namespace coracle {
 
 // "LSTM", "GRU", "RNN_TANH" or "RNN_RELU".
 RnnMode RnnModeOf(const std::string& name);
-// States that are carried from step to step: h, and for LSTM c.
+// States passed from step to step: h, and for LSTM c.
 constexpr int64_t StatesOf(RnnMode mode) { return mode == RnnMode::kLstm ? 2 : 1; }
 
 struct RnnSpec {
@@ -27,7 +27,7 @@ struct RnnSpec {
   int64_t OutputNumel() const { return steps * batch * directions * hidden; }
 };
 
-// From attrs and the shape of Input, of which a dimension may be -1 in an InferContext.
+// Reads attrs and the shape of Input, in which a dimension may be -1 in an InferContext.
 template <class Context>
 RnnSpec MakeRnnSpec(const Context& ctx, const Shape& input) {
   RnnSpec spec;
@@ -43,19 +43,19 @@ RnnSpec MakeRnnSpec(const Context& ctx, const Shape& input) {
   return spec;
 }
 
-// What forward leaves for backward, as rows of [batch, hidden] elements. For each layer and
-// direction: the activated gates [steps, batch, gates * hidden], then the states [steps + 1, batch,
-// hidden] in the order of time, with the initial one before the first step (behind the last, for
-// the reverse direction), then for LSTM the cells in the same way, for GRU U h + b' of the
-// candidate [steps, batch, hidden]. At the end, the outputs [steps, batch, directions * hidden] of
-// all layers but the last, after dropout.
+// Values that forward keeps for backward, as rows of [batch, hidden] elements. For each layer and
+// direction: the activated gates [steps, batch, gates * hidden]; the states [steps + 1, batch,
+// hidden] in time order, with the initial one before the first step (for the reverse direction,
+// after the last); for LSTM the cells in the same way; for GRU U h + b' of the candidate [steps,
+// batch, hidden]. At the end, the outputs [steps, batch, directions * hidden] of all layers but the
+// last, after dropout.
 class RnnReserve {
  public:
-  // Without `keep` layers use the same rows one after the other: for a run without backward.
+  // Without `keep`, for a run without backward, all layers use the same rows.
   RnnReserve(const RnnSpec& spec, bool keep);
   int64_t rows() const { return outputs_ + num_outputs_ * output_rows_; }
 
-  // Numbers of first rows.
+  // Indices of first rows.
   int64_t Gates(int64_t layer, int64_t direction) const {
     return (keep_ ? layer * directions_ + direction : direction) * cell_rows_;
   }
@@ -65,7 +65,7 @@ class RnnReserve {
   int64_t Extra(int64_t layer, int64_t direction) const {
     return States(layer, direction) + state_rows_;
   }
-  // REQUIRES: the layer is not the last.
+  // REQUIRES: the layer is not the last one.
   int64_t Output(int64_t layer) const { return outputs_ + layer % num_outputs_ * output_rows_; }
 
  private:

@@ -5,7 +5,7 @@
 namespace coracle {
 namespace {
 
-// H0 or C0: a row for each sequence of the input.
+// Checks H0 or C0: a row for each sequence of the input.
 void RequireState(const InferContext& ctx, const RecurrentSlots& slots, const char* slot,
                   const RecurrentShapes& shapes, int64_t columns) {
   if (!ctx.HasInput(slot)) return;

@@ -7,7 +7,7 @@
 namespace coracle {
 namespace {
 
-// The least number of rows that are worth a thread.
+// Rows per task.
 int64_t Grain(const GruSpec& spec) { return 1 + 16384 / (3 * spec.hidden + 1); }
 
 template <class T>
@@ -15,7 +15,7 @@ size_t Bytes(int64_t columns) {
   return static_cast<size_t>(columns) * sizeof(T);
 }
 
-// Of the input, a row for each of `rows`, or zeros where it is absent.
+// A row of the input for each of `rows`, or zeros if it is absent.
 template <class T>
 T* Sorted(Workspace& ws, const TensorArg& given, const int64_t* rows, int64_t count,
           int64_t columns, const TensorArg& to) {
@@ -148,7 +148,7 @@ void GruBackward<T>::operator()(Workspace& ws, const Sequences& sequences) const
   run.dcandidates = ws.Data<T>(dcandidates_);
   run.dresets = ws.Data<T>(dresets_);
   run.dfirst = ws.Data<T>(dfirst_);
-  // h of every row, sorted as the rows after it are.
+  // The previous h of every row, in sorted order.
   T* before = Sorted<T>(ws, args_.h0, batches.sequences, batches.Count(), n, before_);
   for (int64_t s = 1; s < batches.steps; ++s)
     GatherRowsOrZeros(ws.Data<const T>(args_.out), batches.rows + batches.Start(s - 1),

@@ -1,9 +1,9 @@
 #pragma once
-// GRU over sequences of different lengths: the recurrence that gru, gru_unit and fusion_gru share.
+// GRU over sequences of different lengths: the recurrence shared by gru, gru_unit and fusion_gru.
 // With g and act the activations and the columns of x W + b in the order update, reset, candidate:
 //   u, r = g(x_ur + h U_g),  n = act(x_n + (r h) U_c),  h' = (1 - u) h + u n
-// or with origin_mode h' = u h + (1 - u) n. The elements of the weight are first those of
-// U_g [D, 2 D], then those of U_c [D, D].
+// or with origin_mode h' = u h + (1 - u) n. The weight has the elements of U_g [D, 2 D], followed
+// by the elements of U_c [D, D].
 //
 // Rows between forward and backward are sorted (batched_sequences.h).
 
@@ -20,14 +20,14 @@ struct GruSpec {
   GateActivation gate, candidate;
 };
 
-// Tensors that may be absent convert to false.
+// Absent tensors convert to false.
 struct GruArgs {
   TensorArg weight;  // [D, 3 D], see above
   TensorArg bias;    // [1, 3 D]
   TensorArg h0;      // [sequences, D]
   TensorArg out;     // h' [rows, D]
-  // What backward reads, sorted: the activated u and r [rows, 2 D], followed by n [rows, D]; r h
-  // [rows, D].
+  // Values that backward reads, sorted: the activated u and r [rows, 2 D], followed by n [rows, D];
+  // r h [rows, D].
   TensorArg gates, resets;
   TensorArg states = {};  // h' [rows, D], sorted; only the forward kernel writes it
 };
@@ -36,7 +36,7 @@ template <class T>
 class GruForward {
  public:
   GruForward(const PrepareContext& ctx, const GruSpec& spec, const GruArgs& args, KernelMode mode);
-  // `input` is x W [rows, 3 D] in the order of the tensor.
+  // `input` is x W [rows, 3 D] in the row order of the tensor.
   void operator()(Workspace& ws, const Sequences& sequences, const T* input) const;
 
  private:
@@ -72,8 +72,8 @@ class GruBackward {
   GruGradArgs grads_;
   KernelMode mode_;
   BatchedSequences batches_;
-  // Sorted, of all steps: gradients of u and r before their activation, of n before its, of r h and
-  // of h'; the h before a step.
+  // Sorted, for all steps: gradients of u and r before their activation, of n before its
+  // activation, of r h and of h'; the h before a step.
   TensorArg dgates_, dcandidates_, dresets_, dstates_, before_;
   TensorArg dfirst_;  // gradient of H0, sorted
 };

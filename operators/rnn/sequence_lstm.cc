@@ -10,7 +10,7 @@
 namespace coracle {
 namespace {
 
-// The least number of rows that are worth a thread.
+// Rows per task.
 int64_t Grain(const LstmSpec& spec) { return 1 + 16384 / (4 * spec.hidden + 1); }
 
 template <class T>
@@ -26,7 +26,7 @@ void ClipRow(T* x, int64_t n, double limit) {
   }
 }
 
-// No gradient flows where the value x was clipped.
+// No gradient flows where x was clipped.
 template <class T>
 void ClipGrad(const T* x, T* dx, int64_t n, double limit) {
   const T most = static_cast<T>(limit);
@@ -42,7 +42,7 @@ struct Cell {
   const T* bias;  // [4 D], or null
   const T* p;     // peepholes, or null
   GateFunction<T> gate, cell, candidate;
-  LstmRows rows{};  // in one pass, where there is one for these activations
+  LstmRows rows{};  // a single pass, if there is one for these activations
 
   Cell(const LstmSpec& s, const T* all_bias, KernelMode mode)
       : spec(s),
@@ -56,7 +56,7 @@ struct Cell {
     if (usual && mode == KernelMode::kAuto && std::is_same_v<T, float>) rows = SimdLstmRows();
   }
 
-  // z: the gates without bias, become the activated ones; `before`: c.
+  // z: the gates without bias, replaced by the activated ones; `before`: c.
   void Forward(T* z, const T* before, T* c, T* h) const {
     const int64_t n = spec.hidden;
     if constexpr (std::is_same_v<T, float>) {
@@ -79,9 +79,8 @@ struct Cell {
     for (int64_t k = 0; k < n; ++k) h[k] *= o[k];
   }
 
-  // z: the activated gates; dc holds what arrived at c', and afterwards nothing of use: the loops
-  // here overwrite it, those of SimdLstmRows leave it as it is. dz is written; what flows to c is
-  // added to dbefore.
+  // z: the activated gates; dc: the gradient of c', afterwards undefined (the loops here overwrite
+  // it, SimdLstmRows does not). Writes dz, and adds the gradient of c to dbefore.
   void Backward(const T* z, const T* before, const T* c, const T* dh, T* dc, T* dz,
                 T* dbefore) const {
     const int64_t n = spec.hidden;
@@ -90,7 +89,7 @@ struct Cell {
     }
     const T *g = z, *i = z + n, *f = z + 2 * n, *o = z + 3 * n;
     T *dg = dz, *di = dz + n, *df = dz + 2 * n, *d_o = dz + 3 * n;
-    // cell(c') stands in d_o, dh o in dg, for a while.
+    // d_o temporarily holds cell(c'), and dg holds dh o.
     std::copy_n(c, n, d_o);
     cell(d_o, n);
     for (int64_t k = 0; k < n; ++k) dg[k] = dh[k] * o[k];
@@ -276,7 +275,7 @@ void LstmBackward<T>::operator()(Workspace& ws, const Sequences& sequences) cons
   run.dfirst_h = ws.Data<T>(dfirst_h_);
   run.dfirst_c = ws.Data<T>(dfirst_c_);
   run.first_c = FirstState<T>(ws, args_.c0, batches, n, first_c_);
-  // r of every row, sorted as the rows after it are: those of a step begin where the step begins.
+  // The previous r of every row, in sorted order; the rows of a step begin where the step begins.
   T* before = ws.Data<T>(before_);
   const size_t row_bytes = static_cast<size_t>(width) * sizeof(T);
   std::copy_n(FirstState<T>(ws, args_.h0, batches, width, first_h_), batches.Count() * width,
@@ -348,7 +347,7 @@ void LstmBackward<T>::WriteParameters(Workspace& ws, const Run& run) const {
     SumOverRows<T>(run.dgates, rows, 4 * n, dbias);
     ParallelFor(spec_.peepholes ? 3 * n : 0, 1 + 16384 / (1 + rows), [&](int64_t b, int64_t e) {
       for (int64_t j = b; j < e; ++j) {
-        // p_o meets the new cell, the others the one before.
+        // p_o is multiplied by the new cell, the other peepholes by the previous one.
         const int64_t gate = j / n, k = j % n;
         double sum = 0;
         for (int64_t s = 0; s < batches.steps; ++s) {

@@ -1,7 +1,7 @@
 #pragma once
-// LSTM over sequences of different lengths: the recurrence that lstm, lstmp and the fused types
-// share. The columns of the gates z = x W + r U + b are candidate, input, forget, output; with g,
-// act, cell and proj the activations and p the peepholes (0 where there are none):
+// LSTM over sequences of different lengths: the recurrence shared by lstm, lstmp and the fused
+// types. The columns of the gates z = x W + r U + b are candidate, input, forget, output. With g,
+// act, cell and proj the activations and p the peepholes (0 if absent):
 //   i = g(z_i + p_i c), f = g(z_f + p_f c), c' = clip(f c + i act(z_c)), o = g(z_o + p_o c'),
 //   h = o cell(c'), r = h, or with a projection r = clip(proj(h P)).
 //
@@ -21,18 +21,18 @@ struct LstmSpec {
   GateActivation gate, cell, candidate, projection;
   double cell_clip = 0, projection_clip = 0;  // 0: none
 };
-// Attrs of the op; `weight` is U [width, 4 D].
+// Reads the attrs of the op; `weight` is U [width, 4 D].
 LstmSpec LstmSpecOf(const PrepareContext& ctx, int64_t rows, const TensorArg& weight);
 
-// Tensors that may be absent convert to false.
+// Absent tensors convert to false.
 struct LstmArgs {
   TensorArg weight;      // U [width, 4 D]
   TensorArg bias;        // [1, 4 D], with peepholes [1, 7 D]
   TensorArg projection;  // P [D, width]
   TensorArg h0, c0;      // [sequences, width] and [sequences, D]
   TensorArg out, cell;   // r and c' [rows, width] and [rows, D]
-  // What backward reads, sorted: activated gates [rows, 4 D], c' [rows, D], with a projection h
-  // [rows, D].
+  // Values that backward reads, sorted: activated gates [rows, 4 D], c' [rows, D], and with a
+  // projection h [rows, D].
   TensorArg gates, cells, hiddens;
 };
 
@@ -41,7 +41,7 @@ class LstmForward {
  public:
   LstmForward(const PrepareContext& ctx, const LstmSpec& spec, const LstmArgs& args,
               KernelMode mode);
-  // `input` is x W [rows, 4 D] in the order of the tensor.
+  // `input` is x W [rows, 4 D] in the row order of the tensor.
   void operator()(Workspace& ws, const Sequences& sequences, const T* input) const;
 
  private:
@@ -78,7 +78,7 @@ class LstmBackward {
   LstmGradArgs grads_;
   KernelMode mode_;
   BatchedSequences batches_;
-  // Sorted, of all steps: gradients of z, c', r and (with a projection) h; the r before a step.
+  // Sorted, for all steps: gradients of z, c', r and (with a projection) h; the r before a step.
   TensorArg dgates_, dcells_, dstates_, dhiddens_, before_;
   TensorArg first_h_, first_c_;    // H0 and C0, sorted
   TensorArg dfirst_h_, dfirst_c_;  // and their gradients

@@ -19,8 +19,8 @@ void InferEncoding(InferContext& ctx) {
   ctx.SetOutput("Out", x);
 }
 
-// Adds the encoding of position j to `count` rows of 2 half elements, which begin `stride` elements
-// apart. Its sines and cosines are computed once for all of them.
+// Adds the encoding of position j to `count` rows of 2 half elements, `stride` elements apart. Its
+// sines and cosines are computed once for all rows.
 template <class T>
 void EncodeRows(int64_t j, int64_t count, int64_t stride, int64_t half, double alpha, double beta,
                 const T* x, T* out) {

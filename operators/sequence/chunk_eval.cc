@@ -1,4 +1,4 @@
-// chunk_eval: how many chunks (named entities, phrases) of a tagging are right.
+// chunk_eval: counts the correct chunks (named entities, phrases) of a tagging.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -10,7 +10,7 @@
 
 namespace coracle::chunk_eval_op {
 
-// The tags of a scheme; -1: it has no such tag.
+// The tags of a scheme; -1 if the scheme lacks the tag.
 struct Scheme {
   const char* name;
   int64_t count;
@@ -62,7 +62,7 @@ class ChunkReader {
   static bool Is(int64_t tag, int64_t wanted) { return wanted >= 0 && tag == wanted; }
   bool OpensAfresh(int64_t tag) const { return Is(tag, scheme_.begin) || Is(tag, scheme_.single); }
   bool LastCloses() const { return Is(last_tag_, scheme_.end) || Is(last_tag_, scheme_.single); }
-  // Whether the chunk of the last step ends before one of this tag and type.
+  // Whether the previous step's chunk ends before a step with this tag and type.
   bool Ends(int64_t tag, int64_t type) const {
     if (last_type_ == other_) return false;
     if (type != last_type_ || LastCloses()) return true;
@@ -175,7 +175,7 @@ Kernel Eval(const PrepareContext& ctx) {
     };
     set(precision, Ratio(right, a));
     set(recall, Ratio(right, b));
-    // 2 P R / (P + R), of which both denominators cancel.
+    // 2 P R / (P + R), in which both denominators cancel.
     set(f1, counts.right == 0 ? 0.f : Ratio(2 * right, a + b));
     set(num_found, counts.found);
     set(num_wanted, counts.wanted);

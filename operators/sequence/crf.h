@@ -1,6 +1,6 @@
 #pragma once
-// What linear_chain_crf and crf_decoding share: emissions of a batch of sequences, and weights of
-// transitions.
+// Shared by linear_chain_crf and crf_decoding: emissions of a batch of sequences, and
+// transition weights.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_def.h>
@@ -9,7 +9,7 @@
 
 namespace coracle {
 
-// Requires Emission and Transition to fit; returns the shape of the steps, [rows] or [batch, time].
+// Checks Emission and Transition; returns the shape of the steps, [rows] or [batch, time].
 inline Shape RequireCrf(const InferContext& ctx) {
   const VarMeta &x = ctx.Input("Emission"), &transition = ctx.Input("Transition");
   const bool padded = ctx.HasInput("Length");

@@ -1,4 +1,4 @@
-// ctc_align: what a path of CTC spells, without repetitions and blanks.
+// ctc_align: removes repetitions and blanks from the paths of CTC.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -23,7 +23,8 @@ void InferAlign(InferContext& ctx) {
   ctx.SetOutput("OutputLength", x.dtype, {-1, 1});
 }
 
-// Calls keep(value) for each value of n that is neither blank nor (merged) like the one before.
+// Calls keep(value) for each of n values except blanks and (with merge) repetitions of the
+// previous value.
 template <class T, class Keep>
 void Spell(const T* x, int64_t n, int64_t blank, bool merge, const Keep& keep) {
   for (int64_t t = 0; t < n; ++t) {
@@ -65,7 +66,7 @@ KernelOf<T> Align(const PrepareContext& ctx) {
       offsets.push_back(offsets.back() + kept);
       if (counts) counts[i] = static_cast<T>(kept);
     }
-    // Where nothing is left, the one element -1 stands in no sequence.
+    // If no elements are left, the single element -1 belongs to no sequence.
     const auto rows = static_cast<int64_t>(offsets.back());
     Tensor& result = ResizeOutput(ws, out, x.dtype, {std::max<int64_t>(rows, 1), 1});
     T* to = result.data<T>();

@@ -32,7 +32,7 @@ void InferDistance(InferContext& ctx) {
   ctx.SetOutput("Out", DType::kFloat32, {hyps < 0 ? refs : hyps, 1});
 }
 
-// row[k] = the distance of the first symbols of `a` to the first k of `b`.
+// row[k] = the distance of a prefix of `a` to the first k symbols of `b`.
 int64_t Distance(const int64_t* a, int64_t a_length, const int64_t* b, int64_t b_length,
                  int64_t* row) {
   std::iota(row, row + b_length + 1, int64_t{0});
@@ -62,7 +62,7 @@ Kernel EditDistance(const PrepareContext& ctx) {
     const BatchRows h = hyp_batch(ws), r = ref_batch(ws);
     paired.Require(h.count() == r.count(), "Hyps", h.count(), "Refs", r.count());
     const IndexReader found(ws, hyps), wanted(ws, refs);
-    // For each thread: the symbols of both sides, and a row.
+    // Memory of each thread: the symbols of both sequences, and a row.
     const int64_t most_found = h.longest(), most_wanted = r.longest();
     const int64_t parts =
         PartsOf(h.count(), static_cast<double>(most_found) * static_cast<double>(most_wanted) *

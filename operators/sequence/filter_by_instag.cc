@@ -1,4 +1,4 @@
-// filter_by_instag: the instances of a batch that have one of the wanted tags.
+// filter_by_instag: selects the instances of a batch with one of the wanted tags.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -26,7 +26,7 @@ void InferFilter(InferContext& ctx) {
   ctx.SetOutput("IndexMap", {VarType::kLoDTensor, DType::kInt64, {-1, 3}, 1});
 }
 
-// The rows of an instance, and where they go.
+// The rows of an instance, and their position in Out.
 struct Kept {
   int64_t to, from, rows;
 };
@@ -79,7 +79,7 @@ class Instances {
   bool by_sequence_;
 };
 
-// One row for each instance, as sequences of one row.
+// A LoD in which each row is a sequence.
 LoD RowByRow(size_t rows) {
   LoD lod{{0}};
   for (uint64_t i = 1; i <= rows; ++i) lod[0].push_back(i);

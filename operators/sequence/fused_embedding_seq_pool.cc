@@ -1,4 +1,4 @@
-// fused_embedding_seq_pool: rows of a table, added up over each sequence of ids.
+// fused_embedding_seq_pool: sums of the rows of a table over each sequence of ids.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -17,7 +17,7 @@ namespace coracle::fused_embedding_seq_pool_op {
 
 constexpr int64_t kNoPadding = -1;
 
-// [sequences, K D] for Ids [rows, K] (or [rows, K, 1]).
+// The type of Out: [sequences, K D] for Ids [rows, K] (or [rows, K, 1]).
 VarMeta CheckPool(InferContext& ctx) {
   VarMeta out = ctx.Input("W");
   const VarMeta& ids = ctx.Input("Ids");

@@ -1,4 +1,4 @@
-// Sequence ops joined with what follows them, as inference programs have them.
+// Sequence ops fused with the ops that follow them, as used in inference programs.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
@@ -19,7 +19,7 @@ namespace coracle::fusion_sequence_op {
 
 constexpr const char* kNoGradient = "it is made for inference; train with the ops that it joins";
 
-// A vector of n elements, which may be a row.
+// Whether the shape is a vector of n elements, possibly as a row.
 bool IsRowOf(const Shape& shape, int64_t n) {
   return shape.CompatibleWith(Shape{n}) || shape.CompatibleWith(Shape{1, n});
 }
@@ -60,13 +60,13 @@ Kernel Conv(const PrepareContext& ctx, KernelMode mode) {
   const SequencesArg sequences(ctx, "X", "C4");
   return [=](Workspace& ws) {
     const Sequences s = sequences(ws);
-    if (columns.numel == 0 && out.numel == 0) return;  // there may be any number of empty rows
+    if (columns.numel == 0 && out.numel == 0) return;  // the number of empty rows may be huge
     T* col = ws.Data<T>(columns);
     std::fill_n(col, columns.numel, T(0));
     const RowCopy copy(ws.Data<const T>(x), col, static_cast<size_t>(depth) * sizeof(T));
     for (int64_t i = 0; i < s.count(); ++i) {
       for (int64_t t = s.begin(i); t < s.end(i); ++t) {
-        // Rows t + start to t + start + length - 1, as far as they are in the sequence.
+        // Those of the rows t + start to t + start + length - 1 that are in the sequence.
         const int64_t from = std::max(t + start, s.begin(i));
         const int64_t to = std::min(t + start + length, s.end(i));
         copy(from, t * length + from - (t + start), to - from);
@@ -113,7 +113,7 @@ void InferExpand(InferContext& ctx) {
   ctx.SetOutput("FCOut", x.dtype, {ctx.InputShape("X", 1)[0], weight.shape[1]});
 }
 
-// What the rows of the other inputs add is computed once for each sequence.
+// The summand from the other inputs is computed once for each sequence.
 template <class T>
 Kernel Expand(const PrepareContext& ctx, KernelMode mode) {
   const std::vector<TensorArg> x = ctx.Inputs("X");
@@ -211,7 +211,7 @@ KernelOf<T> Pool(const PrepareContext& ctx) {
           }
         }
       });
-      if (to) to += width;  // a batch of nothing has no elements
+      if (to) to += width;  // null for an empty batch
     }
   };
 }

@@ -22,7 +22,7 @@ Ints List(const Context& ctx, const char* attr) {
   return ctx.template Attr<Ints>(attr);
 }
 
-// Patches along one dimension of `size` elements; negative: not known. 0: none fits.
+// Number of patches along a dimension of `size` elements; negative: unknown. 0: none fits.
 int64_t Patches(int64_t size, int64_t before, int64_t behind, int64_t kernel, int64_t stride) {
   if (size < 0) return -1;
   const int64_t padded = size + before + behind;
@@ -68,7 +68,7 @@ Shape PatchRows(const InferContext& ctx) {
   return {MulDims(x[0], MulDims(rows, columns)), width};
 }
 
-// Where the elements of patches lie in the images.
+// The positions of the elements of patches in the images.
 class PatchGrid {
  public:
   explicit PatchGrid(const PrepareContext& ctx)
@@ -105,8 +105,8 @@ class PatchGrid {
     CheckedMul(patches, CheckedMul(x_[1], CheckedMul(kernels_[0], kernels_[1])));
     return offsets;
   }
-  // visit(element of the patches, element of the images, or -1 in the padding), in the order of the
-  // patches.
+  // Calls visit(element of the patches, element of the images, or -1 in the padding), in the order
+  // of the patches.
   template <class T, class Visit>
   void ForEach(Workspace& ws, const Visit& visit) const {
     int64_t to = 0;

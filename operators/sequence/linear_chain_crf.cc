@@ -18,7 +18,7 @@
 
 namespace coracle::linear_chain_crf_op {
 
-// Requires the inputs to fit, and returns the number of sequences.
+// Checks the inputs and returns the number of sequences.
 int64_t InferTagging(const InferContext& ctx) {
   const Shape steps = RequireCrf(ctx);
   const VarMeta& label = ctx.Input("Label");
@@ -40,11 +40,11 @@ void InferCost(InferContext& ctx) {
   ctx.SetOutput("LogLikelihood", x.dtype, {count, 1});
 }
 
-// The passes below are scaled: each step's numbers are exponentials that sum to 1. That is exact as
-// long as no tag's share underflows. A share is at least exp(-spread), where spread is how far the
-// weights, and the emissions of a step, lie apart: every tag can follow every other. Where they lie
-// too far apart (a weight of -10000 forbids a transition) the passes work with logarithms, which
-// takes an exponential for each pair of tags.
+// The passes below are scaled: the numbers of each step are exponentials that sum to 1. This is
+// accurate as long as no tag's share underflows. A share is at least exp(-spread), where spread is
+// the range of the weights and of the emissions of a step, since every tag can follow every other.
+// If the spread is larger (a weight of -10000 forbids a transition), the passes work with
+// logarithms, which needs an exponential for each pair of tags.
 constexpr double kWidestSpread = 600;
 
 template <class T>
@@ -65,8 +65,8 @@ bool NeedsLogs(double weights, const T* x, int64_t steps, int64_t tags) {
   return weights + widest > kWidestSpread;
 }
 
-// exp(w - max w) in double, and max w, for the start, the stop and the inner weights: no scale of
-// the weights overflows.
+// exp(w - max w) in double, and max w, for the start, stop and inner weights: no scale of the
+// weights overflows.
 class ExpWeights {
  public:
   template <class T>
@@ -85,7 +85,7 @@ class ExpWeights {
   const double* start() const { return exp_; }
   const double* stop() const { return exp_ + tags_; }
   const double* inner() const { return exp_ + 2 * tags_; }
-  // What all paths of so many steps left out.
+  // The logarithm of the factor that was divided out of all paths of `steps` steps.
   double LogScale(int64_t steps) const {
     return start_max_ + stop_max_ + inner_max_ * static_cast<double>(steps - 1);
   }
@@ -96,7 +96,7 @@ class ExpWeights {
   double start_max_ = 0, stop_max_ = 0, inner_max_ = 0;
 };
 
-// to[i] = exp(x[i] - max x), next to nothing below exp(-700); returns max x.
+// to[i] = exp(x[i] - max x), approximately 0 below exp(-700); returns max x.
 template <class T>
 double ExpRow(const T* x, int64_t n, double* to) {
   const auto max = static_cast<double>(*std::max_element(x, x + n));
@@ -105,7 +105,7 @@ double ExpRow(const T* x, int64_t n, double* to) {
   return max;
 }
 
-// The same for each row; `row` has room for one.
+// The same for each row; `row` is memory for one row.
 template <class T>
 void ExpRows(const T* x, int64_t rows, int64_t n, double* row, T* to) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -114,18 +114,18 @@ void ExpRows(const T* x, int64_t rows, int64_t n, double* row, T* to) {
   }
 }
 
-// x = x y / their sum, which it returns.
+// x = x y divided by its sum, which is returned.
 double MultiplyShares(const double* y, int64_t n, double* x) {
   const double sum = MultiplyBy(y, n, x);
   for (int64_t i = 0; i < n; ++i) x[i] /= sum;
   return sum;
 }
 
-// What the passes do, for CheckTimeLimit.
+// Names of the passes for CheckTimeLimit.
 constexpr char kForwardPass[] = "computing the cost of a CRF";
 constexpr char kBackwardPass[] = "computing the gradient of a CRF";
 
-// What the passes over one sequence write: rows of `tags` numbers for each step.
+// The output of the passes over one sequence: rows of `tags` numbers for each step.
 struct Passes {
   double *alpha, *emission;
 };
@@ -151,8 +151,8 @@ double Forward(const T* x, int64_t steps, int64_t tags, const ExpWeights& w, con
   return log_z + std::log(end);
 }
 
-// The same with logarithms: alpha[t, j] = log of the weight of all paths to tag j of step t. `w`:
-// the weights in double.
+// The same with logarithms: alpha[t, j] = log of the weight of all paths to tag j of step t. `w`
+// holds the weights in double.
 template <class T>
 double LogForward(const T* x, const double* w, int64_t steps, int64_t tags, double* alpha) {
   const double *stop = w + tags, *inner = stop + tags;
@@ -190,7 +190,7 @@ void CheckTags(const RunConstraint& known, const IndexReader& label, int64_t beg
     known.Require(label[t] >= 0 && label[t] < tags, "label", label[t], "tags", tags);
 }
 
-// Room for each thread: the passes over the longest sequence, and `more` rows of tags.
+// Memory of each thread: the passes over the longest sequence, and `more` rows of tags.
 class Rooms {
  public:
   Rooms(Workspace& ws, const TensorArg& memory, const BatchRows& s, int64_t tags, int64_t more)
@@ -278,7 +278,7 @@ void InferCostGrad(InferContext& ctx) {
 }
 
 // The gradients of one sequence's cost times `scale`. to_x and to_w may be null; to_w is added to.
-// `room` is for 3 * tags numbers.
+// `room` has 3 * tags numbers.
 template <class T>
 class CostGradient {
  public:
@@ -290,14 +290,14 @@ class CostGradient {
     const int64_t often = StepsPerCheck(tags_ * tags_);
     for (int64_t t = steps - 1; t >= 0; --t) {
       if (t % often == 0) CheckTimeLimit(kBackwardPass);
-      // beta[i] = the weight of what follows tag i of step t.
+      // beta[i] = the weight of the paths after tag i of step t.
       if (t == steps - 1) {
         std::copy_n(w_.stop(), tags_, beta_);
       } else {
         AddPairs(p, t, to_w, scale);
         if (to_w) to_w[(2 + label[begin + t]) * tags_ + label[begin + t + 1]] -= scale;
       }
-      // next = the marginals of step t, until it is the weight of what follows step t - 1.
+      // next = the marginals of step t, later the weight of the paths after step t - 1.
       std::copy_n(beta_, tags_, next_);
       MultiplyShares(p.alpha + t * tags_, tags_, next_);
       next_[label[begin + t]] -= 1;
@@ -329,13 +329,13 @@ class CostGradient {
   double *beta_, *next_, *shares_;
 };
 
-// The same with logarithms. `room` is for 3 * tags numbers.
+// The same with logarithms. `room` has 3 * tags numbers.
 template <class T>
 void LogGradient(const T* x, const double* w, const double* alpha, double log_z,
                  const IndexReader& label, int64_t begin, int64_t steps, int64_t tags, double scale,
                  double* room, T* to_x, double* to_w) {
   const double *stop = w + tags, *inner = stop + tags;
-  // next[j] = the weight of tag j of step t + 1 and what follows it.
+  // next[j] = the weight of tag j of step t + 1 and the paths after it.
   double *beta = room, *next = room + tags, *shares = room + 2 * tags;
   const int64_t often = StepsPerCheck(tags * tags);
   for (int64_t t = steps - 1; t >= 0; --t) {

@@ -31,7 +31,7 @@ Kernel Reset(const PrepareContext& ctx) {
   const bool append = ctx.Attr<bool>("append");
   const int64_t bytes = x.nbytes();
   return [=](Workspace& ws) {
-    // CheckLod wants a tensor of that shape, not its elements.
+    // CheckLod needs a tensor of that shape, but not its elements.
     Tensor reset = Tensor::View(x.dtype, x.shape, nullptr);
     if (y && !ws.LodOf(y).empty()) {
       reset.lod() = ws.LodOf(y);
@@ -63,7 +63,7 @@ Kernel ResetGrad(const PrepareContext& ctx) {
   return [=](Workspace& ws) { CopyBytes(ws.Data<const void>(dout), ws.Data<void>(dx), bytes); };
 }
 
-// The same copy again, with the LoD of Out@GRAD.
+// The same copy, with the LoD of Out@GRAD.
 void ResetGradGradient(GradientContext& g) {
   g.Append("lod_reset_grad", {{"X", {g.Input("Out@GRAD")}}, {"Out@GRAD", {g.OutputGrad("X@GRAD")}}},
            {{"X@GRAD", {g.InputGrad("Out@GRAD")}}});

@@ -1,12 +1,12 @@
 #pragma once
-// Sums of numbers that are given by their logarithms.
+// Sums of numbers given by their logarithms.
 
 #include <cmath>
 #include <cstdint>
 
 namespace coracle {
 
-// log(sum of exp(value(i)) for i < n), without overflow; nan where a value is. REQUIRES: n > 0.
+// log(sum of exp(value(i)) for i < n), without overflow; nan if a value is nan. REQUIRES: n > 0.
 template <class Value>
 double LogSum(int64_t n, const Value& value) {
   double max = value(0);

@@ -1,4 +1,4 @@
-// match_matrix_tensor: how well each word of one text fits each word of another.
+// match_matrix_tensor: match scores for each pair of words of two texts.
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
@@ -44,7 +44,7 @@ class Samples {
         y_(ctx, "Y", "C3"),
         same_count_(ctx, "C4"),
         kinds_(ctx.Attr<int32_t>("dim_t")) {}
-  // Where the elements of each sample begin.
+  // The first element of each sample.
   std::vector<uint64_t> Offsets(Workspace& ws) const {
     const Sequences x = x_(ws), y = y_(ws);
     same_count_.Require(x.count() == y.count(), "X", x.count(), "Y", y.count());
@@ -56,7 +56,7 @@ class Samples {
     }
     return offsets;
   }
-  // visit(element of Out, row of X, kind, row of Y) for each element, in order.
+  // Calls visit(element of Out, row of X, kind, row of Y) for each element, in order.
   template <class Visit>
   void ForEach(Workspace& ws, const Visit& visit) const {
     const Sequences x = x_(ws), y = y_(ws);

@@ -1,4 +1,4 @@
-// row_conv: each row with weighted rows that follow it (lookahead convolution).
+// row_conv: weighted sums of each row and the rows after it (lookahead convolution).
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -20,14 +20,15 @@ void RequireRowConv(const InferContext& ctx) {
               "Filter", filter, "X", x);
 }
 
-// The sequences of X: of its LoD, or the items of a [batch, time, D].
+// The sequences of X: from its LoD, or the items of a [batch, time, D].
 class RowConvRows {
  public:
   explicit RowConvRows(const PrepareContext& ctx)
       : sequences_(ctx, "X", "C3"),
         x_(ctx.Input("X").shape),
         reach_(ctx.Input("Filter").shape[0]) {}
-  // visit(t, w, row t + w of the sequence) for each row and each row of Filter that meets one.
+  // Calls visit(t, w, row t + w of the sequence) for each row t and row w of Filter, if row t +
+  // w exists.
   template <class Visit>
   void ForEach(Workspace& ws, const Visit& visit) const {
     if (x_[x_.rank() - 1] == 0) return;

@@ -1,7 +1,6 @@
 #pragma once
-// Batches of sequences in the two layouts that the ops of sequence labelling take: rows with LoD of
-// one level, or, where there is a tensor of lengths, [batch, time, ...] of which the first steps of
-// each item count.
+// Batches of sequences in the two layouts of the sequence labelling ops: rows with LoD of one level
+// or, with a tensor of lengths, [batch, time, ...] in which the first steps of each item are used.
 
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/sequence/sequences.h>
@@ -17,15 +16,15 @@ constexpr const char* kBatchText =
     "sequences must be rows with LoD of one level, or [batch, time, ...] with an int32 or int64 "
     "length in [0, time] for each";
 
-// The number of sequences of an input, -1 when it is not known. `id` is violated by what kBatchText
-// does not allow.
+// The number of sequences of an input; -1 if unknown. `id` is the constraint described
+// by kBatchText.
 inline int64_t CountSequences(const InferContext& ctx, std::string_view id, const char* slot,
                               const char* length_slot) {
   const Shape& x = ctx.InputShape(slot);
   if (ctx.HasInput(length_slot)) {
     const VarMeta& length = ctx.Input(length_slot);
     const int rank = length.shape.rank();
-    // A list of n is [n], or a row or a column of a matrix.
+    // A list of n is [n], or a row or column of a matrix.
     const bool column = rank == 1 || (rank == 2 && InferContext::Matches(length.shape[1], 1) &&
                                       InferContext::Matches(length.shape[0], x[0]));
     const bool row = rank == 2 && InferContext::Matches(length.shape[0], 1);
@@ -43,8 +42,8 @@ inline int64_t CountSequences(const InferContext& ctx, std::string_view id, cons
   return sizes->front();
 }
 
-// The sequences of one run. Sequence i has the steps [0, length(i)) from row begin(i) of the input,
-// whose rows are those of its first dimension, or of its first two.
+// The sequences of one run. Sequence i has the steps [0, length(i)), which begin at row begin(i) of
+// the input; rows are counted over its first dimension, or its first two.
 class BatchRows {
  public:
   explicit BatchRows(const Sequences& s) : sequences_(s), count_(s.count()) {}
@@ -68,7 +67,8 @@ class BatchRows {
 // The sequences of an input in a run, checked.
 class SequenceBatch {
  public:
-  // `time_axis`: that of the padded layout; the other of the first two axes counts the sequences.
+  // `time_axis` is the time axis of the padded layout; the other one of the first two axes is
+  // the batch.
   SequenceBatch(const PrepareContext& ctx, const char* slot, const char* length_slot,
                 std::string_view id, int time_axis = 1)
       : sequences_(ctx, slot, id, 1, 0, true),

@@ -26,8 +26,8 @@ class Parts {
   explicit Parts(const PrepareContext& ctx) : same_count_(ctx, "C3") {
     for (size_t i = 0; i < ctx.NumInputs("X"); ++i) parts_.emplace_back(ctx, "X", "C2", 1, i);
   }
-  // visit(input, first row, row of Out, rows) for each sequence of each input, in the order of Out;
-  // then end(row of Out) where a sequence of Out ends.
+  // Calls visit(input, first row, row of Out, rows) for each sequence of each input, in the order
+  // of Out, and end(row of Out) at the end of each sequence of Out.
   template <class Visit, class End>
   void ForEach(Workspace& ws, const Visit& visit, const End& end) const {
     std::vector<Sequences> parts;

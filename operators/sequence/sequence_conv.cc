@@ -15,8 +15,8 @@
 
 namespace coracle::sequence_conv_op {
 
-// The context of row t: rows t + start to t + start + length - 1. Rows of PaddingData stand for the
-// `up` rows before a sequence, then for the `down` rows behind it.
+// The context of row t: rows t + start to t + start + length - 1. Rows of PaddingData replace the
+// `up` rows before a sequence, then the `down` rows after it.
 struct Window {
   int64_t length, start, up, down;
 };
@@ -50,7 +50,7 @@ VarMeta ConvOut(InferContext& ctx) {
   return x;
 }
 
-// Calls visit(t, j, row, padding row): one of the last two is -1, both where there is a zero.
+// Calls visit(t, j, row, padding row): one of the last two is -1, or both for a zero.
 template <class Visit>
 void ForEachInContext(const Sequences& s, const Window& w, bool padded, const Visit& visit) {
   for (int64_t i = 0; i < s.count(); ++i) {
@@ -101,9 +101,9 @@ class Contexts {
         depth_(x.shape[1]),
         window_(WindowOf(ctx)),
         padded_(ctx.Attr<bool>("paddingTrainable")) {
-    // A block fits into a cache, or else is long enough for its products to be the work.
+    // A block fits into a cache, or is so long that the products dominate the time.
     block_ = std::min(rows_, std::max<int64_t>(16, (1 << 18) / (1 + width())));
-    // One row is its own context.
+    // A single row is its own context, so nothing is copied.
     if (window_.length > 1 || window_.start != 0)
       memory_ = ctx.Scratch(DType::kFloat32, {block_, width()});
   }
@@ -113,7 +113,7 @@ class Contexts {
   explicit operator bool() const { return static_cast<bool>(memory_); }  // whether they are copies
   float* Memory(Workspace& ws) const { return ws.Data<float>(memory_); }
 
-  // visit(first row, rows) for each block.
+  // Calls visit(first row, rows) for each block.
   template <class Visit>
   void ForEachBlock(const Visit& visit) const {
     for (int64_t first = 0; first < rows_; first += block_) {
@@ -146,7 +146,7 @@ class Contexts {
     return to;
   }
 
-  // Adds gradients of contexts, in Memory, to those of the rows in them.
+  // Adds gradients of contexts, in Memory, to the gradients of their rows.
   void AddBack(Workspace& ws, const Sequences& s, int64_t first, int64_t count, float* to_x,
                float* to_pad) const {
     const float* from = Memory(ws);
@@ -164,14 +164,14 @@ class Contexts {
   }
 
  private:
-  // The places [begin, end) of a context that hold rows of the sequence, from `row` on; those
-  // before and behind are `before` places from the begin of the sequence, and `behind` from its
-  // end.
+  // The positions [begin, end) of a context that are rows of the sequence, from `row` on. The
+  // positions before them count from `before` relative to the begin of the sequence, those after
+  // them from `behind` relative to its end.
   struct Part {
     int64_t begin, end, row, before, behind;
   };
 
-  // visit(t, part) for the rows [first, last).
+  // Calls visit(t, part) for the rows [first, last).
   template <class Visit>
   void ForEachPart(const Sequences& s, int64_t first, int64_t last, const Visit& visit) const {
     int64_t low = 0, high = s.count();  // the sequence of `first` is in [low, high)
@@ -187,7 +187,7 @@ class Contexts {
       visit(t, Part{begin, end, s.begin(low) + q + begin, q, q - n});
     }
   }
-  // The row of PaddingData at place j outside of the sequence; -1: zeros.
+  // The row of PaddingData for position j outside of the sequence; -1: zeros.
   int64_t PaddingRow(const Part& part, int64_t j) const {
     if (!padded_) return -1;
     return part.before + j < 0 ? window_.up + part.before + j : window_.up + part.behind + j;

@@ -1,4 +1,4 @@
-// sequence_enumerate: every row with those that follow it in its sequence.
+// sequence_enumerate: lists each row together with the rows after it in its sequence.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>

@@ -1,4 +1,4 @@
-// sequence_erase: sequences without the numbers of a list.
+// sequence_erase: removes the numbers of a list from sequences.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>

@@ -1,5 +1,5 @@
-// sequence_expand, sequence_expand_as: rows or sequences, repeated as often as the LoD of another
-// tensor says.
+// sequence_expand, sequence_expand_as: repeat rows or sequences according to the LoD of
+// another tensor.
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
@@ -28,7 +28,7 @@ void InferExpand(InferContext& ctx) {
   ctx.SetOutput("Out", out);
 }
 
-// Which parts of X are repeated how often.
+// The parts of X and their numbers of repeats.
 class Repeats {
  public:
   explicit Repeats(const PrepareContext& ctx)
@@ -39,7 +39,7 @@ class Repeats {
         level_exists_(ctx, "C2"),
         same_count_(ctx, "C3") {}
 
-  // part(begin, end, count) for each run of rows of X. Without sequences in Y, X is copied.
+  // Calls part(begin, end, count) for each run of rows of X. Without sequences in Y, X is copied.
   template <class Part>
   void ForEach(Workspace& ws, const Part& part) const {
     const LoD &x = ws.LodOf(x_), &y = ws.LodOf(y_);
@@ -60,7 +60,7 @@ class Repeats {
         part(Sequences(x[0]).begin(i), Sequences(x[0]).end(i), count);
     }
   }
-  // The rows of Out.
+  // The number of rows of Out.
   int64_t Rows(Workspace& ws) const {
     int64_t rows = 0;
     ForEach(ws, [&](int64_t begin, int64_t end, int64_t count) {
@@ -154,7 +154,7 @@ class RowsOfY {
   RunConstraint same_count_;
 };
 
-// The least number of so many sequences, with so many elements in all, that are worth a thread.
+// Sequences per task, for `count` sequences with `numel` elements in total.
 int64_t Grain(int64_t count, int64_t numel) { return 1 + count * 16384 / (1 + numel); }
 
 Kernel ExpandAs(const PrepareContext& ctx) {

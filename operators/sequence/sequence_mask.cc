@@ -1,4 +1,4 @@
-// sequence_mask: for each length a row of ones, then zeros.
+// sequence_mask: a row of ones followed by zeros for each length.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -23,7 +23,7 @@ void InferMask(InferContext& ctx) {
   ctx.SetOutput("Y", DTypeFromAttr(ctx, "C1", "out_dtype"), ToShape(ctx, "C3", dims));
 }
 
-// How many of 0, 1, ... are less than the length, up to `most`.
+// The number of indices 0, 1, ... below the length, at most `most`.
 template <class T>
 int64_t Ones(T length, int64_t most) {
   if (!(length > T(0))) return 0;

@@ -1,4 +1,4 @@
-// sequence_pad, sequence_unpad: sequences as rows of one length, and back.
+// sequence_pad, sequence_unpad: convert sequences to rows of one length, and back.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -18,7 +18,7 @@ namespace coracle::sequence_pad_op {
 
 // --- sequence_pad ---
 
-// [sequences, length, ...], of which an exact context knows all but the length.
+// [sequences, length, ...]; in an exact context, only the length is unknown.
 Shape PaddedShape(InferContext& ctx, int64_t length) {
   const VarMeta& x = ctx.Input("X");
   ctx.Require("C1", x.shape.rank() >= 1, x);
@@ -120,7 +120,7 @@ Kernel PadGrad(const PrepareContext& ctx) {
 
 // --- sequence_unpad ---
 
-// The rows of X or Out that belong to one step.
+// The shape of the rows of X or Out for one step.
 Shape StepShape(const Shape& x, int64_t rows) {
   Shape shape{rows};
   for (int i = 2; i < x.rank(); ++i) shape.Append(x[i]);
@@ -131,7 +131,7 @@ Shape StepShape(const Shape& x, int64_t rows) {
 void RequireUnpad(const InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   ctx.Require("C1", x.rank() >= 2, x);
-  if (!ctx.HasInput("Length")) return;  // of the gradient op
+  if (!ctx.HasInput("Length")) return;  // in the gradient op
   const Shape& length = ctx.InputShape("Length");
   RequireIndexType(ctx, "C2", "Length");
   const bool column = length.rank() == 2 && InferContext::Matches(length[1], 1);
@@ -145,7 +145,7 @@ void InferUnpad(InferContext& ctx) {
                 {VarType::kLoDTensor, ctx.InputDType("X"), StepShape(ctx.InputShape("X"), -1), 1});
 }
 
-// Where the rows of each sequence of X lie in Out: Length tells, or the LoD of Out@GRAD.
+// The positions in Out of the rows of each sequence of X, from Length or the LoD of Out@GRAD.
 class Unpadding {
  public:
   explicit Unpadding(const PrepareContext& ctx)

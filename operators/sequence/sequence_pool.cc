@@ -32,8 +32,8 @@ void InferPool(InferContext& ctx) {
   ctx.SetOutput("MaxIndex", out);
 }
 
-// Calls visit(j, the first row with the largest value of column j) for each column. Goes row by row
-// over some columns at a time.
+// Calls visit(j, the first row with the largest value of column j) for each column. Processes some
+// columns at a time, row by row.
 template <class T, class Visit>
 void ForEachMaxRow(const T* x, int64_t width, int64_t begin, int64_t end, const Visit& visit) {
   constexpr int64_t kColumns = 64;

@@ -1,4 +1,4 @@
-// sequence_reshape: the elements of each sequence in rows of another width.
+// sequence_reshape: changes the width of the rows of each sequence.
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/op/gradient_context.h>

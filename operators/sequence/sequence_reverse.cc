@@ -22,7 +22,7 @@ Kernel Reverse(const PrepareContext& ctx) {
   };
 }
 
-// The gradient need not have come with X's LoD.
+// The gradient may lack X's LoD.
 void ReverseGradient(GradientContext& g) {
   const Variable dy = g.Make("lod_reset", {{"X", {g.Grad("Y").name()}}, {"Y", {g.In("X").name()}}});
   g.Set("X", g.Make("sequence_reverse", {{"X", {dy.name()}}}, {}, "Y"));

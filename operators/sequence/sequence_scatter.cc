@@ -11,7 +11,7 @@
 
 namespace coracle::sequence_scatter_op {
 
-// `rows`: X, or a tensor of its type.
+// `rows`: X, or a tensor with its type.
 void RequireScatter(const InferContext& ctx, const VarMeta& rows) {
   ctx.Require("C1", rows.shape.rank() >= 1, rows);
   RequireIndexType(ctx, "C3", "Ids");
@@ -25,7 +25,7 @@ void RequireScatter(const InferContext& ctx, const VarMeta& rows) {
   ctx.Require("C4", updates.dtype == rows.dtype, "Updates", updates, "X", rows);
 }
 
-// visit(k, element) for each id: the element of X that it names.
+// Calls visit(k, element) for each id with its element of X.
 class Targets {
  public:
   Targets(const PrepareContext& ctx, const TensorArg& rows)

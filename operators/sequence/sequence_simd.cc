@@ -23,10 +23,11 @@ using D = hn::CappedTag<double, 8>;
 using V = hn::Vec<D>;
 constexpr D d{};
 
-// exp for arguments that are not positive; next to nothing below -700.
+// exp for arguments that are not positive; approximately 0 below -700.
 HWY_INLINE V ExpNegative(V x) { return hn::Exp(d, hn::Max(x, hn::Set(d, -700.0))); }
 
-// log(1 + x) for x in [0, 1] = 2 atanh(z), z = x / (2 + x) in [0, 1/3], by its series, to 1e-13.
+// log(1 + x) for x in [0, 1], accurate to 1e-13: 2 atanh(z) as a series, with z = x / (2 + x) in
+// [0, 1/3].
 HWY_INLINE V LogOnePlus(V x) {
   const V z = hn::Div(x, hn::Add(x, hn::Set(d, 2.0))), w = hn::Mul(z, z);
   V sum = hn::Set(d, 1.0 / 23);
@@ -46,7 +47,8 @@ HWY_INLINE int64_t Lanes() { return static_cast<int64_t>(hn::Lanes(d)); }
 
 // --- connectionist temporal classification ---
 
-// The states of one label: which symbols differ from the one before, and what a frame says of them.
+// The states of one label: which symbols differ from the previous one, and their log-probabilities
+// in a frame.
 struct Label {
   const CtcSequence& x;
   int64_t width;
@@ -58,7 +60,7 @@ struct Label {
     for (int64_t k = 1; k < x.size; ++k) skips[k] = x.symbols[k] != x.symbols[k - 1] ? 1 : 0;
     std::fill_n(logs, width, kCtcNever);
   }
-  // Fills `logs` with the log-probabilities of the symbols in a frame; returns that of blank.
+  // Fills `logs` with the log-probabilities of the symbols in a frame; returns the one of blank.
   double ReadFrame(int64_t t) const {
     const float* frame = x.logits + t * x.step;
     const double log_sum = x.log_sums[t];
@@ -66,7 +68,7 @@ struct Label {
       logs[k] = std::max(static_cast<double>(frame[x.symbols[k]]) - log_sum, kCtcNever);
     return std::max(static_cast<double>(frame[x.blank]) - log_sum, kCtcNever);
   }
-  // `yes` where a path may go from a symbol to the next one without a blank, else `no`.
+  // `yes` if a path may go from a symbol to the next one without a blank, else `no`.
   HWY_INLINE V IfSkips(int64_t k, V yes, V no) const {
     return hn::IfThenElse(hn::Gt(hn::LoadU(d, skips + k), hn::Zero(d)), yes, no);
   }
@@ -100,7 +102,7 @@ void Backward(const CtcSequence& x, const double* alpha, double total, double* r
               int64_t grad_step) {
   const Label label(x, room);
   const int64_t width = label.width, row = CtcRowSize(x.size);
-  // What follows a state: `next_` with the probability of its own frame, the one after.
+  // `next_` has the probability of the following states, including that of their own frame.
   double *next_blanks = label.logs + width, *next_symbols = next_blanks + width + 8;
   double *after_blanks = next_symbols + width, *shares = after_blanks + width + 8;
   std::fill(next_blanks, shares, kCtcNever);
@@ -134,7 +136,7 @@ void Backward(const CtcSequence& x, const double* alpha, double total, double* r
 
 // --- small matrices ---
 
-// The first `count` lanes, zeros above; and their store. Like those of simd-inl.h, for doubles.
+// Loads and stores the first `count` lanes, zeros above: like those of simd-inl.h, for doubles.
 HWY_INLINE V LoadFirst(const double* p, int64_t count) {
   if (count >= Lanes()) return hn::LoadU(d, p);
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
@@ -218,7 +220,7 @@ double Multiply(const double* y, int64_t n, double* x) {
 // exp for arguments that are not positive, and nan.
 HWY_INLINE V ExpOrNan(V x) { return hn::IfThenElse(hn::IsNaN(x), x, ExpNegative(x)); }
 
-// max + log(sum), where max is finite; else max, for then the sum means nothing.
+// max + log(sum) if max is finite; else max, since the sum is meaningless then.
 HWY_INLINE V LogOfSum(V max, V sum) {
   return hn::IfThenElse(hn::IsFinite(max), hn::Add(max, hn::Log(d, sum)), max);
 }

@@ -39,7 +39,7 @@ class Parts {
         one_each_(ctx, "C3"),
         inside_(ctx, "C4") {}
 
-  // part(first row of X, rows) for each sequence.
+  // Calls part(first row of X, rows) for each sequence.
   template <class Part>
   void ForEach(Workspace& ws, const Part& part) const {
     const Sequences s = sequences_(ws);

@@ -46,8 +46,8 @@ void InferTopKPool(InferContext& ctx) {
   ctx.SetOutput("pos", DType::kInt32, {MulDims(out.shape[0], slots)});
 }
 
-// The images of X: sample i has channel_num images of as many rows and columns as the sequences i
-// of ROW and COLUMN are long.
+// The images of X: sample i has channel_num images, whose numbers of rows and columns are the
+// lengths of sequence i of ROW and of COLUMN.
 class Images {
  public:
   explicit Images(const PrepareContext& ctx)
@@ -56,7 +56,7 @@ class Images {
         rows_(ctx, "ROW", "C3"),
         columns_(ctx, "COLUMN", "C3"),
         fits_(ctx, "C4") {}
-  // visit(row of Out, channel, first element, columns) for each row of each image.
+  // Calls visit(row of Out, channel, first element, columns) for each row of each image.
   template <class Visit>
   void ForEachRow(Workspace& ws, const Visit& visit) const {
     const Sequences rows = rows_(ws), columns = columns_(ws);
@@ -82,7 +82,7 @@ class Images {
   RunConstraint fits_;
 };
 
-// The columns of a row by falling value, of equal ones the last first.
+// The columns of a row by falling value, the last of equal ones first.
 template <class T>
 void SortColumns(const T* row, int64_t n, std::vector<int32_t>* order) {
   order->resize(static_cast<size_t>(n));

@@ -1,6 +1,6 @@
 #pragma once
-// Sequences of a batch: how the ops of this folder read the LoD of an input. A sequence of length 0
-// and a batch without sequences are valid.
+// Sequences of a batch, from the LoD of an input. A sequence of length 0 and a batch without
+// sequences are valid.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/infer_context.h>
@@ -29,9 +29,9 @@ class Sequences {
 };
 
 // The sequences of rows of an input in a run: those of the last level of its LoD. A LoD that is
-// missing, has more than `most_levels` or does not end with the last row violates the constraint.
-// With `nothing_is_a_row`, one row that belongs to no sequence is taken: ctc_align makes it where
-// nothing is left.
+// missing, has more than `most_levels` levels or does not end with the last row violates the
+// constraint. With `nothing_is_a_row`, a single row in no sequence is accepted: ctc_align writes it
+// if nothing is left.
 class SequencesArg {
  public:
   SequencesArg(const PrepareContext& ctx, const char* slot, std::string_view id,
@@ -61,11 +61,11 @@ class SequencesArg {
   std::string failure_;
 };
 
-// The message of a constraint that only a run can find violated.
+// A constraint that only a run can check.
 class RunConstraint {
  public:
   RunConstraint(const PrepareContext& ctx, std::string_view id) : failure_(ctx.Failure(id)) {}
-  // `got` follows the message; it is written only when the constraint is violated.
+  // `got` follows the message; it is formatted only if the constraint is violated.
   template <class... Got>
   void Require(bool holds, const Got&... got) const {
     if (!holds) ThrowInvalid(failure_ + ", got " + GotValues(got...).text());
@@ -86,13 +86,13 @@ inline Shape WithRows(Shape shape, int64_t rows) {
   return shape;
 }
 
-// Whether two shapes agree in all dimensions but the first.
+// Whether two shapes agree in all dimensions except the first.
 inline bool SameRows(const Shape& a, const Shape& b) {
   if (a.rank() != b.rank() || a.rank() == 0) return false;
   return WithRows(a, 0).CompatibleWith(WithRows(b, 0));
 }
 
-// Copies rows of some bytes between two tensors.
+// Copies rows between two tensors.
 class RowCopy {
  public:
   RowCopy(const void* from, void* to, size_t row_bytes)

@@ -35,9 +35,9 @@ void InferVarConv(InferContext& ctx) {
   ctx.SetOutput("Col", {VarType::kLoDTensor, dtype, {-1, 1}, 1});
 }
 
-// One image, of so many rows and columns per channel.
+// One image, with its numbers of rows and columns per channel.
 struct Image {
-  int64_t x, out, col;  // where it begins
+  int64_t x, out, col;  // first elements
   int64_t rows, columns, out_rows, out_columns;
   int64_t positions() const { return out_rows * out_columns; }
 };
@@ -59,7 +59,8 @@ class Images {
   int64_t outputs() const { return out_; }
   int64_t taps() const { return in_ * kh_ * kw_; }
 
-  // visit(image) for each image of a run. Returns an empty one that begins where all end.
+  // Calls visit(image) for each image of a run. Returns an empty image that begins at the end of
+  // the last one.
   template <class Visit>
   Image ForEach(Workspace& ws, const Visit& visit) const {
     const Sequences rows = rows_(ws), columns = columns_(ws);
@@ -78,7 +79,7 @@ class Images {
     }
     return {next.x, next.out, next.col, 0, 0, 0, 0};
   }
-  // Where all images end, which is where X does; and the largest part of Col.
+  // The end of all images, which must be the end of X, and the largest part of Col.
   Image Sizes(Workspace& ws, int64_t* largest) const {
     *largest = 0;
     int64_t before = 0;
@@ -90,7 +91,7 @@ class Images {
     *largest = std::max(*largest, end.col - before);
     return end;
   }
-  // visit(element of Col of the image, element of X, or -1 outside of the image).
+  // Calls visit(element of Col of the image, element of X, or -1 outside of the image).
   template <class Visit>
   void ForEachTap(const Image& image, const Visit& visit) const {
     CheckTimeLimit("convolving images");
@@ -115,7 +116,7 @@ class Images {
   int64_t in_, out_, kh_, kw_, sh_, sw_;
 };
 
-// The elements of X under each tap: Col of an image, [taps, positions].
+// The elements of X that each tap reads: Col of an image, [taps, positions].
 template <class T>
 void Unfold(const Images& all, const Image& image, const T* x, T* col) {
   all.ForEachTap(image, [&](int64_t at, int64_t from) { col[at] = from < 0 ? T(0) : x[from]; });

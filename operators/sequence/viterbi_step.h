@@ -1,12 +1,12 @@
 #pragma once
-// A step of the Viterbi algorithm: viterbi_decode and crf_decoding.
+// A step of the Viterbi algorithm, for viterbi_decode and crf_decoding.
 
 #include <cstdint>
 
 namespace coracle {
 
-// best[j] = max over i of before[i] + transition[i][j], plus x[j]; from[j] = the first such i. Goes
-// row by row over `transition`, so that the inner loop is one of vectors.
+// best[j] = max over i of before[i] + transition[i][j], plus x[j]; from[j] = the first such i.
+// Iterates over the rows of `transition`, so that the inner loop can be vectorised.
 template <class T>
 void ViterbiStep(const T* x, const T* transition, int64_t tags, const T* before, T* best,
                  int32_t* from) {

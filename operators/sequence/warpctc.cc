@@ -1,5 +1,5 @@
 // warpctc: connectionist temporal classification (Graves et al., 2006): the negative logarithm of
-// the probability that frames spell a label, whatever blanks and repetitions lie in between.
+// the probability that frames spell a label, with any blanks and repetitions between its symbols.
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
@@ -27,7 +27,7 @@ double LogAdd(double a, double b) {
   return low == kNever ? high : high + std::log1p(std::exp(low - high));
 }
 
-// The label with a blank before, between and behind its symbols: state 2 k + 1 is symbol k.
+// The label with a blank before, between and after its symbols: state 2 k + 1 is symbol k.
 class States {
  public:
   States(const IndexReader& labels, int64_t begin, int64_t length, int64_t blank)
@@ -35,9 +35,9 @@ class States {
   int64_t size() const { return size_; }
   int64_t blank() const { return blank_; }
   int64_t symbol(int64_t s) const { return s % 2 == 0 ? blank_ : labels_[begin_ + s / 2]; }
-  // Whether a path may go from state s - 2 to s: over a blank that parts different symbols.
+  // Whether a path may go from state s - 2 to s, skipping a blank between different symbols.
   bool Skips(int64_t s) const { return s % 2 == 1 && s > 1 && symbol(s) != symbol(s - 2); }
-  // The fewest frames of a path: equal neighbours need a blank between them.
+  // The smallest number of frames of a path: equal neighbours need a blank between them.
   int64_t FewestFrames() const {
     int64_t frames = size_ / 2;
     for (int64_t s = 3; s < size_; s += 2) frames += !Skips(s);
@@ -49,7 +49,7 @@ class States {
   int64_t begin_, blank_, size_;
 };
 
-// The frames of one sequence: `step` elements lie between them.
+// The frames of one sequence, `step` elements apart.
 template <class T>
 struct Frames {
   const T* logits;
@@ -61,7 +61,7 @@ struct Frames {
 };
 
 // alpha[t, s] = the log-probability that frames 0 to t take a path that ends in state s. Returns
-// that of all whole paths.
+// the log-probability of all whole paths.
 template <class T>
 double Forward(const Frames<T>& x, const States& states, double* alpha) {
   const int64_t n = states.size();
@@ -83,7 +83,7 @@ double Forward(const Frames<T>& x, const States& states, double* alpha) {
 }
 
 // grad[t, v] = softmax[t, v] - the share of paths that are at symbol v in frame t. `beta` and
-// `next` have room for the states: the log-probability of what follows frame t.
+// `next` have an element for each state: the log-probability of the paths after frame t.
 template <class T>
 void Backward(const Frames<T>& x, const States& states, const double* alpha, double total,
               double* beta, double* next, T* grad, int64_t grad_step) {
@@ -92,7 +92,7 @@ void Backward(const Frames<T>& x, const States& states, const double* alpha, dou
     T* row = grad + t * grad_step;
     for (int64_t v = 0; v < x.classes; ++v) row[v] = static_cast<T>(std::exp(x.LogOf(t, v)));
     for (int64_t s = 0; s < n; ++s) {
-      // next[s] is of frame t + 1 and holds that frame's probability too.
+      // next[s] is for frame t + 1 and includes the probability of that frame.
       double sum = s + 2 < n ? kNever : 0;
       if (t + 1 < x.count) {
         sum = next[s];
@@ -146,23 +146,24 @@ void InferCtc(InferContext& ctx) {
   ctx.SetOutput("Loss", logits.dtype, {count, 1});
 }
 
-// One sequence of a run: its frames and label, and where its results go.
+// One sequence of a run: its frames and label, and its results.
 template <class T>
 struct Task {
   const T* logits;
   int64_t frames, step, classes;
   States states;
   T* loss;
-  T* grad;  // null where it is not wanted
+  T* grad;  // null if not wanted
   int64_t grad_step;
 };
 
-// Doubles that a sequence of so many frames and states needs.
+// Doubles needed for a sequence with these numbers of frames and states.
 int64_t RoomOf(int64_t frames, int64_t states) {
   return CheckedAdd(CheckedMul(frames, states), CheckedAdd(2 * states, frames));
 }
 
-// Of frames that have no probabilities: a score is nan or +inf, or all of a frame's are -inf.
+// Sets the results for frames without probabilities: a score is nan or +inf, or all scores of a
+// frame are -inf.
 template <class T>
 void SetUnknown(const Task<T>& x) {
   constexpr T kNan = std::numeric_limits<T>::quiet_NaN();
@@ -188,8 +189,8 @@ void RunCtc(const Task<T>& x, double* room) {
   if (x.grad) Backward(frames, x.states, alpha, total, beta, beta + n, x.grad, x.grad_step);
 }
 
-// The same by vectors of states, which need padding, and one more row of them; the symbols and a
-// frame stand behind the doubles.
+// The same for vectors of states, which need padding and one more row; the symbols and a frame
+// follow the doubles.
 int64_t FastRoomOf(int64_t frames, int64_t symbols, int64_t classes) {
   const int64_t states = CheckedMul(CheckedAdd(frames, 4), CtcRowSize(symbols));
   return CheckedAdd(CheckedAdd(states, frames), CheckedAdd(symbols, classes));
@@ -233,7 +234,7 @@ KernelOf<T> Ctc(const PrepareContext& ctx, KernelMode mode) {
     const int64_t count = x.count();
     paired.Require(y.count() == count, "Logits", count, "Label", y.count());
     const IndexReader symbols(ws, label);
-    int64_t most = 0;  // doubles of the largest sequence
+    int64_t most = 0;  // doubles needed by the largest sequence
     double work = 0;
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t k = 0; k < y.length(i); ++k) {
@@ -241,7 +242,7 @@ KernelOf<T> Ctc(const PrepareContext& ctx, KernelMode mode) {
         known.Require(symbol >= 0 && symbol < classes && symbol != blank, "label", symbol,
                       "classes", classes, "blank", blank);
       }
-      if (x.length(i) < y.length(i)) continue;  // no path is short enough
+      if (x.length(i) < y.length(i)) continue;  // too few frames for any path
       const int64_t room = fast ? FastRoomOf(x.length(i), y.length(i), classes)
                                 : RoomOf(x.length(i), 2 * y.length(i) + 1);
       most = std::max(most, room);
@@ -279,11 +280,11 @@ KernelOf<T> Ctc(const PrepareContext& ctx, KernelMode mode) {
   };
 }
 
-// A file may leave WarpCTCGrad out.
+// A file may omit WarpCTCGrad.
 void CtcGradient(GradientContext& g) {
   const AttrList attrs = g.ForwardAttrs({"blank", "norm_by_times"});
   std::string saved = g.Output("WarpCTCGrad");
-  if (saved.empty()) {  // an op without it is run again
+  if (saved.empty()) {  // runs the op again to get it
     saved = g.Temp("WarpCTCGrad");
     g.Append("warpctc", g.ForwardInputs({"Logits", "Label", "LogitsLength", "LabelLength"}),
              {{"WarpCTCGrad", {saved}}, {"Loss", {g.Temp("Loss")}}}, attrs);
@@ -324,7 +325,7 @@ KernelOf<T> CtcGrad(const PrepareContext& ctx) {
                  saved.shape, "longest sequence", x.longest());
     const T *from = ws.Data<const T>(saved), *given = ws.Data<const T>(dloss);
     T* to = ws.Data<T>(dlogits);
-    // Rows without a sequence: padding, or the one that stands for nothing.
+    // Rows without a sequence: padding, or the placeholder row of an empty batch.
     const int64_t steps = frames.padded() ? dlogits.shape[0] : x.longest();
     if (!frames.padded() && x.longest() == 0) std::fill_n(to, dlogits.numel, T(0));
     ParallelFor(count, 1 + 16384 / (1 + steps * classes), [&](int64_t begin, int64_t end) {

@@ -1,5 +1,5 @@
 #pragma once
-// Constants that an op carries in its attrs, one list for each dtype: assign_value, set_value.
+// Constants in the attrs of an op, one list for each dtype: assign_value, set_value.
 
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -22,8 +22,8 @@ inline void AddAssignedValues(OpDef& def) {
       .Attr<std::vector<int64_t>>("int64_values", {}, "values for int64");
 }
 
-// The values in the attr that belongs to the dtype, as a tensor of rank 1; an empty tensor for a
-// dtype without one.
+// The values of the attr for the dtype, as a tensor of rank 1; an empty tensor for a dtype without
+// an attr.
 template <class Context>
 Tensor AssignedValues(const Context& ctx, DType dtype) {
   const auto of = [&]<class T>(const char* attr, T) {

@@ -1,5 +1,5 @@
 #pragma once
-// A tensor split into pieces along one axis, which concat joins and split cuts.
+// A tensor split into pieces along one axis: concat joins them, split cuts them.
 
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/operators/kernels/copy.h>

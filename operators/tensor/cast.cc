@@ -20,8 +20,8 @@ void InferCast(InferContext& ctx) {
   ctx.SetOutput("Out", meta);
 }
 
-// As Tensor::Cast: to bool by != 0, float to integer by truncation and saturation, complex to real
-// by the real part.
+// Converts like Tensor::Cast: to bool by != 0, float to integer by truncation and saturation,
+// complex to real by the real part.
 template <class From, class To>
 To Convert(From value) {
   if constexpr (std::is_same_v<From, To>)
@@ -80,7 +80,7 @@ struct Caster {
 
 Kernel CastReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  if (IsSparse(x)) {  // its stored elements
+  if (IsSparse(x)) {  // casts its stored elements
     const RowsInput rows(ctx, "X");
     const RowsOutput to(ctx, "Out");
     return [rows, to, cast = Caster(x.dtype, to.dtype())](Workspace& ws) {

@@ -1,4 +1,4 @@
-// coalesce_tensor: one tensor that holds several, one after the other.
+// coalesce_tensor: one tensor that holds several tensors, one after the other.
 
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block.h>
@@ -15,7 +15,8 @@ namespace coracle::coalesce_tensor_op {
 
 constexpr int64_t kPageBytes = 4096;
 
-// Elements from the start of one tensor to the start of the next: `numel` rounded up. -1: unknown.
+// Elements from the start of one tensor to the start of the next: `numel` rounded up; -1
+// if unknown.
 int64_t Padded(int64_t numel, int64_t element_bytes, int64_t align_bytes) {
   if (numel < 0) return -1;
   const int64_t step = std::max<int64_t>(1, align_bytes / element_bytes);
@@ -30,7 +31,7 @@ int64_t Alignment(const Context& ctx) {
   return given > 0 ? given : kPageBytes;
 }
 
-// What shares memory in one run of a program does not in another program.
+// Rejects persistable variables: memory is shared only within one run.
 void RequireOfOneRun(const InferContext& ctx) {
   const OpDesc& op = ctx.op();
   if (!op.block() || !op.HasOutput("FusedOutput")) return;
@@ -76,7 +77,7 @@ void InferDivide(InferContext& ctx) {
   ctx.Require("C2", x.shape.CompatibleWith({total}), x, total);
 }
 
-// FusedOutput = what the parts hold, each from its offset on, with zeros between them.
+// FusedOutput = the elements of the parts, each from its offset on, with zeros between them.
 struct Part {
   TensorArg input, output;
   int64_t offset;  // in bytes

@@ -14,7 +14,7 @@
 
 namespace coracle::concat_op {
 
-// The axis from AxisTensor, else the attr; nullopt when it is not known yet.
+// The axis from AxisTensor, else the attr; nullopt if it is not known yet.
 std::optional<int> ReadAxis(const InferContext& ctx, int rank) {
   if (ctx.HasInput("AxisTensor")) {
     const auto value = ctx.Value("AxisTensor");
@@ -48,7 +48,7 @@ VarMeta ConcatOut(InferContext& ctx) {
 
 void InferConcat(InferContext& ctx) { ctx.SetOutput("Out", ConcatOut(ctx)); }
 
-// How `parts` split `whole` along `axis`; throws if they do not fit.
+// The split of `whole` into `parts` along `axis`; throws if they do not match.
 AxisSplit MakeAxisSplit(const std::vector<TensorArg>& parts, const TensorArg& whole, int64_t axis) {
   int at = 0;
   int64_t sum = 0;
@@ -66,7 +66,7 @@ AxisSplit MakeAxisSplit(const std::vector<TensorArg>& parts, const TensorArg& wh
   return AxisSplit(SizeOf(whole.dtype), whole.numel == 0 ? 0 : whole.shape.Product(0, at), widths);
 }
 
-// Calls body(ws, split, axis): with the split made once if the axis is an attr, otherwise the
+// Calls body(ws, split, axis): with a split made once if the axis is an attr, otherwise with the
 // split for the value of AxisTensor in this run.
 template <class Body>
 Kernel WithAxisSplit(const PrepareContext& ctx, const std::vector<TensorArg>& parts,
@@ -85,7 +85,7 @@ Kernel WithAxisSplit(const PrepareContext& ctx, const std::vector<TensorArg>& pa
   };
 }
 
-// The sequences of all parts, one after the other; none where a part has none.
+// The sequences of all parts, one after the other; none if a part has none.
 LoD JoinedLod(Workspace& ws, const std::vector<TensorArg>& parts, const RunConstraint& one_depth) {
   const bool all = std::none_of(parts.begin(), parts.end(),
                                 [&](const TensorArg& part) { return ws.LodOf(part).empty(); });
@@ -116,7 +116,7 @@ Kernel Concat(const PrepareContext& ctx) {
   });
 }
 
-// Piece i has the shape of shapes[i] and goes to parts[i], if that is there.
+// Copies piece i, which has the shape of shapes[i], to parts[i], if present.
 Kernel Cut(const PrepareContext& ctx, const TensorArg& whole, const std::vector<TensorArg>& shapes,
            const std::vector<TensorArg>& parts) {
   return WithAxisSplit(ctx, shapes, whole, [=](Workspace& ws, const AxisSplit& split, int64_t) {
@@ -154,7 +154,7 @@ void ConcatGradGradient(GradientContext& g) {
 
 // ---- split ----
 
-// Sizes of the pieces of a dimension; -1 where not known.
+// Sizes of the pieces of a dimension; -1 if unknown.
 std::vector<int64_t> SplitSizes(const InferContext& ctx, int64_t dim) {
   const int64_t count = static_cast<int64_t>(ctx.NumOutputs("Out")), num = ctx.Attr<int32_t>("num");
   if (num > 0) {
@@ -288,7 +288,7 @@ void UnbindGradient(GradientContext& g) {
            g.ForwardAttrs({"axis"}));
 }
 
-// An output of unstack without a name, as stack's gradient may make it, has the gradient zero.
+// An unnamed output of unstack, which the gradient of stack may have, has the gradient zero.
 void UnstackGradient(GradientContext& g) {
   const size_t num = g.Outputs("Y").size();
   size_t named = 0;
@@ -327,7 +327,7 @@ void RegisterStack(OpRegistry& ops) {
               .Constraint("C1", "X must have a dimension, and axis lie in [-rank, rank)")
               .Constraint("C2", "num must be the dimension and the number of outputs")
               .Input("X", "tensor of any dtype")
-              // (The gradient of stack may want some of them only.)
+              // (The gradient of stack may need only some of them.)
               .OptionalVariadicOutput("Y", "the slices; @EMPTY@ for an unwanted one")
               .Attr<int32_t>("axis", 0, "the axis")
               .Attr<int32_t>("num", "number of slices")

@@ -9,8 +9,8 @@
 
 namespace coracle::crop_op {
 
-// What is known of the offsets when shapes are inferred: those of attrs, and those of tensors where
-// `need_values`. Without any they are 0.
+// The known offsets during shape inference: those of attrs and, with `need_values`, those of
+// tensors. The default is 0.
 IntList ReadOffsets(const InferContext& ctx, int rank, bool need_values) {
   const auto count = static_cast<size_t>(rank);
   const bool tensors = ctx.HasInput("OffsetsTensor") || ctx.HasInput("Offsets");
@@ -23,7 +23,7 @@ IntList ReadOffsets(const InferContext& ctx, int rank, bool need_values) {
   return list;
 }
 
-// C2: the window [offset, offset + size) lies inside of each dimension of X.
+// C2: checks that the window [offset, offset + size) lies inside each dimension of X.
 void CheckWindow(const InferContext& ctx, const Shape& x, const Shape& size,
                  const IntList& offsets) {
   for (int i = 0; i < x.rank(); ++i) {
@@ -63,7 +63,7 @@ void InferCropTensor(InferContext& ctx) {
       ReadIntList(ctx, "ShapeTensor", "Shape", "shape", static_cast<size_t>(rank));
   ctx.Require("C1", wanted.values.size() == static_cast<size_t>(rank), "shape", wanted.values,
               "rank", rank);
-  bool open = false;  // some size depends on its offset
+  bool open = false;  // whether a size depends on its offset
   for (int64_t dim : wanted.values) {
     ctx.Require("C2", dim >= -1, "shape", wanted.values);
     open = open || dim < 0;
@@ -81,7 +81,7 @@ void InferCropTensor(InferContext& ctx) {
   ctx.SetOutput("Out", x);
 }
 
-// Where a part lies in a whole tensor.
+// The position of a part in a whole tensor.
 class Window {
  public:
   Window(const PrepareContext& ctx, const TensorArg& whole, const TensorArg& part)
@@ -106,7 +106,7 @@ class Window {
   }
 
  private:
-  // In bytes. Offsets from tensors may be anything.
+  // The offset in bytes. Offsets from tensors may be any numbers.
   int64_t Offset(const Workspace& ws) const {
     int64_t offset = 0;
     for (int i = 0; i < whole_.rank(); ++i) {

@@ -1,4 +1,4 @@
-// Older spellings of expand_v2 and tile, and broadcasts to the shape of another tensor.
+// Older forms of expand_v2 and tile, and broadcasts to the shape of another tensor.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -19,7 +19,7 @@ Kernel Tiled(const PrepareContext& ctx) { return TileKernel(ctx.Input("X"), ctx.
 void InferExpand(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   const int rank = x.shape.rank();
-  const bool tensor = ctx.HasInput("ExpandTimes");  // wins over the list
+  const bool tensor = ctx.HasInput("ExpandTimes");  // takes precedence over the list
   const IntList times = ReadIntList(ctx, tensor ? "" : "expand_times_tensor", "ExpandTimes",
                                     "expand_times", static_cast<size_t>(rank));
   ctx.Require("C1", times.values.size() == static_cast<size_t>(rank), times.values.size(), rank);
@@ -31,7 +31,7 @@ void InferExpand(InferContext& ctx) {
   ctx.SetOutput("Out", x);
 }
 
-// The gradient is tile's, which has one number for each dimension here.
+// Uses the gradient of tile, with one number for each dimension.
 void ExpandGradient(GradientContext& g) {
   SlotList inputs = {{"X", {g.Input("X")}}, {"Out@GRAD", {g.OutputGrad("Out")}}};
   if (g.HasInput("ExpandTimes"))
@@ -44,7 +44,7 @@ void ExpandGradient(GradientContext& g) {
 
 // ---- expand_as ----
 
-// Whether `whole` may be copies of `part` along each axis.
+// Whether `whole` can consist of copies of `part` along each axis.
 bool Divides(const Shape& part, const Shape& whole) {
   if (part.rank() != whole.rank()) return false;
   for (int i = 0; i < part.rank(); ++i) {
@@ -99,7 +99,7 @@ Kernel ExpandAsV2(const PrepareContext& ctx) {
   return BroadcastKernel(ctx.Input("X"), ctx.Output("Out"));
 }
 
-// The sum of dout to the shape of x: what a sum of the two passes on to x.
+// The sum of dout to the shape of x: the gradient of x in a broadcasting sum.
 Variable SumTo(GradientContext& g, const Variable& x, const Variable& dout) {
   return g.Make("elementwise_add_grad", {{"Y", {x.name()}}, {"Out@GRAD", {dout.name()}}},
                 {{"axis", int32_t{-1}}}, "Y@GRAD");
@@ -107,7 +107,7 @@ Variable SumTo(GradientContext& g, const Variable& x, const Variable& dout) {
 
 void ExpandAsV2Gradient(GradientContext& g) { g.Set("X", SumTo(g, g.In("X"), g.Grad("Out"))); }
 
-// The dim that a and b have in common; -1 where it is not known, -2 where there is none.
+// The common dim of a and b; -1 if it is unknown, -2 if there is none.
 int64_t CommonDim(int64_t a, int64_t b) {
   if (a == 1 || a == b) return b;
   if (b == 1) return a;

@@ -75,7 +75,7 @@ KernelOf<T> TileGrad(const PrepareContext& ctx) {
   return TileGradKernel<T>(ctx.Input("Out@GRAD"), ctx.Output("X@GRAD"));
 }
 
-// The slots and the attr that tell the shape of Out.
+// The slots and the attr that give the shape of Out.
 struct Spelling {
   const char *list, *tensor, *attr;
 };

@@ -1,4 +1,4 @@
-// New tensors: fill (values of an attr), empty, fill_zeros_like2.
+// Ops that create tensors: fill (values of an attr), empty, fill_zeros_like2.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>

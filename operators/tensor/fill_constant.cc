@@ -20,7 +20,7 @@ Element ToElement(const Tensor& one, DType dtype) {
   return element;
 }
 
-// A text is read as an integer first, so that all 64 bits of an int64 survive.
+// Parses a text as an integer first, so that all 64 bits of an int64 are kept.
 bool ParseElement(const std::string& text, DType dtype, Element* element) {
   int64_t integer = 0;
   double real = 0;

@@ -91,7 +91,7 @@ void InferRoll(InferContext& ctx) {
   ctx.SetOutput("Out", x);
 }
 
-// One of the blocks that a roll moves: along each rolled axis the tensor is cut in two.
+// One of the blocks that a roll moves: it cuts the tensor in two along each rolled axis.
 struct Block {
   int64_t from = 0, to = 0;  // in elements
   Longs dims;

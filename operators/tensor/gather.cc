@@ -59,7 +59,7 @@ class Splitter {
     if (axis_ && (axis_.numel != 1 || !IsIndexType(axis_.dtype)))
       ctx.Unsupported("Axis must hold one int32 or int64");
   }
-  // REQUIRES: x has elements. Throws when the parts would not be those of `part_numel` elements.
+  // REQUIRES: x has elements. Throws if the parts do not have `part_numel` elements in total.
   Split operator()(const Workspace& ws, int64_t count, int64_t part_numel) const {
     int axis = 0;
     const bool fits = x_.shape.NormalizeAxis(axis_ ? IndexReader(ws, axis_)[0] : attr_, &axis);
@@ -75,7 +75,7 @@ class Splitter {
   int64_t attr_;
 };
 
-// An Index that points into an empty dimension can only be wrong.
+// Any index into an empty dimension is an error.
 void CheckEmpty(const std::string& name, Workspace& ws, const TensorArg& index) {
   if (index.numel > 0) ThrowIndexRange(name, "Index", 0, IndexReader(ws, index)[0], 0);
 }

@@ -31,7 +31,7 @@ void InferIndexSampleGrad(InferContext& ctx) {
 }
 
 // Calls f(b, column_of) for every row b of X and Index, on several threads; column_of(k) is the
-// column of X that element k of the row of Index means.
+// column of X given by element k of the row of Index.
 template <class F>
 void ForEachRow(const std::string& name, const IndexReader& at, const Shape& x, const Shape& index,
                 const F& f) {

@@ -35,13 +35,13 @@ double NumberIn(const Workspace& ws, const TensorArg& arg) {
   });
 }
 
-// From both ends, so that the last element is Stop.
+// Computed from both ends, so that the last element is Stop.
 double ElementAt(int64_t i, int64_t count, double first, double last) {
   const double step = count > 1 ? (last - first) / static_cast<double>(count - 1) : 0;
   if (count == 1 || i < count / 2) return first + static_cast<double>(i) * step;
   return last - static_cast<double>(count - 1 - i) * step;
 }
-// The same between integers that doubles do not hold.
+// The same for integers that doubles cannot represent.
 int64_t ElementAt(int64_t i, int64_t count, int64_t first, int64_t last) {
   if (count == 1) return first;
   const __int128 sum =

@@ -15,7 +15,7 @@ namespace coracle::lookup_table_op {
 
 constexpr int64_t kNoPadding = -1;
 
-// lookup_table expects Ids [.., 1], lookup_table_v2 takes any shape.
+// lookup_table expects Ids [.., 1]; lookup_table_v2 accepts any shape.
 void InferLookup(InferContext& ctx) {
   VarMeta w = ctx.Input("W");
   const Shape& ids = ctx.InputShape("Ids");
@@ -66,7 +66,7 @@ Kernel Lookup(const PrepareContext& ctx) {
   };
 }
 
-// Throws for an id that is neither a row nor padding; the number of those that are rows.
+// The number of ids that are rows; throws for an id that is neither a row nor padding.
 int64_t CountRows(const IndexReader& id, int64_t count, int64_t rows, int64_t padding,
                   const std::string& name) {
   int64_t padded = 0;
@@ -78,7 +78,7 @@ int64_t CountRows(const IndexReader& id, int64_t count, int64_t rows, int64_t pa
   return count - padded;
 }
 
-// A row of Out@GRAD for each id but the padding; nothing of W's size is touched.
+// A row of Out@GRAD for each id except the padding; no memory of W's size is used.
 Kernel SparseLookupGrad(const PrepareContext& ctx) {
   const TensorArg w = ctx.Input("W"), ids = ctx.Input("Ids"), dout = ctx.Input("Out@GRAD");
   const RowsOutput dw(ctx, "W@GRAD");

@@ -1,5 +1,5 @@
-// masked_select and where_index: the elements, or places, that a condition selects. How many there
-// are is known only at run time.
+// masked_select and where_index: the elements, or positions, that a condition selects. Their number
+// is known only at run time.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -25,7 +25,7 @@ void InferMaskedSelect(InferContext& ctx) {
 
 constexpr int64_t kBlock = 4096;
 
-// How many elements a mask selects in all blocks before each one, and in all of them.
+// The number of elements that a mask selects before each block, and in total.
 class MaskBlocks {
  public:
   MaskBlocks(const PrepareContext& ctx, const TensorArg& mask)
@@ -62,8 +62,8 @@ class MaskBlocks {
   TensorArg starts_;
 };
 
-// The `count` elements of a block that are chosen. Every element is written to where the next
-// chosen one belongs, which needs no branch.
+// Copies the `count` chosen elements of a block. To avoid a branch, every element is written to the
+// position of the next chosen one.
 template <class T>
 void Compress(const T* from, const bool* chosen, int64_t n, T* to, int64_t count) {
   int64_t i = 0, k = 0;
@@ -91,7 +91,7 @@ Kernel SelectOf(const PrepareContext& ctx) {
   };
 }
 
-// Moves elements, so only their size counts.
+// Moves elements, so only their size matters.
 Kernel MaskedSelect(const PrepareContext& ctx) {
   struct Sixteen {
     uint64_t words[2];

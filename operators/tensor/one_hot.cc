@@ -10,7 +10,7 @@
 
 namespace coracle::one_hot_op {
 
-// one_hot replaces a trailing dimension of 1, one_hot_v2 appends one.
+// one_hot replaces a trailing dimension of 1; one_hot_v2 appends a dimension.
 void InferOneHot(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   RequireIndexType(ctx, "C1", "X");

@@ -26,7 +26,7 @@ void InferPad(InferContext& ctx) {
   ctx.SetOutput("Out", x);
 }
 
-// out = value but for a copy of `in`, which begins at these indices.
+// out = value, except for a copy of `in`, which begins at these indices.
 template <class T>
 Kernel PutInto(const PrepareContext& ctx, const TensorArg& in, const TensorArg& out,
                const std::vector<int64_t>& begin) {
@@ -52,7 +52,7 @@ KernelOf<T> Pad(const PrepareContext& ctx) {
   return PutInto<T>(ctx, ctx.Input("X"), ctx.Output("Out"), begin);
 }
 
-// X@GRAD = the slice of Out@GRAD where X stands.
+// X@GRAD = the slice of Out@GRAD at the position of X.
 void PadGradient(GradientContext& g) {
   const Ints pads = g.Attr<Ints>("paddings");
   Ints axes, starts, ends;

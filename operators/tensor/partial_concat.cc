@@ -1,4 +1,4 @@
-// partial_concat and partial_sum: some columns of each input, joined or added up.
+// partial_concat and partial_sum: some columns of each input, joined or summed.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -14,7 +14,7 @@ namespace coracle::partial_concat_op {
 
 bool Joins(const OpDesc& op) { return op.type() == "partial_concat"; }
 
-// The columns [start, start + count) of `columns`.
+// The columns [start, start + count).
 struct Columns {
   int64_t start, count;
 };
@@ -66,8 +66,8 @@ KernelOf<T> Partial(const PrepareContext& ctx) {
   };
 }
 
-// X@GRAD[k] is zero but for its columns, which are Out@GRAD or the k-th part of it: what the
-// gradient of a slice does.
+// X@GRAD[k] is zero except for its columns, which are Out@GRAD or its k-th part: the gradient of
+// a slice.
 void PartialGradient(GradientContext& g) {
   const auto start = g.Attr<int32_t>("start_index"), length = g.Attr<int32_t>("length");
   int64_t end = length < 0 ? std::numeric_limits<int32_t>::max() : int64_t{start} + length;

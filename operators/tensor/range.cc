@@ -8,7 +8,7 @@
 
 namespace coracle::range_op {
 
-// Number of elements; -1 when step is 0 or leads away from end, or the range has no length.
+// Number of elements; -1 if step is 0 or leads away from end, or the length is not finite.
 template <class T>
 int64_t Count(T start, T end, T step) {
   if constexpr (std::is_integral_v<T>) {
@@ -56,7 +56,7 @@ void InferRange(InferContext& ctx) {
   ctx.SetOutput("Out", dtype, {count});
 }
 
-// first + i * by; the product alone may leave int64 where the sum does not.
+// first + i * by; the product alone may overflow int64 even if the sum does not.
 template <class T>
 T Element(T first, T by, int64_t i) {
   if constexpr (std::is_integral_v<T>)

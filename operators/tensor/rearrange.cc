@@ -1,5 +1,5 @@
 // Bijections between the elements of X and Out that are views with other strides: pixel_shuffle,
-// shuffle_channel, space_to_depth. One row each; the gradient copies the other way.
+// shuffle_channel, space_to_depth. Each is a row; the gradient copies in the other direction.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -13,14 +13,14 @@
 
 namespace coracle::rearrange_op {
 
-// Index i of dims stands for element i . x_strides of X and element i of a contiguous Out.
+// Index i of dims maps element i . x_strides of X to element i of a contiguous Out.
 struct View {
   std::vector<int64_t> dims, x_strides;
 };
 
 constexpr int64_t kMaxFactor = std::numeric_limits<int32_t>::max();
 
-// An attr whose square is a divisor. C2: it is positive.
+// An attr whose square is a divisor. C2: must be positive.
 template <class T>
 int64_t Factor(const InferContext& ctx, const char* attr) {
   const int64_t factor = ctx.Attr<T>(attr);
@@ -28,7 +28,7 @@ int64_t Factor(const InferContext& ctx, const char* attr) {
   return factor;
 }
 
-// dim / factor, -1 when not known. C2: without a remainder.
+// dim / factor; -1 if unknown. C2: must have no remainder.
 int64_t Divided(const InferContext& ctx, int64_t dim, int64_t factor) {
   ctx.Require("C2", dim < 0 || dim % factor == 0, dim, factor);
   return dim < 0 ? -1 : dim / factor;
@@ -85,8 +85,8 @@ struct ShuffleChannel {
   }
 };
 
-// Darknet's reorg: the declared shape of Out is [N, C b^2, H / b, W / b], but its elements lie as
-// those of a tensor [N, C / b^2, H b, W b].
+// Darknet's reorg: the declared shape of Out is [N, C b^2, H / b, W / b], but its elements are
+// ordered as in a tensor [N, C / b^2, H b, W b].
 struct SpaceToDepth {
   static constexpr const char* kType = "space_to_depth";
   static constexpr const char* kDoc =

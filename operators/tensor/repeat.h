@@ -1,5 +1,5 @@
 #pragma once
-// Kernels that repeat a tensor along its axes, for expand, tile and their relatives.
+// Kernels that repeat a tensor along its axes, for expand, tile and related ops.
 
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/operators/kernels/copy.h>
@@ -10,8 +10,8 @@
 
 namespace coracle {
 
-// out = x, whose dims of 1 are stretched to those of out, and which is repeated along out's leading
-// dims. REQUIRES: the shapes fit.
+// out = x, with dims of 1 broadcast to those of out, and repeated along out's leading dims.
+// REQUIRES: the shapes match.
 inline Kernel BroadcastKernel(const TensorArg& x, const TensorArg& out) {
   if (out.numel == 0) return [](Workspace&) {};
   const std::vector<int64_t> own = ContiguousStrides(x.shape.ToVector());
@@ -26,7 +26,7 @@ inline Kernel BroadcastKernel(const TensorArg& x, const TensorArg& out) {
   return [=](Workspace& ws) { copy(ws.Data<const void>(x), ws.Data<void>(out)); };
 }
 
-// Nothing to sum: dx is zero, whether it has elements or not.
+// For an empty sum: dx is zero, whether it has elements or not.
 inline Kernel ZeroKernel(const TensorArg& dx) {
   const int64_t bytes = dx.nbytes();
   return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(dx), bytes); };
@@ -47,7 +47,7 @@ Kernel BroadcastGradKernel(const TensorArg& dout, const TensorArg& dx) {
   return [=](Workspace& ws) { sum(ws.Data<const T>(dout), ws.Data<T>(dx)); };
 }
 
-// Out as [repeat, dim] pairs of axes, one for each of its dimensions.
+// Out as pairs of axes [repeat, dim], one pair for each of its dimensions.
 struct TileAxes {
   std::vector<int64_t> dims, x_strides, out_strides;
 };
@@ -67,8 +67,7 @@ inline TileAxes PairAxes(const Shape& x, const Shape& out) {
   return axes;
 }
 
-// out = copies of x one behind the other along each axis, as many as fit.
-// REQUIRES: the dims of out are multiples of x's.
+// out = as many copies of x along each axis as fit. REQUIRES: the dims of out are multiples of x's.
 inline Kernel TileKernel(const TensorArg& x, const TensorArg& out) {
   if (out.numel == 0) return [](Workspace&) {};
   const TileAxes axes = PairAxes(x.shape, out.shape);

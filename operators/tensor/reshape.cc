@@ -1,5 +1,5 @@
-// The ops that give a tensor another shape and leave its elements where they are: reshape, squeeze,
-// unsqueeze, flatten. A row of a table each; they share kernel and gradient.
+// Ops that change the shape of a tensor but not its elements: reshape, squeeze, unsqueeze, flatten.
+// Each is a row of a table; they share kernel and gradient.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -24,7 +24,7 @@ void SetShapes(InferContext& ctx, const Shape& out) {
   ctx.SetOutput("Out", meta);
 }
 
-// Rank of a result whose shape comes from a tensor of unknown length: what the program declares.
+// Rank of a result whose shape comes from a tensor of unknown length: the declared rank.
 size_t DeclaredRank(const InferContext& ctx) {
   const VarMeta* declared = ctx.DeclaredOutput("Out");
   return declared && declared->shape.rank() > 0 ? static_cast<size_t>(declared->shape.rank()) : 1;
@@ -36,7 +36,7 @@ void InferReshape(InferContext& ctx) {
   const Shape x = ctx.InputShape("X");
   const IntList wanted = ReadIntList(ctx, "ShapeTensor", "Shape", "shape", DeclaredRank(ctx));
   Shape out = ToShape(ctx, "C5", wanted.values);
-  if (!wanted.known) return SetShapes(ctx, out);  // a -1 here may be "infer" or "not known yet"
+  if (!wanted.known) return SetShapes(ctx, out);  // a -1 here may mean "infer" or "not known yet"
   int infer_at = -1;
   std::vector<bool> copied(static_cast<size_t>(x.rank()), false);
   int64_t given = 1;
@@ -66,7 +66,7 @@ void InferReshape(InferContext& ctx) {
   SetShapes(ctx, out);
 }
 
-// Axes given as attr or tensor, each normalised into [0, rank).
+// Axes from attr or tensor, each normalised to [0, rank).
 std::vector<bool> ReadAxes(const InferContext& ctx, int rank) {
   std::vector<bool> chosen(static_cast<size_t>(rank), false);
   for (int32_t axis : ctx.Attr<std::vector<int32_t>>("axes"))
@@ -80,10 +80,9 @@ void InferSqueeze(InferContext& ctx) {
   const bool all = ctx.Attr<std::vector<int32_t>>("axes").empty();
   Shape out;
   for (int i = 0; i < x.rank(); ++i) {
-    const bool drop =
-        (all || chosen[static_cast<size_t>(i)]) &&
-        // A listed dimension that is not known yet is taken for the 1 that it must be.
-        (x[i] == 1 || (!all && x[i] < 0));
+    const bool drop = (all || chosen[static_cast<size_t>(i)]) &&
+                      // A listed dimension that is still unknown must be 1.
+                      (x[i] == 1 || (!all && x[i] < 0));
     if (!drop) out.Append(x[i]);
   }
   SetShapes(ctx, out);
@@ -96,7 +95,7 @@ void InferUnsqueeze(InferContext& ctx) {
   const size_t rank = static_cast<size_t>(x.rank()) + axes.values.size();
   ctx.Require("C2", rank <= Shape::kMaxRank, rank, Shape::kMaxRank);
   if (!axes.known) return SetShapes(ctx, Shape(std::vector<int64_t>(rank, -1)));
-  // One after the other: each axis counts in the shape as it then is.
+  // Axes are inserted one after the other: each refers to the shape at that time.
   std::vector<int64_t> dims = x.ToVector();
   for (int64_t axis : axes.values) {
     const int at = ctx.Axis("C1", axis, static_cast<int>(dims.size()) + 1);
@@ -137,7 +136,7 @@ Kernel ReshapeGrad(const PrepareContext& ctx) {
   return CopyAll(ctx.Input("Out@GRAD"), ctx.Output("X@GRAD"));
 }
 
-// X@GRAD has the shape of X, told by XShape ([0] + X's) or, in files without it, by X.
+// X@GRAD has the shape of X, from XShape ([0] + X's dims) or, in files without it, from X.
 void InferReshapeGrad(InferContext& ctx) {
   VarMeta meta = ctx.Input("Out@GRAD");
   if (ctx.HasInput("XShape")) {
@@ -161,7 +160,8 @@ void ReshapeGradient(GradientContext& g) {
            {{"X@GRAD", {g.InputGrad("X")}}});
 }
 
-// The gradient of a reshape is a reshape, and so is its own: back to the shape of Out@GRAD.
+// The gradient of a reshape is a reshape, and so is its own gradient: back to the shape
+// of Out@GRAD.
 void ReshapeGradGradient(GradientContext& g) {
   g.Append(g.op().type(), {{"X", {g.Input("Out@GRAD")}}, {"Out@GRAD", {g.OutputGrad("X@GRAD")}}},
            {{"X@GRAD", {g.InputGrad("Out@GRAD")}}});

@@ -23,8 +23,8 @@ void AddRow(const T* from, T* to, int64_t width) {
   }
 }
 
-// Row row_of(i) of `to` += row i of from[count, width], for i in order: each row has one thread.
-// With `seen`, which has a 0 for each row, the first one that is added to a row replaces it.
+// Adds row i of from[count, width] to row row_of(i) of `to`, for i in order; each row has one
+// thread. With `seen`, which has a 0 for each row, the first addition to a row replaces the row.
 template <class T, class RowOf>
 void AddRows(const T* from, int64_t count, T* to, int64_t width, uint8_t* seen,
              const RowOf& row_of) {
@@ -91,7 +91,7 @@ KernelOf<T> Scatter(const PrepareContext& ctx) {
   };
 }
 
-// X@GRAD = Out@GRAD but for the named rows, which are 0; Updates@GRAD = its named rows.
+// X@GRAD = Out@GRAD, but 0 in the rows Ids; Updates@GRAD = these rows.
 void ScatterGradient(GradientContext& g) {
   const Variable dout = g.Grad("Out"), ids = g.In("Ids");
   if (g.NeedsInputGrad("X")) {
@@ -125,7 +125,7 @@ KernelOf<T> ScatterNdAdd(const PrepareContext& ctx) {
   const TensorArg out = ctx.Output("Out");
   const SliceIndex slice("scatter_nd_add", x, index);
   const int64_t bytes = x.nbytes();
-  // Without elements there may still be indices to check.
+  // There may be indices to check even without elements.
   const bool nothing = updates.numel == 0 && index.numel == 0;
   const int64_t entries = nothing ? 0 : index.shape.Product(0, index.shape.rank() - 1);
   const int64_t width = updates.numel == 0 ? 0 : updates.numel / entries;

@@ -39,7 +39,7 @@ Kernel GetTensor(const PrepareContext& ctx) {
   };
 }
 
-// Both mean the tensor that X stands for.
+// X and Out represent the same tensor.
 void PassOn(GradientContext& g) { g.Set("X", g.Grad("Out")); }
 
 void Register(OpRegistry& ops) {

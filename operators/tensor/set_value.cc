@@ -1,4 +1,4 @@
-// set_value: a part of a tensor replaced, as `x[1:3, 0] = value` does.
+// set_value: replaces a part of a tensor, like `x[1:3, 0] = value`.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -20,7 +20,7 @@ namespace coracle::set_value_op {
 
 using Longs = std::vector<int64_t>;
 
-// Attr axes or decrease_axes: distinct, each as one in [0, rank).
+// Attr axes or decrease_axes: distinct, each normalised to [0, rank).
 std::vector<int> ReadAxes(const InferContext& ctx, const char* attr, const char* id, int rank) {
   std::vector<int> axes;
   for (int64_t axis : ctx.Attr<Longs>(attr)) {
@@ -30,8 +30,8 @@ std::vector<int> ReadAxes(const InferContext& ctx, const char* attr, const char*
   return axes;
 }
 
-// The bounds are read when the op runs, since no shape depends on them; what attrs say of them is
-// checked here. Returns the number of elements along axes[i], -1 when only the run knows it.
+// The bounds are read at run time, since no shape depends on them; bounds from attrs are also
+// checked here. Returns the number of elements along axes[i]; -1 if only the run knows it.
 int64_t CountOf(const InferContext& ctx, size_t i, int64_t dim, bool single) {
   const Longs starts = ctx.Attr<Longs>("starts"), ends = ctx.Attr<Longs>("ends");
   const Longs steps = ctx.Attr<Longs>("steps");
@@ -42,8 +42,8 @@ int64_t CountOf(const InferContext& ctx, size_t i, int64_t dim, bool single) {
   return MakeRange(dim, starts[i], ends[i], steps.empty() ? 1 : steps[i], single).count;
 }
 
-// The part as the value sees it: for each of its dims the dim of Input, or -1 for one that
-// none_axes puts in.
+// The part in the shape of the value: for each of its dims the dim of Input, or -1 for a dim
+// inserted by none_axes.
 std::vector<int> PartDims(int rank, const std::vector<bool>& dropped, const Longs& none_axes) {
   std::vector<int> dims;
   for (int i = 0; i <= rank; ++i) {
@@ -54,7 +54,7 @@ std::vector<int> PartDims(int rank, const std::vector<bool>& dropped, const Long
   return dims;
 }
 
-// Checks the bounds and that `value` can be stretched to the part.
+// Checks the bounds, and that `value` can be broadcast to the part.
 void InferPart(const InferContext& ctx, const Shape& whole, const Shape& value) {
   const int rank = whole.rank();
   const std::vector<int> axes = ReadAxes(ctx, "axes", "C1", rank);
@@ -109,7 +109,7 @@ void InferSetValue(InferContext& ctx) {
   ctx.SetOutput("Out", input);
 }
 
-// Where the elements of the part lie: x of the nest is the whole tensor, y the value.
+// The positions of the elements of the part: x of the nest is the whole tensor, y the value.
 class Part {
  public:
   Part(const PrepareContext& ctx, const Shape& whole, const Shape& value)
@@ -133,7 +133,8 @@ class Part {
     for (size_t i = 0; i < axes.size(); ++i)
       cut_[static_cast<size_t>(axes[i] < 0 ? axes[i] + rank : axes[i])] = static_cast<int>(i);
     const std::vector<int> dims = PartDims(rank, dropped, ctx.Attr<Longs>("none_axes"));
-    const int lead = static_cast<int>(dims.size()) - value.rank();  // dims that the value lacks
+    // number of dims that the value lacks
+    const int lead = static_cast<int>(dims.size()) - value.rank();
     for (size_t k = 0; k < dims.size(); ++k) {
       const int at = static_cast<int>(k) - lead;
       if (dims[k] >= 0 && at >= 0) value_dim_[static_cast<size_t>(dims[k])] = at;
@@ -142,7 +143,7 @@ class Part {
       single_[static_cast<size_t>(i)] = dropped[static_cast<size_t>(i)];
   }
 
-  // body(whole_offset, value_offset, count, whole_step, value_step) for each innermost row.
+  // Calls body(whole_offset, value_offset, count, whole_step, value_step) for each innermost row.
   template <class Body>
   void ForEach(const Workspace& ws, const Body& body) const {
     int64_t offset = 0;
@@ -255,7 +256,7 @@ KernelOf<T> SetValueGrad(const PrepareContext& ctx) {
   const Part part(ctx, dout.shape, dvalue ? dvalue.shape : Shape());
   return [=](Workspace& ws) {
     const T* from = ws.Data<const T>(dout);
-    if (dvalue) {  // first: Input@GRAD may overwrite Out@GRAD
+    if (dvalue) {  // computed first: Input@GRAD may overwrite Out@GRAD
       T* to = ws.Data<T>(dvalue);
       std::fill_n(to, dvalue.numel, T(0));
       part.ForEach(ws, [&](int64_t x, int64_t y, int64_t count, int64_t dx, int64_t dy) {
@@ -271,9 +272,9 @@ KernelOf<T> SetValueGrad(const PrepareContext& ctx) {
   };
 }
 
-// Out@GRAD is split into two parts by a linear map; its transpose puts them together.
+// A linear map splits Out@GRAD into two parts; its transpose joins them.
 void SetValueGradGradient(GradientContext& g) {
-  // An op that yields the value's gradient alone puts it into zeros.
+  // An op with only the gradient of the value inserts it into zeros.
   const Variable input =
       g.HasOutput("Input@GRAD") ? g.Grad("Input@GRAD") : ZerosLike(g.In("Out@GRAD"));
   SlotList inputs = g.ForwardInputs({"StartsTensorList", "EndsTensorList", "StepsTensorList"});

@@ -14,7 +14,7 @@ namespace coracle::slice_op {
 
 bool IsStrided(const OpDesc& op) { return op.type().rfind("strided_slice", 0) == 0; }
 
-// Attr axes, each in [0, rank), none twice.
+// Attr axes, each normalised to [0, rank), without duplicates.
 std::vector<int> ReadAxes(const InferContext& ctx, const char* attr, const char* id, int rank) {
   std::vector<int> axes;
   for (int32_t axis : ctx.Attr<std::vector<int32_t>>(attr)) {
@@ -69,7 +69,7 @@ VarMeta SliceOut(InferContext& ctx) {
 
 void InferSlice(InferContext& ctx) { ctx.SetOutput("Out", SliceOut(ctx)); }
 
-// Where the elements of a slice lie in the whole tensor.
+// The positions of the elements of a slice in the whole tensor.
 class Window {
  public:
   Window(const PrepareContext& ctx, const TensorArg& whole, const TensorArg& part, bool into_whole)
@@ -94,13 +94,13 @@ class Window {
     }
   }
 
-  bool fixed() const { return fixed_; }  // the bounds are attrs
+  bool fixed() const { return fixed_; }  // whether the bounds are attrs
 
   struct Plan {
     int64_t offset = 0;  // in bytes, into the whole
     StridedCopy copy;
   };
-  // `ws` is only read when the bounds are tensors.
+  // Reads `ws` only if the bounds are tensors.
   Plan Make(const Workspace* ws) const {
     const std::vector<int64_t> whole_strides = ContiguousStrides(whole_.shape.ToVector());
     std::vector<int64_t> dims = whole_.shape.ToVector(), strides = whole_strides;
@@ -143,7 +143,8 @@ class Window {
   std::string name_;
 };
 
-// Calls body(ws, plan): with one made once when the bounds are attrs, else with one of this run.
+// Calls body(ws, plan): with a plan made once if the bounds are attrs, else with a plan of
+// this run.
 template <class Body>
 Kernel WithPlan(const Window& window, Body body) {
   if (window.fixed()) {

@@ -1,5 +1,5 @@
 #pragma once
-// Indices of several dimensions, as gather_nd and scatter_nd_add have them.
+// Indices of several dimensions, for gather_nd and scatter_nd_add.
 
 #include <coracle/operators/rules/index.h>
 
@@ -7,8 +7,8 @@
 
 namespace coracle {
 
-// The number of the slice x[i0, i1, ...] that entry i of Index [.., depth] means. Throws
-// kOutOfRange for an index outside of its dimension.
+// The index of the slice x[i0, i1, ...] given by entry i of Index [.., depth]. Throws kOutOfRange
+// for an index outside of its dimension.
 class SliceIndex {
  public:
   SliceIndex(const std::string& name, const TensorArg& x, const TensorArg& index)

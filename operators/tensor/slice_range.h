@@ -13,10 +13,10 @@ struct AxisRange {
   int64_t start = 0, step = 1, count = 0;
 };
 
-// Bounds as in Python: negative ones count from the end, then they are clamped. For a negative
-// step an end of -1 stands before element 0 (Paddle's spelling of Python's None). `single` is an
-// axis that will be dropped: there [-1, 0) means the last element, as x[-1] writes it.
-// REQUIRES: step is not 0.
+// Bounds as in Python: negative ones count from the end, then they are clamped. With a negative
+// step, an end of -1 means before element 0 (Paddle's form of Python's None). `single` is set for
+// an axis that will be dropped: there [-1, 0) means the last element, like x[-1]. REQUIRES: step is
+// not 0.
 inline AxisRange MakeRange(int64_t dim, int64_t start, int64_t end, int64_t step, bool single) {
   if (single && start == -1 && end == 0) return {dim - 1, 1, dim > 0 ? 1 : 0};
   step = std::max(step, -std::numeric_limits<int64_t>::max());

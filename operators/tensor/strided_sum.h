@@ -15,7 +15,7 @@ struct SumAxis {
 };
 
 // to[i] = sum over `summed` of the source at index i of `kept` (row-major over kept). At most 18
-// axes of each kind. One thread adds up one element, always in the same order.
+// axes of each kind. One thread sums an element, always in the same order.
 class StridedSum {
  public:
   StridedSum(std::vector<SumAxis> kept, std::vector<SumAxis> summed)
@@ -36,7 +36,7 @@ class StridedSum {
  private:
   static constexpr int64_t kBeside = 64;
 
-  // Without axes of one element, and with those that are one in memory joined.
+  // Drops axes of one element and merges axes that are contiguous in memory.
   static std::vector<SumAxis> Merged(const std::vector<SumAxis>& axes) {
     std::vector<SumAxis> merged;
     for (const SumAxis& axis : axes) {
@@ -53,7 +53,7 @@ class StridedSum {
    public:
     Odometer(const std::vector<SumAxis>& axes, int64_t position)
         : Odometer(axes, position, axes.size()) {}
-    // Over the first `count` axes.
+    // Iterates over the first `count` axes.
     Odometer(const std::vector<SumAxis>& axes, int64_t position, size_t count)
         : axes_(axes), count_(count) {
       for (size_t i = count_; i-- > 0;) {
@@ -79,11 +79,11 @@ class StridedSum {
     int64_t offset_ = 0;
   };
 
-  // 16-bit elements are added up in float.
+  // 16-bit elements are summed in float.
   template <class T>
   T Sum(const T* from) const {
     using Wide = decltype(T() + T());
-    constexpr int64_t kLanes = 8;  // sums that do not wait for each other
+    constexpr int64_t kLanes = 8;  // independent sums
     Wide sums[kLanes] = {};
     ForEachSummed([&](int64_t offset, const SumAxis& inner) {
       const T* at = from + offset;
@@ -110,7 +110,7 @@ class StridedSum {
     }
   }
 
-  // n sums of elements that lie side by side, at most kBeside.
+  // n sums of adjacent elements, at most kBeside.
   template <class T>
   void SumBeside(const T* from, T* to, int64_t n) const {
     using Wide = decltype(T() + T());

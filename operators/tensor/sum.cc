@@ -45,8 +45,8 @@ void InferSum(InferContext& ctx) {
   ctx.SetOutput("Out", meta);
 }
 
-// Out may be X[0]; a block of it is read before it is written.
-// All stored rows, one X after the other. The result is made aside: Out may be one of X.
+// Concatenates all stored rows, one X after the other. The result is built separately, since Out
+// may be one of X.
 Kernel ConcatenateRows(const PrepareContext& ctx) {
   std::vector<RowsInput> xs;
   const RowsOutput out(ctx, "Out");
@@ -84,7 +84,7 @@ Kernel ConcatenateRows(const PrepareContext& ctx) {
   };
 }
 
-// The dense X first, then the rows of the sparse ones, each in their order.
+// The dense X first, then the rows of the sparse ones, each in order.
 template <class T>
 Kernel SumOfDenseAndRows(const PrepareContext& ctx) {
   std::vector<TensorArg> dense;
@@ -115,7 +115,7 @@ Kernel SumOfArrays(const PrepareContext& ctx) {
   const TensorArg out = ctx.Output("Out");
   return [=](Workspace& ws) {
     VarValue& sum = ws.ValueOf(out);
-    VarValue aside;  // where Out is a later X
+    VarValue aside;  // used if Out is a later X
     for (size_t i = 1; i < xs.size(); ++i) {
       if (&ws.ValueOf(xs[i]) == &sum) CopyValue(sum, &aside);
     }
@@ -150,7 +150,7 @@ Kernel SumOfHalves(const std::vector<TensorArg>& xs, const TensorArg& out) {
   return [=](Workspace& ws) {
     const auto half = [&](const TensorArg& arg, int64_t at) { return ws.Data<uint16_t>(arg) + at; };
     ParallelFor(out.numel, 32768, [&](int64_t begin, int64_t end) {
-      constexpr int64_t kBlock = 2048;  // in the first-level cache
+      constexpr int64_t kBlock = 2048;  // fits into the first-level cache
       float sum[kBlock], term[kBlock];
       for (int64_t at = begin; at < end; at += kBlock) {
         const int64_t n = std::min(kBlock, end - at);
@@ -177,7 +177,7 @@ Kernel SumFast(const PrepareContext& ctx) {
     const float* first = ws.Data<const float>(xs[0]);
     if (xs.size() == 1 && o == first) return;
     ParallelFor(out.numel, 32768, [&](int64_t begin, int64_t end) {
-      // Blocks that stay in the first-level cache while the inputs are added to them.
+      // Blocks stay in the first-level cache while the inputs are added.
       for (int64_t at = begin; at < end; at += 2048) {
         const int64_t n = std::min<int64_t>(2048, end - at);
         if (xs.size() == 1) {
@@ -197,7 +197,7 @@ Kernel SumFast(const PrepareContext& ctx) {
   return LaneKernel{std::move(formulas), std::move(loop)};
 }
 
-// Each dX[i] = dOut, by scale.
+// Each dX[i] = dOut, computed by scale.
 void SumGradient(GradientContext& g) {
   for (size_t i = 0; i < g.Inputs("X").size(); ++i) {
     if (g.NeedsInputGrad("X", i)) g.Set("X", 1.0 * g.Grad("Out"), i);

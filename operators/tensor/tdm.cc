@@ -96,11 +96,11 @@ void InferTdmSampler(InferContext& ctx) {
     ctx.SetOutput(slot, dtype, {x.shape[0], columns});
 }
 
-// Random places of a layer, all different: the beginning of a shuffle, of which only the swapped
-// places are restored afterwards.
+// Random, distinct positions of a layer: the beginning of a shuffle. Afterwards only the swapped
+// positions are restored.
 class DistinctPlaces {
  public:
-  // `order` and `swapped` have room for the places; order[i] = i.
+  // `order` and `swapped` have an element for each position; order[i] = i.
   DistinctPlaces(const Philox& random, int64_t* order, int64_t* swapped)
       : random_(random), order_(order), swapped_(swapped) {}
   void Begin(int64_t places) {

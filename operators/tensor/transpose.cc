@@ -40,8 +40,8 @@ void InferTransposeGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", dx);
 }
 
-// Axis i of `to` is axis from_axis_of_to[i] of `from`. The copy runs in the
-// order of the target, so that writes are contiguous.
+// Axis i of `to` is axis from_axis_of_to[i] of `from`. The copy runs in the order of the target, so
+// that writes are contiguous.
 Kernel Permute(const TensorArg& from, const TensorArg& to, const Axes& from_axis_of_to) {
   if (to.numel == 0) return [](Workspace&) {};
   const std::vector<int64_t> strides = ContiguousStrides(from.shape.ToVector());

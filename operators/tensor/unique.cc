@@ -1,4 +1,4 @@
-// unique and unique_with_counts. How many different elements there are is known only at run time.
+// unique and unique_with_counts. The number of different elements is known only at run time.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -14,7 +14,7 @@ namespace coracle::unique_op {
 
 using Ints = std::vector<int32_t>;
 
-// unique_with_counts has no attrs but dtype.
+// unique_with_counts has only the attr dtype.
 template <class Context>
 bool IsSorted(const Context& ctx) {
   return ctx.op().type() == "unique" && ctx.template Attr<bool>("is_sorted");
@@ -49,7 +49,7 @@ void InferUnique(InferContext& ctx) {
     out[axis] = -1;
   }
   ctx.SetOutput("Out", x.dtype, out);
-  // One for each slice of X.
+  // One element for each slice of X.
   const int axis = AxisOf(ctx, x.shape);
   const int64_t slices = axis >= 0 ? x.shape[axis] : (x.shape.IsKnown() ? x.shape.numel() : -1);
   ctx.SetOutput("Index", index, {slices});
@@ -67,7 +67,7 @@ struct Slices {
   const T* x;
   int64_t outer, n, inner;
 
-  // Below, above or 0: equal. Nans are equal to each other.
+  // Negative, positive, or 0 if equal. Nans are equal to each other.
   int Compare(int64_t i, int64_t j) const {
     if (inner == 0) return 0;
     for (int64_t o = 0; o < outer; ++o) {
@@ -81,14 +81,14 @@ struct Slices {
   }
 };
 
-// Different slices: `first` holds where each occurs first, in the order of Out.
-// `group` has the place in that order for each slice.
+// Different slices: `first` holds their first occurrences, in the order of Out. `group` has the
+// index in that order for each slice.
 struct Groups {
   int64_t *first, *group;
   int64_t count = 0;
 };
 
-// The slices in ascending order, equal ones by the lower number. `packed` has two numbers for each
+// The slices in ascending order, equal ones by the lower index. `packed` has two numbers for each
 // slice of one element; nullptr if slices are longer.
 template <class T>
 void SortSlices(const Slices<T>& slices, Packed<T>* packed, int64_t* order) {
@@ -115,7 +115,8 @@ Groups FindGroups(const Slices<T>& slices, bool sorted, Packed<T>* packed, int64
   for (int64_t i = 0; i < n; ++i) {
     if (i == 0 || slices.Compare(order[i - 1], order[i]) != 0)
       groups.first[groups.count++] = order[i];
-    groups.group[order[i]] = groups.first[groups.count - 1];  // by its first slice for now
+    // identified by its first slice for now
+    groups.group[order[i]] = groups.first[groups.count - 1];
   }
   if (!sorted) std::sort(groups.first, groups.first + groups.count);
   for (int64_t k = 0; k < groups.count; ++k) by_value[groups.first[k]] = k;
@@ -191,7 +192,7 @@ KernelOf<T> Unique(const PrepareContext& ctx) {
   if (axis >= 0)
     slices = {nullptr, x.shape.Product(0, axis), x.shape[axis],
               x.shape.Product(axis + 1, x.shape.rank())};
-  if (x.numel == 0) slices.outer = 0;  // slices without elements are equal, however many there are
+  if (x.numel == 0) slices.outer = 0;  // all slices without elements are equal
   const TensorArg scratch = ctx.Scratch(DType::kInt64, {4, std::max<int64_t>(slices.n, 1)});
   TensorArg packed;
   if (slices.outer == 1 && slices.inner == 1 && slices.n <= kLongestSortedLine)

@@ -27,7 +27,7 @@ template <class T>
 struct Args {
   UpdatedParam param;
   TensorArg grad, m, v, m_out, v_out;
-  std::optional<RowsInput> rows;  // where Grad is selected rows
+  std::optional<RowsInput> rows;  // set if Grad is selected rows
   std::optional<RowGrouper> grouper;
   bool lazy = false;
   explicit Args(const PrepareContext& ctx)
@@ -43,8 +43,8 @@ struct Args {
     lazy = ctx.Attr<bool>("lazy_mode");
   }
 
-  // With lazy_mode only the stored rows and their moments change, else the others move on with
-  // the gradient 0.
+  // With lazy_mode, only the stored rows and their moments change; otherwise the other rows are
+  // updated with gradient 0.
   void RunRows(Workspace& ws, const AdamStep& step, decltype(&AdamUpdate<T>) update) const {
     UpdateRows(ws, step, update);
     param.template CopyOut<T>(ws, 0, param.in.numel);
@@ -85,7 +85,7 @@ struct Args {
   }
 };
 
-// The scalars of an update, and the powers of the betas that follow it.
+// The scalars of an update, and the update of the powers of the betas.
 class Scalars {
  public:
   explicit Scalars(const PrepareContext& ctx)

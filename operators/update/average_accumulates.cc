@@ -13,7 +13,7 @@
 
 namespace coracle::average_accumulates_op {
 
-// A sum of so many parameters at most, for the sake of accuracy: Paddle's number.
+// The largest number of parameters in one sum, for accuracy: Paddle's number.
 constexpr int64_t kMaxInOneSum = 16384;
 
 constexpr std::pair<const char*, const char*> kSums[] = {
@@ -62,7 +62,7 @@ KernelOf<T> AverageAccumulates(const PrepareContext& ctx) {
     std::array<int64_t, 3> n;
     for (size_t i = 0; i < 3; ++i) n[i] = *ws.Data<const int64_t>(counts[i].in);
     auto& [accumulated, old_accumulated, updates] = n;
-    updates = WrapAdd<int64_t>(updates, 1);  // a file may hold any count
+    updates = WrapAdd<int64_t>(updates, 1);  // wraps around: a file may hold any count
     accumulated = WrapAdd<int64_t>(accumulated, 1);
     const bool carry = updates % kMaxInOneSum == 0;
     const double window = std::min(static_cast<double>(most), static_cast<double>(updates) * share);

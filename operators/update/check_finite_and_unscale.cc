@@ -27,7 +27,7 @@ void InferCheckFinite(InferContext& ctx) {
   ctx.SetOutput("FoundInfinite", DType::kBool, {1});
 }
 
-// out = in * factor for the range; whether all results are finite.
+// out = in * factor for the range; returns whether all results are finite.
 template <class T>
 bool Multiply(const T* in, T* out, int64_t n, float factor) {
   bool finite = true;
@@ -38,7 +38,7 @@ bool Multiply(const T* in, T* out, int64_t n, float factor) {
   return finite;
 }
 
-// In pieces that stay in the first-level cache between the two loops.
+// Works in pieces that stay in the first-level cache between the two loops.
 bool MultiplySimd(const float* in, float* out, int64_t n, float factor) {
   static const simd::UnaryLoop scale = simd::FindUnary(simd::Unary::kScale);
   constexpr int64_t kPiece = 4096;
@@ -72,7 +72,7 @@ struct Gradient {
   TensorArg x, out;
   std::string name;
 
-  // Where the elements are; makes Out's rows those of X.
+  // Finds the elements; gives Out the rows of X.
   void Find(Workspace& ws, const void** in, void** to, int64_t* n) const {
     if (!IsSparse(x)) {
       *in = ws.Data<const void>(x);

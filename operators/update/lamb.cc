@@ -6,7 +6,7 @@
 
 namespace coracle::lamb_op {
 
-// The moments in float or double, and the direction that they give.
+// The moments in float or double, and the direction of the update.
 template <class T>
 struct Step {
   T b1, b2, correct1, correct2, epsilon, decay;

@@ -17,7 +17,7 @@ KernelOf<T> Lion(const PrepareContext& ctx) {
       return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* state) {
         const T c = b1 * state[0] + (1 - b1) * g;
         state[0] = b2 * state[0] + (1 - b2) * g;
-        // A nan stays one.
+        // A nan stays nan.
         const T sign = c > 0 ? T{1} : c < 0 ? T{-1} : c;
         return p - lr * (sign + DecayOf(decay, p));
       };

@@ -9,7 +9,7 @@
 namespace coracle {
 namespace {
 
-// A file may say that the count is full already.
+// Saturates: a file may hold the largest count.
 void Count(int32_t* steps) {
   if (*steps < std::numeric_limits<int32_t>::max()) ++*steps;
 }
@@ -18,7 +18,7 @@ void BackOff(const LossScaleRule& rule, LossScaleState* state) {
   state->scale = std::max(static_cast<float>(state->scale * rule.backoff_factor), rule.min_scale);
 }
 
-// A growth that would not be finite is left out.
+// Skips a growth whose result would not be finite.
 void Grow(const LossScaleRule& rule, LossScaleState* state) {
   const float higher = static_cast<float>(state->scale * rule.growth_factor);
   state->scale = std::min(std::isfinite(higher) ? higher : state->scale, rule.max_scale);
@@ -42,7 +42,7 @@ LossScaleState NextLossScale(const LossScaleRule& rule, LossScaleState state, bo
   const int32_t enough = rule.hysteresis > 0 ? rule.hysteresis : rule.backoff_interval;
   if (state.bad_steps < enough) return state;
   BackOff(rule, &state);
-  // With hysteresis the count stays full, so that each overflow until the next growth backs off.
+  // With hysteresis, the count stays full, so that each overflow until the next growth backs off.
   state.bad_steps = rule.hysteresis > 0 ? rule.hysteresis : 0;
   return state;
 }

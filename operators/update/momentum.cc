@@ -20,7 +20,8 @@ MomentumStep StepOf(const PrepareContext& ctx) {
           .nesterov = ctx.Attr<bool>("use_nesterov")};
 }
 
-// The step for the rate of a run. A velocity that holds the rate takes it with the gradient.
+// The step with the rate of a run. If the velocity holds the rate, the gradient is multiplied
+// by it.
 MomentumStep WithRate(MomentumStep step, double lr, bool velocity_holds_rate) {
   step.lr = velocity_holds_rate ? 1 : lr;
   if (!velocity_holds_rate) return step;
@@ -29,7 +30,7 @@ MomentumStep WithRate(MomentumStep step, double lr, bool velocity_holds_rate) {
   return step;
 }
 
-// Every row moves on with its velocity; a row that is not stored has no gradient.
+// Updates every row by its velocity; a row that is not stored has no gradient.
 template <class T>
 Kernel MomentumOfRows(const PrepareContext& ctx, decltype(&MomentumUpdate<T>) update) {
   const UpdatedParam param(ctx);

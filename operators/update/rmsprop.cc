@@ -38,7 +38,7 @@ Kernel Centered(const PrepareContext& ctx) {
       return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* s) {
         s[0] = rho * s[0] + (1 - rho) * g * g;
         s[2] = rho * s[2] + (1 - rho) * g;
-        // Rounding may take the variance below zero.
+        // Rounding may make the variance negative.
         const T variance = std::max(s[0] - s[2] * s[2], T{0});
         s[1] = momentum * s[1] + lr * g / std::sqrt(variance + epsilon);
         return p - s[1];
@@ -57,7 +57,7 @@ void InferRmsprop(InferContext& ctx) {
       "MeanGrad", ctx.HasInput("MeanGrad"), "MeanGradOut", ctx.HasOutput("MeanGradOut"));
 }
 
-// Without `centered` MeanGrad stays as it is.
+// Without `centered`, MeanGrad is unchanged.
 template <class T>
 KernelOf<T> Rmsprop(const PrepareContext& ctx) {
   if (ctx.Attr<bool>("centered")) return Centered<T>(ctx);

@@ -6,7 +6,7 @@
 
 namespace coracle::sgd_op {
 
-// Row by row as they are stored: duplicates need no merging.
+// Row by row in stored order, so duplicates need not be merged.
 template <class T>
 Kernel SgdOfRows(const PrepareContext& ctx, decltype(&SgdRowsUpdate<T>) update) {
   const TensorArg param = ctx.Input("Param"), param_out = ctx.Output("ParamOut");

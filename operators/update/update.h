@@ -1,6 +1,6 @@
 #pragma once
-// What optimizer ops share: the shape rule, scalars that are read when the op runs, and the update
-// loops: one sweep over the parameter. Outputs may be the memory of their inputs.
+// Shared by optimizer ops: the shape rule, scalars that are read at run time, and the update loops,
+// which are one sweep over the parameter. Outputs may share memory with their inputs.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -15,19 +15,19 @@
 
 namespace coracle {
 
-// C1: Grad and the accumulators have Param's shape and dtype (Grad may be selected rows where the
-// op takes them; it and accumulators may be float32 beside a Param of 16 bits). C2: the scalars
-// hold one element.
+// C1: Grad and the accumulators have Param's shape and dtype. (Grad may be selected rows if the op
+// supports them; Grad and accumulators may be float32 with a 16-bit Param.) C2: the scalars hold
+// one element.
 void InferUpdate(InferContext& ctx,
                  std::initializer_list<std::pair<const char*, const char*>> state,
                  std::initializer_list<const char*> scalars);
 
-// For ops that have the slots: MasterParam is like an accumulator (C1), and needs MasterParamOut
-// (the constraint `id`).
+// For ops with these slots: MasterParam is checked like an accumulator (C1), and needs
+// MasterParamOut (constraint `id`).
 void InferMasterParam(InferContext& ctx, std::string_view id);
 
-// The parameter that an update reads and writes: MasterParam where there is one, of which Param
-// becomes a copy (rounded, where Param is of 16 bits).
+// The parameter that an update reads and writes: MasterParam if there is one; then Param becomes a
+// copy of it, rounded for a 16-bit Param.
 struct UpdatedParam {
   explicit UpdatedParam(const PrepareContext& ctx)
       : in(ctx.Input(ctx.HasInput("MasterParam") ? "MasterParam" : "Param")),
@@ -41,7 +41,7 @@ struct UpdatedParam {
   TensorArg in, out, copy;
 };
 
-// A one-element float32 or float64 input, or a value known beforehand.
+// A one-element float32 or float64 input, or a constant.
 class ScalarInput {
  public:
   explicit ScalarInput(TensorArg arg, double otherwise = 0) : arg_(arg), value_(otherwise) {}
@@ -72,7 +72,7 @@ void SgdUpdate(const T* p, const T* g, double lr, T* p_out, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p_out[i] = p[i] - static_cast<T>(lr) * g[i];
 }
 
-// SgdUpdate of row rows[i] of p with row i of g, for the rows of the share, in their order.
+// SgdUpdate of row rows[i] of p with row i of g, for the rows of the share, in order.
 template <class T>
 void SgdRowsUpdate(const RowsView& rows, const T* g, double lr, const RowShare& share, T* p) {
   for (int64_t i = 0; i < rows.count(); ++i) {
@@ -83,7 +83,7 @@ void SgdRowsUpdate(const RowsView& rows, const T* g, double lr, const RowShare& 
   }
 }
 
-// decay p; without decay 0, for an infinite p too.
+// decay p; 0 without decay, even for an infinite p.
 template <class T>
 T DecayOf(T decay, T p) {
   return decay == 0 ? T(0) : decay * p;

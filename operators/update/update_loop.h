@@ -1,6 +1,6 @@
 #pragma once
-// Loops of optimizer ops: one sweep over the parameter and its state. Outputs may be the memory
-// of their inputs.
+// Loops of optimizer ops: one sweep over the parameter and its state. Outputs may share memory with
+// their inputs.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -16,11 +16,11 @@
 
 namespace coracle {
 
-// A piece of optimizer state: the slots that it is read from and written to.
+// A piece of optimizer state: its input and output slot.
 using StateSlots = std::pair<const char*, const char*>;
 
-// The parameter, its gradient and N pieces of state, each element of which is updated by itself:
-// step(param, grad, state), where `state` is a T(&)[N] to read and change, gives the new parameter.
+// The parameter, its gradient and N pieces of state, updated element by element: step(param, grad,
+// state), where `state` is a T(&)[N] that step reads and changes, returns the new parameter.
 template <class T, size_t N>
 class ElementwiseArgs {
  public:
@@ -70,8 +70,8 @@ Kernel ElementwiseUpdate(const PrepareContext& ctx, const std::array<StateSlots,
 }
 
 // An op of several parameters (OpDef::MultiTensor). make_item(item) is called when the op is
-// prepared and returns make(ws) of the item, which reads no more than scalars: it is called
-// for each range.
+// prepared and returns make(ws) of the item. make(ws) is called for each range, so it should read
+// only scalars.
 template <class T, size_t N, class MakeItem>
 Kernel ElementwiseSweep(const PrepareContext& ctx, const std::array<StateSlots, N>& slots,
                         MakeItem make_item) {
@@ -86,7 +86,7 @@ Kernel ElementwiseSweep(const PrepareContext& ctx, const std::array<StateSlots, 
 }
 
 // Sums over all elements of a tensor, in parallel and in double. Fixed blocks are summed one by
-// one, then their sums: the same bits for any number of threads.
+// one, then their sums, so that the bits do not depend on the number of threads.
 class BlockedSum {
  public:
   BlockedSum(const PrepareContext& ctx, int64_t numel)
@@ -111,7 +111,7 @@ class BlockedSum {
     return sum;
   }
 
-  // The L2 norm of value(i), right for all finite numbers.
+  // The L2 norm of value(i), correct for all finite numbers.
   template <class Value>
   double Norm(Workspace& ws, Value value) const {
     const double squares = (*this)(ws, [&](int64_t i) {
@@ -133,7 +133,7 @@ class BlockedSum {
 };
 
 // The power of a decay rate that an optimizer keeps: a tensor [1], float32 or float64, which the
-// update multiplies once more (in place or not, or not at all when `out` is absent).
+// update multiplies by the rate (in place or not; not at all if `out` is absent).
 class DecayPower {
  public:
   DecayPower(TensorArg in, TensorArg out) : in_(in), out_(out) {}

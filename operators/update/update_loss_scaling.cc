@@ -39,7 +39,7 @@ void InferUpdateLossScaling(InferContext& ctx) {
     ctx.SetOutput(slot, DType::kInt32, {1});
 }
 
-// Out = X, or zeros; of a sparse gradient the same rows.
+// Out = X, or zeros; for a sparse gradient, with the same rows.
 void CopyOrZero(Workspace& ws, const TensorArg& x, const TensorArg& out, bool zero) {
   if (!IsSparse(x)) {
     const int64_t bytes = x.nbytes();

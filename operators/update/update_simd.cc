@@ -13,7 +13,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 
-// Every loop ends with the plain one on the elements that do not fill a vector.
+// Every loop ends with the plain loop on the elements that do not fill a vector.
 
 void Sgd(const float* p, const float* g, double lr, float* p_out, int64_t n) {
   const D d;
@@ -51,7 +51,8 @@ void Momentum(const float* p, const float* g, const float* v, const MomentumStep
   for (; i + lanes <= n; i += lanes) {
     const auto param = hn::LoadU(d, p + i);
     const auto plain = hn::Mul(rescale, hn::LoadU(d, g + i));
-    const auto grad = decays ? hn::MulAdd(decay, param, plain) : plain;  // 0 inf is a nan
+    // Skipped without decay, since 0 times inf is nan.
+    const auto grad = decays ? hn::MulAdd(decay, param, plain) : plain;
     const auto velocity = hn::MulAdd(mu, hn::LoadU(d, v + i), grad);
     const auto direction = s.nesterov ? hn::MulAdd(mu, velocity, grad) : velocity;
     hn::StoreU(velocity, d, v_out + i);

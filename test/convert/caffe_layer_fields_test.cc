@@ -172,7 +172,7 @@ TEST(CaffeSharing, WhatDoesNotFitIsRefused) {
         Import(input + Fc("a", "x", 3, "param { name: 'w' lr_mult: 1 }") +
                Fc("b", "x", 3, "param { name: 'w' lr_mult: 3 }"));
       }),
-      "layer 'b' (InnerProduct): the shared parameter 'w' has the lr_mult 3, and an earlier layer "
+      "layer 'b' (InnerProduct): the shared parameter 'w' has the lr_mult 3, but an earlier layer "
       "says 1"));
 }
 

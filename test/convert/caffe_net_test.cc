@@ -301,7 +301,7 @@ TEST(CaffeWeightsFile, TruncatedFilesAreRefused) {
         ErrorOf([&] { ParseCaffeModel(std::string_view(bytes).substr(0, n), "w"); });
     refused += error != "no error";
     if (error != "no error") {
-      EXPECT_NE(error.find("no .caffemodel, or a damaged one"), std::string::npos) << error;
+      EXPECT_NE(error.find("not a .caffemodel, or a damaged one"), std::string::npos) << error;
     }
   }
   EXPECT_GT(refused, static_cast<int>(bytes.size()) - 5);

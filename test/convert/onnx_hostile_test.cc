@@ -103,9 +103,9 @@ TEST(OnnxHostile, InitializersOfHugeDims) {
   ExpectRefusal(model.SerializeAsString(), ErrorCode::kDataLoss,
                 "tensor 'w': FLOAT[1048576, 1048576] takes");
   tensor.set_dims(1, INT64_MAX);
-  ExpectRefusal(model.SerializeAsString(), ErrorCode::kDataLoss, "is no shape");
+  ExpectRefusal(model.SerializeAsString(), ErrorCode::kDataLoss, "is not a shape");
   tensor.set_dims(1, -1);
-  ExpectRefusal(model.SerializeAsString(), ErrorCode::kDataLoss, "is no shape");
+  ExpectRefusal(model.SerializeAsString(), ErrorCode::kDataLoss, "is not a shape");
 }
 
 // Deeper than any stack.

@@ -161,9 +161,10 @@ TEST_F(OnnxModelFileTest, CutOffAnywhere) {
   for (size_t size = 0; size < bytes.size(); ++size) {
     const std::string message = ErrorOf([&] { ParseOnnxModel(bytes.substr(0, size), "bytes"); });
     if (message == "no error") continue;  // between two fields
-    EXPECT_TRUE(message.starts_with("bytes: no ONNX model: ")) << message;
+    EXPECT_TRUE(message.starts_with("bytes: not an ONNX model: ")) << message;
   }
-  EXPECT_EQ(ErrorOf([&] { ParseOnnxModel("", "bytes"); }), "bytes: no ONNX model: it has no graph");
+  EXPECT_EQ(ErrorOf([&] { ParseOnnxModel("", "bytes"); }),
+            "bytes: not an ONNX model: it has no graph");
 }
 
 // If in If in If ...
@@ -213,7 +214,7 @@ TEST_F(OnnxModelFileTest, ExternalDataThatIsNotThere) {
   EXPECT_EQ(error("w.bin", "0", "36"),
             "tensor 'a': external data: its length is 36 bytes, and the elements take 40");
   EXPECT_EQ(error("w.bin", "-8"),
-            "tensor 'a': external data: the offset '-8' is no number of bytes");
+            "tensor 'a': external data: the offset '-8' is not a number of bytes");
   WriteFileAtomic(directory_.File("w.bin"), BytesOf(Numbers(11)));
   EXPECT_EQ(error("w.bin"),
             "tensor 'a': external data: 'w.bin' has 44 bytes, the elements take "

@@ -151,8 +151,8 @@ TEST(OnnxTensors, CountsThatDiffer) {
   twice.add_float_data(2);
   EXPECT_EQ(ParseError(twice), "tensor 'w': it has its elements twice");
   EXPECT_EQ(ParseError(Header(TensorProto::FLOAT, {int64_t{1} << 40, int64_t{1} << 40})),
-            "tensor 'w': [1099511627776, 1099511627776] is no shape");
-  EXPECT_EQ(ParseError(Header(TensorProto::FLOAT, {2, -1})), "tensor 'w': [2, -1] is no shape");
+            "tensor 'w': [1099511627776, 1099511627776] is not a shape");
+  EXPECT_EQ(ParseError(Header(TensorProto::FLOAT, {2, -1})), "tensor 'w': [2, -1] is not a shape");
   EXPECT_NE(ParseError(Header(TensorProto::FLOAT, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1})), "no error");
   // So many elements that their memory must not be asked for.
   EXPECT_EQ(ParseError(Header(TensorProto::DOUBLE, {int64_t{1} << 45})),

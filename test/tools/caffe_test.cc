@@ -132,10 +132,10 @@ TEST_F(CaffeCommand, Databases) {
   const std::string train = "train solver.prototxt";
   for (const size_t size : {size_t{0}, size_t{20}, size_t{5000}, database_.size() - 4096}) {
     WriteFileAtomic(Path("rows_lmdb/data.mdb"), database_.substr(0, size));
-    ExpectError(train, "no LMDB file, or a damaged one");
+    ExpectError(train, "not an LMDB file, or a damaged one");
   }
   WriteFileAtomic(Path("rows_lmdb/data.mdb"), MakeLmdb({"no datum"}));
-  ExpectError(train, "row 0 of lmdb 'rows_lmdb': no Datum of Caffe, or a damaged one");
+  ExpectError(train, "row 0 of lmdb 'rows_lmdb': not a Datum of Caffe, or a damaged one");
   WriteFileAtomic(Path("rows_lmdb/data.mdb"), MakeLmdb({Datum(0, 1) + Number(7, 1)}));
   ExpectError(train, "row 0 of lmdb 'rows_lmdb': it is an encoded picture");
   WriteFileAtomic(Path("rows_lmdb/data.mdb"), MakeLmdb({}));

@@ -119,7 +119,7 @@ TEST_F(Cli, FailuresAreOne) {
   Expect("printf 'layer' > cut.pbtxt; coracle dump cut.pbtxt", 1,
          {"cut.pbtxt:1:6: expected \"{\", found the end"});
   Expect("coracle convert model.pbtxt m.pdmodel && coracle generate m.pdmodel --prompt=a", 1,
-         {"there is no vocabulary.json beside 'm.pdmodel'"});
+         {"there is no vocabulary.json next to 'm.pdmodel'"});
 }
 
 TEST_F(Cli, DumpReadsFilesDirectoriesAndStandardInput) {

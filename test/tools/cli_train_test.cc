@@ -80,12 +80,13 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("coracle plot nowhere", 1, {"cannot open 'nowhere'"});
   Expect("coracle time softmax.pbtxt --batch_size=4 --iterations=3", 0,
          {"batch of 4, 3 runs, milliseconds", "\nlogits ", "\nwhole step"});
-  Expect("coracle plot . -o c.svg", 1, {"'.' is no run's output directory: it has no log.jsonl"});
+  Expect("coracle plot . -o c.svg", 1,
+         {"'.' is not the output directory of a run: it has no log.jsonl"});
   Expect("coracle snapshot whole && coracle snapshot whole/snapshots", 0, {"step 6"});
   Expect("coracle test whole job.pbtxt", 0, {"test: loss="});
   Expect("coracle test job.pbtxt whole/eval.pdmodel", 2, {"MODEL comes before JOB.pbtxt, got '"});
   Expect("coracle test whole/main.pb job.pbtxt", 1,
-         {"'whole/main.pb' is no saved model; give one"});
+         {"'whole/main.pb' is not a saved model; give one"});
   Expect("coracle train whole/eval.pdmodel", 1,
          {"coracle: whole/eval.pdmodel: a binary file, but a job is a text"});
   Expect("coracle train job.pbtxt --max_seconds=-1", 2, {"--max_seconds must be positive, got -1"});
@@ -128,7 +129,7 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("coracle train nowhere.pbtxt", 1, {"nowhere.pbtxt"});
   Expect("coracle train job.pbtxt --max_iter=0", 2, {"--max_iter must be at least 1, got 0"});
   Expect("coracle train job.pbtxt --out=new --resume=nowhere", 1, {"no snapshot in 'nowhere'"});
-  Expect("coracle test softmax.pbtxt job.pbtxt", 1, {"'softmax.pbtxt' is no saved model"});
+  Expect("coracle test softmax.pbtxt job.pbtxt", 1, {"'softmax.pbtxt' is not a saved model"});
   Expect("coracle train job.pbtxt --data-dir", 2, {"--data_dir needs a value"});
 }
 

@@ -90,8 +90,7 @@ TEST_F(HostileJobs, ModelsWithoutResultsAreNotTested) {
       "coracle build m.pbtxt --out=m.pb --startup_out=s.pb && mkdir d && "
       "coracle run s.pb --save_params=d/eval.pdiparams && cp m.pb d/eval.pdmodel",
       0, {});
-  Expect("coracle test d job.pbtxt", 1,
-         {"'d/eval.pdmodel' fetches nothing that could be measured"});
+  Expect("coracle test d job.pbtxt", 1, {"'d/eval.pdmodel' fetches nothing that can be measured"});
 }
 
 TEST_F(HostileJobs, NamesOfTestSetsDoNotReachTheTerminal) {

@@ -132,7 +132,7 @@ const Case kCases[] = {
     {"train { csv { file: \"data.csv\" } }", "train { }",
      "job.pbtxt:3:1: train has no data; give it one of digits, idx, csv, npz, text, lmdb, leveldb"},
     {"{ csv { file: \"data.csv\" } }\ntest", "{ csv { file: \"data.csv\" } digits { } }\ntest",
-     "job.pbtxt:3:34: digits cannot stand beside csv: one of the two"},
+     "job.pbtxt:3:34: give either digits or csv, not both"},
     {"sgd {", "adam { } sgd {", "job.pbtxt:8:22: "},
     {"optimizer { sgd { learning_rate: 0.1 } }", "optimizer { }",
      "job.pbtxt:8:1: optimizer has no kind; give it one of "},
@@ -143,11 +143,12 @@ const Case kCases[] = {
      "job.pbtxt:10:54: min_delta is not that of best, which early_stop watches too"},
     // what would fail, or mean nothing, after the first step
     {"output: \"prob\"", "output: \"prob\" output: \"loss\"",
-     "job.pbtxt:11:36: the deployed output 'loss' needs 'label', which is no deployed input; add"},
+     "job.pbtxt:11:36: the deployed output 'loss' needs 'label', which is not a deployed input; "
+     "add"},
     {"column: \"data\" var: \"x\" }",
      "column: \"data\" var: \"x\" } bind { column: \"label\" var: "
      "\"ce\" }",
-     "job.pbtxt:5:57: bind: 'ce' is no input of the model; its inputs are x, label"},
+     "job.pbtxt:5:57: bind: 'ce' is not an input of the model; its inputs are x, label"},
     {"column: \"data\" var: \"x\" }",
      "column: \"data\" var: \"x\" } bind { column: \"data\" var: "
      "\"x\" }",

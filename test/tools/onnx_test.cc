@@ -107,12 +107,12 @@ TEST_F(OnnxCommand, WrongInput) {
   expect("missing.onnx", "cannot open 'missing.onnx'");
   for (const size_t size : {size_t{0}, size_t{9}, bytes.size() / 2, bytes.size() - 1}) {
     WriteFileAtomic(Path("cut.onnx"), bytes.substr(0, size));
-    expect("cut.onnx", "cut.onnx: no ONNX model");
+    expect("cut.onnx", "cut.onnx: not an ONNX model");
   }
   fs::copy_file(Path("base/model.pdmodel"), Path("other.onnx"));
-  expect("other.onnx", "other.onnx: no ONNX model");
+  expect("other.onnx", "other.onnx: not an ONNX model");
   WriteFileAtomic(Path("text.onnx"), "layer { mean { } }\n");
-  expect("text.onnx", "text.onnx: no ONNX model");
+  expect("text.onnx", "text.onnx: not an ONNX model");
   Expect("coracle convert net.pbtxt x.onnx", 1, {"net.pbtxt has no parameters next to it"});
   Expect("coracle convert net.onnx", 2, {"takes IN and OUT"});
   Expect("coracle convert base/eval.pdmodel x.onnx --opset=12", 2, {"between 13 and 22, got 12"});

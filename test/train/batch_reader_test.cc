@@ -153,8 +153,8 @@ TEST(BatchReader, RefusesWhatCannotBeRead) {
   BatchReader reader(Counting(4), {.batch_size = 2});
   reader.Next();
   EXPECT_EQ(reader.PlaceOf(1), "row 1 of counting");
-  ExpectContains(ErrorOf([&] { reader.PlaceOf(2); }), "row 2 asked of a batch, which has 2");
-  ExpectContains(ErrorOf([&] { reader.PlaceOf(-1); }), "row -1 asked of a batch");
+  ExpectContains(ErrorOf([&] { reader.PlaceOf(2); }), "row 2 requested from a batch, which has 2");
+  ExpectContains(ErrorOf([&] { reader.PlaceOf(-1); }), "row -1 requested from a batch");
 }
 
 }  // namespace coracle::batch_reader_test

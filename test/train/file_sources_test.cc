@@ -228,8 +228,8 @@ TEST(Csv, ColumnsHaveSettingsAndCategories) {
     return ErrorOf([&] { ParseCsv("a,b,color,y,city\n" + row + "\n", options); });
   };
   EXPECT_EQ(error("1,2,blu,7,Oslo"),
-            "t.csv:2:5: 'blu' is none of the categories of 'color'; did you mean blue?");
-  EXPECT_EQ(error("1,2,red,7,"), "t.csv:2:11: '' is none of the categories of '4'");
+            "t.csv:2:5: 'blu' is not one of the categories of 'color'; did you mean blue?");
+  EXPECT_EQ(error("1,2,red,7,"), "t.csv:2:11: '' is not one of the categories of '4'");
   ExpectContains(error(",2,red,7,Oslo"), "t.csv:2:1: empty cell");
   options.columns = {{.name = "b"}, {.name = "1"}};
   EXPECT_EQ(error("1,2,3,4,5"), "t.csv: column '1' is described twice");
@@ -322,7 +322,7 @@ TEST(Csv, Sequences) {
   EXPECT_EQ(rows[2].lod(), (LoD{{0, 3, 3, 4}}));
   EXPECT_EQ(ErrorOf([&] { ParseCsv("3 x,b,0\n", options); }), "t.csv:1:1: 'x' is not an integer");
   ExpectContains(ErrorOf([&] { ParseCsv("3,c,0\n", options); }),
-                 "t.csv:1:3: 'c' is none of the categories of '1'");
+                 "t.csv:1:3: 'c' is not one of the categories of '1'");
 }
 
 TEST(Npz, KeysBecomeColumns) {

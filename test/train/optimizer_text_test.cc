@@ -158,17 +158,18 @@ TEST(OptimizerText, ErrorsHavePlaces) {
       {with("sgd {} gradient_clip { none { } }"), "none: no such field in gradient_clip"},
       {with("sgd {} schedule { warmup { steps: 2 } plateau { factor: 2 } }"), "j:2:50: "},
       {with("sgd {} schedule { plateau { } step { step_size: 1 } }"),
-       "j:2:32: step cannot stand beside plateau: one of the two"},
+       "j:2:32: give either step or plateau, not both"},
       {with("sgd {} schedule { sequence { part { first: 3 schedule { warmup { steps: 2 } } } } }"),
        "the first part must begin at step 0"},
       {with("sgd {} schedule { sequence { part { schedule { plateau { } } } part { first: 9 "
             "schedule { plateau { } } } } }"),
-       "j:2:92: plateau: the schedule has one already, and can have one only"},
+       "j:2:92: plateau: the schedule already has one, and can have only one"},
       {with("sgd {} regularizer { }"), "j:2:9: regularizer has no kind; give it one of l2_decay, "},
       {with("sgd {} regularizer { l2_decay { } }"), "j:2:23: l2_decay needs coeff"},
       {with("sgd {} regularizer { l1_decay { coeff: -1 } }"),
        "j:2:34: l1_decay: coeff must be finite and not negative, got -1"},
-      {with("sgd {} regularizer { custom { type: \"l3\" } }"), "'l3' is no regularizer; known: "},
+      {with("sgd {} regularizer { custom { type: \"l3\" } }"),
+       "'l3' is not a regularizer; known: "},
       {with("sgd {} regularizer { custom { type: \"l2_decay\" attr { name: \"coeff\" f: -1 } } }"),
        "j:2:23: l2_decay: coeff must be finite and not negative, got -1"},
       {with("sgd {} regularizer { custom { type: \"l2_decay\" } }"), "coeff is required"},
@@ -571,9 +572,9 @@ TEST(OptimizerText, PlateauAfterOtherSchedules) {
   job.training = Parse("optimizer { sgd {} schedule { warmup { steps: 2 } plateau {} } }");
   job.training.optimizers[0].plateau->held = "";
   ExpectContains(ErrorOf([&] { RunJob(job); }),
-                 "j:1:1: plateau beside another schedule must be a part of it");
+                 "j:1:1: plateau together with another schedule must be a part of it");
   job.training.optimizers[0].plateau->held = "h";
-  ExpectContains(ErrorOf([&] { RunJob(job); }), "the model has a variable 'h' already");
+  ExpectContains(ErrorOf([&] { RunJob(job); }), "the model already has a variable 'h'");
 }
 
 TEST(OptimizerText, ResumeOfWarmupAndPlateau) {

@@ -105,7 +105,7 @@ TEST_F(BestAfterResume, NoOtherSnapshotPassesForTheBest) {
   // Nor after it is gone.
   fs::remove_all(dir_ / "run/snapshots/step_00000001");
   const Told gone = Train(job_, Resume());
-  ExpectContains(gone.messages, "at step 1, is forgotten: it has no snapshot");
+  ExpectContains(gone.messages, "at step 1, is dropped: it has no snapshot");
   EXPECT_EQ(gone.messages.find("restored"), std::string::npos) << gone.messages;
   ExpectParametersOf(dir_ / "run/snapshots/step_00000006", gone.result);
 }
@@ -223,7 +223,7 @@ TEST_F(BestAfterResume, TheBestSnapshotComesAlongElsewhere) {
   fs::remove_all(there + "/step_00000001");
   job_.output_dir = dir_ / "third";
   const Told without = Train(job_, Resume(there));
-  ExpectContains(without.messages, "at step 1, is forgotten: it has no snapshot");
+  ExpectContains(without.messages, "at step 1, is dropped: it has no snapshot");
   EXPECT_EQ(without.result.best.step, 4);
 }
 
@@ -256,7 +256,7 @@ TEST_F(BestAfterResume, AnOverrideForgetsTheBestOfAnotherModel) {
   TrainOptions resume = Resume();
   resume.override_mismatch = true;
   const Told told = Train(job_, resume);
-  ExpectContains(told.messages, "the best evaluation so far is of another model, and forgotten");
+  ExpectContains(told.messages, "the best evaluation so far is of another model, and is dropped");
   EXPECT_EQ(told.result.best.step, 4);
   EXPECT_TRUE(FileExists(dir_ / "run/model.pdmodel"));
 }

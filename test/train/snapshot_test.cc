@@ -124,7 +124,7 @@ TEST_F(SnapshotTest, ManifestsAreCheckedKeyByKey) {
   EXPECT_EQ(error([](Json& j) {
               j["files"]["../x"] = {{"bytes", 0}, {"crc32c", "00000000"}};
             }),
-            start + "files.../x is no name of a file beside it");
+            start + "files.../x is not the name of a file next to it");
   WriteFileAtomic(name, std::string(20'000'000, '['));
   EXPECT_EQ(ErrorOf([&] { ReadSnapshot(path); }),
             start + "lists and objects are nested more than 32 deep");
@@ -204,7 +204,7 @@ TEST_F(SnapshotTest, MismatchesAreNamedAndOverridden) {
   EXPECT_EQ(result.steps, 7);
   ASSERT_EQ(messages.size(), 3u);
   ExpectContains(messages[0], "its random_seed is 1, the job's is 9");
-  ExpectContains(messages[2], "epoch 1 begins anew");
+  ExpectContains(messages[2], "epoch 1 starts again");
 }
 
 // As many rows of the same file, with other values.

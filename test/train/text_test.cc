@@ -434,7 +434,7 @@ TEST_F(Text, CarryErrors) {
                  "job: carry 'h2': the model has no such variable; did you mean h");
   ExpectContains(error([](JobConfig& job) { job.carry[0].from = "loss"; }),
                  "cannot be carried to 'h0': it must have the shape [2, -1, 12], got [1]");
-  EXPECT_EQ("job: carry to 'c1': it is no input of the model, or is given twice",
+  EXPECT_EQ("job: carry to 'c1': it is not an input of the model, or is given twice",
             error([](JobConfig& job) { job.carry[1].to = "c1"; }));
   ExpectContains(error([](JobConfig& job) { job.train.source = DigitsOptions{.count = 100}; }),
                  "job: states can only be carried through a text: the batches of ");

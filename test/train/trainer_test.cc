@@ -300,7 +300,7 @@ TEST(Trainer, WritesProgramsDumpAndModels) {
 
   WriteFileAtomic(dir / "model.pbtxt", kSmallModel);
   ExpectContains(ErrorOf([&] { EvaluateSavedModel(dir / "model.pbtxt", job); }),
-                 "is no saved model");
+                 "is not a saved model");
 }
 
 TEST(Trainer, ProgramsAreThereWhileItTrains) {

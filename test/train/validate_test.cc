@@ -43,7 +43,7 @@ TEST(Validate, DeployedOutputsGetWhatTheyNeed) {
   job.output_dir = dir.path();
   job.deploy_outputs = {"prob", "loss"};
   EXPECT_EQ(Refused(job),
-            "job: the deployed output 'loss' needs 'label', which is no deployed input; add "
+            "job: the deployed output 'loss' needs 'label', which is not a deployed input; add "
             "input: 'label', or leave the output out");
   EXPECT_FALSE(FileExists(dir / "main.pb"));
   EXPECT_FALSE(FileExists(dir / "log.jsonl"));
@@ -92,7 +92,8 @@ TEST(Validate, ACropOfWholeImagesIsTold) {
 TEST(Validate, BindsAreOfInputs) {
   JobConfig job = SmallJob();
   job.bind = {{"label", "h"}};
-  EXPECT_EQ(Refused(job), "job: bind: 'h' is no input of the model; its inputs are image, label");
+  EXPECT_EQ(Refused(job),
+            "job: bind: 'h' is not an input of the model; its inputs are image, label");
   job.bind = {{"label", "label"}, {"label", "label"}};
   EXPECT_EQ(Refused(job), "job: bind: 'label' is bound twice");
 }

@@ -13,7 +13,7 @@ void CheckBatch(const DataSource& source, std::span<const int64_t> rows,
   const std::vector<DataColumn>& columns = source.columns();
   for (const int64_t row : rows) {
     if (row >= 0 && row < source.size()) continue;
-    throw Error(ErrorCode::kOutOfRange, fmt::format("row {} asked of {}, which has {}", row,
+    throw Error(ErrorCode::kOutOfRange, fmt::format("row {} requested from {}, which has {}", row,
                                                     source.Describe(), source.size()));
   }
   if (out.size() != columns.size()) {

@@ -60,8 +60,8 @@ struct BatchReader::Impl {
     rest = size % options.batch_size;
     per_epoch = size / options.batch_size + (rest > 0 && !options.drop_last ? 1 : 0);
     if (per_epoch == 0) {
-      ThrowInvalid(fmt::format("{} has {} rows: no batch of {}", source->Describe(), size,
-                               options.batch_size));
+      ThrowInvalid(fmt::format("{} has {} rows, too few for a batch of {}", source->Describe(),
+                               size, options.batch_size));
     }
     order.resize(static_cast<size_t>(size));
     std::iota(order.begin(), order.end(), int64_t{0});
@@ -213,7 +213,7 @@ std::string BatchReader::PlaceOf(int64_t row) const {
   const std::vector<int64_t>& rows = impl_->Shown().rows;
   if (row < 0 || row >= static_cast<int64_t>(rows.size())) {
     throw Error(ErrorCode::kOutOfRange,
-                fmt::format("row {} asked of a batch, which has {}", row, rows.size()));
+                fmt::format("row {} requested from a batch, which has {}", row, rows.size()));
   }
   return impl_->source->Place(rows[static_cast<size_t>(row)]);
 }

@@ -260,7 +260,7 @@ class CsvTable {
     const auto found = std::find(words.begin(), words.end(), cell.text);
     if (found != words.end()) return found - words.begin();
     reader_.Fail(cell.column,
-                 fmt::format("{} is none of the categories of {}{}", Quote(cell.text, 40),
+                 fmt::format("{} is not one of the categories of {}{}", Quote(cell.text, 40),
                              Quote(column.name), DidYouMean(cell.text, words)));
   }
 
@@ -296,7 +296,7 @@ class CsvTable {
         auto found = std::find(options_.classes.begin(), options_.classes.end(), cell.text);
         if (found == options_.classes.end())
           reader_.Fail(cell.column,
-                       fmt::format("label {} is none of the classes{}", Quote(cell.text, 40),
+                       fmt::format("label {} is not one of the classes{}", Quote(cell.text, 40),
                                    DidYouMean(cell.text, options_.classes)));
         labels_.push_back(found - options_.classes.begin());
       }

@@ -51,7 +51,7 @@ class DatumSource : public DataSource {
     const std::string bytes = database_->value(row);
     Datum datum;
     if (!datum.ParseFromString(bytes))
-      throw Error(ErrorCode::kDataLoss, Place(row) + ": no Datum of Caffe, or a damaged one");
+      throw Error(ErrorCode::kDataLoss, Place(row) + ": not a Datum of Caffe, or a damaged one");
     if (datum.encoded()) {
       throw Error(ErrorCode::kUnimplemented,
                   Place(row) +

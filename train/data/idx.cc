@@ -52,7 +52,8 @@ DType IdxType(unsigned char code, const std::string& source) {
 
 // The header of an idx file of which `bytes` is at least the beginning.
 IdxHeader ParseHeader(std::string_view bytes, const std::string& source) {
-  if (bytes.size() < 4) ThrowDamaged(source, fmt::format("{} bytes are no idx file", bytes.size()));
+  if (bytes.size() < 4)
+    ThrowDamaged(source, fmt::format("{} bytes are not an idx file", bytes.size()));
   if (bytes[0] != 0 || bytes[1] != 0) {
     ThrowDamaged(source, fmt::format("not an idx file: it begins with 0x{:02x} 0x{:02x}, not 0 0",
                                      static_cast<unsigned char>(bytes[0]),

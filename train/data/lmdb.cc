@@ -41,8 +41,8 @@ class File {
   uint64_t size() const { return size_; }
 
   [[noreturn]] void Fail(const std::string& what) const {
-    throw Error(ErrorCode::kDataLoss,
-                fmt::format("{}: {}: no LMDB file, or a damaged one", PrintableLine(path_), what));
+    throw Error(ErrorCode::kDataLoss, fmt::format("{}: {}: not an LMDB file, or a damaged one",
+                                                  PrintableLine(path_), what));
   }
 
   std::string Read(uint64_t at, uint64_t size) const {

@@ -22,8 +22,9 @@ Tensor ReadMean(const std::string& path) {
   constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
   proto::caffe::BlobProto blob;
   if (!blob.ParseFromString(ReadFile(path, kMaxBytes)))
-    throw Error(ErrorCode::kDataLoss,
-                PrintableLine(path) + ": no mean image of Caffe (.binaryproto), or a damaged one");
+    throw Error(
+        ErrorCode::kDataLoss,
+        PrintableLine(path) + ": not a mean image of Caffe (.binaryproto), or a damaged one");
   const std::vector<float> values(blob.data().begin(), blob.data().end());
   return Tensor::Of<float>({static_cast<int64_t>(values.size())}, values);
 }

@@ -79,10 +79,10 @@ class Held : public LrSchedule {
 void MakeHeldRate(const OptimizerConfig& config, ProgramDesc& main, ProgramDesc& startup) {
   if (!config.plateau || !config.schedule) return;
   const std::string& held = config.plateau->held;
-  if (held.empty()) ThrowInvalid("plateau beside another schedule must be a part of it");
+  if (held.empty()) ThrowInvalid("plateau together with another schedule must be a part of it");
   if (main.Root().FindVar(held)) {
     throw Error(ErrorCode::kAlreadyExists,
-                fmt::format("plateau: the model has a variable {} already", Quote(held)));
+                fmt::format("plateau: the model already has a variable {}", Quote(held)));
   }
   MakeState(main, startup, held, DType::kFloat64, {1}, config.make()->learning_rate());
 }

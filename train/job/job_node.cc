@@ -76,8 +76,7 @@ std::string Reword(const SchemaPool& schema, std::string message) {
   }
   const std::string first = QuotedAfter(message, "is specified along with field ");
   if (!first.empty()) {
-    return fmt::format("{} cannot stand beside {}: one of the two", QuotedAfter(message, "Field "),
-                       first);
+    return fmt::format("give either {} or {}, not both", QuotedAfter(message, "Field "), first);
   }
   const std::string value = QuotedAfter(message, "Unknown enumeration value of ");
   if (!value.empty()) return NoSuchValue(schema, value, QuotedAfter(message, "for field "));

@@ -27,7 +27,7 @@ void AddCustom(SchemaWriter& schema) {
   attr.Choice(attr.Field("b", Proto::TYPE_BOOL, false, "", {}));
   attr.Choice(attr.Field("s", Proto::TYPE_STRING, false, "", {}));
   Message custom =
-      schema.Add("CustomConfig", "Something that the program registered under that name.");
+      schema.Add("CustomConfig", "A kind that the program registered under this name.");
   custom.Required("type", Proto::TYPE_STRING, "its name");
   custom.NestedList("attr", "AttrConfig", "");
 }
@@ -35,7 +35,7 @@ void AddCustom(SchemaWriter& schema) {
 void AddCustomChoice(Message& kinds) { kinds.Choice(kinds.Nested("custom", "CustomConfig", "")); }
 
 void AddClips(SchemaWriter& schema) {
-  Message clip = schema.Add("GradientClipConfig", "docs/gradient_clip.md tells them.");
+  Message clip = schema.Add("GradientClipConfig", "See docs/gradient_clip.md.");
   // "none" is of a parameter, against its optimizer's clip.
   schema.AddKinds(clip, "clip", GradientClipFields(), {"custom", "none"});
   AddCustomChoice(clip);
@@ -52,16 +52,16 @@ void AddSchedules(SchemaWriter& schema) {
   Message part = schema.Add("SequencePartConfig", "");
   part.Scalar("first", Proto::TYPE_INT64, "0", "its first step");
   part.Required("schedule", Proto::TYPE_MESSAGE, "", "ScheduleConfig");
-  schema.Add("sequence_schedule", "Each part from its `first` step on; it counts from there.")
+  schema
+      .Add("sequence_schedule", "Each part applies from its `first` step on and counts from there.")
       .NestedList("part", "SequencePartConfig", "");
   const auto& plateau = FieldsOf(PlateauRate::Options());
   Message watched = schema.Add("plateau_schedule", plateau.doc());
   watched.Scalar("metric", Proto::TYPE_STRING, "", "printed name; default: the loss");
   watched.Add(plateau);
-  Message schedule = schema.Add(
-      "ScheduleConfig",
-      "The learning rate as a function of t, the number of updates before. `rate` is the "
-      "optimizer's learning_rate unless said.");
+  Message schedule = schema.Add("ScheduleConfig",
+                                "The learning rate as a function of t, the number of earlier "
+                                "updates. `rate` is the optimizer's learning_rate by default.");
   schedule.Nested("warmup", "WarmupConfig", "");
   schema.AddKinds(schedule, "schedule", LrScheduleFields(), {"sequence", "plateau", "custom"});
   schedule.Choice(schedule.Nested("sequence", "sequence_schedule", ""));
@@ -70,9 +70,9 @@ void AddSchedules(SchemaWriter& schema) {
 }
 
 void AddOptimizers(SchemaWriter& schema) {
-  Message optimizer = schema.Add(
-      "OptimizerConfig",
-      "How the parameters are updated. Several: each for the parameters that its `params` match.");
+  Message optimizer = schema.Add("OptimizerConfig",
+                                 "How the parameters are updated. Of several, each updates the "
+                                 "parameters that its `params` match.");
   optimizer.Nested("gradient_clip", "GradientClipConfig",
                    "of the gradients of parameters that have no clip of their own");
   optimizer.List("params", Proto::TYPE_STRING,

@@ -151,7 +151,7 @@ JobConfig ParseJobText(std::string_view text, const std::string& source,
   const Node root(*message, &tree, places);
   proto::JobConfig job;  // what job.proto declares; the rest is read by `root`
   if (!job.ParseFromString(message->SerializeAsString()))
-    throw InternalError("a job that was read is none by job.proto");
+    throw InternalError("a job that was read does not match job.proto");
   JobConfig config = FromProto(job, root, source, directory);
   // Errors about the model say the lines of the job.
   if (blocked.first_line > 0)

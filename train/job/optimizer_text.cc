@@ -24,7 +24,7 @@ Setting ToRegularizer(const Node& at) {
   const FieldTable* fields = FieldsOfKind(kinds, setting.kind);
   if (!fields) {
     std::vector<std::string> known = RegularizerKinds();
-    node.Fail("type", fmt::format("{} is no regularizer; known: {}{}", Quote(setting.kind),
+    node.Fail("type", fmt::format("{} is not a regularizer; known: {}{}", Quote(setting.kind),
                                   Join(known, ", "), DidYouMean(setting.kind, known)));
   }
   if (kind != "custom") node.CheckGiven(*fields, kind);

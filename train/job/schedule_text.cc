@@ -67,7 +67,7 @@ PlateauConfig ToPlateau(const Node& plateau, double rate) {
 
 LrSchedulePtr ToHeldRate(const Node& plateau, const Part& part) {
   if (*part.plateau) {
-    plateau.FailHere("plateau: the schedule has one already, and can have one only");
+    plateau.FailHere("plateau: the schedule already has one, and can have only one");
   }
   *part.plateau = ToPlateau(plateau, part.rate);
   (*part.plateau)->held = part.held;
@@ -149,9 +149,9 @@ AttrList AttrsOf(const Node& at) {
 Fields<WarmupOptions> WarmupFields() {
   using O = WarmupOptions;
   return Fields<O>(
-             "A straight rise in the first steps, then what the rest says (which sees the same "
-             "t).")
-      .Add("steps", &O::steps, "updates of the rise", kRequired)
+             "A linear rise in the first steps, then the schedule of the other fields (with the "
+             "same t).")
+      .Add("steps", &O::steps, "number of updates of the rise", kRequired)
       .Add("start", &O::start, "the rate at step 0")
       .Add("end", &O::end, "default: the optimizer's learning_rate", StandIn{"learning_rate"});
 }

@@ -322,9 +322,9 @@ PlotRun ReadPlotRun(const std::string& path) {
   if (IsDirectory(path)) {
     file = (fs::path(path) / "log.jsonl").string();
     if (!FileExists(file)) {
-      throw Error(
-          ErrorCode::kNotFound,
-          fmt::format("{} is no run's output directory: it has no log.jsonl", Quote(path, 300)));
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("{} is not the output directory of a run: it has no log.jsonl",
+                              Quote(path, 300)));
     }
   }
   std::string name = fs::absolute(file, error).lexically_normal().parent_path().filename().string();

@@ -94,11 +94,11 @@ InferenceModel ReadModel(const std::string& path, Scope& scope) {
     return LoadInferenceModel(path, scope);
   } catch (const Error& e) {
     if (path.ends_with(".pdmodel") || !FileExists(path) || IsDirectory(path)) throw;
-    throw Error(e.code(),
-                fmt::format("{} is no saved model; give one that training wrote, such as "
-                            "eval.pdmodel",
-                            Quote(path, 300)),
-                e.what());
+    throw Error(
+        e.code(),
+        fmt::format("{} is not a saved model; give one that training wrote, such as eval.pdmodel",
+                    Quote(path, 300)),
+        e.what());
   }
 }
 
@@ -106,8 +106,8 @@ InferenceModel OpenModel(const std::string& path, Scope& scope) {
   InferenceModel model = ReadModel(path, scope);
   if (!model.fetch_names.empty()) return model;
   ThrowInvalid(
-      fmt::format("{} fetches nothing that could be measured; give a model that training "
-                  "wrote, such as eval.pdmodel",
+      fmt::format("{} fetches nothing that can be measured; give a model that training wrote, such "
+                  "as eval.pdmodel",
                   Quote(path, 300)));
 }
 

@@ -142,7 +142,7 @@ std::string Head(const JobConfig& job, const Measured& step, double seconds,
       "its own work for an exchange, measured: {:.1f} us, and of a MB {:.3f} ms to pack, {:.3f} ms "
       "to add; {}\n",
       work.handover * 1e6, work.packing * 1e9, work.adding * 1e9,
-      work.beside_ops ? "beside ops" : "not beside ops, no core is left for it");
+      work.beside_ops ? "beside ops" : "not in parallel with ops, since no core is left for it");
   return text + fmt::format("{:>6} {:>10} {:>8} {:>9} {:>11} {:>10} {:>12} {:>8} {:>10}\n", "ranks",
                             "step ms", "of one", "later ms", "exchange ms", "exposed ms",
                             "samples/s", "best MB", "step ms");

@@ -188,7 +188,7 @@ std::string GenerateText(const std::string& model, const GenerateOptions& option
   const std::string characters = (fs::path(path).parent_path() / "vocabulary.json").string();
   if (!FileExists(characters)) {
     throw Error(ErrorCode::kNotFound,
-                fmt::format("there is no vocabulary.json beside {}: a job on text writes both",
+                fmt::format("there is no vocabulary.json next to {}: a job on text writes both",
                             Quote(path, 300)));
   }
   const Vocabulary vocabulary = Vocabulary::Read(characters);

@@ -86,7 +86,7 @@ TrainSnapshot FromJson(const JsonReader& json) {
 FileRecord RecordOf(const std::string& name, const JsonReader& record) {
   if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos ||
       name.find('\0') != name.npos)
-    record.Fail("is no name of a file beside it");
+    record.Fail("is not the name of a file next to it");
   const std::string crc = record.At("crc32c").Text();
   if (crc.size() != 8 || crc.find_first_not_of("0123456789abcdef") != crc.npos)
     record.At("crc32c").Fail("must be 8 hexadecimal digits, got " + Quote(crc));

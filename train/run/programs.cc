@@ -182,8 +182,9 @@ class ProgramBuilder {
     for (size_t i = 0; i < config_.carry.size(); ++i) {
       const std::string& to = config_.carry[i].to;
       if (std::erase(inputs, to) > 0) continue;
-      ThrowInvalid(fmt::format("{}: carry to {}: it is no input of the model, or is given twice",
-                               config_.Place(fmt::format("carry[{}]", i)), Quote(to)));
+      ThrowInvalid(
+          fmt::format("{}: carry to {}: it is not an input of the model, or is given twice",
+                      config_.Place(fmt::format("carry[{}]", i)), Quote(to)));
     }
   }
 

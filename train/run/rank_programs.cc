@@ -87,8 +87,9 @@ void DistributeGradients(const JobConfig& config, const Programs& programs, int 
                                             .shard_state = how.shard_state,
                                             .ops = &ops});
   if (how.shard_state && report.states.empty()) {
-    warnings->push_back("warning: " + config.Place("distribute.shard_state") +
-                        ": no state of the optimizer can be divided; each rank keeps all of it");
+    warnings->push_back(
+        "warning: " + config.Place("distribute.shard_state") +
+        ": the state of the optimizer cannot be divided; each rank keeps all of it");
   }
   for (const std::string& line : report.unknown) WarnOnce("warning: " + line, warnings);
   own->states = std::move(report.states);
@@ -135,8 +136,8 @@ void DistributeParameters(const JobConfig& config, int nranks, const OpRegistry&
   const WholeValues values = InsertWholeValues(copy, {config.loss}, options);
   if (copy.Root().NumOps() > own->train.program.Root().NumOps() || !values.unknown.empty()) {
     warnings->push_back(
-        fmt::format("warning: {}: {} is no mean over the rows of a batch: each rank learns by "
-                    "that of its own rows, and what they learn weighs by rows",
+        fmt::format("warning: {}: {} is not a mean over the batch: each rank uses its own rows, "
+                    "and averages are weighted by rows",
                     place, Quote(config.loss)));
   }
   AgreeOnLengths(own->train.program, options);

@@ -281,11 +281,10 @@ std::vector<std::string> Mismatches(const SavedSnapshot& then, const TrainSnapsh
   Compare("drop_last", s.drop_last, now.drop_last, &found);
   if (!SameStates(s.carried, now.carried)) found.push_back("it carries other states");
   if (s.threads != now.threads || s.instructions != now.instructions) {
-    LogMessage(
-        MessageLevel::kWarning,
-        fmt::format("{} was made with {} threads on {}, this run has {} on {}: results will be as "
-                    "good, but not the same to the last bit",
-                    then.path, s.threads, s.instructions, now.threads, now.instructions));
+    LogMessage(MessageLevel::kWarning,
+               fmt::format("{} was made with {} threads on {}, this run has {} on {}: results will "
+                           "be equivalent, but not the same bit for bit",
+                           then.path, s.threads, s.instructions, now.threads, now.instructions));
   }
   return found;
 }

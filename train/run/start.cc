@@ -99,7 +99,7 @@ std::vector<std::string> LoadMatching(const JobConfig& config, const TrainOption
   if (!left.empty()) {
     lines.push_back("override: not in the snapshot, and new: " + Join(left, ", "));
     if (!saved.state.best.metric.empty())
-      lines.push_back("override: the best evaluation so far is of another model, and forgotten");
+      lines.push_back("override: the best evaluation so far is of another model, and is dropped");
     saved.state.best.metric.clear();
     saved.state.best.counted.reset();
   }
@@ -136,10 +136,10 @@ Start Resume(const JobConfig& config, const TrainOptions& options, const Program
   TrainSnapshot now;
   state.step.Save(&now);
   if (saved.state.ranks != now.ranks) {
-    start.messages.push_back(fmt::format(
-        "the snapshot was made by {} rank{}, this run has {}: it goes on from the very same "
-        "parameters, and what it adds differs in the last bits",
-        saved.state.ranks, saved.state.ranks == 1 ? "" : "s", now.ranks));
+    start.messages.push_back(
+        fmt::format("the snapshot was made by {} rank{}, this run has {}: it continues from "
+                    "exactly the same parameters, but later results differ in the last bits",
+                    saved.state.ranks, saved.state.ranks == 1 ? "" : "s", now.ranks));
   }
   const std::vector<std::string> mismatches =
       Mismatches(saved, now, programs.train.program, programs.startup);

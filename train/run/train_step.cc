@@ -162,7 +162,7 @@ std::string TrainStep::LoadWhatFits(const TrainSnapshot& then) {
     return "";
   }
   reader_.Seek(then.epoch * batches_per_epoch_);
-  return fmt::format("epoch {} begins anew", then.epoch + 1);
+  return fmt::format("epoch {} starts again", then.epoch + 1);
 }
 
 void TrainStep::LoadSums(const TrainSnapshot& snapshot) {

@@ -236,9 +236,8 @@ class Job {
       return "";
     if (best.metric.empty()) return "";
     watch_->Forget();
-    return fmt::format(
-        "warning: the best so far, {}={} at step {}, is forgotten: it has no snapshot", best.metric,
-        FormatNumber(best.value), best.step);
+    return fmt::format("warning: the best so far, {}={} at step {}, is dropped: it has no snapshot",
+                       best.metric, FormatNumber(best.value), best.step);
   }
 
   // --- the steps ---

@@ -41,11 +41,11 @@ void CheckDeploy(const JobConfig& config, const Programs& programs) {
     const std::string& output = config.deploy_outputs[i];
     const std::vector<std::string> missing = MissingInputs(programs.deploy.program, inputs, output);
     if (missing.empty()) continue;
-    ThrowInvalid(fmt::format(
-        "{}: the deployed output {} needs {}, which is no deployed input; add input: {}, or leave "
-        "the output out",
-        config.Place(fmt::format("deploy.output[{}]", i)), Quote(output), Quote(missing[0]),
-        Quote(missing[0])));
+    ThrowInvalid(
+        fmt::format("{}: the deployed output {} needs {}, which is not a deployed input; add "
+                    "input: {}, or leave the output out",
+                    config.Place(fmt::format("deploy.output[{}]", i)), Quote(output),
+                    Quote(missing[0]), Quote(missing[0])));
   }
 }
 
@@ -58,8 +58,8 @@ void CheckBinds(const JobConfig& config, const Programs& programs) {
     const BindConfig& bind = config.bind[i];
     const std::string& place = config.Place(fmt::format("bind[{}].var", i));
     if (!Contains(inputs, bind.var)) {
-      ThrowInvalid(fmt::format("{}: bind: {} is no input of the model; its inputs are {}", place,
-                               Quote(bind.var), Join(programs.train.columns, ", ")));
+      ThrowInvalid(fmt::format("{}: bind: {} is not an input of the model; its inputs are {}",
+                               place, Quote(bind.var), Join(programs.train.columns, ", ")));
     }
     if (!bound.insert(bind.var).second)
       ThrowInvalid(fmt::format("{}: bind: {} is bound twice", place, Quote(bind.var)));

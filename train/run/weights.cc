@@ -33,7 +33,7 @@ Scope ReadAll(const WeightsConfig& weights) {
     model = file.substr(0, file.size() - std::string(".pdiparams").size()) + ".pdmodel";
     if (FileExists(file) && !FileExists(model)) {
       throw Error(ErrorCode::kNotFound,
-                  fmt::format("{} holds no names: its program {} must be beside it",
+                  fmt::format("{} holds no names: its program {} must be next to it",
                               Quote(file, 300), Quote(model, 300)));
     }
   }

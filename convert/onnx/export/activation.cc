@@ -283,7 +283,7 @@ void ExportMaxout(OpContext& op) {
       dims.push_back(x[axis] / groups);
       dims.push_back(groups);
     } else {
-      op.Require(i < axis || x[i] >= 0, "dims behind the channels must be known");
+      op.Require(i < axis || x[i] >= 0, "dims after the channels must be known");
       dims.push_back(i < axis ? 0 : x[i]);
     }
   }

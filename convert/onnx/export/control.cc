@@ -30,8 +30,9 @@ Names WrittenBy(OpContext& op) {
     const VarMeta& meta = op.exporter().SettledMeta(*op.op().block(), name);
     const VarDesc* var = op.op().block()->FindVarRecursive(name);
     if (meta.type == VarType::kStepScopes || (var && var->persistable())) continue;
-    op.Require(meta.type == VarType::kLoDTensor,
-               name + " is no tensor, and other variables that a block writes have no counterpart");
+    op.Require(
+        meta.type == VarType::kLoDTensor,
+        name + " is not a tensor, and other variables that a block writes have no counterpart");
     written.push_back(name);
   }
   return written;

@@ -80,7 +80,7 @@ Graph::Graph(int opset) : opset_(opset), made_in_(1) { model_.mutable_graph(); }
 
 void Graph::Reserve(const std::string& name) {
   if (name.empty() || name[0] == kTemporary)
-    ThrowInvalid("ONNX export: " + Quote(name) + " is no name for a value");
+    ThrowInvalid("ONNX export: " + Quote(name) + " cannot be the name of a value");
   used_.insert(name);
 }
 

@@ -132,7 +132,7 @@ Target TargetOf(OpContext& op, const Value& x, const Sizes& shapes, bool v2, boo
   const std::vector<float> scale = op.Has("Scale") ? std::vector<float>{} : ScaleAttr(op, axes, v2);
   const bool scaled = op.Has("Scale") || !scale.empty();
   if (listed || op.Has("OutSize")) {
-    op.Require(listed || !v2 || !scaled, "a scale beside OutSize has no counterpart");
+    op.Require(listed || !v2 || !scaled, "a scale together with OutSize has no counterpart");
     const Value sizes = op.IntsFrom("SizeTensor", "OutSize", "");
     return {op.Concat({LeadingDims(op, x), sizes}, 0), ""};
   }

@@ -91,7 +91,7 @@ void ProgramExporter::AddInputs() {
   for (const std::string& name : inputs) {
     const VarDesc* var = root.FindVar(name);
     if (!var || var->type() != VarType::kLoDTensor)
-      ThrowInvalid("ONNX export: the input " + Quote(name) + " is no dense tensor");
+      ThrowInvalid("ONNX export: the input " + Quote(name) + " is not a dense tensor");
     values_[0][name] = graph_.Input(name, var->dtype(), var->shape());
   }
 }

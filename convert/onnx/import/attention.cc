@@ -66,7 +66,7 @@ int64_t HeadsOf(NodeContext& node, const char* name, size_t i) {
   }
   const int64_t heads = node.shape(i)[1];
   node.Require(given == 0 || heads < 0 || given == heads,
-               fmt::format("attribute {} is {}, and there are {} heads", name, given, heads));
+               fmt::format("attribute {} is {}, but there are {} heads", name, given, heads));
   if (heads < 0 && given == 0) node.Refuse("heads of unknown number");
   return heads < 0 ? given : heads;
 }
@@ -320,7 +320,7 @@ Rotation RotationOf(NodeContext& node, size_t positions, size_t cos, int64_t siz
     if (node.HasInput(positions)) {
       const Variable ids = node.Cast(node.In(positions), DType::kInt64);
       node.Require(ids.shape().rank() == 2, "position_ids must be [batch, length]");
-      node.Require(table->shape().rank() == 2, "a cache must be a matrix beside position_ids");
+      node.Require(table->shape().rank() == 2, "with position_ids, a cache must be a matrix");
       *table = node.Make("lookup_table_v2", {{"W", {table->name()}}, {"Ids", {ids.name()}}},
                          {{"padding_idx", int64_t{-1}}});
     }

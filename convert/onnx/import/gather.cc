@@ -58,7 +58,7 @@ void ImportGatherElements(NodeContext& node) {
     const int64_t wanted = shape[i], dim = x.shape()[i];
     if (i == axis || wanted == dim) continue;
     if (wanted < 0 || dim < 0) node.Refuse("data and indices of unknown shapes");
-    node.Require(wanted <= dim, "the indices are larger than the data beside the axis");
+    node.Require(wanted <= dim, "the indices are larger than the data outside of the axis");
     x = SliceOf(node, x, i, 0, wanted);
   }
   if (x.shape()[axis] < 0 || shape[axis] < 0) node.Refuse("an axis of unknown length");

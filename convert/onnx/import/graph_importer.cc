@@ -192,7 +192,7 @@ void GraphImporter::AddInnerInitializers(const GraphProto& graph) {
 
 Values GraphImporter::ImportInner(const GraphProto& graph, const Values& inputs) {
   if (graph.input_size() != static_cast<int>(inputs.size())) {
-    ThrowInvalid(fmt::format("the graph {} has {} inputs, and gets {}", Quote(graph.name()),
+    ThrowInvalid(fmt::format("the graph {} has {} inputs, but gets {}", Quote(graph.name()),
                              graph.input_size(), inputs.size()));
   }
   const Inside inside(state_, graph.node_size() + graph.initializer_size() + graph.input_size() +

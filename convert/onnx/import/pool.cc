@@ -330,7 +330,7 @@ void ImportMaxUnpool(NodeContext& node) {
     for (size_t i = 0; i < wanted.size(); ++i)
       after.push_back(wanted[i] - shape[static_cast<int>(i)]);
     node.Require(*std::min_element(after.begin(), after.end()) >= 0,
-                 "output_shape is smaller than the windows say");
+                 "output_shape is smaller than the windows require");
     out = node.Unary("pad", out, {{"paddings", Interleaved(before, after)}});
   }
   node.Set(0, out);

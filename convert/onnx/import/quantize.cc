@@ -61,7 +61,7 @@ Variable Stretched(NodeContext& node, size_t i, const Shape& x, int64_t axis, in
   wide.Append(block);
   joined[at] = v.shape()[at] * block;
   node.Require(joined[at] >= x[at] && joined[at] - block < std::max<int64_t>(x[at], 1),
-               "the scales are not as many as blocks");
+               "the number of scales differs from the number of blocks");
   Variable each =
       node.WithXShape("unsqueeze2", v, {{"axes", std::vector<int32_t>{v.shape().rank()}}});
   each = MoveAxis(node, node.BroadcastTo(each, wide), -1, at + 1);

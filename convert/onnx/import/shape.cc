@@ -99,7 +99,7 @@ void ImportSqueeze(NodeContext& node) {
   }
   for (int32_t axis : *axes) {
     node.Require(shape[axis] == 1 || shape[axis] == -1,
-                 fmt::format("axis {} is {}, and only 1 can be dropped", axis, shape[axis]));
+                 fmt::format("axis {} is {}, but only 1 can be dropped", axis, shape[axis]));
   }
   if (axes->empty()) return node.SetSame(0, 0);
   if (static_cast<int>(axes->size()) == shape.rank())
@@ -175,7 +175,7 @@ Ints Sections(NodeContext& node, int64_t dim) {
   if (node.opset() >= 18) {
     const int64_t num = node.Int("num_outputs");
     node.Require(num == parts,
-                 fmt::format("attribute num_outputs is {}, and there are {} outputs", num, parts));
+                 fmt::format("attribute num_outputs is {}, but there are {} outputs", num, parts));
   }
   if (dim < 0 && node.opset() >= 18 && parts > 1)
     node.Refuse("parts of a dimension of unknown length");  // the last one may be smaller
