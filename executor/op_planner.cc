@@ -53,7 +53,8 @@ void OpPlanner::InferOutputs() {
   for (const Output& output : outputs_) {
     const VarMeta& meta = output.meta;
     if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown() && !def_.run_time_shape) {
-      // RequireInputs lets an input without a value pass where the op runs a block: name it.
+      // Where the op runs a block, RequireInputs lets an input without a value pass. Get throws an
+      // error that names this input.
       op_.ForEachInput([&](const std::string& name) { draft_.Get(name, &op_); });
       throw InternalError(fmt::format("{}: the shape {} inferred for '{}' is not known", op_.type(),
                                       meta.shape.ToString(), output.name));

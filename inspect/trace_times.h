@@ -27,10 +27,11 @@ struct TraceTimes {
 // span's output, of the same type where there is one: a trace has the ops of compiled programs,
 // where passes have fused some. Where several such ops write it, the span's place says which: the
 // place in the text ("from net.pbtxt:3:9"), or else the order of all of them in the traced program.
-// Where passes merged ops of one type (the span's `ops` are theirs, by block and number), each gets
-// the time in proportion to the elements that it writes; the time of other fused ops is that of the
-// op that writes the result. Spans of a startup program belong to none of another program's ops.
-// Throws kDataLoss for what is no such trace; `source` names it in errors.
+// A span's `ops` are those that passes made its op of, by block and number. Where these are of one
+// type, each gets the time in proportion to the elements that it writes. Otherwise the op that
+// writes the result gets all. Older traces have no `ops`; in these, the time of a variable that
+// several ops write goes into without_op. Spans of a startup program belong to none of another
+// program's ops. Throws kDataLoss for what is no such trace; `source` names it in errors.
 TraceTimes ReadTraceTimes(const std::string& text, const std::string& source,
                           const ProgramDesc& program);
 

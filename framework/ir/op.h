@@ -33,7 +33,8 @@ inline constexpr const char* kOpCallstackAttr =
 inline constexpr const char* kOpDeviceAttr = "op_device";
 // STRING on a gradient op: the forward op that it belongs to, see FindForwardOp.
 inline constexpr const char* kForwardOpAttr = "forward_op";
-// Whether it is one of these, or the compiler's op_origin: they do not affect what the op computes.
+// Whether the attr does not affect what the op computes: one of those above, or the compiler's
+// op_origin.
 bool IsBookkeepingAttr(std::string_view name);
 
 // Values of op_role; they combine by |.

@@ -5,7 +5,8 @@
 //
 // An op keeps its origins in an attr, which copies of the op have too: one place, or several where
 // a pass made one op of many. Variables that a pass made and blocks that it moved or copied have
-// entries in ProgramOrigins. Internal: callers of the executor never see the attr.
+// entries in ProgramOrigins. Programs that callers of the executor get do not have the attr; those
+// that a PassObserver sees do.
 
 #include <coracle/framework/ir/program.h>
 

@@ -25,6 +25,7 @@ class ProgramDesc {
  public:
   ProgramDesc();  // one empty block, the root
   ProgramDesc(const ProgramDesc& other);
+  // Moving from a program that an EditGuard watches copies it, because the guard may restore it.
   ProgramDesc(ProgramDesc&& other) noexcept;
   ProgramDesc& operator=(const ProgramDesc& other);
   ProgramDesc& operator=(ProgramDesc&& other) noexcept;
@@ -90,15 +91,19 @@ class ProgramDesc {
   std::optional<int64_t> version;
   // Which of the two places of the format the version was read from (2018's field 2, or field 4).
   bool version_in_legacy_field = false;
-  std::optional<std::vector<std::pair<std::string, int32_t>>> op_versions;  // op_version_map
   // Seed of the random ops whose own seed is 0; saved in an extension. 0: the executor's.
   uint64_t random_seed = 0;
+
+  // Versions of op types, the file's op_version_map; empty if a file has no such map.
+  using OpVersions = std::vector<std::pair<std::string, int32_t>>;
+  const std::optional<OpVersions>& op_versions() const { return op_versions_; }
+  void SetOpVersions(std::optional<OpVersions> versions);
 
   bool operator==(const ProgramDesc& other) const;
 
   // For the codec only: fields of a newer format, as they were read.
   const std::string& unknown_fields() const { return unknown_fields_; }
-  void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
+  void SetUnknownFields(std::string bytes);
   void ClearBlocks();
   // Whether InferParameters would find other parameters in a file of the program than it has now,
   // so that the file must say which persistable variables are parameters.
@@ -137,6 +142,7 @@ class ProgramDesc {
   static constexpr int kLost = -1;
   bool parents_first_ =
       true;  // each block's parent has a lower index, so that the root is above all
+  std::optional<OpVersions> op_versions_;
   std::string unknown_fields_;
   internal::EditJournal* journal_ = nullptr;  // of the EditGuard that watches it
 };
