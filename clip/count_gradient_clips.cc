@@ -1,8 +1,7 @@
 #include <coracle/clip/clip.h>
+#include <coracle/clip/internal/clip_writer.h>
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/writer.h>
-#include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <map>
@@ -16,17 +15,13 @@ void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
   struct Gradients {
     std::vector<std::string> before, after;
   };
-  const Writer w(block, DefaultOps(),
-                 {.role = kOptimize, .prefix = "gradient_clip", .stop_gradient = true});
-  const auto is_sparse = [&](const std::string& name) {
-    return w.Var(name).desc().type() == VarType::kSelectedRows;
-  };
+  const Writer w = ClipWriter(block);
   std::map<std::string, Gradients> kinds;
   for (size_t i = 0; i < members.size(); ++i) {
     const std::string &kind = members[i].clip.kind, &grad = members[i].pair.grad;
     const bool has_own = kind == "none" || kind == "by_norm" || kind == "by_global_norm";
     if (has_own || grad == clipped[i]) continue;
-    if (is_sparse(grad) || is_sparse(clipped[i])) continue;
+    if (IsSparse(w.Var(grad)) || IsSparse(w.Var(clipped[i]))) continue;
     kinds[kind].before.push_back(grad);
     kinds[kind].after.push_back(clipped[i]);
   }

@@ -1,4 +1,5 @@
 #include <coracle/clip/clip.h>
+#include <coracle/clip/internal/clip_writer.h>
 #include <coracle/clip/internal/text_clip.h>
 #include <coracle/framework/base/registry.h>
 #include <coracle/framework/base/text.h>
@@ -114,15 +115,8 @@ NormOptions LoadNorm(const Setting& clip) { return Load(GlobalNormFields(), clip
 
 // --- ops ---
 
-Writer ClipWriter(BlockDesc& block) {
-  return Writer(block, DefaultOps(),
-                {.role = kOptimize, .prefix = "gradient_clip", .stop_gradient = true});
-}
-
-// The dtype in which the norm is kept as a statistic. Clips compute with float64 norms.
+// The dtype in which a norm is kept as a statistic. Clips compute with float64 norms.
 DType NormDType(const Variable& var) { return IsHalf(var.dtype()) ? DType::kFloat32 : var.dtype(); }
-
-bool IsSparse(const Variable& var) { return var.desc().type() == VarType::kSelectedRows; }
 
 Variable Limit(const Writer& w, DType dtype, double value) {
   return w.Named("limit", FillConstant(w, dtype, value));
@@ -180,10 +174,11 @@ struct NormRule {
     }
     const double p = options.norm_type, held = HeldByAttr(p);
     if (held != p) {
-      ThrowInvalid(
-          fmt::format("gradient clip {}: norm_type must be a float32 number, got {}; the "
-                      "nearest is {}",
-                      clip.kind, p, held));
+      const char* must = p > double{std::numeric_limits<float>::max()}
+                             ? "be at most what float32 holds"
+                             : "have no more digits than float32 holds";
+      ThrowInvalid(fmt::format("gradient clip {}: norm_type must {}, got {}; the nearest is {}",
+                               clip.kind, must, p, held));
     }
     return {options.clip_norm, p, static_cast<NonFinite>(known - std::begin(kNonFinite))};
   }

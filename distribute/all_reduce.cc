@@ -215,10 +215,11 @@ class Inserter {
     return grad.substr(0, grad.find(kGradSuffix));
   }
 
-  // In backward the gradient of what has rows is there in parts: by value, or each row by its norm,
-  // each takes its own; by norm, the squares are added up over the ranks. Of other variables each
-  // rank has the gradient times the weight of its part: of a sum that is all of it, else they are
-  // added up before a clip. Behind backward, gradients are those of the whole batch.
+  // In backward a rank has the gradients of its own rows. A clip by value takes each element by
+  // itself, and a clip of each row has the whole row: both stay as they are. For a norm of all rows
+  // the ranks add up their squares. Of a variable without rows a rank has the gradient times the
+  // weight of its part. That is all of it for a sum; the ranks add up other parts before the clip.
+  // Behind backward, gradients are those of the whole batch.
   void ClipAsOneRank() {
     main_.ForEachOp([&](OpDesc& op) {
       if (!IsErrorClip(op)) return;
@@ -234,9 +235,11 @@ class Inserter {
       } else if (!clipped || clipped->type() != VarType::kLoDTensor) {
         WarnOfClip(grad, "of selected rows");
       } else if (kind == PartKind::kRows || (kind == PartKind::kUnknown && is_open)) {
-        const int32_t axis = by_norm ? op.GetAttr<int32_t>("axis", -1) : 0;
-        if (axis < 0) ClipByNormOfAll(op, *clipped);
-        if (axis > 0) WarnOfClip(grad, "of slices along an axis that is not that of the rows");
+        const int32_t axis = by_norm ? op.GetAttr<int32_t>("axis", -1) : -1;
+        const bool of_each_row = kind == PartKind::kRows && axis == part.place.axis;
+        if (by_norm && axis < 0) ClipByNormOfAll(op, *clipped);
+        if (axis >= 0 && !of_each_row)
+          WarnOfClip(grad, "of slices along an axis that is not that of the rows");
       } else if (kind == PartKind::kSame || kind == PartKind::kMean) {
         ClipSum(op, *clipped, part);
       } else if (kind != PartKind::kSum || !settled_) {
@@ -289,8 +292,9 @@ class Inserter {
   // scale by max_norm / max(norm, max_norm), where norm is that of all ranks, in float64.
   void ClipByNormOfAll(OpDesc& op, const VarDesc& var) {
     const bool is_double = var.dtype() == DType::kFloat64;
-    const std::string part = MakeDouble(op, "total_norm", {{"X", {var.name()}}},
-                                        {{"exponent", is_double ? kClipExponent : 0}});
+    const int32_t exponent = is_double && !IsSmallLimit(op) ? kClipExponent : 0;
+    const std::string part =
+        MakeDouble(op, "total_norm", {{"X", {var.name()}}}, {{"exponent", exponent}});
     const std::string parts = MakeDouble(
         op, "c_allgather", {{"X", {part}}},
         {{"ring_id", int32_t{options_.ring_id}}, {"nranks", static_cast<int32_t>(options_.nranks)}},
@@ -305,8 +309,8 @@ class Inserter {
     } else {
       limit = MakeConstant(op, static_cast<double>(op.GetAttr<float>("max_norm", 0)));
     }
-    const std::string factor =
-        is_double ? SplitFactor(op, norm, limit) : MakeFactor(op, limit, Larger(op, norm, limit));
+    const std::string factor = is_double ? SplitFactor(op, norm, limit, exponent)
+                                         : MakeFactor(op, limit, Larger(op, norm, limit));
     op.SetType("scale");
     op.RemoveAttr("max_norm");
     op.RemoveAttr("axis");
@@ -316,31 +320,49 @@ class Inserter {
   std::string Larger(const OpDesc& op, const std::string& x, const std::string& y) {
     return MakeDouble(op, "elementwise_max", {{"X", {x}}, {"Y", {y}}});
   }
+  std::string Smaller(const OpDesc& op, const std::string& x, const std::string& y) {
+    return MakeDouble(op, "elementwise_min", {{"X", {x}}, {"Y", {y}}});
+  }
   std::string MakeFactor(const OpDesc& op, const std::string& x, const std::string& y) {
     return MakeDouble(op, "elementwise_div", {{"X", {x}}, {"Y", {y}}});
   }
 
-  // Norms of float64 gradients may be larger than every float64, so `norm` is divided by 2^64.
-  // Their factors may be smaller than every number with all digits. The factor is therefore a
-  // product: the gradient is multiplied by one part here, which is 1 for all but extreme gradients,
-  // and the other is returned.
-  std::string SplitFactor(const OpDesc& op, const std::string& norm, const std::string& limit) {
+  // Whether the limit of a clip is a constant that loses digits where it is divided by 2^64.
+  bool IsSmallLimit(const OpDesc& op) const {
+    if (!op.HasInput("MaxNorm")) return false;  // an attr is a float32
+    const auto writers = std::as_const(root_).Uses(op.Input("MaxNorm")[0]).writers;
+    if (writers.size() != 1 || writers[0]->type() != "fill_constant") return false;
+    double limit = 0;
+    return ParseDouble(writers[0]->GetAttr<std::string>("str_value", ""), &limit) && limit > 0 &&
+           limit <= kLeastScaled;
+  }
+
+  // Norms of float64 gradients may be larger than every float64, so `norm` is divided by
+  // 2^exponent. With a small limit it is not, and a larger norm is infinite: the gradient becomes
+  // zeros. The factor may be smaller than every number with all digits. It is therefore a product:
+  // the gradient is multiplied by one part here, which is 1 for all but extreme gradients, and the
+  // other is returned. Limits that are computed are taken to be 4.1e-289 at least.
+  std::string SplitFactor(const OpDesc& op, const std::string& norm, const std::string& limit,
+                          int32_t exponent) {
     const auto times = [&](const std::string& x, double power) {
       return MakeDouble(op, "elementwise_mul", {{"X", {x}}, {"Y", {MakeConstant(op, power)}}});
     };
-    const double least = std::numeric_limits<double>::min();
-    const std::string small =
-        Larger(op, times(limit, std::ldexp(1, -kClipExponent)), MakeConstant(op, least));
-    const std::string larger = Larger(op, norm, small), reach = times(small, std::ldexp(1, 1000));
+    using Double = std::numeric_limits<double>;
+    std::string small = limit;
+    if (exponent != 0)
+      small = Larger(op, times(limit, std::ldexp(1, -exponent)), MakeConstant(op, Double::min()));
+    const std::string larger = Larger(op, norm, small);
+    const std::string reach =
+        Smaller(op, times(small, std::ldexp(1, 1000)), MakeConstant(op, Double::max()));
     const std::string one = MakeConstant(op, 1);
     const std::string rest = MakeFactor(op, one, Larger(op, MakeFactor(op, larger, reach), one));
     const std::string grad = op.Input("X").at(0);
     inserter_.Before(op, MakeOp("scale", {{"X", {grad}}, {"ScaleTensor", {rest}}},
                                 {{"Out", {grad}}}, {}, RoleOf(op)));
-    return MakeFactor(op, small,
-                      MakeDouble(op, "elementwise_min", {{"X", {larger}}, {"Y", {reach}}}));
+    return MakeFactor(op, small, Smaller(op, larger, reach));
   }
   static constexpr int32_t kClipExponent = 64;
+  static constexpr double kLeastScaled = 1e-280;
 
   // --- gradients that do not begin with that of the loss ---
 

@@ -26,6 +26,12 @@ OpDesc Collective(const std::string& type, const std::vector<std::string>& names
   return MakeOp(type, {{"X", names}}, {{"Out", names}}, {{"ring_id", int32_t{ring_id}}}, role);
 }
 
+std::vector<std::string> OutputNames(const OpDesc& op) {
+  std::vector<std::string> names;
+  ForEachPosition(op.outputs(), [&](const std::string& name) { names.push_back(name); });
+  return names;
+}
+
 OpDesc SumOf(const std::vector<std::string>& names, int ring_id, int role) {
   return Collective(names.size() > 1 ? "c_coalesced_allreduce_sum" : "c_allreduce_sum", names,
                     ring_id, role);

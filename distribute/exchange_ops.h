@@ -19,6 +19,9 @@ OpDesc Collective(const std::string& type, const std::vector<std::string>& names
 // The sum over all ranks, in place, in one exchange.
 OpDesc SumOf(const std::vector<std::string>& names, int ring_id, int role);
 
+// The op's outputs, slot after slot, as copies that compute it again name them.
+std::vector<std::string> OutputNames(const OpDesc& op);
+
 // The variable that a block has or sees. Throws kNotFound: attrs may name what there is not.
 const VarDesc& VarOf(const BlockDesc& block, const std::string& name);
 // The bytes of a dense variable; 0 while its shape is not known.

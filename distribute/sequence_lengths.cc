@@ -2,6 +2,7 @@
 #include <coracle/distribute/part_values.h>
 #include <coracle/distribute/sequence_lengths.h>
 #include <coracle/framework/ir/training_stage.h>
+#include <coracle/framework/op/recomputed.h>
 #include <coracle/operators/operators.h>
 
 #include <map>
@@ -84,15 +85,20 @@ void AgreeOnLengths(ProgramDesc& program, const WholeValueOptions& options) {
   const PartValues parts(program, ops);
   OpInserter inserter;
   LengthWriter writer(program, options, &inserter);
+  std::map<std::vector<std::string>, std::string> given;  // "": none; by the outputs of the op
   program.Root().ForEachOp([&](OpDesc& op) {
     if (!PadsToLongest(op)) return writer.Forget(op);
-    // A copy that computes the op again takes the same length.
-    const std::string& x = op.Input("X").at(0);
-    const std::string original = x.substr(0, x.find("@RECOMPUTED"));
-    if (parts.Of(original).kind == PartKind::kSame) return;
     const bool lengths = op.type() == "sequence_mask";
-    op.SetInput(lengths ? "MaxLenTensor" : "PaddedLengthTensor",
-                {writer.LongestOf(original, lengths, op)});
+    const std::string& x = op.Input("X").at(0);
+    std::string longest;
+    // A copy that computes the op again takes the same length.
+    const auto first = given.find(op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {}));
+    if (first != given.end())
+      longest = first->second;
+    else if (parts.Of(x).kind != PartKind::kSame)
+      longest = writer.LongestOf(x, lengths, op);
+    given[OutputNames(op)] = longest;
+    if (!longest.empty()) op.SetInput(lengths ? "MaxLenTensor" : "PaddedLengthTensor", {longest});
   });
   Insert(inserter, program, ops);
 }

@@ -7,15 +7,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 namespace coracle {
 
 namespace {
 
-std::vector<std::string> OutputNames(const OpDesc& op) {
-  std::vector<std::string> names;
-  ForEachPosition(op.outputs(), [&](const std::string& name) { names.push_back(name); });
-  return names;
+// What copies that compute a variable again call it.
+std::set<std::string> CopiesOf(const std::string& name, const BlockDesc& block) {
+  std::set<std::string> copies;
+  block.ForEachOp([&](const OpDesc& op) {
+    const auto from = op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {});
+    if (from.empty()) return;
+    const std::vector<std::string> outputs = OutputNames(op);
+    for (size_t i = 0; i < std::min(from.size(), outputs.size()); ++i)
+      if (from[i] == name) copies.insert(outputs[i]);
+  });
+  return copies;
 }
 
 }  // namespace
@@ -161,7 +169,9 @@ void WholeWriter::Rewrite(const PartRead& read) {
   }
   const std::vector<const OpDesc*>& gradients = parts_.GradientOpsOf(*read.op);
   const std::vector<std::string> outputs = OutputNames(*read.op);
-  for (const std::string& old : {read.name, read.name + "@RECOMPUTED"}) {
+  std::set<std::string> names = CopiesOf(read.name, root_);
+  names.insert(read.name);
+  for (const std::string& old : names) {
     const auto readers = root_.Uses(old).readers;
     for (OpDesc* reader : std::vector<OpDesc*>(readers.begin(), readers.end())) {
       const bool is_copy =

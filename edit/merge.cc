@@ -215,16 +215,17 @@ class Merger {
           "random ops in blocks of the first program's functions draw by the number of blocks, "
           "which changed: they draw other numbers");
     }
-    if (!b_.op_versions) return;
-    if (!a_.op_versions) a_.op_versions.emplace();
-    std::map<std::string, int32_t> known(a_.op_versions->begin(), a_.op_versions->end());
-    for (const auto& entry : *b_.op_versions) {
-      if (known.insert(entry).second) a_.op_versions->push_back(entry);
+    if (!b_.op_versions()) return;
+    ProgramDesc::OpVersions versions = a_.op_versions().value_or(ProgramDesc::OpVersions());
+    std::map<std::string, int32_t> known(versions.begin(), versions.end());
+    for (const auto& entry : *b_.op_versions()) {
+      if (known.insert(entry).second) versions.push_back(entry);
       if (known.at(entry.first) == entry.second) continue;
       merged_.notes.push_back(
           fmt::format("the programs have the versions {} and {} of the op {}; the first is stored",
                       known.at(entry.first), entry.second, Quote(entry.first)));
     }
+    a_.SetOpVersions(std::move(versions));
   }
 
   // Appends copies for inputs that cannot be replaced by the output.

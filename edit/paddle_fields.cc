@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <variant>
 
 namespace coracle {
 namespace {
@@ -40,10 +41,13 @@ bool IsOwnType(std::string_view type) {
   return std::find(std::begin(kOwnTypes), std::end(kOwnTypes), type) != std::end(kOwnTypes);
 }
 
-// For a type that Paddle has with fewer features: the feature of this op that Paddle lacks, or "".
+// Names what Paddle's form of the op lacks, or returns "". Nobody has verified the program yet.
 std::string OwnFormOf(const OpDesc& op) {
   if (op.type() != "clip_by_norm") return "";
-  if (op.GetAttr<int32_t>("axis", -1) >= 0) return "clip_by_norm with an axis";
+  const Attribute* axis = op.FindAttr("axis");
+  Attribute number;
+  if (axis && ConvertAttribute(*axis, AttrType::kInt, &number) && std::get<int32_t>(number) >= 0)
+    return "clip_by_norm with an axis";
   return op.HasInput("MaxNorm") ? "clip_by_norm with MaxNorm" : "";
 }
 

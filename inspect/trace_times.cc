@@ -46,7 +46,8 @@ struct TracedPlace {
   std::vector<Place> ops = {};
   std::string site = {};  // "net.pbtxt:3:9", or ""
 
-  // The position of the last one, where passes put a fused op.
+  // The last of them. Passes put an op that they make of several there. (Where several compute the
+  // same, passes keep the first one.)
   Place place() const { return ops.empty() ? kNoPlace : ops.back(); }
 };
 
@@ -102,8 +103,8 @@ class WriterIndex {
   bool WritesTemporaries() const { return writes_temporaries_; }
   bool HasSite(const std::string& site) const { return sites_.count(site) > 0; }
 
-  // `place` is an op of the program; `traced` are the ops of the traced program that ran as one. If
-  // these are ops of one type in this program too (merged updates), each gets the time of the
+  // `place`: an op of the program; `traced`: the ops of the traced one that were run as one. If
+  // they are ops of one type in this program too, such as merged updates, each gets the time of the
   // elements that it writes. Otherwise `place` gets all.
   Shares SharesOf(const Place& place, const std::vector<Place>& traced) const {
     const Shares whole = {{place, 1.0}};

@@ -23,14 +23,15 @@ struct TraceTimes {
   double without_op = 0;
 };
 
-// `text` is in Chrome's trace event format. The time of a span belongs to the program's op that
-// writes the span's output, preferably one of the same type: a trace has the ops of compiled
-// programs, in which passes have fused some. If several such ops write the output, the span's place
-// selects one: by the place in the text ("from net.pbtxt:3:9"), or else by the order of all of them
-// in the traced program. If passes merged ops of one type (listed in the span's `ops`, by block and
-// number), each gets time in proportion to the elements that it writes; the time of other fused ops
-// belongs to the op that writes the result. Spans of a startup program do not belong to ops of
-// another program. Throws kDataLoss for any other text; `source` names it in errors.
+// `text`: Chrome's trace event format. A span of an op belongs to the program's op that writes the
+// span's output, of the same type where there is one: a trace has the ops of compiled programs,
+// where passes have fused some. Where several such ops write it, the span's place says which: the
+// place in the text ("from net.pbtxt:3:9"), or else the order of all of them in the traced program.
+// A span's `ops`, by block and number, are the ops that passes fused into its op. If they have one
+// type, each gets time in proportion to the elements that it writes. Otherwise the op that writes
+// the result gets all. Older traces have no `ops`; in these, the time of a variable that
+// several ops write goes into without_op. Spans of a startup program belong to none of another
+// program's ops. Throws kDataLoss for what is no such trace; `source` names it in errors.
 TraceTimes ReadTraceTimes(const std::string& text, const std::string& source,
                           const ProgramDesc& program);
 

@@ -4,6 +4,7 @@
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/attention_finder.h>
 #include <coracle/passes/passes.h>
+#include <coracle/passes/remarks.h>
 
 #include <iterator>
 #include <map>
@@ -40,7 +41,7 @@ class AttentionWriter {
     }
     if (matcher_.Original(out) != out)
       op.SetAttr(kRecomputedFromAttr, std::vector<std::string>{matcher_.Original(out)});
-    CopyCommonAttrs(*a.mix.op, op);
+    CopyRemarks(*a.mix.op, op);
     return op;
   }
 
@@ -62,7 +63,7 @@ class AttentionWriter {
     pass("Q@GRAD", a.dq());
     pass("K@GRAD", a.dk());
     pass("V@GRAD", a.dv());
-    CopyCommonAttrs(*a.match.grad, op);
+    CopyRemarks(*a.match.grad, op);
     return op;
   }
 
@@ -84,12 +85,6 @@ class AttentionWriter {
     attrs.push_back({"is_test", is_test});
     attrs.push_back({"dropout_implementation", way});
     return attrs;
-  }
-  static void CopyCommonAttrs(const OpDesc& from, OpDesc& to) {
-    for (const char* name :
-         {kOpRoleAttr, kOpNamescopeAttr, kOpCallstackAttr, kOpDeviceAttr, kForwardOpAttr}) {
-      if (const Attribute* attr = from.FindAttr(name)) to.SetAttr(name, *attr);
-    }
   }
 
   ProgramDesc& program_;

@@ -6,11 +6,13 @@
 #include <coracle/passes/flow_types.h>
 #include <coracle/passes/match.h>
 #include <coracle/passes/passes.h>
+#include <coracle/passes/remarks.h>
 #include <coracle/passes/value_flow.h>
 
 #include <array>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -132,14 +134,15 @@ class FcFuser {
            IsAlongLast(m, m.op("product_grad"), m.op("add_grad"));
   }
 
-  // The attrs of the new op; those that every op may have come from `like`.
-  static AttrList Attrs(const OpDesc& product, const OpDesc& like, const std::string& activation) {
-    AttrList attrs = {{"in_num_col_dims", RowDims(product)}, {"activation_type", activation}};
-    for (const char* name : {kOpRoleAttr, kOpNamescopeAttr, kOpCallstackAttr, kOpDeviceAttr,
-                             kForwardOpAttr, kRecomputedFromAttr}) {
-      if (const Attribute* value = like.FindAttr(name)) attrs.push_back({name, *value});
-    }
-    return attrs;
+  // The attrs that every op may carry come from `like`.
+  static OpDesc Made(const char* type, SlotList inputs, SlotList outputs, const OpDesc& product,
+                     const OpDesc& like, const std::string& activation) {
+    OpDesc made(type, std::move(inputs), std::move(outputs),
+                {{"in_num_col_dims", RowDims(product)}, {"activation_type", activation}});
+    CopyRemarks(like, made);
+    if (const Attribute* from = like.FindAttr(kRecomputedFromAttr))
+      made.SetAttr(kRecomputedFromAttr, *from);
+    return made;
   }
 
   // Whether the op accepts its inputs, whose types may differ from the declared ones.
@@ -154,8 +157,8 @@ class FcFuser {
   }
 
   void Replace(const Match& m, const OpDesc& last, const std::string& activation) {
-    const OpDesc fc("fc", {{"Input", {m["x"]}}, {"W", {m["w"]}}, {"Bias", {m["bias"]}}},
-                    {{"Out", last.Output("Out")}}, Attrs(m.op("product"), last, activation));
+    const OpDesc fc = Made("fc", {{"Input", {m["x"]}}, {"W", {m["w"]}}, {"Bias", {m["bias"]}}},
+                           {{"Out", last.Output("Out")}}, m.op("product"), last, activation);
     if (!Accepts(fc)) return;
     done_.insert(&m.op("add"));
     rewrites_.Replace(m, {fc});
@@ -182,8 +185,8 @@ class FcFuser {
     if (!matcher_.IsWrittenOnce(y) || !matcher_.MayRunAt(ops, *act) ||
         block_.IndexOf(*act) < block_.IndexOf(add))
       return false;
-    OpDesc fc("fc", {{"Input", {m["x"]}}, {"W", {m["w"]}}, {"Bias", {m["bias"]}}},
-              {{"Out", {y}}, {"Z", {sum}}}, Attrs(product, *act, *activation));
+    OpDesc fc = Made("fc", {{"Input", {m["x"]}}, {"W", {m["w"]}}, {"Bias", {m["bias"]}}},
+                     {{"Out", {y}}, {"Z", {sum}}}, product, *act, *activation);
     if (IsCopy(add))
       fc.SetAttr(kRecomputedFromAttr,
                  std::vector<std::string>{matcher_.Original(y), matcher_.Original(sum)});
@@ -205,7 +208,7 @@ class FcFuser {
     }
     if (!activation.empty()) outputs.push_back({"Z@GRAD", {m["dsum"]}});
     const OpDesc& last = m.op("product_grad");
-    const OpDesc gradients("fc_gradients", inputs, outputs, Attrs(last, last, activation));
+    const OpDesc gradients = Made("fc_gradients", inputs, outputs, last, last, activation);
     if (!Accepts(gradients)) return;
     done_.insert(&m.op("add_grad"));
     rewrites_.Replace(m, {gradients});

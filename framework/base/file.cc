@@ -115,9 +115,8 @@ std::string Exchange(const std::string& fresh, const std::string& target) {
 void Replace(NotedTemporary& noted, const std::string& fresh, const std::string& target) {
   std::string old;
   {
-    const BlockedSignals blocked;
-    noted.WithdrawOrThrow(target);
-    old = Exchange(fresh, target);
+    const BlockedSignals blocked;  // until the old directory is noted
+    noted.Publish(target, [&] { old = Exchange(fresh, target); });
     if (!old.empty()) noted.Note(AT_FDCWD, old);
   }
   std::error_code ignored;
@@ -187,9 +186,9 @@ void WriteFileInPieces(const std::string& path,
     KeepMode(file.get(), target);
     if (::fsync(file.get()) != 0) ThrowErrno("sync", path, errno);
     if (file.Close() != 0) ThrowErrno("write", path, errno);
-    const BlockedSignals blocked;
-    noted.WithdrawOrThrow(path);
-    if (::rename(temporary.c_str(), target.c_str()) != 0) ThrowErrno("write", path, errno);
+    noted.Publish(path, [&] {
+      if (::rename(temporary.c_str(), target.c_str()) != 0) ThrowErrno("write", path, errno);
+    });
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;

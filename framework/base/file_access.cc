@@ -1,4 +1,3 @@
-#include <coracle/framework/base/blocked_signals.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/file_reader.h>
@@ -137,23 +136,21 @@ void FileAccess::Write(const std::string& path, std::string_view contents, bool 
   const SplitPath split = SplitAllowed(path);
   const FileHandle parent = OpenParent(directory_, split, path, true);
   NotedTemporary noted;
-  const auto [fd, temporary] = CreateTemporary([&](const std::string& name) {
+  const Temporary made = CreateTemporary([&](const std::string& name) {
     return noted.Create(parent.get(), name, [&] {
       return ::openat(parent.get(), name.c_str(),
                       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     });
   });
-  if (fd < 0) ThrowErrno("write", path, errno);
-  FileHandle file(fd);
+  if (made.result < 0) ThrowErrno("write", path, errno);
+  FileHandle file(made.result);
   try {
     WriteAll(file.get(), contents, path);
     if (::fsync(file.get()) != 0) ThrowErrno("sync", path, errno);
     if (file.Close() != 0) ThrowErrno("write", path, errno);
-    const BlockedSignals blocked;
-    noted.WithdrawOrThrow(path);
-    Publish(parent.get(), temporary, split.name, path, overwrite);
+    noted.Publish(path, [&] { Publish(parent.get(), made.name, split.name, path, overwrite); });
   } catch (...) {
-    ::unlinkat(parent.get(), temporary.c_str(), 0);
+    ::unlinkat(parent.get(), made.name.c_str(), 0);
     throw;
   }
   ::fsync(parent.get());

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,11 +22,11 @@
 namespace coracle {
 namespace {
 
-// The owner moves a slot from kFree through kBeingFilled to kNoted, and from kNoted or kRemoved
-// to kFree; a handler moves it from kNoted through kRemoving to kRemoved. So the handler reads a
-// path only while its owner cannot change it, and never removes a path that its owner is about
-// to rename.
-enum : int { kFree, kBeingFilled, kNoted, kRemoving, kRemoved };
+// The owner moves a slot from kFree over kHeld to kNoted, and from kNoted or kRemoved to kFree. It
+// moves it from kNoted to kHeld while it renames the path. A handler moves it from kNoted over
+// kRemoving to kRemoved. So the handler reads a path only while its owner cannot change it, and
+// removes no path that its owner is about to rename.
+enum : int { kFree, kHeld, kNoted, kRemoving, kRemoved };
 
 struct Slot {
   std::atomic<int> state{kFree};
@@ -92,7 +93,7 @@ void NotedTemporary::Note(int directory, const std::string& path) {
   any_noted.store(true);
   for (size_t i = 0; i < slots.size(); ++i) {
     int free = kFree;
-    if (!slots[i].state.compare_exchange_strong(free, kBeingFilled)) continue;
+    if (!slots[i].state.compare_exchange_strong(free, kHeld)) continue;
     slots[i].directory = directory;
     std::memcpy(slots[i].path, path.c_str(), path.size() + 1);
     slots[i].state.store(kNoted);
@@ -114,11 +115,25 @@ bool NotedTemporary::Withdraw() {
   return false;
 }
 
-void NotedTemporary::WithdrawOrThrow(const std::string& target) {
-  if (Withdraw()) return;
-  throw Error(ErrorCode::kIo, fmt::format("cannot write {}: a signal that ends the process came "
-                                          "first, and its handler removed the temporary file",
-                                          Quote(target, 300)));
+void NotedTemporary::Publish(const std::string& target, const std::function<void()>& publish) {
+  const BlockedSignals blocked;
+  if (slot_ < 0) return publish();
+  std::atomic<int>& state = Slots()[static_cast<size_t>(slot_)].state;
+  int noted = kNoted;
+  if (!state.compare_exchange_strong(noted, kHeld)) {
+    Withdraw();
+    throw Error(ErrorCode::kIo, fmt::format("cannot write {}: a signal that ends the process came "
+                                            "first, and its handler removed the temporary file",
+                                            Quote(target, 300)));
+  }
+  try {
+    publish();
+  } catch (...) {
+    state.store(kNoted);  // before a signal that has come meanwhile is handled
+    throw;
+  }
+  state.store(kFree);
+  slot_ = -1;
 }
 
 void RemoveNotedTemporaries() {
@@ -129,9 +144,10 @@ void RemoveNotedTemporaries() {
       RemoveTree(slot.directory, slot.path, 0);
       slot.state.store(kRemoved);
     }
-    // A handler in another thread may be active, and the caller is about to end the process. The
-    // wait is limited, in case the file system does not answer.
-    for (int wait = 0; wait < 1000 && slot.state.load() == kRemoving; ++wait) ::usleep(1000);
+    // The handler of another thread may be at work, and the caller is about to end the process. A
+    // file system that does not answer must not keep it from that.
+    for (int wait = 0; wait < 1000 && slot.state.load() == kRemoving; ++wait)
+      ::poll(nullptr, 0, 1);  // a handler may call it, unlike usleep (signal-safety(7))
   }
 }
 

@@ -26,8 +26,10 @@ class NotedTemporary {
   // Unregisters the path. Waits for a handler that is removing it in another thread. Returns false
   // if a handler has removed it.
   bool Withdraw();
-  // Withdraw before the path is renamed to `target`; throws Error(kIo) instead of returning false.
-  void WithdrawOrThrow(const std::string& target);
+  // Calls `publish`, which puts what is at the path in the place of `target`, and ends the note.
+  // This thread handles no signal meanwhile. Throws Error(kIo) instead where a handler has removed
+  // the path. If `publish` throws, the path stays noted.
+  void Publish(const std::string& target, const std::function<void()>& publish);
 
  private:
   int slot_ = -1;

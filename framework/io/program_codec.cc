@@ -106,7 +106,7 @@ class Decoder {
   }
 
   bool DecodeOpVersions(std::string_view message) {
-    if (program_.op_versions) return false;
+    if (program_.op_versions()) return false;
     OpVersions versions;
     Field pair, field, version;
     for (Reader in(message, source_); in.Next(&pair);) {
@@ -126,7 +126,7 @@ class Decoder {
     Encoder out(&plain);
     EncodeOpVersions(versions, out);
     if (plain != message) return false;
-    program_.op_versions = std::move(versions);
+    program_.SetOpVersions(std::move(versions));
     return true;
   }
 
@@ -300,9 +300,9 @@ std::string SerializeProgram(const ProgramDesc& program) {
                                                  : ProgramProto::kVersionFieldNumber;
     out.Message(number, [&] { out.Int(proto::Version::kVersionFieldNumber, *program.version); });
   }
-  if (program.op_versions) {
+  if (program.op_versions()) {
     out.Message(ProgramProto::kOpVersionMapFieldNumber,
-                [&] { EncodeOpVersions(*program.op_versions, out); });
+                [&] { EncodeOpVersions(*program.op_versions(), out); });
   }
   out.Verbatim(program.unknown_fields());
   if (program.random_seed != 0) out.Varint(proto::kRandomSeedFieldNumber, program.random_seed);

@@ -119,6 +119,11 @@ void BlockDesc::NoteChange() {
   if (auto* edits = journal()) edits->NoteBlock(*this);
 }
 
+void BlockDesc::SetUnknownFields(std::string bytes) {
+  if (auto* edits = journal()) edits->NoteUnknownFields(*this);
+  unknown_fields_ = std::move(bytes);
+}
+
 void BlockDesc::SetForwardBlockIdx(int idx) {
   NoteChange();
   forward_block_idx_ = idx;
@@ -200,12 +205,7 @@ void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicat
   internal::Removed<VarDesc> removed = TakeOut(places, vars_);
   for (size_t i = places.front(); i < vars_.size(); ++i) vars_[i]->index_ = i;
   if (places.front() < uses_.size()) InvalidateUses();
-  if (removed.size() < vars_.size() / 2) {
-    for (const auto& var : removed) var_index_.Remove(var->name());
-  } else {
-    var_index_.Clear();
-    for (const auto& var : vars_) var_index_.Add(var.get());
-  }
+  for (const auto& var : removed) var_index_.Remove(var->name());
   if (auto* edits = journal()) edits->removed_vars.splice(edits->removed_vars.end(), removed);
 }
 

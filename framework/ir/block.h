@@ -189,10 +189,7 @@ class BlockDesc {
 
   // For the codec only.
   const std::string& unknown_fields() const { return unknown_fields_; }
-  void SetUnknownFields(std::string bytes) {
-    NoteChange();
-    unknown_fields_ = std::move(bytes);
-  }
+  void SetUnknownFields(std::string bytes);
   std::optional<int32_t>& forward_block_idx_field() {
     NoteChange();
     return forward_block_idx_;
@@ -214,7 +211,7 @@ class BlockDesc {
   }
   [[noreturn]] void ThrowPast(const char* what, size_t i, size_t size) const;
   internal::EditJournal* journal() const;
-  void NoteChange();  // called before a change of a field other than the variables and ops
+  void NoteChange();  // before a change of forward_block_idx
   template <class Block>
   static auto* FindFrom(Block& start, std::string_view name, size_t hash);
   struct UseLists {

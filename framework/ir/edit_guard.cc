@@ -26,9 +26,14 @@ EditJournal::EditJournal(ProgramDesc& edited)
       parents_first(edited.parents_first_),
       version(edited.version),
       version_in_legacy_field(edited.version_in_legacy_field),
-      random_seed(edited.random_seed),
-      op_versions(edited.op_versions),
-      unknown_fields(edited.unknown_fields_) {}
+      random_seed(edited.random_seed) {}
+
+// New blocks get no record, because they may be destroyed while the journal lives, and others may
+// get their addresses.
+bool EditJournal::IsNew(const BlockDesc& block) const {
+  const auto index = static_cast<size_t>(block.idx_);
+  return IsNoted(block.stamp_) || index >= num_blocks || removed_blocks.count(index) > 0;
+}
 
 // The outer journal gets its record at once, since it could not tell later what the guard of this
 // journal has changed.
@@ -39,36 +44,35 @@ EditJournal::BlockRecord& EditJournal::RecordOf(BlockDesc& block) {
   record.vars.kept = block.vars_.size();
   record.ops.kept = block.ops_.size();
   record.forward_block_idx = block.forward_block_idx_;
-  record.unknown_fields = block.unknown_fields_;
   return blocks.emplace(&block, std::move(record)).first->second;
 }
 
 void EditJournal::NoteBlock(BlockDesc& block) {
-  if (!IsNoted(block.stamp_)) RecordOf(block);
+  if (!IsNew(block)) RecordOf(block);
 }
 
 void EditJournal::NoteVarOrder(BlockDesc& block, size_t first) {
-  if (IsNoted(block.stamp_)) return;
+  if (IsNew(block)) return;
   if (outer) outer->NoteVarOrder(block, first);
   RecordOf(block).vars.Note(first, block.vars_);
 }
 
 void EditJournal::NoteOpOrder(BlockDesc& block, size_t first) {
-  if (IsNoted(block.stamp_)) return;
+  if (IsNew(block)) return;
   if (outer) outer->NoteOpOrder(block, first);
   RecordOf(block).ops.Note(first, block.ops_);
 }
 
 void EditJournal::SaveVar(VarDesc& var) {
-  if (IsNoted(var.stamp_)) return;
-  NoteBlock(*var.block_);
+  if (IsNoted(var.stamp_) || IsNew(*var.block_)) return;
+  RecordOf(*var.block_);
   if (!vars.count(&var)) vars.emplace(&var, std::make_unique<VarDesc>(var));
   var.stamp_ = id;
 }
 
 void EditJournal::SaveOp(OpDesc& op) {
-  if (IsNoted(op.stamp_)) return;
-  NoteBlock(*op.block_);
+  if (IsNoted(op.stamp_) || IsNew(*op.block_)) return;
+  RecordOf(*op.block_);
   if (!ops.count(&op)) ops.emplace(&op, std::make_unique<OpDesc>(op));
   op.stamp_ = id;
 }
@@ -80,11 +84,25 @@ void EditJournal::NoteCounter(const std::string& prefix) {
       prefix, found == program.name_counters_.end() ? std::nullopt : std::optional(found->second));
 }
 
+void EditJournal::NoteOpVersions() {
+  if (!op_versions) op_versions = program.op_versions_;
+}
+
+void EditJournal::NoteUnknownFields() {
+  if (!unknown_fields) unknown_fields = program.unknown_fields_;
+}
+
+void EditJournal::NoteUnknownFields(BlockDesc& block) {
+  if (IsNew(block)) return;
+  if (outer) outer->NoteUnknownFields(block);
+  BlockRecord& record = RecordOf(block);
+  if (!record.unknown_fields) record.unknown_fields = block.unknown_fields_;
+}
+
 void EditJournal::KeepBlocks(size_t first) {
-  if (content) return;
   std::map<size_t, std::unique_ptr<BlockDesc>> gone;
   for (size_t i = first; i < num_blocks && i < program.blocks_.size(); ++i)
-    if (program.blocks_[i]->stamp_ != id && !removed_blocks.count(i)) gone.emplace(i, nullptr);
+    if (!IsNew(*program.blocks_[i])) gone.emplace(i, nullptr);
   for (auto& [index, block] : gone) block = std::move(program.blocks_[index]);
   removed_blocks.merge(gone);
 }
@@ -97,10 +115,16 @@ void EditJournal::KeepContent() noexcept {
   std::swap(content->inner_names, program.inner_names_);
 }
 
-// Ops older than this journal are in the record of the block, where NoteOpOrder puts them. Nothing
-// is moved before the last allocation.
+void EditJournal::KeepProgram() noexcept {
+  KeepContent();
+  if (!op_versions) op_versions = std::move(program.op_versions_);
+  if (!unknown_fields) unknown_fields = std::move(program.unknown_fields_);
+}
+
+// Ops that are older than this journal are in the record of the block: NoteOpOrder puts them there.
+// Nothing is moved before the last allocation.
 void EditJournal::NoteRelease(BlockDesc& block) {
-  if (IsNoted(block.stamp_)) return;
+  if (IsNew(block)) return;
   NoteOpOrder(block, 0);
   std::unordered_set<OpDesc*> held;
   for (const auto& op : block.ops_) held.insert(op.get());
@@ -226,15 +250,17 @@ void EditJournal::UndoFields() noexcept {
     else
       program.name_counters_.erase(found);
   }
-  // A lost name may be back. HasName searches each block for it once.
-  for (auto& [hash, block] : program.inner_names_)
-    if (block == ProgramDesc::kLost) block = 0;
+  // A lost name may be back. HasName looks for it in each block once.
+  if (names_lost) {
+    for (auto& [hash, block] : program.inner_names_)
+      if (block == ProgramDesc::kLost) block = 0;
+  }
   program.parents_first_ = parents_first;
   program.version = version;
   program.version_in_legacy_field = version_in_legacy_field;
   program.random_seed = random_seed;
-  program.op_versions = std::move(op_versions);
-  program.unknown_fields_ = std::move(unknown_fields);
+  if (op_versions) program.op_versions_ = std::move(*op_versions);
+  if (unknown_fields) program.unknown_fields_ = std::move(*unknown_fields);
 }
 
 void EditJournal::Undo() noexcept {
@@ -251,7 +277,7 @@ void EditJournal::Undo() noexcept {
     const auto record = blocks.find(block.get());
     if (record == blocks.end()) continue;
     block->forward_block_idx_ = record->second.forward_block_idx;
-    block->unknown_fields_ = std::move(record->second.unknown_fields);
+    if (auto& fields = record->second.unknown_fields) block->unknown_fields_ = std::move(*fields);
     UndoVars(*block);
     UndoOps(*block);
   }
@@ -264,6 +290,9 @@ void EditJournal::Undo() noexcept {
 void EditJournal::AddTo(EditJournal& to) noexcept {
   to.removed_vars.splice(to.removed_vars.end(), removed_vars);
   to.removed_ops.splice(to.removed_ops.end(), removed_ops);
+  if (!to.op_versions) to.op_versions = std::move(op_versions);
+  if (!to.unknown_fields) to.unknown_fields = std::move(unknown_fields);
+  to.names_lost |= names_lost;
   if (to.content) return;
   to.counters.merge(counters);
   to.vars.merge(vars);

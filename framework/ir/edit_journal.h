@@ -16,8 +16,9 @@
 
 namespace coracle::internal {
 
-// The objects that a block had when the journal began. The first `kept` of them are still in place;
-// `rest` lists the others, last one first. A note costs no more than the edit that follows it.
+// The objects that a block had when the journal began. The first `kept` of them have their places
+// still; `rest` lists the others, the last one first. Note costs no more than the edit that it
+// precedes.
 template <class T>
 struct OrderRecord {
   size_t kept = 0;
@@ -33,8 +34,9 @@ template <class T>
 // A list, since lists can be joined without allocation.
 using Removed = std::list<std::unique_ptr<T>>;
 
-// The stamp of an object equals `id` if the object was made after the journal began, or if the
-// journal has a copy of it. Notes may throw; Undo and AddTo allocate nothing.
+// A variable or op whose stamp equals `id` is new since the journal began, or the journal has a
+// copy of it. A nested journal leaves its own stamp, so that other objects may be new too. Notes
+// may throw; Undo and AddTo allocate nothing.
 struct EditJournal {
   explicit EditJournal(ProgramDesc& program);
 
@@ -47,10 +49,13 @@ struct EditJournal {
   void SaveVar(VarDesc& var);
   void SaveOp(OpDesc& op);
   void NoteCounter(const std::string& prefix);
+  void NoteOpVersions();
+  void NoteUnknownFields();
+  void NoteUnknownFields(BlockDesc& block);
   // Keep removed objects, so that handles on them stay valid.
   void KeepBlocks(size_t first);
-  // Called before the program gets other contents; nothing is noted afterwards.
-  void KeepContent() noexcept;
+  void KeepContent() noexcept;  // of a program that gets other blocks, which need no notes
+  void KeepProgram() noexcept;  // its other fields too
 
   void Undo() noexcept;
   void AddTo(EditJournal& outer) noexcept;  // the journal of an enclosing guard
@@ -59,7 +64,7 @@ struct EditJournal {
     OrderRecord<VarDesc> vars;
     OrderRecord<OpDesc> ops;
     std::optional<int32_t> forward_block_idx;
-    std::string unknown_fields;
+    std::optional<std::string> unknown_fields;  // before their first change
   };
   struct Content {
     std::vector<std::unique_ptr<BlockDesc>> blocks;
@@ -75,9 +80,10 @@ struct EditJournal {
   const std::optional<int64_t> version;
   const bool version_in_legacy_field;
   const uint64_t random_seed;
-  std::optional<std::vector<std::pair<std::string, int32_t>>> op_versions;
-  std::string unknown_fields;
-  // Each of these blocks also has a record in the outer journal, unless it is new there.
+  std::optional<std::optional<ProgramDesc::OpVersions>> op_versions;  // before their first change
+  std::optional<std::string> unknown_fields;
+  bool names_lost = false;  // ProgramDesc::HasName has marked a name as lost
+  // Each block here has a record in the outer journal, too, unless it is new there.
   std::map<BlockDesc*, BlockRecord> blocks;
   std::map<VarDesc*, std::unique_ptr<VarDesc>> vars;  // copies of changed objects
   std::map<OpDesc*, std::unique_ptr<OpDesc>> ops;
@@ -90,6 +96,7 @@ struct EditJournal {
  private:
   BlockRecord& RecordOf(BlockDesc& block);
   bool IsNoted(uint32_t stamp) const { return stamp == id || content.has_value(); }
+  bool IsNew(const BlockDesc& block) const;
   // Substitutes copies for ops of the block in the records of this journal.
   void NoteReplaced(BlockDesc& block, const std::unordered_map<OpDesc*, OpDesc*>& copies);
   void PutBackObjects() noexcept;

@@ -3,9 +3,10 @@
 // Passes replace ops, make variables and copy blocks; errors, profiles and traces must name the
 // ones that the caller knows.
 //
-// An op keeps its origins in an attr, which copies of the op inherit: one place, or several if a
-// pass merged several ops into one. Variables that a pass made and blocks that it moved or copied
-// have entries in ProgramOrigins. Internal: callers of the executor never see the attr.
+// An op keeps its origins in an attr, which copies of the op have too: one place, or several where
+// a pass made one op of many. Variables that a pass made and blocks that it moved or copied have
+// entries in ProgramOrigins. Programs that callers of the executor get do not have the attr; those
+// that a PassObserver sees do.
 
 #include <coracle/framework/ir/program.h>
 

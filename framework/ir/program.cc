@@ -63,11 +63,11 @@ ProgramDesc& ProgramDesc::operator=(const ProgramDesc& other) {
 
 ProgramDesc& ProgramDesc::operator=(ProgramDesc&& other) noexcept {
   if (this == &other) return *this;
-  if (other.journal_) return *this = std::as_const(other);  // an EditGuard may restore it
-  if (journal_) journal_->KeepContent();
+  if (other.journal_) return *this = std::as_const(other);
+  if (journal_) journal_->KeepProgram();
   version = other.version;
   version_in_legacy_field = other.version_in_legacy_field;
-  op_versions = std::move(other.op_versions);
+  op_versions_ = std::move(other.op_versions_);
   random_seed = other.random_seed;
   blocks_ = std::move(other.blocks_);
   parents_first_ = other.parents_first_;
@@ -85,7 +85,7 @@ void ProgramDesc::Readopt() {
 void ProgramDesc::CopyFrom(const ProgramDesc& other) {
   version = other.version;
   version_in_legacy_field = other.version_in_legacy_field;
-  op_versions = other.op_versions;
+  op_versions_ = other.op_versions_;
   random_seed = other.random_seed;
   name_counters_ = other.name_counters_;
   unknown_fields_ = other.unknown_fields_;
@@ -160,6 +160,16 @@ std::vector<const BlockDesc*> ProgramDesc::BlocksRunBy(const BlockDesc& block) c
   return blocks;
 }
 
+void ProgramDesc::SetOpVersions(std::optional<OpVersions> versions) {
+  if (journal_) journal_->NoteOpVersions();
+  op_versions_ = std::move(versions);
+}
+
+void ProgramDesc::SetUnknownFields(std::string bytes) {
+  if (journal_) journal_->NoteUnknownFields();
+  unknown_fields_ = std::move(bytes);
+}
+
 void ProgramDesc::NoteParent(int parent_idx, int idx) {
   if (idx > 0 && (parent_idx < 0 || parent_idx >= idx)) parents_first_ = false;
 }
@@ -181,6 +191,7 @@ bool ProgramDesc::HasName(const std::string& name) const {
     return true;
   }
   inner->second = kLost;
+  if (journal_) journal_->names_lost = true;
   return false;
 }
 
@@ -260,7 +271,7 @@ void ProgramDesc::Prune(const std::vector<std::string>& targets,
 
 bool ProgramDesc::operator==(const ProgramDesc& other) const {
   if (version != other.version || version_in_legacy_field != other.version_in_legacy_field ||
-      op_versions != other.op_versions || random_seed != other.random_seed ||
+      op_versions_ != other.op_versions_ || random_seed != other.random_seed ||
       unknown_fields_ != other.unknown_fields_ || NumBlocks() != other.NumBlocks()) {
     return false;
   }

@@ -24,6 +24,7 @@ class ProgramDesc {
  public:
   ProgramDesc();  // one empty block, the root
   ProgramDesc(const ProgramDesc& other);
+  // Moving from a program that an EditGuard watches copies it, because the guard may restore it.
   ProgramDesc(ProgramDesc&& other) noexcept;
   ProgramDesc& operator=(const ProgramDesc& other);
   ProgramDesc& operator=(ProgramDesc&& other) noexcept;
@@ -91,15 +92,19 @@ class ProgramDesc {
   std::optional<int64_t> version;
   // Whether the version was read from the format's older place (2018's field 2) instead of field 4.
   bool version_in_legacy_field = false;
-  std::optional<std::vector<std::pair<std::string, int32_t>>> op_versions;  // op_version_map
   // Seed of the random ops whose own seed is 0; saved in an extension. 0: use the executor's seed.
   uint64_t random_seed = 0;
+
+  // Versions of op types, the file's op_version_map; empty if a file has no such map.
+  using OpVersions = std::vector<std::pair<std::string, int32_t>>;
+  const std::optional<OpVersions>& op_versions() const { return op_versions_; }
+  void SetOpVersions(std::optional<OpVersions> versions);
 
   bool operator==(const ProgramDesc& other) const;
 
   // For the codec only: fields of a newer format, as they were read.
   const std::string& unknown_fields() const { return unknown_fields_; }
-  void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
+  void SetUnknownFields(std::string bytes);
   void ClearBlocks();
   // Whether InferParameters would find other parameters than the present ones after the program is
   // read from a file, so that the file must say which persistable variables are parameters.
@@ -138,6 +143,7 @@ class ProgramDesc {
   static constexpr int kLost = -1;
   // Each block's parent has a lower index, so that the root is above all.
   bool parents_first_ = true;
+  std::optional<OpVersions> op_versions_;
   std::string unknown_fields_;
   internal::EditJournal* journal_ = nullptr;  // of the EditGuard that watches it
 };

@@ -26,11 +26,10 @@ struct CommonAttr {
   const char* name;
   AttrType type;
 };
-constexpr CommonAttr kCommonAttrs[] = {{kOpRoleAttr, AttrType::kInt},
-                                       {kForwardOpAttr, AttrType::kString},
-                                       {kRecomputedFromAttr, AttrType::kStrings},
-                                       {kOuterReadsAttr, AttrType::kStrings},
-                                       {kOuterInputsAttr, AttrType::kStrings}};
+constexpr CommonAttr kCommonAttrs[] = {
+    {kOpRoleAttr, AttrType::kInt},         {kOpRoleVarAttr, AttrType::kStrings},
+    {kForwardOpAttr, AttrType::kString},   {kRecomputedFromAttr, AttrType::kStrings},
+    {kOuterReadsAttr, AttrType::kStrings}, {kOuterInputsAttr, AttrType::kStrings}};
 
 const CommonAttr* FindCommonAttr(std::string_view name) {
   const auto* found = std::find_if(std::begin(kCommonAttrs), std::end(kCommonAttrs),

@@ -176,8 +176,10 @@ TEST_F(GlobalNormClip, Errors) {
   for (double bad : {0.5, -1.0, std::nan("")})
     refused(ClipGradByNorm(1, {.norm_type = bad}), "norm_type must be at least 1, or infinity");
   refused(ClipGradByNorm(1, {.norm_type = 2.123456789}),
-          "norm_type must be a float32 number, got 2.123456789; the nearest is 2.1234567");
-  refused(ClipGradByGlobalNorm(1, "g", {.norm_type = 1e300}), "norm_type must be a float32 number");
+          "norm_type must have no more digits than float32 holds, got 2.123456789; the nearest is "
+          "2.1234567");
+  refused(ClipGradByGlobalNorm(1, "g", {.norm_type = 1e300}),
+          "norm_type must be at most what float32 holds, got 1e+300; the nearest is 3.4028235e+38");
   refused(ClipGradByValue(-1, 1), "max must not be less than min, got max -1 and min 1");
   refused(ClipGradByValue(std::nan(""), 1), "max must not be less than min");
   refused(AdaptiveGradientClip({1, 1, 2}), "axis must lie in [0, 2), got 2");

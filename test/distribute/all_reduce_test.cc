@@ -115,6 +115,25 @@ Variable SliceClipNet(Builder& net, int32_t axis) {
   return CrossEntropyLoss(net, net.Fc(net.Fc(net.Data("x", {-1, 6}, kF64), hidden), {.size = 4}));
 }
 
+// The rows are at axis 1 of what is clipped.
+Variable TransposedClipNet(Builder& net, int32_t axis) {
+  const auto transpose = [&](const Variable& x) {
+    return net.Make("transpose2", {{"X", {x.name()}}}, {{"axis", std::vector<int32_t>{1, 0}}});
+  };
+  const Variable h = net.Fc(net.Data("x", {-1, 6}, kF64), {.size = 9, .act = "tanh"});
+  const Variable across = transpose(h);
+  across.desc().SetErrorClip(std::make_shared<ErrorClipBySlices>(axis));
+  return CrossEntropyLoss(net, net.Fc(transpose(across), {.size = 4}));
+}
+
+// The gradient that is clipped, and its limit, are so small that float64 holds 1 / 2^64 of them
+// with fewer digits.
+Variable SmallClipNet(Builder& net) {
+  FcOptions hidden{.size = 9};
+  hidden.error_clip = ErrorClipByNorm(1e-292);
+  return Sum(net.Fc(net.Data("x", {-1, 6}, kF64) * 1e290, hidden)) * 1e-285;
+}
+
 // Everything at once.
 void TrainWithAllStages(const Variable& loss, ProgramDesc& startup) {
   LossScaling scaling(loss.program(), startup, {.init_scale = 1024, .growth_interval = 4});
@@ -161,6 +180,12 @@ std::vector<Case> Cases() {
       {"sum_loss", kMlpFeeds, SumNet, sgd, {13, 9, 3}},
       {"error_clip_by_norm", kMlpFeeds, NormClipNet, sgd, {12, 9}},
       {"error_clip_of_a_large_norm", {{"x", {6}}}, LargeClipNet, sgd, {12, 9}},
+      {"error_clip_of_a_small_norm", {{"x", {6}}}, SmallClipNet, sgd, {12, 9}},
+      {"error_clip_of_transposed_rows",
+       kMlpFeeds,
+       [](Builder& net) { return TransposedClipNet(net, 1); },
+       sgd,
+       {12, 9}},
       {"adam_small_buckets",
        kMlpFeeds,
        Mlp,
@@ -477,8 +502,11 @@ TEST(AllReduceOfPrograms, AccumulatedGradientsAreExchangedOnceForAnUpdate) {
 
 // Each rank clips its own rows; what goes across them is warned of.
 TEST(AllReduceOfPrograms, ErrorClipsOfSlices) {
-  for (const int32_t axis : {0, 1}) {
-    const auto net = [axis](Builder& net) { return SliceClipNet(net, axis); };
+  for (const auto& [axis, transposed] :
+       {std::pair(0, false), std::pair(1, false), std::pair(0, true), std::pair(1, true)}) {
+    const auto net = [axis = axis, transposed = transposed](Builder& net) {
+      return transposed ? TransposedClipNet(net, axis) : SliceClipNet(net, axis);
+    };
     const Case c{.name = "", .feeds = kMlpFeeds, .net = net, .train = With<Sgd>(SgdOptions{})};
     StepPrograms programs = Make(c);
     const AllReduceReport report =
@@ -491,10 +519,50 @@ TEST(AllReduceOfPrograms, ErrorClipsOfSlices) {
       ++clips;
     }
     EXPECT_EQ(clips, 1) << axis;
-    ASSERT_EQ(report.unknown.size(), static_cast<size_t>(axis));
-    if (axis == 1) {
+    const bool across = axis != (transposed ? 1 : 0);
+    ASSERT_EQ(report.unknown.size(), across ? 1u : 0u) << axis << transposed;
+    if (across) {
       EXPECT_NE(report.unknown[0].find("of slices along an axis"), std::string::npos)
           << report.unknown[0];
+    }
+  }
+}
+
+// An infinite element becomes a nan, and all others zeros, whatever the limit is.
+TEST(AllReduceOfPrograms, ErrorClipOfAnInfiniteNorm) {
+  if (FindLaunched().size > 1) GTEST_SKIP() << "of threads";
+  for (const double limit : {1e-292, 0.02, 1e30}) {
+    SCOPED_TRACE(limit);
+    const auto net = [limit](Builder& net) {
+      FcOptions hidden{.size = 3};
+      hidden.error_clip = ErrorClipByNorm(limit);
+      const Variable h = net.Fc(net.Data("x", {-1, 6}, kF64), hidden);
+      return Sum(h * net.Data("y", {-1, 3}, kF64));
+    };
+    const Case c{.name = "",
+                 .feeds = {{"x", {6}}, {"y", {3}}},
+                 .net = net,
+                 .train = With<Sgd>(SgdOptions{}),
+                 .rows = {8}};
+    const StepPrograms whole = Make(c);
+    StepPrograms parts = whole;
+    InsertAllReduce(parts.main, parts.startup, {.nranks = 2, .share = "share"});
+    std::vector<Batch> batches = Draw(c, 1);
+    batches[0]["y"].data<double>()[1] = INFINITY;
+    Scope expected;
+    TrainOn(whole, batches, "", {.seed = 3}, nullptr, &expected);
+    std::vector<Scope> scopes(2);
+    OnRanks(2, [&](const std::shared_ptr<Communicator>& communicator) {
+      TrainOn(parts, batches, "share", {.seed = 3}, communicator,
+              &scopes[static_cast<size_t>(communicator->rank())]);
+    });
+    for (const std::string& name : whole.main.Parameters()) {
+      const Tensor& one = expected.Get(name);
+      for (int64_t i = 0; i < one.numel(); ++i) {
+        const double value = one.data<double>()[i], other = scopes[1].Get(name).data<double>()[i];
+        EXPECT_EQ(std::isnan(value), i % 3 == 1) << name << i;
+        EXPECT_TRUE(std::isnan(value) ? std::isnan(other) : value == other) << name << i;
+      }
     }
   }
 }

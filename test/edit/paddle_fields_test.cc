@@ -80,7 +80,7 @@ TEST(PaddleFields, OnlyPaddlesRemain) {
 TEST(PaddleFields, NothingOfPaddlesIsLost) {
   ProgramDesc program;
   program.version = 2002002;
-  program.op_versions = {{"conv2d", 1}};
+  program.SetOpVersions({{{"conv2d", 1}}});
   BlockDesc& root = program.Root();
   root.Var("x").SetNeedCheckFeed(true);
   root.AppendOp("relu", {{"X", {"x"}}}, {{"Out", {"x"}}}, {{"op_namescope", std::string("/")}});
@@ -119,6 +119,18 @@ TEST(PaddleFields, ClipByNormOfOurOwn) {
   using Counts = std::vector<std::pair<std::string, int64_t>>;
   EXPECT_EQ(OpsUnknownToPaddle(program),
             (Counts{{"clip_by_norm with MaxNorm", 1}, {"clip_by_norm with an axis", 1}}));
+}
+
+// Programs come here unverified.
+TEST(PaddleFields, AnAxisOfAnotherTypeIsNone) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const Attribute& axis : {Attribute(std::string("rows")), Attribute(int64_t{1} << 40),
+                                Attribute(std::vector<int32_t>{0, 1}), Attribute(0.5f)})
+    root.AppendOp("clip_by_norm", {{"X", {"x"}}}, {{"Out", {"x"}}}, {{"axis", axis}});
+  EXPECT_TRUE(OpsUnknownToPaddle(program).empty());
+  root.AppendOp("clip_by_norm", {{"X", {"x"}}}, {{"Out", {"x"}}}, {{"axis", int64_t{1}}});
+  EXPECT_EQ(OpsUnknownToPaddle(program).size(), 1u);
 }
 
 }  // namespace coracle::paddle_fields_test

@@ -109,7 +109,7 @@ class RandomEdits {
     if (kind == 0) block.SetUnknownFields("\x78\x01");  // field 15
     if (kind == 1) program_.SetUnknownFields("\x78\x02");
     if (kind == 2) block.forward_block_idx_field() = 0;
-    if (kind == 3) program_.op_versions = {{"relu", static_cast<int32_t>(Below(5))}};
+    if (kind == 3) program_.SetOpVersions({{{"relu", static_cast<int32_t>(Below(5))}}});
     if (kind == 4) program_.version = 1000000 + static_cast<int64_t>(Below(5));
     if (kind == 4) program_.version_in_legacy_field = Below(2) == 0;
     if (kind == 5) program_.InferParameters();
@@ -149,7 +149,8 @@ class RandomEdits {
   }
 
   void EditInGuard() {
-    if (++depth_ > 3) return;
+    if (depth_ == 3) return;
+    ++depth_;
     const std::string before = SerializeProgram(program_);
     const std::string error = ErrorOf([&] {
       const EditGuard guard(program_);
@@ -389,6 +390,37 @@ TEST(EditGuard, EditsMayRunOutOfMemory) {
 }
 
 // An op of the outer guard's record that nested guards release one after the other.
+// A block that a refused guard made is gone, and the next one may get its address.
+TEST(EditGuard, BlocksOfRefusedGuardsLeaveNoRecord) {
+  ProgramDesc program;
+  const std::string before = SerializeProgram(program);
+  const OpDesc op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  const auto make_block = [&](int ops) {
+    const EditGuard guard(program);
+    BlockDesc& block = program.AppendBlock(0);
+    for (int i = 0; i < ops; ++i) block.AppendOp(op);
+    return &block;
+  };
+  const std::string error = ErrorOf([&] {
+    const EditGuard outer(program);
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(ErrorOf([&] {
+                  const EditGuard middle(program);
+                  make_block(5)->AppendOp(op);
+                  ThrowInvalid(kRefused);
+                }),
+                kRefused);
+      BlockDesc& block = *make_block(0);
+      block.InsertOp(0, op);
+      EXPECT_EQ(block.ReleaseOps().size(), 1u);
+      if (i % 2) program.TruncateBlocks(1);
+    }
+    ThrowInvalid(kRefused);
+  });
+  EXPECT_EQ(error, kRefused);
+  EXPECT_EQ(SerializeProgram(program), before);
+}
+
 TEST(EditGuard, OpsReleasedInNestedGuardsAreBack) {
   ProgramDesc program;
   for (const char* type : {"relu", "tanh", "exp"}) program.Root().AppendOp(type, {}, {});

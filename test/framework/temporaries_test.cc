@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,30 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+// While it is set, the calls below raise a signal and fail.
+static thread_local bool signal_comes = false;
+
+static int RaiseAndFail() {
+  std::raise(SIGTERM);
+  errno = EACCES;
+  return -1;
+}
+
+// In the place of the C library's, for this process.
+extern "C" int rename(const char* from, const char* to) noexcept {
+  if (signal_comes) return RaiseAndFail();
+  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+extern "C" int renameat2(int in, const char* from, int there, const char* to,
+                         unsigned flags) noexcept {
+  if (signal_comes) return RaiseAndFail();
+  return static_cast<int>(::syscall(SYS_renameat2, in, from, there, to, flags));
+}
+extern "C" int linkat(int in, const char* from, int there, const char* to, int flags) noexcept {
+  if (signal_comes) return RaiseAndFail();
+  return static_cast<int>(::syscall(SYS_linkat, in, from, there, to, flags));
+}
 
 namespace coracle::temporaries_test {
 
@@ -110,6 +135,33 @@ TEST(Temporaries, NoSignalBetweenMakingAndNoting) {
     });
   });
   EXPECT_TRUE(NamesIn(directory.path()).empty());
+}
+
+// It is handled as soon as the thread may, before the writer has removed the file.
+TEST(Temporaries, ASignalWhilePublishingFails) {
+  TemporaryDirectory directory;
+  WriteFileAtomic(directory.File("there"), "as before");
+  WriteFileAtomic(directory.File("tree/old"), "as before");
+  const std::function<void()> writes[] = {
+      [&] { WriteFileAtomic(directory.File("there"), "x"); },
+      [&] { FileAccess(directory.path()).Write("new", "x", false); },
+      [&] {
+        WriteDirectoryAtomic(directory.File("tree"), [](const std::string& temporary) {
+          signal_comes = false;
+          WriteFileAtomic(temporary + "/new", "x");
+          signal_comes = true;
+        });
+      },
+  };
+  for (const auto& write : writes) {
+    ExpectEndedBySignal([&] {
+      signal_comes = true;
+      write();
+    });
+    EXPECT_EQ(NamesIn(directory.path()), (std::vector<std::string>{"there", "tree"}));
+  }
+  EXPECT_EQ(ReadFile(directory.File("there")), "as before");
+  EXPECT_EQ(NamesIn(directory.File("tree")), std::vector<std::string>{"old"});
 }
 
 TEST(Temporaries, WithdrawnOnesStay) {

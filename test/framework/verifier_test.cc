@@ -147,7 +147,8 @@ TEST(Verify, AttrTypes) {
 
 // Links between ops, which passes and backward read. The compiler's own attr is never read.
 TEST(Verify, TypesOfLinks) {
-  for (const char* link : {"forward_op", "recomputed_from", "outer_reads", "outer_inputs"}) {
+  for (const char* link :
+       {"op_role_var", "forward_op", "recomputed_from", "outer_reads", "outer_inputs"}) {
     Sample s;
     s.Copy("x", "y", {{link, int32_t{7}}});
     EXPECT_NE(s.Only("attr_type").message.find(std::string("attr ") + link + " must be STRING"),
@@ -157,6 +158,7 @@ TEST(Verify, TypesOfLinks) {
   t.Copy("x", "y",
          {{"forward_op", std::string("copy(a)")},
           {"recomputed_from", std::vector<std::string>{"a"}},
+          {"op_role_var", std::vector<std::string>{"w", "w@GRAD"}},
           {"op_origin", std::string("x")}});
   EXPECT_TRUE(t.Check().empty());
 }

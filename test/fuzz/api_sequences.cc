@@ -12,11 +12,15 @@ namespace {
 constexpr size_t kMostOps = 400;  // a sequence ends where a program has more
 constexpr int kCalls = 40;
 
-// What a refused edit must leave as it was. A program that was moved from has no bytes.
+// A program that was moved from has no bytes.
+std::string BytesOf(const ProgramDesc& program) {
+  return program.NumBlocks() == 0 ? "" : SerializeProgram(program);
+}
+
+// What a refused edit must leave as it was.
 class State {
  public:
-  explicit State(ProgramDesc& program)
-      : bytes_(program.NumBlocks() == 0 ? "" : SerializeProgram(program)), copy_(program) {
+  explicit State(ProgramDesc& program) : bytes_(BytesOf(program)), copy_(program) {
     for (int b = 1; b < program.NumBlocks(); ++b)
       for (size_t i = 0; i < program.Block(b).NumVars(); ++i)
         inner_names_.push_back(program.Block(b).var(i).name());
@@ -25,7 +29,7 @@ class State {
 
   // Draws names, which later names of the program depend on.
   bool IsOf(ProgramDesc& program) {
-    if (bytes_ != (program.NumBlocks() == 0 ? "" : SerializeProgram(program))) return false;
+    if (bytes_ != BytesOf(program)) return false;
     if (found_ != Found(program)) return false;
     return program.NumBlocks() == 0 || Drawn(program) == Drawn(copy_);
   }

@@ -61,8 +61,8 @@ TEST(ProgramIo, ValuesAreRead) {
   ASSERT_EQ(program.NumBlocks(), 2);
   EXPECT_EQ(program.version, 2006000);
   EXPECT_FALSE(program.version_in_legacy_field);
-  ASSERT_TRUE(program.op_versions.has_value());
-  EXPECT_EQ(program.op_versions->front(), std::make_pair(std::string("clip"), 1));
+  ASSERT_TRUE(program.op_versions().has_value());
+  EXPECT_EQ(program.op_versions()->front(), std::make_pair(std::string("clip"), 1));
   EXPECT_EQ(program.random_seed, 90210u);
   const BlockDesc& root = program.Root();
   const VarDesc& w = *root.FindVar("w");

@@ -14,13 +14,17 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 #ifdef CORACLE_LEVELDB
+#include <dirent.h>
 #include <leveldb/db.h>
 #endif
 #ifdef CORACLE_LMDB
@@ -30,6 +34,20 @@
 #include "../error_of.h"
 #include "../lmdb_file.h"
 #include "../test_data.h"
+
+#ifdef CORACLE_LEVELDB
+static thread_local bool proc_is_missing = false;
+
+// In the place of the C library's, for this process.
+extern "C" DIR* opendir(const char* path) {
+  if (proc_is_missing && std::string_view(path).starts_with("/proc")) {
+    errno = ENOENT;
+    return nullptr;
+  }
+  const int file = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return file < 0 ? nullptr : ::fdopendir(file);
+}
+#endif
 
 namespace coracle::image_database_test {
 
@@ -301,6 +319,21 @@ TEST(LevelDb, ThisProcessHasItOpen) {
   EXPECT_TRUE(IsLockFree(path));
   EXPECT_EQ(ErrorOf([&] { OpenLevelDb(path); }), "no error");
   EXPECT_TRUE(IsLockFree(path));
+}
+
+// Without /proc no reader may close the file of the lock.
+TEST(LevelDb, ThisProcessHasItOpenWithoutProc) {
+  TemporaryDirectory directory;
+  const std::string path = directory.File("images_leveldb");
+  MakeLevelDb(path);
+  leveldb::DB* opened = nullptr;
+  ASSERT_TRUE(leveldb::DB::Open({}, path, &opened).ok());
+  const std::unique_ptr<leveldb::DB> writer(opened);
+  proc_is_missing = true;
+  const std::string error = ErrorOf([&] { OpenLevelDb(path); });
+  proc_is_missing = false;
+  EXPECT_NE(error.find("cannot tell without /proc/self/fd"), std::string::npos) << error;
+  EXPECT_FALSE(IsLockFree(path));
 }
 
 // Readers ask for the lock at the same time, and none takes another for a writer.

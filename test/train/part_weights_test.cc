@@ -154,6 +154,13 @@ layer { elementwise_add { x: "product" y: "masked" output: "loss" } }
   ExpectWhatOneRankDoes(job);
   job.recompute.checkpoints = {"h", "terms"};
   ExpectWhatOneRankDoes(job);
+  // Copies have other names where the model has those that they usually get.
+  for (const char* name : {"masked", "plain", "l2", "terms", "root", "product", "s", "c"})
+    job.model_text +=
+        fmt::format("layer {{ op {{ square {{ X: \"m\" Out: \"{}@RECOMPUTED\" }} }} }}\n", name);
+  ExpectWhatOneRankDoes(job);
+  job.recompute.checkpoints = {"h"};
+  ExpectWhatOneRankDoes(job);
 }
 
 // 31 sequences of 1 to 6 elements, the longest ones behind each other.

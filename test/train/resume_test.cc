@@ -160,7 +160,7 @@ TEST(Resume, TheLastEvaluationLowersNoRate) {
     EXPECT_TRUE(BitEqual(parts.scope.Get(name), whole.scope.Get(name))) << name;
 }
 
-// Nor does one of them put off a stop, or bring it near, where it is the best so far.
+// Where the last evaluation is the best so far, early_stop ends the run at the same step.
 TEST(Resume, TheLastEvaluationPutsOffNoStop) {
   JobConfig job;
   job.best = BestConfig{{"loss", WatchGoal::kMinimize, 0}, false};
@@ -196,6 +196,44 @@ TEST(Resume, TheLastEvaluationPutsOffNoStop) {
     const int64_t whole = stop_of(losses, losses.size());
     for (size_t at = 0; at < losses.size() && at < static_cast<size_t>(whole) / 2; ++at)
       EXPECT_EQ(stop_of(losses, at), whole) << losses[1] << " " << at;
+  }
+}
+
+// What an early stop goes by is of one metric.
+TEST(Resume, AnotherMetricBeginsAnew) {
+  const auto make = [](const std::string& metric) {
+    JobConfig job;
+    job.best = BestConfig{{metric, WatchGoal::kMinimize, 0}, false};
+    job.early_stop = EarlyStopConfig{{metric, WatchGoal::kMinimize, 0}, 2};
+    return Watch(job, {"test"}, {{"loss", "accuracy"}});
+  };
+  const auto evaluate = [](Watch* watch, double value) {
+    watch->Add(2, {{"loss", value}, {"accuracy", value}});
+  };
+  for (const bool forgets : {false, true}) {
+    SCOPED_TRACE(forgets);
+    Watch watch = make("loss");
+    evaluate(&watch, 0.1);
+    evaluate(&watch, 0.2);
+    if (forgets) watch.Forget();
+    TrainSnapshot snapshot;
+    snapshot.best = watch.best();
+    const BestRecord best =
+        ParseManifest(WriteManifest({snapshot, {{"f", {}}}}, ProgramDesc()), "m").state.best;
+    Watch same = make("loss"), other = make("accuracy");
+    same.Load(best);
+    other.Load(best);
+    EXPECT_EQ(same.best().worse, 1);
+    EXPECT_EQ(same.best().counted, 0.1);
+    EXPECT_EQ(same.best().metric, forgets ? "" : "loss");
+    EXPECT_EQ(other.best().worse, 0);
+    EXPECT_EQ(other.best().counted, std::nullopt);
+    evaluate(&same, 0.3);
+    EXPECT_TRUE(same.should_stop());
+    evaluate(&other, 0.3);
+    EXPECT_FALSE(other.should_stop());
+    EXPECT_EQ(other.best().metric, "accuracy");
+    EXPECT_EQ(other.best().counted, 0.3);
   }
 }
 

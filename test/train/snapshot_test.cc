@@ -234,32 +234,26 @@ TEST_F(SnapshotTest, OtherValuesOfTheDataAreRefused) {
   EXPECT_EQ(RunJob(job_, resume).steps, 8);
 }
 
-// Ops of clips by norm are no longer those of former versions.
-TEST(Snapshot, ClipsByNormOfAnOlderVersion) {
-  const auto program = [](const std::string& model, const std::string& norm) {
-    ProgramDesc program;
-    BlockDesc& root = program.Root();
-    for (const char* name : {"x", "g", "n"}) root.Var(name).SetMeta({});
-    const AttrList role = {{"op_role", int32_t{kOptimize}}};
-    root.AppendOp(model, {{"X", {"x"}}}, {{"Out", {"g"}}});
-    root.AppendOp(norm, {{"X", {"g"}}}, {{"Out", {"n"}}}, role);
-    return program;
+// A mismatch names the first difference, and does not guess at the rest.
+TEST_F(SnapshotTest, AnotherModelBesidesAnotherClip) {
+  job_.training.optimizers = {SgdOptions{.learning_rate = 0.05}};
+  job_.training.optimizers[0].gradient_clip = ClipGradByNorm(1);
+  TrainTo(3);
+  job_.max_iter = 4;
+  const JobConfig same = job_;
+  const auto expect_no_guess = [&] {
+    const std::string message = Resume();
+    ExpectContains(message, "it is of another model (its -> the job's): ");
+    for (const char* guess : {"the models are the same", "older", "clip gradients by norm"})
+      EXPECT_EQ(message.find(guess), std::string::npos) << message;
   };
-  const auto mismatch = [](ProgramDesc then, const ProgramDesc& now) {
-    SavedSnapshot saved;
-    saved.main = std::move(then);
-    const std::vector<std::string> all = Mismatches(saved, {}, now, {});
-    return all.empty() ? "" : all[0];
-  };
-  const char* hint = "--override forgets only the counts of clips and the best evaluation";
-  const ProgramDesc now = program("relu", "total_norm");
-  ExpectContains(mismatch(program("relu", "squared_l2_norm"), now), hint);
-  for (const ProgramDesc& other : {program("tanh", "squared_l2_norm"), program("relu", "relu"),
-                                   program("tanh", "total_norm")}) {
-    const std::string message = mismatch(other, now);
-    ExpectContains(message, "it is of another model");
-    EXPECT_EQ(message.find(hint), std::string::npos) << message;
-  }
+  job_.training.optimizers = {AdamOptions{}};
+  job_.training.optimizers[0].gradient_clip = ClipGradByNorm(1);
+  expect_no_guess();
+  job_ = same;
+  job_.training.optimizers[0].gradient_clip = ClipGradByGlobalNorm(1);
+  job_.model_text.replace(job_.model_text.find("size: 16"), 8, "size: 17");
+  expect_no_guess();
 }
 
 // Another layer: what is the same goes on, the rest is new.
@@ -369,6 +363,12 @@ TEST_F(SnapshotTest, ShownAndCompared) {
   ExpectContains(shown, "fc_0.w_0");
   ExpectContains(shown, "evaluation   test at step 3: loss=");
   const SavedSnapshot first = ReadSnapshot(a), second = ReadSnapshot(b);
+  SavedSnapshot watched = ReadSnapshot(a);
+  watched.state.best = {"loss", 0.5, 2, 0.75, 1, "loss"};
+  ExpectContains(DescribeSnapshot(watched),
+                 "loss=0.5 at step 2; early stop: 1 evaluation without an improvement\n");
+  watched.state.best.worse = 2;
+  ExpectContains(DescribeSnapshot(watched), "early stop: 2 evaluations without");
   ExpectContains(CompareSnapshots(first, first), " of 10 variables are the same bit for bit");
   const std::string both = CompareSnapshots(first, second);
   ExpectContains(both, "step         3 and 4");

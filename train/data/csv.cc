@@ -45,7 +45,8 @@ bool ParseNumber(std::string_view text, double* value) {
 class CsvReader {
  public:
   CsvReader(std::string_view text, const CsvOptions& options) : text_(text), options_(options) {
-    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);  // spreadsheets mark UTF-8 so
+    // Spreadsheets write a byte order mark before UTF-8.
+    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
   }
 
   // Reads the next line that is not empty; returns false at the end.

@@ -26,7 +26,10 @@ Status Failed(const std::string& path, int error) {
 
 constexpr const char* kLink =
     "is a symbolic link, which is not followed; replace it by a copy of its file";
-constexpr const char* kNotRegular = "is not a regular file";
+
+Status NotRegular(const std::string& name, mode_t mode) {
+  return Status::IOError(name, S_ISLNK(mode) ? kLink : "is not a regular file");
+}
 
 // Whether the name is a number and this ending.
 bool IsNumbered(const std::string& name, const char* ending) {
@@ -44,19 +47,22 @@ bool IsOfDatabase(const std::string& name) {
          (name.rfind(kManifest, 0) == 0 && IsNumbered(name.substr(kManifest.size()), ""));
 }
 
-// Whether this process has the file open. A process that holds a lock of a file does, and loses the
-// lock when it closes any descriptor of the file (fcntl(2)).
-bool IsOpenHere(const struct stat& file) {
+// Sets `found` to whether this process has the file open. A process that holds a lock of a file has
+// the file open. It loses the lock when it closes any descriptor of the file (fcntl(2)).
+Status FindOpenHere(const struct stat& file, bool* found) {
   DIR* descriptors = ::opendir("/proc/self/fd");
-  if (!descriptors) return false;
-  bool found = false;
+  if (!descriptors) {
+    return Status::IOError("cannot tell without /proc/self/fd whether this process has it open",
+                           std::strerror(errno));
+  }
+  *found = false;
   while (const dirent* entry = ::readdir(descriptors)) {
     struct stat info;
-    found |= ::fstatat(::dirfd(descriptors), entry->d_name, &info, 0) == 0 &&
-             info.st_dev == file.st_dev && info.st_ino == file.st_ino;
+    *found |= ::fstatat(::dirfd(descriptors), entry->d_name, &info, 0) == 0 &&
+              info.st_dev == file.st_dev && info.st_ino == file.st_ino;
   }
   ::closedir(descriptors);
-  return found;
+  return Status::OK();
 }
 
 // Whether another process holds a lock of the file.
@@ -185,8 +191,7 @@ Status ReadOnlyEnv::CheckEntry(const std::string& name, uint64_t* log_bytes) con
   struct stat info;
   if (::fstatat(directory_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
     return Failed(name, errno);
-  if (!S_ISREG(info.st_mode))
-    return Status::IOError(name, S_ISLNK(info.st_mode) ? kLink : kNotRegular);
+  if (!S_ISREG(info.st_mode)) return NotRegular(name, info.st_mode);
   if (IsLog(name)) *log_bytes += static_cast<uint64_t>(info.st_size);
   return Status::OK();
 }
@@ -225,7 +230,7 @@ Status ReadOnlyEnv::Open(const std::string& path, int* file) const {
   if (::fstat(*file, &info) != 0)
     status = Failed(path, errno);
   else if (!S_ISREG(info.st_mode))
-    status = Status::IOError(NameOf(path), kNotRegular);
+    status = NotRegular(NameOf(path), info.st_mode);
   if (!status.ok()) ::close(*file);
   return status;
 }
@@ -273,7 +278,7 @@ Status ReadOnlyEnv::GetFileSize(const std::string& path, uint64_t* size) {
   struct stat info;
   if (::fstatat(directory_, NameOf(path).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
     return Failed(path, errno);
-  if (!S_ISREG(info.st_mode)) return Status::IOError(NameOf(path), kNotRegular);
+  if (!S_ISREG(info.st_mode)) return NotRegular(NameOf(path), info.st_mode);
   *size = static_cast<uint64_t>(info.st_size);
   return Status::OK();
 }
@@ -321,9 +326,12 @@ Status ReadOnlyEnv::LockFile(const std::string& path, leveldb::FileLock** lock) 
   const std::string who = "lock " + NameOf(path);
   struct stat info;
   if (::fstatat(directory_, NameOf(path).c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
-    if (IsOpenHere(info)) return Status::IOError(who, "held by this process");
+    bool is_open = false;
+    Status status = FindOpenHere(info, &is_open);
+    if (!status.ok()) return status;
+    if (is_open) return Status::IOError(who, "held by this process");
     int file = -1;
-    const Status status = Open(path, &file);
+    status = Open(path, &file);
     if (!status.ok()) return status;
     const bool held = IsLockedElsewhere(file);
     ::close(file);

@@ -74,6 +74,8 @@ TrainSnapshot FromJson(const JsonReader& json) {
   double counted = s.best.metric.empty() ? NAN : s.best.value;
   if (best.Has("counted")) counted = best.At("counted").Number();  // an older coracle has none
   if (!std::isnan(counted)) s.best.counted = counted;
+  s.best.counted_metric =
+      best.Has("counted_metric") ? best.At("counted_metric").Text() : s.best.metric;
   if (!json.Has("non_finite")) return s;  // of an older coracle, which did not keep them
   const JsonReader non_finite = json.At("non_finite");
   s.non_finite.steps = non_finite.At("steps").Integer(0);
@@ -128,7 +130,8 @@ Json StateJson(const TrainSnapshot& s) {
         {"value", JsonNumber(s.best.value)},
         {"step", s.best.step},
         {"counted", JsonNumber(s.best.counted.value_or(NAN))},
-        {"worse", s.best.worse}}},
+        {"worse", s.best.worse},
+        {"counted_metric", Utf8(s.best.counted_metric)}}},
       {"non_finite",
        {{"steps", s.non_finite.steps},
         {"first", s.non_finite.first},

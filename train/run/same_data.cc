@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -24,20 +25,6 @@ std::vector<Tensor> BatchOf(const DataSource& data, int64_t rows) {
   return batch;
 }
 
-// Calls f(column) for the columns of `count` rows, which are spread over the data.
-template <class F>
-void ForEachColumn(const DataSource& data, int64_t count, const F& f) {
-  const int64_t size = data.size();
-  for (int64_t at = 0; at < count; at += kChunk) {
-    std::vector<int64_t> rows;
-    for (int64_t i = at; i < std::min(count, at + kChunk); ++i)
-      rows.push_back(count == size ? i : i * (size - 1) / (count - 1));
-    std::vector<Tensor> batch = BatchOf(data, static_cast<int64_t>(rows.size()));
-    data.Get(rows, batch);
-    for (const Tensor& column : batch) f(column);
-  }
-}
-
 void AddTo(std::vector<uint64_t>* numbers, const Tensor& column) {
   numbers->push_back(Fingerprint(column.raw(), column.nbytes()));
   for (const auto& level : column.lod())
@@ -48,20 +35,38 @@ uint64_t FingerprintOf(const std::vector<uint64_t>& numbers) {
   return Fingerprint(numbers.data(), numbers.size() * sizeof(uint64_t));
 }
 
-// Of all rows. Rows with sequences are taken to be as long as some of them are.
-double BytesOf(const DataSource& data) {
-  const auto rows = static_cast<double>(data.size());
+// Of some rows: what tells them from others, and their bytes.
+struct Sample {
+  std::vector<uint64_t> numbers;
   double bytes = 0;
-  bool sequences = false;
-  for (const DataColumn& column : data.columns()) {
-    bytes += static_cast<double>(column.shape.numel()) * static_cast<double>(SizeOf(column.dtype));
-    sequences |= column.sequences;
+};
+
+// Of `count` rows, which are spread over the data.
+Sample SampleOf(const DataSource& data, int64_t count) {
+  Sample sample;
+  const int64_t size = data.size();
+  for (int64_t at = 0; at < count; at += kChunk) {
+    std::vector<int64_t> rows;
+    for (int64_t i = at; i < std::min(count, at + kChunk); ++i)
+      rows.push_back(count == size ? i : i * (size - 1) / (count - 1));
+    std::vector<Tensor> batch = BatchOf(data, static_cast<int64_t>(rows.size()));
+    data.Get(rows, batch);
+    for (const Tensor& column : batch) {
+      AddTo(&sample.numbers, column);
+      sample.bytes += static_cast<double>(column.nbytes());
+    }
   }
-  if (!sequences || data.size() <= kSpread) return bytes * rows;
-  bytes = 0;
-  ForEachColumn(data, kSpread,
-                [&](const Tensor& column) { bytes += static_cast<double>(column.nbytes()); });
-  return bytes / static_cast<double>(kSpread) * rows;
+  return sample;
+}
+
+// The bytes of all rows; nullopt where only the rows tell, which have sequences.
+std::optional<double> BytesOf(const DataSource& data) {
+  double bytes = 0;
+  for (const DataColumn& column : data.columns()) {
+    if (column.sequences) return std::nullopt;
+    bytes += static_cast<double>(column.shape.numel()) * static_cast<double>(SizeOf(column.dtype));
+  }
+  return bytes * static_cast<double>(data.size());
 }
 
 }  // namespace
@@ -84,15 +89,19 @@ void RequireSameData(const Ranks& ranks, const DataSourcePtr& data, const std::s
 
 uint64_t FingerprintOf(const DataSource& data) {
   constexpr double kMostBytes = 256 << 20;
-  std::vector<uint64_t> numbers;
   try {
-    const bool whole = BytesOf(data) <= kMostBytes;
-    ForEachColumn(data, whole ? data.size() : std::min(data.size(), kSpread),
-                  [&](const Tensor& column) { AddTo(&numbers, column); });
+    std::optional<double> bytes = BytesOf(data);
+    if (data.size() > kSpread && bytes.value_or(HUGE_VAL) > kMostBytes) {
+      const Sample some = SampleOf(data, kSpread);
+      if (!bytes)
+        bytes = some.bytes / static_cast<double>(kSpread) * static_cast<double>(data.size());
+      if (*bytes > kMostBytes) return FingerprintOf(some.numbers);
+      // Sequences that turn out to be small: their sample is read again with the rest.
+    }
+    return FingerprintOf(SampleOf(data, data.size()).numbers);
   } catch (const Error&) {
     return 0;  // a step that reads the row says so
   }
-  return FingerprintOf(numbers);
 }
 
 SavedSnapshot ReadSameSnapshot(const Ranks& ranks, const std::string& path) {

@@ -231,44 +231,13 @@ SavedSnapshot ReadSnapshot(const std::string& path) {
   return saved;
 }
 
-namespace {
-
-// The op types of the model and of the updates, and whether the updates clip by norm.
-struct OpTypes {
-  explicit OpTypes(const ProgramDesc& program) {
-    program.ForEachOp([this](const OpDesc& op) {
-      const std::string& type = op.type();
-      const bool updates = (op.role() & kOptimize) != 0;
-      (updates ? of_updates : of_model).push_back(type);
-      clips |=
-          updates && (type == "clip_by_norm" || type == "squared_l2_norm" || type == "total_norm");
-    });
-  }
-  std::vector<std::string> of_model, of_updates;
-  bool clips = false;
-};
-
-// A sentence for programs that differ only in how they clip gradients by norm; "" for others.
-std::string HintOfClips(const ProgramDesc& then, const ProgramDesc& now) {
-  const OpTypes a(then), b(now);
-  if (!a.clips || !b.clips || a.of_model != b.of_model || a.of_updates == b.of_updates) return "";
-  return "; the models are the same, but they clip gradients by norm with different ops: by "
-         "another "
-         "clip, or by that of an older coracle. With the latter, --override forgets only the "
-         "counts "
-         "of clips and the best evaluation";
-}
-
-}  // namespace
-
 std::vector<std::string> Mismatches(const SavedSnapshot& then, const TrainSnapshot& now,
                                     const ProgramDesc& main, const ProgramDesc& startup) {
   std::vector<std::string> found;
   std::string difference = FirstDifference(then.main, main, DefaultOps());
   if (difference.empty()) difference = FirstDifference(then.startup, startup, DefaultOps());
   if (!difference.empty())
-    found.push_back("it is of another model (its -> the job's): " + difference +
-                    HintOfClips(then.main, main));
+    found.push_back("it is of another model (its -> the job's): " + difference);
   const TrainSnapshot& s = then.state;
   Compare("random_seed", s.seed, now.seed, &found);
   Compare("training data", s.data, Utf8(now.data), &found);

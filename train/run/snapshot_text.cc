@@ -46,9 +46,10 @@ std::string Head(const SavedSnapshot& snapshot) {
     text += fmt::format("  evaluation   {} at step {}:{}\n", PrintableLine(e.set), e.step,
                         FormatValues(e.values));
   if (!s.best.metric.empty()) {
-    text += fmt::format("  best         {}={} at step {}, {} evaluations since\n",
-                        PrintableLine(s.best.metric), FormatNumber(s.best.value), s.best.step,
-                        s.best.worse);
+    text += fmt::format(
+        "  best         {}={} at step {}; early stop: {} evaluation{} without an improvement\n",
+        PrintableLine(s.best.metric), FormatNumber(s.best.value), s.best.step, s.best.worse,
+        s.best.worse == 1 ? "" : "s");
   }
   for (const auto& [name, state] : s.carried)
     text += fmt::format("  carried      {} {}\n", PrintableLine(name), state.ToString());

@@ -100,8 +100,7 @@ std::vector<std::string> LoadMatching(const JobConfig& config, const TrainOption
     lines.push_back("override: not in the snapshot, and new: " + Join(left, ", "));
     if (!saved.state.best.metric.empty())
       lines.push_back("override: the best evaluation so far is of another model, and is dropped");
-    saved.state.best.metric.clear();
-    saved.state.best.counted.reset();
+    saved.state.best = {};
   }
   const std::string anew = state.step.LoadWhatFits(saved.state);
   if (!anew.empty()) lines.push_back("override: " + anew);

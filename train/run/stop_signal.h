@@ -6,9 +6,9 @@
 
 namespace coracle {
 
-// While one lives, SIGINT, SIGTERM and SIGHUP do what the config says. The first one that stops
-// only sets the flag. A second of that kind goes to the handler that the program had before, and
-// ends the process where it had none. One StopSignal at a time.
+// While one lives, SIGINT, SIGTERM and SIGHUP do what the config says. The first one that asks to
+// stop only sets the flag. A second of that kind goes to the handler that the program had before,
+// and ends the process where it had none. One StopSignal at a time.
 class StopSignal {
  public:
   explicit StopSignal(const SignalConfig& config = {});
@@ -22,8 +22,8 @@ class StopSignal {
 };
 
 // While one lives, the terminal of standard input does not show "^C" for Ctrl-C, which would appear
-// in the middle of a bar. The first signal that stops a StopSignal restores the terminal too, since
-// a second one may end the process. Does nothing without a terminal, or in the background. One
+// in the middle of a bar. The first signal that asks to stop restores the terminal, since a second
+// one may end the process. Does nothing without a terminal, or in the background. One
 // QuietControlKeys at a time.
 class QuietControlKeys {
  public:

@@ -136,6 +136,7 @@ struct BestRecord {
   // of them were since then.
   std::optional<double> counted = std::nullopt;
   int64_t worse = 0;
+  std::string counted_metric = {};  // what they are of; "" before the first
 };
 
 struct TrainResult {

@@ -47,7 +47,10 @@ bool Watch::Add(int64_t step, const std::vector<NamedValue>& values, bool counts
     return gain > config_.min_delta;
   };
   const bool finite = std::isfinite(value);
-  if (counts) ++best_.worse;
+  if (counts) {
+    best_.counted_metric = shown_;
+    ++best_.worse;
+  }
   if (counts && finite && (!best_.counted || improves(*best_.counted))) {
     best_.counted = value;
     best_.worse = 0;
@@ -66,12 +69,20 @@ std::string Watch::StopMessage() const {
       best_.metric.empty()
           ? "none was a finite number"
           : fmt::format("best {} at step {}", FormatNumber(best_.value), best_.step);
-  return fmt::format("early stop: {} evaluations without an improvement of {} ({})", best_.worse,
-                     shown_, best);
+  return fmt::format("early stop: {} evaluation{} without an improvement of {} ({})", best_.worse,
+                     best_.worse == 1 ? "" : "s", shown_, best);
 }
 
 void Watch::Load(const BestRecord& best) {
-  if (best.metric == shown_ || best.metric.empty()) best_ = best;
+  if (best.metric == shown_) {
+    best_.metric = best.metric;
+    best_.value = best.value;
+    best_.step = best.step;
+  }
+  if (best.counted_metric != shown_) return;
+  best_.counted_metric = shown_;
+  best_.counted = best.counted;
+  best_.worse = best.worse;
 }
 
 }  // namespace coracle

@@ -26,7 +26,8 @@ class Watch {
   bool should_stop() const;         // the job's early_stop says so
   std::string StopMessage() const;  // why
   const BestRecord& best() const { return best_; }
-  void Load(const BestRecord& best);  // ignored when it is of another metric
+  // Leaves out what is of another metric: the best, or what early_stop goes by.
+  void Load(const BestRecord& best);
   // The next finite value is the best, whatever it is. early_stop forgets nothing.
   void Forget() { best_.metric.clear(); }
 
