@@ -8,8 +8,8 @@
 
 namespace coracle::internal {
 
-// Registers the ops of all files; after each calls `done`, if there is one, with the line of
-// ops.list.
+// Registers the ops of all files; after each calls `done`, if there is one, with the line
+// of ops.list.
 void RegisterAll(OpRegistry& ops, const std::function<void(const std::string& file)>& done);
 
 }  // namespace coracle::internal
