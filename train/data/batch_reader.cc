@@ -180,7 +180,7 @@ struct BatchReader::Impl {
   int64_t position = 0;
   std::array<Buffers, 2> buffers;
 
-  // Used by the thread that fills the buffers: the worker, or the caller if there is no worker.
+  // Used by the thread that fills the buffers: the worker, or the caller without a worker.
   std::vector<int64_t> order;
   int64_t order_epoch = -1;
 

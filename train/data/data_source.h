@@ -119,8 +119,8 @@ struct FileLines {
   std::vector<int64_t> lines;  // the line of each row, from 1
 };
 
-// Makes a source in memory. Throws kInvalidArgument if there are no columns, two columns with the
-// same name, or columns with different numbers of rows.
+// Makes a source in memory. Throws kInvalidArgument for a table without columns, two columns with
+// the same name, or columns with different numbers of rows.
 DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string description,
                                FileLines lines = {});
 

@@ -17,12 +17,12 @@ class Database {
 };
 
 // `path` is a directory with data.mdb, or that file. The file is only read. OpenLmdb checks every
-// page of the tree. Throws kNotFound if there is no file and kDataLoss if it is damaged.
+// page of the tree. Throws kNotFound for a missing file and kDataLoss for a damaged one.
 std::unique_ptr<Database> OpenLmdb(const std::string& path);
 
 // Opens the directory of a LevelDB with the LevelDB library, without changing any file and without
-// following links (leveldb_env.h). Throws kNotFound if there is no database, kDataLoss if it is
-// damaged, kIo if another process may be writing to it, and kUnimplemented in a build without
+// following links (leveldb_env.h). Throws kNotFound for a missing database, kDataLoss for a damaged
+// one, kIo if another process may be writing to it, and kUnimplemented in a build without
 // the library.
 std::unique_ptr<Database> OpenLevelDb(const std::string& path);
 

@@ -1,6 +1,6 @@
 #pragma once
-// What proto/job.proto declares about its fields, apart from their types: ranges, required fields,
-// docs and examples.
+// The declarations of proto/job.proto about its fields, apart from their types: ranges, required
+// fields, docs and examples.
 
 #include <coracle/layers/internal/schema_writer.h>
 #include <coracle/train/job/job_node.h>

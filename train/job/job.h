@@ -122,7 +122,7 @@ struct CarryConfig {
   std::string where = "";  // its place in a job text, for errors
 };
 
-// What a job measures in addition to its loss.
+// Kinds of metrics, which a job measures in addition to its loss.
 enum class MetricKind {
   kMean,        // of a variable that holds one number, a mean over the batch
   kPerplexity,  // exp of kMean

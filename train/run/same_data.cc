@@ -11,9 +11,9 @@ namespace coracle {
 namespace {
 
 constexpr int64_t kChunk = 256;    // rows
-constexpr int64_t kSpread = 1024;  // rows of data that is too large to be read as a whole
+constexpr int64_t kSpread = 1024;  // rows to read if the data is too large to be read completely
 
-// A batch of so many rows; Get makes sequences as large as they are.
+// Makes the tensors of a batch of `rows` rows; Get sets the size of columns of sequences.
 std::vector<Tensor> BatchOf(const DataSource& data, int64_t rows) {
   std::vector<Tensor> batch;
   for (const DataColumn& column : data.columns()) {
@@ -48,7 +48,7 @@ uint64_t FingerprintOf(const std::vector<uint64_t>& numbers) {
   return Fingerprint(numbers.data(), numbers.size() * sizeof(uint64_t));
 }
 
-// Of all rows. Rows with sequences are taken to be as long as some of them are.
+// Estimates the bytes of all rows. The length of sequences is estimated from a sample.
 double BytesOf(const DataSource& data) {
   const auto rows = static_cast<double>(data.size());
   double bytes = 0;
@@ -90,7 +90,7 @@ uint64_t FingerprintOf(const DataSource& data) {
     ForEachColumn(data, whole ? data.size() : std::min(data.size(), kSpread),
                   [&](const Tensor& column) { AddTo(&numbers, column); });
   } catch (const Error&) {
-    return 0;  // a step that reads the row says so
+    return 0;  // the step that reads the row reports the error
   }
   return FingerprintOf(numbers);
 }
