@@ -1,5 +1,5 @@
 #pragma once
-// A file as protobuf reads it.
+// Adapts a file for protobuf.
 
 #include <coracle/framework/base/file_reader.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>

@@ -1,6 +1,6 @@
 #pragma once
-// The one way from 64-bit numbers of a file to the 32-bit ones of attrs: a value that does not fit
-// is refused, and never cut.
+// Converts 64-bit numbers of a file to the 32-bit numbers of attrs; values that do not fit are
+// rejected instead of truncated.
 
 #include <cstdint>
 #include <string>

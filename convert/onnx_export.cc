@@ -9,7 +9,7 @@
 namespace coracle {
 namespace {
 
-// The version of ONNX's file format that came with an opset (ONNX, docs/Versioning.md).
+// The version of ONNX's file format for an opset (ONNX, docs/Versioning.md).
 int IrVersionOf(int opset) { return opset <= 14 ? 7 : opset <= 18 ? 8 : opset <= 20 ? 9 : 10; }
 
 }  // namespace

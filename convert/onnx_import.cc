@@ -28,7 +28,7 @@ using proto::onnx::ModelProto;
 using proto::onnx::TypeProto;
 using proto::onnx::ValueInfoProto;
 
-constexpr uint64_t kInputBytes = 1024;  // of an input's variable and op, about
+constexpr uint64_t kInputBytes = 1024;  // approximate size of an input's variable and op
 
 // The import of one model.
 class ModelImporter {
@@ -73,15 +73,15 @@ class ModelImporter {
     return std::move(result_.program);
   }
 
-  // After an Error: the inputs whose values the node must have known, none if it was for another
-  // reason.
+  // After an Error: the inputs whose values the node needed to know; empty if the error had
+  // another reason.
   std::set<std::string> NeededInputs() const {
     if (state_.unknown_value.empty()) return {};
     std::unordered_map<std::string, const proto::onnx::NodeProto*> writers;
     for (const auto& node : model_.graph().node()) {
       for (const std::string& output : node.output()) writers[output] = &node;
     }
-    // A value of a sub-graph or function may come from anything that the node reads.
+    // A value of a sub-graph or function may depend on anything that the node reads.
     std::vector<std::string> open = {state_.unknown_value};
     const auto* node = graph_.last_node();
     if (node && !writers.count(open[0]) && !IsInput(open[0]))
@@ -155,7 +155,7 @@ class ModelImporter {
     feeds_.push_back(var.name());
   }
 
-  // False where no value is given.
+  // False if no value is given.
   bool AddKnownInput(const ValueInfoProto& input, DType dtype, const Shape& shape) {
     const auto given = options_.input_values.find(input.name());
     if (given == options_.input_values.end()) return false;
@@ -189,7 +189,7 @@ class ModelImporter {
                                                   DidYouMean(name, input_names_)));
   }
 
-  // Of the output's name where that is free, so that what is fetched is called as in ONNX.
+  // Named like the output if that name is free, so that fetched variables are named as in ONNX.
   std::string OutputOf(const ValueInfoProto& output) {
     const onnx::ValuePtr value = graph_.Find(output.name());
     if (!value || !value->is_tensor()) {
@@ -198,15 +198,15 @@ class ModelImporter {
                               Quote(output.name())));
     }
     const std::string wanted = onnx::UsableName(output.name());
-    // A constant's own variable leaves the name to what is fetched.
+    // The variable of a constant leaves its name to the fetched variable.
     const Variable var = state_.VarOf(*value, value->var ? wanted : wanted + ".constant");
     if (var.name() == wanted && !var.desc().persistable()) return wanted;
     return state_.writer.Into(result_.program.FreeName(wanted), "assign", {{"X", {var.name()}}})
         .name();
   }
 
-  // What ops write (the statistics of a batch_norm) is no parameter. What no op reads any more (a
-  // loop's body may be imported twice) goes.
+  // Variables that ops write (the statistics of a batch_norm) are not parameters. Variables that no
+  // op reads any more (a loop's body may be imported twice) are removed.
   void SettleParameters() {
     std::unordered_set<std::string> read, written;
     result_.program.ForEachOp([&](const OpDesc& op) {
@@ -230,15 +230,15 @@ class ModelImporter {
   ImportState state_;
   GraphImporter graph_;
   std::vector<std::string> feeds_, input_names_;
-  std::unordered_set<std::string> inputs_, declared_;  // the latter with initializers among them
+  std::unordered_set<std::string> inputs_, declared_;  // declared_ includes initializers
 };
 
-// Moves what an import made to where it is wanted: nothing if it fails.
+// Moves the results of an import to their destination, so that a failed import changes nothing.
 void MoveInto(Scope& from, Scope& to) {
   for (const std::string& name : from.LocalNames()) to.Var(name) = std::move(from.Var(name));
 }
 
-// With `needed`, says after an Error which inputs' values would help.
+// With `needed`, returns after an Error the inputs whose values would help.
 InferenceModel Import(onnx::OnnxModelFile file, const std::string& source, Scope& scope,
                       const OnnxImportOptions& options, std::set<std::string>* needed) {
   Scope values;
@@ -255,7 +255,7 @@ InferenceModel Import(onnx::OnnxModelFile file, const std::string& source, Scope
   }
 }
 
-// Adds what the failed import lacked; false where nothing is left to add.
+// Adds the values that the failed import lacked; false if there is nothing to add.
 bool AddKnown(const std::set<std::string>& needed, const std::map<std::string, Tensor>& inputs,
               OnnxImportOptions* options) {
   bool added = false;
@@ -266,8 +266,8 @@ bool AddKnown(const std::set<std::string>& needed, const std::map<std::string, T
   return added;
 }
 
-// The shapes of the inputs that the model does not know; of rank 0 is only known what the model
-// says.
+// The shapes of the inputs that the model does not know; rank 0 is used only if the model
+// declares it.
 void AddShapes(const std::map<std::string, Tensor>& inputs, OnnxImportOptions* options) {
   for (const auto& [name, tensor] : inputs) options->input_shapes.emplace(name, tensor.shape());
 }

@@ -56,13 +56,13 @@ bool IsDatabase(const std::string& directory) {
   return FileExists(directory + "/data.mdb") || FileExists(directory + "/CURRENT");
 }
 
-// "data_dir/name" where there is such a file, packed or not.
+// Whether there is a file "data_dir/name", packed or not.
 bool HasIdx(const std::string& directory, const std::string& name) {
   const std::string path = directory.empty() ? name : directory + "/" + name;
   return FileExists(path) || FileExists(path + ".gz");
 }
 
-// scale and a single mean_value as fields of `idx`; false where transform_param says more.
+// Whether the fields of `idx` can express transform_param: scale and a single mean_value.
 bool FitsIdx(const TransformationParameter& p) {
   return p.crop_size() == 0 && !p.mirror() && !p.has_mean_file() && p.mean_value_size() <= 1;
 }
@@ -93,7 +93,7 @@ std::string TransformText(const Layer& layer, const DataPlaces& places, std::str
   return text.empty() ? "" : " transform { " + text + " }";
 }
 
-// The images and labels of MNIST's format.
+// Uses images and labels in MNIST's format.
 void UseIdx(const Layer& layer, const std::string& images, const std::string& labels,
             const DataPlaces& places, JobData* data) {
   const TransformationParameter& p = layer.def.transform_param();
@@ -111,7 +111,7 @@ void UseIdx(const Layer& layer, const std::string& images, const std::string& la
   if (layer.def.top_size() > 1) data->bind["label"] = layer.def.top(1);
 }
 
-// The images' dims in a source that is there, cropped.
+// The dims of the images in an existing source, after cropping.
 Dims DimsIn(const DataSource& source, const std::string& name, const Layer& layer) {
   const int column = source.FindColumn(name);
   if (column < 0) return {};
@@ -121,7 +121,7 @@ Dims DimsIn(const DataSource& source, const std::string& name, const Layer& laye
   return dims;
 }
 
-// A directory that is there, or one that the text names and whose format it says.
+// Uses a database: an existing directory, or one named in the text together with its format.
 void UseDatabase(const Layer& layer, const std::string& directory, const DataPlaces& places,
                  JobData* data) {
   using Format = DatumOptions::Format;
@@ -140,7 +140,7 @@ void UseDatabase(const Layer& layer, const std::string& directory, const DataPla
   if (layer.def.top_size() > 1) data->bind["label"] = layer.def.top(1);
 }
 
-// Arrays called as the tops; `file` is looked for from data_dir on.
+// Uses arrays named like the tops; `file` is relative to data_dir.
 void UseNpz(const Layer& layer, const std::string& file, const DataPlaces& places, JobData* data) {
   const std::string path = FileExists(file) ? file : places.data_dir + "/" + file;
   const DataSourcePtr source = MakeNpzSource({path});
@@ -149,7 +149,7 @@ void UseNpz(const Layer& layer, const std::string& file, const DataPlaces& place
   data->text = "npz { file: " + Quoted(file) + " }" + TransformText(layer, places, &data->note);
 }
 
-// A file that the user names.
+// Uses a file given by the user.
 void UseFile(const Layer& layer, const std::string& file, const DataPlaces& places, JobData* data) {
   if (!FileExists(file))
     throw Error(ErrorCode::kNotFound, fmt::format("--data: there is no file {}", Quote(file, 300)));
@@ -202,7 +202,7 @@ std::string FindFile(const std::string& path, const std::string& text) {
     if (FileExists(found)) return found;
     if (at == at.parent_path()) break;
   }
-  // Copies that lie beside each other: FILE, or DIRECTORY_FILE.
+  // Copies of the database may be next to each other: FILE, or DIRECTORY_FILE.
   const fs::path given = path;
   for (const std::string& name :
        {given.filename().string(),

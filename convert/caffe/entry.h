@@ -1,5 +1,5 @@
 #pragma once
-// Entries of a model or job text, written as a person would write them.
+// Writes entries of a model or job text as a person would write them.
 
 #include <cstdint>
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace coracle::caffe {
 
-// "text" with what protobuf's text format needs escaped.
+// "text" with escapes for protobuf's text format.
 std::string Quoted(std::string_view text);
-// As short as it can be without being another float: 0.1, 1e-05.
+// The shortest text that reads back as this float: 0.1, 1e-05.
 std::string Number(float value);
-// "[2, 3]", or "2" where all are the same.
+// "[2, 3]", or "2" if all are equal.
 std::string SizeText(const std::vector<int64_t>& sizes);
 std::string ListText(const std::vector<int64_t>& numbers);  // always with brackets
 
@@ -30,11 +30,11 @@ class Entry {
   Entry& Float(const std::string& name, float value) { return Field(name, Number(value)); }
   Entry& Int(const std::string& name, int64_t value) { return Field(name, std::to_string(value)); }
   Entry& Bool(const std::string& name, bool value) { return Field(name, value ? "true" : "false"); }
-  // NAME { TEXT }; nothing for a text of "".
+  // NAME { TEXT }; nothing if TEXT is empty.
   Entry& Message(const std::string& name, const std::string& text);
 
-  std::string Body() const;  // the fields alone, on one line
-  // `HEAD { KIND { ... } TAIL }`, in lines of at most 100 characters where the parts allow it.
+  std::string Body() const;  // only the fields, on one line
+  // `HEAD { KIND { ... } TAIL }`, in lines of at most 100 characters if possible.
   std::string Layer(const std::string& head = "layer", const std::string& tail = "") const;
 
  private:

@@ -1,4 +1,4 @@
-// How parameters start. Formulas of the fillers: caffe/filler.hpp.
+// Initial values of parameters. Formulas of the fillers: caffe/filler.hpp.
 
 #include <coracle/convert/caffe/net_writer.h>
 #include <coracle/framework/base/text.h>
@@ -15,7 +15,7 @@ struct Fans {
   int64_t in, out;
 };
 
-// count / dim 0 and count / dim 1, whatever the blob is.
+// count / dim 0 and count / dim 1, for any blob.
 Fans FansOf(const Layer& layer, const Dims& dims) {
   const int64_t count = NumelOf(dims);
   if (count <= 0) layer.Fail(fmt::format("a parameter of the dims {}", ToText(dims)));
@@ -23,8 +23,8 @@ Fans FansOf(const Layer& layer, const Dims& dims) {
   return {count / first, count / second};
 }
 
-// uniform in +-sqrt(3 / n), n being fan_in, fan_out or their mean; initializer xavier draws from
-// +-sqrt(6 / (fan_in + fan_out)).
+// uniform in +-sqrt(3 / n), with n = fan_in, fan_out or their mean; the initializer xavier draws
+// from +-sqrt(6 / (fan_in + fan_out)).
 std::string Xavier(const Fans& fans, FillerParameter::VarianceNorm norm) {
   int64_t in = fans.in, out = fans.out;
   if (norm == FillerParameter::FAN_IN) out = in;
@@ -40,7 +40,7 @@ std::string Msra(const Fans& fans, FillerParameter::VarianceNorm norm) {
   return fmt::format("msra {{ uniform: false fan_in: {} }}", n);
 }
 
-// The kernel that doubles (or more) an image by interpolation, for every pair of channels.
+// A kernel that enlarges an image by bilinear interpolation, for every pair of channels.
 std::string Bilinear(const Layer& layer, const Dims& dims) {
   if (dims.size() != 4 || dims[2] != dims[3])
     layer.Fail(fmt::format("the filler bilinear is for square kernels, got {}", ToText(dims)));

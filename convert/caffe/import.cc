@@ -21,7 +21,7 @@ NetInState InPhase(const Net& net, bool train, const ImportOptions& options) {
   return state;
 }
 
-// `all` are the layers of every state.
+// `all` has the layers of every state.
 WrittenNet WriteState(const NetInState& state, const std::vector<Layer>& all, bool trained,
                       const ImportOptions& options) {
   WriterOptions writer;
@@ -31,7 +31,7 @@ WrittenNet WriteState(const NetInState& state, const std::vector<Layer>& all, bo
   return NetWriter(state.Layers(), all, writer).Write();
 }
 
-// "layer { relu { ... } }" with a rule at its end.
+// Appends a rule to "layer { relu { ... } }".
 std::string WithRule(const std::string& entry, const std::string& rule) {
   std::string text = entry.substr(0, entry.size() - 2);  // without " }"
   const size_t line = text.rfind('\n');
@@ -39,13 +39,13 @@ std::string WithRule(const std::string& entry, const std::string& rule) {
   return text + (width + rule.size() + 3 > 100 ? "\n        " : " ") + rule + " }";
 }
 
-// An entry, and the states that have it: 0 is training, the others are tests.
+// An entry, and the states that contain it: 0 is training, the others are tests.
 struct SharedEntry {
   std::string text;
   std::set<size_t> states;
 };
 
-// Adds the entries of one more state, in an order that is that of each state. What is shared is the
+// Merges the entries of one more state, keeping the order of each state. Shared entries are the
 // longest common subsequence.
 void AddState(const std::vector<std::string>& entries, size_t state,
               std::vector<SharedEntry>* shared) {
@@ -58,7 +58,7 @@ void AddState(const std::vector<std::string>& entries, size_t state,
   };
   while (i < before.size() && i < entries.size() && before[i].text == entries[i]) add_both(i++);
   const size_t n = before.size() - i, m = entries.size() - i;
-  constexpr size_t kMost = size_t{1} << 24;  // of a table
+  constexpr size_t kMost = size_t{1} << 24;  // largest size of the table
   const bool shares = n == 0 || m <= kMost / n;
   std::vector<uint32_t> common(shares ? (n + 1) * (m + 1) : 1, 0);
   const auto at = [&](size_t a, size_t b) -> uint32_t& { return common[a * (m + 1) + b]; };
@@ -79,7 +79,7 @@ void AddState(const std::vector<std::string>& entries, size_t state,
   *shared = std::move(merged);
 }
 
-// "" for an entry of every state.
+// "" for an entry in every state.
 std::string RuleFor(const std::set<size_t>& states, const std::vector<NetInState>& tests) {
   const bool train = states.count(0) > 0, all = states.size() == tests.size() + (train ? 1 : 0);
   if (train && all) return "";
@@ -111,7 +111,7 @@ bool HasLoss(const Net& net) {
   });
 }
 
-// Dims of images from the data itself, where it is at hand.
+// Takes dims of images from the data itself, if it exists.
 void FindShapes(const NetInState& state, ImportOptions* options) {
   const bool train = state.state.phase() == proto::caffe::TRAIN;
   for (const Layer& layer : state.Layers()) {

@@ -1,4 +1,4 @@
-// Layers that act on each element, and on the elements of several blobs.
+// Element-wise layers of one or several blobs.
 
 #include <coracle/convert/caffe/net_writer.h>
 #include <coracle/framework/base/text.h>
@@ -52,7 +52,7 @@ void WriteClip(const Layer& layer, NetWriter& net) {
   WriteUnary(layer, net, entry);
 }
 
-// scale x + shift as a variable; x itself where that is what it is.
+// scale x + shift as a variable; x itself if it is equal.
 std::string Affine(const Layer& layer, NetWriter& net, const std::string& x, double scale,
                    double shift) {
   if (scale == 1 && shift == 0) return x;
@@ -176,8 +176,8 @@ void WriteEltwise(const Layer& layer, NetWriter& net) {
     const std::string next = Affine(layer, net, net.In(layer, i).var,
                                     i < p.coeff_size() ? static_cast<double>(p.coeff(i)) : 1, 0);
     Entry entry(kind);
-    // The gradient of a maximum goes to y where both are equal: of the first two bottoms to the
-    // second, else to the earlier one, as in Caffe.
+    // If both are equal, the gradient of a maximum goes to y: the second of the first two bottoms,
+    // else the earlier one, as in Caffe.
     const bool later_first = i > 1 && p.operation() == EltwiseParameter::MAX;
     entry.Text("x", later_first ? next : value).Text("y", later_first ? value : next);
     if (i == 0) value = next;

@@ -1,5 +1,5 @@
-// Losses and accuracy. Each loss becomes one number, as in Caffe; its weight (loss_weight) enters
-// the objective alone.
+// Losses and accuracy. Each loss becomes one number, as in Caffe; its weight (loss_weight) is used
+// only in the objective.
 
 #include <coracle/convert/caffe/net_writer.h>
 #include <coracle/framework/base/text.h>
@@ -15,7 +15,7 @@ using proto::caffe::LossParameter;
 
 using Kind = LossResult::Kind;
 
-// Adds the entry that makes the top of a loss, and the loss to the objective.
+// Adds the entry for the top of a loss, and adds the loss to the objective.
 void AddLossResult(const Layer& layer, NetWriter& net, Entry entry) {
   const std::string out = net.Out(layer, 0, {1});
   net.Add(entry.Text("output", out));
@@ -29,7 +29,7 @@ LossParameter::NormalizationMode ModeOf(const LossParameter& p,
   return otherwise;
 }
 
-// Classes in a variable of the scores' rank, with 1 for their dim `axis`.
+// Classes as a variable of the scores' rank, with size 1 in their dim `axis`.
 std::string LabelVar(const Layer& layer, NetWriter& net, const Blob& scores, const Blob& label,
                      int64_t axis) {
   std::string var = label.var;
@@ -57,8 +57,8 @@ std::string LabelVar(const Layer& layer, NetWriter& net, const Blob& scores, con
   return net.Step(layer, entry.Text("input", var).Field("shape", ListText(shape)), "classes");
 }
 
-// The sum of `each` over the number of labels that are not ignored, at least 1. `mask`: what stands
-// at ignored labels is not 0 and must not count.
+// The sum of `each` divided by the number of labels that are not ignored, at least 1. `mask`:
+// values at ignored labels are not 0 and must be masked.
 Entry MeanOfValid(const Layer& layer, NetWriter& net, const std::string& each,
                   const std::string& label, const char* label_dtype, int64_t ignored,
                   bool mask = false) {
@@ -112,7 +112,7 @@ void WriteSoftmaxWithLoss(const Layer& layer, NetWriter& net) {
   if (layer.def.top_size() > 1) entry.Text("softmax_output", net.Out(layer, 1, scores.dims));
   const std::string each = net.Step(layer, entry, "each");
   const auto mode = ModeOf(p, LossParameter::VALID);
-  // Caffe divides by the number of what lies before the axis.
+  // Caffe divides by the product of the dims before the axis.
   const int64_t per_sample = NumelOf(scores.dims, static_cast<size_t>(axis) + 1);
   AddLossResult(layer, net, Normalized(layer, net, each, per_sample, mode, classes, "INT64"));
   net.net().results.push_back({scores.var, Kind::kSoftmax, axis});
@@ -170,8 +170,8 @@ void WriteEuclideanLoss(const Layer& layer, NetWriter& net) {
   net.net().results.push_back({is_fed ? b.var : a.var});
 }
 
-// sum over classes of max(0, 1 - t x) (or of its square) / N, t being 1 at the label and -1
-// elsewhere
+// sum over classes of max(0, 1 - t x) (or of its square) / N, with t = 1 at the label and
+// -1 elsewhere
 void WriteHingeLoss(const Layer& layer, NetWriter& net) {
   RequireTop(layer);
   net.RequireBottoms(layer, 2, 2);
@@ -223,7 +223,7 @@ void WriteMultinomialLoss(const Layer& layer, NetWriter& net) {
   net.net().results.push_back({p.var});
 }
 
-// The mean of y d^2 + (1 - y) max(margin - d, 0)^2 over 2, d being the distance of two rows; the
+// Half the mean of y d^2 + (1 - y) max(margin - d, 0)^2, with d the distance of two rows; the
 // legacy version has margin - d^2 without the square.
 void WriteContrastiveLoss(const Layer& layer, NetWriter& net) {
   RequireTop(layer);
@@ -252,7 +252,8 @@ void WriteContrastiveLoss(const Layer& layer, NetWriter& net) {
                    .Float("bias", p.margin())
                    .Text("act", "relu"),
                "gap");
-  } else {  // the root of 0 has no gradient
+    // The square root has no gradient at 0.
+  } else {
     const std::string safe = step(
         Entry("clip").Text("input", distance).Float("min", 1e-12f).Float("max", 3e38f), "safe");
     const std::string root = step(Entry("sqrt").Text("input", safe), "d");
@@ -269,7 +270,7 @@ void WriteContrastiveLoss(const Layer& layer, NetWriter& net) {
   net.net().results.push_back({a.var});
 }
 
-// The share of places whose label is the largest score, those with ignore_label left out.
+// The share of positions whose label has the largest score, without those with ignore_label.
 void WriteMaskedAccuracy(const Layer& layer, NetWriter& net, const Blob& scores,
                          const std::string& classes, int64_t axis) {
   const auto& p = layer.def.accuracy_param();

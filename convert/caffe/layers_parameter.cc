@@ -24,7 +24,7 @@ const FillerParameter* BiasFiller(const P& param) {
   return param.has_bias_filler() ? &param.bias_filler() : nullptr;
 }
 
-// A product with a weight that another layer has transposed, as tied autoencoders have it.
+// A product with the transposed weight of another layer, as in tied autoencoders.
 void WriteTransposedProduct(const Layer& layer, NetWriter& net, const Blob& in,
                             const std::string& weight, int64_t inputs, const Dims& out) {
   const auto& p = layer.def.inner_product_param();
@@ -128,7 +128,7 @@ void WriteEmbed(const Layer& layer, NetWriter& net) {
   net.AddResult(layer, Entry("elementwise_add").Text("x", rows).Text("y", bias), out);
 }
 
-// The Scale layer that follows a BatchNorm and is its scale and shift; nullptr if there is none.
+// The Scale layer that follows a BatchNorm and holds its scale and shift; nullptr if there is none.
 const Layer* ScaleBehind(const Layer& layer, NetWriter& net) {
   const Layer* next = net.OnlyReader(layer.def.top(0));
   if (!next || next->def.type() != "Scale" || next->def.bottom_size() != 1 ||
@@ -138,8 +138,8 @@ const Layer* ScaleBehind(const Layer& layer, NetWriter& net) {
   return scale.axis() == 1 && scale.num_axes() == 1 ? next : nullptr;
 }
 
-// Statistics are sums that fade, divided by a third blob, the sum of their weights. Layers may
-// share them; they are never trained.
+// Statistics are decaying sums, divided by a third blob, the sum of their weights. Layers may share
+// them; they are never trained.
 std::string Statistic(const Layer& layer, NetWriter& net, int blob, int64_t channels) {
   return net
       .Claim(layer, {.blob = blob,
@@ -207,7 +207,7 @@ void WriteBatchNorm(const Layer& layer, NetWriter& net) {
   net.AddResultOf(layer, *scale, entry, in.dims);
 }
 
-// The dims that a parameter of a Scale or Bias layer covers: of the batch that the text declares.
+// The dims covered by a parameter of a Scale or Bias layer; a batch among them is the declared one.
 Dims Covered(const Layer& layer, NetWriter& net, const Blob& in, int64_t axis, int64_t num_axes) {
   if (num_axes < -1) layer.Fail(fmt::format("num_axes must be at least -1, got {}", num_axes));
   const int64_t rank = static_cast<int64_t>(in.dims.size());
@@ -224,7 +224,7 @@ Dims Covered(const Layer& layer, NetWriter& net, const Blob& in, int64_t axis, i
   return dims;
 }
 
-// x op y, the dims of y being those of x from axis on.
+// x op y, with the dims of y aligned to those of x from axis on.
 Entry Elementwise(const char* kind, const std::string& x, const std::string& y, int64_t axis,
                   size_t x_rank, size_t y_rank) {
   Entry entry(kind);

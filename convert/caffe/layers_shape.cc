@@ -79,7 +79,7 @@ void WriteSlice(const Layer& layer, NetWriter& net) {
   net.Add(entry.Int("axis", axis).Texts("output", outputs));
 }
 
-// Copies under the names of the tops.
+// Copies with the names of the tops.
 void WriteSplit(const Layer& layer, NetWriter& net) {
   net.RequireBottoms(layer, 1, 1);
   const Blob in = net.In(layer);
@@ -89,8 +89,8 @@ void WriteSplit(const Layer& layer, NetWriter& net) {
   }
 }
 
-// Reshapes to dims of which all but the first and one other must be known. `keeps_batch`: the first
-// is that of the bottom.
+// Reshapes to dims of which at most the first and one other may be unknown. `keeps_batch`: the
+// first is the bottom's.
 void AddReshape(const Layer& layer, NetWriter& net, const Blob& in, const Dims& dims,
                 bool keeps_batch) {
   if (dims.size() > 8) layer.Fail("a blob of more than 8 dims");
@@ -145,7 +145,7 @@ void WriteReshape(const Layer& layer, NetWriter& net) {
   }
   dims.insert(dims.end(), in.dims.begin() + end, in.dims.end());
   if (dims.empty()) layer.Fail({"reshape_param"}, "a shape without dims");
-  // The unknown batch is on both sides, or it is what is worked out.
+  // An unknown batch is on both sides, or is inferred.
   const bool keeps_batch = rank > 0 && in.dims[0] < 0 && dims[0] < 0 && inferred != 0;
   if (inferred > 0 && keeps_batch) {
     Dims rest = dims;
@@ -209,7 +209,7 @@ void WriteTile(const Layer& layer, NetWriter& net) {
   net.AddResult(layer, entry.Text("input", in.var).Field("repeat_times", ListText(repeats)), dims);
 }
 
-// Over all axes from `axis` on: a sum, of absolute values, of squares, or a mean.
+// Reduces all axes from `axis` on: sum, sum of absolute values, sum of squares, or mean.
 void WriteReduction(const Layer& layer, NetWriter& net) {
   const auto& p = layer.def.reduction_param();
   net.RequireBottoms(layer, 1, 1);
@@ -234,8 +234,8 @@ void WriteReduction(const Layer& layer, NetWriter& net) {
   }
 }
 
-// The largest values along an axis, and their indices from its end: of equal values Caffe takes the
-// last one first.
+// The largest values along an axis, and their indices from its end: among equal values, Caffe takes
+// the last one first.
 struct Largest {
   std::string values, from_end;
 };
@@ -254,7 +254,7 @@ Largest FindLargest(const Layer& layer, NetWriter& net, const std::string& x, in
   net.AddOp(top.Text("Out", found.values).Text("Indices", found.from_end));
   return found;
 }
-// The places of what was found among `size` elements, as Caffe's numbers: floats.
+// The positions of the largest among `size` elements, as floats like in Caffe.
 Entry PlacesOf(const Layer& layer, NetWriter& net, const Largest& found, int64_t size) {
   Entry cast("cast"), place("scale");
   const std::string number =
@@ -263,7 +263,7 @@ Entry PlacesOf(const Layer& layer, NetWriter& net, const Largest& found, int64_t
   return place;
 }
 
-// argmax_layer.cpp: with axis values or places along it.
+// argmax_layer.cpp: with axis, values or positions along it.
 void WriteArgMaxOfAxis(const Layer& layer, NetWriter& net, const Blob& in) {
   const auto& p = layer.def.argmax_param();
   const int64_t axis = AxisOf(layer, p.axis(), in.dims.size());
@@ -280,8 +280,8 @@ void WriteArgMaxOfAxis(const Layer& layer, NetWriter& net, const Blob& in) {
   net.AddResult(layer, result, dims);
 }
 
-// Without axis, of all of a sample: [N, 1, top_k], or [N, 2, top_k] of places and values, with 1s
-// up to the rank of the bottom.
+// Without axis, over a whole sample: [N, 1, top_k], or [N, 2, top_k] of positions and values,
+// followed by 1s up to the rank of the bottom.
 void WriteArgMax(const Layer& layer, NetWriter& net) {
   const auto& p = layer.def.argmax_param();
   net.RequireBottoms(layer, 1, 1);
@@ -306,7 +306,7 @@ void WriteArgMax(const Layer& layer, NetWriter& net) {
   net.AddResult(layer, result.Text("input", all).Field("shape", ListText(shape)), dims);
 }
 
-// Rows of the first bottom in the order that the second one, a list of numbers, gives.
+// Rows of the first bottom in the order of the indices in the second one.
 void WriteBatchReindex(const Layer& layer, NetWriter& net) {
   net.RequireBottoms(layer, 2, 2);
   const Blob in = net.In(layer), index = net.In(layer, 1);
@@ -333,7 +333,7 @@ void WriteSpp(const Layer& layer, NetWriter& net) {
   for (uint32_t i = 0; i < p.pyramid_height(); ++i) {
     const int64_t n = int64_t{1} << i;
     for (const int64_t size : {in.dims[2], in.dims[3]}) {
-      // A bin without elements is 0 here and -FLT_MAX there.
+      // A bin without elements is 0 here, but -FLT_MAX in Caffe.
       const int64_t kernel = (size + n - 1) / n, pad = (kernel * n - size + 1) / 2;
       if ((n - 1) * kernel - pad >= size) layer.Fail("its pyramid has bins without elements");
     }

@@ -141,7 +141,7 @@ void WriteConvolution(const Layer& layer, NetWriter& net) {
   net.AddResult(layer, entry, out);
 }
 
-// The model text has no layer for it: its filters are a parameter, its bias is added.
+// The model text has no such layer: the filters become a parameter, and the bias is added.
 void WriteDeconvolution(const Layer& layer, NetWriter& net) {
   const Convolution c = ReadConvolution(layer);
   const ConvolutionParameter& p = layer.def.convolution_param();
@@ -182,17 +182,17 @@ void WriteDeconvolution(const Layer& layer, NetWriter& net) {
 
 // --- pooling ---
 
-// One axis of Caffe's pooling: the number of windows is rounded up, and with padding the last one
-// is left out if it begins past the image and the padding before it (pooling_layer.cpp).
+// One axis of Caffe's pooling: the number of windows is rounded up; with padding, the last window
+// is dropped if it begins past the image and the padding before it (pooling_layer.cpp).
 struct PoolAxis {
   int64_t in, kernel, stride, pad;
   int64_t out = 0;
-  bool rounded_up = false;  // the last window sticks out of the padded image
+  bool rounded_up = false;  // the last window extends past the padded image
 
   int64_t padded() const { return in + 2 * pad; }
 };
 
-// `padded`: one of the two axes has padding.
+// `padded`: whether one of the two axes has padding.
 PoolAxis MakeAxis(const Layer& layer, int64_t in, int64_t kernel, int64_t stride, int64_t pad,
                   bool padded, bool round_up) {
   PoolAxis a{in, kernel, stride, pad};
@@ -239,14 +239,14 @@ void WriteGlobalPool(const Layer& layer, NetWriter& net, const Blob& in, const c
   net.AddResult(layer, entry, {in.dims[0], in.dims[1], 1, 1});
 }
 
-// What Caffe divides an average by is the window cut to the padded image, so its padding counts and
-// what sticks out beyond does not.
+// Caffe divides an average by the size of the window clipped to the padded image, so padding
+// counts, but elements beyond it do not.
 void WritePool(const Layer& layer, NetWriter& net, const Blob& in,
                const std::array<PoolAxis, 2>& axes, bool max) {
   const bool up = axes[0].rounded_up || axes[1].rounded_up;
   const bool same = axes[0].rounded_up == axes[1].rounded_up;
   const bool padded = axes[0].pad > 0 || axes[1].pad > 0;
-  // ceil_mode is of both axes: it does no harm to one whose windows fit exactly.
+  // ceil_mode applies to both axes; it has no effect on an axis whose windows fit exactly.
   const auto exact = [](const PoolAxis& a) { return (a.padded() - a.kernel) % a.stride == 0; };
   const bool ceil = up && (same || std::all_of(axes.begin(), axes.end(), [&](const PoolAxis& a) {
                              return a.rounded_up || exact(a);
@@ -254,7 +254,7 @@ void WritePool(const Layer& layer, NetWriter& net, const Blob& in,
   std::string input = in.var;
   Two pad = {axes[0].pad, axes[1].pad};
   if (!max && padded && up) {
-    // The padding becomes a part of the image, from which windows may stick out.
+    // The padding becomes part of the image, past which windows may extend.
     if (!ceil) layer.Fail("an average with its last windows cut along one axis only");
     Entry frame("pad2d");
     frame.Text("input", in.var).Field("paddings", ListText({pad[0], pad[0], pad[1], pad[1]}));
@@ -266,7 +266,8 @@ void WritePool(const Layer& layer, NetWriter& net, const Blob& in,
   if (!max) entry.Text("pool_type", "avg");
   if (axes[0].stride != 1 || axes[1].stride != 1)
     entry.Field("pool_stride", SizeText({axes[0].stride, axes[1].stride}));
-  if (up && !ceil) {  // of maxima: as much padding behind the image as the last window reaches
+  // For maxima: as much padding after the image as the last window needs.
+  if (up && !ceil) {
     std::vector<int64_t> all;
     for (const PoolAxis& a : axes) {
       all.push_back(a.pad);
@@ -320,7 +321,7 @@ void WritePooling(const Layer& layer, NetWriter& net) {
 
 // --- local response normalisation ---
 
-// Across channels: Caffe divides alpha by the number of channels in a sum, op lrn does not.
+// Across channels: Caffe divides alpha by the number of channels in a sum; op lrn does not.
 void WriteAcrossChannels(const Layer& layer, NetWriter& net, const Blob& in) {
   const LRNParameter& p = layer.def.lrn_param();
   const float alpha = static_cast<float>(static_cast<double>(p.alpha()) / p.local_size());
@@ -331,7 +332,7 @@ void WriteAcrossChannels(const Layer& layer, NetWriter& net, const Blob& in) {
   net.AddOp(op.Text("Out", net.Out(layer, 0, in.dims)).Text("MidOut", mid));
 }
 
-// Within a channel: x (1 + alpha mean of x^2 over a window)^-beta, whose means count padding.
+// Within a channel: x (1 + alpha mean of x^2 over a window)^-beta; the means include padding.
 void WriteWithinChannel(const Layer& layer, NetWriter& net, const Blob& in) {
   const LRNParameter& p = layer.def.lrn_param();
   if (p.has_k() && p.k() != 1)
@@ -364,7 +365,7 @@ void WriteLrn(const Layer& layer, NetWriter& net) {
     WriteWithinChannel(layer, net, in);
 }
 
-// Columns [N, C k k, H', W'], as op unfold makes them of [N, C k k, H' W'].
+// Columns [N, C k k, H', W'] from the result [N, C k k, H' W'] of op unfold.
 void WriteIm2col(const Layer& layer, NetWriter& net) {
   const Convolution c = [&] {
     Layer copy = layer;

@@ -43,13 +43,14 @@ bool ReadsClasses(const Layer& layer, const std::string& blob) {
 
 bool IsLoss(const Layer& layer) { return layer.def.type().ends_with("Loss"); }
 
-// Layers that do something else in the other phase.
+// Layers whose behaviour depends on the phase.
 bool DependsOnPhase(const std::string& type) {
   return type == "Dropout" || type == "BatchNorm" || type == "Data" || type == "ImageData" ||
          type == "MemoryData";
 }
 
-// What a further layer says of a shared parameter: it may add to what is said, not contradict.
+// Merges the settings of another layer for a shared parameter: it may add to them, but
+// not contradict.
 void Merge(const Layer& layer, const proto::caffe::ParamSpec& spec, proto::caffe::ParamSpec* all) {
   const auto contradict = [&](const char* field, float here, float before) {
     layer.Fail({"param"},
@@ -120,7 +121,7 @@ int64_t AxisOf(const Layer& layer, int64_t axis, size_t rank) {
 NetWriter::NetWriter(const std::vector<Layer>& layers, const std::vector<Layer>& all,
                      WriterOptions options)
     : layers_(layers), all_(all), options_(std::move(options)), written_(layers.size(), false) {
-  // Those of all states: a parameter is called the same in each.
+  // From all states: a parameter has the same name in each.
   for (const std::vector<Layer>* some : {&layers_, &all_})
     for (const Layer& layer : *some)
       for (const std::string& top : layer.def.top()) taken_.insert(top);
@@ -160,7 +161,7 @@ WrittenNet NetWriter::Write() {
     try {
       WriteLayer(layer);
     } catch (const Error& error) {
-      // Every error names the layer; most do already.
+      // Every error names the layer; most do so already.
       if (error.message().find(": layer ") != std::string::npos) throw;
       layer.Fail(error.message());
     }
@@ -170,7 +171,7 @@ WrittenNet NetWriter::Write() {
   return std::move(net_);
 }
 
-// Fields that every type of layer has.
+// Checks the fields of all types of layers.
 void NetWriter::CheckLayer(const Layer& layer) const {
   const auto& def = layer.def;
   const auto once_for_each = [&](const char* field, int count, int blobs, const char* what) {
@@ -192,7 +193,7 @@ void NetWriter::CheckLayer(const Layer& layer) const {
   }
 }
 
-// Net::AppendParam of Caffe: rates that any of its layers gives are those of a shared parameter.
+// Like Net::AppendParam of Caffe: a shared parameter gets the rates given by any of its layers.
 void NetWriter::CollectShared() {
   for (const Layer& layer : layers_) {
     for (const auto& spec : layer.def.param())
@@ -208,12 +209,12 @@ void NetWriter::WriteLayer(const Layer& layer) {
   AddWeightedTops(layer);
 }
 
-// No gradient goes on to a bottom with propagate_down: false.
+// No gradient passes to a bottom with propagate_down: false.
 void NetWriter::StopGradients(const Layer& layer) {
   for (int i = 0; i < layer.def.propagate_down_size(); ++i) {
     if (layer.def.propagate_down(i)) continue;
     Blob blob = In(layer, i);
-    if (fed_.count(blob.var) > 0) continue;  // there is none
+    if (fed_.count(blob.var) > 0) continue;  // fed variables have no gradient
     const std::string var = Temp(layer, "stopped");
     Add(Entry("assign").Text("input", blob.var).Bool("stop_gradient", true).Text("output", var));
     blob.var = var;
@@ -221,10 +222,11 @@ void NetWriter::StopGradients(const Layer& layer) {
   }
 }
 
-// The objective has loss_weight * sum(top) of every top that says so, as Layer::SetLossWeights of
-// Caffe has it.
+// Adds loss_weight * sum(top) to the objective for every top with a loss_weight, like
+// Layer::SetLossWeights of Caffe.
 void NetWriter::AddWeightedTops(const Layer& layer) {
-  const int first = IsLoss(layer) ? 1 : 0;  // AddLoss has the top of a loss
+  // AddLoss handles the top of a loss.
+  const int first = IsLoss(layer) ? 1 : 0;
   for (int i = first; i < layer.def.loss_weight_size(); ++i) {
     const float weight = layer.def.loss_weight(i);
     if (weight == 0) continue;
@@ -243,7 +245,8 @@ void NetWriter::AddWeightedTops(const Layer& layer) {
 }
 
 void NetWriter::WriteOutputs() {
-  std::set<std::string> none(net_.metrics.begin(), net_.metrics.end());  // or there already
+  // Also without outputs that are listed already.
+  std::set<std::string> none(net_.metrics.begin(), net_.metrics.end());
   for (const LossTerm& term : net_.losses) none.insert(term.var);
   for (const Layer& layer : layers_) {
     for (const std::string& top : layer.def.top()) {
@@ -251,7 +254,7 @@ void NetWriter::WriteOutputs() {
       const BlobUses& uses = UsesOf(top);
       if (!uses.read.empty() && !Has(layer.def.bottom(), top)) continue;
       if (blob == blobs_.end() || fed_.count(blob->second.var) > 0) continue;
-      // In place, it is an output where nothing reads it after the last layer that writes it.
+      // A blob written in place is an output if no layer reads it after its last writer.
       if (!uses.read.empty() && uses.read.back() > uses.written.back()) continue;
       const std::string& var = blob->second.var;
       if (!none.insert(var).second) continue;
@@ -261,7 +264,7 @@ void NetWriter::WriteOutputs() {
   }
 }
 
-// What is minimised. A sum of several losses, or a weighted one, is made at the end of the net.
+// The objective. A sum of several losses, or a weighted one, is computed at the end of the net.
 void NetWriter::WriteObjective() {
   std::vector<std::string> terms;
   for (const LossTerm& loss : net_.losses) {
@@ -307,12 +310,13 @@ void NetWriter::RequireBottoms(const Layer& layer, int least, int most) const {
 }
 
 bool NetWriter::IsFinal(size_t index, const std::string& blob) const {
-  if (fed_.count(blob) > 0) return false;  // the fed variable has the name
+  if (fed_.count(blob) > 0) return false;  // the fed variable has this name
   const std::vector<size_t>& written = UsesOf(blob).written;
   return written.empty() || written.back() <= index;
 }
 
-// Sizes that the model text can hold; products of a few of them stay within 64 bits.
+// Checks that the model text can hold the sizes, so that products of a few of them fit into
+// 64 bits.
 void NetWriter::CheckDims(const Layer& layer, const Dims& dims) const {
   for (const int64_t dim : dims)
     if (dim > INT32_MAX)
@@ -355,7 +359,7 @@ std::string NetWriter::Temp(const Layer& layer, const std::string& suffix) {
   return Free(base + "." + suffix);
 }
 
-// Underscores for the first few; numbers keep thousands of equal names short.
+// Appends underscores for the first few; numbers keep thousands of equal names short.
 std::string NetWriter::Free(const std::string& name) {
   constexpr int64_t kUnderscores = 3;
   if (taken_.insert(name).second) return name;
@@ -383,7 +387,7 @@ const Layer* NetWriter::OnlyReader(const std::string& blob) const {
   };
   const auto reader = first_after(uses.read);
   if (reader == uses.read.end()) return nullptr;
-  // From there on it has another value.
+  // From that layer on it has another value.
   const auto writer = first_after(uses.written);
   const size_t end = writer == uses.written.end() ? layers_.size() : *writer;
   if (*reader > end) return nullptr;
@@ -396,8 +400,8 @@ void NetWriter::MarkWritten(const Layer& layer) {
   written_[static_cast<size_t>(&layer - layers_.data())] = true;
 }
 
-// The op of an activation that is applied in place to `blob` by its only reader; "" when there is
-// none. *end becomes that reader.
+// The op of an activation that the only reader of `blob` applies in place; "" if there is none.
+// *end becomes that reader.
 std::string NetWriter::FusedActivation(const Layer& layer, const std::string& blob,
                                        const Layer** end) {
   *end = &layer;
@@ -419,13 +423,13 @@ void NetWriter::AddResultOf(const Layer& layer, const Layer& last, Entry entry, 
   if (last.def.top_size() != 1)
     last.Fail({"top"}, fmt::format("it takes one top, got {}", last.def.top_size()));
   const size_t from = at_;
-  at_ = static_cast<size_t>(&last - layers_.data());  // readers are looked for behind it
+  at_ = static_cast<size_t>(&last - layers_.data());  // readers are searched after it
   const Layer* end = &last;
   const std::string act = FusedActivation(last, last.def.top(0), &end);
   at_ = from;
   if (end != &last) MarkWritten(*end);
   if (!act.empty()) entry.Text("act", act);
-  // In place Out sees nothing wrong in an earlier blob of that name.
+  // For an in-place layer, Out does not detect an earlier blob of that name.
   const std::string& top = end->def.top(0);
   if (&last == &layer && end != &last && !Has(layer.def.bottom(), top) && blobs_.count(top) > 0)
     layer.Fail({"top"}, fmt::format("the blob {} already exists", Quote(top)));
@@ -519,7 +523,7 @@ void NetWriter::AddLoss(const Layer& layer, const std::string& var) {
   if (weight != 0)
     net_.losses.push_back({var, weight});
   else
-    net_.metrics.push_back(var);  // it is shown all the same
+    net_.metrics.push_back(var);  // it is shown nevertheless
 }
 
 bool NetWriter::IsClassLabel(const std::string& blob) const {

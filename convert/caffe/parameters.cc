@@ -1,4 +1,4 @@
-// A .caffemodel's blobs as the parameters of a converted net.
+// Converts the blobs of a .caffemodel to the parameters of a converted net.
 
 #include <coracle/convert/caffe/import.h>
 #include <coracle/framework/base/error.h>
@@ -14,7 +14,7 @@
 namespace coracle::caffe {
 namespace {
 
-// Old files have four dims always, with ones in front.
+// Old files always have four dims, with leading ones.
 Dims WithoutLeadingOnes(Dims dims) {
   size_t ones = 0;
   while (ones < dims.size() && dims[ones] == 1) ++ones;
@@ -37,7 +37,7 @@ Tensor Transposed(const Tensor& from) {
   return to;
 }
 
-// BatchNorm keeps sums; the blob behind them is what they are divided by. Of 0 Caffe makes zeros.
+// BatchNorm stores sums, and their divisor in the next blob. For 0, Caffe uses zeros.
 void Divide(const Tensor& divisor, const ParamSource& param, Tensor* values) {
   if (divisor.numel() != 1)
     ThrowInvalid(fmt::format("layer {}: blob 2 must be one number", Quote(param.layer)));
@@ -117,7 +117,7 @@ NamedTensors StartValues(const ImportedNet& net, const std::vector<std::string>&
       if (std::find(params.begin(), params.end(), param) == params.end()) params.push_back(param);
   }
   std::map<std::string, Tensor> found;
-  std::map<std::string, std::string> hints;  // of those that a file lacks
+  std::map<std::string, std::string> hints;  // for values that a file lacks
   for (const std::string& file : files) {
     CaffeWeights weights = ReadCaffeModel(file);
     std::vector<std::string> lacking;
@@ -136,7 +136,7 @@ NamedTensors StartValues(const ImportedNet& net, const std::vector<std::string>&
 
 namespace {
 
-// What stands between quotation marks.
+// The texts between quotation marks.
 std::set<std::string, std::less<>> QuotedIn(std::string_view text) {
   std::set<std::string, std::less<>> all;
   size_t open = text.npos;

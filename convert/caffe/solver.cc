@@ -1,4 +1,4 @@
-// A solver's text as a job: shared with what docs/optimizers.md says of Caffe's solvers.
+// Converts a solver's text to a job; docs/optimizers.md describes Caffe's solvers.
 
 #include <coracle/convert/caffe/data.h>
 #include <coracle/convert/caffe/import.h>
@@ -30,7 +30,7 @@ void RequireNotNegative(const SolverText& s, const char* field, double value) {
     s.Fail(field, fmt::format("must be finite and not negative, got {}", value));
 }
 
-// `momentum { ... }`: solver types by docs/optimizers.md.
+// `momentum { ... }`, see docs/optimizers.md for the solver types.
 std::string OptimizerText(const SolverText& s) {
   const SolverParameter& p = s.def;
   RequireNotNegative(s, "base_lr", static_cast<double>(p.base_lr()));
@@ -186,7 +186,7 @@ class JobWriter {
     return UpgradeNet(param, path_, s_.Where(field, index));
   }
 
-  // The states of the nets as Caffe makes them: solver.cpp, InitTrainNet and InitTestNets.
+  // The states of the nets, as in Caffe's solver.cpp (InitTrainNet and InitTestNets).
   void ReadNets() {
     const SolverParameter& p = s_.def;
     const int train_nets =
@@ -210,8 +210,8 @@ class JobWriter {
     for (const std::string& note : job_.net.notes) Note(note);
   }
 
-  // The test nets of their own, and for further test_iter the net of both phases. Without any test
-  // that net tells what is deployed.
+  // Separate test nets, and for further test_iter the net of both phases. Without any test, that
+  // net gives the deployed outputs.
   void ReadTestNets(bool generic) {
     const SolverParameter& p = s_.def;
     for (int i = 0; i < p.test_net_param_size(); ++i)
@@ -247,7 +247,7 @@ class JobWriter {
     return state;
   }
 
-  // Its stage in Caffe, where that is a name of its own.
+  // Its stage in Caffe, if that is a name of its own.
   std::string NameOfTest(int i) const {
     const SolverParameter& p = s_.def;
     const std::string stage =
@@ -300,7 +300,8 @@ class JobWriter {
     return data;
   }
 
-  // Caffe reads on from the first row; a job's batch ends with the data, and its tests begin anew.
+  // Caffe continues from the first row; a job's batch ends with the data, and its tests start from
+  // the first row.
   void NoteEnd(const JobData& data, const char* what, int64_t batches) {
     if (data.rows == 0 || data.batch_size < 1) return;
     const int64_t rest = data.rows % data.batch_size, read = batches * data.batch_size;
@@ -318,7 +319,7 @@ class JobWriter {
     }
   }
 
-  // One test is the job's `test`, several are test sets with stages.
+  // A single test becomes the job's `test`, several become test sets with stages.
   void WriteData() {
     const SolverParameter& p = s_.def;
     const JobData train = DataOf(states_[0], true);
@@ -352,7 +353,7 @@ class JobWriter {
     }
     Line(fmt::format("batch_size: {}", train.batch_size));
     if (test_batch_size > 0) Line(fmt::format("test_batch_size: {}", test_batch_size));
-    // Caffe reads a database in its order, again and again.
+    // Caffe reads a database in order, repeatedly.
     if (!train.shuffle) Line("shuffle: false");
   }
 
@@ -372,7 +373,8 @@ class JobWriter {
     }
     std::set<std::string> seen;
     const bool taken = std::find(vars.begin(), vars.end(), "loss") != vars.end();
-    if (taken) Line("loss_name: " + Quoted(job_.net.loss));  // a part of it is called "loss"
+    // A part of the objective is already called "loss".
+    if (taken) Line("loss_name: " + Quoted(job_.net.loss));
     for (const std::string& var : vars) {
       if (!seen.insert(var).second) continue;
       Line(fmt::format("metric {{ var: {0} name: {0} }}", Quoted(var)));
@@ -401,7 +403,8 @@ class JobWriter {
     }
   }
 
-  // With force_backward Caffe computes gradients of fixed parameters too, and its norm has them.
+  // With force_backward, Caffe also computes gradients of fixed parameters and includes them in
+  // its norm.
   void CheckForcedGradients() const {
     if (!train_.force_backward) return;
     for (const Layer& layer : states_[0].Layers()) {
@@ -443,8 +446,8 @@ class JobWriter {
       Note(s_.Where("snapshot_diff") + ": gradients are not in snapshots here");
   }
 
-  // What the trained net gives for its inputs: the shares of the last loss's classes, else the
-  // results of all losses.
+  // The outputs of the trained net: the probabilities of the last loss's classes, else the results
+  // of all losses.
   void WriteDeploy() {
     WrittenNet test = job_.net.test;
     const auto softmax = std::find_if(
@@ -483,7 +486,7 @@ class JobWriter {
     return NeededInputs(model.main, std::move(inputs), outputs);
   }
 
-  // `weights` holds names of files with commas between them.
+  // `weights` holds file names separated by commas.
   void WriteWeights() {
     std::vector<std::string>& files = job_.weights;
     files = options_.weights;
@@ -514,7 +517,7 @@ class JobWriter {
   Net net_, train_;
   std::deque<Net> test_nets_;       // states point to them
   std::vector<NetInState> states_;  // training, then the tests
-  size_t tests_ = 0;                // how many of them have data
+  size_t tests_ = 0;                // number of tests with data
   std::string binds_;
   std::set<std::pair<std::string, std::string>> bound_;
   std::string deploy_;

@@ -21,7 +21,7 @@ using proto::caffe::NetStateRule;
 constexpr size_t kMaxText = size_t{1} << 26;
 constexpr int kMaxDepth = 32;
 
-// The text between the first quotes behind `marker`.
+// The first quoted text after `marker`.
 std::string QuotedAfter(const std::string& message, const std::string& marker) {
   size_t begin = message.find(marker + "\"");
   if (begin == std::string::npos) return "";
@@ -44,7 +44,7 @@ std::vector<std::string> Enumerators(const pb::Descriptor& type, const std::stri
   return names;
 }
 
-// The values of every enum field of that name: protobuf does not say whose field it is.
+// The values of all enum fields of that name: protobuf does not say which message it means.
 std::vector<std::string> EnumeratorsOfAny(const pb::FileDescriptor& file,
                                           const std::string& field) {
   std::vector<std::string> names;
@@ -55,7 +55,7 @@ std::vector<std::string> EnumeratorsOfAny(const pb::FileDescriptor& file,
   return names;
 }
 
-// Keeps the first error, in our words.
+// Keeps the first error, in our wording.
 class FirstError : public pb::io::ErrorCollector {
  public:
   FirstError(const TextPlaces& places, const pb::Descriptor& root) : places_(places), root_(root) {}
@@ -165,7 +165,7 @@ std::string TextPlaces::At(int line, int column, const std::string& name) const 
     return fmt::format("{}:{}:{}", source_, line + 1, std::max(column, 0) + 1);
   const size_t begin = columns_.LineBegin(static_cast<size_t>(line));
   size_t byte = columns_.OffsetOf(line, column);
-  // protobuf notices a wrong name when it has read past it.
+  // protobuf reports a wrong name only after reading past it.
   const size_t named = name.empty() ? std::string::npos : text_.rfind(name, byte);
   if (named != std::string::npos && named >= begin) byte = named;
   return fmt::format("{}:{}:{}", source_, line + 1, byte - begin + 1);
@@ -196,7 +196,7 @@ Net ParseNet(std::string_view text, const std::string& source) {
   auto places = std::make_shared<TextPlaces>(text, source);
   proto::caffe::NetParameter message;
   const auto tree = Parse(text, *places, &message);
-  std::vector<Layer> at;  // the places of the layers, old ones first as in UpgradeLayers
+  std::vector<Layer> at;  // positions of the layers, old ones first as in UpgradeLayers
   const bool old = message.layers_size() > 0;
   const auto* field = message.GetDescriptor()->FindFieldByName(old ? "layers" : "layer");
   const int count = old ? message.layers_size() : message.layer_size();

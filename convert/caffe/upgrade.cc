@@ -20,7 +20,7 @@ using proto::caffe::ParamSpec;
 using proto::caffe::V0LayerParameter;
 using proto::caffe::V1LayerParameter;
 
-// The types of 2014 as they are called since.
+// The types of 2014 with their current names.
 constexpr std::pair<V1LayerParameter::LayerType, const char*> kTypes[] = {
     {V1LayerParameter::ABSVAL, "AbsVal"},
     {V1LayerParameter::ACCURACY, "Accuracy"},
@@ -104,7 +104,7 @@ void SetRates(const Rates& lr, const Rates& decay, LayerParameter* layer) {
   for (int i = 0; i < decay.size(); ++i) ParamAt(layer, i)->set_decay_mult(decay.Get(i));
 }
 
-// Fields that both have under one name and type: all that end in _param.
+// Copies the fields with equal name and type in both: all that end in _param.
 void CopyParams(const V1LayerParameter& from, LayerParameter* to) {
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   from.GetReflection()->ListFields(from, &fields);
@@ -118,7 +118,7 @@ void CopyParams(const V1LayerParameter& from, LayerParameter* to) {
   }
 }
 
-// What the oldest format says in one flat message.
+// Copies the fields of the oldest format, which has a single flat message.
 void CopyOldest(const V0LayerParameter& from, const Layer& at, LayerParameter* to) {
   const std::string& type = to->type();
   const auto fill = [&](auto* param) {
@@ -228,7 +228,7 @@ void MoveTransform(Param* param, LayerParameter* layer) {
   if (param->has_mirror()) to->set_mirror(param->mirror());
 }
 
-// Whether a layer's rules let it be in a net of this phase, of some level and stages.
+// Whether a layer's rules allow it in a net of this phase, with some level and stages.
 bool MayBeIn(const LayerParameter& def, proto::caffe::Phase phase) {
   const auto& include = def.include();
   const auto& exclude = def.exclude();
@@ -242,9 +242,8 @@ bool MayBeIn(const LayerParameter& def, proto::caffe::Phase phase) {
   return (included || include.empty()) && !excluded;
 }
 
-// Tops of losses that name none; Caffe makes them (Layer::AutoTopBlobs). They are called like the
-// layer. Layers without a name get different ones, but those of TRAIN share theirs with those of
-// TEST.
+// Adds tops to losses without one, as Caffe does (Layer::AutoTopBlobs). They are named like the
+// layer. Unnamed layers get different names, but those of TRAIN share them with those of TEST.
 class LossTops {
  public:
   explicit LossTops(const std::vector<Layer>& layers) {
@@ -315,9 +314,10 @@ void AddInputLayer(const NetParameter& message, const std::string& source, Net* 
   net->layers.insert(net->layers.begin(), std::move(layer));
 }
 
-// Padding was a layer of its own: what reads its result pads itself instead.
+// Padding used to be a separate layer: the readers of its result now pad themselves.
 void MovePaddings(const NetParameter& message, std::vector<Layer>* layers) {
-  std::map<std::string, std::pair<std::string, uint32_t>> padded;  // top: its bottom and the pad
+  // By top: its bottom and the pad.
+  std::map<std::string, std::pair<std::string, uint32_t>> padded;
   for (int i = 0; i < message.layers_size(); ++i) {
     Layer& layer = (*layers)[static_cast<size_t>(i)];
     LayerParameter* def = &layer.def;

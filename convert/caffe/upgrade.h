@@ -1,12 +1,12 @@
 #pragma once
-// Old forms of Caffe's texts as Caffe's own upgrade (util/upgrade_proto.cpp) rewrites them.
+// Upgrades old forms of Caffe's texts like Caffe's own upgrade (util/upgrade_proto.cpp).
 
 #include <coracle/convert/caffe/text.h>
 
 namespace coracle::caffe {
 
-// The layers of a network, with the places `at`, one for each layer (or, where it has any, for each
-// of the old `layers`). Of a net with both kinds of layers Caffe says that it is not valid.
+// The layers of a network, with the positions `at`, one for each layer (or for each of the old
+// `layers`, if there are any). Like Caffe, rejects a net with both kinds of layers.
 Net UpgradeLayers(proto::caffe::NetParameter message, std::vector<Layer> at,
                   const std::string& source);
 

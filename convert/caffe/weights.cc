@@ -17,13 +17,14 @@ namespace {
 namespace pb = google::protobuf;
 using Wire = pb::internal::WireFormatLite;
 
-constexpr int64_t kMaxBytes = std::numeric_limits<int>::max();  // of a message of protobuf
+// Size limit of a protobuf message.
+constexpr int64_t kMaxBytes = std::numeric_limits<int>::max();
 
-// The fields of a message with weights by their published numbers. Messages are walked instead of
-// parsed, since a parsed one would be a second copy of the weights.
+// The fields of a message with weights, by their published numbers. Messages are walked instead of
+// parsed, since a parsed message would be a second copy of the weights.
 struct LayerFields {
   int name, blobs;
-  int older;  // the field that holds the layer of the format before; 0: none
+  int older;  // field with a layer of the previous format; 0: none
 };
 constexpr LayerFields kLayer = {proto::caffe::LayerParameter::kNameFieldNumber,
                                 proto::caffe::LayerParameter::kBlobsFieldNumber, 0};
@@ -96,7 +97,7 @@ class Reader {
     in_.PopLimit(limit);
   }
 
-  // The name follows the blobs in no file that Caffe writes, but a message may have any order.
+  // In all files written by Caffe, the name precedes the blobs, but a message may have any order.
   void ReadLayer(const LayerFields& fields, CaffeWeights* weights) {
     Layer layer;
     place_ = "a layer";
@@ -210,7 +211,7 @@ class Reader {
 
   pb::io::CodedInputStream in_;
   std::string source_;
-  std::string place_;  // what is being read
+  std::string place_;  // position in the message, for errors
 };
 
 void CheckSize(uintmax_t size, const std::string& source) {

@@ -1,5 +1,5 @@
 #pragma once
-// The weights of a Caffe network: what a .caffemodel holds.
+// The weights of a Caffe network, from a .caffemodel.
 
 #include <coracle/framework/tensor/tensor.h>
 
@@ -10,18 +10,18 @@
 
 namespace coracle::caffe {
 
-// For each layer its blobs in Caffe's order and layout (an InnerProduct's weights are [outputs,
-// inputs]), float32. Layers without blobs are left out.
+// The blobs of each layer in Caffe's order and layout (an InnerProduct's weights are [outputs,
+// inputs]), as float32. Layers without blobs are left out.
 struct CaffeWeights {
-  std::string source;  // as errors name it
+  std::string source;  // name for errors
   std::map<std::string, std::vector<Tensor>> layers;
 };
 
-// A NetParameter in protobuf's binary format, its layers of any of Caffe's three formats; a blob
-// with the four dims of old files has these as its shape. The file is read once, from the beginning
-// to the end: in memory are only the tensors. Throws kDataLoss for a damaged or truncated file,
-// with the layer and blob at which reading stopped, and kUnimplemented for an HDF5 file
-// (.caffemodel.h5).
+// Reads a NetParameter in protobuf's binary format, with layers of any of Caffe's three formats; a
+// blob with the four dims of old files gets them as its shape. The file is read once, from
+// beginning to end, and only the tensors are in memory. Throws kDataLoss for a damaged or truncated
+// file, with the layer and blob at which reading stopped, and kUnimplemented for an HDF5
+// file (.caffemodel.h5).
 CaffeWeights ReadCaffeModel(const std::string& path);
 CaffeWeights ParseCaffeModel(std::string_view bytes, const std::string& source);
 

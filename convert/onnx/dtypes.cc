@@ -12,7 +12,7 @@ struct Row {
   DType dtype;
 };
 
-// The first row of a dtype is what it is written as.
+// The first row of a dtype gives the type in which it is written.
 constexpr Row kRows[] = {
     {TensorProto::FLOAT, DType::kFloat32},       {TensorProto::DOUBLE, DType::kFloat64},
     {TensorProto::FLOAT16, DType::kFloat16},     {TensorProto::BFLOAT16, DType::kBFloat16},

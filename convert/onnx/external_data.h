@@ -1,6 +1,6 @@
 #pragma once
-// Elements of TensorProtos that lie in other files of the model's folder. Format: ONNX's
-// docs/ExternalData.md.
+// Elements of TensorProtos in other files of the model's folder. Format:
+// ONNX's docs/ExternalData.md.
 
 #include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/file_reader.h>
@@ -13,25 +13,25 @@
 
 namespace coracle::onnx {
 
-// The entries of external_data; others than these, such as a checksum, are not read.
+// The entries of external_data; other entries, such as a checksum, are not read.
 struct ExternalRange {
-  std::string location;  // path of a file, from the model's folder
+  std::string location;  // path of a file, relative to the model's folder
   std::optional<int64_t> offset;
   std::optional<int64_t> length;  // bytes
 };
 
-// Throws kDataLoss for a tensor without a location, and for an offset or a length that is none.
+// Throws kDataLoss for a tensor without a location, and for an invalid offset or length.
 ExternalRange ParseExternalRange(const proto::onnx::TensorProto& proto);
 
-// Where tensors with external data have their elements: in files of the model's folder.
+// Opens external data in files of the model's folder.
 class TensorSource {
  public:
-  TensorSource() = default;  // a model without a folder; external data is refused
+  TensorSource() = default;  // for a model without a folder; external data is an error
   explicit TensorSource(const std::string& folder) : folder_(folder), files_(folder, "the model") {}
 
-  // The file of a tensor whose elements take `bytes`, at their begin. Throws if the path leads, or
-  // may lead, out of the folder (FileAccess), and for a range that the file does not have or that
-  // is not of that size.
+  // The file of a tensor whose elements take `bytes`, positioned at their beginning. Throws if the
+  // path leads, or may lead, out of the folder (FileAccess), and for a range that is not in the
+  // file or has another size.
   FileReader Open(const ExternalRange& range, uint64_t bytes) const;
 
  private:
@@ -39,8 +39,8 @@ class TensorSource {
   FileAccess files_;
 };
 
-// Throws kDataLoss if ranges of one file overlap, unless they are the same: one of the two tensors
-// would have elements of the other.
+// Throws kDataLoss if ranges of one file overlap, unless they are equal: one of the two tensors
+// would contain elements of the other.
 void CheckOverlaps(std::vector<ExternalRange> ranges);
 
 }  // namespace coracle::onnx

@@ -11,12 +11,12 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-constexpr int kMaxDepth = 400;  // more than protobuf may read
+constexpr int kMaxDepth = 400;  // above protobuf's limit
 
-// What protobuf makes of a message, a string and a number, with their places in lists.
+// Memory of protobuf's message, string and number, including list entries.
 constexpr uint64_t kMessageBytes = 256, kStringBytes = 48, kNumberBytes = 16;
 
-// A number of a packed list may be one byte in the file.
+// A number of a packed list may take a single byte in the file.
 uint64_t BytesOfOne(const FieldDescriptor& field) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64:

@@ -1,5 +1,5 @@
 #pragma once
-// MemoryUse: memory of an import that is not elements of tensors, in the thread's ResourceLimits.
+// MemoryUse: counts an import's memory, except elements of tensors, in the thread's ResourceLimits.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <google/protobuf/descriptor.h>
@@ -10,7 +10,7 @@
 
 namespace coracle::onnx {
 
-// Bytes that are counted as in use for as long as the object lives.
+// Bytes that count as in use during the lifetime of the object.
 class MemoryUse {
  public:
   MemoryUse() : limits_(ResourceLimits::Current()) {}
@@ -20,7 +20,7 @@ class MemoryUse {
   MemoryUse(const MemoryUse&) = delete;
   MemoryUse& operator=(const MemoryUse&) = delete;
 
-  // Throws OutOfMemory where the limits do not allow them; `what` says what they are for.
+  // Throws OutOfMemory if the limits are exceeded; `what` is the purpose of the memory.
   void Add(uint64_t bytes, const char* what);
 
  private:
@@ -28,8 +28,8 @@ class MemoryUse {
   uint64_t bytes_ = 0;
 };
 
-// About how many bytes a message takes once protobuf has parsed it, which may be a hundred times as
-// many as in the file: an empty message is two bytes there. Any bytes will do.
+// The approximate size of a message after protobuf has parsed it, which may be a hundred times the
+// size in the file: an empty message takes two bytes there. Accepts any bytes.
 uint64_t ParsedSize(std::string_view bytes, const google::protobuf::Descriptor& type);
 
 }  // namespace coracle::onnx

@@ -1,4 +1,4 @@
-// Walks the wire format as far as to the initializers of the graph; protobuf reads the rest.
+// Walks the wire format down to the initializers of the graph; protobuf reads the rest.
 
 #include "model_file.h"
 
@@ -29,7 +29,8 @@ using proto::onnx::GraphProto;
 using proto::onnx::ModelProto;
 using proto::onnx::TensorProto;
 
-// Messages in messages: deeper than any exporter nests graphs, and shallow enough for the stack.
+// Limit of nested messages: deeper than any exporter nests graphs, and shallow enough for
+// the stack.
 constexpr int kMaxDepth = 300;
 
 constexpr uint64_t kInitializerBytes = 1024;  // message, tensor and value without their elements
@@ -38,7 +39,7 @@ constexpr uint32_t BytesTag(int field) {
   return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 }
 
-// Whether the field with this tag may be elements whose bytes are those that raw_data would have.
+// Whether the field with this tag may hold elements whose bytes equal those of raw_data.
 bool MayBeRaw(uint32_t tag) {
   return tag == BytesTag(TensorProto::kRawDataFieldNumber) ||
          tag == BytesTag(TensorProto::kFloatDataFieldNumber) ||
@@ -102,7 +103,7 @@ class ModelReader {
     Merge(&rest, message);
   }
 
-  // A stream on `fields` itself would fill all of its spare room with zeros for each field.
+  // A stream on `fields` itself would zero all of its spare capacity for each field.
   void CopyField(uint32_t tag, std::string* fields) {
     if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED)
       return AppendField(tag, ReadLength(), fields);
@@ -115,7 +116,7 @@ class ModelReader {
     fields->append(field);
   }
 
-  // The tag, the length and as many bytes, which come next.
+  // Appends the tag, the length and the next `length` bytes.
   void AppendField(uint32_t tag, int length, std::string* fields) {
     uint8_t head[2 * 5];
     uint8_t* end = CodedOutputStream::WriteVarint32ToArray(tag, head);
@@ -136,7 +137,7 @@ class ModelReader {
     fields->clear();
   }
 
-  // Calls `read` with the limit at the end of the message that comes next.
+  // Calls `read` with the limit at the end of the next message.
   template <class Read>
   void ReadMessage(Read&& read) {
     const auto [limit, depth] = in_.IncrementRecursionDepthAndPushLimit(ReadLength());
@@ -166,11 +167,11 @@ class ModelReader {
     });
   }
 
-  // Elements go straight to their tensor where the fields before them say what they are, as
-  // protobuf writes them. In any other order they go through the message.
+  // If the preceding fields describe the elements, as in files written by protobuf, they go
+  // directly to their tensor. In any other order, they go through the message.
   void ReadInitializer(TensorProto* proto) {
     std::optional<Tensor> tensor;
-    TensorProto before;  // what was known when the tensor was made
+    TensorProto before;  // fields known when the tensor was created
     std::string rest;
     while (const uint32_t tag = in_.ReadTag()) {
       if (!tensor && MayBeRaw(tag)) {
@@ -192,8 +193,8 @@ class ModelReader {
     file_.initializers.push_back(*std::move(tensor));
   }
 
-  // The tensor of the elements that come next. If what `proto` says of them does not fit (yet),
-  // there is none, and `fields` gets them.
+  // The tensor of the next elements. If the description in `proto` does not match (yet), there is
+  // no tensor, and `fields` gets the elements.
   std::optional<Tensor> ReadElements(uint32_t tag, const TensorProto& proto, std::string* fields) {
     const int length = ReadLength();
     const auto size = static_cast<uint64_t>(length);
@@ -224,7 +225,7 @@ class ModelReader {
   CodedInputStream& in_;
   OnnxModelFile& file_;
   std::vector<ExternalRange> external_;  // of the initializers
-  std::string node_;                     // the bytes of one
+  std::string node_;                     // the bytes of one node
 };
 
 void RequireSize(uint64_t bytes, const std::string& source) {

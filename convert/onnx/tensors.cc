@@ -60,7 +60,7 @@ size_t RawWidth(int data_type, DType dtype) {
   }
 }
 
-// The numbers in the list that elements of this type are kept in, where there is no raw_data.
+// The number of entries in the list field for elements of this type, if there is no raw_data.
 int ListedNumbers(const TensorProto& proto) {
   switch (proto.data_type()) {
     case TensorProto::FLOAT:
@@ -108,7 +108,7 @@ void CheckUInt64(const TensorProto& proto, std::span<const int64_t> values) {
   }
 }
 
-// Elements that are kept as something wider.
+// Elements that are stored in a wider type.
 void FillWidened(int data_type, std::string_view raw, Tensor* tensor) {
   if (data_type == TensorProto::UINT16)
     Widen<uint16_t>(raw, tensor->data<int32_t>());
@@ -116,7 +116,7 @@ void FillWidened(int data_type, std::string_view raw, Tensor* tensor) {
     Widen<uint32_t>(raw, tensor->data<int64_t>());
 }
 
-// Bytes that were taken as they are may be what no element is.
+// Raw bytes may contain values that are not valid elements.
 void CheckBytes(const TensorProto& proto, Tensor* tensor) {
   if (proto.data_type() == TensorProto::BOOL) {
     auto* bytes = static_cast<unsigned char*>(tensor->raw());
@@ -141,7 +141,7 @@ void Narrow(const TensorProto& proto, const auto& numbers, T* to) {
   Narrow(proto, numbers, std::numeric_limits<T>::min(), std::numeric_limits<T>::max(), to);
 }
 
-// Elements of up to 32 bits. Those of 16-bit floats are bits, which some writers extend by sign.
+// Elements of up to 32 bits. 16-bit floats are stored as bits, which some writers sign-extend.
 void FillFromInt32(const TensorProto& proto, Tensor* tensor) {
   const auto& numbers = proto.int32_data();
   switch (proto.data_type()) {

@@ -11,17 +11,17 @@
 
 namespace coracle::onnx {
 
-// The elements of `proto` as the dtype that FromDataType (dtypes.h) gives; those of UINT64 as int64
-// if all of them fit. Throws an Error that names the tensor: kUnimplemented for types that no dtype
-// holds, kDataLoss unless there are exactly as many elements as the dims say (checked before memory
-// is taken), kOutOfRange for an element beyond the range of its type, and what TensorSource throws.
+// The elements of `proto` in the dtype of FromDataType (dtypes.h); UINT64 as int64 if all elements
+// fit. Throws an Error that names the tensor: kUnimplemented for types that no dtype holds,
+// kDataLoss if the number of elements does not match the dims (checked before memory is allocated),
+// kOutOfRange for an element beyond the range of its type, and the errors of TensorSource.
 Tensor ParseTensorProto(const proto::onnx::TensorProto& proto, const TensorSource& source);
 
-// Bytes of the elements as raw_data. Throws for types and dims as ParseTensorProto does.
+// Bytes of the elements as raw_data. Throws for types and dims like ParseTensorProto.
 uint64_t RawSize(const proto::onnx::TensorProto& proto);
 
-// The same of a tensor whose elements are elsewhere: `read` writes raw_data of `size` bytes to the
-// address that it gets.
+// The same for a tensor whose elements are stored elsewhere: `read` writes raw_data of `size` bytes
+// to the given address.
 using ReadElementsFn = std::function<void(void* to)>;
 Tensor ReadRawElements(const proto::onnx::TensorProto& proto, uint64_t size,
                        const ReadElementsFn& read);

@@ -263,8 +263,8 @@ AttrList AttrsOf(const GradientContext& g, const RowData& row) {
 // Zeros, since the value is piecewise constant.
 void ZeroGradient(GradientContext& g) { g.Set("X", ZerosLike(g.In("X"))); }
 
-// For complex X: dX = dOut X / |X|, 0 at 0. Unlike abs_grad, these ops have gradients of every
-// order.
+// For complex X: dX = dOut X / |X|, 0 at 0. Unlike abs_grad, these ops have gradients of
+// every order.
 void ComplexAbsGradient(GradientContext& g) {
   const Variable x = g.In("X"), out = g.Out("Out"), dout = g.Grad("Out");
   const Variable zeros = Cast(Equal(out, ZerosLike(out)), out.dtype());  // 1 where Out is 0

@@ -2,8 +2,8 @@
 // The formulas of the activations, one struct for each row of the family: the value f(x), and the
 // first and second derivative as functions of v, which is the output for rows with kFromOut and the
 // input for others. p holds the attrs in the order of kAttrs. To add an activation, add a struct
-// here (or in math_formulas.h), its name to AllRows at the end, and a row to
-// test/operators/activation/activation_test.cc.
+// here (or in math_formulas.h), its name to AllRows at the end, and a row
+// to test/operators/activation/activation_test.cc.
 
 #include <coracle/operators/activation/formula_row.h>
 #include <coracle/operators/activation/math_formulas.h>

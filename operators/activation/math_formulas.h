@@ -241,8 +241,8 @@ struct Cos : Row {
 };
 
 // The first and second derivative of the logarithm of the gamma function. The recurrence psi(x) =
-// psi(x + 1) - 1/x raises arguments above 10, where the asymptotic series (DLMF 5.11.2) has 16
-// digits.
+// psi(x + 1) - 1/x raises arguments above 10, where the asymptotic series (DLMF 5.11.2) has
+// 16 digits.
 inline double Digamma(double x) {
   if (x == 0) return std::copysign(std::numeric_limits<double>::infinity(), -x);
   if (x < 0 && x == std::floor(x)) return std::numeric_limits<double>::quiet_NaN();

@@ -1,7 +1,7 @@
 // softmax_with_cross_entropy with classes that may be distributed over the ranks: rank r has D
 // classes from r D on, D being the last dimension of its Logits. All ranks have the same labels and
-// get the same loss. A single rank has all classes and uses the gradient of
-// softmax_with_cross_entropy.
+// get the same loss. A single rank has all classes and uses the gradient
+// of softmax_with_cross_entropy.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -131,8 +131,8 @@ KernelOf<T> Forward(const PrepareContext& ctx) {
   };
 }
 
-// dLogits = dLoss (Softmax - 1 at the label). All ranks have the same loss, so nothing is
-// exchanged.
+// dLogits = dLoss (Softmax - 1 at the label). All ranks have the same loss, so nothing
+// is exchanged.
 template <class T>
 KernelOf<T> Backward(const PrepareContext& ctx) {
   const TensorArg softmax = ctx.Input("Softmax"), label = ctx.Input("Label");

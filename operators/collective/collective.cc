@@ -449,8 +449,8 @@ void InferCollective(InferContext& ctx, Parts parts) {
   ctx.SetOutput("Out", out);
 }
 
-// With use_model_parallel all ranks have the same loss, so the gradient of the sum is passed on
-// once.
+// With use_model_parallel all ranks have the same loss, so the gradient of the sum is passed
+// on once.
 void SetGradient(GradientContext& g, std::string type) {
   if (g.op().type() == "c_allreduce_sum" && g.Attr<bool>("use_model_parallel")) type = "c_identity";
   g.Set("X", g.Make(type, {{"X", {g.OutputGrad("Out")}}}, g.ForwardAttrs(type)));

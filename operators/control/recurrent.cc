@@ -3,8 +3,8 @@
 // In the block, the name of an input refers to its slice at the step, and the name of an output to
 // the slice that the step computes. ex_states[k] is states[k] at the end of the previous step
 // (initial_states[k] in the first step). Backward, with s the states and c the captured variables:
-// ds = (d states / d ex_states)^T ds' + the gradients of the step's outputs; dc is summed over
-// steps.
+// ds = (d states / d ex_states)^T ds' + the gradients of the step's outputs; dc is summed
+// over steps.
 
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>

@@ -15,8 +15,8 @@ bool IsRelu(const ConvActivation& activation) {
   return activation.name() == std::string_view("relu");
 }
 
-// A filter in the layout of a loop: packed once if it is constant, else in each run, in scratch
-// memory.
+// A filter in the layout of a loop: packed once if it is constant, else in each run, in
+// scratch memory.
 struct PackedFilter {
   using Pack = std::function<void(const float* plain, float* packed)>;
 

@@ -35,8 +35,8 @@ template <int kRows, int kCount>
 using Sums = FloatVec[kRows][kCount];
 
 // Adds the products of input row y to the outputs of rows [kFirst, kLast), loading every input
-// once. Row r uses the kernel row tap - r. kInside: all columns of the windows lie inside the
-// image.
+// once. Row r uses the kernel row tap - r. kInside: all columns of the windows lie inside
+// the image.
 template <int kWidth, int kStride, bool kInside, int kFirst, int kLast, int kRows, int kCount>
 HWY_INLINE void AddInputRow(const DepthwiseRows& t, int64_t y, int64_t tap, int64_t column,
                             int64_t c, Sums<kRows, kCount>& sum) {
@@ -65,8 +65,8 @@ HWY_INLINE void AddInputRow(const DepthwiseRows& t, int64_t y, int64_t tap, int6
   });
 }
 
-// The parameters of a loop. kSquare: windows are square, so that the height is a compile-time
-// constant.
+// The parameters of a loop. kSquare: windows are square, so that the height is a
+// compile-time constant.
 template <int kKernelWidth, int kStrideWidth, bool kIsSquare, int kNumRows>
 struct DepthwiseKind {
   static constexpr int kWidth = kKernelWidth, kStride = kStrideWidth, kRows = kNumRows;
@@ -136,8 +136,8 @@ void DepthwiseLoop(const DepthwiseRows& t) {
     }
   };
   // With a stride of 1, the next row reads one more row of inputs. Its lines are prefetched, some
-  // for each vector of channels, because the hardware prefetcher does not recognise the order of
-  // access.
+  // for each vector of channels, because the hardware prefetcher does not recognise the order
+  // of access.
   const int64_t next = t.top + t.kernel_h;
   if (kStride == 1 && Kind::kRows == 1 && t.dilation_h == 1 && next >= 0 && next < t.height)
     ahead = t.image + next * t.width * t.channels;

@@ -13,8 +13,8 @@ constexpr int64_t kFloatsOfPart = 256 * 1024;
 
 // The number of parts such that each has at most kFloatsOfPart of `floats`. It is smaller if the
 // filter is so large that reading or transforming it again for each part costs more than is saved
-// on the images, and somewhat larger if the parts are then equal, so that one kernel serves them
-// all.
+// on the images, and somewhat larger if the parts are then equal, so that one kernel serves
+// them all.
 int64_t PartsOf(const ConvGeometry& g, int64_t floats, int64_t units) {
   const int64_t least = 12 * g.FilterNumel();
   const int64_t wanted =

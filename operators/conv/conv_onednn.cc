@@ -340,8 +340,8 @@ struct Shares {
 // Whether oneDNN writes past the end of its scratch memory. Its kernels for 1 x 1 filters with a
 // stride above 1 first gather the pixels that they read. For the filter gradient, with channels
 // last and fewer channels than a register holds (8 or 16), it spaces the pixels as if the register
-// were full, but allocates memory for the channels only. (Seen with 2.6; 3.12 is reported to do the
-// same.)
+// were full, but allocates memory for the channels only. (Seen with 2.6; 3.12 is reported to do
+// the same.)
 bool WritesBehindScratch(const ConvGeometry& g, const char* implementation) {
   bool strided = false;
   for (int i = 0; i < g.axes; ++i) strided |= g.axis(i).stride > 1;
@@ -426,8 +426,8 @@ Kernel MakeDataGradOfParts(const PrepareContext& ctx, const ConvGeometry& g,
 }
 
 // With channels last, oneDNN computes gradients of volumes for sixteen channels at a time. With
-// only a few channels, matrix products in the other layout are faster, including the two
-// conversions.
+// only a few channels, matrix products in the other layout are faster, including the
+// two conversions.
 bool IsFasterPlanar(const ConvGeometry& g) {
   return g.axes == 3 && g.channels_last && g.groups == 1 && g.in_channels <= 4;
 }

@@ -5,8 +5,8 @@
 
 namespace coracle {
 
-// float32 or bfloat16 (summed in float32). Empty if oneDNN is off or has no primitive for this
-// case.
+// float32 or bfloat16 (summed in float32). Empty if oneDNN is off or has no primitive for
+// this case.
 Kernel ConvForwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
                          const ConvForwardArgs& args);
 Kernel ConvBackwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,

@@ -11,8 +11,8 @@ namespace coracle {
 
 // Whether layout, groups and dilation are supported.
 bool ConvWindowTakes(const ConvGeometry& g);
-// Whether it is faster than oneDNN according to a fixed rule, so that results do not depend on
-// timings.
+// Whether it is faster than oneDNN according to a fixed rule, so that results do not depend
+// on timings.
 bool ConvWindowPays(const ConvGeometry& g, bool forward);
 
 // REQUIRES: ConvWindowTakes(g), and no dimension is zero.

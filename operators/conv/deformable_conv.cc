@@ -104,8 +104,8 @@ struct Geometry {
   }
 
   // Calls f(bilinear weights, index of the tap's mask, index of its offset along y, first channel,
-  // tap, place) for taps [begin, end) of all parts of image n; the offset along x is `places`
-  // further.
+  // tap, place) for taps [begin, end) of all parts of image n; the offset along x is
+  // `places` further.
   template <class T, class F>
   void ForTaps(const T* offset, int64_t n, int64_t begin, int64_t end, F&& f) const {
     for (int64_t tap = begin; tap < end; ++tap) {

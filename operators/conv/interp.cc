@@ -1,7 +1,7 @@
 // Interpolation: linear_interp, nearest_interp, bilinear_interp, trilinear_interp and
 // bicubic_interp, each also with _v2, and interpolate. Along each axis, an element of Out is a
-// weighted sum of a few elements of X (its taps). One loop serves all ops, and its transpose their
-// gradients.
+// weighted sum of a few elements of X (its taps). One loop serves all ops, and its transpose
+// their gradients.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>

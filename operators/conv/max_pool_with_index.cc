@@ -33,8 +33,8 @@ bool AllAbove(const Ints& values, int axes, int32_t limit) {
 
 // --- max_pool*_with_index ---
 
-// Adaptive: ksize is the output size; global: ksize is the input's size. With both, Out is X, as in
-// Paddle.
+// Adaptive: ksize is the output size; global: ksize is the input's size. With both, Out is X, as
+// in Paddle.
 template <class Context>
 WindowAxis PoolAxis(const Context& ctx, int axis, int64_t in) {
   const bool global = ctx.template Attr<bool>("global_pooling");

@@ -26,8 +26,8 @@ WindowSpec PoolSpec(const Context& ctx) {
   return spec;
 }
 
-// The window along one axis. Adaptive: ksize is the output size; global: the window is the whole
-// input.
+// The window along one axis. Adaptive: ksize is the output size; global: the window is the
+// whole input.
 template <class Context>
 WindowAxis PoolAxis(const Context& ctx, const WindowSpec& spec, int axis, int64_t in) {
   const auto ksize = ctx.template Attr<std::vector<int32_t>>("ksize");

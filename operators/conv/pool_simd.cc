@@ -29,8 +29,8 @@ HWY_INLINE void ForChannels(int64_t n, F&& f) {
   if (c < n) f(c, n - c);
 }
 
-// Calls f(window, output offset) for every window of one output row; rows of all depths are counted
-// together.
+// Calls f(window, output offset) for every window of one output row; rows of all depths are
+// counted together.
 template <class F>
 HWY_INLINE void ForRow(const PoolGeometry& g, int64_t n, int64_t row, F&& f) {
   const ImageStrides s = g.OutStrides();

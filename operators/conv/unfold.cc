@@ -52,8 +52,8 @@ struct Patches {
   Patches(const PrepareContext& ctx, const Shape& x)
       : planes(x[0] * x[1]), h(AxisOf(ctx, 0, x[2])), w(AxisOf(ctx, 1, x[3])) {}
 
-  // The positions x in a row of windows that read a column of X at tap `tap`; the others are
-  // padding.
+  // The positions x in a row of windows that read a column of X at tap `tap`; the others
+  // are padding.
   struct Inside {
     int64_t begin, end, first;  // position x reads column first + x * stride
   };

@@ -11,8 +11,8 @@
 // about 48 P (C + 32) floats for each thread, and P C M for the filter unless it is constant or
 // read only once (then 32 P C for each thread). A filter gradient needs 48 P (C + M) for each
 // thread, and P C M for each thread that sums different tiles, or 32 P C if all tiles are summed at
-// once. A constant filter is kept in P C M floats, and about 9 C M bytes restore its original
-// elements.
+// once. A constant filter is kept in P C M floats, and about 9 C M bytes restore its
+// original elements.
 
 #include <coracle/operators/conv/conv.h>
 

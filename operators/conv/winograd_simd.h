@@ -84,8 +84,8 @@ struct Epilogue {
   const void* context = nullptr;
 };
 
-// The m x m pixels A^T x A of the channels [channel, channel + channels); x has only these
-// channels.
+// The m x m pixels A^T x A of the channels [channel, channel + channels); x has only
+// these channels.
 void TransformOutputs(int m, const Tiling& to, const TileRange& tiles, const float* x,
                       int64_t channel, int64_t channels, const Epilogue& epilogue, float* images);
 

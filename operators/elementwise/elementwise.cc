@@ -24,8 +24,8 @@ namespace coracle::elementwise_op {
   ThrowInvalid(std::string(op) + ": an integer was divided by 0; keep zeros out of Y");
 }
 
-// The lowest integer divided by -1 would trap. An unsigned y is never -1: the check must not match
-// 255 of uint8.
+// The lowest integer divided by -1 would trap. An unsigned y is never -1, even with all bits set
+// (255 of uint8).
 template <class T>
 bool IsMinusOne(T y) {
   return std::is_signed_v<T> && y == static_cast<T>(-1);

@@ -1,5 +1,5 @@
-// A binary and a unary elementwise op in one: fused_elemwise_activation and
-// fused_elemwise_add_activation.
+// A binary and a unary elementwise op in one: fused_elemwise_activation
+// and fused_elemwise_add_activation.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>

@@ -46,10 +46,12 @@ UnaryLoop FindUnary(Unary op);
 using GradLoop = void (*)(const float* v, const float* dout, float* dx, int64_t n, Params params);
 GradLoop FindUnaryGrad(Unary op);
 
-// --- formulas on registers --- A tape of instructions runs on a tile of as many elements as fit
-// into eight vectors. The instructions pass on one value, the accumulator, in eight registers;
-// other operands are in memory. So a sequence of elementwise ops needs no loop over memory for each
-// op. The results have the same bits as those of the loops above.
+// --- formulas on registers ---
+//
+// A tape of instructions runs on a tile of as many elements as fit into eight vectors. The
+// instructions pass on one value, the accumulator, in eight registers; other operands are in
+// memory. So a sequence of elementwise ops needs no loop over memory for each op. The results have
+// the same bits as those of the loops above.
 
 using LaneRun = void (*)();  // a function of the machine's SIMD target
 

@@ -22,8 +22,8 @@ constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
 HWY_INLINE int64_t LanesOf() { return static_cast<int64_t>(hn::Lanes(D())); }
 
-// For arguments <= 0 and nan. Highway's Exp needs finite arguments, and below -104 the result is 0
-// anyway.
+// For arguments <= 0 and nan. Highway's Exp needs finite arguments, and below -104 the result is
+// 0 anyway.
 HWY_INLINE V ExpNonPositive(V z) {
   const D d;
   const V e = hn::Exp(d, hn::Max(z, hn::Set(d, -200.0f)));

@@ -1,5 +1,5 @@
-// Quantisation with one scale for a tensor. The rows of the family differ in how they compute the
-// scale.
+// Quantisation with one scale for a tensor. The rows of the family differ in how they compute
+// the scale.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/gradient_context.h>

@@ -159,8 +159,8 @@ KernelOf<T> Gaussian(const PrepareContext& ctx) {
   return Scaled<T>(ctx, [](const Philox& random, uint64_t i) { return random.Normal(i); });
 }
 
-// Inverse distribution function over the middle [Phi(-2), Phi(2)]: one draw per element, without
-// rejection.
+// Inverse distribution function over the middle [Phi(-2), Phi(2)]: one draw per element,
+// without rejection.
 template <class T>
 KernelOf<T> TruncatedGaussian(const PrepareContext& ctx) {
   return Scaled<T>(ctx, [low = NormalCdf(-2.0)](const Philox& random, uint64_t i) {

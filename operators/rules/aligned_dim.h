@@ -7,8 +7,8 @@
 
 namespace coracle {
 
-// Dim i of a shape that is aligned with the last dims of a shape of rank `rank`; 1 before its own
-// dims.
+// Dim i of a shape that is aligned with the last dims of a shape of rank `rank`; 1 before its
+// own dims.
 inline int64_t AlignedDim(const Shape& shape, int i, int rank) {
   const int at = i - (rank - shape.rank());
   return at < 0 ? 1 : shape[at];

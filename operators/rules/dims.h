@@ -1,6 +1,6 @@
 #pragma once
-// Arithmetic on dimensions (-1: not known yet), and shapes that a program gives by attr or by
-// tensor.
+// Arithmetic on dimensions (-1: not known yet), and shapes that a program gives by attr or
+// by tensor.
 
 #include <coracle/framework/op/infer_context.h>
 

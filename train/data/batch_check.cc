@@ -21,7 +21,7 @@ void CheckBatch(const DataSource& source, std::span<const int64_t> rows,
                              source.Describe(), columns.size(), out.size()));
   }
   for (size_t c = 0; c < columns.size(); ++c) {
-    if (columns[c].sequences) continue;  // Get gives it a size
+    if (columns[c].sequences) continue;  // Get sets their size
     const auto needed = static_cast<int64_t>(rows.size()) * columns[c].shape.numel();
     if (out[c].dtype() == columns[c].dtype && out[c].numel() >= needed) continue;
     ThrowInvalid(fmt::format("a batch of {} needs {} elements of {} for its column {}, got {}",

@@ -1,5 +1,5 @@
 #pragma once
-// What every source of data requires of its callers.
+// Checks of arguments that all data sources share.
 
 #include <coracle/train/data/data_source.h>
 
@@ -8,11 +8,11 @@
 
 namespace coracle {
 
-// Throws kInvalidArgument for a null source; `who` reads from it.
+// Throws kInvalidArgument for a null source. `who` names the caller in the message.
 void RequireSource(const DataSourcePtr& source, std::string_view who);
-// Throws kOutOfRange for a row that the source does not have, and kInvalidArgument unless there is
-// a tensor for each column, of its dtype and with room for the rows (whatever its size where the
-// column has sequences).
+// Throws kOutOfRange for a row number outside the source. Throws kInvalidArgument unless there is
+// one tensor for each column, of its dtype and with room for the rows. Columns of sequences may
+// have any size.
 void CheckBatch(const DataSource& source, std::span<const int64_t> rows,
                 std::span<const Tensor> out);
 

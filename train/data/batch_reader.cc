@@ -86,7 +86,7 @@ struct BatchReader::Impl {
     if (worker.joinable()) worker.join();
   }
 
-  // Where the system gives no thread, the caller reads the same batches.
+  // If the system cannot start a thread, the caller reads the same batches itself.
   void StartWorker() {
     try {
       worker = std::thread([this] { Work(); });
@@ -94,7 +94,7 @@ struct BatchReader::Impl {
     }
   }
 
-  // Of a batch of so many rows.
+  // This rank's rows of a batch of `rows` rows.
   RankRows Own(int64_t rows) const { return RowsOfRank(rows, options.rank, options.ranks); }
 
   // Reads batch `number` into `buffer`.
@@ -143,8 +143,8 @@ struct BatchReader::Impl {
     }
   }
 
-  // The batch at `position`, from the worker; then asks it for the following one. A request that a
-  // Seek has made useless is waited for and thrown away.
+  // Returns the batch at `position` from the worker and requests the next one. If Seek made a
+  // pending request useless, waits for it and drops its result.
   const std::vector<Tensor>& NextPrefetched() {
     std::unique_lock<std::mutex> lock(mutex);
     if (wanted >= 0 && wanted != position) {
@@ -169,7 +169,7 @@ struct BatchReader::Impl {
     changed.notify_all();
   }
 
-  // What the caller looks at.
+  // The buffers of the batch that the caller holds.
   const Buffers& Shown() const {
     return buffers[static_cast<size_t>(worker.joinable() ? in_use : 0)];
   }
@@ -180,7 +180,7 @@ struct BatchReader::Impl {
   int64_t position = 0;
   std::array<Buffers, 2> buffers;
 
-  // Used by whoever fills: the worker, or the caller when there is none.
+  // Used by the thread that fills the buffers: the worker, or the caller without a worker.
   std::vector<int64_t> order;
   int64_t order_epoch = -1;
 
@@ -190,8 +190,8 @@ struct BatchReader::Impl {
   // Guarded by mutex.
   bool stop = false;
   bool ready = false;
-  int64_t wanted = -1;  // the batch asked for; -1: none
-  int in_use = 0;       // the buffer that the caller looks at
+  int64_t wanted = -1;  // the requested batch; -1: none
+  int in_use = 0;       // the buffer that the caller holds
   const std::vector<Tensor>* result = nullptr;
   std::exception_ptr failure;
 };

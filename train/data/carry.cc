@@ -25,7 +25,7 @@ Tensor MakeState(const VarDesc& to, int64_t batch_size) {
   return Tensor::Zeros(to.dtype(), shape);
 }
 
-// The only open dimension; -1: there is another number of them.
+// The only unknown dimension, or -1 if there is not exactly one.
 int BatchAxis(const Shape& shape) {
   int axis = -1;
   for (int i = 0; i < shape.rank(); ++i) {
@@ -36,8 +36,8 @@ int BatchAxis(const Shape& shape) {
   return axis;
 }
 
-// Copies the rows of `part` along an axis, which are those from `begin` on of `whole`: into it, or
-// from it.
+// Copies rows along `axis` between `part` and `whole`, where they begin at `begin`. Copies into
+// `whole` if `into_whole` is set, else into `part`.
 void CopyRows(Tensor& whole, Tensor& part, int axis, int64_t begin, bool into_whole) {
   const Shape& shape = part.shape();
   const int64_t inner =

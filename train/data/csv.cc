@@ -22,10 +22,10 @@ constexpr uint64_t kMaxBytes = uint64_t{1} << 34;
 
 struct Cell {
   std::string text;
-  int64_t column = 1;  // where it begins in its line, from 1
+  int64_t column = 1;  // where the cell begins in its line, from 1
 };
 
-// Drops the plus sign that spreadsheets write before positive numbers: "+1.5" is 1.5.
+// Removes the plus sign that spreadsheets write before positive numbers: "+1.5" becomes "1.5".
 std::string_view WithoutPlus(std::string_view text) {
   const bool signed_number = text.size() > 1 && text[0] == '+' && text[1] != '-' && text[1] != '+';
   return signed_number ? text.substr(1) : text;
@@ -61,7 +61,7 @@ class CsvReader {
     return false;
   }
 
-  int64_t line() const { return line_; }  // where the row begins
+  int64_t line() const { return line_; }  // the line where the row begins
 
   [[noreturn]] void Fail(int64_t column, const std::string& what) const {
     ThrowInvalid(fmt::format("{}:{}:{}: {}", options_.file, line_, column, what));
@@ -122,7 +122,7 @@ class CsvReader {
   const CsvOptions& options_;
   size_t pos_ = 0, line_begin_ = 0;
   int64_t line_ = 0;
-  int64_t lines_in_cells_ = 0;  // line ends within quotes since the row began
+  int64_t lines_in_cells_ = 0;  // line ends within quotes in this row
 };
 
 class CsvTable {
@@ -159,7 +159,7 @@ class CsvTable {
                 fmt::format("{}: no column {}{}", options_.file, Quote(name), hint));
   }
 
-  // No value could select the second of two equal words.
+  // If two words were equal, no value could select the second.
   void RequireDistinct(const std::vector<std::string>& words, const std::string& what) const {
     std::set<std::string> seen;
     for (const std::string& word : words) {
@@ -265,7 +265,7 @@ class CsvTable {
                              Quote(column.name), DidYouMean(cell.text, words)));
   }
 
-  // Refuses nan: the loss would become nan much later, and nothing would name the cell.
+  // Refuses nan: otherwise the loss would become nan much later, without a hint at the cell.
   float Number(const Cell& cell, std::optional<float> fill) const {
     if (cell.text.empty()) {
       if (fill) return *fill;
@@ -346,7 +346,7 @@ class CsvTable {
   std::vector<CsvColumn> columns_;                            // settings of each column
   std::vector<std::pair<size_t, std::vector<int64_t>>> ids_;  // by column
   std::vector<SequenceColumn> sequences_;
-  std::vector<int64_t> lines_;  // in which each row begins
+  std::vector<int64_t> lines_;  // where each row begins
 };
 
 }  // namespace

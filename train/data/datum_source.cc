@@ -1,4 +1,4 @@
-// Caffe's databases of images, whose values are Datum messages.
+// Caffe's image databases, whose values are Datum messages.
 
 #include <coracle/framework/base/text.h>
 #include <coracle/proto/caffe.pb.h>
@@ -65,7 +65,7 @@ class DatumSource : public DataSource {
     return {datum.channels(), datum.height(), datum.width()};
   }
 
-  // Bytes where there are any, else floats; as many as the shape says.
+  // Copies the bytes if there are any, else the floats; their number is the numel of the shape.
   static float* CopyValues(const Datum& datum, float* to) {
     if (datum.data().empty())
       return std::copy(datum.float_data().begin(), datum.float_data().end(), to);

@@ -1,5 +1,5 @@
 #pragma once
-// How the ten digits are written: the pen's way through a unit square, x to the right, y down.
+// The strokes of the ten digits: the path of the pen in a unit square, x to the right, y down.
 
 #include <span>
 

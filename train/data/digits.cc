@@ -18,7 +18,7 @@ constexpr int kMaxPoints = 16;         // control points of one stroke
 constexpr int kPieces = 5;             // line segments between two control points
 constexpr uint64_t kNoiseBase = 4096;  // counter of the first noise block, past all other draws
 
-// Draws one after another from one counter-based stream.
+// Draws random numbers from one counter-based stream.
 class Draws {
  public:
   Draws(uint64_t seed, uint64_t index) : philox_(seed, HashName("digits"), index) {}
@@ -27,7 +27,7 @@ class Draws {
   int Below(int n) {
     return static_cast<int>((static_cast<uint64_t>(Word()) * static_cast<uint64_t>(n)) >> 32);
   }
-  // Close to normal, within 3.5 sigma: the sum of the word's four bytes.
+  // Approximately normal, within 3.5 sigma: the sum of the word's four bytes.
   float Normal() { return BellOf(Word()); }
   static float BellOf(uint32_t word) {
     auto sum =
@@ -55,11 +55,11 @@ struct Point {
   float x, y;
 };
 
-// The hand's habits for one digit: from the unit square to pixels.
+// One writer's style for one digit: the map from the unit square to pixels.
 struct Hand {
   float xx, xy, yx, yy, x0, y0;  // affine part
   float bend, bend_phase;        // a slow wave along y
-  float jitter;                  // of the control points, in units of the square
+  float jitter;                  // noise of the control points, in units of the square
   float radius, radius_wave, radius_phase;
   float ink, softness;
 
@@ -93,7 +93,8 @@ struct Hand {
 
 class Canvas {
  public:
-  // A line with round ends; the pen's radius goes from ra to rb. Pixels keep the darkest ink.
+  // Draws a line with round ends; the radius of the pen changes from ra to rb. Each pixel keeps its
+  // darkest ink.
   void Line(Point a, Point b, float ra, float rb, float softness, float ink) {
     float reach = std::max(ra, rb) + softness;
     int x_begin = Clamp(std::min(a.x, b.x) - reach), x_end = Clamp(std::max(a.x, b.x) + reach + 1);
@@ -152,7 +153,8 @@ void DrawStroke(internal::PenStroke stroke, const Hand& hand, Draws& draws, Canv
   };
   float radius = radius_at(0);
   for (size_t i = 0; i + 1 < n; ++i) {
-    // Past an end or a corner the spline sees the same point again: no bend is carried over.
+    // At an end or a corner, the neighbour point is the point itself, so that the curve does not
+    // bend around it.
     Point before = i == 0 || stroke[i].corner ? points[i] : points[i - 1];
     Point after = i + 2 >= n || stroke[i + 1].corner ? points[i + 1] : points[i + 2];
     Point from = points[i];
@@ -167,7 +169,7 @@ void DrawStroke(internal::PenStroke stroke, const Hand& hand, Draws& draws, Canv
   }
 }
 
-// A short slip of the pen, mostly near the rim.
+// Draws a short stray stroke, mostly near the border.
 void DrawStray(Draws& draws, Canvas& canvas) {
   double around = draws.Uniform(0, 6.2832f);
   float distance = draws.Uniform(9.0f, 14.0f);
@@ -217,7 +219,7 @@ std::vector<int32_t> ClassesOf(const DigitsOptions& options) {
   return classes;
 }
 
-// Digit `k` of the image, whose rows are `width` wide.
+// Copies `digit` to place `k` of an image whose rows have `width` pixels.
 void CopyInto(std::span<const uint8_t, kDigitPixels> digit, int64_t k, int64_t width,
               uint8_t* image) {
   for (int64_t row = 0; row < kDigitSide; ++row) {

@@ -10,7 +10,7 @@
 namespace coracle {
 namespace {
 
-// The last one counts.
+// If an input is bound twice, the last binding counts.
 const BindConfig* BoundTo(const std::string& input, const std::vector<BindConfig>& bind) {
   const BindConfig* found = nullptr;
   for (const BindConfig& b : bind)
@@ -48,17 +48,18 @@ bool IsPadded(const VarDesc& var, const DataColumn& column) {
   return column.sequences && var.lod_level() == 0;
 }
 
-// Labels are classes for one model and targets for another: int64 and float32 stand for each other.
+// The same labels may be classes for one model and targets for another, so int64 and float32 are
+// converted to each other.
 bool IsConverted(const VarDesc& var, const DataColumn& column) {
   const auto pair = [&](DType a, DType b) { return var.dtype() == a && column.dtype == b; };
   return !column.sequences &&
          (pair(DType::kFloat32, DType::kInt64) || pair(DType::kInt64, DType::kFloat32));
 }
 
-// Whether the number is one of To's, too. Beyond 2^24 and 2^63 it may not be.
+// Whether the conversion to the other type is exact. It may not be beyond 2^24 and 2^63.
 bool IsExact(int64_t value) { return value >= -(int64_t{1} << 24) && value <= int64_t{1} << 24; }
 bool IsExact(float value) {
-  return std::abs(value) < 0x1p63f && std::trunc(value) == value;  // false for a nan
+  return std::abs(value) < 0x1p63f && std::trunc(value) == value;  // false for nan
 }
 
 template <class From, class To>
@@ -78,8 +79,8 @@ Tensor Converted(const Tensor& column, DType dtype, const std::string& input, si
   return converted;
 }
 
-// The shape of the feed: the input's, with what it leaves open taken from the column. The length of
-// padded sequences may stay open: -1.
+// The shape of the feed: the input's shape, with its unknown dimensions taken from the column. The
+// length of padded sequences may stay unknown (-1).
 Shape FeedShape(const VarDesc& var, const DataColumn& column, const std::string& source) {
   const Shape& want = var.shape();
   const bool padded = IsPadded(var, column);
@@ -104,7 +105,7 @@ Shape FeedShape(const VarDesc& var, const DataColumn& column, const std::string&
   return feed;
 }
 
-// Of several ranks each feeds its rows of a batch.
+// With several ranks, each rank feeds its own rows of a batch.
 void RequireOpenRows(const VarDesc& var, const std::string& source) {
   if (var.shape().rank() == 0 || var.shape()[0] < 0) return;
   ThrowInvalid(
@@ -113,7 +114,8 @@ void RequireOpenRows(const VarDesc& var, const std::string& source) {
                   source, Quote(var.name()), var.meta().ToString()));
 }
 
-// The sequences of `column`, with zeros behind each that is shorter than the others of all ranks.
+// Pads the sequences of `column` with zeros at the end, to the length of the longest sequence on
+// any rank.
 Tensor Padded(const Tensor& column, Shape shape, const std::string& input, const Ranks& ranks,
               size_t place) {
   const std::vector<uint64_t>& offsets = column.lod().at(0);

@@ -13,7 +13,7 @@
 namespace coracle {
 namespace {
 
-constexpr uint64_t kMaxBytes = uint64_t{1} << 33;  // of one unpacked file
+constexpr uint64_t kMaxBytes = uint64_t{1} << 33;  // limit of an unpacked file
 
 [[noreturn]] void ThrowDamaged(const std::string& source, const std::string& what) {
   throw Error(ErrorCode::kDataLoss, fmt::format("{}: {}", source, what));
@@ -27,8 +27,8 @@ uint32_t BigEndian32(const char* p) {
 struct IdxHeader {
   DType dtype = DType::kUInt8;
   Shape shape;
-  size_t bytes = 0;    // of the header
-  uint64_t total = 0;  // of the file
+  size_t bytes = 0;    // size of the header
+  uint64_t total = 0;  // size of the file
 };
 
 DType IdxType(unsigned char code, const std::string& source) {
@@ -50,7 +50,7 @@ DType IdxType(unsigned char code, const std::string& source) {
   }
 }
 
-// The header of an idx file of which `bytes` is at least the beginning.
+// Parses the header of an idx file. `bytes` is the file or its beginning.
 IdxHeader ParseHeader(std::string_view bytes, const std::string& source) {
   if (bytes.size() < 4)
     ThrowDamaged(source, fmt::format("{} bytes are not an idx file", bytes.size()));
@@ -94,7 +94,8 @@ class Inflater {
   Inflater(const Inflater&) = delete;
   Inflater& operator=(const Inflater&) = delete;
 
-  // Appends until `out` has `size` bytes or the data ends; growth follows what really arrives.
+  // Appends to `out` until it has `size` bytes or the data ends. `out` grows only with the bytes
+  // that have been unpacked.
   void FillTo(uint64_t size, std::string* out) {
     constexpr size_t kChunk = size_t{1} << 20;
     while (out->size() < size && !ended_) {
@@ -142,11 +143,11 @@ std::string UnpackIdx(std::string_view packed, const std::string& source) {
   std::string bytes;
   inflater.FillTo(4 + 4 * Shape::kMaxRank, &bytes);
   IdxHeader header = ParseHeader(bytes, source);
-  // Deflate cannot pack better than 1032 to 1: a header that claims more lies.
+  // Deflate packs at most 1032 to 1, so a header that claims more is wrong.
   if (header.total / 1032 > packed.size() + 1024)
     ThrowDamaged(source, fmt::format("idx shape {} claims more than {} packed bytes can hold",
                                      header.shape.ToString(), packed.size()));
-  inflater.FillTo(header.total + 1, &bytes);  // one more: it shows a file that goes on
+  inflater.FillTo(header.total + 1, &bytes);  // one byte more, to detect a longer file
   return bytes;
 }
 

@@ -36,7 +36,7 @@ namespace {
 }
 
 constexpr int kMostOpenFiles = 256;
-constexpr uint64_t kCopiesOfLogs = 2;  // recovery sorts a copy and then writes a table of it
+constexpr uint64_t kCopiesOfLogs = 2;  // recovery sorts a copy, then writes a table
 
 // An open database. The library throws bad_alloc for a block of an absurd size.
 class OpenDb {
@@ -54,7 +54,7 @@ class OpenDb {
     Call([&] { return leveldb::DB::Open(options, path, &database); });
     database_.reset(database);
   }
-  // Leaves a damaged database open: the library's work on it could end the process.
+  // Leaves a damaged database open: closing it could make the library abort the process.
   ~OpenDb() {
     if (damaged_) {
       static_cast<void>(database_.release());
@@ -139,7 +139,7 @@ class LevelDb : public Database {
 #endif
 
 std::unique_ptr<Database> OpenLevelDb(const std::string& path) {
-  // The library would make a database that does not exist.
+  // The library would create a database that does not exist.
   if (!FileExists(path + "/CURRENT"))
     throw Error(ErrorCode::kNotFound, fmt::format("there is no LevelDB {}", Quote(path, 300)));
 #ifdef CORACLE_LEVELDB

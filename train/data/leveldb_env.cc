@@ -18,7 +18,7 @@ using leveldb::Status;
 
 std::string NameOf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// The status of a system call that failed with this errno.
+// The status for a system call that failed with this errno.
 Status Failed(const std::string& path, int error) {
   return error == ENOENT ? Status::NotFound(NameOf(path), "no such file")
                          : Status::IOError(NameOf(path), std::strerror(error));
@@ -31,7 +31,7 @@ Status NotRegular(const std::string& name, mode_t mode) {
   return Status::IOError(name, S_ISLNK(mode) ? kLink : "is not a regular file");
 }
 
-// Whether the name is a number and this ending.
+// Whether the name consists of digits followed by this ending.
 bool IsNumbered(const std::string& name, const char* ending) {
   const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
   return digits > 0 && name.compare(digits, name.npos, ending) == 0;
@@ -39,7 +39,8 @@ bool IsNumbered(const std::string& name, const char* ending) {
 
 bool IsLog(const std::string& name) { return IsNumbered(name, ".log"); }
 
-// Whether the library reads a file of this name (leveldb's doc/impl.md). It only writes LOG.
+// Whether the library reads a file of this name (leveldb's doc/impl.md). It only writes the
+// file LOG.
 bool IsOfDatabase(const std::string& name) {
   static const std::string kManifest = "MANIFEST-";
   return name == "CURRENT" || name == "LOCK" || IsLog(name) || IsNumbered(name, ".ldb") ||
@@ -65,7 +66,7 @@ Status FindOpenHere(const struct stat& file, bool* found) {
   return Status::OK();
 }
 
-// Whether another process holds a lock of the file.
+// Whether another process holds a lock on the file.
 bool IsLockedElsewhere(int file) {
   struct flock held = {};
   held.l_type = F_WRLCK;
@@ -300,8 +301,8 @@ Status ReadOnlyEnv::GetChildren(const std::string& path, std::vector<std::string
   return Status::OK();
 }
 
-// Forgets what the library wrote. A file of the directory stays; the library does not read a file
-// that it removed.
+// Drops a file that the library wrote to memory. A file of the directory is kept; the library does
+// not read a file that it removed.
 Status ReadOnlyEnv::RemoveFile(const std::string& path) {
   const std::lock_guard lock(mutex_);
   written_.erase(NameOf(path));
@@ -317,10 +318,11 @@ Status ReadOnlyEnv::RenameFile(const std::string& from, const std::string& to) {
   return Status::OK();
 }
 
-// Asks whether somebody holds the lock, and takes none. Where this process may hold it, the file is
-// not opened: closing it would drop the lock.
+// Checks whether another process holds the lock, without taking it. If this process may hold the
+// lock, the file is not opened, since closing it would release the lock.
 Status ReadOnlyEnv::LockFile(const std::string& path, leveldb::FileLock** lock) {
-  static std::mutex one_at_a_time;  // so that no call sees the descriptor of another
+  // Keeps one call from seeing the descriptor of another.
+  static std::mutex one_at_a_time;
   const std::lock_guard guard(one_at_a_time);
   *lock = nullptr;
   const std::string who = "lock " + NameOf(path);

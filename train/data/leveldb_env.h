@@ -1,5 +1,5 @@
 #pragma once
-// Gives the LevelDB library the files of a database, and keeps it from changing any of them.
+// Lets the LevelDB library read the files of a database but not change them.
 
 #include <leveldb/env.h>
 
@@ -13,9 +13,9 @@
 
 namespace coracle {
 
-// Reads the regular files of one directory and follows no links, since the directory may come from
-// a stranger. Keeps in memory what the library writes. The library would rewrite all data in the
-// background; that work waits until FinishWork, and then ends at its first file.
+// Reads only the regular files of one directory and follows no links, since the directory may be
+// untrusted. Keeps in memory what the library writes. The library would rewrite all data in the
+// background; that work is delayed until FinishWork, where it stops at its first file.
 //
 // This class is built without run-time type information, because Debian's library exports none.
 class ReadOnlyEnv : public leveldb::EnvWrapper {
@@ -23,10 +23,10 @@ class ReadOnlyEnv : public leveldb::EnvWrapper {
   ReadOnlyEnv();
   ~ReadOnlyEnv() override;
 
-  // Opens the directory and checks the files in it; call it before the database is opened. Sets
+  // Opens the directory and checks its files; call it before the database is opened. Sets
   // `log_bytes` to the size of the files that recovery copies to memory.
   leveldb::Status OpenDirectory(const std::string& path, uint64_t* log_bytes);
-  // Lets the scheduled work run; call it before the database is closed, which waits for that work.
+  // Runs the delayed work. Call it before the database is closed, which waits for that work.
   void FinishWork();
 
   leveldb::Status NewSequentialFile(const std::string& path,

@@ -1,7 +1,7 @@
-// Format: LMDB's data file, version 1, of machines with 64 bits (struct MDB_page, MDB_meta,
-// MDB_node in liblmdb/mdb.c). Pages 0 and 1 are meta pages, of which the one of the later
-// transaction counts; it names the root of a B+ tree. Values that do not fit into a page lie on
-// overflow pages. The library itself is not used: it trusts the file.
+// Reads LMDB's data file, version 1, as written on 64-bit machines (struct MDB_page, MDB_meta and
+// MDB_node in liblmdb/mdb.c). Pages 0 and 1 are meta pages; the one with the later transaction is
+// valid and gives the root of a B+ tree. Values too large for a page are on overflow pages. LMDB's
+// own library is not used, because it trusts the file.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
@@ -28,7 +28,8 @@ constexpr uint16_t kBigData = 1, kSubTree = 2, kDuplicates = 4;  // flags of nod
 constexpr int kMaxDepth = 32;
 constexpr uint64_t kMaxValue = uint64_t{1} << 30;
 
-// Reads at any place. It is not mapped: a file that becomes shorter is an error then, not a signal.
+// Reads at any offset. The file is not mapped: if it becomes shorter, that is an error and not
+// a signal.
 class File {
  public:
   explicit File(const std::string& given)
@@ -77,7 +78,7 @@ struct Place {
   uint64_t at, size;
 };
 
-// Finds the values, by a walk over all pages of the tree.
+// Finds the values by visiting all pages of the tree.
 class Tree {
  public:
   Tree(const File& file, std::vector<Place>* values) : file_(file), values_(values) {}
@@ -127,7 +128,7 @@ class Tree {
 
   void ReadPage(uint64_t number, int depth) {
     if (depth > kMaxDepth) file_.Fail("its tree is too deep");
-    // A page that is met twice would make the walk endless.
+    // More visits than pages mean that a page is visited twice, and the walk would not end.
     if (++pages_ > file_.size() / page_size_) file_.Fail("its pages form a ring");
     const std::string page = file_.Read(OffsetOf(number), page_size_);
     const auto flags = Field<uint16_t>(page, 10), lower = Field<uint16_t>(page, 12);
@@ -150,7 +151,7 @@ class Tree {
 
   void ReadValue(uint64_t number, const std::string& page, uint64_t node, uint64_t size) {
     const auto flags = Field<uint16_t>(page, node + 4);
-    const uint64_t at = node + kNodeHeader + Field<uint16_t>(page, node + 6);  // behind the key
+    const uint64_t at = node + kNodeHeader + Field<uint16_t>(page, node + 6);  // after the key
     if (at > page_size_) FailAt(number);
     if (flags & (kSubTree | kDuplicates))
       file_.Fail(fmt::format("page {} has another database", number));

@@ -13,7 +13,7 @@ struct BadIndex {
   long long value = 0, at = 0;  // the element `at` of the op's input holds `value`
 };
 
-// From the words of ThrowLabel, of ThrowIndexRange, and of a metric.
+// Parses the messages of ThrowLabel, of ThrowIndexRange and of a metric.
 std::optional<BadIndex> FindBadIndex(const std::string& message) {
   BadIndex bad;
   const auto scan = [&message](const char* word, const char* format, long long* a, long long* b) {
@@ -29,7 +29,7 @@ std::optional<BadIndex> FindBadIndex(const std::string& message) {
   return std::nullopt;
 }
 
-// The element of a column that holds the value; at that place if it does.
+// The element of a column that holds the value; prefers the element at bad.at.
 std::optional<int64_t> Find(const Tensor& column, const BadIndex& bad) {
   if (!IsInteger(column.dtype())) return std::nullopt;
   const Tensor wide = column.Cast(DType::kInt64);
@@ -70,7 +70,7 @@ Error WithRow(const Error& error, const BatchReader& reader, const std::vector<T
                                bad->value));
   }
   if (there.size() == 1) return error.WithPrefix(there[0]);
-  // Any of several columns may be the one that the op reads.
+  // The op may read any of these columns.
   if (there.size() > 1) return error.WithDetail("one of these: " + Join(there, "; "));
   return elsewhere.empty() ? error : error.WithDetail(elsewhere[0]);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Errors about labels, ids and other data, told with the row of the data that holds them.
+// Adds the row of the data to errors about labels, ids and other values.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/train/data/data_source.h>
@@ -14,17 +14,18 @@ struct BadRow : Error {
   BadRow(const std::string& message, size_t in_column, int64_t in_row)
       : Error(ErrorCode::kInvalidArgument, message), column(in_column), row(in_row) {}
 
-  size_t column;  // of the batch's
-  int64_t row;    // of the batch as this rank has it
+  size_t column;  // index of the batch's column
+  int64_t row;    // row of this rank's batch
 };
 
-// "iris.csv:9, column 'label'", of the reader's last batch.
+// "iris.csv:9, column 'label'"; the row is in the reader's last batch.
 std::string PlaceOf(const BadRow& bad, const BatchReader& reader);
-// `error`, which a run on the reader's last batch has thrown. The row and the column that hold the
-// index stand in front; where it is not certain that the op read it from there, below.
+// Adds the row and column that hold the bad index to `error`, which a run on the reader's last
+// batch threw. They become a prefix of the message if it is certain that the op read this row, else
+// a detail.
 Error WithRow(const Error& error, const BatchReader& reader, const std::vector<Tensor>& batch);
 
-// f(), with the row in its errors about indices out of range and about rows that cannot be fed.
+// Runs f and adds the row to errors about indices out of range and about rows that cannot be fed.
 template <class F>
 decltype(auto) NamingRows(const BatchReader& reader, const std::vector<Tensor>& batch, F f) {
   try {

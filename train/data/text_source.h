@@ -1,5 +1,5 @@
 #pragma once
-// A text as training data for a model that predicts each character from those before it.
+// A text as training data for a model that predicts each character from the characters before it.
 
 #include <coracle/train/data/data_source.h>
 
@@ -23,11 +23,11 @@ class TextSource : public DataSource {
  private:
   Vocabulary vocabulary_;
   std::vector<DataColumn> columns_;
-  std::vector<int64_t> ids_;  // of the part, and the character after (train: none) its last
+  std::vector<int64_t> ids_;  // of the part; for tests, also the character before it
   TextPart part_;
   int64_t streams_, length_;
   int64_t per_stream_ = 0;   // rows
-  int64_t stream_step_ = 0;  // characters from one stream's begin to the next's
+  int64_t stream_step_ = 0;  // characters between the beginnings of two streams
 };
 
 }  // namespace coracle

@@ -1,5 +1,5 @@
-// Images as Caffe's data layers feed them (caffe/data_transformer.cpp): (value - mean) * scale of a
-// part of the image, perhaps mirrored.
+// Preprocesses images like Caffe's data layers (caffe/data_transformer.cpp): (value - mean) * scale
+// of a crop, which may be mirrored.
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
@@ -16,7 +16,7 @@
 namespace coracle {
 namespace {
 
-// A mean image: Caffe's .binaryproto (a BlobProto), or an .npy.
+// Reads a mean image: a .binaryproto file of Caffe (a BlobProto), or an .npy file.
 Tensor ReadMean(const std::string& path) {
   if (path.ends_with(".npy")) return ReadNpy(path).Cast(DType::kFloat32);
   constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
@@ -85,7 +85,7 @@ class Transformed : public DataSource {
   }
 
  private:
-  // The first column of images [C, H, W].
+  // Finds the first column that holds images [C, H, W].
   void FindImages() {
     for (column_ = 0; column_ < columns_.size(); ++column_)
       if (columns_[column_].shape.rank() == 3 && !columns_[column_].sequences) return;
@@ -113,7 +113,8 @@ class Transformed : public DataSource {
     }
   }
 
-  // The same for a row of an epoch, whoever asks and in whatever order.
+  // The random choices for a row of an epoch. They do not depend on the caller or on the order of
+  // the calls.
   Draw DrawFor(int64_t epoch, int64_t row) const {
     const bool crops = options_.crop_size > 0;
     Draw draw{false, (h_ - out_h_) / 2, (w_ - out_w_) / 2};

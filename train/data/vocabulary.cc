@@ -30,7 +30,7 @@ void ForCharacters(std::string_view text, const std::string& source, F&& f) {
 
 }  // namespace
 
-// UTF-8 sorts as its code points do.
+// Sorted UTF-8 strings are in the order of their code points.
 Vocabulary::Vocabulary(std::vector<std::string> characters) : characters_(std::move(characters)) {
   for (size_t i = 0; i < characters_.size(); ++i)
     ids_.emplace(characters_[i], static_cast<int64_t>(i));

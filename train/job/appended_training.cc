@@ -14,13 +14,14 @@ namespace {
 
 constexpr int64_t kPlateauNumbers = 5;
 
-// The state of a plateau as a float64 variable, saved with the program's others.
+// Keeps the state of a plateau in a float64 variable, which is saved with the program's
+// other variables.
 std::string MakePlateauState(ProgramDesc& main, ProgramDesc& startup, const std::string& rate) {
   return MakeState(main, startup, main.FreeName(rate + "_plateau"), DType::kFloat64,
                    {kPlateauNumbers}, 0);
 }
 
-// All zeros: no evaluation yet.
+// Loads the state. All zeros mean that there was no evaluation yet.
 PlateauRate::State Load(const Scope& scope, const std::string& var, double first_rate) {
   const auto numbers = scope.Get(var).span<double>();
   PlateauRate::State state;
@@ -75,7 +76,7 @@ class Held : public LrSchedule {
   double rate_;
 };
 
-// Before the schedule that reads it is appended.
+// Makes the variable of the rate. Call it before the schedule that reads the variable is appended.
 void MakeHeldRate(const OptimizerConfig& config, ProgramDesc& main, ProgramDesc& startup) {
   if (!config.plateau || !config.schedule) return;
   const std::string& held = config.plateau->held;
@@ -87,7 +88,7 @@ void MakeHeldRate(const OptimizerConfig& config, ProgramDesc& main, ProgramDesc&
   MakeState(main, startup, held, DType::kFloat64, {1}, config.make()->learning_rate());
 }
 
-// The counter of the block that computes the rate.
+// The step counter in the block that computes the rate.
 std::string CounterOf(const ProgramDesc& main, const std::string& rate) {
   for (int b = 0; b < main.NumBlocks(); ++b) {
     const BlockDesc& block = main.Block(b);
@@ -147,7 +148,7 @@ void AppendedTraining::AddPlateau(const OptimizerConfig& config, const Optimizer
 
 bool AppendedTraining::Plateau::InForce(const Scope& scope) const {
   if (counter.empty()) return true;
-  const int64_t next = scope.Get(counter).Item<int64_t>() + 1;  // it counts from -1
+  const int64_t next = scope.Get(counter).Item<int64_t>() + 1;  // the counter starts at -1
   return next >= config.first && next < config.end;
 }
 

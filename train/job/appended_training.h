@@ -1,6 +1,6 @@
 #pragma once
-// The training step that is appended for a job: backward, gradient accumulation, the optimizers of
-// parameter groups, averages of parameters.
+// The part of a training step that a job appends: backward, gradient accumulation, the optimizers
+// of parameter groups, and averages of parameters.
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -16,29 +16,29 @@
 
 namespace coracle {
 
-// A part of a schedule: the rate that the persistable float64 [1] variable `var` of the root block
-// holds, which is set between steps. It is `rate` at first: At gives that.
+// A schedule, or part of one, whose rate is in `var`, a persistable float64 [1] variable of the
+// root block that is set between steps. The rate is `rate` at first, and At returns that.
 LrSchedulePtr HeldRate(std::string var, double rate);
 
-// What a training step leaves to be done between runs.
+// The training step's work between runs of the program.
 class AppendedTraining {
  public:
-  // Appends backward and the update to loss's program. Errors have the place in the job text in
-  // front: the optimizer's, or `place`, the loss's. `scaling` is that of the program; a group whose
-  // gradients overflow is skipped.
+  // Appends backward and the update to the program of `loss`. Errors begin with a place in the job
+  // text: that of the optimizer, or `place`, that of the loss. `scaling` belongs to the program; a
+  // parameter group whose gradients overflow is skipped.
   static AppendedTraining Append(const TrainingConfig& config, const Variable& loss,
                                  const std::string& place, LossScaling& scaling,
                                  ProgramDesc& startup, const MinimizeOptions& options);
 
-  // Around an evaluation, or what deploys the model: puts averages in the parameters' place, and
-  // the parameters back. Do nothing where there are none.
+  // Call these around an evaluation or the saving of a deployed model: UseAverages replaces the
+  // parameters by their averages, UseParameters restores them. They do nothing without averages.
   void UseAverages(const Executor& executor, Scope& scope) const;
   void UseParameters(const Executor& executor, Scope& scope) const;
 
-  // The metrics that plateaus watch, with the places of their optimizers.
+  // The metrics watched by plateaus, each with the place of its optimizer.
   std::vector<std::pair<std::string, std::string>> Watched() const;
-  // Tells the plateaus the values of an evaluation: `value(metric)` is asked for those they watch.
-  // Returns a line for each rate that fell.
+  // Passes the results of an evaluation to the plateaus; `value(metric)` is called for each metric
+  // that they watch. Returns a line for each rate that fell.
   std::vector<std::string> AfterEvaluation(
       Scope& scope, const std::function<double(const std::string& metric)>& value) const;
 
@@ -48,7 +48,7 @@ class AppendedTraining {
     std::string place;
     double first_rate;
     std::string rate, state;  // variables
-    std::string counter;      // of the updates; "" where the plateau is the whole schedule
+    std::string counter;      // of the updates; "" if the plateau is the whole schedule
     bool InForce(const Scope& scope) const;
   };
   void AddPlateau(const OptimizerConfig& config, const Optimizer& optimizer, ProgramDesc& main,

@@ -1,17 +1,17 @@
 #pragma once
-// What proto/job.proto declares of its fields beside their types: ranges, which must be given, docs
-// and examples.
+// The declarations of proto/job.proto about its fields, apart from their types: ranges, required
+// fields, docs and examples.
 
 #include <coracle/layers/internal/schema_writer.h>
 #include <coracle/train/job/job_node.h>
 
 namespace coracle {
 
-// job.proto with its comments as docs, ranges among them, and with a note for each field.
+// Returns job.proto with a note for each field. Its comments are the docs and include the ranges.
 SchemaWriter DeclaredJob();
 
-// Throws with its place for a field that is absent and must be given, and for a number out of its
-// range. `job` is the whole text.
+// Throws with the place in the text for a missing required field and for a number out of its range.
+// `job` is the whole text.
 void CheckDeclared(const JobNode& job);
 
 }  // namespace coracle

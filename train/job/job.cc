@@ -27,7 +27,7 @@ std::string DataPath(const JobConfig& config, const std::string& file) {
   return (base / file).lexically_normal().string();
 }
 
-// A test text is read with the vocabulary of the training text.
+// A test text uses the vocabulary of the training text.
 TextOptions WithPaths(const JobConfig& config, TextOptions text) {
   const auto* train = std::get_if<TextOptions>(&config.train.source);
   if (text.vocabulary.empty() && train) {
@@ -39,7 +39,7 @@ TextOptions WithPaths(const JobConfig& config, TextOptions text) {
   return text;
 }
 
-// A crop that takes the whole of each image does nothing.
+// Warns of a crop_size equal to the size of the images, which does nothing.
 void WarnOfWholeCrop(const JobConfig& config, const TransformOptions& transform,
                      const DataSource& source) {
   for (const DataColumn& column : source.columns()) {
@@ -53,7 +53,7 @@ void WarnOfWholeCrop(const JobConfig& config, const TransformOptions& transform,
   }
 }
 
-// In tests the middle of an image is taken.
+// Tests use the centre of each image.
 DataSourcePtr Transform(const JobConfig& config, TransformOptions transform, DataSourcePtr source,
                         bool test) {
   if (!test) WarnOfWholeCrop(config, transform, *source);
@@ -63,7 +63,7 @@ DataSourcePtr Transform(const JobConfig& config, TransformOptions transform, Dat
   return MakeTransformed(std::move(source), transform);
 }
 
-// `where` is the place of the data in the job.
+// `where` is the place of the data in the job text.
 DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit split,
                    int64_t streams, const std::string& where, const std::string& part) {
   const bool test = split == DigitSplit::kTest;
@@ -112,14 +112,14 @@ void RequireAtLeast(const JobConfig& config, const char* field, int64_t value, i
                              least, value));
 }
 
-// Of what is multiplied by others, and of what memory is made for.
+// Checks a number that is multiplied by others or determines the size of an allocation.
 void RequireAtMost(const JobConfig& config, const char* field, int64_t value, int64_t most) {
   if (value > most)
     ThrowInvalid(
         fmt::format("{}: {} must be at most {}, got {}", config.Place(field), field, most, value));
 }
 
-// Sets and metrics go by their names in logs.
+// Logs identify test sets and metrics by their names, so these must differ.
 void CheckNames(const JobConfig& config) {
   std::set<std::string> names;
   const std::vector<TestSetConfig> sets = config.TestSets();
@@ -147,7 +147,7 @@ void CheckNames(const JobConfig& config) {
   }
 }
 
-// The file that the rows of data come from, as the job spells it; "" where they come from none.
+// The file of the data, spelled as in the job; "" if the rows do not come from a file.
 std::string FileOf(const DataConfig& data) {
   if (data.custom) return "";
   if (const auto* idx = std::get_if<IdxOptions>(&data.source)) return idx->images;
@@ -158,7 +158,8 @@ std::string FileOf(const DataConfig& data) {
   return "";
 }
 
-// Whatever names and links lead to it. Of an idx file either form is read, packed or not.
+// The canonical path of the file, with links resolved. For an idx file, "x" and "x.gz" count as the
+// same file.
 std::string FileItself(const JobConfig& config, const DataConfig& data) {
   std::string path = FileOf(data);
   if (path.empty()) return "";
@@ -170,12 +171,12 @@ std::string FileItself(const JobConfig& config, const DataConfig& data) {
   return error ? path : itself;
 }
 
-// What train leaves out is what the other tests on.
+// Whether all test rows are rows that training leaves out.
 bool SplitAlike(const DataConfig& train, const DataConfig& test) {
   const auto *of_train = std::get_if<TextOptions>(&train.source),
              *of_test = std::get_if<TextOptions>(&test.source);
   if (!of_train || !of_test) return train.split == test.split;
-  return of_test->holdout <= of_train->holdout;  // both are the end of the text
+  return of_test->holdout <= of_train->holdout;  // both are at the end of the text
 }
 
 bool Splits(const DataConfig& data) {
@@ -183,7 +184,7 @@ bool Splits(const DataConfig& data) {
   return data.split || (text && text->holdout > 0);
 }
 
-// Two splits of one file must be the same: else rows to test on are trained on.
+// Two splits of one file must be the same. Otherwise training would use test rows.
 void CheckSplits(const JobConfig& config) {
   const std::string file = FileItself(config, config.train);
   if (file.empty()) return;

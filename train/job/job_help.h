@@ -1,6 +1,6 @@
 #pragma once
-// What job texts may say, from proto/job.proto and the field tables of optimizers, schedules,
-// clips, regularizers and averages.
+// The documentation of job text, from proto/job.proto and from the field tables of optimizers,
+// schedules, clips, regularizers and averages.
 
 #include <coracle/layers/text_help.h>
 
@@ -10,13 +10,13 @@
 
 namespace coracle {
 
-// The optimizers, schedules, clips, regularizers and averages of that name, or else the field.
+// Finds the optimizers, schedules, clips, regularizers and averages with this name, else the field.
 std::vector<TextEntry> JobKindEntries(const std::string& name);
 
-// The field at a path: "job", "job.batch_size", "job.train.csv.file". Throws kNotFound with the
-// nearest name.
+// Finds the field at a path, such as "job", "job.batch_size" or "job.train.csv.file". Throws
+// kNotFound with the nearest name.
 TextEntry JobField(std::string_view path);
-// All paths below `path` by one name; empty for an unknown one.
+// All paths in `path` that end in this name; empty for an unknown name.
 std::vector<std::string> JobFieldsBelow(std::string_view path);
 
 }  // namespace coracle

@@ -13,7 +13,7 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// The word between the last two double quotes that follow `marker`.
+// The word between the last two double quotes after `marker`.
 std::string QuotedAfter(const std::string& message, const std::string& marker) {
   size_t begin = message.find(marker + "\"");
   if (begin == std::string::npos) return "";
@@ -22,11 +22,11 @@ std::string QuotedAfter(const std::string& message, const std::string& marker) {
   return end == std::string::npos ? "" : message.substr(begin, end - begin);
 }
 
-// Of the messages that job_schema.cc makes.
+// Suffixes of the messages made by job_schema.cc.
 constexpr std::string_view kMadeSuffixes[] = {"_optimizer", "_schedule", "_clip", "_regularizer",
                                               "_average"};
 
-// "JobConfig" as a user writes it: the job itself, or a field of such a type.
+// The user's word for a message type: "JobConfig" is the job itself, or a field has this type.
 std::string MessageWord(const pb::Descriptor& type) {
   std::string word = type.name();
   if (word == "JobConfig") return "a job";
@@ -60,7 +60,7 @@ std::string NoSuchValue(const SchemaPool& schema, const std::string& value,
                      Join(names, ", "));
 }
 
-// protobuf's message in our words: lower case, no full stop, with the nearest name.
+// Rewords a message of protobuf: lower case, no full stop, with the nearest name.
 std::string Reword(const SchemaPool& schema, std::string message) {
   std::string type = QuotedAfter(message, "Message type ");
   std::string field = QuotedAfter(message, "has no field named ");
@@ -90,7 +90,7 @@ std::string Reword(const SchemaPool& schema, std::string message) {
   return message;
 }
 
-// Whether a field of the job itself is in another message, whose brace is perhaps not closed.
+// Whether a field of the job is in another message, perhaps since a brace is not closed.
 bool IsMisplaced(const SchemaPool& schema, const std::string& message) {
   const auto* type = schema.Find(QuotedAfter(message, "Message type "));
   return type && IsOfRootAlone(*schema.root(), *type, QuotedAfter(message, "has no field named "));

@@ -1,5 +1,5 @@
 #pragma once
-// Places in a job text: which line and column a field stands at, for errors.
+// Places in a job text: the line and column of a field, for errors.
 
 #include <coracle/framework/base/text_columns.h>
 #include <coracle/framework/ir/fields.h>
@@ -17,22 +17,22 @@
 
 namespace coracle {
 
-// From protobuf's places (lines and columns from 0, a tab to the next multiple of 8)
-// to an editor's.
+// Converts places from protobuf (lines and columns from 0, a tab goes to the next multiple of 8) to
+// the numbers that an editor shows.
 class Places {
  public:
   Places(std::string_view text, const std::string& source);
 
   const std::string& source() const { return source_; }
 
-  // "file:line:column". protobuf notices a bad field past its name: with `name`, the place is
-  // where that begins.
+  // "file:line:column". protobuf reports a bad field at a place after its name; with `name`,
+  // returns the place where the name begins.
   std::string At(int line, int column, const std::string& name = "") const;
-  // "fc at file:2:9": the innermost brace that is open before the field, "" if none is.
+  // The innermost brace that is open before the field: "fc at file:2:9", or "" if there is none.
   std::string OpenBrace(int line, int column, const std::string& name) const;
 
  private:
-  // The offset in the text of the place, or of `name` before it in its line.
+  // The offset of the place in the text, or of `name` before it in the same line.
   size_t OffsetAt(int line, int column, const std::string& name) const;
 
   std::string text_;
@@ -40,7 +40,7 @@ class Places {
   std::string source_;
 };
 
-// protobuf's errors in our words, the first one thrown and the rest as its details.
+// Collects protobuf's errors, reworded: the first one is thrown, the others become its details.
 class ErrorList : public google::protobuf::io::ErrorCollector {
  public:
   ErrorList(const Places& places, const SchemaPool& schema) : places_(places), schema_(schema) {}
@@ -55,7 +55,7 @@ class ErrorList : public google::protobuf::io::ErrorCollector {
   int count_ = 0;
 };
 
-// One message of the text with the places of its fields, for errors about values.
+// One message of the text, with the places of its fields for errors about values.
 class JobNode {
  public:
   using Message = google::protobuf::Message;
@@ -67,32 +67,33 @@ class JobNode {
   [[noreturn]] void Fail(const std::string& field, const std::string& what, int index = -1) const;
   [[noreturn]] void FailHere(const std::string& what) const;
 
-  // A field that is a message, and one of several. Errors about the whole of it are placed at it.
+  // Returns a field that is a message; `index` selects one of several. Errors about the whole
+  // message have its place.
   JobNode Child(const std::string& field, int index = -1) const;
 
-  // The one of the kinds that is given; "" when none is.
+  // The name of the kind that is given; "" if none is given.
   std::string Kind() const;
-  // Throws where none is given, telling what there is.
+  // Like Kind, but throws an error that lists the kinds if none is given.
   std::string RequireKind(const char* what) const;
 
-  const std::string& where() const { return where_; }  // its place
-  // The place of one value of a field; its own when it is not known, or there is no such field.
+  const std::string& where() const { return where_; }  // the message's place
+  // The place of one value of a field. Returns the message's place if the field's is unknown.
   std::string Place(const std::string& field, int index = -1) const;
   bool Has(const std::string& field) const;
-  int Count(const std::string& field) const;  // of a field that holds several
+  int Count(const std::string& field) const;  // number of values of a repeated field
   std::vector<std::string> FieldNames() const;
-  // The values of a field, or its default.
+  // The value of a field, or its default.
   Attribute Value(const std::string& field) const;
   template <class T>
   T Get(const std::string& field) const {
     return AttributeAs<T>(Value(field));
   }
-  // The fields that are given and hold no messages.
+  // The given fields that are not messages.
   Setting Given(const std::string& kind) const;
-  // Throws for a number out of range among the fields that are given, as Read does.
+  // Throws for a given number that is out of range, as Read does.
   void CheckGiven(const FieldTable& fields, const std::string& who) const;
-  // The options that a text gives by the fields of the table. Throws for a number out of range:
-  // "PLACE: WHO: FIELD must be positive, got 0".
+  // Reads the options from the fields of the table. Throws for a number out of range: "PLACE: WHO:
+  // FIELD must be positive, got 0".
   template <class Options>
   Options Read(const Fields<Options>& fields, const std::string& who = "") const {
     const Options options = fields.Read(where_, Known(fields));
@@ -101,8 +102,7 @@ class JobNode {
   }
   void Need(const std::string& parent, std::initializer_list<const char*> fields) const;
 
-  // The place of every field that the text gives, by its path: "loss", "metric[0].var",
-  // "train.csv.file".
+  // The place of every given field by its path: "loss", "metric[0].var", "train.csv.file".
   std::map<std::string, std::string> AllPlaces() const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Parts of a job text that have files of their own.
+// Parts of a job text that have their own files.
 
 #include <coracle/proto/job.pb.h>
 #include <coracle/train/job/job.h>
@@ -9,14 +9,15 @@
 
 namespace coracle {
 
-// `train`, `test` or a test set's data; `parent` is its field.
+// Reads the data of `train`, `test` or a test set. `parent` is the name of its field.
 DataConfig ToData(const proto::DataConfig& data, const JobNode& at, const std::string& parent);
 
-// What the loop does beside its steps: test sets, stages, what is watched, signals,
-// limits, weights, logs.
+// Reads the settings of the training loop other than its steps: test sets, stages, watched values,
+// signals, limits, weights and logs.
 void ReadSolver(const proto::JobConfig& job, const JobNode& at, JobConfig* config);
 
-// `mixed_precision`. Throws with the place of a field that is out of range, or contradicts another.
+// Reads `mixed_precision`. Throws with the place of a field that is out of range or
+// contradicts another.
 PrecisionConfig ToPrecision(const proto::MixedPrecisionConfig& precision, const JobNode& at);
 
 }  // namespace coracle

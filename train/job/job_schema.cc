@@ -36,7 +36,7 @@ void AddCustomChoice(Message& kinds) { kinds.Choice(kinds.Nested("custom", "Cust
 
 void AddClips(SchemaWriter& schema) {
   Message clip = schema.Add("GradientClipConfig", "See docs/gradient_clip.md.");
-  // "none" is of a parameter, against its optimizer's clip.
+  // A parameter uses "none" to turn off its optimizer's clip.
   schema.AddKinds(clip, "clip", GradientClipFields(), {"custom", "none"});
   AddCustomChoice(clip);
 }
@@ -97,7 +97,7 @@ void AddAverages(SchemaWriter& schema) {
   schema.Add("LookaheadConfig", lookahead.doc()).Add(lookahead);
 }
 
-// Where a default or a number in range would not be a text that CheckJob takes.
+// Sets examples for fields whose default, or a number in range, would not pass CheckJob.
 void AddExamples(SchemaWriter& schema) {
   schema.SetExample("CustomConfig", "type", "type: \"my_kind\"");
   schema.SetExample("CustomConfig", "attr", "type: \"my_kind\" attr { name: \"rate\" f: 0.5 }");
@@ -138,7 +138,7 @@ SchemaWriter MakeSchema() {
   return schema;
 }
 
-// The fields whose messages are made here, by name: "warmup" is a WarmupConfig.
+// The fields whose message types are made here, by name: "warmup" has the type WarmupConfig.
 std::map<std::string, std::string> MadeFields(const SchemaPool& schema) {
   std::map<std::string, std::string> fields;
   const google::protobuf::FileDescriptor& file = *schema.root()->file();

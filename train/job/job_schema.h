@@ -1,6 +1,6 @@
 #pragma once
-// The schema of job text: proto/job.proto and what is made at run time, from the field tables of
-// optimizers, schedules, clips and averages, those that users registered among them.
+// The schema of job text: proto/job.proto and the messages made at run time from the field tables
+// of optimizers, schedules, clips and averages, including those registered by users.
 
 #include <coracle/layers/internal/schema_writer.h>
 
@@ -8,7 +8,7 @@
 
 namespace coracle {
 
-// Made anew after something was registered.
+// The current schema. It is rebuilt after a registration.
 std::shared_ptr<const SchemaPool> CurrentJobSchema();
 
 }  // namespace coracle

@@ -16,7 +16,7 @@ TestSetConfig ToTestSet(const proto::TestSetConfig& set, const JobNode& at) {
   return config;
 }
 
-// By the kind of the job's metric of that name ("SET/NAME"), or by the name itself.
+// Chooses by the kind of the job's metric with this name ("SET/NAME"), or by the name itself.
 WatchGoal GoalOf(proto::Goal goal, const std::string& metric, const JobConfig& config) {
   if (goal != proto::AUTO)
     return goal == proto::MAXIMIZE ? WatchGoal::kMaximize : WatchGoal::kMinimize;

@@ -149,11 +149,11 @@ JobConfig ParseJobText(std::string_view text, const std::string& source,
   const BlockedText blocked = SplitBlock(text, "model_text");
   if (!parser.ParseFromString(blocked.text, message.get())) errors.Throw();
   const Node root(*message, &tree, places);
-  proto::JobConfig job;  // what job.proto declares; the rest is read by `root`
+  proto::JobConfig job;  // what job.proto declares; `root` reads the rest
   if (!job.ParseFromString(message->SerializeAsString()))
     throw InternalError("a job that was read does not match job.proto");
   JobConfig config = FromProto(job, root, source, directory);
-  // Errors about the model say the lines of the job.
+  // Errors about the model give the lines of the job.
   if (blocked.first_line > 0)
     config.model_text.insert(0, static_cast<size_t>(blocked.first_line - 1), '\n');
   config.places = root.AllPlaces();

@@ -1,5 +1,5 @@
 #pragma once
-// The part of a job text that says how parameters are updated.
+// Reads the part of a job text that describes how parameters are updated.
 
 #include <coracle/proto/job.pb.h>
 #include <coracle/train/job/job.h>
@@ -7,7 +7,7 @@
 
 namespace coracle {
 
-// Checks everything that can be told without the model; errors name the place in the text.
+// Checks everything that does not depend on the model. Errors give the place in the text.
 TrainingConfig ToTraining(const proto::JobConfig& job, const JobNode& at);
 
 }  // namespace coracle

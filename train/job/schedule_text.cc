@@ -15,14 +15,14 @@ using Node = JobNode;
 
 constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
 
-// The schedule, or part of one, that is being read.
+// The part of a schedule that is being read.
 struct Part {
-  double rate;  // the optimizer's
+  double rate;  // the optimizer's rate
   std::string held;
   std::optional<PlateauConfig>* plateau;
   std::vector<ScheduleMark>* marks;
-  int64_t origin = 0;                 // the update that it counts as its step 0
-  int64_t first = 0, end = kEndless;  // the updates that take its rate
+  int64_t origin = 0;                 // the update that counts as the part's step 0
+  int64_t first = 0, end = kEndless;  // the updates that use its rate
 
   Part After(int64_t steps) const {
     Part part = *this;
@@ -30,7 +30,7 @@ struct Part {
     return part;
   }
 
-  // Of steps counted from the origin. What another part cuts short is of no concern.
+  // Adds a mark; `steps` is counted from the origin. Ignores a mark that another part cuts off.
   void Mark(const std::string& place, const std::string& what, int64_t steps,
             const std::string& then = "") const {
     const int64_t step = steps > kEndless - origin ? kEndless : origin + steps;
@@ -76,7 +76,7 @@ LrSchedulePtr ToHeldRate(const Node& plateau, const Part& part) {
   return HeldRate(part.held, part.rate);
 }
 
-// The value of a field that the setting gives, or its default.
+// The value of a field in the setting, or its default.
 template <class T>
 T ValueOf(const Setting& setting, const FieldTable& fields, const std::string& name) {
   const Attribute* given = setting.Find(name);
@@ -87,7 +87,7 @@ T ValueOf(const Setting& setting, const FieldTable& fields, const std::string& n
   return field->default_value ? AttributeAs<T>(*field->default_value) : T();
 }
 
-// What the kind does at steps that its text gives; its arguments have been checked.
+// Adds the steps at which the schedule changes. The arguments of the kind have been checked.
 void AddMarks(const Node& at, const Setting& setting, const FieldTable& fields, const Part& part) {
   for (const ScheduleEvent& event : LrScheduleEvents(setting.kind)) {
     if (!event.unless.empty() && ValueOf<bool>(setting, fields, event.unless)) continue;
@@ -98,7 +98,7 @@ void AddMarks(const Node& at, const Setting& setting, const FieldTable& fields, 
   }
 }
 
-// The kind that is given, without warm-up.
+// Makes the schedule of the given kind, without warm-up.
 LrSchedulePtr ToKind(const Node& schedule, const Part& part) {
   if (schedule.Kind().empty() && schedule.Has("warmup")) return FixedRate(part.rate);
   const std::string kind = schedule.RequireKind("schedule");
@@ -128,7 +128,7 @@ LrSchedulePtr ToSchedule(const Node& schedule, const Part& part) {
   return Located(node, [&] { return WarmupRate(kind, warmup.steps, warmup.start, warmup.end); });
 }
 
-// The values that `attr` messages name.
+// The values of the `attr` messages.
 AttrList AttrsOf(const Node& at) {
   AttrList attrs;
   for (int i = 0; i < at.Count("attr"); ++i) {

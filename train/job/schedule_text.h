@@ -1,6 +1,6 @@
 #pragma once
-// Learning-rate schedules in job text, and what optimizers and they have in common.
-// Internal to train/.
+// Reads learning-rate schedules in job text, with helpers that optimizers share. Internal
+// to train/.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/ir/fields.h>
@@ -9,7 +9,7 @@
 
 namespace coracle {
 
-// A straight rise before another schedule.
+// Raises the rate linearly before another schedule begins.
 struct WarmupOptions {
   int64_t steps = 0;
   double start = 0;
@@ -17,18 +17,18 @@ struct WarmupOptions {
 };
 Fields<WarmupOptions> WarmupFields();
 
-// Sets the schedule and the plateau of `config`. `rate` is the optimizer's, `index` its place among
-// those of the job.
+// Sets the schedule and the plateau of `config`. `rate` is the optimizer's rate and `index` its
+// number among the job's optimizers.
 void ReadSchedule(const JobNode& schedule, double rate, int index, OptimizerConfig* config);
 
-// The kind that is given in `parent`, as the field that names it: its fields, or of `custom` the
-// type and attributes that it names. Throws where a required field is absent.
+// Reads the kind that is given in `parent`: its fields or, for `custom`, the given type and
+// attributes. Throws if a required field is missing.
 Setting KindSetting(const JobNode& kind, const std::string& name, const KindsWithFields& kinds);
 
-// Throws `error` again with the place of the field of `at` that it names, or of `at`.
+// Rethrows `error` with the place of the field of `at` that it names, or the place of `at`.
 [[noreturn]] void ThrowLocated(const Error& error, const JobNode& at);
 
-// f(), with the place in front of its errors.
+// Calls f and adds the place to its errors.
 template <class F>
 auto Located(const JobNode& at, F f) {
   try {

@@ -9,24 +9,24 @@ namespace {
 
 constexpr std::string_view kTriple = "\"\"\"";
 
-// The last two characters that are no white space of what has been read: the ends of
-// its last tokens.
+// The text up to the last two characters that are not white space, which are the ends of the last
+// two tokens.
 class LastTokens {
  public:
   void Read(std::string_view text, size_t at) {
     if (Trim(text.substr(at, 1)).empty()) return;
     before_ = std::exchange(last_, text.substr(0, at + 1));
   }
-  // Whether they end in "field:".
+  // Whether the text read so far ends in "field:".
   bool Are(std::string_view field) const {
     return last_.ends_with(':') && before_.ends_with(field);
   }
 
  private:
-  std::string_view before_, last_;  // up to each of them
+  std::string_view before_, last_;  // the text up to each of them
 };
 
-// Where the string that begins at `begin` is closed; npos if nowhere.
+// The end of the string that begins at `begin`; npos if it is not closed.
 size_t EndOf(std::string_view text, size_t begin, std::string_view quote) {
   if (quote == kTriple) return text.find(kTriple, begin);
   while (begin < text.size() && text[begin] != quote[0]) begin += text[begin] == '\\' ? 2 : 1;
@@ -60,7 +60,7 @@ BlockedText SplitBlock(std::string_view text, std::string_view field) {
       at = line_end - 1;
       continue;
     }
-    const bool ours = before.Are(field);  // if it is a string
+    const bool ours = before.Are(field);  // whether it is a string of `field`
     before.Read(text, at);
     const bool opens = text[at] == '"' || text[at] == '\'';
     if (!opens) {
@@ -71,7 +71,7 @@ BlockedText SplitBlock(std::string_view text, std::string_view field) {
     const std::string_view quote = triple ? kTriple : text.substr(at, 1);
     const size_t begin = at + quote.size();
     const size_t end = EndOf(ours ? text : text.substr(0, line_end), begin, quote);
-    if (end == std::string_view::npos) {  // an error, of that line
+    if (end == std::string_view::npos) {  // an error at this line
       result.text += text.substr(at, line_end - at);
       at = line_end - 1;
       continue;

@@ -1,5 +1,5 @@
 #pragma once
-// A quoted text that goes over several lines of a job.
+// A quoted text of several lines in a job.
 
 #include <string>
 #include <string_view>
@@ -8,13 +8,13 @@ namespace coracle {
 
 struct BlockedText {
   std::string text;
-  int first_line = 0;  // where the block begins, from 1; 0: there is none
+  int first_line = 0;  // the block's first line, from 1; 0: no block
 };
 
-// protobuf text has no such thing, so the string of the field `field`, in single, double or triple
-// double quotes, is made one of several adjacent strings, a line each. Lines keep their numbers. In
-// triple quotes nothing else is special: neither quotes nor backslashes. A string without its end
-// stays as it is.
+// Splits the string of `field` into adjacent strings with one line each, since protobuf text has no
+// strings of several lines. The string may be in single, double or triple double quotes, and lines
+// keep their numbers. Within triple quotes, quotes and backslashes are plain characters. A string
+// without an end is left unchanged.
 BlockedText SplitBlock(std::string_view text, std::string_view field);
 
 }  // namespace coracle

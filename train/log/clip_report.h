@@ -1,5 +1,5 @@
 #pragma once
-// What clips did, as text.
+// Reports of gradient clips and error clips as text.
 
 #include <coracle/train/run/trainer.h>
 
@@ -8,8 +8,8 @@
 
 namespace coracle {
 
-// " clip 3/100 x0.4 error_clip(h) 12/100 x0.25", of those that acted; "" when none did. Many error
-// clips are one: " error_clips(5) 12/500 x0.25(h)".
+// Returns " clip 3/100 x0.4 error_clip(h) 12/100 x0.25" for the clips that acted, and "" if none
+// did. Many error clips are summed up: " error_clips(5) 12/500 x0.25(h)".
 std::string FormatClips(const std::vector<ClipReport>& clips);
 
 }  // namespace coracle

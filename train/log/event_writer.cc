@@ -31,7 +31,7 @@ proto::LogEvent EventOf(int64_t step) {
   return event;
 }
 
-// Files of one directory are read in the order of their names.
+// Readers read the files of a directory in the order of their names.
 std::string FileName(const std::string& directory) {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
@@ -79,7 +79,7 @@ void FillHistogram(const Tensor& values, proto::LogHistogram* histogram) {
   }
 }
 
-// Makes the nodes of a graph. Names are of [A-Za-z0-9_./].
+// Makes the nodes of a graph. Names may contain [A-Za-z0-9_./].
 class GraphMaker {
  public:
   explicit GraphMaker(proto::LogGraph* graph) : graph_(graph) {
@@ -137,7 +137,7 @@ class GraphMaker {
 
   proto::LogGraph* graph_;
   std::set<std::string> taken_;
-  std::map<std::string, std::string> source_;  // variable -> node that makes it
+  std::map<std::string, std::string> source_;  // variable -> node that writes it
 };
 
 }  // namespace

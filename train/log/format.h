@@ -1,5 +1,5 @@
 #pragma once
-// Numbers as a person reads them.
+// Formats numbers for people.
 
 #include <coracle/train/run/metric.h>
 
@@ -9,16 +9,17 @@
 
 namespace coracle {
 
-// Six digits; "nan" whatever its sign; exponents without a plus: "4.095e31".
+// Six digits; "nan" for either sign; exponents without a plus sign: "4.095e31".
 std::string FormatNumber(double value);
-// The same with four decimals where they tell enough: "0.6931", but "1.234e-05" and "4.095e31".
+// Like FormatNumber, with four decimals if they are enough: "0.6931", but "1.234e-05"
+// and "4.095e31".
 std::string FormatShort(double value);
 
-// " loss=0.25 accuracy=0.9": each number as `format` gives it.
+// Returns " loss=0.25 accuracy=0.9"; `format` formats each number.
 std::string FormatValues(const std::vector<NamedValue>& values,
                          std::string (*format)(double) = FormatNumber);
 
-// Without quotes where the name needs none: else see Quote.
+// Returns the name without quotes if it needs none, else with quotes: see Quote.
 std::string QuoteIfNeeded(std::string_view name, size_t max_length = 300);
 
 }  // namespace coracle

@@ -15,16 +15,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Sizes in pixels. Two panels stand side by side.
+// Sizes in pixels. Each row has two panels.
 constexpr double kPanelWidth = 520, kPanelHeight = 330, kHead = 46;
 constexpr double kLeft = 68, kRight = 18, kTop = 34, kBottom = 44;
-constexpr double kLegendRow = 16;    // below the panel
-constexpr size_t kMaxPoints = 2000;  // of one line; more cannot be seen
-// What is drawn is no larger, and on a logarithmic axis no smaller: differences and quotients of
-// larger ones would overflow.
+constexpr double kLegendRow = 16;    // one row of the legend, below the panel
+constexpr size_t kMaxPoints = 2000;  // of one line; more cannot be distinguished
+// Limits of the values that are drawn; kSmallest applies to logarithmic axes. Differences and
+// quotients of values beyond them would overflow.
 constexpr double kLargest = 1e300, kSmallest = 1e-300;
 
-// Okabe and Ito's colours, which the colour-blind tell apart.
+// Okabe and Ito's colours, which colour-blind people can distinguish.
 constexpr std::array<const char*, 8> kColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                 "#e69f00", "#56b4e9", "#000000", "#999933"};
 
@@ -51,7 +51,7 @@ std::string Escaped(const std::string& text) {
   return safe;
 }
 
-// At most so many bytes, not cut within a character of UTF-8.
+// Shortens a text to at most `bytes` bytes without cutting a UTF-8 character.
 std::string Shortened(const std::string& text, size_t bytes) {
   if (text.size() <= bytes) return text;
   size_t end = bytes - 3;
@@ -104,7 +104,7 @@ std::vector<Panel> MakePanels(const std::vector<PlotRun>& runs) {
   return panels;
 }
 
-// Where the line's name stands below its panel.
+// The place of the line's name in the legend below its panel.
 struct LegendEntry {
   double x;  // from the left end of the axis
   int row;
@@ -137,7 +137,7 @@ double LegendHeight(const std::vector<Panel>& panels) {
   return kLegendRow * rows;
 }
 
-// From values to pixels.
+// Maps values to pixels.
 struct Axis {
   double low, high, begin, end;
   bool log = false;
@@ -157,7 +157,7 @@ std::string Number(double v) {
   return fmt::format("{:.6g}", v);
 }
 
-// Powers of ten around [low, high], with 2 and 5 times them where there is room.
+// Powers of ten around [low, high], with 2 and 5 times these powers if there is room.
 std::vector<double> LogTicks(double low, double high) {
   std::vector<double> ticks;
   const int first = static_cast<int>(std::floor(std::log10(low)));
@@ -186,7 +186,7 @@ class Drawing {
         last = std::max(last, static_cast<double>(step));
       }
     }
-    if (low == high) {  // a constant lies in the middle
+    if (low == high) {  // a constant is in the middle
       const double room = std::abs(low) < kSmallest ? 1 : std::abs(low) / 2;
       low -= room;
       high += room;
@@ -217,7 +217,7 @@ class Drawing {
       Text(at, vertical_.begin + 17, "middle", "tick", Number(tick));
     }
     Text((horizontal_.begin + horizontal_.end) / 2, vertical_.begin + 35, "middle", "tick", "step");
-    // Those of training first: the others lie above.
+    // Draws the lines of training first, so that the others cover them.
     for (bool train : {true, false})
       for (const Line& line : panel_.lines)
         if (line.train == train) Draw(line);
@@ -258,7 +258,7 @@ class Drawing {
         "<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" stroke-opacity=\"{}\" "
         "stroke-linejoin=\"round\"><title>{}</title></path>\n",
         path, line.color, line.train ? 1.3 : 2.2, line.train ? 0.75 : 1, Escaped(line.label));
-    if (drawn > 40) return;  // few points are marked
+    if (drawn > 40) return;  // marks points only if there are few
     for (const auto& [step, value] : line.points) {
       if (!std::isfinite(value)) continue;
       svg_ += fmt::format(
@@ -309,7 +309,7 @@ std::vector<double> RoundTicks(double low, double high, int count) {
   const double first = std::floor(low / step + 1e-9), last = std::ceil(high / step - 1e-9);
   for (double k = first; k <= last && ticks.size() < 100; ++k)
     ticks.push_back(k == 0 ? 0 : k * step);
-  // Steps below the precision of the numbers, or beyond the largest of them.
+  // The steps may be smaller than the precision of the numbers, or beyond the largest number.
   const bool rise = ticks.size() > 1 && std::isfinite(ticks.front()) &&
                     std::isfinite(ticks.back()) && ticks.front() < ticks.back() &&
                     ticks.back() > low;

@@ -8,14 +8,14 @@
 
 namespace coracle {
 
-// The values of a log.jsonl: for each series ("train/loss", "test/accuracy", "learning_rate") its
-// points (step, value), in order.
+// One series of a log.jsonl ("train/loss", "test/accuracy", "learning_rate") with its points (step,
+// value), in order.
 struct LogSeries {
   std::string name;
   std::vector<std::pair<int64_t, double>> points;
 };
-// Throws kInvalidArgument with the line number for a line that is not a record; an incomplete last
-// line is ignored.
+// Throws kInvalidArgument with the line number for a line that is not a record. Ignores an
+// incomplete last line.
 std::vector<LogSeries> ReadRunLog(const std::string& path);
 
 struct PlotRun {
@@ -23,15 +23,16 @@ struct PlotRun {
   std::vector<LogSeries> series;
 };
 
-// The log of a run: its output directory, or a log.jsonl. The name is the directory's.
+// Reads the log of a run: its output directory, or a log.jsonl. The run's name is the name of
+// the directory.
 PlotRun ReadPlotRun(const std::string& path);
 
-// An SVG with a panel for each value ("loss", "accuracy", "learning_rate"). A panel shows a line
-// for each run and set over the steps, with thin lines for training, and a legend. No external
-// resources. A point that is not finite makes a gap; `log_scale` applies to panels whose values are
-// all positive. Throws kInvalidArgument if there is nothing to draw.
+// Returns an SVG with a panel for each value ("loss", "accuracy", "learning_rate"). A panel shows a
+// line over the steps for each run and set, with thin lines for training, and a legend. The SVG
+// uses no external resources. A point that is not finite leaves a gap; `log_scale` applies to
+// panels with only positive values. Throws kInvalidArgument if there is nothing to draw.
 std::string PlotSvg(const std::vector<PlotRun>& runs, bool log_scale = false);
-// The same in an HTML page with a table of the last values.
+// Returns an HTML page with the same plot and a table of the last values.
 std::string PlotHtml(const std::vector<PlotRun>& runs, bool log_scale = false);
 
 // Round numbers (1, 2 or 5 times a power of ten) that cover [low, high], about `count` of them.

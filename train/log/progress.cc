@@ -22,7 +22,7 @@ std::string Results(const TrainPlan& plan, const StepReport& report) {
   return text;
 }
 
-// " lr=0.01", or of several " lr=0.01,0.001".
+// Returns " lr=0.01", or " lr=0.01,0.001" for several rates.
 std::string Rates(const std::vector<NamedValue>& rates) {
   std::string text;
   for (const NamedValue& rate : rates)
@@ -35,7 +35,7 @@ std::string EpochOf(const TrainPlan& plan, int64_t epoch) {
   return fmt::format("epoch {}/{}", epoch + 1, epochs);
 }
 
-// "" where there is no room for a bar that shows anything.
+// Returns "" if there is not enough room for a useful bar.
 std::string Bar(double part, int room) {
   const int width = std::min(room - 3, 20);
   if (width < 5) return "";
@@ -47,7 +47,8 @@ std::string Bar(double part, int room) {
   return " [" + bar + "]";
 }
 
-// Of each of a few ranks, " wait 2%/5%"; of many, from the least to the most: " wait 2%..9%".
+// Returns " wait 2%/5%" for a few ranks (one number each), and the range " wait 2%..9%" for
+// many ranks.
 std::string Waits(const std::vector<double>& waited) {
   constexpr size_t kFew = 4;
   if (waited.empty()) return "";
@@ -127,7 +128,7 @@ void Progress::Eval(const EvalReport& report) {
   Pause();
 }
 
-// The first step also makes the plan: it would tell nothing about those that follow.
+// Excludes the first step from the speed, since it also makes the plan.
 void Progress::Warm() {
   if (single_step_) return;
   start_ = step_end_;

@@ -1,5 +1,5 @@
 #pragma once
-// What a person sees of a training run: a line for each display, and on a terminal a bar below.
+// The output of a training run for people: a line for each display and, on a terminal, a bar below.
 
 #include <coracle/train/run/trainer.h>
 
@@ -11,40 +11,41 @@ namespace coracle {
 
 class Progress {
  public:
-  // `terminal`: out understands "\r" and the ANSI code that clears a line; `width` is its columns.
+  // `terminal`: whether `out` understands "\r" and the ANSI code that clears a line. `width` is the
+  // number of its columns.
   Progress(std::ostream& out, bool terminal, int width = 80);
 
   void Start(const TrainPlan& plan);
   void Step(const StepReport& report);
   void Eval(const EvalReport& report);
-  // A line of its own, above the bar.
+  // Prints a separate line, above the bar.
   void Line(const std::string& text);
   void Table(const std::string& text);  // of several lines
   void EndBar();                        // clears the bar
 
-  // Callbacks that call this object, which must outlive them.
+  // Returns callbacks that call this object, which must outlive them.
   TrainCallbacks Callbacks();
 
  private:
   using Clock = std::chrono::steady_clock;
-  // The bar.
+  // Draws the bar.
   void Draw(const StepReport& report, const std::string& head, const std::string& results,
             const std::string& speed);
   double Rate() const;  // samples per second
   void Warm();          // starts the clock after the first step
-  void Pause();         // what follows the last step was no training
+  void Pause();         // excludes the time since the last step, which was not training
 
   std::ostream& out_;
   bool terminal_;
   int width_;
   bool bar_shown_ = false;
-  bool single_step_ = false;  // there is but one step to time
+  bool single_step_ = false;  // only one step can be timed
   Clock::time_point start_, drawn_;
-  double away_ = 0;  // seconds of evaluations and snapshots since `start_`: not in the rate
+  double away_ = 0;  // seconds of evaluations and snapshots since `start_`, excluded from the rate
   int64_t samples_ = 0;
   int64_t steps_ = 0;
   Clock::time_point step_end_;
-  Clock::time_point paused_;  // until when the time is accounted for
+  Clock::time_point paused_;  // the end of the time that has been accounted for
 };
 
 // "loss=0.1234 accuracy=0.9876".

@@ -47,7 +47,7 @@ std::vector<NamedValue> WithPrefix(const std::string& prefix, std::vector<NamedV
   return values;
 }
 
-// A single learning rate needs no name.
+// If there is a single learning rate, it needs no name.
 std::vector<NamedValue> Rates(const std::vector<NamedValue>& rates) {
   if (rates.size() == 1) return {{"learning_rate", rates[0].value}};
   return WithPrefix("learning_rate", rates);
@@ -65,7 +65,7 @@ Json Clips(const std::vector<ClipReport>& clips) {
   return list;
 }
 
-// Series in the order in which they first appear.
+// Collects series in the order of their first appearance.
 class SeriesMaker {
  public:
   void Line(const JsonReader& line) {
@@ -76,14 +76,14 @@ class SeriesMaker {
       Add("train/", step, line.At("values"));
       Add("", step, line.At("learning_rates"));
     }
-    // What is restored has its point already, at the step where it was the best.
+    // A restored result already has its point, at the step where it was the best.
     if (type == "test" && !line.Has("restored"))
       Add(line.At("set").Text() + "/", step, line.At("values"));
   }
   std::vector<LogSeries> ReleaseSeries() { return std::move(series_); }
 
  private:
-  // The points of a series come in the order of their steps.
+  // The points of each series are in the order of their steps.
   void Forget(int64_t after) {
     for (LogSeries& series : series_) {
       while (!series.points.empty() && series.points.back().first > after) series.points.pop_back();
@@ -128,7 +128,7 @@ void RunLog::Start(const TrainPlan& plan, const ProgramDesc& program) {
   if (config_.json) {
     const std::string path = (std::filesystem::path(directory_) / "log.jsonl").string();
     json_.emplace(path, resumed && FileExists(path));
-    // What was being written when the run was killed.
+    // Ends a line that was incomplete when the run was killed.
     if (!json_->EndsWithLine()) Guarded([&] { Line(""); });
   }
   if (config_.tensorboard) events_.emplace(directory_, plan.first_step);
@@ -234,7 +234,7 @@ std::vector<LogSeries> ReadRunLog(const std::string& path) {
     try {
       maker.Line(JsonReader(line, fmt::format("{}:{}", path, number)));
     } catch (const Error& e) {
-      // A line that a killed run did not finish is followed by the "start" of the next.
+      // The next run's "start" follows a line that was incomplete when a run was killed.
       const bool torn = text.compare(end + 1, 16, "{\"type\":\"start\",", 16) == 0;
       if (!torn) throw e.WithPrefix("not a run's log");
     }

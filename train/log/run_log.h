@@ -1,19 +1,19 @@
 #pragma once
-// RunLog: what a run writes into its output directory while it goes: log.jsonl, one JSON object per
+// RunLog writes the log of a run into its output directory: log.jsonl, with one JSON object per
 // line, and TensorBoard's event files.
 //
-//   {"type": "start", "job": ..., "step": 0, "total_steps": ..., "steps_per_epoch": ..., "time":
-//   ...}
+//   {"type": "start", "job": ..., "step": 0, "total_steps": ..., "steps_per_epoch": ...,
+//    "time": ...}
 //   {"type": "step", "step": 100, "epoch": 0, "values": {"loss": ..., "accuracy": ...},
 //    "learning_rates": {...}, "samples_per_second": ..., "time": ...}
 //   {"type": "test", "set": "test", "step": 100, "values": {...}, "best": true, "time": ...}
-//   {"type": "test", ..., "restored": true, ...}: of the best parameters, brought back at the end
+//   {"type": "test", ..., "restored": true, ...}: the best parameters, restored at the end
 //   {"type": "snapshot", "step": 100, "path": ..., "time": ...}
 //   {"type": "message", "step": 100, "text": ..., "time": ...}
 //   {"type": "end", "step": 100, "stopped": false, "time": ...}
 //
-// `time` is seconds since 1970. A number that is not finite is null. A line "start" of step N makes
-// those before it void that are of later steps: the run was resumed at N.
+// `time` is in seconds since 1970. A number that is not finite is written as null. A "start" line
+// with step N means that the run was resumed at N: it invalidates the earlier lines of later steps.
 
 #include <coracle/framework/base/append_file.h>
 #include <coracle/train/log/event_writer.h>
@@ -29,13 +29,13 @@ namespace coracle {
 
 class RunLog {
  public:
-  // Writes nothing without an output directory. A resumed run goes on in the log.jsonl that is
-  // there, any other begins it anew. Throws kIo; what cannot be written later (a full disk) is
-  // warned of once, and logging ends.
+  // Writes nothing without an output directory. A resumed run appends to an existing log.jsonl; any
+  // other run overwrites it. Throws kIo. If a later write fails (a full disk), RunLog warns once
+  // and stops logging.
   explicit RunLog(const JobConfig& config);
 
   void Start(const TrainPlan& plan, const ProgramDesc& program);
-  void Step(const StepReport& report);  // those to show
+  void Step(const StepReport& report);  // only steps to show
   void Eval(const EvalReport& report);
   void Snapshot(int64_t step, const std::string& path);
   void Message(int64_t step, const std::string& text);
@@ -47,17 +47,18 @@ class RunLog {
  private:
   using Clock = std::chrono::steady_clock;
   template <class F>
-  void Guarded(F&& write);  // an error ends logging
+  void Guarded(F&& write);  // an error in `write` ends logging
   void Line(const std::string& json);
-  void Pause();  // an evaluation or a snapshot has taken the time since the last of them or a step
+  // Excludes the time of an evaluation or a snapshot: the time since the last pause or step.
+  void Pause();
 
   LogConfig config_;
   std::string directory_;
   std::optional<AppendFile> json_;
   std::optional<EventWriter> events_;
-  Clock::time_point shown_;  // when samples were last counted
+  Clock::time_point shown_;  // the time when samples were last counted
   Clock::time_point paused_;
-  Clock::duration away_ = {};  // since then, in pauses
+  Clock::duration away_ = {};  // time of pauses since then
   int64_t samples_ = 0;
 };
 

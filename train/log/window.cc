@@ -51,7 +51,7 @@ NamedTensors StepWindow::Save() const {
   return saved;
 }
 
-// Of another length the newest losses are taken.
+// If the saved window has another length, keeps the newest losses.
 void StepWindow::Load(const NamedTensors& saved) {
   sums_.Load(saved);
   for (const auto& [name, losses] : saved) {

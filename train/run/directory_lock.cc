@@ -22,7 +22,7 @@ std::string ThisProcess() {
   return fmt::format("process {} on {}", ::getpid(), host.data());
 }
 
-// What the holder has written; "another run" when it is about to.
+// Reads the holder's line from the file; returns "another run" if it is not written yet.
 std::string Holder(int fd) {
   std::array<char, 300> text = {};
   const ssize_t n = ::pread(fd, text.data(), text.size(), 0);
@@ -33,7 +33,7 @@ std::string Holder(int fd) {
   return name.empty() || !plain ? "another run" : std::string(name);
 }
 
-// The one that held it before may have removed the file between our opening and locking it.
+// The previous holder may have removed the file between our opening and locking it.
 bool IsStillThere(int fd, const std::string& path) {
   struct stat held, there;
   return ::fstat(fd, &held) == 0 && ::stat(path.c_str(), &there) == 0 &&
@@ -48,7 +48,7 @@ DirectoryLock::DirectoryLock(const std::string& directory)
   }
 }
 
-// Returns whether it is done; else to be tried again.
+// Returns false if the lock must be tried again.
 bool DirectoryLock::TryLock(const std::string& directory) {
   const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (fd < 0) {
@@ -77,7 +77,7 @@ bool DirectoryLock::TryLock(const std::string& directory) {
   }
   fd_ = fd;
   const std::string self = ThisProcess() + "\n";
-  // For messages only: a full disk does not stop the run here.
+  // The text is only for messages, so a full disk does not stop the run here.
   if (::ftruncate(fd_, 0) != 0 || ::pwrite(fd_, self.data(), self.size(), 0) < 0)
     LogMessage(MessageLevel::kWarning, fmt::format("cannot write {}", Quote(path_, 300)));
   return true;
@@ -85,7 +85,7 @@ bool DirectoryLock::TryLock(const std::string& directory) {
 
 DirectoryLock::~DirectoryLock() {
   if (fd_ < 0) return;
-  ::unlink(path_.c_str());  // before it is given back: whoever has it open looks again
+  ::unlink(path_.c_str());  // before the unlock: a process that has the file open checks again
   ::close(fd_);
 }
 

@@ -1,17 +1,17 @@
 #pragma once
-// DirectoryLock: one run at a time writes into a directory.
+// DirectoryLock: only one run at a time writes into a directory.
 
 #include <string>
 
 namespace coracle {
 
-// Holds flock(2) on the file ".lock" in a directory, which is removed when the lock is given back.
-// The system gives it back when the process ends, however that comes.
+// Holds flock(2) on the file ".lock" in a directory and removes the file when the lock is released.
+// If the process ends in any way, the system releases the lock.
 class DirectoryLock {
  public:
-  // Throws kAlreadyExists when another lock is held there, of this process or another ("the
-  // directory 'runs/1' is in use: process 4711 on HOST writes into it"), kIo when the file cannot
-  // be made. Where the file system has no locks a warning is logged and nothing is held.
+  // Throws kAlreadyExists if this process or another one holds a lock there ("the directory
+  // 'runs/1' is in use: process 4711 on HOST writes into it"), and kIo if the file cannot be
+  // created. If the file system has no locks, logs a warning and holds nothing.
   explicit DirectoryLock(const std::string& directory);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;

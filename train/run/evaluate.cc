@@ -13,7 +13,7 @@
 namespace coracle {
 namespace {
 
-// What one fetch of a saved model adds up to.
+// Sums up one fetch of a saved model.
 class FetchSum {
  public:
   FetchSum(std::string name, int label_column) : name_(std::move(name)), label_(label_column) {}
@@ -39,8 +39,8 @@ class FetchSum {
   bool accuracy_ = false;
 };
 
-// What the fetches of a saved model add up to: the loss and the metrics of the job, or, of a model
-// without the loss, each fetch for itself.
+// Sums up the fetches of a saved model: the loss and the metrics of the job or, for a model without
+// the loss, each fetch by itself.
 class Results {
  public:
   Results(const JobConfig& job, const ProgramDesc& program, std::vector<std::string> fetches,
@@ -76,7 +76,7 @@ class Results {
   }
 
  private:
-  // As the job calls it.
+  // The name of the fetch in the job.
   static std::string ShownName(const std::string& fetch, const JobConfig& job) {
     for (const MetricConfig& metric : job.metrics)
       if (metric.var == fetch) return metric.name;
@@ -88,7 +88,7 @@ class Results {
   std::vector<FetchSum> sums_;
 };
 
-// A saved model; a text or a program without its parameters is no such thing, however good.
+// Reads a saved model. Throws for a model text and for a program without its parameters.
 InferenceModel ReadModel(const std::string& path, Scope& scope) {
   try {
     return LoadInferenceModel(path, scope);
@@ -111,7 +111,7 @@ InferenceModel OpenModel(const std::string& path, Scope& scope) {
                   Quote(path, 300)));
 }
 
-// The job's carried states, as far as the model has them.
+// The carried states of the job that the model also has.
 std::vector<CarryConfig> CarryOf(const JobConfig& job, const InferenceModel& model) {
   std::vector<CarryConfig> carry;
   auto has = [](const std::vector<std::string>& names, const std::string& name) {
@@ -128,7 +128,7 @@ int LabelColumn(const DataSource& data, const JobConfig& job) {
   return data.FindColumn("label");
 }
 
-// Without test sets the training data is the only one.
+// Chooses a test set by its name; without test sets, chooses the training data.
 TestSetConfig ChooseSet(const JobConfig& job, const std::string& name) {
   const std::vector<TestSetConfig> sets = job.TestSets();
   if (name.empty() && sets.empty()) return {"train", job.train, job.batch_size, 0, {}, "train"};
@@ -177,7 +177,7 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
       results.Add(out, batch);
       carry.Receive(std::span(out).subspan(results.fetches().size()));
     });
-    // The table is of the plan run last: that of the whole batches.
+    // The table covers the last plan: take it for batches of full size.
     if (profile && options.compile.profile && (b == 0 || RowsOfBatch(batch[0]) == set.batch_size))
       *profile = program.ProfileTable();
   }

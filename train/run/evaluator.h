@@ -1,5 +1,5 @@
 #pragma once
-// Evaluator: a program over the rows of a data source.
+// Evaluator: runs a program on the rows of a data source.
 
 #include <coracle/executor/executor.h>
 #include <coracle/train/data/carry.h>
@@ -17,21 +17,21 @@ namespace coracle {
 // Runs a compiled program over the rows of a source, in order.
 class Evaluator {
  public:
-  // The program's feeds are those of `feeder`, then those of `carry`; its fetches are those of
-  // `sums`, then the states to carry. `iterations`: batches, from the first on; 0: all. `share`:
-  // kRankShare of that dtype is the last feed.
+  // The program's feeds are the inputs of `feeder`, then the states of `carry`. Its fetches are the
+  // variables of `sums`, then the states to carry. `iterations` is the number of batches, from the
+  // first one on; 0: all. If `share` is set, the last feed is kRankShare of that dtype.
   Evaluator(PreparedProgram program, Feeder feeder, StateCarry carry, MetricSums sums,
             DataSourcePtr data, const BatchOptions& batch, int64_t iterations = 0,
             const Ranks& ranks = Ranks(), std::optional<DType> share = std::nullopt);
 
-  // Of several ranks each runs its rows of every batch, and all have the values of all rows. Exact
-  // means over all rows: every batch weighs as many rows as it has. States begin with
-  // zeros. Returns false when `stop`, asked after each batch, ended it (or the program's
-  // own CompileOptions::stop did).
+  // Computes exact means over all rows: each batch is weighted by its number of rows. States begin
+  // with zeros. With several ranks, each rank runs its rows of every batch, and all ranks get the
+  // values of all rows. `stop` is called after each batch. Returns false if `stop` (or the
+  // program's own CompileOptions::stop) ended the run.
   bool Run(Scope& scope, const std::function<bool()>& stop = {});
-  // Runs the first batch, so that what does not fit shows now.
+  // Runs the first batch, to find early what does not fit.
   void Try(Scope& scope);
-  // Of the last Run: the loss if there is one, then the metrics.
+  // The values of the last Run: the loss if there is one, then the metrics.
   std::vector<double> Values() const;
   int64_t rows() const { return rows_; }
 

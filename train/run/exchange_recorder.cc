@@ -19,7 +19,7 @@ void Copy(const void* from, void* to, size_t bytes) {
   if (from != to && bytes > 0) std::memmove(to, from, bytes);
 }
 
-// Returns the bytes that the rank gives.
+// Returns the number of bytes that the rank sends.
 int64_t Perform(const Exchange& exchange) {
   const auto size = static_cast<int64_t>(SizeOf(exchange.dtype));
   int64_t all = 0;
@@ -55,7 +55,7 @@ bool ExchangeTheSame(const StepTimeline& a, const StepTimeline& b) {
                     });
 }
 
-// Of so many runs of f, seconds.
+// The median time of `runs` runs of f, in seconds.
 template <class F>
 double MedianTime(int runs, F f) {
   std::vector<double> seconds;
@@ -68,7 +68,7 @@ double MedianTime(int runs, F f) {
   return Median(std::move(seconds));
 }
 
-// To a thread that sleeps until then, and back, as the one that calls MPI.
+// The time to wake a sleeping thread and to be woken by it, as for a thread that calls MPI.
 double MeasureHandover() {
   std::mutex mutex;
   std::condition_variable begun, changed;
@@ -81,7 +81,7 @@ double MeasureHandover() {
       for (; done < kRuns; ++done, changed.notify_all())
         begun.wait(lock, [&] { return begin > done; });
     });
-  } catch (const std::system_error&) {  // there is none: ranks will not communicate either
+  } catch (const std::system_error&) {  // no thread: ranks will not communicate in one either
     return 0;
   }
   const double seconds = MedianTime(kRuns, [&] {
@@ -148,7 +148,8 @@ StepTimeline ExchangeRecorder::Timeline() const {
   return medians;
 }
 
-// What is exchanged was written during all of backward, so that caches do not hold it.
+// Buffers larger than the caches: the exchanged values were written throughout backward and are no
+// longer cached.
 ExchangeWork MeasureExchangeWork() {
   constexpr int64_t kElements = int64_t{1} << 23;
   constexpr double kBytes = kElements * sizeof(float);

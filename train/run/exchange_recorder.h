@@ -1,6 +1,6 @@
 #pragma once
-// ExchangeRecorder: rank 0 of ranks that are not there, to learn when a step exchanges what; and
-// what an exchange costs a rank of this machine.
+// ExchangeRecorder: simulates rank 0 of several ranks to record which exchanges a step makes and
+// when. MeasureExchangeWork measures the cost of an exchange for a rank on this machine.
 
 #include <coracle/communication/communicator.h>
 #include <coracle/distribute/step_forecast.h>
@@ -11,8 +11,8 @@
 
 namespace coracle {
 
-// What the rank gives comes back at once, as if the others had given nothing to a reduction and the
-// same to a gathering.
+// The rank receives its own values at once, as if the other ranks added nothing to a reduction and
+// gave the same values to a gathering.
 class ExchangeRecorder final : public Communicator {
  public:
   explicit ExchangeRecorder(int size) : size_(size) {}
@@ -22,8 +22,8 @@ class ExchangeRecorder final : public Communicator {
 
   void BeginStep();
   void EndStep(bool keep);
-  // Medians of the steps that were kept and exchanged what the last one did, and how long each of
-  // these steps was. REQUIRES: one was kept.
+  // Medians over the kept steps that made the same exchanges as the last one, and the duration of
+  // each of these steps. REQUIRES: at least one step was kept.
   StepTimeline Timeline() const;
 
  private:
@@ -36,8 +36,8 @@ class ExchangeRecorder final : public Communicator {
   std::vector<StepTimeline> steps_;
 };
 
-// Measured on 64 MiB of memory and a second thread, in some 100 ms; `beside_ops` where the thread
-// that communicates, which a rank's thread starts, may use more cores than NumThreads().
+// Measures on 64 MiB of memory and with a second thread, in about 100 ms. `beside_ops`: whether the
+// communicating thread, which a rank's thread starts, may use more cores than NumThreads().
 ExchangeWork MeasureExchangeWork();
 
 }  // namespace coracle

@@ -20,7 +20,7 @@ namespace {
 constexpr std::array kBucketsMb = {0.0, 0.1, 0.25, 0.5,  1.0,  2.0,
                                    4.0, 8.0, 16.0, 25.0, 50.0, 100.0};
 
-// The rows of a source, over and over.
+// Repeats the rows of a source endlessly.
 class RepeatedSource final : public DataSource {
  public:
   RepeatedSource(DataSourcePtr source, int64_t times) : source_(std::move(source)), times_(times) {}
@@ -47,7 +47,7 @@ class RepeatedSource final : public DataSource {
   int64_t times_;
 };
 
-// A job of so many ranks whose rank 0 has the rows of `job`, and its data.
+// A job of several ranks whose rank 0 has the rows of `job`, with its data.
 struct JobOfRanks {
   JobConfig config;
   DataSourcePtr data;
@@ -55,23 +55,23 @@ struct JobOfRanks {
   JobOfRanks(const JobConfig& job, int ranks) : config(job), data(OpenTrainData(job)) {
     CheckStreams(job, *data, job.batch_size);
     config.batch_size *= ranks;
-    config.drop_last = true;  // all steps have as many rows
+    config.drop_last = true;  // all steps have the same number of rows
     config.distribute.bucket_mb = 0;
     const int64_t times = (config.batch_size - 1) / std::max<int64_t>(data->size(), 1) + 1;
     if (times == 1 || data->size() == 0) return;
     data = std::make_shared<RepeatedSource>(data, times);
-    config.shuffle = false;  // a step would be an epoch, and shuffle only since rows are repeated
+    config.shuffle = false;  // a step would be an epoch, shuffled because rows repeat
   }
 };
 
 struct Measured {
   StepTimeline timeline;
-  bool by_ranks = false;             // another number of ranks computes something else
+  bool by_ranks = false;             // the program depends on the number of ranks
   int64_t gradients = 0, bytes = 0;  // in buckets
-  int64_t others = 0;                // exchanges of the program
+  int64_t others = 0;                // other exchanges of the program
 };
 
-// Steps of rank 0 of `ranks`, as Trainer runs them.
+// Runs steps of rank 0 of `ranks` like Trainer does, and returns their timeline.
 StepTimeline TimelineOf(const JobOfRanks& job, const Programs& programs, const TimeOptions& options,
                         const std::shared_ptr<ExchangeRecorder>& recorder) {
   const Ranks ranks(recorder);
@@ -94,13 +94,13 @@ StepTimeline TimelineOf(const JobOfRanks& job, const Programs& programs, const T
   return recorder->Timeline();
 }
 
-// The step of rank 0 of `ranks` (1: the step of a job that is not distributed).
+// Measures the step of rank 0 of `ranks` (1: the step of a job that is not distributed).
 Measured Measure(const JobConfig& job, const TimeOptions& options, int ranks) {
   const JobOfRanks of_ranks(job, ranks);
   TrainOptions train;
   train.ops = options.ops;
   Programs programs = BuildPrograms(job, train);
-  std::vector<std::string> warnings;  // what training says of them
+  std::vector<std::string> warnings;  // training reports them
   if (ranks > 1) {
     programs.of_rank = MakeRankPrograms(of_ranks.config, programs, ranks,
                                         options.ops ? *options.ops : DefaultOps(), &warnings);
@@ -116,7 +116,7 @@ Measured Measure(const JobConfig& job, const TimeOptions& options, int ranks) {
     if (bucket.bytes >= 0) dense.insert(bucket.gradients[0]);
   }
   for (StepTimeline::Part& part : measured.timeline.exchanges) {
-    // Nothing but gradients is scattered; what comes of them has other names.
+    // Only gradients are scattered; the results have other names.
     part.bucketed = part.kind == Exchange::Kind::kReduceScatter || dense.contains(part.name);
     measured.gradients += part.bucketed ? 1 : 0;
     measured.bytes += part.bucketed ? part.bytes : 0;
@@ -165,7 +165,7 @@ std::string Line(const StepTimeline& step, int ranks, double alone, int64_t rows
       ranks * static_cast<double>(rows) / forecast.seconds, best_mb, best * 1e3);
 }
 
-// As training checks a job, which a forecast does not run to its end.
+// Checks the job as training does, but the job may have no end.
 void CheckJobToForecast(const JobConfig& job, const ForecastOptions& options) {
   JobConfig checked = job;
   if (job.epochs == 0 && job.max_iter == 0) checked.max_iter = 1;
@@ -177,7 +177,7 @@ void CheckJobToForecast(const JobConfig& job, const ForecastOptions& options) {
     }
   }
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  int most_ranks = 2;  // which are always measured
+  int most_ranks = 2;  // 2 ranks are always measured
   for (const int ranks : options.ranks) most_ranks = std::max(most_ranks, ranks);
   if (job.batch_size > kMost / most_ranks) {
     ThrowInvalid(fmt::format(

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kChunk = 256;  // characters that one run of the program writes at most
+constexpr int64_t kChunk = 256;  // limit of characters per run of the program
 
 void CheckOptions(const GenerateOptions& o) {
   constexpr int64_t kMostLength = 100'000'000;
@@ -39,7 +39,7 @@ std::string ProgramPath(const std::string& model) {
               fmt::format("{} has no model.pdmodel: a job saves one where it says deploy", model));
 }
 
-// The loop around the model.
+// Builds the loop around the model.
 class LoopBuilder {
  public:
   LoopBuilder(const InferenceModel& model, bool greedy, ProgramDesc& main)
@@ -60,7 +60,7 @@ class LoopBuilder {
       p.feeds.push_back(states.back().name());
       p.states.push_back(Tensor::Zeros(meta.dtype, meta.shape));
     }
-    // The model on all of the prompt but its last character, for the states alone.
+    // Runs the model on all characters of the prompt but the last, only to compute the states.
     const std::vector<Variable> warm = Model(before, states);
     for (size_t k = 0; k < states.size(); ++k) states[k] = net_.Unary("assign", warm[k + 1]);
     const Variable id = net_.Unary("assign", last, {}, {.output = "id"});
@@ -95,10 +95,11 @@ class LoopBuilder {
     return meta;
   }
 
-  // [1]: the likeliest, or one drawn by softmax(scores / temperature).
+  // Returns [1]: the character with the largest score, or one drawn by softmax(scores
+  // / temperature).
   Variable Draw(const Variable& scores, const Variable& temperature) {
     if (greedy_) {
-      // A nan would count as the likeliest.
+      // arg_max would take a nan for the largest score.
       const Variable finite = net_.Unary("isfinite", net_.Softmax(scores));
       net_.Append("assert", {{"Cond", {finite.name()}}, {"Data", {scores.name()}}}, {},
                   {{"message", std::string("the model's scores are not numbers")},
@@ -109,7 +110,7 @@ class LoopBuilder {
     return net_.Unary("sampling_id", net_.Softmax(net_.Div(scores, temperature)));
   }
 
-  // The model's ops once more, in the block where the builder is, on these characters and states.
+  // Copies the model's ops into the builder's current block, with these characters and states.
   std::vector<Variable> Model(const Variable& ids, const std::vector<Variable>& states) {
     std::map<std::string, std::string> names = {{model_.feed_names[0], ids.name()}};
     for (size_t k = 0; k < states.size(); ++k) names[model_.feed_names[k + 1]] = states[k].name();

@@ -13,17 +13,17 @@ StepPart PartOf(const OpDesc& op) {
   return (op.role() & kBackward) != 0 ? StepPart::kBackward : StepPart::kForward;
 }
 
-// The entry with the repeats and includes that it was read in: each round is a layer of its own. ""
-// for an op that was no text.
+// The model-text entry of an op with the repeats and includes around it, so that each repetition is
+// a separate layer. "" for an op that does not come from a text.
 std::string SiteOf(const OpDesc& op) {
   if (op.creation_site().empty()) return "";
   return Join(op.GetAttr<std::vector<std::string>>(kOpCallstackAttr, {}), "\n");
 }
 
-// Without what passes add: "x3" of "x3@NHWC@FUSED".
+// Removes the suffixes that passes add: "x3@NHWC@FUSED" becomes "x3".
 std::string PlainName(const std::string& name) { return name.substr(0, name.find('@')); }
 
-// How many numbers go into each element of the result: a row of the filter, or one.
+// How many numbers are combined into each element of the result: a row of the filter, or one.
 double TakenByElement(const OpDesc& op) {
   const auto& filter = op.Input("Filter");
   const VarDesc* var = filter.empty() ? nullptr : op.block()->FindVarRecursive(filter[0]);
@@ -32,7 +32,7 @@ double TakenByElement(const OpDesc& op) {
                   static_cast<double>(var->shape().numel()) / static_cast<double>(var->shape()[0]));
 }
 
-// One variable may be set by one op and changed by another, as those of loops are.
+// Includes the type: in loops, one op may set a variable and another may change it.
 std::string KeyOf(const OpDesc& op) { return op.type() + "\n" + FirstOutput(op); }
 
 std::string LinkOf(const OpDesc& op) { return op.GetAttr<std::string>(kForwardOpAttr, ""); }
@@ -60,7 +60,7 @@ LayerMap::LayerMap(const ProgramDesc& program) {
     if (op.HasSubBlock()) runs_blocks_.insert(op.type());
   });
   const OpLayers found(program);
-  // Of a model text each layer is an entry; what else there is, as the scaled loss, is no layer.
+  // In a model text, each layer is an entry. Other ops, such as loss scaling, have no layer.
   const bool has_text = std::any_of(found.layers().begin(), found.layers().end(),
                                     [](const ModelLayer& layer) { return !layer.origin.empty(); });
   std::map<const ModelLayer*, size_t> indices;
@@ -98,13 +98,13 @@ bool LayerMap::RunsBlockOfModel(const OpDesc& op) const {
   return op.HasSubBlock() && runs_blocks_.count(op.type()) > 0;
 }
 
-// A forward op tells its entry, a gradient op its forward op.
+// A forward op belongs to the layer of its entry, a gradient op to the layer of its forward op.
 size_t LayerMap::LayerOf(const OpDesc& op, StepPart part) const {
   const std::string site = SiteOf(op);
   if (!LinkOf(op).empty()) return At(by_link_, LinkOf(op));
   if (part == StepPart::kForward && !site.empty()) return At(by_site_, site);
   if (const size_t same = At(by_op_, KeyOf(op)); same != kOther) return same;
-  // Of a sum or clip of gradients: the layer that made, or first reads, what they are of.
+  // A sum or clip of gradients belongs to the layer that writes, or first reads, the variable.
   const std::string output = FirstOutput(op), var = output.substr(0, output.find(kGradSuffix));
   const size_t maker = MakerOf(var);
   return maker == kOther ? MakerOf(PlainName(var)) : maker;
@@ -115,7 +115,7 @@ size_t LayerMap::MakerOf(const std::string& var) const {
   return maker == kOther ? At(reader_, var) : maker;
 }
 
-// Of an op that passes made of several, which are in its block: by their arithmetic.
+// Divides an op that passes made of several ops, which are in its block, by their arithmetic.
 std::vector<std::pair<size_t, double>> LayerMap::SharesOfBlocks(const OpDesc& op) const {
   std::map<size_t, double> work;
   double all = 0;
@@ -134,9 +134,9 @@ std::vector<std::pair<size_t, double>> LayerMap::SharesOfBlocks(const OpDesc& op
   return shares;
 }
 
-// One op may update the parameters of many layers, or look at their gradients; one with a
-// sub-block does all of that. The shares are those of the elements. A parameter belongs to the
-// first layer that reads it.
+// One op may update the parameters of many layers, or read their gradients; so may the ops in a
+// sub-block. Its time is divided by the numbers of elements. A parameter belongs to the first layer
+// that reads it.
 std::vector<std::pair<size_t, double>> LayerMap::SharesOf(const OpDesc& op) const {
   std::map<size_t, double> sizes;
   double all = 0;

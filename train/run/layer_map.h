@@ -1,5 +1,5 @@
 #pragma once
-// Which layer of a model, and which part of a training step, an op belongs to.
+// Maps an op to its layer of the model and its part of a training step.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/train/run/trainer.h>
@@ -13,25 +13,26 @@
 
 namespace coracle {
 
-// A layer is the forward ops of the root block that OpLayers tells as one, or a forward op of no
-// layer.
+// A layer consists of the forward ops of the root block that OpLayers assigns to one layer. A
+// forward op without such a layer is a layer of its own.
 class LayerMap {
  public:
-  static constexpr size_t kOther = SIZE_MAX;  // no layer's
+  static constexpr size_t kOther = SIZE_MAX;  // no layer
 
   struct Place {
     StepPart part = StepPart::kForward;
-    std::vector<std::pair<size_t, double>> shares = {{kOther, 1.0}};  // of layers; their sum is 1
+    // The share of each layer; the shares sum to 1.
+    std::vector<std::pair<size_t, double>> shares = {{kOther, 1.0}};
   };
 
-  // `program`: of a training step, not yet compiled, with the shapes that it is run with where
-  // they are known.
+  // `program` is a training step before compilation, with the shapes of the run if they are known.
   explicit LayerMap(const ProgramDesc& program);
 
-  // Of an op of the compiled program, whose variables passes may have renamed.
+  // Finds the place of an op of the compiled program, whose variables may have been renamed
+  // by passes.
   Place Find(const OpDesc& op) const;
-  // Whether the op is a loop or branch of the model, whose block belongs to the op's layer; or else
-  // passes made it of ops that belong to layers.
+  // Whether the op is a loop or branch of the model, whose block belongs to the layer of the op.
+  // Otherwise passes made the op from ops that may belong to several layers.
   bool RunsBlockOfModel(const OpDesc& op) const;
   const std::vector<LayerTime>& layers() const { return layers_; }  // without times
 
@@ -48,11 +49,11 @@ class LayerMap {
   std::vector<LayerTime> layers_;
   Index by_output_, by_op_, by_site_, by_link_, reader_;
   std::set<std::string> runs_blocks_;         // types of ops
-  std::map<std::string, double> parameters_;  // and how many elements they have
-  std::map<std::string, double> elements_;    // of all variables of known shape
+  std::map<std::string, double> parameters_;  // number of elements of each parameter
+  std::map<std::string, double> elements_;    // number of elements of each variable of known shape
 };
 
-// The first output that is a variable; "" without one.
+// The op's first output that is a variable; "" if there is none.
 std::string FirstOutput(const OpDesc& op);
 
 }  // namespace coracle

@@ -72,11 +72,11 @@ TrainSnapshot FromJson(const JsonReader& json) {
   s.best.step = best.At("step").Integer(0);
   s.best.worse = best.At("worse").Integer(0);
   double counted = s.best.metric.empty() ? NAN : s.best.value;
-  if (best.Has("counted")) counted = best.At("counted").Number();  // an older coracle has none
+  if (best.Has("counted")) counted = best.At("counted").Number();  // older versions have none
   if (!std::isnan(counted)) s.best.counted = counted;
   s.best.counted_metric =
       best.Has("counted_metric") ? best.At("counted_metric").Text() : s.best.metric;
-  if (!json.Has("non_finite")) return s;  // of an older coracle, which did not keep them
+  if (!json.Has("non_finite")) return s;  // older versions do not have it
   const JsonReader non_finite = json.At("non_finite");
   s.non_finite.steps = non_finite.At("steps").Integer(0);
   s.non_finite.first = non_finite.At("first").Integer(0);
@@ -84,7 +84,7 @@ TrainSnapshot FromJson(const JsonReader& json) {
   return s;
 }
 
-// Its files lie beside it: no name leads elsewhere.
+// The files of a snapshot are next to its manifest: a name must not lead to another directory.
 FileRecord RecordOf(const std::string& name, const JsonReader& record) {
   if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos ||
       name.find('\0') != name.npos)
@@ -95,7 +95,7 @@ FileRecord RecordOf(const std::string& name, const JsonReader& record) {
   return {record.At("bytes").Unsigned(), static_cast<uint32_t>(std::stoul(crc, nullptr, 16))};
 }
 
-// The manifest's own checksum covers everything else in it.
+// Adds the manifest's checksum, which covers everything else in it.
 std::string Seal(Json manifest) {
   manifest.erase("checksum");
   manifest["checksum"] = Hex(Crc32c(manifest.dump()));

@@ -1,5 +1,5 @@
 #pragma once
-// manifest.json of a snapshot.
+// Writes and parses the manifest.json of a snapshot.
 
 #include <coracle/train/run/snapshot.h>
 
@@ -15,16 +15,17 @@ struct FileRecord {
 };
 
 struct Manifest {
-  TrainSnapshot state;  // but for what has files of its own
+  TrainSnapshot state;  // except the parts with their own files
   std::map<std::string, FileRecord> files;
 };
 
-// Names of variables are listed with their types for those who read the file with other tools.
+// Lists the names of the variables with their types, for other tools that read the file.
 std::string WriteManifest(const Manifest& manifest, const ProgramDesc& main);
-// Throws kDataLoss for anything but what WriteManifest gave, byte for byte; `file` names it.
+// Throws kDataLoss unless the text is byte for byte a result of WriteManifest. `file` names it
+// in errors.
 Manifest ParseManifest(const std::string& text, const std::string& file);
 
-// The name of the data as a manifest holds it: UTF-8.
+// The name of the data in a manifest, converted to UTF-8.
 std::string Utf8(const std::string& text);
 
 [[noreturn]] void ThrowDamaged(const std::string& file, const std::string& what);

@@ -1,12 +1,13 @@
 #pragma once
-// The state of a run as its manifest and `coracle snapshot --json` have it. No public header.
+// The state of a run as JSON, for its manifest and for `coracle snapshot --json`. Not a
+// public header.
 
 #include <coracle/inspect/json.h>
 #include <coracle/train/run/snapshot.h>
 
 namespace coracle {
 
-// All of it but what has files of its own, with the manifest's own format and version.
+// The whole state except the parts with their own files, with the manifest's format and version.
 Json StateJson(const TrainSnapshot& snapshot);
 
 }  // namespace coracle

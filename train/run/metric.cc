@@ -22,7 +22,7 @@ std::span<const double> Numbers(const Tensor& saved, int64_t columns) {
   return saved.span<double>();
 }
 
-// A mean of numbers that weigh as many as their batch's rows, or of rows that are right.
+// A mean of numbers weighted by the rows of their batches, or the share of correct rows.
 class Mean : public MetricSum {
  public:
   explicit Mean(MetricConfig config) : config_(std::move(config)) {}
@@ -60,7 +60,7 @@ class Mean : public MetricSum {
   double sum_ = 0, weight_ = 0;
 };
 
-// Labels as int64 and the scores' last dimension, checked against each other.
+// Labels as int64 and scores with matching shapes.
 struct Scored {
   Tensor scores, labels;
   int64_t rows, classes;
@@ -102,7 +102,7 @@ class Accuracy : public Mean {
   }
 
  private:
-  // A nan comes before every number, as in top_k, but is never right itself.
+  // A nan is sorted before every number, as in top_k, but is never correct itself.
   bool IsAmongBest(const double* row, int64_t classes, int64_t wanted) const {
     if (std::isnan(row[wanted])) return false;
     int64_t before = 0;
@@ -117,7 +117,7 @@ class Auc : public MetricSum {
  public:
   explicit Auc(MetricConfig config) : config_(std::move(config)) {}
 
-  // One score per row, or two: of class 0 and of class 1.
+  // Takes one score per row, or two: for class 0 and for class 1.
   void Add(const Tensor& value, const Tensor& label, int64_t) override {
     const Scored all(value, label, config_);
     if (all.classes > 2) {
@@ -136,8 +136,9 @@ class Auc : public MetricSum {
     }
   }
 
-  // Mann and Whitney's statistic: each 1 counts the 0s below it, and half of those beside it. A nan
-  // stands nowhere in their order.
+  // Computes the Mann-Whitney statistic: each score with label 1 counts the smaller scores with
+  // label 0, and half of the equal ones. The result is nan if a score is nan, since a nan has no
+  // place in this order.
   double Value() const override {
     if (ones_.empty() || zeros_.empty() || AnyNan(ones_) || AnyNan(zeros_)) return kNan;
     std::vector<double> zeros = zeros_;

@@ -1,5 +1,5 @@
 #pragma once
-// Sums of metrics, batch by batch.
+// Sums metrics over batches.
 
 #include <coracle/distribute/ranks.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -14,36 +14,36 @@
 
 namespace coracle {
 
-// The only element of a float32 or float64 tensor, or one of an integer type; `name` is
-// for the error.
+// Returns the only element of a tensor of a float32, float64 or integer dtype. `name` is for
+// the error.
 double ScalarOf(const Tensor& tensor, const std::string& name);
 
-// Sums of one metric over batches.
+// Sums one metric over batches.
 class MetricSum {
  public:
   virtual ~MetricSum() = default;
-  // `value` and `label` are what a run fetched for the config's var and label; a batch weighs as
-  // many as its rows. Throws kInvalidArgument for tensors of another form, and kOutOfRange for a
-  // label that no score is of.
+  // `value` and `label` are the values that a run fetched for the config's var and label; a batch
+  // is weighted by its number of rows. Throws kInvalidArgument for tensors of another form, and
+  // kOutOfRange for a label without a score.
   virtual void Add(const Tensor& value, const Tensor& label, int64_t rows) = 0;
-  virtual double Value() const = 0;  // nan when it is not defined: of no rows, of one class
+  virtual double Value() const = 0;  // nan if undefined: no rows, or only one class
   virtual void Clear() = 0;
-  // All that Add has gathered, float64.
+  // The collected state, float64.
   virtual Tensor Save() const = 0;
-  // Throws kInvalidArgument for what no Save of this kind gives.
+  // Throws kInvalidArgument if `saved` is not the Save of such a metric.
   virtual void Load(const Tensor& saved) = 0;
-  // Adds what Save of another one holds. Throws as Load.
+  // Adds the state saved by another MetricSum. Throws like Load.
   virtual void Merge(const Tensor& saved) = 0;
 };
 std::unique_ptr<MetricSum> MakeMetricSum(const MetricConfig& config);
 
-// The loss and the metrics of a job together.
+// Sums the loss and the metrics of a job.
 class MetricSums {
  public:
-  // Without a loss for "".
+  // The loss "" means no loss.
   MetricSums(const std::string& loss, const std::vector<MetricConfig>& metrics);
 
-  // What a run must fetch: the loss, then what the metrics need, without repetitions.
+  // The variables that a run must fetch: the loss, then the variables of the metrics, each once.
   const std::vector<std::string>& fetches() const { return fetches_; }
   void Add(std::span<const Tensor> fetched, int64_t rows);
   size_t size() const { return sums_.size(); }
@@ -51,8 +51,9 @@ class MetricSums {
   void Clear();
   NamedTensors Save() const;
   void Load(const NamedTensors& saved);
-  // Of several ranks: each has what all have gathered. With `keep_on_first` only rank 0 has it, and
-  // the others begin anew, so that it can be merged again.
+  // Merges the sums of several ranks: each rank then has the sums of all. With `keep_on_first`,
+  // only rank 0 has them and the other ranks start again from zero, so that Merge can be
+  // called again.
   void Merge(const Ranks& ranks, bool keep_on_first = false);
 
  private:
@@ -60,7 +61,7 @@ class MetricSums {
 
   std::vector<std::string> fetches_;
   std::vector<std::unique_ptr<MetricSum>> sums_;
-  std::vector<size_t> value_, label_;  // of each sum, in fetches_
+  std::vector<size_t> value_, label_;  // index in fetches_ for each sum
 };
 
 }  // namespace coracle

@@ -1,5 +1,5 @@
 #pragma once
-// What a run does about a loss or a parameter that is a nan or infinite.
+// How a run handles a loss or a parameter that is nan or infinite.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -13,14 +13,15 @@ namespace coracle {
 
 class NonFiniteLosses {
  public:
-  // `config` lives as long.
+  // `config` must outlive this object.
   explicit NonFiniteLosses(const JobConfig& config) : config_(config) {}
 
-  // Takes the loss of a step. Returns the line to tell where a row of such steps begins, else "".
-  // Throws kInvalidArgument under kStop, and when kSkip has skipped kMostSkipped steps in a row.
+  // Takes the loss of a step. Returns a line for the user at the first step of a series of such
+  // losses, else "". Throws kInvalidArgument for kStop, and if kSkip has skipped kMostSkipped steps
+  // in a row.
   std::string Step(int64_t step, double loss);
-  // Looks at the parameters before they are saved. Returns the line to tell, "" where all are
-  // finite and at a step that was looked at before. Throws kInvalidArgument under kStop.
+  // Checks the parameters before they are saved. Returns a line for the user, or "" if all are
+  // finite or this step was checked before. Throws kInvalidArgument for kStop.
   std::string Parameters(const ProgramDesc& program, const Scope& scope, int64_t step);
 
   const NonFiniteCounts& counts() const { return counts_; }
@@ -31,7 +32,7 @@ class NonFiniteLosses {
  private:
   const JobConfig& config_;
   NonFiniteCounts counts_;
-  int64_t looked_at_ = -1;  // the step of the last look at the parameters
+  int64_t looked_at_ = -1;  // the step of the last check of the parameters
 };
 
 }  // namespace coracle

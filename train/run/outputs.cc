@@ -31,8 +31,8 @@ void RequireWritable(const std::string& directory) {
                                           Quote(directory, 300), std::strerror(errno)));
 }
 
-// A run writes many files under names that are known beforehand: a link among them would lead it to
-// write into any file of its user, and a pipe or a device to wait or write for ever.
+// A run writes many files with predictable names. A link with such a name could make it overwrite
+// any file of the user; a pipe or a device could make it wait or write for ever.
 void RequirePlainFiles(const std::string& directory) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
@@ -47,15 +47,15 @@ void RequirePlainFiles(const std::string& directory) {
   }
 }
 
-// The files of a run beside its snapshots and TensorBoard's events.
+// The files of a run, apart from its snapshots and TensorBoard's event files.
 constexpr std::array<const char*, 9> kFiles = {
     "main.pb",      "startup.pb",     "main.txt",  "model.pdmodel",  "model.pdiparams",
     "eval.pdmodel", "eval.pdiparams", "log.jsonl", "vocabulary.json"};
-// By which a run is known; a file main.txt may be anybody's.
+// Files that identify the output of a run; a file main.txt may have any origin.
 constexpr std::array<const char*, 4> kTraces = {"log.jsonl", "main.pb", "model.pdmodel",
                                                 "eval.pdmodel"};
 
-// Loss and metrics, without what is fed, and the states to carry.
+// Saves a model that computes the loss, the metrics and the states to carry.
 void WriteEvalModel(const JobConfig& config, const Net& net, TrainResult* result) {
   const std::vector<std::string> feeds = net.Feeds(config);
   std::vector<std::string> fetches;

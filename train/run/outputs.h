@@ -1,5 +1,5 @@
 #pragma once
-// What a run writes into its output directory, beside snapshots and logs.
+// Writes the files of a run's output directory, apart from snapshots and logs.
 
 #include <coracle/train/run/directory_lock.h>
 #include <coracle/train/run/programs.h>
@@ -9,27 +9,28 @@
 
 namespace coracle {
 
-// Makes the directories of a job, tries whether they can be written (hours of training should
-// not end in a name that cannot be), keeps other runs from them as long as the locks live and
-// removes what runs that were killed have left half-written. Throws kIo, and kAlreadyExists
-// where another run writes.
+// Makes the directories of a job and checks that they can be written, so that hours of training do
+// not end in a wrong path. The locks keep other runs out of them while they live. Removes the
+// half-written files of runs that were killed. Throws kIo, and kAlreadyExists if another run
+// writes there.
 std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfig& config);
 
-// Throws kAlreadyExists where the directories of the job hold what another run has written.
+// Throws kAlreadyExists if the directories of the job hold files of another run.
 void RefuseOtherOutput(const JobConfig& config);
-// Removes what another run has written there: programs, models, logs and snapshots. Throws kIo for
-// what cannot be removed.
+// Removes the files of another run there: programs, models, logs and snapshots. Throws kIo if a
+// file cannot be removed.
 void RemoveOtherOutput(const JobConfig& config);
 
-// Removes a file, or a directory with all in it, if it is there. Throws kIo when it cannot.
+// Removes a file, or a directory with its contents, if it exists. Throws kIo if that fails.
 void RemoveAll(const std::string& path);
 
-// main.pb, startup.pb, main.txt and, of a text, vocabulary.json, before the first step, for whoever
-// looks on. Sets the paths in `result`.
+// Writes main.pb, startup.pb, main.txt and, for a text, vocabulary.json before the first step, so
+// that users can read them during the run. Sets the paths in `result`.
 void WritePrograms(const JobConfig& config, const Programs& programs, const DataSource& data,
                    const OpRegistry& ops, TrainResult* result);
 
-// eval.pdmodel and, as the job says, model.pdmodel, with the values of result->scope.
+// Writes eval.pdmodel and, if the job deploys a model, model.pdmodel, with the values
+// of result->scope.
 void WriteModels(const JobConfig& config, const Programs& programs, TrainResult* result);
 
 }  // namespace coracle

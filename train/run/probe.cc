@@ -18,7 +18,7 @@ bool IsFloatTensor(const VarDesc& var) {
   return var.type() == VarType::kLoDTensor && (IsFloating(var.dtype()) || IsComplex(var.dtype()));
 }
 
-// 0 of no elements; a nan does not count.
+// Returns 0 for no elements; ignores nans.
 double LargestOf(const Tensor& x) {
   double largest = 0;
   DispatchDType(x.dtype(), [&]<class T>() {
@@ -29,7 +29,7 @@ double LargestOf(const Tensor& x) {
   return largest;
 }
 
-// The norms of all elements, and how many there are.
+// The norms of all elements, and the number of elements.
 struct Sums {
   double l1 = 0, l2 = 0, count = 0;
   void Add(const Tensor& x) {
@@ -50,7 +50,7 @@ struct Sums {
   }
 };
 
-// Exchanges of several ranks do not count, which write what they read.
+// Ignores exchanges between ranks, which write the variable that they read.
 const OpDesc* LastWriter(const BlockDesc& block, const std::string& name) {
   const OpDesc* last = nullptr;
   for (const OpDesc* writer : block.Uses(name).writers) {
@@ -96,8 +96,8 @@ void Probe::FindLearningRates(const ProgramDesc& program) {
   });
 }
 
-// See AppendGradientClips: "gradient_clip.GROUP.norm" keeps what is compared with the limit, a
-// constant, in float64.
+// See AppendGradientClips: "gradient_clip.GROUP.norm" holds the norm that is compared with the
+// limit, a constant, in float64.
 void Probe::FindClips(const BlockDesc& block) {
   const std::string_view prefix = "gradient_clip.", suffix = ".norm";
   for (size_t i = 0; i < block.NumOps(); ++i) {
@@ -120,7 +120,8 @@ void Probe::FindClips(const BlockDesc& block) {
   }
 }
 
-// "gradient_clip.KIND.statistics" and "error_clip.VAR.statistics", the latter of several ops.
+// Finds "gradient_clip.KIND.statistics" and "error_clip.VAR.statistics"; several ops may write
+// the latter.
 void Probe::FindCounted(const BlockDesc& block) {
   for (size_t i = 0; i < block.NumOps(); ++i) {
     if (block.op(i).type() != "clip_statistics") continue;
@@ -139,7 +140,8 @@ void Probe::FindCounted(const BlockDesc& block) {
   }
 }
 
-// Activations are what forward ops write; of gradients those of a parameter or an activation.
+// Activations are the outputs of forward ops. The gradients are those of a parameter or
+// an activation.
 void Probe::FindSizes(const ProgramDesc& program) {
   const BlockDesc& root = program.Root();
   std::vector<Size> gradients;
@@ -174,7 +176,7 @@ void Probe::Receive(std::span<const Tensor> fetched) {
   fetched_ = fetched;
   for (Clip& clip : clips_) {
     const double count = ScalarOf(fetched[clip.count], fetches_[clip.count]);
-    // No update: gradients are still being accumulated, or have overflowed.
+    // There was no update: gradients are still being accumulated, or have overflowed.
     if (count == clip.seen) continue;
     clip.seen = count;
     ++clip.steps;

@@ -1,6 +1,6 @@
 #pragma once
-// Probe: what a training step tells beside its loss: learning rates, what clips did, and, for
-// debug_info, the size of every value.
+// Probe: the values that a training step reports in addition to its loss: learning rates, the
+// effect of clips and, for debug_info, the size of every value.
 
 #include <coracle/distribute/ranks.h>
 #include <coracle/framework/ir/program.h>
@@ -18,42 +18,43 @@ namespace coracle {
 
 class Probe {
  public:
-  // `program`: with its optimizer's ops. `all`: debug_info. `gradients`: see Gradients. `parts`:
-  // see Net::gradient_parts, of these ranks.
+  // `program` includes the optimizer's ops. `all` is for debug_info. `gradients`: see Gradients.
+  // `parts`: see Net::gradient_parts, for these ranks.
   Probe(const ProgramDesc& program, bool all, bool gradients,
         const std::vector<std::string>& parts = {}, const Ranks& ranks = Ranks());
 
-  // What a step must fetch for the probe.
+  // The variables that a step must fetch for the probe.
   const std::vector<std::string>& fetches() const { return fetches_; }
-  // The first step is to come: `scope` is what it begins with.
+  // Call it before the first step; `scope` has the initial values.
   void Begin(const Scope& scope);
-  // What a run of the program fetched. Valid until the next run.
+  // Takes the values fetched by a run of the program. They must stay valid until the next run.
   void Receive(std::span<const Tensor> fetched);
 
-  // At a step to report: learning rates, clips since the last Restart, and sizes. Of several ranks
-  // all must call it, and Gradients; what they tell of gradients of parameters is of the whole
-  // batch, and the rest of the rank's rows.
+  // Updates the learning rates, the effect of clips since the last Restart, and the sizes; call it
+  // at a step to report. All ranks must call it, and Gradients. Values about gradients of
+  // parameters cover the whole batch, all others only this rank's rows.
   void Update(const Scope& scope);
-  // What clips do is counted anew.
+  // Resets the statistics of clips.
   void Restart(Scope& scope);
   const std::vector<NamedValue>& learning_rates() const { return rates_; }
-  // Dense gradients of the last step, by their parameters; none unless they were wanted.
+  // Dense gradients of the last step, by their parameters; empty unless `gradients` was set.
   std::vector<std::pair<std::string, Tensor>> Gradients() const;
   const std::vector<ClipReport>& clips() const { return reports_; }
-  // Lines of debug_info from the last Update.
+  // The lines of debug_info from the last Update.
   const std::vector<std::string>& Lines() const { return lines_; }
 
  private:
-  // By norm.
+  // A clip by norm.
   struct Clip {
     std::string group;
-    size_t norm, count;  // among fetches_: the norm, and how many norms there were
+    // Indices in fetches_: the norm, and the number of norms so far.
+    size_t norm, count;
     double limit;
     double seen = 0;  // the last count
     int64_t steps = 0, clipped = 0;
-    double largest = 0;  // of those since the last Update
+    double largest = 0;  // largest norm since the last Update
   };
-  // Counted by an op clip_statistics, in a persistable variable.
+  // A clip that an op clip_statistics counts, in a persistable variable.
   struct Counted {
     ClipReport::Kind kind;
     std::string name, statistics;
@@ -61,7 +62,7 @@ class Probe {
   };
   struct Size {
     std::string kind, name;
-    size_t fetch;  // for what is not persistable
+    size_t fetch;  // if the variable is not persistable
   };
 
   size_t Fetch(const std::string& name);

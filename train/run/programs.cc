@@ -40,7 +40,7 @@ class ProgramBuilder {
     std::vector<std::vector<std::string>> stages;
     for (const TestSetConfig& set : config_.TestSets()) stages.push_back(set.stages);
     for (const auto& names : stages) programs_.tests.push_back(TestNet(names, model.has_rules));
-    // What is not deployed is built as the first test has it.
+    // A job that deploys nothing builds this program like the one of the first test set.
     const bool deploys = !config_.deploy_outputs.empty() || stages.empty();
     programs_.deploy = TestNet(deploys ? config_.deploy_stages : stages[0], model.has_rules);
     CheckNames();
@@ -60,7 +60,7 @@ class ProgramBuilder {
         config_.Place("model"), Quote(main.Parameters().front())));
   }
 
-  // What is read as numbers, carried or deployed stays float32.
+  // Variables that are printed, carried or deployed stay float32.
   void Decorate(ProgramDesc& program, ProgramDesc& startup) const {
     if (!config_.mixed_precision) return;
     MixedPrecisionOptions options = config_.mixed_precision->options;
@@ -93,7 +93,7 @@ class ProgramBuilder {
     return net;
   }
 
-  // Forward only, for a test set or for use.
+  // The forward program for a test set or for deployment.
   Net TestNet(const std::vector<std::string>& stages, bool has_rules) const {
     if (!has_rules) {
       Net net = programs_.train;
@@ -104,13 +104,13 @@ class ProgramBuilder {
     state.train = false;
     state.stages = stages;
     BuiltModel model = LoadModel(config_, ops_, state);
-    ProgramDesc startup = model.startup;  // the trained one makes the parameters
+    ProgramDesc startup = model.startup;  // the training program's startup makes the parameters
     Decorate(model.main, startup);
     CheckShared(model.main);
     return MakeNet(model.main.CloneForTest(), model.inputs);
   }
 
-  // What a test program keeps must be what is trained.
+  // The persistable variables of a test program must be those of the training program.
   void CheckShared(const ProgramDesc& test) const {
     const BlockDesc& root = programs_.train.program.Root();
     for (size_t i = 0; i < test.Root().NumVars(); ++i) {
@@ -132,13 +132,14 @@ class ProgramBuilder {
     return has(programs_.train) || std::any_of(programs_.tests.begin(), programs_.tests.end(), has);
   }
 
-  // A metric may be of some programs only.
+  // A metric may exist in only some of the programs.
   void RequireAny(const std::string& place, const std::string& what,
                   const std::string& name) const {
     if (!AnyHas(name)) RequireVar(programs_.train.program, place, what, name);
   }
 
-  // A metric that is a mean holds one number; what the program leaves open is seen when it runs.
+  // A metric that is a mean must hold one number. If the program leaves its shape open, the run
+  // checks it.
   void RequireNumber(const std::string& place, const MetricConfig& metric) const {
     const VarDesc* var = programs_.train.program.Root().FindVar(metric.var);
     if (!var) return;
@@ -196,7 +197,7 @@ class ProgramBuilder {
     }
   }
 
-  // Parameters whose whole name matches are not trained.
+  // Freezes the parameters whose whole name matches a pattern.
   void Freeze() {
     BlockDesc& root = programs_.train.program.Root();
     for (size_t i = 0; i < config_.freeze.size(); ++i) {

@@ -1,5 +1,5 @@
 #pragma once
-// The programs of a job.
+// Builds the programs of a job.
 
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/distribute/local_sgd.h>
@@ -15,30 +15,32 @@
 
 namespace coracle {
 
-// A program with what it takes and measures.
+// A program with its inputs and its metrics.
 struct Net {
   ProgramDesc program;
-  std::vector<std::string> columns;   // inputs that the data feeds; carried ones are not among them
-  std::vector<MetricConfig> metrics;  // those of the job whose variables it has
+  std::vector<std::string> columns;   // inputs fed from the data, without carried states
+  std::vector<MetricConfig> metrics;  // the job's metrics whose variables the program has
   bool has_loss = true;
-  // Of one rank of several: fetched in place of the job's loss, see InsertWholeValues; "": itself.
+  // For one rank of several: fetched instead of the job's loss, see InsertWholeValues; "":
+  // the loss.
   std::string whole_loss = {};
-  // Gradients of parameters of which a step has the rank's part: the ranks' parts add up to them.
+  // Gradients of parameters of which each rank has only its part; the gradient is the sum of
+  // the parts.
   std::vector<std::string> gradient_parts = {};
 
-  std::vector<std::string> Feeds(const JobConfig& config) const;  // columns, then what is carried
+  std::vector<std::string> Feeds(const JobConfig& config) const;  // columns, then carried states
   const std::string& Loss(const JobConfig& config) const {
     return whole_loss.empty() ? config.loss : whole_loss;
   }
 };
 
-// What a rank of several feeds beside the batch: see AllReduceOptions::share.
+// The feed of a rank in addition to the batch: see AllReduceOptions::share.
 inline constexpr const char* kRankShare = "rank_share";
 
-// The share of the rank's rows in the batch that was read last, [1].
+// The share of this rank's rows in the last batch, [1].
 Tensor ShareOfRows(const BatchReader& reader, DType dtype);
 
-// As InsertAllReduce made them, or InsertLocalSgd.
+// The programs as changed by InsertAllReduce or InsertLocalSgd.
 struct RankPrograms {
   Net train;
   ProgramDesc startup;
@@ -52,23 +54,23 @@ struct RankPrograms {
 struct Programs {
   Net train;  // with backward and optimizer ops
   ProgramDesc startup;
-  std::optional<RankPrograms> of_rank;  // run in their place by one rank of several
+  std::optional<RankPrograms> of_rank;  // one rank of several runs these instead
 
   const Net& RunTrain() const { return of_rank ? of_rank->train : train; }
   const std::vector<Net>& RunTests() const { return of_rank ? of_rank->tests : tests; }
   const ProgramDesc& RunStartup() const { return of_rank ? of_rank->startup : startup; }
 
-  AppendedTraining training;  // what is to be done between steps
+  AppendedTraining training;  // the work between steps
   std::vector<Net> tests;     // of JobConfig::TestSets
   Net deploy;                 // forward only
 };
 
-// Reads the model of a job for each state, checks the names that the job gives, freezes parameters
-// and appends backward and the optimizer's ops. Throws Error with the place in the job.
+// Reads the model of a job for each state, checks the names in the job, freezes parameters, and
+// appends backward and the optimizer's ops. Throws Error with the place in the job.
 Programs BuildPrograms(const JobConfig& config, const TrainOptions& options);
 
-// The variable `name` of the root block; throws kNotFound: "PLACE: WHAT 'NAME': the model has no
-// such variable; did you mean ...?".
+// Returns the variable `name` of the root block. Throws kNotFound: "PLACE: WHAT 'NAME': the model
+// has no such variable; did you mean ...?".
 const VarDesc& RequireVar(const ProgramDesc& program, const std::string& place,
                           const std::string& what, const std::string& name);
 

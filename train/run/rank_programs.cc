@@ -16,7 +16,7 @@ void WarnOnce(const std::string& line, std::vector<std::string>* warnings) {
   if (!Contains(*warnings, line)) warnings->push_back(line);
 }
 
-// Ranks draw by seeds of their own, unless an op has one.
+// Warns of an op with its own seed. Otherwise each rank draws by a seed of its own.
 void WarnOfOwnSeeds(const ProgramDesc& program, std::vector<std::string>* warnings) {
   const OpDesc* seeded = nullptr;
   int more = -1;
@@ -36,7 +36,7 @@ void WarnOfOwnSeeds(const ProgramDesc& program, std::vector<std::string>* warnin
                   seeded->type(), more));
 }
 
-// Persistable variables that forward ops change by rows.
+// Warns of persistable variables that forward ops change by rows.
 template <class Report>
 void WarnOfStates(const Report& report, const char* when, std::vector<std::string>* warnings) {
   const auto warn = [&](const std::vector<std::string>& names, const std::string& what) {
@@ -64,7 +64,7 @@ std::vector<std::string> WantedWhole(const JobConfig& config, const Net& net) {
   return wanted;
 }
 
-// The loss and the metrics of the net become those of the whole batch.
+// Makes the net fetch the loss and the metrics of the whole batch.
 void FetchWhole(const JobConfig& config, const std::map<std::string, std::string>& whole,
                 Net* net) {
   if (net->has_loss && whole.count(config.loss)) net->whole_loss = whole.at(config.loss);
@@ -130,7 +130,7 @@ void DistributeParameters(const JobConfig& config, int nranks, const OpRegistry&
   own->broadcast = own->local_sgd->broadcast;
   own->local = own->local_sgd->local;
   own->own = own->local_sgd->own;
-  // Each rank has a loss of its own, with parameters of its own.
+  // Each rank computes its own loss with its own parameters.
   const WholeValueOptions options{.nranks = nranks, .share = kRankShare, .ops = &ops};
   ProgramDesc copy = own->train.program;
   const WholeValues values = InsertWholeValues(copy, {config.loss}, options);
@@ -157,7 +157,8 @@ RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs,
     const WholeValues values = InsertWholeValues(net.program, WantedWhole(config, net), whole);
     for (const std::string& line : values.unknown) WarnOnce("warning: " + line, warnings);
     FetchWhole(config, values.of, &net);
-    // A test that changes states does so as on one rank, too; of those of training it is warned.
+    // A test that changes states must change them like one rank does. Warnings cover the states
+    // of training.
     InsertStateExchanges(net.program, {.nranks = nranks, .share = kRankShare, .ops = &ops});
   }
   WarnOfOwnSeeds(own.train.program, warnings);

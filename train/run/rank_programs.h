@@ -1,5 +1,5 @@
 #pragma once
-// The programs of a job as one rank of several runs them.
+// Builds the programs that one rank of several runs.
 
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/train/run/programs.h>
@@ -9,8 +9,8 @@
 
 namespace coracle {
 
-// By the job's `distribute`. Appends lines for what is not as on one rank. Throws kInvalidArgument
-// for what does not go together.
+// Changes the programs according to the job's `distribute`. Appends a warning for each difference
+// from a run on one rank. Throws kInvalidArgument for settings that cannot be combined.
 RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs, int nranks,
                               const OpRegistry& ops, std::vector<std::string>* warnings);
 

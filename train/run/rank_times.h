@@ -1,5 +1,5 @@
 #pragma once
-// RankTimes: how long the ranks of a job wait for exchanges and for each other.
+// RankTimes: measures how long the ranks of a job wait for exchanges and for each other.
 
 #include <coracle/distribute/ranks.h>
 
@@ -13,11 +13,11 @@ class RankTimes {
  public:
   explicit RankTimes(const Ranks& ranks);
 
-  // All ranks call these. By rank, the share of the time since the call before (or the beginning)
-  // that it has waited; {} for a rank alone.
+  // For each rank, the share of the time since the previous call (or the beginning) that it has
+  // waited; {} if there is only one rank. All ranks must call it, and Table.
   std::vector<double> TakeWaited();
-  // A line for each rank: of the time since the beginning the shares of transfers, of those that it
-  // waited for, and of waiting for ranks that came later; "" for a rank alone.
+  // One line for each rank with shares of the time since the beginning: transfers, transfers for
+  // which it waited, and waiting for ranks that came later. "" if there is only one rank.
   std::string Table() const;
 
  private:
@@ -27,7 +27,7 @@ class RankTimes {
     ExchangeTimes times;
   };
   Reading Read() const;
-  // `value` of each rank.
+  // Gathers `value` from each rank.
   std::vector<double> OfAll(double value) const;
 
   const Ranks ranks_;

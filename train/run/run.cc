@@ -45,8 +45,8 @@ bool TestOne(const std::string& model, const JobConfig& job, const EvaluateOptio
   return AllFinite(values);
 }
 
-// The first error that is not only that another rank has left; else the first. If only one
-// rank has failed by itself, the error names it.
+// Rethrows the first error that does not only report that another rank has left; else the first
+// error. If only one rank failed by itself, the error names it.
 void ThrowCause(const std::vector<std::exception_ptr>& errors) {
   std::vector<size_t> ranks;
   std::exception_ptr first;
@@ -81,10 +81,10 @@ const char* NameOf(int signal) {
   }
 }
 
-// SIGTERM for a rank that others told of theirs.
+// The signal that stopped this rank; SIGTERM if another rank received the signal.
 int SignalOf(const StopSignal& signal) { return signal.requested() ? signal.signal() : SIGTERM; }
 
-// As a rank that does not speak.
+// Trains on a rank that prints nothing.
 int TrainSilently(const JobConfig& job, const TrainOptions& options) {
   StopSignal signal(job.signals);
   TrainCallbacks callbacks;
@@ -97,14 +97,14 @@ int TrainSilently(const JobConfig& job, const TrainOptions& options) {
 // Returns whether all final values are finite.
 bool PrintFinal(const JobConfig& job, const TrainResult& result, int64_t first_step,
                 Progress& progress) {
-  // A job that was over before it was resumed, just when the last means had been shown, and that
+  // The job was finished before it was resumed, when the last means had just been displayed, and it
   // has no test data.
   if (first_step == result.steps && result.evaluations.empty() && std::isnan(result.loss)) {
     progress.Line("final: nothing was left to train, and there is no test data to evaluate");
     return true;
   }
   bool finite = std::isfinite(result.loss) && AllFinite(result.metrics);
-  for (size_t i = 1; i < result.evaluations.size(); ++i) {  // of the other test sets
+  for (size_t i = 1; i < result.evaluations.size(); ++i) {  // the other test sets
     const EvaluationRecord& evaluation = result.evaluations[i];
     progress.Line(fmt::format("final {}:{}", evaluation.set, FormatValues(evaluation.values)));
     finite &= AllFinite(evaluation.values);
@@ -183,7 +183,7 @@ int TrainOnThreads(int ranks, const JobConfig& job, const TrainOptions& options,
     run(0, std::move(communicators[0]));
   } catch (const std::exception& e) {
     failed = e.what();
-    communicators.clear();  // tells the ranks that others will not come
+    communicators.clear();  // so that the other ranks do not wait for this one
   }
   for (std::thread& thread : threads) thread.join();
   if (!failed.empty()) {

@@ -12,9 +12,9 @@ namespace coracle {
 namespace {
 
 constexpr int64_t kChunk = 256;    // rows
-constexpr int64_t kSpread = 1024;  // rows of data that is too large to be read as a whole
+constexpr int64_t kSpread = 1024;  // rows to read if the data is too large to be read completely
 
-// A batch of so many rows; Get makes sequences as large as they are.
+// Makes the tensors of a batch of `rows` rows; Get sets the size of columns of sequences.
 std::vector<Tensor> BatchOf(const DataSource& data, int64_t rows) {
   std::vector<Tensor> batch;
   for (const DataColumn& column : data.columns()) {
@@ -35,13 +35,13 @@ uint64_t FingerprintOf(const std::vector<uint64_t>& numbers) {
   return Fingerprint(numbers.data(), numbers.size() * sizeof(uint64_t));
 }
 
-// Of some rows: what tells them from others, and their bytes.
+// The hashes of some rows' columns, and the bytes of these rows.
 struct Sample {
   std::vector<uint64_t> numbers;
   double bytes = 0;
 };
 
-// Of `count` rows, which are spread over the data.
+// Samples `count` rows, which are spread over the data.
 Sample SampleOf(const DataSource& data, int64_t count) {
   Sample sample;
   const int64_t size = data.size();
@@ -59,7 +59,7 @@ Sample SampleOf(const DataSource& data, int64_t count) {
   return sample;
 }
 
-// The bytes of all rows; nullopt where only the rows tell, which have sequences.
+// The bytes of all rows; nullopt if rows have sequences, whose lengths only the rows know.
 std::optional<double> BytesOf(const DataSource& data) {
   double bytes = 0;
   for (const DataColumn& column : data.columns()) {
@@ -100,7 +100,7 @@ uint64_t FingerprintOf(const DataSource& data) {
     }
     return FingerprintOf(SampleOf(data, data.size()).numbers);
   } catch (const Error&) {
-    return 0;  // a step that reads the row says so
+    return 0;  // the step that reads the row reports the error
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Whether the ranks of a job read the same data and snapshots.
+// Checks that the ranks of a job read the same data and snapshots.
 
 #include <coracle/distribute/ranks.h>
 #include <coracle/train/data/data_source.h>
@@ -9,16 +9,18 @@
 
 namespace coracle {
 
-// Compares what the source says of itself, its rows, and a sample of them. All ranks call it; it
-// throws what Ranks::RequireSame throws, `what` names the data. Does nothing on a rank alone.
+// Compares the description of the source, its number of rows and a sample of them. All ranks must
+// call it. Throws what Ranks::RequireSame throws; `what` names the data. Does nothing if there is
+// only one rank.
 void RequireSameData(const Ranks& ranks, const DataSourcePtr& data, const std::string& what);
 
-// A number that tells whether the rows are those that were there before: of all rows, where they
-// have at most 256 MiB, else of 1024 rows spread over the data. 0 where a row cannot be read.
+// A fingerprint of the rows: of all rows if they have at most 256 MiB, else of 1024 rows spread
+// over the data. 0 if a row cannot be read.
 uint64_t FingerprintOf(const DataSource& data);
 
-// The snapshot at a path that is the same on all ranks, which call it together. Throws what
-// ReadSnapshot throws, and what Ranks::RequireSame throws where a rank finds another one or none.
+// Reads the snapshot at a path that is the same on all ranks, which must call it together. Throws
+// what ReadSnapshot throws, and what Ranks::RequireSame throws if a rank finds another snapshot
+// or none.
 SavedSnapshot ReadSameSnapshot(const Ranks& ranks, const std::string& path);
 
 }  // namespace coracle

@@ -15,7 +15,7 @@
 namespace coracle {
 namespace {
 
-// The flags that change the job, or how its numbers come out.
+// The flags that change the job or the rounding of its results.
 std::string Settings(const JobConfig& config, const TrainOptions& options) {
   const CompileOptions& compile = options.compile;
   return fmt::format(
@@ -30,8 +30,9 @@ std::string Settings(const JobConfig& config, const TrainOptions& options) {
       config.distribute.local_sgd_steps);
 }
 
-// Parameters, trained or not, and what the startup program draws besides, but for what each rank
-// changes by its own rows (which may be parameters, as Paddle's programs have running statistics).
+// The names of the parameters, trained or not, and of the other variables that the startup program
+// draws. Variables that each rank changes by its own rows are excluded (they may be parameters:
+// Paddle's programs declare running statistics as such).
 std::vector<std::string> ComparedNames(const RankPrograms& own, const Scope& scope) {
   std::vector<std::string> names;
   for (const std::string& name : PersistableNames(own.train.program)) {

@@ -1,5 +1,5 @@
 #pragma once
-// Whether the ranks of a job do the same and learn the same.
+// Checks that the ranks of a job run the same job and learn the same parameters.
 
 #include <coracle/distribute/ranks.h>
 #include <coracle/train/run/programs.h>
@@ -7,15 +7,16 @@
 
 namespace coracle {
 
-// Throws kInvalidArgument, with the place in the job, where a rank would have no row of a batch.
+// Throws kInvalidArgument with the place in the job if a rank would get no row of a batch.
 void RequireRowForEachRank(const JobConfig& config, int ranks);
 
-// That all ranks are about to do the same, and that each has a row of a batch. All of several ranks
-// call it; it throws what Ranks::RequireSame throws, and kInvalidArgument for too few rows.
+// Checks that all ranks run the same job and that each gets rows of a batch. All ranks must call
+// it. Throws what Ranks::RequireSame throws, and kInvalidArgument for too few rows.
 void RequireSameJob(const Ranks& ranks, const JobConfig& config, const TrainOptions& options);
 
-// Compares the parameters of all ranks, which call it together, after a step; programs.of_rank is
-// set. Throws kInvalidArgument that names the first of them in which a rank differs from rank 0.
+// Compares the parameters of all ranks after a step; all ranks must call it. programs.of_rank must
+// be set. Throws kInvalidArgument that names the first parameter in which a rank differs from
+// rank 0.
 void RequireSameParameters(const Ranks& ranks, const Programs& programs, const Scope& scope,
                            int64_t step);
 

@@ -28,7 +28,7 @@ constexpr const char* kJob = "job.pbtxt";
 constexpr const char* kProgress = "progress.npz";
 constexpr const char* kCarried = "carried.npz";
 constexpr const char* kOfRanks = "of_ranks.npz";
-// Beside the snapshots: the names of two of them.
+// Files next to the snapshots with the name of the newest and of the best one.
 constexpr const char* kLatest = "LATEST";
 constexpr const char* kBest = "BEST";
 
@@ -46,7 +46,7 @@ int64_t StepOf(const std::string& name) {
   return ParseInt64(name.substr(5), &step) ? step : -1;
 }
 
-// Names of the snapshots of a directory, oldest first.
+// The names of the snapshots in a directory, oldest first.
 std::vector<std::string> NamesIn(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
@@ -59,7 +59,7 @@ std::vector<std::string> NamesIn(const std::string& directory) {
   return names;
 }
 
-// The snapshot that LATEST or BEST names; "" without one.
+// The name of the snapshot in LATEST or BEST; "" if there is none.
 std::string Named(const std::string& directory, const char* pointer) {
   if (!FileExists(At(directory, pointer))) return "";
   const std::string text = ReadFile(At(directory, pointer), kMaxPointer);
@@ -67,7 +67,7 @@ std::string Named(const std::string& directory, const char* pointer) {
   return StepOf(name) >= 0 && FileExists(At(directory, name)) ? name : "";
 }
 
-// Those after `step` are of a run that was given up.
+// Snapshots after `step` belong to a run that was abandoned.
 void RemoveOld(const std::string& directory, int64_t step, int64_t keep) {
   if (keep == 0) return;
   std::vector<std::string> names = NamesIn(directory);
@@ -77,7 +77,7 @@ void RemoveOld(const std::string& directory, int64_t step, int64_t keep) {
     if (names[i] != best) RemoveDirectory(At(directory, names[i]));
 }
 
-// A snapshot is whole by itself, and shows nothing of other files.
+// A snapshot must be complete by itself and must not expose other files.
 void RequireNoLink(const std::string& file) {
   std::error_code error;
   if (fs::is_symlink(file, error)) ThrowDamaged(file, "a symbolic link");
@@ -111,7 +111,7 @@ void Compare(const char* what, const T& then, const T& now, std::vector<std::str
   if (then != now) found->push_back(fmt::format("its {} is {}, the job's is {}", what, then, now));
 }
 
-// Names, dtypes and shapes; but not how much metrics have gathered.
+// Compares names, dtypes and shapes, but not the lengths of gathered metrics.
 bool SameStates(const NamedTensors& then, const NamedTensors& now) {
   return std::equal(then.begin(), then.end(), now.begin(), now.end(),
                     [](const auto& a, const auto& b) {
@@ -200,7 +200,7 @@ bool SetBest(const std::string& directory, const std::string& from, int64_t step
   }
   std::error_code error;
   if (!fs::equivalent(from, directory, error)) {
-    ReadSnapshot(there);  // throws for a damaged one
+    ReadSnapshot(there);  // throws if it is damaged
     WriteDirectoryAtomic(At(directory, name), [&](const std::string& temporary) {
       fs::copy(there, temporary, error);
       if (error) {

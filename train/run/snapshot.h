@@ -1,10 +1,16 @@
 #pragma once
-// Snapshots: a directory that holds all that a training run needs to go on, bit for bit, where it
-// was: main.pb and startup.pb (the programs), state.pdiparams (every persistable variable:
-// parameters, optimizer state, loss scale, schedule, averages), progress.npz (sums of metrics since
-// they were last shown), carried.npz where states are carried from batch to batch, job.pbtxt, and
-// manifest.json, which says what is in state.pdiparams, how far the run is, and the size and
-// CRC-32C of each file and of itself. Written whole or not at all.
+// Snapshots: a directory with everything that a training run needs to continue with the same bits:
+//
+//  main.pb, startup.pb  the programs
+//  state.pdiparams      every persistable variable: parameters, optimizer state, loss scale,
+//                       schedule, averages
+//  progress.npz         sums of metrics since they were last displayed
+//  carried.npz          if states are carried from batch to batch
+//  job.pbtxt            the job text
+//  manifest.json        the variables of state.pdiparams, the progress of the run, and the size and
+//                       CRC-32C of each file and of itself
+//
+// A snapshot is written completely or not at all.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
@@ -17,20 +23,20 @@
 
 namespace coracle {
 
-// Steps whose loss was a nan or infinite.
+// Counts steps whose loss was nan or infinite.
 struct NonFiniteCounts {
   int64_t steps = 0;
-  int64_t first = 0;     // the first of them; 0 without one
+  int64_t first = 0;     // the first of them; 0 if there is none
   int64_t in_a_row = 0;  // up to now
 };
 
 struct TrainSnapshot {
   std::string job;           // its name
   int64_t step = 0;          // steps done
-  int64_t epoch = 0;         // that the next step belongs to
-  int64_t position = 0;      // of the data: the next batch, counted over all epochs
-  uint64_t random_step = 0;  // what random ops draw by (PreparedProgram::step)
-  // What must be the same for the run to continue as if never stopped.
+  int64_t epoch = 0;         // the epoch of the next step
+  int64_t position = 0;      // number of the next batch, counted over all epochs
+  uint64_t random_step = 0;  // the step number for random ops (PreparedProgram::step)
+  // These must be the same for the run to continue as if it had never stopped.
   uint64_t seed = 0;
   std::string data;               // DataSource::Describe
   uint64_t data_fingerprint = 0;  // FingerprintOf; 0: unknown
@@ -38,69 +44,70 @@ struct TrainSnapshot {
   int64_t batch_size = 0;
   bool shuffle = false;
   bool drop_last = false;
-  // What should be the same for the very same bits.
+  // These should be the same for bit-identical results.
   int threads = 0;
   int ranks = 1;
   std::string instructions;  // "avx512", "avx2", ...
-  // Of loss and metrics since they were last shown.
+  // The sums of loss and metrics since they were last displayed.
   NamedTensors progress;
   std::vector<EvaluationRecord> evaluations;  // the last of each test set
   BestRecord best;
   NonFiniteCounts non_finite;
-  // States that the last batch left for the next, by the names that they are fed to.
+  // The states that the last batch passes to the next, by the names to which they are fed.
   NamedTensors carried;
-  // Of several ranks: running statistics as each rank has them, as "NAME@RANK". (The variables of
+  // With several ranks: the running statistics of each rank, named "NAME@RANK". (The variables of
   // the snapshot are their means.)
   NamedTensors of_ranks;
 };
 
-// A snapshot as it was read.
+// A snapshot read from its files.
 struct SavedSnapshot {
   std::string path;
   TrainSnapshot state;
   ProgramDesc main, startup;
-  Scope variables;  // the persistable ones of main
+  Scope variables;  // the persistable variables of main
   std::string job_text;
 };
 
-// The widest vector instructions of this machine that kernels may choose.
+// The widest vector instructions that kernels may use on this machine.
 std::string InstructionSet();
 
-// Writes DIRECTORY/step_N and DIRECTORY/LATEST, which names it (and BEST when `best`); then removes
-// all but the newest `keep` (0: keeps all) and the one that BEST names. Returns the snapshot's
-// path. An error (a full disk) leaves the snapshots that are there as they were.
+// Writes DIRECTORY/step_N, and its name to DIRECTORY/LATEST (and to BEST if `best`). Then removes
+// all snapshots but the newest `keep` (0: keeps all) and the one in BEST. Returns the snapshot's
+// path. An error (a full disk) leaves existing snapshots unchanged.
 std::string WriteSnapshot(const std::string& directory, const TrainSnapshot& snapshot,
                           const ProgramDesc& main, const ProgramDesc& startup, const Scope& scope,
                           const std::string& job_text, int64_t keep, bool best = false);
 
-// The newest snapshot of a directory (or of "snapshots" in it: a run's output), or `path` itself
-// when it is one; "" when there is none.
+// Finds the newest snapshot of a directory (or of its subdirectory "snapshots", as in a run's
+// output), or `path` itself if it is a snapshot. Returns "" if there is none.
 std::string FindSnapshot(const std::string& path);
 
-// Paths of all snapshots of a directory, oldest first.
+// The paths of all snapshots in a directory, oldest first.
 std::vector<std::string> ListSnapshots(const std::string& directory);
 
-// Removes all snapshots of a directory, and what names them. Throws kIo for what cannot be removed.
+// Removes all snapshots of a directory, and LATEST and BEST. Throws kIo if a file cannot
+// be removed.
 void RemoveSnapshots(const std::string& directory);
 
-// The snapshot that the BEST of a directory names; "" without one.
+// The snapshot named by BEST in a directory; "" if there is none.
 std::string BestSnapshot(const std::string& directory);
-// Makes BEST name the snapshot of that step, which is copied when only the directory `from` has it.
-// When neither has it, or `from` is "", there is no BEST afterwards and false is returned.
+// Sets BEST to the snapshot of this step and copies the snapshot if only the directory `from` has
+// it. If neither directory has it, or `from` is "", removes BEST and returns false.
 bool SetBest(const std::string& directory, const std::string& from, int64_t step);
 
-// Checks every file and reads it. Throws kDataLoss for a damaged snapshot, naming the file, and
-// kUnimplemented for one of another version.
+// Reads a snapshot and checks every file. Throws kDataLoss for a damaged snapshot, with the name of
+// the file, and kUnimplemented for one of another version.
 SavedSnapshot ReadSnapshot(const std::string& path);
 
-// What keeps a run like `now`, of these programs, from going on as the run that made `then` would
-// have: "its batch_size is 20, the job's is 21", ... Logs a warning for another number of threads
+// The differences that keep a run like `now`, with these programs, from continuing the run of
+// `then`: "its batch_size is 20, the job's is 21", ... Logs a warning for another number of threads
 // or instruction set.
 std::vector<std::string> Mismatches(const SavedSnapshot& then, const TrainSnapshot& now,
                                     const ProgramDesc& main, const ProgramDesc& startup);
 
-// What `coracle snapshot` prints: of one snapshot its state and the norm of every variable; of two
-// what differs between them, with the norms of the differences.
+// The output of `coracle snapshot`: for one snapshot, its state and the norm of every variable; for
+// two snapshots, their differences with the norms of the differences.
 std::string DescribeSnapshot(const SavedSnapshot& snapshot);
 std::string CompareSnapshots(const SavedSnapshot& a, const SavedSnapshot& b);
 

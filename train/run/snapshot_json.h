@@ -1,5 +1,6 @@
 #pragma once
-// A snapshot as JSON: what `coracle snapshot --json` prints. docs/json.md describes each field.
+// Writes a snapshot as JSON, the output of `coracle snapshot --json`. docs/json.md describes
+// each field.
 
 #include <coracle/train/run/snapshot.h>
 
@@ -7,7 +8,7 @@
 
 namespace coracle {
 
-// The state of the run as its manifest has it, and the variables with their norms.
+// The state of the run as in its manifest, and the variables with their norms.
 std::string SnapshotJson(const SavedSnapshot& snapshot);
 
 }  // namespace coracle

@@ -12,7 +12,7 @@
 namespace coracle {
 namespace {
 
-// Of selected rows their values.
+// For selected rows, returns the values tensor.
 const Tensor* Find(const Scope& scope, const std::string& name) {
   const VarValue* value = scope.Find(name);
   const auto* rows = value ? std::get_if<SelectedRows>(value) : nullptr;
@@ -56,7 +56,7 @@ std::string Head(const SavedSnapshot& snapshot) {
   return text;
 }
 
-// One line of differences in what is not a variable.
+// Adds a line if a value other than a variable differs.
 template <class T>
 void Differ(const char* what, const T& a, const T& b, std::string* text) {
   if (a != b) *text += fmt::format("  {:<12} {} and {}\n", what, a, b);

@@ -37,7 +37,7 @@ void LoadAllWeights(const JobConfig& config, const ProgramDesc& model, Scope& sc
   }
 }
 
-// Names another one when this one is damaged.
+// If this snapshot is damaged, the error names another one.
 SavedSnapshot ReadWhole(const std::string& path) {
   try {
     return ReadSnapshot(path);
@@ -58,7 +58,7 @@ SavedSnapshot ReadWhole(const std::string& path) {
               details + "--override continues all the same");
 }
 
-// Takes the variables that both have and that are of one type. Returns the names of the others.
+// Loads the variables that both have with the same type. Returns the names of the others.
 std::vector<std::string> LoadCommon(const ProgramDesc& main, SavedSnapshot& saved, Scope& scope) {
   std::vector<std::string> left;
   for (const std::string& name : PersistableNames(main)) {
@@ -86,7 +86,7 @@ Start BeginAfresh(const JobConfig& config, const TrainOptions& options, const Pr
   return start;
 }
 
-// A line for each thing that the snapshot and the job do not agree in.
+// Returns a line for each difference between the snapshot and the job.
 std::vector<std::string> LoadMatching(const JobConfig& config, const TrainOptions& options,
                                       const Programs& programs, SavedSnapshot& saved,
                                       const std::vector<std::string>& mismatches,
@@ -107,7 +107,7 @@ std::vector<std::string> LoadMatching(const JobConfig& config, const TrainOption
   return lines;
 }
 
-// A snapshot is made behind an average.
+// Resets the accumulators of local SGD: a snapshot is written directly after an average.
 void BeginAnew(const Programs& programs, Scope& scope) {
   for (const std::string& name : programs.of_rank->local_sgd->added) {
     const VarDesc& var = *programs.of_rank->train.program.Root().FindVar(name);
@@ -115,7 +115,7 @@ void BeginAnew(const Programs& programs, Scope& scope) {
   }
 }
 
-// The rank's own, in place of the means.
+// Loads the rank's own statistics in place of the means.
 void LoadStatistics(const NamedTensors& of_ranks, int rank, Scope& scope) {
   const std::string end = fmt::format("@{}", rank);
   for (const auto& [name, value] : of_ranks) {

@@ -1,5 +1,5 @@
 #pragma once
-// Where a run begins: the startup program and given weights, or a snapshot.
+// Starts a run: from the startup program and given weights, or from a snapshot.
 
 #include <coracle/train/run/non_finite.h>
 #include <coracle/train/run/programs.h>
@@ -14,11 +14,11 @@ namespace coracle {
 struct Start {
   int64_t step = 0;  // steps done before
   std::string resumed_from;
-  std::string note;                   // what the user should know, or ""
-  std::vector<std::string> messages;  // what was loaded, what an override left out
+  std::string note;                   // a message for the user, or ""
+  std::vector<std::string> messages;  // what was loaded, what an override ignored
 };
 
-// What a snapshot brings back beside the step.
+// The state that a snapshot restores in addition to the step.
 struct ResumedState {
   const Ranks& ranks;
   Scope& scope;
@@ -28,8 +28,8 @@ struct ResumedState {
   std::vector<EvaluationRecord>& evaluations;
 };
 
-// Makes all persistable variables of the job. A snapshot, if options.resume finds one, sets the
-// rest of `state` too. Throws Error for weights that do not fit and for a snapshot that is damaged,
+// Makes all persistable variables of the job. If options.resume finds a snapshot, restores the rest
+// of `state` too. Throws Error for weights that do not fit, and for a snapshot that is damaged,
 // missing, or of another run (unless options.override_mismatch).
 Start StartRun(const JobConfig& config, const TrainOptions& options, const Programs& programs,
                ResumedState state);

@@ -21,10 +21,10 @@ std::array<struct sigaction, kSignals.size()> old_actions;
 std::atomic<bool> terminal_changed{false};
 termios terminal_before;
 
-// A process in the background would be stopped for touching the terminal.
+// A background process would be stopped if it changed the terminal.
 bool OwnsTerminal() { return ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
 
-// Only calls what a signal handler may.
+// Calls only functions that are safe in a signal handler.
 void RestoreTerminal() {
   if (terminal_changed.exchange(false) && OwnsTerminal())
     ::tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
@@ -34,8 +34,8 @@ void OnStop(int signal) {
   const int error = errno;  // the interrupted code may be about to read it
   stop_signal.store(signal);
   RestoreTerminal();
-  // The handler from before the job gets the second signal. A signal that was ignored before ends
-  // the process instead.
+  // The second signal goes to the handler installed before the job. If the signal was ignored
+  // before, it ends the process instead.
   for (size_t i = 0; i < kSignals.size(); ++i) {
     if (kSignals[i] != signal) continue;
     struct sigaction usual = old_actions[i];

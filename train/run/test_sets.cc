@@ -76,7 +76,7 @@ void TestSets::Try(Scope& scope) {
     try {
       set.evaluator->Try(scope);
     } catch (const Error& e) {
-      // Whoever asked to stop is heard at the first step.
+      // A request to stop takes effect at the first step.
       if (e.code() != ErrorCode::kCancelled) throw e.WithPrefix(set.place);
     }
   }

@@ -1,5 +1,5 @@
 #pragma once
-// TestSets: the data that a job is evaluated on, with the programs.
+// TestSets: the test data of a job, with the programs that evaluate it.
 
 #include <coracle/executor/executor.h>
 #include <coracle/train/run/evaluator.h>
@@ -22,14 +22,14 @@ class TestSets {
 
   bool empty() const { return sets_.empty(); }
   std::vector<std::string> names() const;
-  // Of each set the printed names of its values: the loss, then the metrics.
+  // For each set, the printed names of its values: the loss, then the metrics.
   std::vector<std::vector<std::string>> value_names() const;
 
-  // Runs the first batch of each, so that what does not fit shows before the first step. Throws
-  // Error with the place in the job.
+  // Runs the first batch of each set, to find errors before the first step. Throws Error with the
+  // place in the job.
   void Try(Scope& scope);
 
-  // Evaluates one set after the other and tells of each. Returns false when `stop` ended it.
+  // Evaluates the sets one after the other and reports each. Returns false if `stop` ended it.
   bool Run(Scope& scope, const std::function<bool()>& stop,
            const std::function<void(const std::string& set, int64_t rows,
                                     std::vector<NamedValue> values)>& tell);
@@ -46,7 +46,7 @@ class TestSets {
 // The record of a set, or nullptr.
 const EvaluationRecord* FindEvaluation(const std::vector<EvaluationRecord>& records,
                                        const std::string& set);
-// In the place of the set's older one.
+// Adds a record, or replaces the older record of the same set.
 void Remember(EvaluationRecord record, std::vector<EvaluationRecord>* records);
 
 }  // namespace coracle

@@ -19,7 +19,8 @@
 namespace coracle {
 namespace {
 
-// The op of `block` from number `first` on that made the entry; the number of ops when none did.
+// The index of the first op of `block`, from `first` on, that the profile entry belongs to; the
+// number of ops if there is none.
 size_t FindIn(const BlockDesc& block, size_t first, const OpTime& time) {
   while (first < block.NumOps() &&
          (block.op(first).type() != time.op_type || !block.op(first).Writes(time.output)))
@@ -27,9 +28,9 @@ size_t FindIn(const BlockDesc& block, size_t first, const OpTime& time) {
   return first;
 }
 
-// Finds where the times of a profile's entries belong. First come those of the root block, in the
-// order of execution, as in the program; then those of sub-blocks. Ops whose results the plan knew
-// are not in the profile, and what a plan adds (copies) is not in the program.
+// Finds the place of each profile entry. The entries of the root block come first, in order of
+// execution (as in the program), followed by those of sub-blocks. Ops that the plan evaluated in
+// advance are not in the profile, and copies added by a plan are not in the program.
 std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMap& map) {
   const ProgramDesc& program = step.program();
   std::vector<LayerMap::Place> places;
@@ -51,7 +52,7 @@ std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMa
       place = map.Find(op);
       const auto owner = owners.find(block);
       const bool of_no_layer = place.shares[0].first == LayerMap::kOther;
-      // An update in a block is of the layers whose parameters it updates.
+      // An update in a block belongs to the layers whose parameters it updates.
       const bool of_owner = owner != owners.end() && owner->second.of_model &&
                             owner->second.place.part != StepPart::kUpdate;
       if (owner != owners.end() && (of_no_layer || of_owner)) place = owner->second.place;
@@ -78,7 +79,7 @@ std::string Columns(const LayerTime& layer) {
   return text;
 }
 
-// The difference of two profiles, added to the layers that its ops belong to.
+// Adds the difference of two profiles to the layers of its ops.
 void AddRun(const std::vector<OpTime>& before, const std::vector<OpTime>& after,
             const std::vector<LayerMap::Place>& places, size_t run, ModelTimes* times) {
   for (size_t i = 0; i < std::min(places.size(), after.size()); ++i) {
@@ -96,8 +97,7 @@ void AddRun(const std::vector<OpTime>& before, const std::vector<OpTime>& after,
   }
 }
 
-// Whether a batch of another size could be fed: of a job, or where an input leaves its first dim
-// open.
+// Whether the batch size can vary: in a job, or if an input has an unknown first dim.
 bool HasBatch(const TimedStep& step) {
   return step.columns > 0 ||
          std::any_of(step.inputs.begin(), step.inputs.end(), [&](const std::string& name) {
@@ -108,7 +108,7 @@ bool HasBatch(const TimedStep& step) {
 
 ModelTimes EmptyTimes(const LayerMap& map, const TimedStep& step, int64_t iterations) {
   ModelTimes times;
-  times.batch_size = HasBatch(step) ? step.batch_size : 0;  // 0: there is none to tell
+  times.batch_size = HasBatch(step) ? step.batch_size : 0;  // 0: no batch size
   times.batches = step.batches;
   times.layers = map.layers();
   times.layers.push_back({"(other)", "", "", {}});
@@ -124,7 +124,7 @@ Executor ExecutorFor(const TimeOptions& options, bool profile) {
   return Executor(compile, options.ops ? *options.ops : DefaultOps());
 }
 
-// The program with the shapes that it is run with, as far as shape rules tell.
+// The program with the shapes of the run, as far as shape rules can derive them.
 ProgramDesc WithShapes(const TimedStep& step, const std::vector<Tensor>& feeds,
                        const TimeOptions& options) {
   std::vector<std::pair<std::string, Shape>> shapes;
@@ -132,13 +132,13 @@ ProgramDesc WithShapes(const TimedStep& step, const std::vector<Tensor>& feeds,
   ProgramDesc program = step.main;
   try {
     SetShapes(program, shapes, options.ops ? *options.ops : DefaultOps());
-  } catch (const Error&) {  // shapes that only runs know: fused layers count alike
+  } catch (const Error&) {  // only a run knows the shapes: fused layers get equal shares
     return step.main;
   }
   return program;
 }
 
-// Where a layer's forward ops are run as ops of other types, tells as which.
+// Notes the op types that run a layer's forward ops, if they differ from the layer's own.
 void NoteKernels(const PreparedProgram& step, const LayerMap& map, ModelTimes* times) {
   const auto note = [&](const OpDesc& op) {
     const LayerMap::Place place = map.Find(op);
@@ -178,7 +178,7 @@ ModelTimes TimeRuns(const TimedStep& step, const TimeOptions& options, PreparedP
   return times;
 }
 
-// The batch is the first dim of the first input that declares none.
+// The batch size is the first dim of the first input whose declared first dim is unknown.
 void SetFeedShapes(const NamedShapes& shapes, TimedStep* step) {
   step->shapes.insert(shapes.begin(), shapes.end());
   for (const auto& [name, shape] : shapes) {
@@ -190,7 +190,7 @@ void SetFeedShapes(const NamedShapes& shapes, TimedStep* step) {
   }
 }
 
-// "x:1x3xNxN" of float32[-1, 3, -1, -1], for a batch of 1.
+// Suggests "x:1x3xNxN" for float32[-1, 3, -1, -1], for a batch of 1.
 std::string ShapeHint(const std::string& name, const Shape& shape) {
   std::vector<std::string> dims;
   for (int i = 0; i < shape.rank(); ++i)

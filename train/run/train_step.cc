@@ -77,7 +77,7 @@ const std::vector<Tensor>& TrainStep::Feeds(const std::vector<Tensor>& batch) {
   return feeds_of_ranks_;
 }
 
-// Runs the program on the next batch; returns its loss and adds its rows.
+// Runs the program on the next batch. Returns its loss and adds its number of rows.
 double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
   if (reader_.position() % batches_per_epoch_ == 0) carry_.Reset();
   const std::vector<Tensor>& batch = reader_.Next();
@@ -88,7 +88,7 @@ double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
   carry_.Receive(std::span(out).subspan(sums, states));
   probe_.Receive(std::span(out).subspan(sums + states));
   const int64_t own = reader_.own_rows(), all = reader_.rows_of_all();
-  // A rank without rows computes a loss that counts nowhere.
+  // The loss of a rank without rows is ignored.
   double loss = ScalarOf(out[0], config_.loss);
   if (ranks_.several()) {
     loss = own > 0 ? loss * static_cast<double>(own) : 0;
@@ -96,8 +96,8 @@ double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
     loss /= static_cast<double>(all);
   }
   const bool finite = std::isfinite(loss);
-  if (!finite) carry_.Reset();  // its states are no better
-  // What a skipped step measured is nothing that the model has learned from.
+  if (!finite) carry_.Reset();  // its states are not finite either
+  // The values of a skipped step are not counted, since the model did not learn from it.
   if (finite || config_.training.non_finite_loss != NonFiniteLoss::kSkip)
     NamingRows(reader_, batch, [&] { window_.Add(out, own, loss, all); });
   *rows += all;
@@ -167,10 +167,10 @@ std::string TrainStep::LoadWhatFits(const TrainSnapshot& then) {
 
 void TrainStep::LoadSums(const TrainSnapshot& snapshot) {
   program_.SetStep(snapshot.random_step);
-  if (!ranks_.first()) return;  // it has the sums of all
+  if (!ranks_.first()) return;  // rank 0 has the sums of all ranks
   try {
     window_.Load(snapshot.progress);
-  } catch (const Error&) {  // other metrics: they begin anew
+  } catch (const Error&) {  // other metrics: they start from zero
     window_.Clear();
   }
 }

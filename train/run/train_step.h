@@ -1,6 +1,6 @@
 #pragma once
-// TrainStep: the training program, prepared, with its data and what it gathers on the way. One Run
-// is one update.
+// TrainStep: the prepared training program with its data and the values it collects. One Run is
+// one update.
 
 #include <coracle/executor/executor.h>
 #include <coracle/train/data/carry.h>
@@ -18,38 +18,39 @@ namespace coracle {
 
 class TrainStep {
  public:
-  // `config` and `net` live as long, CheckStreams has accepted the data. Throws Error with the
-  // place in the job: data that does not fit the program, too few rows for a batch.
-  // Of several ranks each runs its rows of every batch; `net` is then as InsertAllReduce made it.
+  // `config` and `net` must outlive this object; call CheckStreams on the data before. Throws Error
+  // with the place in the job for data that does not fit the program, and for too few rows for a
+  // batch. With several ranks, each rank runs its rows of every batch, and `net` is the result
+  // of InsertAllReduce.
   TrainStep(const JobConfig& config, const Net& net, DataSourcePtr data, const Executor& executor,
             const Ranks& ranks);
 
   struct Result {
     double loss;    // mean over the batches
     int64_t epoch;  // of the first batch, from 0
-    int64_t rows;   // of all ranks, as the loss
+    int64_t rows;   // on all ranks, like the loss
   };
   // Runs the job's iter_size batches.
   Result Run(Scope& scope);
 
   int64_t steps_per_epoch() const { return UpdatesOf(batches_per_epoch_); }
-  // max_iter, or as many updates as epochs have, whichever is less.
+  // The smaller of max_iter and the number of updates in the job's epochs.
   int64_t TotalSteps() const;
   int64_t epoch() const { return reader_.position() / batches_per_epoch_; }  // of the next step
   int64_t last_epoch() const;                                                // of the last step
   bool EpochEnded() const;                                                   // in the last step
-  bool EpochIsEnding() const;  // the next step ends it
+  bool EpochIsEnding() const;  // whether the next step ends it
 
   StepWindow& window() { return window_; }
   Probe& probe() { return probe_; }
   std::string ProfileTable() const { return program_.ProfileTable(); }
 
-  // Sets what a snapshot holds of data, random numbers and sums.
+  // Saves the state of data, random numbers and sums.
   void Save(TrainSnapshot* snapshot) const;
-  // Goes on where `snapshot` was. Throws kInvalidArgument when its carried states are others.
+  // Continues from `snapshot`. Throws kInvalidArgument if its carried states differ.
   void Load(const TrainSnapshot& snapshot);
-  // The same from a snapshot of another job, as far as it can be. Returns a line of what begins
-  // anew, or "".
+  // Like Load, but for a snapshot of another job: loads what fits. Returns a line that names what
+  // starts from the beginning, or "".
   std::string LoadWhatFits(const TrainSnapshot& snapshot);
 
  private:
@@ -71,12 +72,12 @@ class TrainStep {
   StepWindow window_;
   Probe probe_;
   PreparedProgram program_;
-  mutable std::optional<uint64_t> data_fingerprint_;  // once a snapshot asks for it
-  DType share_dtype_;  // of the share of the rank's rows in a batch, which is fed
+  mutable std::optional<uint64_t> data_fingerprint_;  // computed for the first snapshot
+  DType share_dtype_;                                 // dtype of the feed kRankShare
   std::vector<Tensor> feeds_of_ranks_;
 };
 
-// Throws kInvalidArgument where a job carries states through data whose batches of that size do not
+// Throws kInvalidArgument if a job carries states but the data's batches of that size do not
 // continue each other.
 void CheckStreams(const JobConfig& config, const DataSource& data, int64_t batch_size);
 

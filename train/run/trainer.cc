@@ -33,13 +33,13 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// That a snapshot lies in.
+// The directory of a snapshot.
 std::string DirectoryOf(const std::string& snapshot) {
   const std::string directory = fs::path(snapshot).lexically_normal().parent_path().string();
   return directory.empty() ? "." : directory;
 }
 
-// A run from its beginning to its end: what it does when, and what it tells whom.
+// A run from its beginning to its end: the order of its actions, and its reports.
 class Job {
  public:
   Job(const JobConfig& config, const TrainOptions& options, const TrainCallbacks& callbacks)
@@ -83,7 +83,7 @@ class Job {
     if (!resumes_in_place_ && !options_.overwrite) RefuseOtherOutput(config_);
   }
 
-  // Makes the programs that a rank of several runs.
+  // Makes the programs for one rank of several.
   void Distribute() {
     const ProgramDesc& main = programs_.train.program;
     ranks_.RequireSame("program", SerializeProgram(main) + SerializeProgram(programs_.startup),
@@ -95,7 +95,7 @@ class Job {
     average_->SetCommunicator(ranks_.communicator());
   }
 
-  // Whether all ranks have the same parameters: between two averages of local SGD they do not.
+  // Whether all ranks have the same parameters. Between two averages of local SGD they do not.
   bool RanksAreTheSame() const {
     if (!average_) return true;
     return result_.scope.Get(programs_.of_rank->local_sgd->counter).Item<int64_t>() == 0;
@@ -108,8 +108,8 @@ class Job {
       if (result_.scope.Has(name)) own_.emplace_back(name, result_.scope.Get(name).Clone());
     AverageLocals(ranks_, programs_.of_rank->local, result_.scope);
   }
-  // Statistics go on from the rank's own: what a snapshot or an evaluation looked at leaves no
-  // trace in the last bits.
+  // Restores the rank's own statistics, so that snapshots and evaluations do not change the last
+  // bits of later results.
   void TakeOwnStatistics() {
     for (auto& [name, value] : own_) result_.scope.Set(name, std::move(value));
     own_.clear();
@@ -137,8 +137,8 @@ class Job {
       RequireSameParameters(ranks_, programs_, result_.scope, steps_);
   }
 
-  // Whether the snapshot to resume is of the run whose output the job's directories hold; a missing
-  // one is an error of its own.
+  // Whether the snapshot to resume belongs to the run whose output is in the job's directories. A
+  // missing snapshot is reported elsewhere.
   bool ResumesInPlace() const {
     const std::string path = FindSnapshot(options_.resume_from);
     std::error_code none;
@@ -150,14 +150,14 @@ class Job {
     compile.seed = config_.random_seed;
     step_.emplace(config_, programs_.RunTrain(), data, Executor(compile, ops_), ranks_);
     compile.profile = false;
-    // One rank of several must not leave the others in the middle of a program.
+    // With several ranks, no rank may leave in the middle of a program.
     if (!ranks_.several()) compile.stop = callbacks_.stop;
     tests_.emplace(config_, programs_.RunTests(), Executor(compile, ops_), ranks_);
     watch_.emplace(config_, tests_->names(), tests_->value_names());
     for (const auto& [metric, place] : programs_.training.Watched()) CheckWatched(metric, place);
   }
 
-  // Of a plateau.
+  // Checks the metric of a plateau.
   void CheckWatched(const std::string& metric, const std::string& place) const {
     if (tests_->empty()) {
       ThrowInvalid(fmt::format("{}: plateau needs test data, whose evaluations it watches", place));
@@ -209,7 +209,7 @@ class Job {
     }
     step_->probe().Begin(result_.scope);
     tests_->Try(result_.scope);
-    ranks_.Any(false);  // all have read what rank 0 may remove
+    ranks_.Any(false);  // after this, rank 0 may remove the files that all have read
     if (!ranks_.first()) return KeepBestOfFirst("");
     if (options_.overwrite && !resumes_in_place_) RemoveOtherOutput(config_);
     const std::string line = KeepBestSnapshot();
@@ -221,13 +221,13 @@ class Job {
     for (const std::string& line : warnings_) ReportLine(line);
   }
 
-  // What rank 0 has forgotten the others forget too.
+  // All ranks drop the best result if rank 0 dropped it.
   void KeepBestOfFirst(const std::string& line) {
     if (!ranks_.FromFirst(line).empty() && !ranks_.first()) watch_->Forget();
   }
 
-  // The snapshot of the best evaluation comes along from where the run was resumed. Returns the
-  // line to tell when there is none.
+  // Copies the snapshot of the best evaluation from where the run was resumed. Returns a line for
+  // the user if it was not found.
   std::string KeepBestSnapshot() {
     const std::string directory = config_.SnapshotDirectory();
     if (!config_.best || directory.empty() || plan_.resumed_from.empty()) return "";
@@ -262,14 +262,14 @@ class Job {
     if (!result_.stopped) EvaluateMissing();
   }
 
-  // Before or after the steps of this run: the snapshot of this step, if there is one, does not
-  // have the evaluation.
+  // Evaluates before or after the steps of this run. An existing snapshot of this step does not
+  // have this evaluation yet.
   void EvaluateMissing() {
     if (!AllEvaluated() && EvaluateAll() && config_.best) Save(true);
   }
 
-  // Where ranks are not the same, a run stops behind their next average: what a stop adds would
-  // change what is learned.
+  // If the ranks differ, a run stops only after their next average. An average added by the stop
+  // would change the result of the training.
   void CheckStop(bool last) {
     if (!last && !RanksAreTheSame()) return;
     if (ranks_.Any(callbacks_.stop && callbacks_.stop())) result_.stopped = !last;
@@ -309,7 +309,7 @@ class Job {
       step_->window().Clear();
       step_->probe().Restart(result_.scope);
     }
-    // The table is of the plan run last: take it before a smaller batch brings another plan.
+    // The table covers the last plan: take it before a smaller batch makes another plan.
     const bool whole = done.rows == config_.batch_size * config_.training.iter_size;
     if (options_.compile.profile && whole && step_->EpochIsEnding())
       result_.profile = step_->ProfileTable();
@@ -319,7 +319,7 @@ class Job {
     const int64_t interval = config_.log.histogram_interval;
     const bool histograms = interval > 0 && steps_ % interval == 0;
     std::vector<std::pair<std::string, Tensor>> gradients;
-    if (histograms) gradients = step_->probe().Gradients();  // of all ranks
+    if (histograms) gradients = step_->probe().Gradients();  // gathered from all ranks
     if (!ranks_.first()) return;
     if (callbacks_.on_step) callbacks_.on_step(report);
     log_->Step(report);
@@ -341,7 +341,7 @@ class Job {
       log_->Histogram(steps_, "gradients/" + name, gradient);
   }
 
-  // Tells what f returns, if anything. What it throws is in the log too, which has no other end.
+  // Reports the line that f returns. An error is also logged, since nothing else will end the log.
   template <class F>
   void Warn(F f) {
     try {
@@ -368,8 +368,9 @@ class Job {
     return config_.test_interval > 0 ? steps_ % config_.test_interval == 0 : step_->EpochEnded();
   }
 
-  // Whether an evaluation now is one that a longer run makes too: one at the end, off the interval,
-  // lowers no rate and is not waited for, or the resumed run would differ from the longer one.
+  // Whether a longer run would make this evaluation too. An evaluation at the end, off the
+  // interval, does not lower a rate or count for early_stop; otherwise the resumed run would differ
+  // from the longer one.
   bool Counts() const { return steps_ == 0 || EvaluationDue(); }
 
   bool AllEvaluated() const {
@@ -380,8 +381,8 @@ class Job {
     });
   }
 
-  // Returns whether the watched value is the best so far. Sets `stopped` when the user did not
-  // want to wait.
+  // Returns whether the watched value is the best so far. Sets `stopped` if early_stop ends
+  // the run.
   bool EvaluateAll() {
     const bool best = RunTests();
     if (result_.stopped || !Counts()) return best;
@@ -429,7 +430,7 @@ class Job {
     }
   }
 
-  // By its printed name; "": the first.
+  // The value with this printed name; "": the first value.
   double FirstSetValue(const std::string& metric) const {
     const auto& values = FindEvaluation(result_.evaluations, tests_->names()[0])->values;
     const auto named = [&metric](const NamedValue& v) {
@@ -468,7 +469,7 @@ class Job {
     log_->Snapshot(steps_, result_.snapshot_path);
   }
 
-  // Whole states for rank 0, which saves them.
+  // Gathers the sharded states on rank 0, which saves them.
   void JoinStates() {
     if (programs_.of_rank) JoinShards(ranks_, programs_.of_rank->states, result_.scope);
   }
@@ -498,7 +499,7 @@ class Job {
     }
     if (log_) log_->End(steps_, result_.stopped);
     JoinStates();
-    ranks_.Any(false);  // no rank leaves before rank 0 has written all
+    ranks_.Any(false);  // no rank leaves before rank 0 has written all files
     result_.main = std::move(programs_.train.program);
     result_.startup = std::move(programs_.startup);
     result_.test = programs_.tests.empty() ? std::move(programs_.deploy.program)
@@ -540,7 +541,7 @@ class Job {
   const TrainOptions& options_;
   const TrainCallbacks& callbacks_;
   const OpRegistry& ops_;
-  const Executor executor_;  // of what runs beside steps and tests
+  const Executor executor_;  // runs programs other than steps and tests
   const Ranks ranks_;
   const Clock::time_point began_;
   std::vector<std::unique_ptr<DirectoryLock>> locks_;
@@ -551,14 +552,15 @@ class Job {
   std::optional<TrainStep> step_;
   std::optional<TestSets> tests_;
   std::optional<Watch> watch_;
-  std::optional<RankTimes> times_;  // since the first step
-  NamedTensors own_;                // this rank's running statistics, while all have their mean
+  std::optional<RankTimes> times_;  // measured from the first step
+  NamedTensors own_;                // this rank's running statistics, while the scope has the means
   NonFiniteLosses non_finite_;
-  std::optional<RunLog> log_;         // of rank 0
-  int64_t steps_ = 0, compared_ = 0;  // the steps so far; at the last comparison of parameters
-  std::optional<PreparedProgram> average_;  // of local SGD, at once
-  bool restored_ = false;                   // the parameters are the best again
-  bool resumes_in_place_ = false;           // a resumed run, in the directories where it was
+  std::optional<RunLog> log_;  // only on rank 0
+  // The number of steps so far, and at the last comparison of parameters.
+  int64_t steps_ = 0, compared_ = 0;
+  std::optional<PreparedProgram> average_;  // averages local SGD immediately
+  bool restored_ = false;                   // the best parameters have been restored
+  bool resumes_in_place_ = false;  // the run continues in the directories of the resumed run
 };
 
 }  // namespace

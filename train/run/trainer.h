@@ -24,26 +24,26 @@ namespace coracle {
 
 class StepWindow;
 
-// What a run will do, reported before its first step.
+// The plan of a run, reported before its first step.
 struct TrainPlan {
   std::string job;
   std::string data;        // description of the training data
   int64_t first_step = 0;  // steps done before (0 unless resumed)
   int64_t total_steps = 0;
   int64_t steps_per_epoch = 0;
-  int64_t parameters = 0;  // trainable numbers
+  int64_t parameters = 0;  // number of trainable elements
   std::string loss_name = "loss";
   std::vector<std::string> metric_names;
   std::string resumed_from;  // path of the snapshot; "" for a fresh start
   std::string note;          // a message for the user, or ""
 };
 
-// What one gradient clip, or the error clip of one variable, did since the last display.
+// Statistics of one gradient clip, or of the error clip of one variable, since the last display.
 struct ClipReport {
   enum class Kind { kGradient, kError };
   Kind kind = Kind::kGradient;
   std::string name;   // group, parameter or kind of a gradient clip; or the variable
-  int64_t times = 0;  // gradients seen; for a gradient clip, updates
+  int64_t times = 0;  // number of gradients; for a gradient clip, of updates
   int64_t acted = 0;  // how often it changed a gradient
   double factor = 1;  // the smallest factor by which it multiplied a norm
   double norm = 0;    // for clips by norm: the largest norm that it clipped, and its limit
@@ -54,16 +54,16 @@ struct StepReport {
   const TrainPlan& plan;
   int64_t step;   // steps done, this one included
   int64_t epoch;  // of this step, counted from 0
-  int64_t rows;   // of its batch, on all ranks
+  int64_t rows;   // rows of its batch, on all ranks
   double loss;
   StepWindow& window;
-  // This is a step to report: a multiple of the job's `display`, or the last.
+  // Whether to report this step: a multiple of the job's `display`, or the last.
   bool show;
-  // Optimizers' rates at this step, by their variables; known when `show`.
+  // The optimizers' rates at this step, by their variables; known if `show`.
   const std::vector<NamedValue>& learning_rates;
-  const std::vector<ClipReport>& clips;  // since the last display; known when `show`
-  // By rank: the share of the time since the last display that it has waited for exchanges and for
-  // other ranks; known when `show`. Empty for one rank.
+  const std::vector<ClipReport>& clips;  // since the last display; known if `show`
+  // For each rank, the share of the time since the last display that it waited for exchanges and
+  // for other ranks; known if `show`. Empty for one rank.
   std::vector<double> waited = {};
 
   // The mean over the steps since the last display, or over the last `average_loss` steps.
@@ -77,14 +77,14 @@ struct EvalReport {
   const TrainPlan& plan;
   std::string set;  // name of the test set
   int64_t step;
-  int64_t epoch;  // of the last step
+  int64_t epoch;  // epoch of the last step
   int64_t rows;
   std::vector<NamedValue> values;  // the loss, then the metrics, by their printed names
-  bool best = false;               // the watched value is better than ever before
-  bool restored = false;           // the last one of a run, made with the best parameters
+  bool best = false;               // the watched value is the best so far
+  bool restored = false;           // the last evaluation of a run, with the best parameters
 };
 
-// All optional. References are valid during the call only.
+// All callbacks are optional. References are valid only during the call.
 struct TrainCallbacks {
   std::function<void(const TrainPlan&)> on_start = {};
   std::function<void(const StepReport&)> on_step = {};
@@ -93,9 +93,10 @@ struct TrainCallbacks {
   // Lines for the user: warnings, which weights were loaded, debug_info.
   std::function<void(const std::string& line)> on_message = {};
   // Called after each step, after each batch of an evaluation, and in loops of an evaluated
-  // program; true: save a snapshot and return.
+  // program. If it returns true, the run saves a snapshot and ends.
   std::function<bool()> stop = {};
-  std::function<bool()> save = {};  // called after each step; true: save a snapshot and go on
+  // Called after each step. If it returns true, the run saves a snapshot and goes on.
+  std::function<bool()> save = {};
 };
 
 struct TrainOptions {
@@ -105,18 +106,18 @@ struct TrainOptions {
   // such files are an error (kAlreadyExists), unless that run is the one to resume.
   bool overwrite = false;
   // A snapshot, or a directory of snapshots; kNotFound if there is none. "": the job's directory;
-  // if there is none, the run starts from the beginning.
+  // if it has no snapshot, the run starts from the beginning.
   std::string resume_from = {};
   // Resume from a snapshot that does not match the job: differences are reported, matching
   // variables are loaded, and the epoch starts again if the data differs.
   bool override_mismatch = false;
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
-  // Where several ranks train together, this one's end (RunJob is called on each of them, with the
-  // same job). Each takes its rows of every batch (RowsOfRank); rank 0 alone calls the callbacks,
-  // but for stop and save, and writes files. Snapshots are read by all: they must lie where every
-  // rank finds them.
+  // This rank's connection if several ranks train together (call RunJob on each of them, with the
+  // same job). Each rank takes its rows of every batch (RowsOfRank). Only rank 0 writes files and
+  // calls the callbacks; stop and save are called on every rank. All ranks read snapshots, so each
+  // must find them at the same path.
   std::shared_ptr<Communicator> communicator = {};
-  // Steps between comparisons of the ranks' parameters, which are equal; 0: none.
+  // The number of steps between checks that all ranks have equal parameters; 0: no checks.
   int64_t check_parameters = 100;
 };
 
@@ -129,83 +130,84 @@ struct EvaluationRecord {
 
 // The best evaluation so far, by the value that the job watches.
 struct BestRecord {
-  std::string metric;  // "" before the first
+  std::string metric;  // "" before the first evaluation
   double value = 0;
   int64_t step = 0;
-  // The best of the evaluations that a longer run makes too, which early_stop goes by, and how many
-  // of them were since then.
+  // The best value among the evaluations that a longer run would make too, and the number of such
+  // evaluations since then. early_stop uses these.
   std::optional<double> counted = std::nullopt;
   int64_t worse = 0;
   std::string counted_metric = {};  // what they are of; "" before the first
 };
 
 struct TrainResult {
-  bool stopped = false;  // by the `stop` callback, or by max_seconds
+  bool stopped = false;  // by the `stop` callback or by max_seconds
   bool time_up = false;  // by max_seconds
-  int64_t steps = 0;     // done, of all runs
-  // From the last evaluation of the first test set; without test data, means over the
-  // last steps shown.
+  int64_t steps = 0;     // number of steps, of all runs
+  // From the last evaluation of the first test set. Without test data: means over the last
+  // displayed steps.
   double loss = 0;
   std::vector<NamedValue> metrics;
-  std::vector<EvaluationRecord> evaluations;  // the last of each test set
+  std::vector<EvaluationRecord> evaluations;  // the last evaluation of each test set
   BestRecord best;
-  // Steps of all runs whose loss was a nan or infinite, see NonFiniteLoss.
+  // The number and the first of the steps, in all runs, whose loss was nan or infinite;
+  // see NonFiniteLoss.
   int64_t non_finite_steps = 0, first_non_finite_step = 0;
 
   ProgramDesc main, startup, test;
   Scope scope;
 
-  // Files; "" when not written.
+  // Paths of files; "" if a file was not written.
   std::string main_path, startup_path, dump_path;  // programs, and the trained one as text
   std::string model_path;                          // saved inference model: .pdmodel
-  std::string vocabulary_path;                     // of text: vocabulary.json
-  std::string eval_path;                           // the same for `coracle test`: loss and metrics
-  std::string snapshot_path;                       // the last
-  std::string profile;                             // table, when compile.profile
+  std::string vocabulary_path;                     // for a text: vocabulary.json
+  std::string eval_path;                           // the model for `coracle test`: loss and metrics
+  std::string snapshot_path;                       // the last snapshot
+  std::string profile;                             // the table, if compile.profile
 };
 
 // Throws Error for any problem of the job, its model, data or snapshot. Also throws if the loss or
-// a parameter becomes a nan or infinite, unless the job says otherwise (see NonFiniteLoss).
+// a parameter becomes nan or infinite, unless the job says otherwise (see NonFiniteLoss).
 TrainResult RunJob(const JobConfig& config, const TrainOptions& options = {},
                    const TrainCallbacks& callbacks = {});
 
 struct EvaluateOptions {
-  std::string test_set = {};  // of the job, by its name; "": the first
+  std::string test_set = {};  // name of a test set of the job; "": the first
   CompileOptions compile = {};
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 
-// Evaluates a saved inference model (see LoadInferenceModel) on a test set of a job (as many
-// batches as its `iterations` say), or on its training data when it has no test set. Throws
-// kNotFound for a test_set that the job does not have. For a model that has the job's loss, the
+// Evaluates a saved inference model (see LoadInferenceModel) on a test set of a job, with the
+// number of batches given by its `iterations`, or on the job's training data if it has no test set.
+// Throws kNotFound for a test_set that the job does not have. For a model with the job's loss, the
 // result is the loss and the job's metrics. For any other model, a fetch of one number is averaged
-// over the rows, and a fetch of shape [rows, classes] gives "accuracy": how often the largest score
-// is the label's. With compile.profile, `profile` gets the table of times.
+// over the rows, and a fetch of shape [rows, classes] gives "accuracy": the share of rows whose
+// label has the largest score. With compile.profile, `profile` gets the table of times.
 std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
                                            const EvaluateOptions& options = {},
                                            std::string* profile = nullptr);
 
-// Loading of values for a model's variables, by name, from a file of another run.
+// Report on loading a model's variables, by name, from a file of another run.
 
 struct WeightsReport {
   std::string file;
   std::vector<std::string> loaded;
   std::vector<std::string> mismatched;    // with another shape or dtype in the file
-  std::vector<std::string> not_in_file;   // these keep their values
-  std::vector<std::string> not_in_model;  // of the file
+  std::vector<std::string> not_in_file;   // variables that keep their values
+  std::vector<std::string> not_in_model;  // variables of the file
 
   // "weights FILE: 6 of 8 variables loaded; not in the file: ...; not in the model: ...".
   std::string ToString() const;
 };
 
 // Copies the values of `names`, persistable variables of `program`, into `scope`. The file of
-// `weights` is a snapshot or a directory of them (its optimizer's state is ignored), a saved model
+// `weights` is a snapshot or a directory of them (the optimizer's state is ignored), a saved model
 // (.pdmodel or .pdiparams file, prefix or directory), or an archive. Throws kInvalidArgument if
 // nothing matches, and for a variable of another shape or dtype unless `skip_mismatched`.
 WeightsReport LoadWeights(const WeightsConfig& weights, const ProgramDesc& program,
                           const std::vector<std::string>& names, Scope& scope);
 
-// New text from a saved character model.
+// Options for generating text with a saved character model.
 
 struct GenerateOptions {
   std::string prompt = "\n";  // one or more characters of the model's vocabulary
@@ -233,22 +235,22 @@ std::string GenerateText(const std::string& model, const GenerateOptions& option
 struct GenerateProgram {
   std::shared_ptr<ProgramDesc> main;
   std::vector<std::string> feeds, fetches;
-  std::vector<Tensor> states;  // zeros, to begin with
+  std::vector<Tensor> states;  // the initial states, zeros
 };
 // Throws kUnimplemented for a model with sub-blocks.
 GenerateProgram MakeGenerateProgram(const InferenceModel& model, bool greedy);
 
-// Times of a model, layer by layer.
+// Times of a model, measured for each layer.
 
 struct TimeOptions {
-  CompileOptions compile = {};  // its `profile` is set
-  std::string loss = "loss";    // without such a variable only the forward ops are timed
+  CompileOptions compile = {};  // sets its `profile`
+  std::string loss = "loss";    // without this variable, only the forward ops are timed
   int64_t batch_size = 64;      // for unknown dimensions
   int64_t iterations = 50;
   int64_t warm_up = 3;              // untimed steps before
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
-  // Of inputs by name, all dims known; TimeJob ignores them. Others are as their variables are
-  // declared.
+  // Shapes of inputs by name, without unknown dims; TimeJob ignores them. Other inputs have their
+  // declared shapes.
   std::vector<std::pair<std::string, Shape>> shapes = {};
 };
 
@@ -258,9 +260,10 @@ struct LayerTime {
   std::string layer;  // the name of its result, or of the layer if the result has none
   std::string ops;    // types of its forward ops
   std::string place;  // "lenet.pbtxt:7:9", or ""
-  // Seconds in each step, by StepPart.
+  // Seconds of each step, by StepPart.
   std::array<std::vector<double>, 3> seconds;
-  std::string run_by = {};  // types of the ops that passes made of them: "conv2d" for a batch_norm
+  // Types of the ops that passes made of the layer: "conv2d" for a batch_norm.
+  std::string run_by = {};
 };
 
 struct ModelTimes {
@@ -268,26 +271,26 @@ struct ModelTimes {
   LayerTime total;                // of all ops
   std::vector<double> steps;      // wall-clock seconds of whole steps
   int64_t batch_size = 0;
-  int64_t batches = 1;  // in one step
-  // Whether an op updated the parameters of several layers; its time was divided in proportion to
-  // their elements.
+  int64_t batches = 1;  // per step
+  // Whether one op updated the parameters of several layers. Its time was divided by their numbers
+  // of elements.
   bool shared = false;
-  // Whether passes made one op of several layers; its time was divided by their arithmetic.
+  // Whether passes fused several layers into one op. Its time was divided by their arithmetic.
   bool fused = false;
   std::string ToString() const;  // a table with p50, p90 and p99 in milliseconds
 };
 
-// Runs the model on data that DrawFeed draws; if it has the loss, with backward and a momentum
-// update of rate 0. Throws what the model's ops throw.
+// Times a model on random data from DrawFeeds. If the model has the loss, a step includes backward
+// and a momentum update of rate 0. Throws what the model's ops throw.
 ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options);
 
-// The same for the unchanged training step of a job, with its optimizers, clips, precision,
-// accumulation (a step is then iter_size batches) and batch size. Parameters change. Ignores loss
-// and batch_size of `options`.
+// Times the unchanged training step of a job, with its optimizers, clips, precision, accumulation
+// (a step is then iter_size batches) and batch size. Parameters change. Ignores loss and batch_size
+// of `options`.
 ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options);
 
-// The same for the forward pass of a saved model with frozen parameters, as `coracle run` runs it.
-// Ignores loss of `options`. Throws what LoadInferenceModel throws.
+// Times the forward pass of a saved model with frozen parameters, as `coracle run` runs it. Ignores
+// the loss of `options`. Throws what LoadInferenceModel throws.
 ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options);
 
 }  // namespace coracle

@@ -19,9 +19,9 @@
 namespace coracle {
 namespace {
 
-// --- what is an error ---
+// --- errors ---
 
-// What `output` needs of the model's inputs, beside what is deployed.
+// The inputs of the model that `output` needs in addition to the deployed ones.
 std::vector<std::string> MissingInputs(const ProgramDesc& program,
                                        const std::vector<std::string>& inputs,
                                        const std::string& output) {
@@ -66,7 +66,7 @@ void CheckBinds(const JobConfig& config, const Programs& programs) {
   }
 }
 
-// How many classes the scores have; -1 where only a run knows, 1 of a vector.
+// The number of classes in the scores; -1 if only a run knows it, 1 for a vector.
 int64_t ClassesOf(const VarDesc& scores) {
   const Shape& shape = scores.shape();
   if (shape.rank() == 0) return -1;
@@ -130,7 +130,7 @@ void CheckNoDecay(const JobConfig& config, const ProgramDesc& program) {
   }
 }
 
-// --- what is told ---
+// --- warnings ---
 
 using Lines = std::vector<std::string>;
 
@@ -211,7 +211,7 @@ void AddGradientClips(const JobConfig& config, const ProgramDesc& program, Lines
   }
 }
 
-// The columns that the job describes one by one, with their places.
+// The columns that the job describes individually, with their places.
 std::vector<std::pair<std::string, std::string>> DescribedColumns(const JobConfig& config) {
   std::vector<std::pair<std::string, std::string>> columns;
   const auto add = [&](const std::string& name, const char* source, size_t i) {
@@ -246,8 +246,8 @@ void AddUnusedColumns(const JobConfig& config, const Programs& programs, Lines* 
   }
 }
 
-// Likely mistakes of the training program, inputs that no program of the job reads, and dropouts
-// that drop when the model is deployed.
+// Adds likely mistakes of the training program, inputs that no program of the job reads, and
+// dropouts that are active in the deployed model.
 void AddMistakes(const Programs& programs, const OpRegistry& ops, Lines* lines) {
   const auto reads = [](const Net& net, const std::string& var) {
     return !net.program.Root().Uses(var).readers.empty();
@@ -265,8 +265,8 @@ void AddMistakes(const Programs& programs, const OpRegistry& ops, Lines* lines) 
   }
 }
 
-// Whether the optimizer has a decay that no_decay could leave out. What a custom optimizer, or one
-// that is made in C++, does is not known.
+// Whether the optimizer may have a decay that no_decay could turn off. The decay of a custom
+// optimizer, or of one made in C++, is unknown.
 bool MayDecay(const OptimizerConfig& optimizer) {
   if (optimizer.regularizer || optimizer.setting.kind.empty()) return true;
   const KindsWithFields kinds = OptimizerFields();
@@ -341,7 +341,7 @@ std::string CheckDiskSpace(const JobConfig& config, uint64_t snapshot_bytes, uin
   const int64_t taken = 1 + (config.snapshot_interval > 0
                                  ? std::min(total_steps / config.snapshot_interval, INT64_MAX - 1)
                                  : 0);
-  // A new one is whole before the oldest goes; the best one is kept beside them.
+  // A new snapshot is complete before the oldest is removed; the best one is kept in addition.
   const bool removes = config.keep_snapshots > 0 && config.keep_snapshots < taken;
   const int64_t kept =
       removes ? std::min(taken, config.keep_snapshots + 1 + (config.best ? 1 : 0)) : taken;

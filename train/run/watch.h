@@ -1,5 +1,5 @@
 #pragma once
-// Watching evaluations: which is the best, and when to stop.
+// Watches evaluations: which one is the best, and when to stop.
 
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/snapshot.h>
@@ -12,23 +12,23 @@ namespace coracle {
 
 class Watch {
  public:
-  // `set_names` are the job's test sets, `values` of each its printed names. Throws kNotFound for a
-  // name that is not among them.
+  // `set_names` are the job's test sets, `values` the printed names of each set's values. Throws
+  // kNotFound for an unknown name.
   Watch(const JobConfig& config, const std::vector<std::string>& set_names,
         const std::vector<std::vector<std::string>>& values);
 
   bool watches(const std::string& set) const { return active_ && set == set_; }
-  // Takes the evaluation of the watched set. Returns whether it is the best so far: the first, or
-  // better by more than min_delta; what is not finite never is. One that does not count may be the
-  // best, where the job keeps that. It is nothing to early_stop.
+  // Takes the evaluation of the watched set. Returns whether it is the best so far: the first one,
+  // or better by more than min_delta. A value that is not finite is never the best. An evaluation
+  // that does not count may be the best if the job keeps the best, but early_stop ignores it.
   bool Add(int64_t step, const std::vector<NamedValue>& values, bool counts = true);
 
   bool should_stop() const;         // the job's early_stop says so
-  std::string StopMessage() const;  // why
+  std::string StopMessage() const;  // the reason
   const BestRecord& best() const { return best_; }
-  // Leaves out what is of another metric: the best, or what early_stop goes by.
+  // Ignores the parts of the record that belong to another metric.
   void Load(const BestRecord& best);
-  // The next finite value is the best, whatever it is. early_stop forgets nothing.
+  // Makes the next finite value the best, whatever it is. early_stop keeps its state.
   void Forget() { best_.metric.clear(); }
 
  private:

@@ -12,7 +12,7 @@
 namespace coracle {
 namespace {
 
-// The variables of a file by their names.
+// Reads the variables of a file by their names.
 Scope ReadAll(const WeightsConfig& weights) {
   const std::string& file = weights.file;
   Scope scope;
@@ -29,7 +29,8 @@ Scope ReadAll(const WeightsConfig& weights) {
     return scope;
   }
   std::string model = file;
-  if (file.ends_with(".pdiparams")) {  // without names: those of the program beside it
+  // The file has no names; they are in the program next to it.
+  if (file.ends_with(".pdiparams")) {
     model = file.substr(0, file.size() - std::string(".pdiparams").size()) + ".pdmodel";
     if (FileExists(file) && !FileExists(model)) {
       throw Error(ErrorCode::kNotFound,

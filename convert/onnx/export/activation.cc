@@ -18,8 +18,8 @@ Value Truncate(OpContext& op, const Value& x) {
 
 namespace {
 
-// An activation of x: reads its attrs from `op`, whose slots are not its own where another op
-// applies the activation.
+// An activation of x: reads its attrs from `op`. If another op applies the activation, the slots of
+// `op` are not the activation's.
 struct Activation {
   OpContext& op;
   Value x;
@@ -56,8 +56,8 @@ Value LogOf(const Activation& a, double base) {
 Value Log2(const Activation& a) { return LogOf(a, 2); }
 Value Log10(const Activation& a) { return LogOf(a, 10); }
 
-// With u = 1 + x rounded, log(u) x / (u - 1) corrects what rounding lost (Goldberg 1991, theorem
-// 4). From |x| = 1 on there is nothing to correct.
+// With u = 1 + x rounded, log(u) x / (u - 1) corrects the rounding error (Goldberg 1991, theorem
+// 4). From |x| = 1 on, no correction is needed.
 Value Log1p(const Activation& a) {
   const Value u = a.Plus(a.x, 1);
   const Value log = a.Node("Log", {u});
@@ -68,15 +68,15 @@ Value Log1p(const Activation& a) {
   return a.Node("Where", {is_x, a.x, a.Node("Where", {small, exact, log})});
 }
 
-// e^x - 1 = 2 e^(x / 2) sinh(x / 2), without cancellation. The product of a factor of 0 and one of
-// -inf is nan, so x stops where the result has become -1 and neither factor has left the dtype.
+// e^x - 1 = 2 e^(x / 2) sinh(x / 2), without cancellation. The product of factors 0 and -inf would
+// be nan, so x is clamped where the result has become -1 and both factors are still in range.
 Value Expm1(const Activation& a) {
   const double least = a.dtype == DType::kFloat16 ? -8 : -40;
   const Value half = a.Node("Max", {a.Times(a.x, 0.5), a.Scalar(least)});
   return a.Times(a.Node("Mul", {a.Node("Exp", {half}), a.Node("Sinh", {half})}), 2);
 }
 
-// Halves go away from 0 (ONNX's Round takes them to the even neighbour).
+// Rounds halves away from 0 (ONNX's Round rounds them to even).
 Value Round(const Activation& a) {
   const Value size = a.Node("Abs", {a.x});
   const Value whole = a.Node("Floor", {size});
@@ -125,7 +125,8 @@ Value Gelu(const Activation& a) {
   return a.Times(a.Node("Mul", {a.x, a.Plus(phi, 1)}), 0.5);
 }
 
-// log(1 + e^x), and x beyond `threshold`. From 15 on the two differ by less than float32 shows.
+// log(1 + e^x), and x beyond `threshold`. From 15 on, the difference is below the precision
+// of float32.
 Value SoftplusUpTo(const Activation& a, const Value& x, double threshold) {
   const Value soft = a.Node("Softplus", {x});
   if (threshold >= 15) return soft;
@@ -154,7 +155,7 @@ Value Softshrink(const Activation& a) {
   const double lambda = a.Attr("lambda");
   return a.Node("Sub", {a.x, a.Clip(a.x, -lambda, lambda)});
 }
-// 0 where `size` is not above the threshold; a nan is neither, and stays.
+// 0 where `size` is at most the threshold; a nan fails the comparison and stays.
 Value ZeroUpTo(const Activation& a, const Value& size) {
   const Value zero = a.Node("LessOrEqual", {size, a.AttrScalar("threshold")});
   return a.Node("Where", {zero, a.Scalar(0), a.x});

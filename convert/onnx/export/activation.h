@@ -1,11 +1,12 @@
 #pragma once
-// Activations as nodes, for the ops of that name and for ops that apply one.
+// Writes activations as nodes, for activation ops and for ops that apply one.
 
 #include "op_context.h"
 
 namespace coracle::onnx {
 
-// What the op of type `type` with these attrs makes of `x`. Refuses types that are no activation.
+// The result of the op of type `type` with these attrs for `x`. Refuses types that are
+// not activations.
 Value Activate(OpContext& op, const std::string& type, const AttrList& attrs, const Value& x,
                DType dtype);
 // The same for fuse_activation, fuse_alpha and fuse_beta of a convolution.

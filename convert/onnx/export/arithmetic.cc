@@ -1,4 +1,4 @@
-// Ops on elements: arithmetic, comparisons, logic, and what is made of them.
+// Element-wise ops: arithmetic, comparisons, logic, and compositions of them.
 #include <algorithm>
 #include <cmath>
 
@@ -12,8 +12,8 @@ struct Operands {
   Value x, y;
 };
 
-// The operand of lower rank begins at `axis` of the other one: dims of 1 fill it up behind. Where
-// it would stick out, its last dims are 1 and are dropped (see operators/kernels/broadcast.h).
+// Aligns the operand of lower rank at `axis` of the other one by appending dims of 1. If it would
+// extend past the end, its last dims are 1 and are dropped (see operators/kernels/broadcast.h).
 Value Aligned(OpContext& op, const char* slot, int rank, int axis) {
   const Value value = op.In(slot);
   const int own = op.Rank(slot);
@@ -38,7 +38,7 @@ Value NotZero(OpContext& op, const Value& value, DType dtype) {
   return op.Node("Not", {op.Node("Equal", {value, op.Scalar(0, dtype)})});
 }
 
-// The remainder with the sign of y. ONNX's Mod gives it for integers, and C's fmod for floats.
+// The remainder with the sign of y. ONNX's Mod computes it for integers, but C's fmod for floats.
 Value Remainder(OpContext& op, const Operands& v, DType dtype) {
   if (!IsFloating(dtype)) return op.Node("Mod", {v.x, v.y});
   const Value rest = op.Node("Mod", {v.x, v.y}, {{"fmod", 1}});
@@ -51,7 +51,8 @@ Value Remainder(OpContext& op, const Operands& v, DType dtype) {
 
 Value FloorQuotient(OpContext& op, const Operands& v, DType dtype) {
   if (IsFloating(dtype)) return op.Node("Floor", {op.Node("Div", {v.x, v.y})});
-  // Div truncates; a remainder of a quotient below 0 takes one more. No step leaves the dtype.
+  // Div truncates; with a remainder, a negative quotient is decreased by one. No step overflows
+  // the dtype.
   const Value quotient = op.Node("Div", {v.x, v.y}), zero = op.Scalar(0, dtype);
   const Value below = op.Node("Xor", {op.Node("Less", {v.x, zero}), op.Node("Less", {v.y, zero})});
   const Value rest = NotZero(op, op.Node("Mod", {v.x, v.y}), dtype);
@@ -63,7 +64,7 @@ Value Long(OpContext& op, int64_t value) {
   return op.Constant(Tensor::Of<int64_t>(Shape(), {value}));
 }
 
-// A double as an integer of this dtype, truncated and saturated: Cast says nothing of what is out
+// A double as an integer of this dtype, truncated and saturated: Cast is unspecified for values out
 // of range.
 Value Saturate(OpContext& op, const Value& x, DType dtype) {
   const int bits = 8 * static_cast<int>(SizeOf(dtype));
@@ -80,7 +81,7 @@ Value Saturate(OpContext& op, const Value& x, DType dtype) {
   return op.Cast(op.Node("Where", {high, Long(op, largest), above}), DType::kInt64, dtype);
 }
 
-// Integers compute in double, as the op says.
+// Integers are computed in double, as in the op.
 Value Power(OpContext& op, const Operands& v, DType dtype) {
   if (IsFloating(dtype)) return op.Node("Pow", {v.x, v.y});
   const Value wide =
@@ -98,7 +99,7 @@ void BinaryFormula(OpContext& op) {
   op.Out("Out", kFormula(op, Align(op), op.InType("X")));
 }
 
-// ONNX orders numbers only.
+// ONNX can order only numbers.
 template <const char* kType>
 void Compare(OpContext& op) {
   Operands v = Align(op);
@@ -112,7 +113,7 @@ void NotEqual(OpContext& op) {
   op.Out("Out", op.Node("Not", {op.Node("Equal", {v.x, v.y})}));
 }
 
-// A number is true when it is not 0.
+// A number is true if it is not 0.
 Value Truth(OpContext& op, const char* slot) {
   return op.Cast(op.In(slot), op.InType(slot), DType::kBool);
 }
@@ -210,13 +211,13 @@ Value IsInf(OpContext& op) { return op.Node("IsInf", {op.In("X")}); }
 Value IsNan(OpContext& op) { return op.Node("IsNaN", {op.In("X")}); }
 Value IsFinite(OpContext& op) { return op.Node("Not", {op.Node("Or", {IsInf(op), IsNan(op)})}); }
 
-// Of each element.
+// Tests each element.
 template <Value (*kTest)(OpContext&)>
 void TestElements(OpContext& op) {
   op.Require(op.InType("X") == DType::kFloat32, "only float32 has a counterpart");
   op.Out("Out", kTest(op));
 }
-// Whether all (any) of them pass, as [1].
+// Whether all (any) elements pass the test, as [1].
 template <Value (*kTest)(OpContext&), bool kAll>
 void TestTensor(OpContext& op) {
   op.Require(op.InType("X") == DType::kFloat32, "only float32 has a counterpart");

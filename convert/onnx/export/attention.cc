@@ -1,4 +1,4 @@
-// Attention.
+// Attention ops.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -26,7 +26,7 @@ Attention OperandsOf(OpContext& op) {
   return {part(0), part(1), part(2), true};
 }
 
-// [..., rows, columns] with the last two dims exchanged.
+// [..., rows, columns] with the last two dims swapped.
 Value Transposed(OpContext& op, const Value& x, int rank) {
   Ints permutation(static_cast<size_t>(rank));
   std::iota(permutation.begin(), permutation.end(), 0);
@@ -65,7 +65,7 @@ void ExportAttention(OpContext& op) {
   op.Out("Out", a.rows_first ? op.Transpose(out, {0, 2, 1, 3}) : out);
 }
 
-// q, k and v of all heads are columns of one product.
+// q, k and v of all heads are columns of a single product.
 void ExportMultiheadMatmul(OpContext& op) {
   const Shape& w = op.InShape("W");
   const int64_t heads = op.Attr<int32_t>("head_number");

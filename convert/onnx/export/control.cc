@@ -1,4 +1,4 @@
-// Ops that run a block, and what belongs to them.
+// Ops that run a block, and related ops.
 #include <algorithm>
 
 #include "program_exporter.h"
@@ -9,7 +9,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// What a variable without a value has where no op gives it one: no program reads it then.
+// The value of a variable that no op has written: no program reads it then.
 Value Nothing(OpContext& op, const VarMeta& meta) {
   Shape shape = meta.shape;
   for (int i = 0; i < shape.rank(); ++i) shape[i] = std::max<int64_t>(shape[i], 0);
@@ -22,8 +22,8 @@ Value ValueOrNothing(OpContext& op, const std::string& name, const VarMeta& meta
   return exporter.HasValue(name) ? exporter.ValueOf(op.op(), name) : Nothing(op, meta);
 }
 
-// The variables around a block that it writes. They are all tensors. What is written to a parameter
-// is its own value, else Bind refuses it.
+// The variables around a block that it writes; all must be tensors. A value written to a parameter
+// must be the parameter itself, else Bind refuses it.
 Names WrittenBy(OpContext& op) {
   Names written;
   for (const std::string& name : op.exporter().WrittenBy(op.op())) {
@@ -40,7 +40,7 @@ Names WrittenBy(OpContext& op) {
 
 BlockDesc& BodyOf(OpContext& op) { return op.exporter().Block(op.op().SubBlocks().at(0)); }
 
-// Every variable that the block writes goes from round to round, and out at the end.
+// Every variable that the block writes is carried from round to round and returned at the end.
 void ExportWhile(OpContext& op) {
   ProgramExporter& exporter = op.exporter();
   Graph& graph = exporter.graph();
@@ -76,7 +76,7 @@ void ExportWhile(OpContext& op) {
     exporter.BindAs(op.op(), carried[i], after[i], exporter.SettledMeta(around, carried[i]));
 }
 
-// A branch that is not taken leaves its variables as they were.
+// A branch that is not taken returns its variables unchanged.
 void ExportConditionalBlock(OpContext& op) {
   ProgramExporter& exporter = op.exporter();
   Graph& graph = exporter.graph();
@@ -119,7 +119,7 @@ void ExportSelectInput(OpContext& op) {
   op.Out("Out", op.Node("If", {second}, {{"then_branch", branch(1)}, {"else_branch", branch(0)}}));
 }
 
-// A step reads slices of inputs and the states of the step before.
+// A step reads slices of inputs and the states of the previous step.
 void ExportRecurrent(OpContext& op) {
   ProgramExporter& exporter = op.exporter();
   Graph& graph = exporter.graph();

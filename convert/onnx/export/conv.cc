@@ -8,7 +8,7 @@
 namespace coracle::onnx {
 namespace {
 
-// What Conv and ConvTranspose are given besides their operands.
+// Attributes of Conv and ConvTranspose.
 struct Window {
   size_t axes;
   Ints strides, pads, dilations;
@@ -32,7 +32,7 @@ NodeAttrs AttrsOf(OpContext& op, const Window& w) {
   return attrs;
 }
 
-// A filter may be float32 beside 16-bit images.
+// A filter may be float32 with 16-bit images.
 Value FilterOf(OpContext& op) {
   return op.Cast(op.In("Filter"), op.InType("Filter"), op.InType("Input"));
 }
@@ -42,7 +42,7 @@ void Finish(OpContext& op, Value sums, bool channels_last) {
   op.Out("Output", FusedActivation(op, sums, op.InType("Input")));
 }
 
-// With the residual data, channels first.
+// The convolution plus the residual data, channels first.
 Value ConvSums(OpContext& op) {
   const bool last = ChannelsLast(op.Attr<std::string>("data_format"));
   const Window w = WindowOf(op);
@@ -77,7 +77,7 @@ void ConvFusion(OpContext& op) {
   for (size_t i = 0; i < parts.size(); ++i) op.Out("Outputs", parts[i], i);
 }
 
-// The pads that make ceil(in / stride) windows of Input, as for a convolution.
+// The pads that give ceil(in / stride) windows of Input, as in a convolution.
 void PadSame(OpContext& op, const Shape& in, Window* w) {
   const Shape& filter = op.InShape("Filter");
   for (size_t i = 0; i < w->axes; ++i) {
@@ -93,7 +93,7 @@ void PadSame(OpContext& op, const Shape& in, Window* w) {
   }
 }
 
-// What output_size asks for beyond the size that the window gives.
+// The difference between output_size and the size given by the window.
 Ints OutputPadding(OpContext& op, const Shape& in, const Window& w) {
   Ints padding = op.IntsAttr("output_padding");
   const Ints size = op.IntsAttr("output_size");

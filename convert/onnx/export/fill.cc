@@ -1,4 +1,4 @@
-// Ops that make tensors, and ops on a tensor's type and shape.
+// Ops that create tensors, and ops on a tensor's type and shape.
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/operators/operators.h>
@@ -9,16 +9,17 @@
 namespace coracle::onnx {
 namespace {
 
-constexpr int64_t kSmall = 1024;  // elements of a constant that stands in the model
+// Largest number of elements of a constant in the model.
+constexpr int64_t kSmall = 1024;
 
-// What an op without inputs computes.
+// The result of an op without inputs.
 Tensor Evaluated(const OpDesc& op, const char* slot) {
   VarValues values;
   InterpretOp(op, DefaultOps(), values);
   return std::get<Tensor>(values.at(op.Output(slot)[0]));
 }
 
-// One element as fill_constant and the like make it of their attrs.
+// One element as computed by fill_constant and similar ops from their attrs.
 Tensor Element(OpContext& op, DType dtype) {
   AttrList attrs = {{"dtype", static_cast<int32_t>(dtype)}, {"shape", std::vector<int64_t>{1}}};
   for (const NamedAttr& attr : op.op().attrs()) {

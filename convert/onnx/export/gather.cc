@@ -1,4 +1,4 @@
-// Ops that pick elements by their indices, or put them there.
+// Ops that gather or scatter elements by their indices.
 #include "rows.h"
 
 namespace coracle::onnx {
@@ -30,7 +30,7 @@ void ExportIndexSample(OpContext& op) {
   op.Out("Out", op.Node("GatherElements", {op.In("X"), op.In("Index")}, {{"axis", 1}}));
 }
 
-// Rows of zeros for padding_idx.
+// Ids equal to padding_idx give rows of zeros.
 void LookUp(OpContext& op, const Value& ids) {
   const Value rows = op.Node("Gather", {op.In("W"), ids});
   const int64_t padding = op.Attr<int64_t>("padding_idx");
@@ -43,8 +43,8 @@ void LookUp(OpContext& op, const Value& ids) {
 void ExportLookupTable(OpContext& op) { LookUp(op, op.Squeeze(op.In("Ids"), {-1})); }
 void ExportLookupTableV2(OpContext& op) { LookUp(op, op.In("Ids")); }
 
-// 1 where the last dim counts to the id. An id out of range gives zeros, which Paddle allows under
-// allow_out_of_range.
+// 1 where the index along the last dim equals the id. An id out of range gives zeros, as Paddle
+// does with allow_out_of_range.
 void OneHot(OpContext& op, const Value& ids) {
   const Value depth = op.Has("depth_tensor") ? op.Cast(op.AsScalar(op.In("depth_tensor")),
                                                        op.InType("depth_tensor"), DType::kInt64)
@@ -56,7 +56,7 @@ void OneHot(OpContext& op, const Value& ids) {
 void ExportOneHot(OpContext& op) { OneHot(op, AsInt64(op, "X")); }
 void ExportOneHotV2(OpContext& op) { OneHot(op, op.Unsqueeze(AsInt64(op, "X"), {-1})); }
 
-// Without overwrite the named rows are zeros first, and updates add up.
+// Without overwrite, the rows Ids are set to zero first, and updates add up.
 void ExportScatter(OpContext& op) {
   const Value ids = op.Reshape(AsInt64(op, "Ids"), {-1, 1});
   if (op.Attr<bool>("overwrite")) {

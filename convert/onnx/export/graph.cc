@@ -14,10 +14,10 @@ using proto::onnx::GraphProto;
 using proto::onnx::NodeProto;
 using proto::onnx::ValueInfoProto;
 
-// What begins with this byte is a temporary; no variable's name that Graph is given does.
+// Names that begin with this byte are temporaries; variables given to Graph never do.
 constexpr char kTemporary = '\x01';
 
-// A dim that is not known gets a name in `named` shapes.
+// In `named` shapes, an unknown dim gets a name.
 void FillType(const std::string& name, DType dtype, const Shape& shape, bool named,
               ValueInfoProto* info) {
   info->set_name(name);
@@ -167,7 +167,7 @@ void Graph::BodyOutput(const Value& value, DType dtype, const Shape& shape) {
 
 void Graph::Output(const Value& value, const std::string& name, DType dtype, const Shape& shape) {
   Value output = value;
-  // Inputs and constants are no outputs, and a value is one only once.
+  // An input or constant cannot be an output, and a value only once.
   if (made_in_[0].count(value) == 0 || final_names_.count(value) > 0)
     output = Node("Identity", {value});
   const std::string own = FreeName(name);

@@ -1,5 +1,5 @@
 #pragma once
-// Graph: an ONNX model while it is written: its nodes, constants and names.
+// Graph: an ONNX model under construction, with its nodes, constants and names.
 
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/proto/onnx.pb.h>
@@ -18,8 +18,8 @@
 
 namespace coracle::onnx {
 
-// A value of the graph: an input, a constant or what a node computes. "" stands for an optional
-// input that is not given. Only Graph looks into it.
+// A value of the graph: an input, a constant or a result of a node. "" means that an optional input
+// is not given. Only Graph interprets it.
 using Value = std::string;
 using Values = std::vector<Value>;
 using GraphPtr = std::shared_ptr<proto::onnx::GraphProto>;
@@ -62,36 +62,36 @@ class Graph {
 
   int opset() const { return opset_; }
 
-  // A node in the innermost graph that was entered.
+  // Adds a node to the innermost graph that was entered.
   Value Node(const std::string& op_type, const Values& inputs, const NodeAttrs& attrs = {});
   Values Nodes(const std::string& op_type, const Values& inputs, size_t outputs,
                const NodeAttrs& attrs = {});
-  // The same constant twice is one value. All constants belong to the outermost graph.
+  // Equal constants become one value. All constants belong to the outermost graph.
   Value Constant(const Tensor& tensor);
   Value AddParameter(const std::string& name, const Tensor& tensor);
-  // The element type of a value; none where only other ops know it.
+  // The element type of a value; none if the graph does not know it.
   MaybeDType TypeOf(const Value& value) const;
   void SetType(const Value& value, DType dtype) { types_[value] = dtype; }
 
-  // Inputs and outputs of the innermost graph. An input of the model keeps `name`; that of a body
-  // gets one of its own.
+  // Inputs and outputs of the innermost graph. An input of the model keeps `name`; an input of a
+  // body gets a new name.
   Value Input(const std::string& name, DType dtype, const Shape& shape);
-  // In a body the value itself is the output, or a copy of one that was made outside.
+  // In a body, the value itself becomes the output, or a copy if it was computed outside.
   void BodyOutput(const Value& value, DType dtype, const Shape& shape);
-  // An output of the model, of that name unless it is in use.
+  // Adds an output of the model; it is called `name` unless that is in use.
   void Output(const Value& value, const std::string& name, DType dtype, const Shape& shape);
 
-  // Nodes go to a body of If, Loop or Scan until it is left.
+  // Between Enter and Leave, nodes go to a body of If, Loop or Scan.
   void Enter();
   GraphPtr Leave();
 
-  // Says that `value` is what the program calls `name`. Of several values of one variable the last
-  // one gets the plain name.
+  // Associates `value` with the program's variable `name`. Of several values of a variable, the
+  // last one gets the plain name.
   void CallIt(const Value& value, const std::string& name) { names_.emplace_back(value, name); }
-  // Keeps a name for an input or a parameter of the model. Throws if it can be none.
+  // Reserves a name for an input or a parameter of the model. Throws for an invalid name.
   void Reserve(const std::string& name);
 
-  // Gives all values their names. Nothing can be added afterwards.
+  // Names all values. Nothing can be added afterwards.
   void Finish();
   proto::onnx::ModelProto& model() { return model_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -112,7 +112,7 @@ class Graph {
   std::vector<Parameter> parameters_;
   std::unordered_map<std::string, Value> constants_;
   std::unordered_map<Value, DType> types_;
-  std::vector<std::string> hints_;  // by the number of the temporary
+  std::vector<std::string> hints_;  // by the index of the temporary
   std::vector<std::pair<Value, std::string>> names_;
   std::unordered_map<std::string, std::string> final_names_;
   std::unordered_map<std::string, size_t> counters_;

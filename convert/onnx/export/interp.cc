@@ -1,4 +1,4 @@
-// Interpolation, and sampling of images at given places.
+// Interpolation, and sampling of images at given positions.
 #include <algorithm>
 #include <string_view>
 
@@ -14,12 +14,12 @@ bool IsHalfPixel(OpContext& op, bool cubic, bool nearest) {
   return cubic || (!nearest && op.Attr<int32_t>("align_mode") == 0);
 }
 
-// How Resize counts places, and what it takes of them (operators/conv/interp.cc has the formulas).
+// The attributes of Resize for positions and interpolation (formulas: operators/conv/interp.cc).
 NodeAttrs ModeOf(OpContext& op, bool cubic, bool nearest) {
   const bool align = op.Attr<bool>("align_corners");
   const bool half = IsHalfPixel(op, cubic, nearest);
   NodeAttrs attrs = {{"mode", nearest ? "nearest" : cubic ? "cubic" : "linear"}};
-  // The half pixels of PyTorch differ from others in where the only element of an axis lies: at 0.
+  // PyTorch's half pixels differ in the position of the only element of an axis: 0.
   attrs.emplace_back("coordinate_transformation_mode", align  ? "align_corners"
                                                        : half ? "pytorch_half_pixel"
                                                               : "asymmetric");
@@ -30,12 +30,12 @@ NodeAttrs ModeOf(OpContext& op, bool cubic, bool nearest) {
 
 Value LeadingDims(OpContext& op, const Value& x) { return op.DimsOf(x, 0, 2); }
 
-// Where the size of Out comes from.
+// The source of the size of Out.
 struct Target {
   Value sizes, scales;  // one of them
 };
 
-// Attr scale as a factor for each axis; none where it says nothing.
+// Attr scale as a factor for each axis; empty if it is not set.
 std::vector<float> ScaleAttr(OpContext& op, int axes, bool v2) {
   std::vector<float> scale =
       v2 ? op.Attr<std::vector<float>>("scale") : std::vector<float>{op.Attr<float>("scale")};
@@ -54,8 +54,8 @@ Sizes SizesOf(OpContext& op, bool channels_last) {
           ChannelsFirst(op.OutShape("Out"), channels_last)};
 }
 
-// floor(in scale), as the op computes it: a constant where it is known. One factor, or one for each
-// axis.
+// floor(in scale), as computed by the op; a constant if known. `factors` is one factor, or one for
+// each axis.
 Value ScaledSizes(OpContext& op, const Value& x, const Sizes& sizes, const Value& factors) {
   const int rank = sizes.in.rank();
   const Ints out(sizes.out.begin() + 2, sizes.out.end());
@@ -66,8 +66,8 @@ Value ScaledSizes(OpContext& op, const Value& x, const Sizes& sizes, const Value
   return op.Concat({LeadingDims(op, x), op.Cast(scaled, DType::kFloat32, DType::kInt64)}, 0);
 }
 
-// Readers differ in whether an axis gets in * scale elements, or that number rounded down, when
-// they ask whether it gets only one (pytorch_half_pixel).
+// With pytorch_half_pixel, implementations differ in whether they compare in * scale, or that
+// number rounded down, with 1 to detect an axis with a single result.
 void RequireOneElement(OpContext& op, const Sizes& sizes, const std::vector<float>& scale) {
   for (int i = 2; i < sizes.in.rank(); ++i) {
     const int64_t in = sizes.in[i];
@@ -80,8 +80,8 @@ void RequireOneElement(OpContext& op, const Sizes& sizes, const std::vector<floa
 
 enum class Copies { kNo, kYes, kMaybe };
 
-// Whether no axis gets another size: the op then copies X, whatever the scale. Of an unknown size a
-// scale below 2 leaves 1 as it is, and one below 1.5 larger ones, too.
+// Whether all axes keep their size: the op then copies X, whatever the scale. For an unknown size,
+// a scale below 2 keeps size 1, and a scale below 1.5 may also keep larger sizes.
 Copies CopiesAll(const Sizes& sizes, const std::vector<float>& scale) {
   bool all_known = true, matters = scale.empty();
   for (int i = 2; i < sizes.in.rank(); ++i) {
@@ -95,14 +95,14 @@ Copies CopiesAll(const Sizes& sizes, const std::vector<float>& scale) {
   return all_known ? Copies::kYes : matters ? Copies::kMaybe : Copies::kNo;
 }
 
-// Factors for all axes, 1 where the sizes stay.
+// Factors for all axes, 1 for axes that keep their size.
 Value ScalesOrOnes(OpContext& op, const Value& x, const Value& scales, const Value& sizes) {
   const Value same = op.Cast(op.Node("Equal", {sizes, op.ShapeOf(x)}), DType::kBool, DType::kInt32);
   const Value all = op.Cast(op.Reduce("ReduceMin", same, {0}, true), DType::kInt32, DType::kBool);
   return op.Node("Where", {all, op.Scalar(1, DType::kFloat32), scales});
 }
 
-// Factors along the axes that are resized, `ones` before them; constants are one.
+// Factors of the resized axes, after `ones` leading 1s, as a constant.
 Value Factors(OpContext& op, const std::vector<float>& scale, int axes, size_t ones) {
   std::vector<float> all(ones, 1.0f);
   if (!op.Has("Scale")) {
@@ -114,7 +114,7 @@ Value Factors(OpContext& op, const std::vector<float>& scale, int axes, size_t o
   return op.Concat({op.Constant(Tensor::Of<float>({static_cast<int64_t>(ones)}, all)), given}, 0);
 }
 
-// By factors of the sizes that are the ratios of the places, too.
+// Resizes by factors that are also the ratios of the positions.
 Target ScaledTarget(OpContext& op, const Value& x, const Sizes& sizes,
                     const std::vector<float>& scale, bool half_pixel) {
   const int axes = sizes.in.rank() - 2;
@@ -138,14 +138,14 @@ Target TargetOf(OpContext& op, const Value& x, const Sizes& shapes, bool v2, boo
   }
   if (scaled && v2 && !op.Attr<bool>("align_corners"))
     return ScaledTarget(op, x, shapes, scale, half_pixel);
-  // The ratio is that of the sizes.
+  // The ratio is given by the sizes.
   if (scaled) return {ScaledSizes(op, x, shapes, Factors(op, scale, axes, 0)), ""};
   Ints sizes;
   for (int i = 3 - axes; i < 3; ++i) sizes.push_back(op.Attr<int32_t>(kSlots[i]));
   return {op.Concat({LeadingDims(op, x), op.IntList(sizes)}, 0), ""};
 }
 
-// A bicubic axis that becomes one element: the op takes what lies half an element before it.
+// For a bicubic axis with a single result, the op reads half an element earlier.
 void RequireMoreThanOne(OpContext& op, const Sizes& sizes, bool v2) {
   const bool open = !op.Has("SizeTensor") && !op.Has("OutSize") && !op.Attr<bool>("align_corners");
   const std::vector<float> scale = ScaleAttr(op, sizes.in.rank() - 2, v2);
@@ -183,7 +183,7 @@ void ExportGridSampler(OpContext& op) {
                             {"align_corners", op.Attr<bool>("align_corners")}}));
 }
 
-// The image of each RoI: as many images end before it.
+// The image of each RoI: the number of images that end before it.
 Value ImageOfRois(OpContext& op) {
   const Value counts =
       op.Cast(op.Reshape(op.In("RoisNum"), {-1}), op.InType("RoisNum"), DType::kInt64);

@@ -1,4 +1,4 @@
-// Losses that inference programs keep, and other formulas on whole tensors.
+// Losses that occur in inference programs, and other formulas on whole tensors.
 #include "rows.h"
 
 namespace coracle::onnx {
@@ -26,8 +26,8 @@ void ExportSoftmaxWithCrossEntropy(OpContext& op) {
   op.Out("Loss", op.Node("Where", {ignored, op.Scalar(0, dtype), op.Node("Neg", {found})}));
 }
 
-// The sum is ONNX's own; its mean is not: where all labels are ignored it divides by 0, which the
-// op does not.
+// The sum is ONNX's; the mean is not: if all labels are ignored, ONNX divides by 0, but the op
+// does not.
 void ExportNllLoss(OpContext& op) {
   const DType dtype = op.InType("X"), type = op.InType("Label");
   const int64_t ignore_index = op.Attr<int64_t>("ignore_index");
@@ -60,7 +60,7 @@ void ExportSquareErrorCost(OpContext& op) {
   op.Out("Out", op.Node("Mul", {error, error}));
 }
 
-// (1 - epsilon) X + epsilon PriorDist, 1 / K where there is none.
+// (1 - epsilon) X + epsilon PriorDist, which is 1 / K if absent.
 void ExportLabelSmooth(OpContext& op) {
   const DType dtype = op.InType("X");
   const float epsilon = op.Attr<float>("epsilon");

@@ -1,11 +1,11 @@
-// Products.
+// Matrix products.
 #include "activation.h"
 #include "rows.h"
 
 namespace coracle::onnx {
 namespace {
 
-// The last two dims exchanged.
+// Swaps the last two dims.
 Value Transposed(OpContext& op, const Value& value, int rank) {
   if (rank < 2) return value;
   Ints permutation;
@@ -15,7 +15,7 @@ Value Transposed(OpContext& op, const Value& value, int rank) {
   return op.Transpose(value, permutation);
 }
 
-// ONNX's MatMul takes vectors as Paddle does, but two of them give a scalar.
+// ONNX's MatMul treats vectors like Paddle, except that two vectors give a scalar.
 Value Product(OpContext& op, const Value& x, const Value& y, bool vectors) {
   const Value product = op.Node("MatMul", {x, y});
   return vectors ? op.Reshape(product, {1}) : product;
@@ -48,7 +48,7 @@ Value AsMatrix(OpContext& op, const Value& value, int rank, int rows) {
   return op.Node("Flatten", {value}, {{"axis", rows}});
 }
 
-// The dims of `shape` where they are known, else those of `value`.
+// The known dims of `shape`; unknown ones are taken from `value`.
 Value Dims(OpContext& op, const Value& value, const Shape& shape, int begin, int end) {
   for (int i = begin; i < end; ++i) {
     if (shape[i] < 0) return op.DimsOf(value, begin, end);
@@ -61,7 +61,7 @@ void ExportMul(OpContext& op) {
   const int x_rows = op.Attr<int32_t>("x_num_col_dims"),
             y_rows = op.Attr<int32_t>("y_num_col_dims");
   const Value x = op.In("X"), y = op.In("Y");
-  // MatMul itself takes leading dims of X.
+  // MatMul supports leading dims of X.
   const bool plain = x_rows == rx - 1 && ry == 2 && y_rows == 1;
   Value product =
       op.Node("MatMul", {plain ? x : AsMatrix(op, x, rx, x_rows), AsMatrix(op, y, ry, y_rows)});

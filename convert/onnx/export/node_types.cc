@@ -40,8 +40,8 @@ unsigned MaskOf(DType dtype) {
   }
 }
 
-// Op types that take these since an operator set, 13 standing for earlier ones. Those that are in
-// no rule take all.
+// Op types with the dtypes that they accept since an operator set; 13 also means earlier ones. Op
+// types without a rule accept all.
 struct Rule {
   int since;
   unsigned types;

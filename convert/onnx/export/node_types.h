@@ -1,6 +1,6 @@
 #pragma once
-// The element types that ONNX's op types take and give, as operator sets 13 to 22 have them (onnx,
-// docs/Changelog.md).
+// The element types that ONNX's op types accept and return in operator sets 13 to 22
+// (onnx, docs/Changelog.md).
 
 #include <coracle/framework/tensor/dtype.h>
 #include <coracle/proto/onnx.pb.h>
@@ -13,13 +13,13 @@ namespace coracle::onnx {
 
 using MaybeDType = std::optional<DType>;
 
-// That of output `i` of a node whose inputs have these; none where it is not known.
+// The type of output `i` of a node with inputs of these types; none if unknown.
 MaybeDType ResultType(const proto::onnx::NodeProto& node, const std::vector<MaybeDType>& inputs,
                       int i);
 
-// Whether the dtype that the op type takes is that of its result, and not that of its first input.
+// Whether the op type is checked by the dtype of its result instead of its first input.
 bool IsTypedByResult(const std::string& op_type);
-// Whether this operator set's op takes the dtype.
+// Whether the op accepts the dtype in this operator set.
 bool TakesType(const std::string& op_type, int opset, DType dtype);
 
 }  // namespace coracle::onnx

@@ -1,4 +1,4 @@
-// Normalisations.
+// Normalisation ops.
 #include "images.h"
 #include "program_exporter.h"
 #include "rows.h"
@@ -6,12 +6,12 @@
 namespace coracle::onnx {
 namespace {
 
-// Scales and statistics may be float32 beside 16-bit elements.
+// Scales and statistics may be float32 with 16-bit elements.
 Value Like(OpContext& op, const char* slot, const char* like) {
   return op.Cast(op.In(slot), op.InType(slot), op.InType(like));
 }
 
-// A vector with an element for each channel, to be stretched over a tensor of that rank.
+// A vector with an element for each channel, reshaped to broadcast to a tensor of that rank.
 Value PerChannel(OpContext& op, const Value& vector, int rank, bool channels_last) {
   if (channels_last) return vector;
   Ints dims(static_cast<size_t>(rank) - 1, 1);
@@ -19,7 +19,7 @@ Value PerChannel(OpContext& op, const Value& vector, int rank, bool channels_las
   return op.Reshape(vector, dims);
 }
 
-// Y from statistics that stay; those that the op would write are the ones that it read.
+// Y from fixed statistics; the statistics that the op would write are the ones that it reads.
 void ExportBatchNorm(OpContext& op) {
   const bool trained = op.Attr<bool>("trainable_statistics");
   op.Require(op.Attr<bool>("use_global_stats") || (op.Attr<bool>("is_test") && !trained),
@@ -46,8 +46,8 @@ Value Normalized(OpContext& op, const Value& x, DType dtype, const Ints& axes, f
   return op.Node("Div", {centred, deviation});
 }
 
-// Rows of x, the dims from `begin` on, normalised; scale and bias have an element for each of a
-// row.
+// Normalises rows of x, the dims from `begin` on; scale and bias have an element for each element
+// of a row.
 struct RowNorm {
   OpContext& op;
   DType dtype;
@@ -141,7 +141,7 @@ void ExportInstanceNorm(OpContext& op) {
   ScaleChannels(op, Normalized(op, op.In("X"), op.InType("X"), axes, epsilon), false);
 }
 
-// A group as one row of a matrix.
+// Each group becomes a row of a matrix.
 void ExportGroupNorm(OpContext& op) {
   const bool last = ChannelsLast(op.Attr<std::string>("data_layout"));
   const int rank = op.Rank("X");

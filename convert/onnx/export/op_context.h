@@ -1,5 +1,5 @@
 #pragma once
-// OpContext: what the exporter of one op reads of the op and writes to the graph.
+// OpContext: access of an op's exporter to the op and to the graph.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_spec.h>
@@ -21,14 +21,14 @@ class ProgramExporter;
 
 class OpContext {
  public:
-  // To be made before the shape rule of the op runs.
+  // Construct it before the shape rule of the op runs.
   OpContext(ProgramExporter& exporter, const OpSpec& spec, const OpDesc& op);
 
   const OpDesc& op() const { return op_; }
   int opset() const { return graph_.opset(); }
   ProgramExporter& exporter() { return exporter_; }
 
-  // --- what the op says ---
+  // --- attrs and slots of the op ---
   template <class T>
   T Attr(std::string_view name) const {
     return spec_.AttrOf<T>(op_, name);
@@ -42,7 +42,7 @@ class OpContext {
   // --- operands ---
   Value In(std::string_view slot, size_t i = 0);
   Values Ins(std::string_view slot);
-  // Types of the variables as they are when the op runs; a dim of -1 is not known before the run.
+  // Types of the variables when the op runs; a dim of -1 is unknown before the run.
   const VarMeta& Meta(std::string_view slot, size_t i = 0) const;
   const VarMeta& OutMeta(std::string_view slot, size_t i = 0) const;
   const Shape& InShape(std::string_view slot, size_t i = 0) const { return Meta(slot, i).shape; }
@@ -52,15 +52,15 @@ class OpContext {
   int Rank(std::string_view slot, size_t i = 0) const { return InShape(slot, i).rank(); }
   DType InType(std::string_view slot, size_t i = 0) const { return Meta(slot, i).dtype; }
   DType OutType(std::string_view slot, size_t i = 0) const { return OutMeta(slot, i).dtype; }
-  // An axis that may count from the end as one of [0, rank).
+  // Converts an axis, possibly counted from the end, to [0, rank).
   int64_t Axis(int64_t axis, int rank) const;
 
-  // The op's output variable holds this value from now on. Nothing happens if it has no variable
-  // there.
+  // Sets the value of the op's output variable. Does nothing if the op has no such variable.
   void Out(std::string_view slot, const Value& value, size_t i = 0);
 
   // --- nodes and constants ---
-  // An element type that ONNX's op does not take is refused.
+  //
+  // Throws for an element type that ONNX's op does not accept.
   Value Node(const std::string& op_type, const Values& inputs, const NodeAttrs& attrs = {}) {
     return Nodes(op_type, inputs, 1, attrs)[0];
   }
@@ -72,9 +72,9 @@ class OpContext {
   Value Int(int64_t value);                 // int64, rank 0
 
   // --- small compositions ---
-  Value Cast(const Value& value, DType from, DType to);  // the value itself where they are equal
+  Value Cast(const Value& value, DType from, DType to);  // the value itself if they are equal
   Value Reshape(const Value& value, const Ints& dims);   // 0: that dim of value, -1: inferred
-  // A dim of 0 is one of no elements.
+  // A dim of 0 means an empty dim.
   Value ReshapeExactly(const Value& value, const Value& dims);
   Value Unsqueeze(const Value& value, const Ints& axes);
   Value Squeeze(const Value& value, const Ints& axes);
@@ -84,10 +84,10 @@ class OpContext {
   // The dims of a value as an int64 vector, and some of them: [begin, end).
   Value ShapeOf(const Value& value) { return Node("Shape", {value}); }
   Value DimsOf(const Value& value, int64_t begin, int64_t end);
-  // ReduceSum and the like: axes were an attribute once. No axes: all.
+  // ReduceSum and similar ops, whose axes used to be an attribute. No axes: all.
   Value Reduce(const std::string& op_type, const Value& value, const Ints& axes, bool keep_dims);
-  // One-element tensors, or one tensor, of integers as an int64 vector; where there is neither, the
-  // attr. `list` and `tensor` may be "".
+  // Integers from one-element tensors, or from one tensor, as an int64 vector; if neither is given,
+  // from the attr. `list` and `tensor` may be "".
   Value IntsFrom(std::string_view list, std::string_view tensor, std::string_view attr);
   bool GivenByTensors(std::string_view list, std::string_view tensor) const {
     return Has(list) || Has(tensor);
@@ -112,11 +112,11 @@ class OpContext {
   std::unordered_map<std::string, VarMeta> before_;  // types of the inputs
 };
 
-// How the ops of one type are written.
+// The exporter of one op type.
 struct ExportRow {
   const char* op_type;
   void (*run)(OpContext& op);
-  const char* maps_to;  // for people: "Conv", "Erf, Mul, Add"
+  const char* maps_to;  // for documentation: "Conv", "Erf, Mul, Add"
 };
 using ExportRows = std::span<const ExportRow>;
 

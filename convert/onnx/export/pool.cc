@@ -1,4 +1,4 @@
-// Pools.
+// Pooling ops.
 #include <coracle/operators/kernels/window.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ struct Pool {
   int64_t size(size_t i) const { return shape[static_cast<int>(i) + 2]; }
 };
 
-// Along one axis, window i of `out` covers [floor(i in / out), ceil((i + 1) in / out)). A mean of
-// means is the mean, since all windows of one row (column) have one size.
+// Along one axis, window i of `out` covers [floor(i in / out), ceil((i + 1) in / out)). The mean of
+// means equals the mean, since all windows of one row (column) have the same size.
 Value PoolAdaptivelyAlong(const Pool& p, const Value& x, size_t i) {
   const int64_t in = p.size(i), out = p.kernel[i];
   const auto axis = static_cast<int64_t>(i) + 2;
@@ -56,8 +56,8 @@ Value PoolAdaptively(Pool p) {
   return pooled;
 }
 
-// The pads with which rounding down gives as many windows as the op has: rounding up, and a window
-// that sticks out of X where no other fits. Returns whether they are known.
+// The pads with which rounding down gives the op's number of windows: they account for rounding up,
+// and for a window that extends past X because none fits. Returns whether they are known.
 bool PadUp(const Pool& p, Ints* pads) {
   WindowSpec spec;
   spec.strides = p.op.Attr<std::vector<int32_t>>("strides");
@@ -76,7 +76,7 @@ bool PadUp(const Pool& p, Ints* pads) {
   return true;
 }
 
-// Rounding up means the same to all readers only where the last window begins inside of X.
+// All implementations agree on rounding up only if the last window begins inside X.
 void RequireCeil(const Pool& p, const Ints& pads) {
   for (size_t i = 0; i < p.axes; ++i) {
     p.op.Require(pads[p.axes + i] + p.strides[i] <= p.kernel[i],
@@ -85,7 +85,7 @@ void RequireCeil(const Pool& p, const Ints& pads) {
   }
 }
 
-// The padding of an average that counts it: zeros, which become elements of X.
+// If an average includes padding, the padding becomes elements of X: zeros.
 Value PadWithZeros(const Pool& p, const Ints& pads) {
   if (std::all_of(pads.begin(), pads.end(), [](int64_t n) { return n == 0; })) return p.x;
   Ints all(2 * (p.axes + 2), 0);
@@ -118,7 +118,7 @@ Value PoolWindows(Pool p) {
   if (!known && rounds_up) RequireCeil(p, pads);
   if (counts && !rounds_up) attrs.emplace_back("count_include_pad", 1);
   if (counts && rounds_up) {
-    // What sticks out of X and its padding does not count.
+    // Elements past X and its padding are not counted.
     p.x = PadWithZeros(p, pads);
     for (size_t i = 0; i < pads.size(); ++i) up[i] -= pads[i];
   }
@@ -148,7 +148,7 @@ void ExportPool(OpContext& op) {
   op.Out("Out", FromChannelsFirst(op, pooled, op.Rank("X"), last));
 }
 
-// ONNX counts the places of a maximum over all of X, Paddle within a channel.
+// ONNX counts the position of a maximum over all of X, Paddle within a channel.
 void ExportMaxPoolWithIndex(OpContext& op) {
   Pool p = PoolOf(op, false, true);
   Ints pads = PadsOf(op.IntsAttr("paddings"), p.axes);

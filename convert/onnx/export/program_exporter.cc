@@ -104,7 +104,7 @@ void ProgramExporter::AddOutputs() {
   for (const std::string& name : outputs) {
     const VarDesc* var = root.FindVar(name);
     const Value* value = Find(name);
-    // What only other devices or gradients read is no output that anybody asked for.
+    // A variable that only other devices or gradients would read is not an output.
     if (!value && !fetches) continue;
     if (!var || !value)
       ThrowInvalid("ONNX export: the output " + Quote(name) + " has no value at the end");
@@ -207,7 +207,8 @@ void ProgramExporter::ExportBlock(BlockDesc& block) {
   for (size_t i = 0; i < block.NumOps(); ++i) ExportOp(block, block.op(i));
 }
 
-// Tensors of real numbers have counterparts; ops that run a block check what they pass themselves.
+// Only tensors of real numbers have counterparts; ops that run a block check their
+// operands themselves.
 void ProgramExporter::CheckOperands(const OpDesc& op) const {
   const auto check = [&](const std::string& name) {
     const VarMeta& meta = MetaOf(op, name);

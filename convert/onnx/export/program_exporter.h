@@ -15,22 +15,22 @@
 
 namespace coracle::onnx {
 
-// Training ops, and ops that behave as in training: what to do about them.
+// Advice for training ops, and for ops that behave as in training.
 inline constexpr const char* kInferenceOnly =
     "ONNX takes inference programs: export what SaveInferenceModel writes, or what `coracle "
     "extract` cuts out";
 
 class ProgramExporter {
  public:
-  // `parameters` must outlive the graph. Throws as ExportOnnx does.
+  // `parameters` must outlive the graph. Throws like ExportOnnx.
   ProgramExporter(const ProgramDesc& program, const Scope& parameters, int opset);
 
-  // Inputs, ops and outputs.
+  // Exports inputs, ops and outputs.
   Graph& Run();
 
   Graph& graph() { return graph_; }
 
-  // The value that a variable has where `op` runs. Throws if it has none.
+  // The value of a variable at `op`. Throws if it has none.
   Value ValueOf(const OpDesc& op, const std::string& name);
   bool HasValue(const std::string& name) const { return Find(name) != nullptr; }
   void Bind(const OpDesc& op, const std::string& name, const Value& value);
@@ -41,13 +41,13 @@ class ProgramExporter {
   BlockDesc& Block(int idx) { return program_.Block(idx); }
   // The variables around its blocks that they write, each once.
   std::vector<std::string> WrittenBy(const OpDesc& op) const;
-  // Bind with a type, which may be another than the program has for the variable so far; the
-  // variable is looked up from the op's block, or from `block`.
+  // Bind with a type, which may differ from the variable's type in the program so far; the variable
+  // is looked up from the op's block, or from `block`.
   void BindAs(const OpDesc& op, const std::string& name, const Value& value, const VarMeta& meta);
   void BindIn(BlockDesc& block, const std::string& name, const Value& value, const VarMeta& meta);
-  // The type of a variable that holds for all rounds of a loop.
+  // The type of a variable that is valid in all rounds of a loop.
   const VarMeta& SettledMeta(const BlockDesc& block, const std::string& name) const;
-  // Bindings made until Leave are seen, and hold, inside only. The graph's nodes go to a body.
+  // Bindings between Enter and Leave are visible only inside. The graph's nodes go to a body.
   void Enter();
   GraphPtr Leave();
   void ExportBlock(BlockDesc& block);
@@ -63,8 +63,8 @@ class ProgramExporter {
   void ExportOp(BlockDesc& block, OpDesc& op);
   Value AddParameter(const OpDesc& op, const VarDesc& var);
 
-  ProgramDesc program_;  // types are those before the op to be exported
-  ProgramDesc settled_;  // types are those that hold in all rounds of a loop
+  ProgramDesc program_;                             // types are those before the op to be exported
+  ProgramDesc settled_;                             // types are valid in all rounds of a loop
   std::optional<internal::BlockOuterNames> names_;  // of settled_
   const Scope& parameters_;
   Graph graph_;

@@ -36,7 +36,8 @@ void ExportReduce(OpContext& op) {
   const DType in = op.InType("X"), out = op.OutType("Out");
   const Ints axes = AxesOf(op, "dim", "reduce_all", rank);
   const bool keep = op.Attr<bool>("keep_dim");
-  // ONNX reduces numbers; of bool, all are true where the least is 1. Integers are summed in int64.
+  // ONNX reduces only numbers; bools are all true if the minimum is 1. Integers are summed
+  // in int64.
   const bool sums = kType == kSum || kType == kProd;
   const DType inner = IsFloating(in)       ? in
                       : sums               ? DType::kInt64
@@ -54,7 +55,7 @@ void ExportMean(OpContext& op) {
   op.Out("Out", op.Cast(mean, op.InType("X"), op.OutType("Out")));
 }
 
-// Of all elements, as [1].
+// Reduces all elements to [1].
 template <const char* kType>
 void ExportWhole(OpContext& op) {
   op.Out("Out", op.Reduce(kType, op.Reshape(op.In("X"), {-1}), {0}, true));

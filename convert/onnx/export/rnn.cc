@@ -1,4 +1,4 @@
-// Recurrent nets and what is decoded from their outputs.
+// Recurrent nets and decoding of their outputs.
 #include "program_exporter.h"
 #include "rows.h"
 
@@ -9,7 +9,7 @@ namespace {
 struct Layer {
   OpContext& op;
   const char* type;  // of the ONNX op
-  Ints gates;        // ONNX's gates in Paddle's numbers
+  Ints gates;        // indices of ONNX's gates among Paddle's
   size_t directions;
   size_t layers;
   int64_t hidden;
@@ -26,7 +26,7 @@ struct Layer {
     }
     return op.Unsqueeze(ordered, {0});
   }
-  // Parameter `k` (0: W, 1: U; of biases b and b') of both directions.
+  // Parameter `k` (0: W, 1: U; with `bias` b and b') of both directions.
   Value Parameter(size_t layer, size_t k, bool bias) const {
     Values all;
     for (size_t d = 0; d < directions; ++d) {
@@ -51,10 +51,10 @@ Layer LayerOf(OpContext& op) {
               static_cast<size_t>(op.Attr<int32_t>("num_layers")),
               op.Attr<int32_t>("hidden_size")};
   if (mode == "LSTM") {
-    layer.type = "LSTM";  // Paddle's i, f, g, o as ONNX's i, o, f, c
+    layer.type = "LSTM";  // Paddle's i, f, g, o to ONNX's i, o, f, c
     layer.gates = {0, 3, 1, 2};
   } else if (mode == "GRU") {
-    layer.type = "GRU";  // r, z, n as z, r, h
+    layer.type = "GRU";  // r, z, n to z, r, h
     layer.gates = {1, 0, 2};
   }
   return layer;
@@ -115,8 +115,8 @@ void ExportLstmUnit(OpContext& op) {
 
 // --- viterbi_decode ---
 
-// The best scores of paths that end in each tag, step by step, and where each came from. Past the
-// end of a sequence the scores stay, and each tag comes from itself.
+// The best scores of paths that end in each tag, step by step, and their previous tags. Past the
+// end of a sequence, scores are unchanged, and the previous tag is the tag itself.
 struct Viterbi {
   OpContext& op;
   DType dtype;
@@ -168,7 +168,7 @@ void ExportViterbiDecode(OpContext& op) {
   const Viterbi v{op, op.InType("Input"), {input[0], input[2]}, transition, lengths, first};
   const Value count = op.AsScalar(op.DimsOf(steps, 0, 1));
   const Value numbers = op.Node("Range", {op.Int(0), count, op.Int(1)});
-  // All steps, since ONNX Runtime scans nothing that is empty.
+  // Scans all steps, since ONNX Runtime cannot scan an empty sequence.
   const Values forward =
       op.Nodes("Scan", {first, steps, numbers}, 2, {{"body", v.Step()}, {"num_scan_inputs", 2}});
   const Value last = ends ? op.Node("Add", {forward[0], row(input[2] - 2)}) : forward[0];

@@ -1,4 +1,4 @@
-// Ops that give elements another shape or order, join, split and repeat tensors.
+// Ops that reshape, reorder, join, split and repeat tensors.
 #include <algorithm>
 
 #include "images.h"
@@ -16,7 +16,7 @@ Ints Range(int64_t begin, int64_t end) {
   return range;
 }
 
-// Dims [begin, end) of an input as they are known, or as it has them.
+// Dims [begin, end) of an input: known ones as constants, else from its shape at run time.
 Value KnownDims(OpContext& op, const char* slot, int begin, int end) {
   const Shape& shape = op.InShape(slot);
   const Ints dims(shape.begin() + begin, shape.begin() + end);
@@ -26,7 +26,7 @@ Value KnownDims(OpContext& op, const char* slot, int begin, int end) {
 
 // --- other shapes ---
 
-// A 0 copies a dim and a -1 is inferred in both.
+// In both, 0 copies a dim and -1 is inferred.
 void ExportReshape(OpContext& op) {
   const Value dims = op.IntsFrom("ShapeTensor", "Shape", "shape");
   op.Out("Out", op.Node("Reshape", {op.In("X"), dims}));
@@ -48,8 +48,8 @@ void ExportFlattenRange(OpContext& op) {
   op.Out("Out", op.Node("Reshape", {op.In("X"), op.Concat(dims, 0)}));
 }
 
-// Drops listed dims of 1; a listed dim of another size stays. Whether one of unknown size stays,
-// the op's shape rule says.
+// Drops listed dims of 1; a listed dim of another size is kept. For an unknown size, the op's shape
+// rule decides.
 void ExportSqueeze(OpContext& op) {
   const Shape& x = op.InShape("X");
   const auto listed = op.IntsAttr("axes");
@@ -68,7 +68,7 @@ void ExportSqueeze(OpContext& op) {
   op.Out("Out", op.Squeeze(op.In("X"), ones));
 }
 
-// Each axis counts in the shape so far; ONNX's count in the final one.
+// Each axis refers to the shape so far; ONNX's axes refer to the final shape.
 void ExportUnsqueeze(OpContext& op) {
   op.Require(op.op().type() == "unsqueeze" || !op.GivenByTensors("AxesTensorList", "AxesTensor"),
              "axes that are tensors have no counterpart");
@@ -179,7 +179,7 @@ void ExportExpandAs(OpContext& op) {
   op.Out("Out", op.Node("Tile", {op.In("X"), times}));
 }
 
-// A -1 keeps X's dim, as a 1 does in ONNX.
+// A -1 keeps X's dim, like a 1 in ONNX.
 void ExportExpandV2(OpContext& op) {
   Value dims;
   if (op.GivenByTensors("expand_shapes_tensor", "Shape")) {
@@ -232,7 +232,7 @@ void ExportPixelShuffle(OpContext& op) {
   op.Out("Out", FromChannelsFirst(op, shuffled, 4, last));
 }
 
-// Groups of channels become the minor order.
+// The index of the group becomes the minor index of a channel.
 void ExportShuffleChannel(OpContext& op) {
   const Shape& x = op.InShape("X");
   const int64_t group = op.Attr<int32_t>("group");

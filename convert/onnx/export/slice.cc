@@ -1,4 +1,4 @@
-// Parts of tensors, and what is added around them.
+// Parts of tensors, and padding.
 #include <coracle/operators/tensor/slice_range.h>
 
 #include <algorithm>
@@ -17,21 +17,21 @@ bool Contains(const Ints& list, int64_t value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// The axes of an attr in [0, rank).
+// The axes of an attr, normalised to [0, rank).
 Ints AxesOf(OpContext& op, const char* attr, int rank) {
   Ints axes = op.IntsAttr(attr);
   for (int64_t& axis : axes) axis = op.Axis(axis, rank);
   return axes;
 }
 
-// The bounds of a slice, as an attr gives them.
+// The bounds of a slice in attrs.
 struct Bounds {
   Ints starts, ends, steps;
 };
 
-// Paddle writes x[-1] as [-1, 0) of an axis that is dropped, and the end before element 0, which a
-// negative step may have, as -1. With such a step it takes nothing from a start before element 0;
-// ONNX takes that element.
+// Paddle writes x[-1] as [-1, 0) of a dropped axis, and an end before element 0, for a negative
+// step, as -1. With a negative step and a start before element 0, Paddle takes nothing, but ONNX
+// takes element 0.
 void ToOnnx(OpContext& op, const Ints& axes, const Ints& dropped, Bounds* b) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const bool back = b->steps[i] < 0;
@@ -48,14 +48,14 @@ void ToOnnx(OpContext& op, const Ints& axes, const Ints& dropped, Bounds* b) {
   }
 }
 
-// None where all are 1.
+// Absent if all steps are 1.
 Value StepList(OpContext& op, const Ints& steps) {
   const bool plain = std::all_of(steps.begin(), steps.end(), [](int64_t s) { return s == 1; });
   return plain ? Value() : op.IntList(steps);
 }
 
-// A slice whose bounds are known only at run time. Along an axis that is dropped it is one element,
-// whose index may be negative.
+// A slice whose bounds are known only at run time. Along a dropped axis it is one element, whose
+// index may be negative.
 Value SliceAtRunTime(OpContext& op, const Ints& axes, const Ints& dropped, const Ints& steps) {
   const Value starts = op.IntsFrom("StartsTensorList", "StartsTensor", "starts");
   Value part = op.In("Input");
@@ -135,8 +135,8 @@ void ExportCropTensor(OpContext& op) {
 
 // --- set_value ---
 
-// Input with the part [start, end) of an axis replaced; the end is not before the start, so that
-// nothing comes twice.
+// Input with the part [start, end) of an axis replaced; the end is not before the start, so that no
+// element is repeated.
 struct PartOfAxis {
   int64_t axis;
   Value start, end;
@@ -146,8 +146,8 @@ Value SliceOne(OpContext& op, const Value& x, int64_t axis, const Value& start, 
   return op.Node("Slice", {x, start, end, op.IntList({axis})});
 }
 
-// The part between bounds that the run gives, in [0, dim] or behind it. One of an axis that is
-// dropped has one element.
+// The part between bounds from the run, clamped to [0, dim]. A part of a dropped axis has
+// one element.
 PartOfAxis PartAtRunTime(OpContext& op, int64_t axis, const Value& start, const Value& end,
                          bool single) {
   const Value dim = op.DimsOf(op.In("Input"), axis, axis + 1), zero = op.IntList({0});
@@ -162,7 +162,7 @@ PartOfAxis PartAtRunTime(OpContext& op, int64_t axis, const Value& start, const 
   return {axis, first, op.Node("Where", {op.Node("Less", {last, first}), first, last})};
 }
 
-// The part between bounds that attrs give.
+// The part between bounds from attrs.
 PartOfAxis PartOf(OpContext& op, int64_t axis, int64_t start, int64_t end, bool single) {
   const int64_t dim = op.InShape("Input")[static_cast<int>(axis)];
   if (dim >= 0) {
@@ -175,7 +175,7 @@ PartOfAxis PartOf(OpContext& op, int64_t axis, int64_t start, int64_t end, bool 
   return {axis, op.IntList({start}), op.IntList({std::max(start, end)})};
 }
 
-// The axes from number `i` on; what is before and behind the part of an axis stays.
+// Replaces the part along the axes from index `i` on; elements before and after it are kept.
 Value Replaced(OpContext& op, const Value& x, const std::vector<PartOfAxis>& parts, size_t i,
                const std::function<Value(const Value& part)>& value) {
   if (i == parts.size()) return value(x);
@@ -186,7 +186,7 @@ Value Replaced(OpContext& op, const Value& x, const std::vector<PartOfAxis>& par
   return op.Concat({before, Replaced(op, part, parts, i + 1, value), behind}, p.axis);
 }
 
-// The value that attrs give.
+// The value given by attrs.
 Tensor ValueOfAttrs(OpContext& op) {
   const auto dtype = static_cast<DType>(op.Attr<int32_t>("dtype"));
   const Shape shape(op.IntsAttr("shape"));
@@ -207,7 +207,7 @@ Tensor ValueOfAttrs(OpContext& op) {
   }
 }
 
-// The dims of 1 that the value lacks, since the part has one element there, come back.
+// Inserts the dims of 1 that the value lacks because the part has one element there.
 Value Undropped(OpContext& op, Value value, int value_rank, const Ints& dropped, int rank) {
   if (dropped.empty() || value_rank == 0) return value;
   Ints axes;
@@ -267,7 +267,7 @@ void ExportPad(OpContext& op) {
   op.Out("Out", PadWith(op, op.In("X"), pads, "constant", op.Attr<float>("pad_value")));
 }
 
-// {top, bottom, left, right} as ONNX's pads of all four dims.
+// Converts {top, bottom, left, right} to ONNX's pads of all four dims.
 void ExportPad2d(OpContext& op) {
   const bool last = ChannelsLast(op.Attr<std::string>("data_format"));
   const Value x = ToChannelsFirst(op, op.In("X"), 4, last);
@@ -281,7 +281,7 @@ void ExportPad2d(OpContext& op) {
   op.Out("Out", FromChannelsFirst(op, padded, 4, last));
 }
 
-// Elements from the other end of each axis.
+// Pads each axis with elements from its other end.
 Value PadCircular(OpContext& op, Value x, const Ints& paddings) {
   for (int64_t i = 0; i < 3; ++i) {
     const auto k = static_cast<size_t>(2 * i);  // {left, right, top, bottom, front, back}

@@ -13,8 +13,8 @@ using proto::onnx::GraphProto;
 using proto::onnx::ModelProto;
 using proto::onnx::TensorProto;
 
-// Smaller parameters stay in the model; larger ones begin at a page of PATH.data, for readers that
-// map it.
+// Smaller parameters stay in the model; larger ones begin at a page of PATH.data, so that the file
+// can be mapped.
 constexpr uint64_t kSmall = 1024;
 constexpr uint64_t kPage = 4096;
 
@@ -35,13 +35,13 @@ void AppendVarint(uint64_t value, std::string* bytes) {
   bytes->push_back(static_cast<char>(value));
 }
 
-// The beginning of a field that is `size` bytes long: a message or bytes.
+// The beginning of a field of `size` bytes: a message or bytes.
 void AppendFieldHead(int field, uint64_t size, std::string* bytes) {
   AppendVarint(static_cast<uint64_t>(field) << 3 | 2, bytes);
   AppendVarint(size, bytes);
 }
 
-// A parameter as an initializer of the graph: what stands in the file before its elements.
+// A parameter as an initializer of the graph: the bytes before its elements.
 std::string InitializerHead(const Parameter& parameter) {
   std::string head = Header(parameter).SerializeAsString();
   AppendFieldHead(TensorProto::kRawDataFieldNumber, parameter.tensor->nbytes(), &head);
@@ -51,7 +51,7 @@ std::string InitializerHead(const Parameter& parameter) {
   return bytes + head;
 }
 
-// The elements of large parameters, with where they are added to the graph.
+// Writes the elements of large parameters, and adds their positions to the graph.
 void WriteData(Graph& graph, const std::string& path) {
   const std::string location = std::filesystem::path(path).filename().string();
   WriteFileInPieces(path, [&](const WritePieceFn& write) {
@@ -84,8 +84,8 @@ void WriteData(Graph& graph, const std::string& path) {
 
 }  // namespace
 
-// A model is the message without its graph, and the graph as one more field of it; a graph is the
-// message without the parameters, and these as further fields.
+// Writes a model as the message without its graph, with the graph as an additional field; a graph
+// as the message without the parameters, with these as additional fields.
 void WriteModel(Graph& graph, const std::string& path, uint64_t max_bytes) {
   std::vector<std::string> heads;
   uint64_t size = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// A finished Graph as a file.
+// Writes a finished Graph to a file.
 
 #include <cstdint>
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace coracle::onnx {
 
-// Writes the model with its parameters, whose elements go from their tensors to the file. If it
-// would have more than `max_bytes`, they go to the file PATH.data. Both files appear whole, the
-// model last.
+// Writes the model with its parameters, whose elements go directly from their tensors to the file.
+// If the model would exceed `max_bytes`, they go to the file PATH.data. Both files are replaced
+// atomically, the model last.
 void WriteModel(Graph& graph, const std::string& path, uint64_t max_bytes);
 
 }  // namespace coracle::onnx

@@ -1,4 +1,4 @@
-// Activations.
+// Activation ops.
 
 #include <coracle/operators/operators.h>
 
@@ -15,7 +15,7 @@ void ImportElu(NodeContext& node) {
 }
 
 void ImportSelu(NodeContext& node) {
-  const bool first = node.opset() < 6;  // with defaults of four digits
+  const bool first = node.opset() < 6;  // defaults have four digits
   node.Set(
       0,
       node.Unary("selu", node.In(0),
@@ -55,7 +55,7 @@ void ImportGelu(NodeContext& node) {
   node.Set(0, node.Unary("gelu", node.In(0), {{"approximate", tanh}}), node.IsScalar(0));
 }
 
-// Of the sum of X and a bias, which FastGelu may lack.
+// gelu of the sum of X and a bias, which is optional in FastGelu.
 void SetGeluOfSum(NodeContext& node, bool approximate) {
   const Variable x = node.HasInput(1) ? node.In(0) + node.In(1) : node.In(0);
   node.Set(0, node.Unary("gelu", x, {{"approximate", approximate}}));
@@ -96,7 +96,7 @@ bool IsOneForEachChannel(const Shape& slope, const Shape& x) {
   return slope[0] == x[1] && slope.numel() == slope[0];
 }
 
-// The slope stretches to X as NumPy's arrays do, which prelu's modes express in part. Before
+// The slope broadcasts to X like NumPy's arrays, which prelu's modes support in part. Before
 // operator set 7 it has one element, or one for each channel.
 void ImportPRelu(NodeContext& node) {
   const Variable x = node.In(0);

@@ -1,5 +1,5 @@
-// What transformers are made of: attention, rotary position embedding, caches of keys and values,
-// and the convolution of state-space models.
+// Parts of transformers: attention, rotary position embedding, caches of keys and values, and the
+// convolution of state-space models.
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/operators/operators.h>
@@ -45,7 +45,7 @@ Variable WithHeads(NodeContext& node, const Variable& x, int64_t heads) {
                         {0, 2, 1, 3});
 }
 
-// The way back.
+// The inverse of WithHeads.
 Variable WithoutHeads(NodeContext& node, const Variable& x) {
   return node.Reshape(node.Transpose(x, {0, 2, 1, 3}), {0, 0, -1});
 }
@@ -55,7 +55,7 @@ Variable WithoutHeads(NodeContext& node, const Variable& x) {
 struct Operands {
   Variable q, k, v;  // [batch, heads, length, size]
   int64_t q_heads = 0, kv_heads = 0;
-  Variable past = {};  // how many keys come before those of this call, int64 [1]
+  Variable past = {};  // number of keys before those of this call, int64 [1]
 };
 
 int64_t HeadsOf(NodeContext& node, const char* name, size_t i) {
@@ -97,7 +97,7 @@ Operands OperandsOf(NodeContext& node) {
   return o;
 }
 
-// Each head of K and V, as many times as heads of Q share it.
+// Repeats each head of K and V for each head of Q that shares it.
 Variable Repeated(NodeContext& node, const Variable& x, int64_t times) {
   if (times == 1) return x;
   const Shape& shape = x.shape();
@@ -108,12 +108,12 @@ Variable Repeated(NodeContext& node, const Variable& x, int64_t times) {
   return node.Reshape(all, {0, shape[1] * times, shape[2], shape[3]});
 }
 
-// 0 where a key takes part, minus infinity elsewhere: the logarithm of 1 and 0.
+// 0 for keys that take part, minus infinity for others: the logarithm of 1 and 0.
 Variable BiasOf(NodeContext& node, const Variable& takes_part, DType dtype) {
   return Log(node.Cast(takes_part, dtype));
 }
 
-// A mask may be shorter than the keys; those behind it take no part.
+// A mask may be shorter than the keys; the remaining keys do not take part.
 Variable MaskBias(NodeContext& node, const Operands& o) {
   Variable mask = node.In(3);
   const bool flags = mask.dtype() == DType::kBool;
@@ -130,21 +130,22 @@ Variable MaskBias(NodeContext& node, const Operands& o) {
                      {"pad_value", -std::numeric_limits<float>::infinity()}});
 }
 
-// Query i of this call sees keys up to number i + offset: the keys that came before it.
+// Query i of this call sees the keys up to index i + offset, offset being the number of
+// earlier keys.
 Variable CausalBias(NodeContext& node, const Operands& o) {
   Variable query = node.Reshape(PositionsAlong(node, o.q, 2), {-1, 1});
   const Variable key = PositionsAlong(node, o.k, 2);
   if (o.past) {
     query = query + o.past;
   } else if (node.HasInput(6)) {
-    // Keys in a cache of fixed size: the queries are the last ones of those that are filled.
+    // Keys in a cache of fixed size: the queries belong to the last filled positions.
     const Variable filled = node.Reshape(node.Cast(node.In(6), DType::kInt64), {-1, 1, 1, 1});
     query = query + (filled - DimOf(node, o.q, 2));
   }
   return BiasOf(node, node.Binary("less_equal", key, query), o.q.dtype());
 }
 
-// What is added to the products, {} for nothing.
+// The sum of the biases of the products; {} if there are none.
 Variable AllBiases(NodeContext& node, const Operands& o) {
   std::vector<Variable> biases;
   if (node.HasInput(3)) biases.push_back(MaskBias(node, o));
@@ -159,7 +160,7 @@ Variable AllBiases(NodeContext& node, const Operands& o) {
   return sum;
 }
 
-// Whether each row of a constant mask leaves a key.
+// Whether each row of a constant mask lets at least one key take part.
 bool LeavesKeys(const Tensor& mask) {
   const bool flags = mask.dtype() == DType::kBool;
   const Tensor wide = mask.Cast(DType::kFloat32);
@@ -174,17 +175,18 @@ bool LeavesKeys(const Tensor& mask) {
   return true;
 }
 
-// Whether a query may see no key. A causal bias alone leaves the first one.
+// Whether a query may see no key. With only a causal bias, it sees the first one.
 bool MayBeBlind(const NodeContext& node, size_t mask, bool causal) {
-  const bool padded = mask == 3 && node.HasInput(6);  // Attention alone has lengths of the keys
+  // Only Attention has lengths of the keys.
+  const bool padded = mask == 3 && node.HasInput(6);
   if (padded || !node.HasInput(mask)) return padded;
   return causal || !node.Constant(mask) || !LeavesKeys(*node.Constant(mask));
 }
 
-// Queries that see no key: their rows of the bias are -inf throughout, of which a softmax would
-// make nan. The operator's result for them is 0.
+// Queries that see no key: their rows of the bias are -inf throughout, for which a softmax would
+// give nan. The operator's result for them is 0.
 struct Blind {
-  Variable rows;  // bool [..., queries, 1]; {} where each query sees a key
+  Variable rows;  // bool [..., queries, 1]; {} if each query sees a key
   Variable bias;  // 0 in these rows
 };
 
@@ -244,8 +246,8 @@ void ImportAttention(NodeContext& node) {
   if (node.Wants(3)) node.Set(3, stages[static_cast<size_t>(mode)]);
 }
 
-// Queries, keys and values [batch, length, heads * size]. Of several that are packed in one input
-// of rank 5, [batch, length, heads, how many, size], the others are absent.
+// Queries, keys and values [batch, length, heads * size]. If several are packed in one input of
+// rank 5, [batch, length, heads, number, size], the other inputs are absent.
 std::vector<Variable> PartsOf(NodeContext& node, int64_t heads) {
   std::vector<Variable> parts;
   for (size_t i = 0; parts.size() < 3; ++i) {
@@ -268,8 +270,8 @@ std::vector<Variable> PartsOf(NodeContext& node, int64_t heads) {
   return parts;
 }
 
-// com.microsoft: inputs query, key, value, a bias of all three, a mask of keys, what is added to
-// the products, past keys and values.
+// com.microsoft: inputs query, key, value, a bias of all three, a mask of keys, a summand of the
+// products, past keys and values.
 void ImportMultiHeadAttention(NodeContext& node) {
   for (size_t i : {size_t{4}, size_t{6}, size_t{7}, size_t{8}, size_t{9}}) {
     if (node.HasInput(i)) node.Refuse(fmt::format("input {} of this op", i));
@@ -308,12 +310,13 @@ void ImportMultiHeadAttention(NodeContext& node) {
 // --- RotaryEmbedding ---
 
 struct Rotation {
-  Variable cos, sin;  // [batch, length, half], or [batch, 1, length, half] for heads before lengths
-  int64_t size = 0;   // of the elements of a head that are rotated
+  // [batch, length, half], or [batch, 1, length, half] if heads come before lengths.
+  Variable cos, sin;
+  int64_t size = 0;  // number of rotated elements of a head
 };
 
-// Those of the positions, whose tables have a row for each position; without positions the tables
-// are of the tokens themselves.
+// Tables with a row for each position, indexed by the positions; without positions, tables with a
+// row for each token.
 Rotation RotationOf(NodeContext& node, size_t positions, size_t cos, int64_t size) {
   Rotation rotation = {node.In(cos), node.In(cos + 1), size};
   for (Variable* table : {&rotation.cos, &rotation.sin}) {
@@ -342,7 +345,7 @@ Variable EverySecond(NodeContext& node, const Variable& x, int64_t first, int64_
                     {"strides", one(2)}});
 }
 
-// The pairs (x1, x2) of a head's first elements, turned; x is [batch, heads, length, size]. Pairs
+// Rotates the pairs (x1, x2) of a head's first elements; x is [batch, heads, length, size]. Pairs
 // are neighbours, or an element of the first half and one of the second.
 Variable Rotated(NodeContext& node, const Variable& x, const Rotation& by, bool neighbours) {
   const int64_t size = by.size, all = x.shape()[3];
@@ -361,7 +364,8 @@ Variable Rotated(NodeContext& node, const Variable& x, const Rotation& by, bool 
   return size == all ? turned : Concat({turned, SliceOf(node, x, 3, size, all)}, 3);
 }
 
-// Input 0 with its positions and its tables in the inputs of these numbers.
+// Rotates input 0; `positions` and `cos` are the indices of the inputs with its positions
+// and tables.
 void SetRotated(NodeContext& node, size_t positions, size_t cos) {
   const int rank = node.rank(0);
   node.Require(rank == 3 || rank == 4, "the input must have rank 3 or 4");
@@ -385,7 +389,7 @@ void SetRotated(NodeContext& node, size_t positions, size_t cos) {
 
 void ImportRotaryEmbedding(NodeContext& node) { SetRotated(node, 3, 1); }
 
-// com.microsoft: the positions come second.
+// com.microsoft: the positions are the second input.
 void ImportPositionedRotary(NodeContext& node) {
   for (const char* name : {"is_packed_batching", "scale"}) {
     if (node.HasAttr(name)) node.Refuse(fmt::format("attribute {}", name));
@@ -395,8 +399,8 @@ void ImportPositionedRotary(NodeContext& node) {
 
 // --- TensorScatter ---
 
-// Place p of the cache's axis gets element p - start of the update, where there is one; behind the
-// end the circular mode begins again.
+// Position p of the cache's axis gets element p - start of the update, if it exists; the circular
+// mode continues at the beginning.
 void ImportTensorScatter(NodeContext& node) {
   const bool circular = node.OneOf("mode", "linear", {"linear", "circular"}) == "circular";
   const int rank = node.rank(0);
@@ -432,8 +436,8 @@ void ImportTensorScatter(NodeContext& node) {
 
 // --- CausalConvWithState ---
 
-// A convolution of each channel with itself, that looks back only: before the input stands the
-// state, the last elements of the input before it.
+// A causal convolution of each channel: the input is preceded by the state, the last elements of
+// the previous input.
 void ImportCausalConv(NodeContext& node) {
   const std::string activation = node.OneOf("activation", "none", {"none", "silu", "swish"});
   const Shape filter = node.shape(1);

@@ -10,7 +10,7 @@ using proto::onnx::AttributeProto;
 
 namespace {
 
-// Models of the first IR versions say no type: the field that is there tells it.
+// Models of the first IR versions have no type: the field that is set determines it.
 AttributeProto::AttributeType TypeOf(const AttributeProto& attr) {
   if (attr.type() != AttributeProto::UNDEFINED) return attr.type();
   if (attr.has_f()) return AttributeProto::FLOAT;

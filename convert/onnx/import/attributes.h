@@ -1,6 +1,6 @@
 #pragma once
-// The attributes of a node, read by type. Each remembers that it was read, so that none is dropped
-// silently. Errors name the attribute; who calls an importer adds the node.
+// The attributes of a node, read by type. Each one records that it was read, so that none is
+// silently ignored. Errors name the attribute; the caller of an importer adds the node.
 
 #include <coracle/proto/onnx.pb.h>
 
@@ -15,7 +15,7 @@ namespace coracle::onnx {
 class Attributes {
  public:
   // REQUIRES: `node` outlives the object. Throws kInvalidArgument for an attribute that is given
-  // twice, and for one of a function's caller outside of a function.
+  // twice, and for an attribute of a function's caller outside of a function.
   explicit Attributes(const proto::onnx::NodeProto& node);
 
   bool Has(const std::string& name) const;
@@ -30,7 +30,7 @@ class Attributes {
   const proto::onnx::GraphProto* Graph(const std::string& name);
   void Ignore(const std::string& name) { read_.insert(name); }  // it changes no result
 
-  // Throws kUnimplemented naming an attribute that nobody read.
+  // Throws kUnimplemented for an attribute that was not read.
   void RequireAllRead() const;
 
  private:

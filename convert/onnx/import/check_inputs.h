@@ -1,5 +1,5 @@
 #pragma once
-// Whether a node's inputs are what the row of its importer says.
+// Checks a node's inputs by the rules of its importer's row.
 
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace coracle::onnx {
 
-// Throws kInvalidArgument for the first of `inputs` that `rules` do not allow. `names` are those of
+// Throws kInvalidArgument for the first of `inputs` that violates `rules`. `names` has the names of
 // the values; an absent one is nullptr.
 void CheckInputs(const std::vector<InputRule>& rules, const Values& inputs,
                  const std::vector<std::string>& names);

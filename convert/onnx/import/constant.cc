@@ -1,4 +1,4 @@
-// Values that are known without running, and values passed on: Constant, Identity, Shape, Cast.
+// Values that are known without a run, and values passed through: Constant, Identity, Shape, Cast.
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/framework/base/text.h>
@@ -44,7 +44,7 @@ void ImportIdentity(NodeContext& node) { node.SetSame(0, 0); }
 
 // --- shapes ---
 
-// Dims [start, end) of the shape, as Shape's attributes choose them.
+// The range [start, end) of dims chosen by Shape's attributes.
 std::pair<int64_t, int64_t> ShapeRange(NodeContext& node) {
   const int64_t rank = node.rank(0);
   const auto clamp = [&](int64_t at) {
@@ -79,7 +79,7 @@ void ImportSize(NodeContext& node) {
 
 // --- casts ---
 
-// x as ONNX's type `data_type`, that has the dtype's own range or a narrower one.
+// Casts x to ONNX's type `data_type`, whose range may be narrower than the dtype's.
 void SetCast(NodeContext& node, int data_type) {
   const std::optional<DType> dtype = FromDataType(data_type);
   if (!dtype)
@@ -92,14 +92,14 @@ void SetCast(NodeContext& node, int data_type) {
   if (!narrows)
     return node.SetValue(
         0, {.var = node.Cast(x, *dtype), .data_type = data_type, .scalar = node.IsScalar(0)});
-  // By way of int64, whose low bits are an integer's of any width.
+  // Converted through int64, whose low bits equal those of integers of any width.
   x = node.Cast(x, DType::kInt64);
   const double mask = data_type == TensorProto::UINT16 ? 65535.0 : 4294967295.0;
   x = node.Cast(node.Binary("bitwise_and", x, node.ScalarVar(DType::kInt64, mask)), *dtype);
   node.SetValue(0, {.var = x, .data_type = data_type, .scalar = node.IsScalar(0)});
 }
 
-// Up to operator set 5 the type is named.
+// Up to operator set 5, the type is a name.
 int TypeAttr(NodeContext& node) {
   if (node.opset() >= 6) return node.Int32("to");
   const std::string name = node.String("to", "");
@@ -110,7 +110,7 @@ int TypeAttr(NodeContext& node) {
 }
 
 void ImportCast(NodeContext& node) {
-  // Both concern floats of 8 bits only.
+  // Both apply only to 8-bit floats.
   node.attributes().Ignore("saturate");
   node.attributes().Ignore("round_mode");
   SetCast(node, TypeAttr(node));

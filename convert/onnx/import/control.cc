@@ -1,4 +1,4 @@
-// Nodes with graphs of their own: If, Loop, Scan.
+// Nodes with inner graphs: If, Loop, Scan.
 
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/framework/base/text.h>
@@ -19,7 +19,7 @@ namespace {
 
 using proto::onnx::GraphProto;
 
-// Ops go to a new sub-block while this lives.
+// During its lifetime, ops go to a new sub-block.
 class InBlock {
  public:
   explicit InBlock(ImportState& state)
@@ -62,8 +62,8 @@ void RequireSameKind(const NodeContext& node, const Value& a, const Value& b, co
 
 // --- If ---
 
-// Runs the graph in a conditional_block whose results are assigned to variables around it. Those
-// are made by the first branch.
+// Runs the graph in a conditional_block whose results are assigned to outer variables, which the
+// first branch creates.
 void AppendBranch(NodeContext& node, const GraphProto& graph, const Variable& condition,
                   std::vector<Value>* results) {
   ImportState& state = node.graph().state();
@@ -115,8 +115,8 @@ void ImportIf(NodeContext& node) {
 
 // --- Loop and Scan: a while op ---
 
-// What a loop does in each turn: from the counter and the carried values to the condition (may be
-// nullptr), the carried values and those that are collected.
+// The results of a turn of a loop, computed from the counter and the carried values: the condition
+// (may be nullptr), the carried values and the collected values.
 struct Turn {
   ValuePtr condition;
   Values carried, collected;
@@ -124,7 +124,7 @@ struct Turn {
 using BodyFn = std::function<Turn(const Variable& counter, const Values& carried)>;
 
 struct LoopResult {
-  Values carried, collected;  // the latter along a new first dimension
+  Values carried, collected;  // collected along a new first dimension
 };
 
 class WhileLoop {
@@ -148,7 +148,7 @@ class WhileLoop {
   LoopResult Run(const BodyFn& body) {
     BlockDesc* block = nullptr;
     Turn turn;
-    // A shape that a turn changes is not known: the body is imported again with that.
+    // If a turn changes a shape, the shape is unknown: the body is imported again with that.
     for (bool stable = false; !stable;) {
       const int blocks = state_.program.NumBlocks();
       InBlock inside(state_);
@@ -195,7 +195,8 @@ class WhileLoop {
     return stable;
   }
 
-  // Collects, and writes the variables of the next turn: from copies where a value is one of them.
+  // Collects values and writes the variables of the next turn. A value that is such a variable is
+  // copied first.
   void EndTurn(const Turn& turn) {
     for (const ValuePtr& value : turn.collected) {
       if (!value->is_tensor()) node_.Refuse("a loop that collects sequences");
@@ -244,7 +245,8 @@ class WhileLoop {
                          {{"sub_block", BlockRef{block.idx()}}});
   }
 
-  // The elements along a new first dimension; those of rank 0 without the dim that they have here.
+  // The elements along a new first dimension; those of rank 0 without the dim that they have in
+  // the program.
   ValuePtr Stacked(const Variable& array, const Value& element) {
     Variable out = node_.Make("tensor_array_to_tensor", {{"X", {array.name()}}},
                               {{"axis", int32_t{0}}, {"use_stack", true}});
@@ -272,7 +274,7 @@ ValuePtr Scalar(const Variable& var, int data_type) {
   return std::make_shared<Value>(Value{.var = var, .data_type = data_type, .scalar = true});
 }
 
-// The counter and the condition of a loop have rank 0, and some exporters declare them as [1] in
+// The counter and the condition of a loop have rank 0, but some exporters declare them as [1] in
 // the body, which then relies on it.
 bool HasRankOne(const GraphProto& body, int input) {
   if (input >= body.input_size() || !body.input(input).type().has_tensor_type()) return false;
@@ -284,7 +286,7 @@ ValuePtr ScalarConstant(Tensor tensor, int data_type) {
       Value{.constant = std::move(tensor), .data_type = data_type, .scalar = true});
 }
 
-// The condition that a body gives, which says whether another turn follows.
+// The condition returned by a body: whether another turn follows.
 const ValuePtr& ConditionOf(const NodeContext& node, const Values& outputs) {
   const Value& value = *outputs.at(0);
   node.Require(value.is_tensor() && value.dtype() == DType::kBool,
@@ -295,14 +297,14 @@ const ValuePtr& ConditionOf(const NodeContext& node, const Values& outputs) {
   return outputs[0];
 }
 
-// The constant that a condition is, if it is one.
+// The value of a condition, if it is a constant.
 std::optional<bool> KnownBool(const Value& value) {
   return value.constant ? std::optional(value.constant->Item<bool>()) : std::nullopt;
 }
 
 constexpr int64_t kMaxUnrolled = 1024;
 
-// A loop that carries sequences, whose lengths must be known: its turns one after the other.
+// Unrolls a loop that carries sequences, whose lengths must be known.
 void ImportUnrolled(NodeContext& node, const GraphProto& body, size_t carried) {
   const int64_t turns = node.HasInput(0) ? node.KnownInt(0, "the trip count") : kMaxUnrolled;
   bool more = !node.HasInput(1) || node.KnownInt(1, "the condition") != 0;
@@ -345,7 +347,8 @@ void ImportLoop(NodeContext& node) {
   for (size_t i = 0; i < carried; ++i) {
     loop.AddCarried(node.InValue(2 + i), node.In(2 + i), i);
   }
-  const ValuePtr holds =  // a turn runs only then
+  // A turn runs only if it is true.
+  const ValuePtr holds =
       ScalarConstant(Tensor::Full<bool>({1}, true), proto::onnx::TensorProto::BOOL);
   holds->scalar = !HasRankOne(body, 1);
   const LoopResult result = loop.Run([&](const Variable& counter, const Values& values) {
@@ -483,7 +486,7 @@ ValuePtr ItemOf(NodeContext& node, size_t input, int32_t n) {
 
 constexpr int64_t kMaxBatch = 64;
 
-// In operator set 8 states and sequences have a dimension for the batch: a loop for each item.
+// In operator set 8, states and sequences have a batch dimension: runs a loop for each item.
 void ImportBatchedScan(NodeContext& node) {
   if (node.HasInput(0)) node.Refuse("sequence_lens (input 0)");
   ScanSpec spec = ScanSpecOf(node, 1);

@@ -1,4 +1,4 @@
-// Convolutions of one, two and three spatial dims.
+// Convolutions with one, two and three spatial dims.
 
 #include <coracle/framework/base/text.h>
 #include <coracle/operators/operators.h>
@@ -18,7 +18,7 @@ using Ints = std::vector<int64_t>;
 struct Operands {
   Variable x, filter;
   Windows windows;
-  bool one_dim = false;  // x has a height of 1 that ONNX's tensor has not
+  bool one_dim = false;  // x has an additional height of 1
 };
 
 Operands OperandsOf(NodeContext& node) {
@@ -47,7 +47,7 @@ int64_t GroupsOf(NodeContext& node) {
   return groups;
 }
 
-// The result with the bias, in the rank that ONNX's has.
+// The result with the bias, in ONNX's rank.
 Variable Result(NodeContext& node, Variable out, const Operands& o) {
   if (o.one_dim) out = WithoutHeight(node, out);
   if (node.HasInput(2)) {
@@ -102,8 +102,8 @@ void ImportFusedConv(NodeContext& node) {
 
 // --- ConvTranspose ---
 
-// From attribute output_shape, or with auto_pad in * stride, follow the paddings; what they cannot
-// say is added behind.
+// The paddings follow from attribute output_shape, or, with auto_pad, from in * stride; a remainder
+// is added at the end.
 void FitOutput(NodeContext& node, const Shape& x, const std::string& auto_pad, Ints* added,
                Windows* windows) {
   Ints wanted = node.Ints("output_shape", {});
@@ -127,7 +127,7 @@ void FitOutput(NodeContext& node, const Shape& x, const std::string& auto_pad, I
   }
 }
 
-// Paddle takes an addition below the stride; more are zeros behind the result.
+// Paddle supports additions below the stride; larger ones become zeros at the end of the result.
 Variable Transposed(NodeContext& node, const Operands& o, int64_t groups, const Ints& added) {
   AttrList attrs = AttrsOf(o.windows, groups);
   bool plain = true;

@@ -1,4 +1,4 @@
-// Einsum: two operands at a time become one product of matrices, or an elementwise product where
+// Einsum: combines two operands at a time by a matrix product, or by an elementwise product if
 // nothing is summed.
 
 #include <coracle/operators/operators.h>
@@ -16,12 +16,12 @@
 namespace coracle::onnx {
 namespace {
 
-// A letter, or kEllipsis + k for the k-th dim from the end of those that `...` stands for.
+// A letter, or kEllipsis + k for the k-th dim, from the end, of the dims of `...`.
 using Labels = std::vector<int>;
 constexpr int kEllipsis = 256;
 
 struct Operand {
-  Variable x;  // [1] where there are no labels
+  Variable x;  // [1] without labels
   Labels labels;
   int64_t DimOf(int label) const {
     return x
@@ -38,7 +38,7 @@ Labels operator+(Labels a, const Labels& b) {
   return a;
 }
 
-// The labels of a term; `...` becomes that many.
+// The labels of a term; `...` becomes `ellipsis` labels.
 Labels ParseTerm(NodeContext& node, const std::string& term, int ellipsis) {
   Labels labels;
   bool seen = false;
@@ -116,7 +116,7 @@ Equation ParseEquation(NodeContext& node) {
   return equation;
 }
 
-// Of a label that an operand has twice: the elements at which both indices are one.
+// For a label that an operand has twice: takes the elements with equal indices.
 void TakeDiagonals(NodeContext& node, Operand& operand) {
   for (size_t j = 1; j < operand.labels.size(); ++j) {
     const auto begin = operand.labels.begin();
@@ -158,7 +158,7 @@ void SumOut(NodeContext& node, Operand& operand, const KeptLabels& kept) {
   operand.labels = left;
 }
 
-// The operand's dims in the order of `order`, 1 for those that it does not have.
+// The operand's dims in the order `order`, with 1 for missing dims.
 Variable Arranged(NodeContext& node, const Operand& operand, const Labels& order) {
   std::vector<int32_t> perm, missing;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -174,7 +174,7 @@ Variable Arranged(NodeContext& node, const Operand& operand, const Labels& order
   return missing.empty() ? x : node.WithXShape("unsqueeze2", x, {{"axes", missing}});
 }
 
-// Which labels two operands share and keep.
+// The labels that two operands share and keep.
 struct Roles {
   Labels batch, summed, left, right;
 };
@@ -191,7 +191,7 @@ Roles RolesOf(const Operand& a, const Operand& b, const KeptLabels& kept) {
   return roles;
 }
 
-// The product of the dims of some labels; nothing if one of them is not known.
+// The product of the dims of some labels; nullopt if one of them is unknown.
 std::optional<int64_t> Size(const Operand& operand, const Labels& labels) {
   int64_t size = 1;
   for (int label : labels) {
@@ -212,12 +212,12 @@ bool FitsMatmul(const Operand& a, const Operand& b, const Roles& roles) {
     return std::none_of(labels.begin(), labels.end(),
                         [&](int label) { return operand.DimOf(label) < 0; });
   };
-  // Joined dims need a shape with at most one dim that is not known.
+  // Joining dims needs a shape with at most one unknown dim.
   return known(a, roles.left) && known(a, roles.summed) && known(b, roles.right) &&
          no_open(a, roles.batch) && no_open(b, roles.batch);
 }
 
-// [batch.., rows, columns] of an operand, whose groups are joined to one dim each.
+// An operand as [batch.., rows, columns]; each group of labels is joined to one dim.
 Variable AsMatrices(NodeContext& node, const Operand& operand, const Labels& batch,
                     const Labels& rows, const Labels& columns) {
   const Variable x = Arranged(node, operand, batch + rows + columns);
@@ -252,7 +252,7 @@ Operand Combined(NodeContext& node, const Operand& a, const Operand& b, const Ke
   return out;
 }
 
-// Which operands have a label: how many, and which is the last one.
+// The operands with a label: their number, and the last one.
 struct LabelUse {
   int count = 0;
   size_t last = 0;

@@ -1,4 +1,4 @@
-// Element by element: arithmetic, comparisons, logic, functions of mathematics.
+// Element-wise ops: arithmetic, comparisons, logic, mathematical functions.
 
 #include "elementwise.h"
 
@@ -24,9 +24,9 @@ bool AllScalars(const NodeContext& node) {
   return true;
 }
 
-// The second operand, which stretches as NumPy's arrays do. Before operator set 7 it did so only
-// where attribute broadcast is 1, and its first dimension stood at X's dimension `axis` (by default
-// its last one at X's last one).
+// The second operand, which broadcasts like NumPy's arrays. Before operator set 7, it broadcast
+// only if attribute broadcast is 1, and its first dimension was aligned with X's dimension `axis`
+// (by default, its last with X's last).
 Variable SecondOperand(NodeContext& node) {
   const Variable y = node.In(1);
   if (node.opset() >= 7) return y;
@@ -67,7 +67,7 @@ void ImportTest(NodeContext& node) {
   node.Set(0, node.Binary(node.row().maps_to, node.In(0), y), AllScalars(node));
 }
 
-// One of several inputs of any shapes, combined from the left.
+// Several inputs of any shapes, combined from the left.
 Variable Combined(NodeContext& node, const std::string& type) {
   Variable result = node.In(0);
   for (size_t i = 1; i < node.NumInputs(); ++i) {
@@ -90,7 +90,7 @@ void ImportMean(NodeContext& node) {
   node.Set(0, sum / static_cast<double>(node.NumInputs()), AllScalars(node));
 }
 
-// C's fmod has the sign of X, elementwise_mod that of Y; of positive numbers they agree.
+// C's fmod has the sign of X, elementwise_mod the sign of Y; they agree for positive numbers.
 void ImportMod(NodeContext& node) {
   const Variable x = node.In(0), y = node.In(1);
   if (!node.Flag("fmod", false)) {
@@ -102,7 +102,7 @@ void ImportMod(NodeContext& node) {
   node.Set(0, node.Binary("elementwise_mul", rest, node.UnaryVia("sign", x)), AllScalars(node));
 }
 
-// X decides the dtype of the result; integers beside floats are computed in float64.
+// The result has the dtype of X; if integers and floats are mixed, float64 is used.
 void ImportPow(NodeContext& node) {
   const Variable x = node.In(0), y = SecondOperand(node);
   DType dtype = x.dtype();
@@ -114,8 +114,8 @@ void ImportPow(NodeContext& node) {
   node.Set(0, node.Cast(power, x.dtype()), AllScalars(node));
 }
 
-// Integers of up to 32 bits in int64: x times, or divided by, a power of two. Shifts by 32 and more
-// move out all bits.
+// Shifts integers of up to 32 bits in int64: x times, or divided by, a power of two. Shifts by 32
+// and more give 0.
 void ImportBitShift(NodeContext& node) {
   const bool left = node.OneOf("direction", "", {"LEFT", "RIGHT"}) == "LEFT";
   const DType own = node.dtype(0), wide = DType::kInt64;
@@ -137,23 +137,23 @@ void ImportRound(NodeContext& node) {
   node.Set(0, RoundedToEven(node, node.In(0)), node.IsScalar(0));
 }
 
-// asinh and acosh of x beyond this number differ from log(2 x) by 1 / (4 x^2), which is less than
-// rounding, and the formulas for smaller x do not overflow up to it.
+// Beyond this number, asinh and acosh of x differ from log(2 x) by 1 / (4 x^2), which is below the
+// rounding error; up to it, the formulas for smaller x do not overflow.
 double LogarithmicFrom(DType dtype) { return dtype == DType::kFloat16 ? 100 : 1e8; }
 
-// `by_formula` of x up to that number.
+// `by_formula` up to that number, the logarithm above.
 Variable WithLogarithm(const Variable& x, const Variable& by_formula) {
   const Variable logarithm = Log(x) + std::log(2.0);
   return Where(Greater(x, LogarithmicFrom(x.dtype())), logarithm, by_formula);
 }
 
-// x's sign with a function of |x|; zeros keep theirs.
+// A function of |x| with the sign of x; zeros keep their sign.
 void SetOdd(NodeContext& node, const Variable& x, const Variable& magnitude,
             const Variable& of_magnitude) {
   node.Set(0, Where(Greater(magnitude, 0.0), Sign(x) * of_magnitude, x), node.IsScalar(0));
 }
 
-// log1p(x^2 / (1 + sqrt(x^2 + 1)) + |x|) with x's sign keeps the digits of small x.
+// log1p(x^2 / (1 + sqrt(x^2 + 1)) + |x|) with the sign of x, accurate for small x.
 void ImportAsinh(NodeContext& node) {
   const Variable x = node.In(0), magnitude = Abs(x);
   const Variable small = Min(magnitude, LogarithmicFrom(x.dtype())), square = Square(small);
@@ -167,7 +167,8 @@ void ImportAcosh(NodeContext& node) {
   node.Set(0, WithLogarithm(x, node.Unary("log1p", t + Sqrt(t) * Sqrt(t + 2.0))), node.IsScalar(0));
 }
 
-// log1p(2 |x| / (1 - |x|)) / 2 with x's sign: near -1 the quotient of x itself would be rounded.
+// log1p(2 |x| / (1 - |x|)) / 2 with the sign of x: near -1, the quotient of x itself would
+// lose digits.
 void ImportAtanh(NodeContext& node) {
   const Variable x = node.In(0), magnitude = Abs(x);
   SetOdd(node, x, magnitude, node.Unary("log1p", (magnitude * 2.0) / (1.0 - magnitude)) * 0.5);
@@ -190,7 +191,7 @@ void ImportIsInf(NodeContext& node) {
   node.Set(0, node.Binary("logical_and", infinite, sign), node.IsScalar(0));
 }
 
-// The bounds as attrs (up to operator set 6) or inputs that may be absent; max wins over min.
+// The bounds are attrs (up to operator set 6) or optional inputs; max takes precedence over min.
 void ImportClip(NodeContext& node) {
   const bool by_attr = node.opset() < 11;
   Variable x = node.In(0);
@@ -218,7 +219,7 @@ void ImportClip(NodeContext& node) {
   same ? node.SetSame(0, 0) : node.Set(0, x, node.IsScalar(0));
 }
 
-// The op where takes inputs of one shape.
+// The op where needs inputs of one shape.
 void ImportWhere(NodeContext& node) {
   node.Require(node.dtype(1) == node.dtype(2), "X and Y must have one dtype");
   node.Set(0, BroadcastWhere(node, node.In(0), node.In(1), node.In(2)), AllScalars(node));
@@ -230,7 +231,7 @@ void ImportUnary(NodeContext& node) {
   node.Set(0, node.UnaryVia(node.row().maps_to, node.In(0)), node.IsScalar(0));
 }
 
-// The op round moves halves away from 0. A half is twice a quarter, whose rounding is unambiguous.
+// The op round rounds halves away from 0. A half is twice a quarter, whose rounding is unambiguous.
 Variable RoundedToEven(NodeContext& node, const Variable& x) {
   const Variable half = node.Make(
       "equal", {{"X", {(x - Floor(x)).name()}}, {"Y", {node.ScalarVar(x.dtype(), 0.5).name()}}});

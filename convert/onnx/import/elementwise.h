@@ -1,5 +1,5 @@
 #pragma once
-// What other families use of elementwise.cc.
+// Functions of elementwise.cc for other families.
 
 #include "node_context.h"
 
@@ -8,8 +8,8 @@ namespace coracle::onnx {
 // The op that the row maps to, of input 0.
 void ImportUnary(NodeContext& node);
 
-// The nearest integers, of two equally near ones the even one: IEEE 754's default, which Paddle's
-// op `round` does not do.
+// The nearest integers, with halves rounded to even: IEEE 754's default, which Paddle's op `round`
+// does not follow.
 Variable RoundedToEven(NodeContext& node, const Variable& x);
 
 }  // namespace coracle::onnx

@@ -1,5 +1,5 @@
 #pragma once
-// The families of importers: one file each. A new one gets a line in each of these lists.
+// The families of importers: one file each. A new family needs a line in each of these lists.
 
 #include "node_importers.h"
 

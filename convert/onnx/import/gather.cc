@@ -15,7 +15,8 @@ Variable GatherAlong(NodeContext& node, const Variable& x, const Variable& index
   return node.Make("gather", {{"X", {x.name()}}, {"Index", {index.name()}}}, {{"axis", axis}});
 }
 
-// A matrix of which the indices name rows is a table of embeddings, whatever the indices' shape.
+// A matrix whose rows are selected by the indices is a table of embeddings, for any shape
+// of indices.
 bool IsLookup(const NodeContext& node, int32_t axis) {
   return axis == 0 && node.rank(0) == 2 && !node.IsScalar(1);
 }
@@ -40,13 +41,13 @@ void ImportGather(NodeContext& node) {
   node.Set(0, Reshaped(node, GatherAlong(node, x, node.Reshape(index, {-1}), axis), shape));
 }
 
-// x with rows of the elements along an axis: [the other dims, the axis].
+// x with the elements along an axis as the last dim: [the other dims, the axis].
 Variable Rows(NodeContext& node, const Variable& x, int axis) {
   const Variable moved = MoveAxis(node, x, axis, -1);
   return node.Reshape(moved, {-1, x.shape()[axis]});
 }
 
-// Other dims of the indices may be shorter than those of X, whose rest is then not looked at.
+// Other dims of the indices may be shorter than those of X; the rest of X is ignored.
 void ImportGatherElements(NodeContext& node) {
   const int rank = node.rank(0);
   const int32_t axis = node.Axis(node.Int("axis", 0), rank);
@@ -72,7 +73,7 @@ void ImportGatherElements(NodeContext& node) {
   node.Set(0, MoveAxis(node, Reshaped(node, taken, moved), -1, axis));
 }
 
-// The index of each place in the first `batch_dims` dims before the other indices: [dims, depth].
+// Prepends the position in the first `batch_dims` dims to the indices: [dims, depth].
 Variable WithBatchIndices(NodeContext& node, const Variable& index, int batch_dims) {
   const Shape& shape = index.shape();
   if (!shape.IsKnown()) node.Refuse("attribute batch_dims with indices of unknown shape");
@@ -113,8 +114,8 @@ void ImportGatherND(NodeContext& node) {
   node.Set(0, rank == 0 ? node.Reshape(out, {1}) : out, rank == 0);
 }
 
-// The slices along an axis (elements, without one) where the condition, which may be shorter,
-// holds.
+// The slices along an axis (elements, without an axis) where the condition is true; it may be
+// shorter than the axis.
 void ImportCompress(NodeContext& node) {
   Variable x = node.In(0);
   int32_t axis = 0;
@@ -128,7 +129,7 @@ void ImportCompress(NodeContext& node) {
 
 // --- ReverseSequence ---
 
-// Which step each step of a sequence becomes, int64 [batch, steps].
+// The source step of each step of a sequence, int64 [batch, steps].
 Variable ReversedSteps(NodeContext& node, const Variable& lengths, int64_t batch, int64_t steps) {
   RequireSmallConstant(node, {batch, steps}, "sequences");
   Ints values;

@@ -22,14 +22,14 @@ using proto::onnx::TensorProto;
 
 namespace {
 
-constexpr int kMaxDepth = 64;  // of functions and sub-graphs in each other
-// Functions that call functions twice are 2^n nodes.
+constexpr int kMaxDepth = 64;  // of nested functions and sub-graphs
+// Functions that each call another one twice expand to 2^n nodes.
 constexpr int64_t kMaxInnerParts = 1 << 20;
 constexpr int64_t kMaxUnrolledParts = 1 << 16;
 constexpr uint64_t kMaxResolvedBytes = uint64_t{64} << 20;
-constexpr uint64_t kNodeBytes = 2048;  // of a node's ops and variables, about
+constexpr uint64_t kNodeBytes = 2048;  // approximate size of a node's ops and variables
 
-// A function or sub-graph is being imported while this lives.
+// Exists while a function or sub-graph is being imported.
 class Inside {
  public:
   Inside(ImportState& state, int parts) : state_(state) {
@@ -52,14 +52,14 @@ class Inside {
   ImportState& state_;
 };
 
-// "node 'conv1' (Conv, opset 13)"; a node without a name is called after its first output.
+// "node 'conv1' (Conv, opset 13)"; an unnamed node is identified by its first output.
 std::string Label(const NodeProto& node, int64_t opset) {
   std::string name = node.name();
   for (int i = 0; name.empty() && i < node.output_size(); ++i) name = node.output(i);
   return fmt::format("node {} ({}, opset {})", Quote(name), PrintableLine(node.op_type()), opset);
 }
 
-// A tensor of rank 0 as the program has it.
+// A tensor of rank 0 in the form of the program, [1].
 Tensor Stored(Tensor tensor) { return tensor.shape().rank() == 0 ? tensor.Reshaped({1}) : tensor; }
 
 bool HasGraph(const NodeProto& node) {
@@ -213,7 +213,7 @@ void GraphImporter::ImportNodes(const RepeatedPtrField<NodeProto>& nodes) {
 
 namespace {
 
-// What no dtype holds, where the importer would not be right with a wider one.
+// Refuses unsigned types that no dtype holds, if a wider one would give wrong results.
 void RefuseUnsigned(const NodeContext& node) {
   const Unsigned allowed = node.row().unsigneds;
   for (size_t i = 0; i < node.NumInputs(); ++i) {
@@ -231,8 +231,8 @@ void RefuseUnsigned(const NodeContext& node) {
 
 namespace {
 
-// The first operator sets have attributes that change no result: which inputs may be overwritten,
-// and whether an RNN's first output will be read.
+// The first operator sets have attributes that do not change results: which inputs may be
+// overwritten, and whether an RNN's first output will be read.
 void Run(NodeContext& node) {
   if (node.opset() < 7 && PlainDomain(node.node().domain()).empty()) {
     node.attributes().Ignore("consumed_inputs");
@@ -249,7 +249,7 @@ int64_t GraphImporter::OpsetOf(const std::string& domain) const {
   return found == opsets_.end() ? 0 : found->second;
 }
 
-// By a function of the model, else by the op type's importer.
+// Imports the node by a function of the model, else by the op type's importer.
 void GraphImporter::CallNode(const NodeProto& node) {
   const std::string domain = PlainDomain(node.domain());
   const auto function = state_.functions.find(FunctionKey(domain, node.op_type(), node.overload()));
@@ -273,7 +273,7 @@ void GraphImporter::ImportNode(const NodeProto& node) {
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kResourceExhausted, Label(node, opset) + ": out of memory");
   } catch (const Error& e) {
-    // Of nodes in each other the innermost ones and the outermost one are named.
+    // For nested nodes, the message names the innermost ones and the outermost one.
     constexpr size_t kEnough = 200;
     if (state_.depth > 0 && e.message().size() > kEnough) throw;
     throw e.WithPrefix(Label(node, opset));
@@ -356,14 +356,14 @@ void GraphImporter::FinishOutputs(NodeContext& node, size_t first_var, size_t fi
 
 namespace {
 
-// More is not worth the memory, and a model from elsewhere might say a shape of any size.
+// Limits of folding: a model from outside may declare a shape of any size.
 constexpr int64_t kMaxFolded = 1 << 16;
 constexpr uint64_t kMaxFoldingBytes = uint64_t{64} << 20;
-// Shapes and the like are always computed; what is larger only until this is spent.
+// Small results, such as shapes, are always computed; larger ones only until this limit is used up.
 constexpr int64_t kAlwaysFolded = 512;
 constexpr int64_t kMaxFoldedInAll = int64_t{1} << 25;
 
-// Whether a node may still be computed for that many elements.
+// Whether a node with that many elements may still be computed.
 bool SpendFolding(ImportState& state, int64_t numel) {
   if (numel <= kAlwaysFolded) return true;
   state.folded_elements += numel;
@@ -388,7 +388,7 @@ bool IsFoldable(const NodeContext& node) {
   return NumelOfInputs(node) <= kMaxFolded;
 }
 
-// The variables' values once the block has run; false where that takes too much memory.
+// Runs the block to get the variables' values; false if that takes too much memory.
 bool RunSmall(const BlockDesc& block, const OpRegistry& ops, VarValues& env) {
   for (size_t i = 0; i < block.NumVars(); ++i) {
     const Shape& shape = block.var(i).shape();
@@ -407,7 +407,7 @@ bool RunSmall(const BlockDesc& block, const OpRegistry& ops, VarValues& env) {
 
 }  // namespace
 
-// Imports the node into a program of its own and runs that.
+// Imports the node into a temporary program and runs that.
 bool GraphImporter::Fold(NodeContext& node) {
   if (!IsFoldable(node) || !SpendFolding(state_, NumelOfInputs(node))) return false;
   ProgramDesc program;
@@ -456,7 +456,7 @@ bool TakesAttributes(const NodeProto& node) {
   });
 }
 
-// The node with the attributes that it takes from the caller, and from the function's defaults.
+// The node with the attributes from its caller, and from the function's defaults.
 void ResolveAttributes(const NodeProto& caller, const FunctionProto& function, NodeProto* node);
 
 void ResolveGraph(const NodeProto& caller, const FunctionProto& function, GraphProto* graph) {
@@ -484,7 +484,7 @@ void ResolveAttributes(const NodeProto& caller, const FunctionProto& function, N
   node->mutable_attribute()->Swap(&kept);
 }
 
-// A copy of a function's node for one of its calls, which lives as long as the import.
+// A copy of a function's node for one of its calls, which lives until the end of the import.
 const NodeProto& Resolved(ImportState& state, const NodeProto& caller,
                           const FunctionProto& function, const NodeProto& node) {
   NodeProto& copy = state.resolved_nodes.emplace_back(node);

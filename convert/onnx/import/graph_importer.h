@@ -1,6 +1,6 @@
 #pragma once
 // GraphImporter: imports the nodes of one graph (of the model, of a branch or loop, of a function's
-// body) and knows the values that they can name.
+// body) and knows the values that are visible in it.
 
 #include <coracle/convert/onnx/memory_use.h>
 #include <coracle/convert/onnx/tensors.h>
@@ -19,7 +19,7 @@
 
 namespace coracle::onnx {
 
-// What all graphs of one import share.
+// State shared by all graphs of one import.
 struct ImportState {
   ImportState(ProgramDesc& program, const OpRegistry& ops, Scope* parameters, VarValues* folded,
               TensorSource tensors);
@@ -27,32 +27,32 @@ struct ImportState {
   ProgramDesc& program;
   Writer writer;
   Scope* parameters;  // values of the persistable variables; nullptr while constants are folded
-  VarValues* folded;  // where constants go while constants are folded
+  VarValues* folded;  // receives constants while constants are folded
   TensorSource tensors;
-  std::string name_base = {};  // new variables are called after the node's first output
+  std::string name_base = {};  // new variables are named after the node's first output
   int depth = 0;               // of functions and sub-graphs
-  // Nodes, inputs, attributes and the like of functions and sub-graphs, as often as they were
-  // imported.
+  // Number of nodes, inputs, attributes and other parts of functions and sub-graphs, counted for
+  // each import.
   int64_t inner_parts = 0;
-  int64_t unrolled_parts = 0;  // of bodies that are imported turn by turn
+  int64_t unrolled_parts = 0;  // of unrolled bodies
   int64_t sequence_elements = 0;
-  int64_t folded_elements = 0;  // of inputs and results of nodes that were computed at once
+  int64_t folded_elements = 0;  // of inputs and results of folded nodes
   MemoryUse memory = {};        // of the program
-  // The value that an importer had to know and did not, when it threw.
+  // The value that an importer needed to know but did not, when it threw.
   std::string unknown_value = {};
   std::unordered_map<std::string, const proto::onnx::FunctionProto*> functions = {};
-  // The nodes of functions that take attributes of their callers, with these; and their bytes.
+  // Nodes of functions with attributes from their callers filled in, and their bytes.
   std::deque<proto::onnx::NodeProto> resolved_nodes = {};
   uint64_t resolved_bytes = 0;
-  // The constants of sub-graphs, which each turn of a loop shares.
+  // The constants of sub-graphs, shared by all turns of a loop.
   std::unordered_map<const proto::onnx::GraphProto*, Values> inner_initializers = {};
-  std::unordered_set<std::string> output_names = {};  // of the model, as its variables have them
+  std::unordered_set<std::string> output_names = {};  // of the model, as variable names
 
-  // `name` itself while it is free, else one like it. What functions and sub-graphs make leaves the
-  // names of the model's outputs to these.
+  // `name` if it is free, else a similar name. Functions and sub-graphs do not use the names of the
+  // model's outputs.
   std::string FreeName(const std::string& name);
 
-  // The variable that holds a constant, made where it has none.
+  // The variable that holds a constant, created if it does not exist.
   Variable VarOf(Value& value, const std::string& name);
 };
 
@@ -60,27 +60,28 @@ using Opsets = std::map<std::string, int64_t>;  // by domain
 
 class GraphImporter {
  public:
-  // Names are looked up in `outer` too, if there is one.
+  // If `outer` is given, names are looked up there too.
   GraphImporter(ImportState& state, Opsets opsets, GraphImporter* outer = nullptr)
       : state_(state), opsets_(std::move(opsets)), outer_(outer) {}
 
   ImportState& state() { return state_; }
   const Opsets& opsets() const { return opsets_; }
 
-  // Throws kInvalidArgument for a name that this graph has. nullptr is a value that is absent.
+  // Throws kInvalidArgument for a name that this graph already has. nullptr means an absent value.
   void Define(const std::string& name, ValuePtr value);
-  // Never nullptr: throws kNotFound, and kInvalidArgument for an input that a function's caller
-  // left out.
+  // Never nullptr: throws kNotFound, and kInvalidArgument for an input that the function's
+  // caller omitted.
   ValuePtr Find(const std::string& name) const;
   ValuePtr FindOrAbsent(const std::string& name) const;  // nullptr for such an input, and for ""
-  bool Has(const std::string& name) const { return values_.count(name) > 0; }  // of its own
+  bool Has(const std::string& name) const { return values_.count(name) > 0; }  // only in this graph
 
   // The initializers of `graph` as constants; `tensors` has their elements in their order.
   void AddInitializers(const proto::onnx::GraphProto& graph, std::vector<Tensor> tensors) {
     DefineInitializers(graph, InitializersOf(graph, std::move(tensors)));
   }
-  const proto::onnx::NodeProto* last_node() const { return last_node_; }  // that was imported
-  // The nodes of a graph in a node of this one, into the writer's block; returns its outputs.
+  // The last imported node.
+  const proto::onnx::NodeProto* last_node() const { return last_node_; }
+  // Imports the nodes of an inner graph into the writer's block; returns its outputs.
   Values ImportInner(const proto::onnx::GraphProto& graph, const Values& inputs);
   void ImportNodes(const google::protobuf::RepeatedPtrField<proto::onnx::NodeProto>& nodes);
 
@@ -105,20 +106,20 @@ class GraphImporter {
   std::unordered_map<std::string, ValuePtr> values_;
 };
 
-// Counts what a node becomes that imports a body turn by turn.
+// Counts the parts of a node whose body is unrolled.
 class Unrolling {
  public:
   explicit Unrolling(ImportState& state) : state_(state), parts_(state.inner_parts) {}
-  // Throws kResourceExhausted where all such bodies of the model became too much.
+  // Throws kResourceExhausted if all unrolled bodies of the model together are too large.
   void EndTurn();
 
  private:
   ImportState& state_;
   int64_t parts_;
 };
-// `name`, or another one where that means something to files, passes or the executor.
+// `name`, or another name if it has a meaning for files, passes or the executor.
 std::string UsableName(const std::string& name);
-// The domain as rows have it: "ai.onnx" is "".
+// The domain in the form of the rows: "ai.onnx" is "".
 std::string PlainDomain(const std::string& domain);
 // The operator sets that a model or function imports, by domain. Throws kInvalidArgument unless
 // there is one of ONNX's own, and for one given twice with two versions.

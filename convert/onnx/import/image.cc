@@ -1,4 +1,4 @@
-// Images rearranged, cut, padded and put together of patches; deformable convolutions.
+// Images: rearranging, cropping, padding, assembling from patches; deformable convolutions.
 
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -29,8 +29,8 @@ int64_t BlockOf(NodeContext& node) {
   return block;
 }
 
-// pixel_shuffle has the place within a block last among the channels, as mode CRD; DCR has it
-// first.
+// In pixel_shuffle the position within a block is the minor index of a channel, as in mode CRD; in
+// DCR it is the major one.
 void ImportDepthToSpace(NodeContext& node) {
   const bool depth_first = node.OneOf("mode", "DCR", {"DCR", "CRD"}) == "DCR";
   const int64_t block = BlockOf(node), channels = node.shape(0)[1], area = block * block;
@@ -61,7 +61,7 @@ void ImportSpaceToDepth(NodeContext& node) {
   node.Set(0, Reshaped(node, node.Transpose(split, {0, 3, 5, 1, 2, 4}), Shape(out)));
 }
 
-// Of an odd difference the larger part is behind.
+// If a difference is odd, the larger part is at the end.
 void ImportCenterCropPad(NodeContext& node) {
   const int rank = node.rank(0);
   Ints axes(static_cast<size_t>(rank));
@@ -105,8 +105,8 @@ Ints PerDim(NodeContext& node, const char* name, size_t count, int64_t otherwise
   return values;
 }
 
-// For each element of a block and each block where it lies in an image with one element more,
-// which takes what lies in the padding: [elements, blocks].
+// For each element of a block and each block, its position in an image with an additional element
+// for the padding: [elements, blocks].
 Ints PlacesOfPatches(const Ints& image, const Windows& w, int64_t elements, int64_t blocks) {
   Ints places;
   const int64_t size = std::accumulate(image.begin(), image.end(), int64_t{1}, std::multiplies<>());
@@ -129,7 +129,7 @@ Ints PlacesOfPatches(const Ints& image, const Windows& w, int64_t elements, int6
   return places;
 }
 
-// Overlapping elements of the patches add up; a sum of bools says whether one of them is true.
+// Overlapping elements of the patches add up; for bools, the sum means whether one of them is true.
 void ImportCol2Im(NodeContext& node) {
   const Ints image = node.KnownInts(1, "image_shape"), block = node.KnownInts(2, "block_shape");
   const size_t rank = image.size();
@@ -177,8 +177,8 @@ void ImportCol2Im(NodeContext& node) {
 
 // --- DeformConv ---
 
-// Offsets and masks are Paddle's. Paddings that differ before and after become zeros around the
-// input, which is what lies outside of it anyway.
+// Offsets and masks are the same as in Paddle. Paddings that differ before and after become zeros
+// around the input, which outside positions read anyway.
 void ImportDeformConv(NodeContext& node) {
   Variable x = node.In(0);
   const Variable filter = node.In(1), offset = node.In(2);

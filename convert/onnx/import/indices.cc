@@ -44,7 +44,8 @@ Variable SliceOf(NodeContext& node, const Variable& x, int axis, int64_t start, 
 
 Variable IndicesOf(NodeContext& node, size_t i, const Variable& dim) {
   std::optional<std::vector<int64_t>> known;
-  if (!IsFloating(node.dtype(i))) known = node.ConstantInts(i);  // OneHot takes floats, too
+  // OneHot accepts floats too.
+  if (!IsFloating(node.dtype(i))) known = node.ConstantInts(i);
   const Variable index = node.Cast(node.In(i), DType::kInt64);
   if (known && std::all_of(known->begin(), known->end(), [](int64_t k) { return k >= 0; }))
     return index;

@@ -1,12 +1,12 @@
 #pragma once
-// The inputs of a node as the row of its importer declares them, in one line:
+// The inputs of a node as declared in the row of its importer, in one line:
 //
-//   "f3-5 f3-5 f1?"   floats of rank 3 to 5, the same again, floats of rank 1 that may be absent
+//   "f3-5 f3-5 f1?"   floats of rank 3 to 5, the same again, optional floats of rank 1
 //
-// A word for each input. Its first letter says what the input holds:
+// There is a word for each input. Its first letter is the kind of input:
 //   V any value   T a tensor   n numbers   f floats   i integers   b bools   S a sequence
-// A rank ("4", "3-5", "1+") follows where the importer relies on one. "?" ends an input that may be
-// absent, "*" the last word, which stands for any number of inputs of which none is absent.
+// A rank ("4", "3-5", "1+") follows if the importer relies on one. "?" marks an optional input; "*"
+// marks a last word for any number of inputs, none of which may be absent.
 
 #include <coracle/framework/tensor/dtype.h>
 
@@ -24,7 +24,7 @@ struct InputRule {
   std::string ToString() const;  // "floats of rank 3 to 5"
 };
 
-// Throws InternalError for a text that is none.
+// Throws InternalError for an invalid text.
 std::vector<InputRule> ParseInputRules(std::string_view text);
 
 }  // namespace coracle::onnx

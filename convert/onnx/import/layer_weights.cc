@@ -14,7 +14,7 @@ struct WeightInputs {
   int first, last;
 };
 
-// The specification of ONNX's operators: names of the inputs in their order.
+// From the specification of ONNX's operators: names of the inputs in order.
 constexpr std::array kWeightInputs = {
     WeightInputs{"BatchNormalization", 1, 4},
     WeightInputs{"Conv", 1, 2},

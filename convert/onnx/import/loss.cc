@@ -1,4 +1,4 @@
-// Losses of classes, and Dropout.
+// Classification losses, and Dropout.
 
 #include <coracle/operators/operators.h>
 
@@ -12,15 +12,15 @@
 namespace coracle::onnx {
 namespace {
 
-// The loss of log probabilities (input 0 is `x`), target and weights as output 0.
+// Sets output 0 to the loss of log probabilities (input 0 is `x`), target and weights.
 void SetNll(NodeContext& node, const Variable& x) {
   const std::string reduction = node.OneOf("reduction", "mean", {"none", "sum", "mean"});
-  // No label is the lowest number, so that none is ignored.
+  // The default is the lowest number, which is not a label, so that none is ignored.
   const int64_t ignored = node.Int("ignore_index", std::numeric_limits<int64_t>::min());
   node.Require(node.rank(0) >= 2, "the input must have a dimension of classes after the batch");
   SlotList inputs = {{"X", {x.name()}}, {"Label", {node.In(1).name()}}};
   if (node.HasInput(2)) inputs.push_back({"Weight", {node.In(2).name()}});
-  // Where nothing counts ONNX's mean is 0 / 0, that of the op 0.
+  // If all labels are ignored, ONNX's mean is 0 / 0, but the op's is 0.
   const Shape labels = node.shape(1);
   const bool all_count = !node.HasInput(2) && !node.HasAttr("ignore_index");
   const bool some_count = all_count && labels.IsKnown() && labels.numel() > 0;
@@ -42,8 +42,8 @@ void ImportSoftmaxCrossEntropy(NodeContext& node) {
 
 // --- Dropout ---
 
-// The numbers in [0, 1) that ONNX's reference draws for a seed: those of a Mersenne twister, two
-// words for each (Matsumoto and Nishimura, genrand_res53).
+// The numbers in [0, 1) that ONNX's reference draws for a seed: from a Mersenne twister, two words
+// for each (Matsumoto and Nishimura, genrand_res53).
 std::vector<double> SeededUniform(int64_t seed, int64_t count) {
   std::mt19937 twister(static_cast<uint32_t>(seed));
   std::vector<double> numbers;
@@ -65,7 +65,8 @@ void SetKept(NodeContext& node) {
   if (node.Wants(1)) SetMask(node, FillLike(node.In(0), 1.0));
 }
 
-// With a seed the mask is always that of ONNX's reference; else each run has its own.
+// With a seed, the mask always equals the one of ONNX's reference; otherwise each run draws a
+// new one.
 void SetDropped(NodeContext& node, float ratio, std::optional<int64_t> seed) {
   constexpr int64_t kMostSeeded = int64_t{1} << 20;
   const Variable x = node.In(0);
@@ -91,7 +92,8 @@ void SetDropped(NodeContext& node, float ratio, std::optional<int64_t> seed) {
 void ImportDropout(NodeContext& node) {
   std::optional<int64_t> seed;
   if (node.opset() < 12) {
-    node.attributes().Ignore("ratio");  // the op was always for inference
+    // The op is always in inference mode.
+    node.attributes().Ignore("ratio");
     if (node.opset() < 7 && !node.Flag("is_test", false))
       node.Refuse("attribute is_test of 0: export the model for inference");
     return SetKept(node);

@@ -1,4 +1,4 @@
-// Products of matrices, and determinants.
+// Matrix products and determinants.
 
 #include <coracle/operators/operators.h>
 
@@ -27,7 +27,7 @@ Variable Scaled(NodeContext& node, const Variable& x, float factor) {
 }
 
 // A transposed constant B is computed when the program is compiled, and a product without trans_y
-// becomes an fc together with the addition.
+// is fused with the addition to an fc.
 void ImportGemm(NodeContext& node) {
   const float alpha = node.Float("alpha", 1.0f), beta = node.Float("beta", 1.0f);
   const bool trans_a = node.Flag("transA", false);
@@ -60,13 +60,13 @@ void ImportGemm(NodeContext& node) {
   node.Set(0, node.Cast(y, own));
 }
 
-// alpha A' B' over batches; the dimensions of a batch change places with none.
+// alpha A' B' over batches; batch dimensions are never transposed.
 void ImportFusedMatMul(NodeContext& node) {
   const float alpha = node.Float("alpha", 1.0f);
   if (node.Flag("transBatchA", false) || node.Flag("transBatchB", false))
     node.Refuse("attributes transBatchA and transBatchB of 1");
   node.Require(node.rank(0) > 0 && node.rank(1) > 0, "A and B must have a dimension");
-  // A vector stays as it is.
+  // A vector is not transposed.
   const bool a = node.Flag("transA", false) && node.rank(0) > 1;
   const bool b = node.Flag("transB", false) && node.rank(1) > 1;
   const Variable y =
@@ -80,12 +80,12 @@ void ImportFusedMatMul(NodeContext& node) {
 using Ints = std::vector<int32_t>;
 
 struct Elimination {
-  Variable matrices;     // [batch, m, m] that are left
-  Variable determinant;  // [batch], of what was eliminated
+  Variable matrices;     // [batch, m, m] not yet eliminated
+  Variable determinant;  // [batch], of the eliminated rows
 };
 
-// One step of Gaussian elimination: the row with the largest element of the first column changes
-// places with the first one (which changes the sign) and is subtracted from the others.
+// One step of Gaussian elimination: swaps the row with the largest element of the first column with
+// the first row (which changes the sign) and subtracts it from the others.
 Elimination Eliminated(NodeContext& node, const Elimination& from, int64_t m) {
   const Variable a = from.matrices;
   const DType dtype = a.dtype();
@@ -98,16 +98,16 @@ Elimination Eliminated(NodeContext& node, const Elimination& from, int64_t m) {
   const Variable chosen = node.Reshape(hot, {-1, m, 1});
   const Variable row = Sum(a * chosen, Ints{1}, true);  // [batch, 1, m]
   const Variable pivot = SliceOf(node, row, 2, 0, 1);   // [batch, 1, 1]
-  // 1 where the first row is the chosen one, else -1.
+  // 1 if the first row is the chosen one, else -1.
   const Variable sign = SliceOf(node, hot, 1, 0, 1) * 2.0 - 1.0;
   const Variable factor = node.Reshape(pivot, {-1}) * node.Reshape(sign, {-1});
   Elimination next;
   next.determinant = from.determinant ? from.determinant * factor : factor;
   if (m == 1) return next;
-  // In the others the first row stands where the chosen one was.
+  // In the other rows, the first row replaces the chosen one.
   const Variable first = SliceOf(node, a, 1, 0, 1), moved = SliceOf(node, chosen, 1, 1, m);
   const Variable others = SliceOf(node, a, 1, 1, m) * (1.0 - moved) + first * moved;
-  // A column of zeros gives 0 for the determinant and needs no quotient.
+  // A column of zeros gives determinant 0; the quotient is not needed.
   const Variable zero = node.Cast(Equal(pivot, ZerosLike(pivot)), dtype);
   const Variable ratio = SliceOf(node, others, 2, 0, 1) / (pivot + zero);
   next.matrices = SliceOf(node, others - ratio * row, 2, 1, m);

@@ -1,4 +1,4 @@
-// ai.onnx.ml: what stands before and behind classic models, and linear ones.
+// ai.onnx.ml: preprocessing and postprocessing of classic models, and linear models.
 
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -9,13 +9,13 @@
 namespace coracle::onnx {
 namespace {
 
-// The input as floats; integers are taken, too.
+// The input as floats; integers are accepted too.
 Variable FloatsIn(NodeContext& node) {
   const Variable x = node.In(0);
   return IsFloating(x.dtype()) ? x : node.Cast(x, DType::kFloat32);
 }
 
-// An attribute with one number, or one for each of the last dimension of x.
+// An attribute with one number, or one number for each element of the last dimension of x.
 Variable PerFeature(NodeContext& node, const char* name, const Variable& x) {
   const std::vector<float> values = node.Floats(name, {});
   const Shape& shape = x.shape();
@@ -39,7 +39,7 @@ void ImportBinarizer(NodeContext& node) {
   node.Set(0, node.Cast(Greater(x, threshold), x.dtype()), node.IsScalar(0));
 }
 
-// Rows over their norm; rows of norm 0 stay as they are.
+// Rows divided by their norm; rows of norm 0 are unchanged.
 void ImportNormalizer(NodeContext& node) {
   const std::string norm = node.OneOf("norm", "MAX", {"MAX", "L1", "L2"});
   const Variable x = node.Cast(FloatsIn(node), DType::kFloat32);
@@ -55,7 +55,7 @@ void ImportNormalizer(NodeContext& node) {
   node.Set(0, x / (by + node.Cast(Equal(by, ZerosLike(by)), x.dtype())));
 }
 
-// Elements of the last axis; a vector is a row.
+// Selects elements of the last axis; a vector counts as a row.
 void ImportArrayFeatureExtractor(NodeContext& node) {
   Variable x = node.In(0);
   if (node.rank(0) == 1) x = node.Reshape(x, {1, -1});

@@ -67,7 +67,7 @@ DType NodeContext::dtype(size_t i) const {
   return IsWidened(own) ? DType::kFloat32 : own;
 }
 
-// The results of a composed node have the dtype of its first floats.
+// The results of a composed node have the dtype of its first floating-point input.
 DType NodeContext::OutputDType(DType computed) const {
   if (!rounds_once_ || computed != DType::kFloat32) return computed;
   for (const ValuePtr& input : inputs_) {
@@ -231,7 +231,7 @@ void NodeContext::SetConstant(size_t i, Tensor tensor, bool scalar) {
 
 namespace {
 
-// The bits of an unsigned type that is held in a wider one.
+// The bit mask of an unsigned type that is held in a wider one.
 std::optional<double> MaskOf(int data_type) {
   if (data_type == proto::onnx::TensorProto::UINT16) return 65535.0;
   if (data_type == proto::onnx::TensorProto::UINT32) return 4294967295.0;
@@ -312,7 +312,7 @@ Variable NodeContext::Cast(const Variable& x, DType dtype) {
   return x.dtype() == dtype ? x : Unary("cast", x, CastAttrs(x.dtype(), dtype));
 }
 
-// reshape2, transpose2 and the like: their XShape keeps X's shape for Paddle's gradient ops.
+// reshape2, transpose2 and similar ops: their XShape keeps X's shape for Paddle's gradient ops.
 Variable NodeContext::WithXShape(const std::string& type, const Variable& x, AttrList attrs) {
   const std::string out = NewName(type);
   writer().Append(type, {{"X", {x.name()}}}, {{"Out", {out}}, {"XShape", {out + ".xshape"}}},

@@ -1,4 +1,4 @@
-// Normalisation: of channels, groups of them, rows, and along an axis.
+// Normalisation of channels, groups of channels, rows, and along an axis.
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/operators/operators.h>
@@ -21,17 +21,17 @@ Variable MeanOver(NodeContext& node, const Variable& x, const Dims& dims) {
   return node.Unary("reduce_mean", x, {{"dim", dims}, {"keep_dim", true}});
 }
 
-// Floats of 16 bits are computed in float32.
+// 16-bit floats are computed in float32.
 DType WideOf(DType dtype) { return SizeOf(dtype) == 2 ? DType::kFloat32 : dtype; }
 
-// A parameter beside x: the ops take x's dtype, or float32 beside 16 bits.
+// A parameter for x: the ops accept x's dtype, or float32 with a 16-bit x.
 Variable ParameterFor(NodeContext& node, size_t i, const Variable& x) {
   const Variable parameter = node.In(i);
   if (parameter.dtype() == x.dtype()) return parameter;
   return node.Cast(parameter, WideOf(x.dtype()));
 }
 
-// One number for each channel (axis 1) beside a tensor of that rank.
+// One number for each channel (axis 1), reshaped to broadcast to a tensor of that rank.
 Variable PerChannel(NodeContext& node, const Variable& parameter, int rank) {
   std::vector<int64_t> shape(static_cast<size_t>(rank) - 1, 1);
   shape[0] = -1;
@@ -50,7 +50,7 @@ Variable Flat(NodeContext& node, const Variable& parameter) {
   return parameter.shape().rank() == 1 ? parameter : node.Reshape(parameter, {-1});
 }
 
-// Up to operator set 8 spatial = 0 says that each element of a sample is a channel of its own.
+// Up to operator set 8, spatial = 0 means that each element of a sample is a channel.
 BatchNorm BatchNormOf(NodeContext& node) {
   BatchNorm norm = {.x = node.In(0),
                     .epsilon = node.Float("epsilon", 1e-5f),
@@ -71,7 +71,8 @@ BatchNorm BatchNormOf(NodeContext& node) {
   return norm;
 }
 
-// A batch that may have one element for each channel, whose batch_norm gives X in Paddle.
+// Whether the batch may have a single element for each channel, for which batch_norm returns X
+// in Paddle.
 bool MayBeOneElement(const Shape& shape) {
   int64_t known = 1;
   for (int i = 0; i < shape.rank(); ++i)
@@ -108,7 +109,7 @@ NormResult ByOp(NodeContext& node, const BatchNorm& norm, bool training) {
   NormResult result;
   const std::string y = node.NewName("batch_norm");
   const auto name = [&](const char* what) { return y + "." + what; };
-  // In a test the statistics are outputs, too: the same variables.
+  // In a test, the statistics are outputs too: the same variables.
   const std::string mean = training ? name("mean_out") : norm.mean.name();
   const std::string variance = training ? name("variance_out") : norm.variance.name();
   node.writer().Append("batch_norm",
@@ -129,8 +130,8 @@ NormResult ByOp(NodeContext& node, const BatchNorm& norm, bool training) {
   return {node.writer().Var(y), node.writer().Var(mean), node.writer().Var(variance)};
 }
 
-// Whether the batch's statistics are used: an attribute says it, but from operator set 7 to 13 the
-// number of outputs.
+// Whether the batch's statistics are used: given by an attribute, but in operator sets 7 to 13 by
+// the number of outputs.
 bool UsesBatchStatistics(NodeContext& node) {
   if (node.opset() < 7) return !node.Flag("is_test", false);
   if (node.opset() < 14) return node.Wants(1) || node.Wants(2);
@@ -158,8 +159,8 @@ void ImportBatchNormalization(NodeContext& node) {
 
 // --- InstanceNormalization, GroupNormalization ---
 
-// x [N, C, ...] with groups of its channels normalised, times a factor plus a bias for each
-// channel.
+// x [N, C, ...] with groups of its channels normalised, times a factor plus a bias for
+// each channel.
 Variable GroupsNormalised(NodeContext& node, const Variable& x, int64_t groups,
                           const Variable& scale, const Variable& bias, float epsilon) {
   const int rank = x.shape().rank();
@@ -198,11 +199,12 @@ void ImportInstanceNormalization(NodeContext& node) {
   node.Set(0, shape.rank() > 5 ? Reshaped(node, y, shape) : y);
 }
 
-// Scale and bias were of the groups up to operator set 20, then of the channels.
+// Scale and bias belonged to groups up to operator set 20, later to channels.
 void ImportGroupNormalization(NodeContext& node) {
   const float epsilon = node.Float("epsilon", 1e-5f);
   const int64_t groups = node.Int("num_groups"), channels = ChannelsOf(node);
-  node.attributes().Ignore("stash_type");  // floats of 16 bits are computed in float32
+  // 16-bit floats are computed in float32.
+  node.attributes().Ignore("stash_type");
   node.Require(
       groups >= 1 && channels % groups == 0,
       fmt::format("attribute num_groups must divide the channels ({}), got {}", channels, groups));
@@ -222,7 +224,7 @@ void ImportGroupNormalization(NodeContext& node) {
 
 // --- LayerNormalization, RMSNormalization ---
 
-// The dtype of a stage that attribute stash_type names.
+// The dtype given by attribute stash_type.
 DType StashOf(NodeContext& node) {
   const int data_type = node.Int32("stash_type", 1);
   const auto dtype = FromDataType(data_type);
@@ -243,13 +245,13 @@ Shape RowOf(const Shape& x, int32_t axis) {
   return row;
 }
 
-// Scale or bias as the op takes it: the elements of a row. Others are applied after it.
+// Whether the op accepts this scale or bias: the elements of a row. Others are applied after it.
 bool IsRow(NodeContext& node, size_t i, const Shape& row) {
   return !node.HasInput(i) || (row.IsKnown() && node.shape(i) == row) ||
          (row.rank() == 1 && node.rank(i) == 1 && node.shape(i)[0] != 1);
 }
 
-// The mean and 1 / the standard deviation of each row, which the op keeps for its gradient alone.
+// The mean and 1 / the standard deviation of each row; the op computes them only for its gradient.
 void SetStatistics(NodeContext& node, const Dims& dims, float epsilon, DType stash) {
   const Variable x = node.Cast(node.In(0), WideOf(node.dtype(0)));
   const Variable mean = MeanOver(node, x, dims);
@@ -277,7 +279,7 @@ Variable RowsNormalised(NodeContext& node, Variable x, int32_t axis, float epsil
 
 // --- com.microsoft: the sum of embeddings or residuals, normalised ---
 
-// Rows of the last axis with gamma in input `gamma` and beta, if given, in `beta`.
+// Normalises rows along the last axis, with gamma in input `gamma` and optional beta in `beta`.
 Variable LastAxisNormalised(NodeContext& node, const Variable& x, size_t gamma, size_t beta) {
   SlotList inputs = {{"X", {x.name()}}, {"Scale", {node.In(gamma).name()}}};
   if (node.HasInput(beta)) inputs.push_back({"Bias", {node.In(beta).name()}});
@@ -286,7 +288,7 @@ Variable LastAxisNormalised(NodeContext& node, const Variable& x, size_t gamma, 
       {{"begin_norm_axis", x.shape().rank() - 1}, {"epsilon", node.Float("epsilon", 1e-12f)}}, "Y");
 }
 
-// Inputs: the sum's parts, gamma, beta, a bias of the sum. Outputs 1 and 2, which no one computes
+// Inputs: the sum's parts, gamma, beta, a bias of the sum. Outputs 1 and 2, which are not computed
 // for inference, have no counterpart; the last one is the sum.
 void ImportSkipLayerNormalization(NodeContext& node) {
   Variable sum = node.In(0) + node.In(1);
@@ -295,7 +297,7 @@ void ImportSkipLayerNormalization(NodeContext& node) {
   if (node.Wants(3)) node.Set(3, sum);
 }
 
-// The rows of table `i` that the ids name.
+// The rows of table `i` selected by the ids.
 Variable Embedded(NodeContext& node, size_t i, const Variable& ids) {
   const Variable index = node.Cast(ids, DType::kInt64);
   const Variable rows =
@@ -357,8 +359,8 @@ void ImportRMSNormalization(NodeContext& node) {
 
 // --- LRN, LpNormalization, MeanVarianceNormalization ---
 
-// X / (k + alpha mean of the squares of the channels around)^beta. Around an even number of
-// channels lies one more behind; Paddle's op, whose alpha is that of a sum, takes odd ones.
+// X / (k + alpha mean of the squares of the channels around)^beta. A window of even size has one
+// more channel after the centre; Paddle's op, whose alpha multiplies a sum, supports odd sizes.
 void ImportLrn(NodeContext& node) {
   const float alpha = node.Float("alpha", 1e-4f), beta = node.Float("beta", 0.75f);
   const float k = node.Float("bias", 1.0f);
@@ -397,7 +399,7 @@ void ImportLpNormalization(NodeContext& node) {
   node.Set(0, x / (norm + node.Cast(Equal(norm, ZerosLike(norm)), x.dtype())));
 }
 
-// ONNX defines it by a function with 1e-9 added to the standard deviation.
+// ONNX defines it as a function that adds 1e-9 to the standard deviation.
 void ImportMeanVarianceNormalization(NodeContext& node) {
   const DType own = node.dtype(0);
   Dims dims;
@@ -421,7 +423,7 @@ void AddNormImporters(NodeImporters& importers) {
            Row{"InstanceNormalization", "f2+ f1 f1", 1, ImportInstanceNormalization,
                "instance_norm"},
            Row{"GroupNormalization", "f2+ f1 f1", 18, ImportGroupNormalization, "group_norm"},
-           // ONNX Runtime's fused models have both in operator sets before ONNX had the first one.
+           // ONNX Runtime's fused models use both in operator sets before ONNX had the first one.
            Row{"LayerNormalization", "f1+ f f?", 1, ImportLayerNormalization, "layer_norm"},
            Row{"RMSNormalization", "f1+ f", 23, ImportRMSNormalization,
                "square, reduce_mean, sqrt, elementwise_div, elementwise_mul"},

@@ -1,5 +1,5 @@
-// The update rules of ai.onnx.preview.training. Inputs are R, T, then all X, all G, and all of each
-// state; outputs all X, then all of each state.
+// The update rules of ai.onnx.preview.training. Inputs are R, T, then all X, all G, and all tensors
+// of each state; outputs are all X, then all tensors of each state.
 
 #include <coracle/operators/operators.h>
 
@@ -9,7 +9,7 @@
 namespace coracle::onnx {
 namespace {
 
-// One tensor that is updated.
+// A tensor to update.
 struct Update {
   Variable x, gradient;  // norm_coefficient x + g
   std::vector<Variable> states;
@@ -40,7 +40,7 @@ class Updates {
     for (size_t k = 0; k < states_; ++k)
       node_.Set((1 + k) * count_ + i, states[k], node_.IsScalar(2 + i));
   }
-  // Double [1] in the dtype of x.
+  // Converts double [1] to the dtype of x.
   Variable As(const Variable& factor, const Variable& x) const {
     return node_.Cast(factor, x.dtype());
   }

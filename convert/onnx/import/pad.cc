@@ -1,4 +1,4 @@
-// Pad, Trilu, EyeLike: tensors with more elements around them, and parts of matrices.
+// Pad, Trilu, EyeLike: padding, and parts of matrices.
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/operators/operators.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// For each dim of the input how many elements come before and after it; negative ones go.
+// For each dim of the input, the number of elements before and after it; negative: removed.
 struct Paddings {
   Ints before, after;
 };
@@ -47,7 +47,7 @@ Paddings PaddingsOf(NodeContext& node) {
   return pads;
 }
 
-// Where the element at `i` of a dim of length n comes from, i also below 0 and beyond n.
+// The source of the element at `i` of a dim of length n; i may be below 0 or beyond n.
 int64_t SourceOf(int64_t i, int64_t n, const std::string& mode) {
   if (mode == "edge" || n == 1) return std::clamp<int64_t>(i, 0, n - 1);
   if (mode == "wrap") return ((i % n) + n) % n;
@@ -73,7 +73,7 @@ Variable PadByIndex(NodeContext& node, Variable x, const Paddings& pads, const s
   return x;
 }
 
-// x without the elements that negative paddings take off.
+// x without the elements that negative paddings remove.
 Variable Cropped(NodeContext& node, Variable x, const Paddings& pads) {
   for (int axis = 0; axis < x.shape().rank(); ++axis) {
     const auto a = static_cast<size_t>(axis);
@@ -84,7 +84,7 @@ Variable Cropped(NodeContext& node, Variable x, const Paddings& pads) {
   return x;
 }
 
-// `value` is float's where the op's attr can say it.
+// Pads with `value`, which the op's float attr can represent.
 Variable PadByValue(NodeContext& node, const Variable& x, const Paddings& pads, float value) {
   std::vector<int32_t> around;
   for (size_t i = 0; i < pads.before.size(); ++i) {
@@ -96,7 +96,7 @@ Variable PadByValue(NodeContext& node, const Variable& x, const Paddings& pads, 
   return node.Unary("pad", x, {{"paddings", around}, {"pad_value", value}});
 }
 
-// The value, where it is known and the attr, a float, holds it and each integer near it exactly.
+// The value, if it is known and the float attr represents it and each integer near it exactly.
 std::optional<float> ExactValue(NodeContext& node) {
   if (node.opset() < 11) return node.Float("value", 0);
   if (!node.HasInput(2)) return 0.0f;
@@ -114,7 +114,8 @@ std::optional<float> ExactValue(NodeContext& node) {
   return exact ? std::optional<float>(narrow) : std::nullopt;
 }
 
-// x with `value` [1] around it. A sum of products with 0 and 1 would make nan of an infinite value.
+// x with `value` [1] around it. A sum of products with 0 and 1 would give nan for an
+// infinite value.
 Variable PadBySelection(NodeContext& node, const Variable& x, const Paddings& pads,
                         const Variable& value) {
   const Variable inside =

@@ -1,4 +1,4 @@
-// Pools: maxima, averages and norms of windows.
+// Pooling: maxima, averages and norms of windows.
 
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -21,14 +21,14 @@ bool HasPoolOp(DType dtype, const Windows& windows) {
   return IsFloating(dtype) && windows.rank() <= 3 && !windows.IsDilated();
 }
 
-// Windows that begin in the padding behind the input, which Paddle has with ceil_mode, are cut off.
+// Drops windows that begin in the padding after the input, which Paddle has with ceil_mode.
 Variable WithoutLateWindows(NodeContext& node, Variable out, const Shape& in,
                             const Windows& windows) {
   if (!windows.ceil) return out;
   for (size_t i = 0; i < windows.rank(); ++i) {
     const int axis = static_cast<int>(i) + 2;
     if (in[axis] < 0) {
-      // Without paddings no window of at least a stride begins behind the input.
+      // Without padding, no window of at least a stride begins after the input.
       const bool late =
           windows.before[i] + windows.after[i] > 0 || windows.Extent(i) < windows.strides[i];
       if (late) node.Refuse("attribute ceil_mode for dimensions that are not known");
@@ -62,8 +62,9 @@ Variable PoolByAnyOp(NodeContext& node, const Variable& x, const Windows& window
 
 // --- by gathering the elements of the windows ---
 
-// Along one dim of `in` elements: for each window where its elements are. One in the padding is
-// replaced by the nearest one inside the window, which changes no maximum, and counts as 0 in sums.
+// Along one dim of `in` elements: the positions of the elements of each window. A position in the
+// padding is replaced by the nearest one inside the window, which changes no maximum, and counts as
+// 0 in sums.
 struct Places {
   int64_t count = 0;
   Ints index = {};                 // [count, kernel]
@@ -114,7 +115,7 @@ Variable WeightsAlong(NodeContext& node, int rank, int axis, const Ints& dims,
   return node.ConstantVar(Tensor::Of<float>(Shape(shape), values).Cast(dtype));
 }
 
-// Windows are products of intervals, so that one dim after the other is reduced.
+// Windows are products of intervals, so dims are reduced one after the other.
 Variable MaxOfWindows(NodeContext& node, Variable x, const Windows& windows) {
   const DType own = x.dtype();
   x = node.Cast(x, node.ComputeDType("reduce_max", own));
@@ -127,7 +128,7 @@ Variable MaxOfWindows(NodeContext& node, Variable x, const Windows& windows) {
   return node.Cast(x, own);
 }
 
-// `divide`: by the number of elements, with those in the padding or without.
+// `divide`: divides by the number of elements, with or without those in the padding.
 Variable SumOfWindows(NodeContext& node, Variable x, const Windows& windows, bool divide,
                       bool with_padding) {
   const int rank = x.shape().rank();
@@ -160,8 +161,8 @@ Variable SumOfWindows(NodeContext& node, Variable x, const Windows& windows, boo
 
 // --- MaxPool's indices ---
 
-// All elements of each window side by side, [N, C, windows..., elements], and where each stands
-// among the spatial elements, a constant without N and C.
+// All elements of each window, [N, C, windows..., elements], and their positions among the spatial
+// elements, a constant without N and C.
 struct FlatWindows {
   Variable elements;
   Tensor places;
@@ -197,7 +198,7 @@ FlatWindows FlatWindowsOf(NodeContext& node, Variable x, const Windows& windows,
     along.push_back(PlacesOf(node, windows, static_cast<size_t>(i), in[i + 2]));
     x = WindowsAlong(node, x, 2 * i + 2, along.back(), windows.kernel[static_cast<size_t>(i)]);
     perm.push_back(2 * i + 2);
-    // Column-major places count the first spatial dim fastest.
+    // In column-major positions, the first spatial dim varies fastest.
     strides[static_cast<size_t>(i)] = columns ? in.Product(2, i + 2) : in.Product(i + 3, rank + 2);
   }
   for (int i = 0; i < rank; ++i) perm.push_back(2 * i + 3);
@@ -210,7 +211,7 @@ FlatWindows FlatWindowsOf(NodeContext& node, Variable x, const Windows& windows,
   return {Reshaped(node, node.Transpose(x, perm), flat), places};
 }
 
-// Indices count all elements of the input.
+// Indices count over all elements of the input.
 Variable IndicesOfMaxima(NodeContext& node, const Variable& x, const Windows& windows) {
   const Shape in = x.shape();
   if (!in.IsKnown()) node.Refuse("output Indices for an input of unknown shape");
@@ -305,8 +306,8 @@ void ImportGlobalLpPool(NodeContext& node) {
   node.Set(0, Pow(sum, 1 / p));
 }
 
-// The size that the pool's input had follows from its windows; a larger output_shape has zeros
-// behind.
+// The size of the pool's input follows from its windows; a larger output_shape has zeros at
+// the end.
 void ImportMaxUnpool(NodeContext& node) {
   const Windows windows = WindowsOf(node, node.shape(0));
   const Variable x = node.In(0);

@@ -1,4 +1,4 @@
-// Numbers as integers of a scale and a zero point, and products and convolutions of them.
+// Numbers as integers with a scale and a zero point, and products and convolutions of them.
 // Intermediate sums are exact.
 
 #include <coracle/convert/onnx/dtypes.h>
@@ -23,7 +23,7 @@ struct Range {
   double least, most;
 };
 
-// Of an ONNX type of integers; types that are not held in their own dtype included.
+// The range of an ONNX integer type, including types that are held in another dtype.
 Range RangeOf(NodeContext& node, int data_type) {
   switch (data_type) {
     case TensorProto::UINT8:
@@ -41,8 +41,8 @@ Range RangeOf(NodeContext& node, int data_type) {
   }
 }
 
-// Input i, a scale or zero point, in a shape that stretches to x: one element, one for each index
-// of `axis`, or with a block size one for each block of elements along it.
+// Input i, a scale or zero point, in a shape that broadcasts to x: one element, one for each index
+// of `axis` or, with a block size, one for each block of elements along it.
 Variable Stretched(NodeContext& node, size_t i, const Shape& x, int64_t axis, int64_t block) {
   const Variable v = node.In(i);
   const int rank = node.rank(i);
@@ -69,11 +69,12 @@ Variable Stretched(NodeContext& node, size_t i, const Shape& x, int64_t axis, in
   return joined[at] == x[at] ? each : SliceOf(node, each, at, 0, x[at]);
 }
 
-// The rounded x in floats, plus a zero point, within the range of `data_type` and held as such.
+// The rounded x in floats, plus a zero point, clamped to the range of `data_type` and stored in
+// its dtype.
 Variable Saturated(NodeContext& node, const Variable& x, const Variable& zero_point,
                    int data_type) {
   const Range range = RangeOf(node, data_type);
-  // Halves are not exact in 16 bits.
+  // 16-bit floats cannot represent halves exactly.
   const DType wide = IsHalf(x.dtype()) ? DType::kFloat32 : x.dtype();
   Variable y = node.Cast(RoundedToEven(node, node.Cast(x, wide)), DType::kFloat64);
   if (zero_point) y = y + node.Cast(zero_point, DType::kFloat64);
@@ -87,7 +88,7 @@ void SetQuantized(NodeContext& node, size_t i, const Variable& y, int data_type,
 
 void ImportQuantize(NodeContext& node) {
   const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
-  node.attributes().Ignore("saturate");  // it is about floats of 8 bits
+  node.attributes().Ignore("saturate");  // applies to 8-bit floats only
   const auto precision = node.Int32("precision", 0);
   const auto wanted = node.Int32("output_dtype", 0);
   int data_type = wanted != 0 ? wanted : static_cast<int>(TensorProto::UINT8);
@@ -96,7 +97,8 @@ void ImportQuantize(NodeContext& node) {
                "attribute output_dtype must be the type of y_zero_point");
   RangeOf(node, data_type);
   DType dtype = precision == 0 ? node.dtype(1) : FromDataType(precision).value_or(DType::kFloat32);
-  if (!IsFloating(dtype)) dtype = DType::kFloat64;  // of int32 the quotient itself is rounded
+  // For int32, the exact quotient is rounded.
+  if (!IsFloating(dtype)) dtype = DType::kFloat64;
   const Variable x = node.Cast(node.In(0), dtype);
   const Shape& shape = x.shape();
   const Variable scale = node.Cast(Stretched(node, 1, shape, axis, block), dtype);
@@ -122,13 +124,13 @@ void ImportDequantize(NodeContext& node) {
       {.var = node.Cast(y, *dtype), .data_type = ToDataType(*dtype), .scalar = node.IsScalar(0)});
 }
 
-// The range of x and 0 in 255 steps.
+// The range of x, extended to 0, in 255 steps.
 void ImportDynamicQuantize(NodeContext& node) {
   const Variable x = node.In(0);
   const Variable least = Min(node.Unary("reduce_min", x, {{"reduce_all", true}}), 0.0);
   const Variable most = Max(node.Unary("reduce_max", x, {{"reduce_all", true}}), 0.0);
   const Variable range = (most - least) / 255.0;
-  // Where all are 0 any scale does.
+  // If all elements are 0, any scale will do.
   const Variable scale = range + node.Cast(Equal(range, ZerosLike(range)), x.dtype());
   const Variable zero_point = Saturated(node, -least / scale, {}, TensorProto::UINT8);
   SetQuantized(node, 0, Saturated(node, x / scale, zero_point, TensorProto::UINT8),
@@ -168,7 +170,7 @@ Variable OfRows(NodeContext& node, size_t i) {
   return node.rank(i) == 1 && !one ? node.Reshape(v, {-1, 1}) : v;
 }
 
-// The operand `i` less its zero point.
+// Operand `i` minus its zero point.
 Variable Centred(NodeContext& node, size_t i, const Variable& zero_point, DType dtype) {
   RangeOf(node, node.InValue(i).data_type);
   const Variable x = node.Cast(node.In(i), dtype);

@@ -1,4 +1,4 @@
-// Random tensors. Their numbers are Coracle's: ONNX does not say which a seed gives.
+// Random tensors. The numbers are Coracle's: ONNX does not specify them for a seed.
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/operators/operators.h>
@@ -14,7 +14,7 @@
 namespace coracle::onnx {
 namespace {
 
-// Paddle's: an integer, 0 for none.
+// The seed in Paddle's form: an integer, 0 for none.
 int32_t SeedOf(NodeContext& node) {
   if (!node.HasAttr("seed")) return 0;
   const auto bits = std::bit_cast<int32_t>(node.Float("seed", 0.0f)) & 0x7fffffff;
@@ -30,7 +30,7 @@ DType DTypeAttr(NodeContext& node, DType otherwise) {
   return *dtype;
 }
 
-// One of the ops that draw floats, in the shape of attribute shape or of input 0.
+// An op that draws floats, in the shape of attribute shape or of input 0.
 Variable Drawn(NodeContext& node, const std::string& type, const Shape& shape, DType dtype,
                AttrList attrs) {
   if (!IsFloating(dtype)) node.Refuse("random elements that are not floats");
@@ -77,8 +77,8 @@ void ImportBernoulli(NodeContext& node) {
   node.Set(0, node.Cast(draws, dtype), node.IsScalar(0));
 }
 
-// Classes by their log probabilities, which need not add up to 1. With a seed: how many of the
-// partial sums of the probabilities a uniform number has reached.
+// Draws classes by their log probabilities, which need not be normalised. With a seed: the number
+// of partial sums of the probabilities that a uniform number has reached.
 void ImportMultinomial(NodeContext& node) {
   const int32_t samples = node.Int32("sample_size", 1);
   node.Require(samples > 0, "attribute sample_size must be positive");

@@ -13,10 +13,10 @@
 namespace coracle::onnx {
 namespace {
 
-// The dims that a reduction goes over.
+// The dims of a reduction.
 struct ReducedDims {
   std::vector<int32_t> dims;
-  bool none = false;  // attribute noop_with_empty_axes: each element by itself
+  bool none = false;  // attribute noop_with_empty_axes: no reduction
   bool keep = true;
   bool all = false;
 };
@@ -44,13 +44,13 @@ Variable Reduced(NodeContext& node, const std::string& type, const Variable& x,
   return node.UnaryVia(type, x, {{"dim", by.dims}, {"keep_dim", by.keep}, {"reduce_all", by.all}});
 }
 
-// Of rank 0 is what has no dim left.
+// A result without dims has rank 0.
 void SetReduced(NodeContext& node, const Variable& result, const ReducedDims& by) {
   const bool scalar = node.IsScalar(0) || (by.all && !by.keep && !by.none);
   node.Set(0, node.Cast(result, node.dtype(0)), scalar);
 }
 
-// Sums of squares and the like of integers are computed in float64.
+// Sums of squares and similar functions of integers are computed in float64.
 Variable Floating(NodeContext& node) {
   return node.Cast(node.In(0), IsFloating(node.dtype(0)) ? node.dtype(0) : DType::kFloat64);
 }
@@ -104,7 +104,7 @@ void ImportReduceLogSumExp(NodeContext& node) {
       by);
 }
 
-// The last of equals is the first in reverse order.
+// The last of equal elements is the first in reverse order.
 void ImportArg(NodeContext& node) {
   const bool keep = node.Flag("keepdims", true);
   const bool last = node.opset() >= 12 && node.Flag("select_last_index", false);

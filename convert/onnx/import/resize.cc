@@ -1,5 +1,5 @@
-// Resize and Upsample: by Paddle's ops where these compute the same, else axis by axis, by a matrix
-// of weights or, for the nearest elements, by their indices.
+// Resize and Upsample: by Paddle's ops if these compute the same, else axis by axis, with a matrix
+// of weights or, for the nearest elements, with their indices.
 
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -14,11 +14,11 @@
 namespace coracle::onnx {
 namespace {
 
-// What happens to one axis of the input.
+// The resizing of one axis of the input.
 struct AxisResize {
   int axis = 0;
   int64_t in = -1, out = -1;  // -1: not known
-  double scale = 1;           // as given; of sizes out / in
+  double scale = 1;           // as given; with sizes, out / in
   bool by_size = false;       // positions are fractions of in / out
   double begin = 0, end = 1;  // the region of tf_crop_and_resize, as shares of the axis
 
@@ -34,11 +34,12 @@ struct ResizeSpec {
   bool IsCrop() const { return place == "tf_crop_and_resize"; }
 };
 
-// Where element k of the result lies on the input's axis.
+// The position of element k of the result on the input's axis.
 double PlaceOf(const ResizeSpec& spec, const AxisResize& a, int64_t k) {
   const auto in = static_cast<double>(a.in), out = static_cast<double>(a.out);
   const auto at = static_cast<double>(k);
-  const double length = a.by_size ? out : a.scale * in;  // the result's, also a fraction
+  // Length of the result, possibly fractional.
+  const double length = a.by_size ? out : a.scale * in;
   if (spec.place == "align_corners") return length == 1 ? 0 : at * (in - 1) / (length - 1);
   if (spec.place == "asymmetric") return a.by_size ? at * in / out : at / a.scale;
   if (spec.IsCrop()) {
@@ -72,7 +73,7 @@ double WeightAt(const ResizeSpec& spec, double t) {
   return t < 2 ? ((a * t - 5 * a) * t + 8 * a) * t - 4 * a : 0;
 }
 
-// One row of the matrix of an axis. Elements before the first and behind the last are these.
+// One row of the matrix of an axis. Positions outside use the first or the last element.
 void SetWeights(const ResizeSpec& spec, const AxisResize& a, int64_t k, double* row) {
   const double place = PlaceOf(spec, a, k), base = std::floor(place);
   const double stretch = spec.antialias ? std::min(1.0, a.scale) : 1.0;
@@ -109,7 +110,7 @@ Variable ByMatrix(NodeContext& node, const ResizeSpec& spec, const AxisResize& a
   return MoveAxis(node, product, -1, a.axis);
 }
 
-// Elements whose place is outside of the input have a value of their own.
+// Elements whose position is outside of the input get the extrapolation value.
 Variable WithOutside(NodeContext& node, const ResizeSpec& spec, const Variable& y) {
   Variable result = y;
   for (const AxisResize& a : spec.axes) {
@@ -130,7 +131,7 @@ Variable WithOutside(NodeContext& node, const ResizeSpec& spec, const Variable& 
   return result;
 }
 
-// Floats of 16 bits and integers are computed in wider floats.
+// 16-bit floats and integers are computed in wider floats.
 DType WeightedIn(DType dtype) {
   if (dtype == DType::kFloat32 || dtype == DType::kFloat64) return dtype;
   return SizeOf(dtype) <= 2 ? DType::kFloat32 : DType::kFloat64;
@@ -157,8 +158,9 @@ Variable AxisByAxis(NodeContext& node, const ResizeSpec& spec) {
 
 bool IsIntegral(double value) { return value == std::floor(value); }
 
-// nearest_interp_v2 takes element floor(k / scale), in float32; of a whole scale (so small that the
-// quotients are right) that is the nearest by any place and rounding. Other axes are few indices.
+// nearest_interp_v2 takes element floor(k / scale), in float32; for a whole scale (small enough for
+// exact quotients), that is the nearest element for every coordinate mode and rounding. Other axes
+// use indices.
 bool IsPlainNearest(const ResizeSpec& spec) {
   const bool asymmetric = spec.place == "asymmetric" && spec.nearest == "floor";
   const bool half = spec.place.starts_with("half_pixel") && spec.nearest.starts_with("round");
@@ -168,12 +170,12 @@ bool IsPlainNearest(const ResizeSpec& spec) {
          });
 }
 
-// Whether linear (cubic) ops have these places.
+// Whether the linear (cubic) ops use these positions.
 bool HasPlainPlaces(const ResizeSpec& spec) {
   for (const AxisResize& a : spec.axes) {
     const bool whole = a.by_size || IsIntegral(a.scale) ||
                        (a.in >= 0 && IsIntegral(a.scale * static_cast<double>(a.in)));
-    // Paddle's ops take the first place along an axis of one element.
+    // Paddle's ops use the first position along an axis of one element.
     const bool one = a.out == 1 || (a.out < 0 && a.scale < 1);
     if (spec.place.find("half_pixel") != std::string::npos && one && a.in != 1) return false;
     if (spec.place == "pytorch_half_pixel" && a.out < 2) return false;
@@ -184,7 +186,7 @@ bool HasPlainPlaces(const ResizeSpec& spec) {
   return !spec.IsCrop() && spec.place != "tf_half_pixel_for_nn";
 }
 
-// The op resizes all axes from the third on, by scales or to sizes.
+// Whether the op can resize: it handles all axes from the third on, by scales or to sizes.
 bool HasOp(const ResizeSpec& spec, const Variable& x) {
   const int rank = x.shape().rank();
   if (rank < (spec.mode == "linear" ? 3 : 4) || rank > (spec.mode == "linear" ? 5 : 4))
@@ -236,13 +238,13 @@ void SetResized(NodeContext& node, const ResizeSpec& spec) {
   node.Set(0, HasOp(spec, node.In(0)) ? ByOp(node, spec) : AxisByAxis(node, spec));
 }
 
-// --- what the node says ---
+// --- inputs and attributes of the node ---
 
 bool HasElements(const NodeContext& node, size_t i) {
   return node.HasInput(i) && !(node.rank(i) > 0 && node.shape(i)[0] == 0);
 }
 
-// The axes, each with its number in the inputs scales, sizes and roi.
+// The axes, each with its index in the inputs scales, sizes and roi.
 std::vector<AxisResize> AxesOf(NodeContext& node) {
   const int rank = node.rank(0);
   std::vector<int64_t> axes;
@@ -265,7 +267,7 @@ void RequireCount(NodeContext& node, size_t given, size_t wanted, const char* wh
                fmt::format("{} must have {} numbers, got {}", what, wanted, given));
 }
 
-// A number of elements that a scale gives.
+// The number of elements given by a scale.
 int64_t LengthOf(NodeContext& node, double length) {
   node.Require(
       length < 2147483648.0,
@@ -319,10 +321,12 @@ void SetRegion(NodeContext& node, bool by_scale, std::vector<AxisResize>* axes) 
     a.begin = region[i];
     a.end = region[axes->size() + i];
     for (double edge : {a.begin, a.end})
-      node.Require(std::abs(edge) <= 1e9, "roi must hold numbers of at most 1e9");  // no nan
+      // This also excludes nan.
+      node.Require(std::abs(edge) <= 1e9, "roi must hold numbers of at most 1e9");
     if (a.in < 0) node.Refuse("a region of axes of unknown length");
     const double part = static_cast<double>(a.in) * (a.end - a.begin) * a.scale;
-    // The specification has the region's part in the formula of the size, its shape inference not.
+    // The specification includes the region in the formula of the size; its shape inference
+    // does not.
     if (by_scale && std::floor(part) != static_cast<double>(a.out))
       node.Refuse("scales of a region (give sizes)");
   }
@@ -360,8 +364,8 @@ void ImportResize(NodeContext& node) {
   SetResized(node, spec);
 }
 
-// Upsample and the first Resize: element k lies at k / scale. ONNX Runtime takes the next one above
-// of the nearest when Resize makes an axis shorter, and so do the cases of that operator set.
+// Upsample and the first Resize: element k is at k / scale. For nearest, if Resize shortens an
+// axis, ONNX Runtime takes the next element above, and so do the test cases of that operator set.
 void ImportUpsample(NodeContext& node) {
   ResizeSpec spec;
   spec.mode = node.OneOf("mode", "nearest", {"nearest", "linear", "bilinear"});

@@ -1,4 +1,4 @@
-// LSTM, GRU and RNN: by the op `rnn` where it has the form, else by a cell of single ops.
+// LSTM, GRU and RNN: by the op `rnn` if it supports the form, else by a cell of single ops.
 
 #include <coracle/operators/operators.h>
 
@@ -19,7 +19,7 @@ class Parameters {
   Parameters(NodeContext& node, const RnnSpec& spec, std::vector<int> gates)
       : node_(node), spec_(spec), gates_(std::move(gates)) {}
 
-  // For each direction W and U, then for each the biases b and b'.
+  // W and U for each direction, then the biases b and b' for each direction.
   std::vector<std::string> All() const {
     std::vector<std::string> names;
     for (int d = 0; d < spec_.directions; ++d) {
@@ -46,7 +46,7 @@ class Parameters {
     for (int i = 1; i < x.shape().rank(); ++i) shape.Append(x.shape()[i]);
     return Reshaped(node_, one, shape);
   }
-  // The gates from row `begin` hidden units on.
+  // The gates, starting at row `begin` in units of hidden size.
   Variable Ordered(const Variable& x, int32_t begin) const {
     Vars parts;
     for (int gate : gates_)
@@ -102,8 +102,8 @@ void ImportByRnn(NodeContext& node, const RnnSpec& spec, const std::string& mode
   SetRnnOutputs(node, spec, WithDirections(node, spec, y), node.writer().Vars(last));
 }
 
-// Whether both directions have these activations, nothing is clipped, and no sequence that is
-// shorter is reversed (`rnn` has that for a second direction alone).
+// Whether both directions have these activations, nothing is clipped, and no shorter sequence is
+// reversed (`rnn` supports that only for a second direction).
 bool IsPlain(const RnnSpec& spec, const std::vector<std::string>& activations) {
   if (spec.clip > 0 || spec.peepholes || (spec.reverse && spec.lengths)) return false;
   for (size_t i = 0; i < spec.activations.size(); ++i)
@@ -115,7 +115,7 @@ void ImportLstm(NodeContext& node) {
   const std::vector<std::string> usual = {"Sigmoid", "Tanh", "Tanh"};
   const bool couples = node.Flag("input_forget", false);
   const RnnSpec spec = ReadRnnSpec(node, 4, usual);
-  // ONNX's i, o, f, c as Paddle's i, f, g, o.
+  // ONNX's i, o, f, c to Paddle's i, f, g, o.
   if (!couples && IsPlain(spec, usual)) return ImportByRnn(node, spec, "LSTM", {0, 2, 3, 1});
   ImportByStep(node, spec, {.couples = couples});
 }
@@ -124,7 +124,7 @@ void ImportGru(NodeContext& node) {
   const std::vector<std::string> usual = {"Sigmoid", "Tanh"};
   const bool linear = node.Int("linear_before_reset", 0) != 0;
   const RnnSpec spec = ReadRnnSpec(node, 3, usual);
-  // ONNX's z, r, h as Paddle's r, z, n.
+  // ONNX's z, r, h to Paddle's r, z, n.
   if (linear && IsPlain(spec, usual)) return ImportByRnn(node, spec, "GRU", {1, 0, 2});
   ImportByStep(node, spec, {.linear_before_reset = linear});
 }

@@ -16,7 +16,7 @@ struct Defaults {
   float alpha, beta;
 };
 
-// The activations that ONNX names, with the defaults of their parameters.
+// ONNX's activations, with the defaults of their parameters.
 const std::map<std::string, Defaults>& KnownActivations() {
   static const std::map<std::string, Defaults> known = {
       {"Relu", {false, false, 0, 0}},           {"Tanh", {false, false, 0, 0}},
@@ -29,7 +29,7 @@ const std::map<std::string, Defaults>& KnownActivations() {
   return known;
 }
 
-// Alphas and betas are given in order to those activations that have one.
+// Alphas and betas are assigned in order to the activations that have one.
 std::vector<RnnActivation> ReadActivations(NodeContext& node, int directions,
                                            const std::vector<std::string>& defaults) {
   const size_t count = defaults.size() * static_cast<size_t>(directions);
@@ -57,7 +57,7 @@ std::vector<RnnActivation> ReadActivations(NodeContext& node, int directions,
   return activations;
 }
 
-// Zeros [D, N, H], where N may be known by x [T, N, I] alone.
+// Zeros [D, N, H]; only x [T, N, I] may know N.
 Variable ZeroState(NodeContext& node, const RnnSpec& spec) {
   const int64_t batch = spec.x.shape()[1];
   if (batch >= 0)

@@ -1,5 +1,5 @@
 #pragma once
-// What LSTM, GRU and RNN share: their inputs and attributes, brought to one form.
+// Shared by LSTM, GRU and RNN: their inputs and attributes in one form.
 
 #include <string>
 #include <vector>
@@ -24,8 +24,9 @@ struct RnnSpec {
   int64_t hidden = 0;
   DType dtype = DType::kFloat32;
   float clip = 0;                          // 0: none
-  std::vector<RnnActivation> activations;  // those of the first direction, then of the second
-  // In the program, with time first; of initial states the direction first. Empty: not given.
+  std::vector<RnnActivation> activations;  // of the first direction, then of the second
+  // Variables in the program, with time first; initial states have the direction first. Empty:
+  // not given.
   Variable x = {};                     // [T, N, I]
   Variable w = {};                     // [D, gates H, I]
   Variable r = {};                     // [D, gates H, H]
@@ -41,14 +42,14 @@ struct RnnSpec {
   }
 };
 
-// Reads all but the attributes that one op alone has. `defaults` are the activations.
+// Reads all attributes except those of a single op. `defaults` are the activations.
 RnnSpec ReadRnnSpec(NodeContext& node, int gates, const std::vector<std::string>& defaults);
 
-// Y [T, D, N, H] and the last states [D, N, H] as outputs, in the layout of the node.
+// Sets the outputs Y [T, D, N, H] and last states [D, N, H], in the layout of the node.
 void SetRnnOutputs(NodeContext& node, const RnnSpec& spec, const Variable& y,
                    const std::vector<Variable>& last);
 
-// The cell by ops of its own, a step at a time.
+// The cell as single ops, one step at a time.
 struct RnnCell {
   bool couples = false;              // LSTM: attribute input_forget
   bool linear_before_reset = false;  // GRU

@@ -1,6 +1,6 @@
 // The cells of LSTM, GRU and RNN as ops in the block of a `recurrent` op, for the forms that the op
-// `rnn` does not have: other activations, clipping, peepholes, coupled gates, and a GRU whose reset
-// gate acts before the product.
+// `rnn` does not support: other activations, clipping, peepholes, coupled gates, and a GRU whose
+// reset gate acts before the product.
 
 #include <coracle/framework/op/block_use.h>
 #include <coracle/operators/operators.h>
@@ -36,7 +36,7 @@ class Stepper {
   Stepper(NodeContext& node, const RnnSpec& spec, const RnnCell& cell, int direction)
       : node_(node), spec_(spec), cell_(cell), direction_(direction) {}
 
-  // Y [T, N, H] and the last states [N, H].
+  // Returns Y [T, N, H]; *last gets the last states [N, H].
   Variable Run(Vars* last) {
     Prepare();
     ImportState& state = node_.graph().state();
@@ -74,7 +74,7 @@ class Stepper {
     return SliceOf(node_, x, x.shape().rank() - 1, i * spec_.hidden, (i + 1) * spec_.hidden);
   }
 
-  // Around the block: the product of all steps with W, with those biases that act outside of a
+  // Outside of the block: the product of all steps with W, with the biases that are not inside a
   // gate, and the masks of the steps.
   void Prepare() {
     const Variable w = OfDirection(spec_.w);
@@ -110,7 +110,7 @@ class Stepper {
     if (spec_.lengths) mask_ = Mask();
   }
 
-  // [T, N, 1]: 1 where a sequence is longer than the step.
+  // [T, N, 1]: 1 if a sequence is longer than the step.
   Variable Mask() const {
     const Variable zero = node_.ScalarVar(DType::kInt64, 0),
                    one = node_.ScalarVar(DType::kInt64, 1);
@@ -122,13 +122,13 @@ class Stepper {
                       spec_.dtype);
   }
 
-  // The mask of a step as bools of x's shape. A product with it would make nan of the infinite or
-  // nan elements that a padded step may have.
+  // The mask of a step as bools of x's shape. A product with it would give nan for infinite or nan
+  // elements of a padded step.
   Variable Longer(const Variable& mask, const Variable& x) const {
     return node_.Cast(FillLike(x, 1.0) * mask, DType::kBool);
   }
 
-  // The slice of a step under the sequence's name.
+  // The slice of a step, which has the sequence's name.
   Variable StepInput(const Variable& sequence) {
     inputs_.push_back(sequence.name());
     const Shape& shape = sequence.shape();

@@ -1,4 +1,5 @@
-// Samples of images at any places: GridSample, AffineGrid, and pools of regions of interest.
+// Samples of images at arbitrary positions: GridSample, AffineGrid, and pooling of regions
+// of interest.
 
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ DType WideOf(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
 }
 
-// Along one dim: which elements a sample takes, and their weights; both [samples, taps].
+// Along one dim: the elements that a sample reads, and their weights; both [samples, taps].
 struct Taps {
   Variable at = {};  // int64, in range
   Variable weight = {};
@@ -32,7 +33,7 @@ Variable Within(NodeContext& node, const Variable& x, double low, double high) {
   return node.Cast(Equal(x, clamped), x.dtype());
 }
 
-// Elements of x [N, C, dims...], as rows of channels, at flat places [samples, ...].
+// Elements of x [N, C, dims...], as rows of channels, at flat positions [samples, ...].
 Variable RowsAt(NodeContext& node, const Variable& x, const Variable& flat) {
   const Shape shape = x.shape();
   const int64_t size = shape.Product(2, shape.rank());
@@ -47,8 +48,8 @@ Variable WhereWeighted(NodeContext& node, const Variable& weight, const Variable
   return BroadcastWhere(node, Equal(weight, ZerosLike(weight)), node.ScalarVar(x.dtype(), 0), x);
 }
 
-// What a cell of that weight adds. One of weight 0 lies outside, where a cell that is not finite
-// counts no more than another one.
+// The contribution of a cell with that weight. A cell of weight 0 is outside and contributes
+// nothing, even if it is not finite.
 Variable Weighted(NodeContext& node, const Variable& cells, const Variable& weight) {
   return WhereWeighted(node, weight, cells * weight);
 }
@@ -60,7 +61,7 @@ struct GridSpec {
   bool align_corners = false;
 };
 
-// The names of operator sets 16 to 19 and later ones.
+// The names differ between operator sets 16 to 19 and later ones.
 GridSpec GridSpecOf(NodeContext& node) {
   GridSpec spec;
   if (node.opset() < 20) {
@@ -74,7 +75,7 @@ GridSpec GridSpecOf(NodeContext& node) {
   return spec;
 }
 
-// Places in mirrors at `low` and low + length.
+// Positions mirrored at `low` and low + length.
 Variable Mirrored(const Variable& place, double low, double length) {
   if (length == 0) return ZerosLike(place);
   Variable from = place - low;
@@ -82,7 +83,7 @@ Variable Mirrored(const Variable& place, double low, double length) {
   return Min(from, 2 * length - from) + low;
 }
 
-// The elements at whole places of floats; with zeros around it also 0 or 1 as their weights.
+// The elements at whole positions given as floats; with zero padding, also their weights 0 or 1.
 Taps InRange(NodeContext& node, const GridSpec& spec, const Taps& taps, int64_t n) {
   const auto last = static_cast<double>(n - 1);
   Taps result = taps;
@@ -94,7 +95,7 @@ Taps InRange(NodeContext& node, const GridSpec& spec, const Taps& taps, int64_t 
   return result;
 }
 
-// Halves go to the even neighbour.
+// Rounds halves to even.
 Variable RoundedToEven(NodeContext& node, const Variable& place) {
   const Variable floor = Floor(place), rest = place - floor;
   const Variable half = rest * 0.0 + 0.5;
@@ -103,7 +104,7 @@ Variable RoundedToEven(NodeContext& node, const Variable& place) {
          odd * node.Cast(Equal(rest, half), place.dtype());
 }
 
-// Keys' kernel at the four elements around, with A = -0.75.
+// Keys' kernel with A = -0.75 at the four surrounding elements.
 Variable CubicWeights(const Variable& rest) {
   constexpr double a = -0.75;
   const auto far = [&](const Variable& t) { return ((t * a - 5 * a) * t + 8 * a) * t - 4 * a; };
@@ -112,7 +113,7 @@ Variable CubicWeights(const Variable& rest) {
   return Concat(Variables{far(rest + 1.0), near(rest), near(other), far(other + 1.0)}, 1);
 }
 
-// Of coordinates [samples, 1] in [-1, 1] along a dim of n elements.
+// The taps for coordinates [samples, 1] in [-1, 1] along a dim of n elements.
 Taps TapsAlong(NodeContext& node, const GridSpec& spec, const Variable& grid, int64_t n) {
   const auto size = static_cast<double>(n);
   Variable place =
@@ -137,8 +138,8 @@ Taps TapsAlong(NodeContext& node, const GridSpec& spec, const Variable& grid, in
   return InRange(node, spec, {at, CubicWeights(rest)}, n);
 }
 
-// Every tap of one dim with every tap of the others, [samples, all]: places in row-major order, and
-// products of weights.
+// Combines every tap of one dim with every tap of the others, [samples, all]: positions in
+// row-major order, and products of weights.
 Taps Joined(NodeContext& node, const Taps& a, const Taps& b, int64_t b_size) {
   const int64_t more = a.at.shape()[1], fewer = b.at.shape()[1];
   const auto columns = [&](const Variable& v) { return node.Reshape(v, {-1, more, 1}); };
@@ -166,7 +167,8 @@ Variable SampleByTaps(NodeContext& node, const GridSpec& spec) {
   RequireSmallConstant(node, {in[0], samples}, "samples");
   const Variable table = node.Cast(node.Reshape(grid, {in[0] * samples, dims}), of_grid);
   Taps all;
-  for (int d = 0; d < dims; ++d) {  // the grid names the last dim first
+  // The grid lists the last dim first.
+  for (int d = 0; d < dims; ++d) {
     const Variable along = SliceOf(node, table, 1, dims - 1 - d, dims - d);
     const Taps taps = TapsAlong(node, spec, along, in[d + 2]);
     all = d == 0 ? taps : Joined(node, all, taps, in[d + 2]);
@@ -176,7 +178,8 @@ Variable SampleByTaps(NodeContext& node, const GridSpec& spec) {
   for (int64_t i = 0; i < in[0] * samples; ++i)
     image.push_back(i / std::max<int64_t>(1, samples) * in.Product(2, in.rank()));
   const Variable flat = all.at + node.Reshape(node.ConstantVar(image), {-1, 1});
-  const DType computed = nearest ? own : wide;  // a nearest element is moved
+  // A nearest element is copied.
+  const DType computed = nearest ? own : wide;
   const Variable rows =
       node.Reshape(RowsAt(node, node.Cast(x, computed), flat), {-1, count, in[1]});
   const Variable weights = node.Reshape(all.weight, {-1, count, 1});
@@ -190,7 +193,7 @@ Variable SampleByTaps(NodeContext& node, const GridSpec& spec) {
   return node.Cast(node.Reshape(result, out), own);
 }
 
-// The op grid_sampler takes images, and rounds halves away from 0.
+// The op grid_sampler supports only images, and rounds halves away from 0.
 void ImportGridSample(NodeContext& node) {
   const GridSpec spec = GridSpecOf(node);
   const int rank = node.rank(0);
@@ -216,7 +219,7 @@ double GridPlace(int64_t i, int64_t n, bool align_corners) {
   return (2 * at + 1) / size - 1;
 }
 
-// The places (x, y, z, 1) of a volume, [D H W, 4].
+// The positions (x, y, z, 1) of a volume, [D H W, 4].
 Tensor VolumeGrid(const Ints& size, bool align_corners) {
   const int64_t d = size[2], h = size[3], w = size[4];
   Tensor grid(DType::kFloat64, {d * h * w, 4});
@@ -255,10 +258,10 @@ void ImportAffineGrid(NodeContext& node) {
 
 // --- regions of interest ---
 
-// Regions in the order of their images, as Paddle's ops have them.
+// Regions in the order of their images, as Paddle's ops need them.
 struct Regions {
   Variable corners, counts;       // [R, 4], [N]
-  std::optional<Variable> order;  // [R]: where each was; absent: as they were
+  std::optional<Variable> order;  // [R]: original positions; absent: unchanged
 };
 
 Variable OrderOf(NodeContext& node, const Variable& x) {
@@ -348,7 +351,7 @@ Variable LargestOfSamples(NodeContext& node, const RoiSpec& spec) {
   return node.Cast(node.Transpose(largest, {0, 3, 1, 2}), own);
 }
 
-// Up to operator set 15 places had no shift by half a cell.
+// Up to operator set 15, positions were not shifted by half a cell.
 void ImportRoiAlign(NodeContext& node) {
   const auto number = [&](const char* name, int64_t otherwise) {
     const int32_t value = node.Int32(name, otherwise);

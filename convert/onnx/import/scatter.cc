@@ -1,4 +1,4 @@
-// Elements and slices put at indices: Scatter, ScatterElements, ScatterND.
+// Scatter, ScatterElements, ScatterND: put elements and slices at indices.
 
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -14,15 +14,15 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// What becomes of an element that an update meets.
+// How updates are combined with an element.
 std::string Reduction(NodeContext& node, int add_since, int extrema_since) {
   if (node.opset() < add_since) return "none";
   if (node.opset() < extrema_since) return node.OneOf("reduction", "none", {"none", "add", "mul"});
   return node.OneOf("reduction", "none", {"none", "add", "mul", "max", "min"});
 }
 
-// data [places, width] with updates [n, width] at rows ids [n]. Products and extrema take a table
-// of all places and updates, since several updates may meet one place.
+// data [positions, width] with updates [n, width] at rows ids [n]. Products and extrema use a table
+// of all positions and updates, since several updates may have the same position.
 Variable ScatterRows(NodeContext& node, const Variable& data, const Variable& ids,
                      const Variable& updates, const std::string& reduction) {
   const int64_t places = data.shape()[0], width = data.shape()[1], n = ids.shape()[0];
@@ -55,7 +55,7 @@ Variable ScatterRows(NodeContext& node, const Variable& data, const Variable& id
   return reduction == "max" ? Max(data, by) : Min(data, by);
 }
 
-// The same, through a dtype that the ops have loops for.
+// The same, in a dtype that the ops support.
 Variable Scattered(NodeContext& node, const Variable& data, const Variable& ids,
                    const Variable& updates, const std::string& reduction) {
   if (ids.shape().numel() == 0) return data;
@@ -76,7 +76,7 @@ Ints Strides(const Shape& shape) {
   return strides;
 }
 
-// Where each element of `updates` goes to in the flat data, but for the axis: a constant.
+// The position in the flat data of each element of `updates`, without the axis: a constant.
 Tensor PlacesBesideAxis(const Shape& updates, const Ints& strides, int axis) {
   Tensor places(DType::kInt64, updates);
   int64_t* at = places.data<int64_t>();

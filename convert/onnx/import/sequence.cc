@@ -1,5 +1,5 @@
-// Sequences and optional values. They are known when the model is imported, as lists of values:
-// nothing of them is left in the program.
+// Sequences and optional values. They are resolved at import, as lists of values, and do not appear
+// in the program.
 
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -13,8 +13,8 @@
 namespace coracle::onnx {
 namespace {
 
-// ONNX's sequences hold tensors. Each sequence is a list of its own, so that a chain of insertions
-// takes the square of its length.
+// ONNX's sequences hold tensors. Each sequence is a separate list, so that a chain of insertions
+// takes quadratic time.
 void SetSequence(NodeContext& node, size_t i, Values elements) {
   constexpr int64_t kMost = int64_t{1} << 23;
   for (const ValuePtr& element : elements)
@@ -40,7 +40,7 @@ void ImportSequenceConstruct(NodeContext& node) {
   SetSequence(node, 0, std::move(elements));
 }
 
-// The position that input i says, in [0, last]; negative ones count from `size`.
+// The position in input i, in [0, last]; negative ones count from `size`.
 size_t Position(NodeContext& node, size_t i, size_t size, size_t last) {
   int64_t at = node.KnownInt(i, "position");
   if (at < 0) at += static_cast<int64_t>(size);
@@ -49,7 +49,7 @@ size_t Position(NodeContext& node, size_t i, size_t size, size_t last) {
   return static_cast<size_t>(at);
 }
 
-// Of an element of a sequence; the sequence must not be empty.
+// The position of an element; the sequence must not be empty.
 size_t ElementAt(NodeContext& node, size_t i, const Values& sequence) {
   node.Require(!sequence.empty(), "the sequence is empty");
   return Position(node, i, sequence.size(), sequence.size() - 1);
@@ -81,7 +81,7 @@ void ImportSequenceLength(NodeContext& node) {
   node.SetConstant(0, Tensor::Full<int64_t>({1}, size), true);
 }
 
-// The sizes of the parts of a dimension: of 1, of one number, or as a vector says.
+// The sizes of the parts of a dimension: all 1, all equal to one number, or given by a vector.
 std::vector<int32_t> PartsOf(NodeContext& node, int64_t dim) {
   std::vector<int32_t> parts;
   if (node.HasInput(1) && node.rank(1) == 1) {
@@ -98,7 +98,7 @@ std::vector<int32_t> PartsOf(NodeContext& node, int64_t dim) {
 
 void ImportSplitToSequence(NodeContext& node) {
   const int32_t axis = node.Axis(node.Int("axis", 0), node.rank(0));
-  // Without split each part is one slice, which loses the dimension if keepdims is 0.
+  // Without split, each part is one slice, without the dimension if keepdims is 0.
   const bool keep = node.Flag("keepdims", true) || node.HasInput(1);
   const std::vector<int32_t> parts = PartsOf(node, node.shape(0)[axis]);
   if (parts.empty()) return SetSequence(node, 0, {});
@@ -129,14 +129,15 @@ void ImportConcatFromSequence(NodeContext& node) {
     node.Require(element->rank() == rank, "the elements of the sequence must have one rank");
     names.push_back(node.graph().state().VarOf(*element, node.NewName("element")).name());
   }
-  // Tensors of rank 0 have their new dimension already.
+  // Tensors of rank 0 already have their new dimension.
   const bool joined = !stack || rank == 0;
   const Variable out = node.Make(joined ? "concat" : "stack", {{"X", names}}, {{"axis", axis}},
                                  joined ? "Out" : "Y");
   node.SetValue(0, {.var = out, .data_type = sequence[0]->data_type});
 }
 
-// The body for each element of the first sequence, with that of other sequences at its position.
+// Runs the body for each element of the first sequence, with the elements of other sequences at the
+// same position.
 void ImportSequenceMap(NodeContext& node) {
   const auto& body = node.Graph("body");
   std::vector<Values> outputs(static_cast<size_t>(body.output_size()));

@@ -1,4 +1,4 @@
-// Shapes changed and tensors cut, joined, repeated: Reshape, Squeeze, Concat, Slice, Expand, ...
+// Reshaping, cutting, joining and repeating: Reshape, Squeeze, Concat, Slice, Expand, ...
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/framework/base/text.h>
@@ -21,19 +21,19 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// A bound of a slice, which may lie as far outside of a tensor as it likes.
+// A bound of a slice, which may be arbitrarily far outside of a tensor.
 int32_t Clamped(int64_t value) {
   return ToInt32(std::clamp<int64_t>(value, std::numeric_limits<int32_t>::min(),
                                      std::numeric_limits<int32_t>::max()),
                  "a bound");
 }
 
-// A new tensor without elements, which may have any shape with a 0 in it.
+// A new tensor without elements, in any shape that contains a 0.
 Variable EmptyTensor(NodeContext& node, DType dtype, const Shape& shape) {
   return FillConstant(node.writer(), dtype, 0, shape);
 }
 
-// The number of elements of the vector that input i is: the rank of a shape.
+// The number of elements of the vector in input i: the rank of a shape.
 int LengthOf(NodeContext& node, size_t i, const char* what) {
   if (const auto values = node.ConstantInts(i)) return static_cast<int>(values->size());
   const Shape shape = node.shape(i);
@@ -43,7 +43,7 @@ int LengthOf(NodeContext& node, size_t i, const char* what) {
   return static_cast<int>(shape[0]);
 }
 
-// --- one tensor in another shape ---
+// --- reshaping ---
 
 void ReshapeTo(NodeContext& node, const Ints& wanted, bool allow_zero) {
   const Variable x = node.In(0);
@@ -56,7 +56,7 @@ void ReshapeTo(NodeContext& node, const Ints& wanted, bool allow_zero) {
   node.Set(0, EmptyTensor(node, x.dtype(), Shape(wanted)));
 }
 
-// Up to operator set 4 the shape is an attribute.
+// Up to operator set 4, the shape is an attribute.
 void ImportReshape(NodeContext& node) {
   if (node.opset() < 5) {
     const auto shape = node.attributes().Ints("shape");
@@ -106,7 +106,7 @@ void ImportSqueeze(NodeContext& node) {
     return node.Set(0, node.Reshape(node.In(0), {1}), true);
   const bool known = std::all_of(axes->begin(), axes->end(), [&](int a) { return shape[a] == 1; });
   if (known) return node.Set(0, node.WithXShape("squeeze2", node.In(0), {{"axes", *axes}}));
-  // squeeze2 keeps a dim that is not 1 after all; slice refuses to drop it.
+  // squeeze2 would keep a dim that turns out not to be 1; slice fails to drop it.
   const std::vector<int32_t> zeros(axes->size(), 0);
   const std::vector<int32_t> ends(axes->size(), std::numeric_limits<int32_t>::max());
   node.Set(
@@ -151,7 +151,7 @@ void ImportConcat(NodeContext& node) {
   node.Set(0, node.Make("concat", {{"X", variable_functions::NamesOf(x)}}, {{"axis", axis}}));
 }
 
-// Input 1 of operator set 1, which has the floats of X's dtype.
+// Input 1 of operator set 1, whose floats have X's dtype.
 Ints FloatSections(NodeContext& node) {
   if (!IsFloating(node.InValue(1).dtype())) return node.KnownInts(1, "split");
   Ints sizes;
@@ -163,7 +163,7 @@ Ints FloatSections(NodeContext& node) {
   return sizes;
 }
 
-// The sizes of the parts; {} for equal ones of a dimension that is not known.
+// The sizes of the parts; {} for equal parts of an unknown dimension.
 Ints Sections(NodeContext& node, int64_t dim) {
   if (node.opset() < 13) {
     if (const auto sizes = node.attributes().Ints("split")) return *sizes;
@@ -218,7 +218,8 @@ void ImportSplit(NodeContext& node) {
 
 struct SliceBounds {
   std::vector<int32_t> axes, steps;
-  std::optional<Ints> starts, ends;  // std::nullopt: inputs 1 and 2 say them when the program runs
+  // std::nullopt: given at run time by inputs 1 and 2.
+  std::optional<Ints> starts, ends;
 };
 
 SliceBounds SliceAttrs(NodeContext& node) {
@@ -255,9 +256,9 @@ SliceBounds SliceInputs(NodeContext& node) {
   return bounds;
 }
 
-// With a negative step strided_slice has an end of -1 before element 0, and ONNX at the last
-// element, behind which nothing is left; what lies before all elements is -1 here. ONNX takes a
-// start before all elements as 0 (the spec of Slice), as strided_slice does not.
+// With a negative step, an end of -1 means before element 0 in strided_slice, but the last element
+// in ONNX, after which nothing is left; an end before all elements becomes -1 here. Unlike
+// strided_slice, ONNX treats a start before all elements as 0 (the spec of Slice).
 void TurnBackward(NodeContext& node, SliceBounds* bounds) {
   constexpr int64_t kLeast = std::numeric_limits<int32_t>::min();
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
@@ -272,7 +273,7 @@ void TurnBackward(NodeContext& node, SliceBounds* bounds) {
   }
 }
 
-// The same for bounds that are known when the program runs.
+// The same for bounds that are known only at run time.
 Variable BackwardEnds(NodeContext& node, const SliceBounds& bounds) {
   const size_t count = bounds.axes.size();
   Ints added(count, 0);
@@ -296,7 +297,7 @@ Variable BackwardStarts(NodeContext& node, const SliceBounds& bounds) {
   return node.Binary("elementwise_max", starts, lows);
 }
 
-// Whether a start may lie before all elements of an axis with a negative step.
+// Whether a start may be before all elements of an axis with a negative step.
 bool MayStartBefore(NodeContext& node, const SliceBounds& bounds) {
   for (size_t i = 0; i < bounds.axes.size(); ++i) {
     if (bounds.steps[i] > 0) continue;
@@ -338,13 +339,13 @@ void ImportSlice(NodeContext& node) {
   node.Set(0, node.Make(plain ? "slice" : "strided_slice", std::move(inputs), std::move(attrs)));
 }
 
-// --- tensors made larger ---
+// --- expanding ---
 
 void ImportExpand(NodeContext& node) {
   const Variable x = node.In(0);
   const auto wanted = node.ConstantInts(1);
   if (!wanted) {
-    // Both may stretch, so that a tensor of the shape broadcasts with x.
+    // Both may be broadcast: x is combined with a tensor of the given shape.
     if (LengthOf(node, 1, "shape") == 0) return node.SetSame(0, 0);
     const Variable ones = node.Make("fill_constant", {{"ShapeTensor", {node.In(1).name()}}},
                                     FillAttrs({1}, x.dtype(), 1));
@@ -366,7 +367,7 @@ void ImportExpand(NodeContext& node) {
   node.Set(0, node.Unary("expand_v2", x, {{"shape", shape}}));
 }
 
-// Up to operator set 5: how many times along which one axis.
+// Up to operator set 5: a number of repeats along one axis.
 void TileAlong(NodeContext& node) {
   const int64_t n = node.KnownInt(1, "tiles");
   const int32_t axis = node.Axis(node.KnownInt(2, "axis"), node.rank(0));
@@ -401,7 +402,7 @@ void ImportTile(NodeContext& node) {
   node.Set(0, EmptyTensor(node, x.dtype(), shape));
 }
 
-// --- tensors made ---
+// --- new tensors ---
 
 void ImportConstantOfShape(NodeContext& node) {
   Tensor value = Tensor::Full<float>({1}, 0);
@@ -429,7 +430,7 @@ void ImportConstantOfShape(NodeContext& node) {
                     .scalar = rank == 0});
 }
 
-// Whether constants give no element.
+// Whether constant bounds give an empty range.
 template <class T>
 bool IsEmptyRange(NodeContext& node, DType dtype) {
   const auto number = [&](size_t i) { return node.Constant(i)->Cast(dtype).Item<T>(); };
@@ -438,7 +439,8 @@ bool IsEmptyRange(NodeContext& node, DType dtype) {
   return delta > 0 ? start >= limit : start <= limit;
 }
 
-// A limit that the steps lead away from gives no element; the op range takes it as a mistake.
+// If the steps lead away from the limit, the range is empty; the op range would treat that as
+// an error.
 Variable ReachableLimit(const Variable& start, const Variable& limit, const Variable& delta) {
   return Where(Less(delta, ZerosLike(delta)), Min(limit, start), Max(limit, start));
 }

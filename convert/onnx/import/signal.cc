@@ -47,7 +47,7 @@ void ImportHamming(NodeContext& node) { SetWindow(node, 25.0 / 46, -21.0 / 46, 0
 
 void ImportBlackman(NodeContext& node) { SetWindow(node, 0.42, -0.5, 0.08); }
 
-// Triangles whose corners are equally far apart on the mel scale 2595 log10(1 + f / 700), in rows
+// Triangles whose corners are equidistant on the mel scale 2595 log10(1 + f / 700), in rows
 // of frequencies.
 void ImportMelWeights(NodeContext& node) {
   const int64_t bins = KnownLength(node, 0, "num_mel_bins");
@@ -88,12 +88,13 @@ void ImportMelWeights(NodeContext& node) {
 // --- transforms ---
 
 struct Transform {
-  int64_t length;   // of the transform; shorter inputs count as followed by zeros
-  int64_t outputs;  // of it: fewer for one side
+  int64_t length;   // of the transform; shorter inputs are padded with zeros
+  int64_t outputs;  // of the transform: fewer for one side
   bool inverse = false;
 };
 
-// [inputs, outputs]: the cosines, or the sines with the transform's sign, of the angles between.
+// [inputs, outputs]: the cosines of the angles between them, or the sines with the
+// transform's sign.
 Variable Waves(NodeContext& node, const Transform& t, int64_t inputs, bool sines, DType dtype) {
   RequireSmallConstant(node, {inputs, t.outputs}, "the matrix of a Fourier transform");
   std::vector<double> waves;
@@ -135,7 +136,7 @@ Variable PartOf(NodeContext& node, const Variable& x, int64_t part) {
                          {{"axes", std::vector<int32_t>{last}}});
 }
 
-// The axis was an attribute up to operator set 19.
+// The axis is an attribute up to operator set 19.
 void ImportDft(NodeContext& node) {
   const bool inverse = node.Flag("inverse", false), one_sided = node.Flag("onesided", false);
   const Shape shape = node.shape(0);

@@ -1,4 +1,4 @@
-// Softmax, LogSoftmax, Hardmax and other ops that take one axis as classes: OneHot.
+// Softmax, LogSoftmax, Hardmax and OneHot, which use one axis as classes.
 
 #include <coracle/operators/operators.h>
 
@@ -9,7 +9,7 @@
 namespace coracle::onnx {
 namespace {
 
-// Up to operator set 12 the dims from `axis` on count as one.
+// Up to operator set 12, the dims from `axis` on are joined.
 void OverClasses(NodeContext& node, Variable (*op)(NodeContext&, const Variable&, int32_t)) {
   const bool joined = node.opset() < 13;
   const int rank = node.rank(0);
@@ -28,7 +28,7 @@ Variable Normalized(NodeContext& node, const Variable& x, int32_t axis) {
   return node.Unary(node.row().maps_to, x, {{"axis", axis}});
 }
 
-// 1 for the first of the largest, 0 for the others.
+// 1 for the first of equal largest elements, 0 for the others.
 Variable First(NodeContext& node, const Variable& x, int32_t axis) {
   const int64_t classes = x.shape()[axis];
   if (classes < 0) node.Refuse("an axis of unknown length");
@@ -45,8 +45,8 @@ void ImportSoftmax(NodeContext& node) { OverClasses(node, Normalized); }
 
 void ImportHardmax(NodeContext& node) { OverClasses(node, First); }
 
-// off where the class is not that of the index (which counts from the end if negative), else on;
-// an index out of range has no class.
+// On where the class equals the index (which counts from the end if negative), else off; an index
+// out of range has no class.
 void ImportOneHot(NodeContext& node) {
   std::vector<int64_t> depth;
   if (!IsFloating(node.dtype(1)))

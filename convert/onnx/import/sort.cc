@@ -1,4 +1,4 @@
-// TopK, Unique, NonZero, NonMaxSuppression: what is found by comparing.
+// TopK, Unique, NonZero, NonMaxSuppression: ops that compare elements.
 
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -12,14 +12,14 @@
 namespace coracle::onnx {
 namespace {
 
-// The results without elements along the axis.
+// The results if no elements are requested along the axis.
 void SetTopNone(NodeContext& node, int32_t axis) {
   const Variable none = SliceOf(node, node.In(0), axis, 0, 0);
   node.Set(0, none);
   node.Set(1, node.Cast(none, DType::kInt64));
 }
 
-// k was an attribute up to operator set 9.
+// k is an attribute up to operator set 9.
 void ImportTopK(NodeContext& node) {
   const int32_t axis = node.Axis(node.Int("axis", -1), node.rank(0));
   AttrList attrs = {{"axis", axis}};
@@ -50,7 +50,7 @@ struct Found {
   Variable values, first, inverse, counts;
 };
 
-// Sorted; without an axis, of the elements.
+// Sorted slices along `axis`; without an axis, sorted elements.
 Found SortedUnique(NodeContext& node, const Variable& x, const std::vector<int32_t>& axis) {
   std::vector<std::string> names;
   for (const char* hint : {"unique", "first", "inverse", "counts"})
@@ -75,7 +75,7 @@ Variable OrderOf(NodeContext& node, const Variable& x) {
   return node.writer().Var(indices);
 }
 
-// In the order in which they occur first.
+// In the order of their first occurrences.
 Found InOrder(NodeContext& node, const Found& sorted, int32_t axis) {
   const Variable order = OrderOf(node, sorted.first), place = OrderOf(node, order);
   const auto taken = [&](const Variable& x, const Variable& index, int32_t along) {
@@ -130,7 +130,7 @@ float OneFloat(NodeContext& node, size_t i, const char* what, float otherwise) {
   return values[0];
 }
 
-// Each class of each image is an image of its own, since the limit is one for each class.
+// Each class of each image is treated as an image, since the limit applies to each class.
 void ImportNonMaxSuppression(NodeContext& node) {
   const bool centers = node.Flag("center_point_box", false);
   const Shape scores = node.shape(1);

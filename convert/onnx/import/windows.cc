@@ -35,7 +35,8 @@ void SetPads(NodeContext& node, Windows* windows) {
   windows->after.assign(pads.begin() + static_cast<ptrdiff_t>(rank), pads.end());
 }
 
-// So much that there are ceil(in / stride) windows; an odd element goes behind (before, of LOWER).
+// Pads that give ceil(in / stride) windows; an odd element goes to the end (LOWER: to
+// the beginning).
 void SetSamePads(NodeContext& node, const Shape& input, bool upper, Windows* windows) {
   for (size_t i = 0; i < windows->rank(); ++i) {
     const int64_t in = input[static_cast<int>(i) + 2], stride = windows->strides[i];
