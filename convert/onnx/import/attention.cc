@@ -244,8 +244,8 @@ void ImportAttention(NodeContext& node) {
   if (node.Wants(3)) node.Set(3, stages[static_cast<size_t>(mode)]);
 }
 
-// Queries, keys and values [batch, length, heads * size]. Of several that are packed in one input
-// of rank 5, [batch, length, heads, how many, size], the others are absent.
+// Queries, keys and values [batch, length, heads * size]. One input of rank 5, [batch, length,
+// heads, how many, size], may hold several of them; the inputs of the others are then absent.
 std::vector<Variable> PartsOf(NodeContext& node, int64_t heads) {
   std::vector<Variable> parts;
   for (size_t i = 0; parts.size() < 3; ++i) {

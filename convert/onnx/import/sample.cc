@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "elementwise.h"
 #include "families.h"
 #include "indices.h"
 #include "node_context.h"
@@ -92,15 +93,6 @@ Taps InRange(NodeContext& node, const GridSpec& spec, const Taps& taps, int64_t 
   if (spec.padding == "zeros") result.weight = taps.weight * Within(node, taps.at, 0, last);
   result.at = node.Cast(Min(Max(result.at, 0.0), last), DType::kInt64);
   return result;
-}
-
-// Halves go to the even neighbour.
-Variable RoundedToEven(NodeContext& node, const Variable& place) {
-  const Variable floor = Floor(place), rest = place - floor;
-  const Variable half = rest * 0.0 + 0.5;
-  const Variable odd = floor - Floor(floor * 0.5) * 2.0;
-  return floor + node.Cast(Greater(rest, half), place.dtype()) +
-         odd * node.Cast(Equal(rest, half), place.dtype());
 }
 
 // Keys' kernel at the four elements around, with A = -0.75.
