@@ -264,8 +264,12 @@ std::array<double, kHighestOrder + 1> LogFactors(double y, PowOrders orders) {
       factors[k] =
           (factors[k] == 0 ? 0 : factors[k] * (y - i)) + (k < orders.y ? factors[k + 1] : 0);
   }
-  double falling = 1;  // b (b - 1) .. (k + 1) = (b, j) j!
-  for (int32_t k = orders.y - 1; k >= 0; --k) factors[k] *= falling *= k + 1;
+  // A coefficient is the derivative of order j over j!, and (b, j) j! = b (b - 1) .. (b - j + 1).
+  double falling = 1;
+  for (int32_t k = orders.y - 1; k >= 0; --k) {
+    falling *= k + 1;
+    factors[k] *= falling;
+  }
   return factors;
 }
 
@@ -322,26 +326,28 @@ void PowDerivativeGradient(GradientContext& g) {
 }
 
 void DeclarePowDerivative(OpRegistry& ops) {
-  ops.Add(OpDef("elementwise_pow_derivative")
-              .Doc("Out = the derivative of X^Y, x_order times by X and y_order times by Y: Y X^(Y "
-                   "- 1), X^Y log X, and so on. A power of 0 times an infinite factor is 0, as in "
-                   "the limit, and 0^0 times a logarithm is 0. All derivatives are 0 where X and Y "
-                   "are 0; derivatives by Y are nan where X is negative. " +
-                   std::string(kBroadcastDoc))
-              .Apply(DeclareBroadcast)
-              .Constraint("C4", "X and Y must have one dtype")
-              .Input("X", "floating-point tensor")
-              .Input("Y", "tensor of X's dtype")
-              .Output("Out", "tensor of the broadcast shape")
-              .Attr<int32_t>("axis", -1, "where the operand of lower rank begins in the other one")
-              .Attr<int32_t>("x_order", 0, "how often to differentiate by X")
-              .Range(0, kHighestOrder)
-              .Attr<int32_t>("y_order", 0, "how often to differentiate by Y")
-              .Range(0, kHighestOrder)
-              .Elementwise()
-              .Infer([](InferContext& ctx) { InferElementwise(ctx, false); })
-              .Gradient(PowDerivativeGradient)
-              .Reference(PowDerivativeReference<float>, PowDerivativeReference<double>));
+  ops.Add(
+      OpDef("elementwise_pow_derivative")
+          .Doc("Out = the derivative of X^Y, x_order times by X and y_order times by Y: Y X^(Y - "
+               "1), X^Y log X, and so on. The power X^(Y - x_order) times an infinite factor is 0 "
+               "where it is 0, as in the limit; where it is 0^0 = 1, its product with a logarithm "
+               "is 0, too. All derivatives are 0 where X and Y are 0. Derivatives by Y are nan "
+               "where X is negative. " +
+               std::string(kBroadcastDoc))
+          .Apply(DeclareBroadcast)
+          .Constraint("C4", "X and Y must have one dtype")
+          .Input("X", "floating-point tensor")
+          .Input("Y", "tensor of X's dtype")
+          .Output("Out", "tensor of the broadcast shape")
+          .Attr<int32_t>("axis", -1, "where the operand of lower rank begins in the other one")
+          .Attr<int32_t>("x_order", 0, "how often to differentiate by X")
+          .Range(0, kHighestOrder)
+          .Attr<int32_t>("y_order", 0, "how often to differentiate by Y")
+          .Range(0, kHighestOrder)
+          .Elementwise()
+          .Infer([](InferContext& ctx) { InferElementwise(ctx, false); })
+          .Gradient(PowDerivativeGradient)
+          .Reference(PowDerivativeReference<float>, PowDerivativeReference<double>));
 }
 
 void Register(OpRegistry& ops) {

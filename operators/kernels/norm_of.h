@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 namespace coracle {
 
@@ -19,9 +20,15 @@ struct ScaledNorm {
   double product() const { return unit * value; }
 };
 
-// Whether a sum of powers in double is accurate: summands below 1e-308, which are lost, do not
-// affect its digits.
+// Whether a sum of powers of doubles is right. It has not overflowed, and summands that are too
+// small for a double would change no digit of it.
 inline bool IsSafeSum(double sum) { return sum > 1e-280 && sum <= 1e300; }
+
+// The same for squares of elements of T. Doubles hold the squares of all floats, and their sums.
+template <class T>
+bool IsSafeSumOfSquares(double sum) {
+  return sizeof(T) < sizeof(double) || IsSafeSum(sum);
+}
 
 namespace internal {
 
@@ -91,6 +98,14 @@ ScaledNorm ScaledNormOf(double p, const Each& each) {
   return RescaledNormOf(p, each);
 }
 
+// Of order 2, where the elements are numbers of T.
+template <class T, class Each>
+ScaledNorm EuclideanNormOf(const Each& each) {
+  const double sum = internal::SumOfPowers(2, each);
+  if (IsSafeSumOfSquares<T>(sum) || std::isnan(sum)) return {1, std::sqrt(sum)};
+  return RescaledNormOf(2, each);
+}
+
 template <class Each>
 double NormOf(double p, const Each& each) {
   return ScaledNormOf(p, each).product();
@@ -125,13 +140,21 @@ bool IsFactorOf(double factor) {
   }
 }
 
+// The factor that scales elements of T with this norm down to `limit` if the norm exceeds it; nan
+// for a nan norm, and nullopt if T cannot represent the factor.
+template <class T>
+std::optional<double> FactorFor(double limit, const ScaledNorm& norm) {
+  const double factor = norm.product() <= limit ? 1 : limit / norm.product();
+  if (IsFactorOf<T>(factor) && (factor != 0 || std::isinf(norm.value))) return factor;
+  return std::nullopt;
+}
+
 // out = x, scaled down to the norm `limit` if the norm of x, `norm`, exceeds it. A nan norm gives
-// nans, so that it is noticed. multiply(factor) writes out for a factor with IsFactorOf<T>.
+// nans, so that it is noticed. multiply(factor) writes out for a factor of FactorFor.
 template <class T, class Multiply>
 void ScaleDownTo(double limit, const ScaledNorm& norm, const T* x, T* out, int64_t n,
                  const Multiply& multiply) {
-  const double factor = norm.product() <= limit ? 1 : limit / norm.product();
-  if (IsFactorOf<T>(factor) && (factor != 0 || std::isinf(norm.value))) return multiply(factor);
+  if (const auto factor = FactorFor<T>(limit, norm)) return multiply(*factor);
   for (int64_t i = 0; i < n; ++i)
     out[i] = static_cast<T>(static_cast<double>(x[i]) / norm.unit / norm.value * limit);
 }

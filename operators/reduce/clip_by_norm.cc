@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace coracle::clip_by_norm_op {
 
@@ -120,13 +121,10 @@ Kernel ClipSlicesByNorm(const PrepareContext& ctx) {
     double *factors = ws.Data<double>(scratch), *units = factors + slices.count;
     double* values = units + slices.count;
     ForEachL2Norm(nest, in, [&](int64_t k, const ScaledNorm& norm) {
-      factors[k] = 1;
-      units[k] = norm.unit;
+      const std::optional<double> factor = FactorFor<T>(limit(ws, k), norm);
+      factors[k] = factor.value_or(1);
+      units[k] = factor ? 0 : norm.unit;
       values[k] = norm.value;
-      ScaleDownTo<T>(limit(ws, k), norm, nullptr, nullptr, 0, [&](double factor) {
-        factors[k] = factor;
-        units[k] = 0;
-      });
     });
     slices.Multiply(in, factors, o);
     // The slices whose factor T cannot represent.

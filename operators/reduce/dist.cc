@@ -3,10 +3,9 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/operators.h>
-#include <coracle/operators/reduce/axes.h>
-#include <coracle/operators/reduce/p_norm.h>
 #include <coracle/operators/rules/aligned_dim.h>
 #include <coracle/operators/rules/same_type.h>
 
@@ -96,31 +95,36 @@ std::vector<int32_t> Repeats(const Variable& v, const Variable& other) {
   return any ? times : std::vector<int32_t>();
 }
 
-// dX = the gradient of the norm by X - Y, summed over repeated dims, dY = -dX.
+// Appends p_norm_grad for the difference d, with Out if both have one dtype.
+Variable GradientByDifference(GradientContext& g, const Variable& d) {
+  const Variable out = g.Out("Out"), dout = Cast(g.Grad("Out"), d.dtype());
+  SlotList inputs = {{"X", {d.name()}}, {"Out@GRAD", {dout.name()}}};
+  if (out.dtype() == d.dtype()) inputs.push_back({"Out", {out.name()}});
+  return g.Make("p_norm_grad", inputs, {{"porder", g.Attr<float>("p")}, {"asvector", true}},
+                "X@GRAD");
+}
+
+// dX = the gradient of the norm by X - Y, summed over repeated dims, dY = -dX. The difference of
+// 16-bit numbers is computed in float32.
 void DistGradient(GradientContext& g) {
-  const Variable x = g.In("X"), y = g.In("Y"), out = g.Out("Out");
+  const DType own = g.In("X").dtype(), wide = IsHalf(own) ? DType::kFloat32 : own;
+  const Variable x = Cast(g.In("X"), wide), y = Cast(g.In("Y"), wide);
   const auto repeated = [&](const Variable& v, const std::vector<int32_t>& times) {
     if (times.empty()) return v;
     return g.Make("tile", {{"X", {v.name()}}}, {{"repeat_times", times}});
   };
   const std::vector<int32_t> times_x = Repeats(x, y), times_y = Repeats(y, x);
   const Variable wide_x = repeated(x, times_x), wide_y = repeated(y, times_y);
-  const Variable d = wide_x - wide_y;
-  const NormRule rule = {static_cast<double>(g.Attr<float>("p")),
-                         [&](const Variable& v) {
-                           return g.Make("p_norm", {{"X", {v.name()}}},
-                                         {{"porder", g.Attr<float>("p")}, {"asvector", true}});
-                         },
-                         [](const Variable& v) { return v; }};
-  const Variable dd = OfRankLike(d, NormGradient(d, out, g.Grad("Out"), rule));
+  const Variable dd = GradientByDifference(g, wide_x - wide_y);
   const auto set = [&](const char* slot, const Variable& v, const std::vector<int32_t>& times) {
     const std::string output = std::string(slot) + "@GRAD";
-    const Variable wide = g.Make(
+    const Variable all = g.Make(
         "elementwise_sub_grad",
         {{"X", {wide_x.name()}}, {"Y", {wide_y.name()}}, {"Out@GRAD", {dd.name()}}}, {}, output);
-    if (times.empty()) return g.Set(slot, wide);
-    g.Set(slot, g.Make("tile_grad", {{"X", {v.name()}}, {"Out@GRAD", {wide.name()}}},
-                       {{"repeat_times", times}}, "X@GRAD"));
+    if (times.empty()) return g.Set(slot, Cast(all, own));
+    const Variable sum = g.Make("tile_grad", {{"X", {v.name()}}, {"Out@GRAD", {all.name()}}},
+                                {{"repeat_times", times}}, "X@GRAD");
+    g.Set(slot, Cast(sum, own));
   };
   set("X", x, times_x);
   set("Y", y, times_y);
@@ -133,7 +137,8 @@ void Register(OpRegistry& ops) {
           .Doc("Out = the norm of order p of X - Y over all elements, as in p_norm. The operands "
                "align at their last dims; an operand is repeated along a dim if the other "
                "operand's dim is a multiple of its own. For a gradient, such dims above 1 must be "
-               "known when the program is built.")
+               "known when the program is built. If X - Y overflows, Out is inf and its gradient "
+               "is inf or nan; the difference of 16-bit numbers is computed in float32.")
           .Constraint("C1", "one of two aligned dims of X and Y must divide the other")
           .Constraint("C2", "X and Y must have one dtype")
           .Input("X", "floating-point tensor")

@@ -520,16 +520,43 @@ void AddProd(OpRegistry& ops) {
   ops.Add(std::move(second));
 }
 
-// dX = X / Out dOut, and 0 where Out is 0.
+// Out is passed on where it has X's dtype.
 void FrobeniusGradient(GradientContext& g) {
-  const Variable x = g.In("X");
-  const ReducedAxes axes = AxesOf(g, x.shape());
-  const NormRule rule = {2,
-                         [&](const Variable& v) {
-                           return g.Make("frobenius_norm", {{"X", {v.name()}}}, DimAttrs(g));
+  const DType dtype = g.MetaOf(g.Input("X")).dtype;
+  ReduceGradient<FrobeniusNorm>(g, g.MetaOf(g.Output("Out")).dtype == dtype);
+}
+
+void FrobeniusGradGradient(GradientContext& g) {
+  const NormRule rule = {2, AxesOf(g, g.In("X").shape()),
+                         [&](const Variable& x) {
+                           return g.Make("frobenius_norm", {{"X", {x.name()}}}, DimAttrs(g));
                          },
-                         [&](const Variable& v) { return Spread(g, v, axes); }};
-  g.Set("X", OfRankLike(x, NormGradient(x, g.Out("Out"), g.Grad("Out"), rule)));
+                         [&](const Variable& x, const Variable& dout) {
+                           return g.Make("frobenius_norm_grad",
+                                         {{"X", {x.name()}}, {"Out@GRAD", {dout.name()}}},
+                                         DimAttrs(g), "X@GRAD");
+                         }};
+  SetGradientsOfNormGrad(g, rule);
+}
+
+template <class T>
+KernelOf<T> FrobeniusGrad(const PrepareContext& ctx) {
+  return NormGradKernel<T>(ctx, AxesOf(ctx, ctx.Input("X").shape), 2);
+}
+
+void AddFrobenius(OpRegistry& ops) {
+  ops.Add(Declare<FrobeniusNorm>()
+              .Gradient(FrobeniusGradient)
+              .Reference(ReduceReference<FrobeniusNorm, float>,
+                         ReduceReference<FrobeniusNorm, double>));
+  ops.Add(DeclareGrad<FrobeniusNorm>(
+              "X@GRAD = X / Out Out@GRAD, and 0 where Out is 0. It is right where Out is too large "
+              "or too small for its dtype.",
+              false, {})
+              .OptionalInput("Out", "the forward op's; made again when absent")
+              .NoGradientTo({"Out"})
+              .Gradient(FrobeniusGradGradient)
+              .Reference(FrobeniusGrad<float>, FrobeniusGrad<double>));
 }
 
 template <class F>
@@ -549,10 +576,7 @@ void Register(OpRegistry& ops) {
   AddLogical<Any>(ops);
   AddLogical<All>(ops);
   AddProd(ops);
-  ops.Add(Declare<FrobeniusNorm>()
-              .Gradient(FrobeniusGradient)
-              .Reference(ReduceReference<FrobeniusNorm, float>,
-                         ReduceReference<FrobeniusNorm, double>));
+  AddFrobenius(ops);
 }
 
 }  // namespace coracle::reduce_op

@@ -17,7 +17,8 @@
 
 namespace coracle::squared_l2_norm_op {
 
-// Adds the rows of equal index, in ascending order.
+// Selected rows. Those of one index are added up; ForEachElement visits the sums in the order of
+// the indices.
 template <class T>
 struct MergedRows {
   explicit MergedRows(const PrepareContext& ctx) : x(ctx, "X"), grouper(ctx) {}

@@ -21,7 +21,10 @@ TEST(OnnxTypes, PartsOfTheFirstSplitAreFloats) {
   EXPECT_EQ(OneNode("Split", 1, {x, F({2}, {3, 1})}).Outputs(2).Run(), (Numbers{1, 4, 2}));
   for (const Numbers& parts : {Numbers{2.5f, 1.5f}, Numbers{-1, 5}, Numbers{1e30f, 1}})
     ExpectRefusal(OneNode("Split", 1, {x, F({2}, parts)}).Outputs(2), "a whole number of elements");
-  ExpectRefusal(OneNode("Split", 13, {x, F({2}, {3, 1})}).Outputs(2), "must hold integers");
+  for (const Tensor& parts : {F({2}, {3, 1}), Bools({2}, {1, 1})})
+    ExpectRefusal(OneNode("Split", 13, {x, parts}).Outputs(2), "must hold integers");
+  for (const int64_t opset : {2, 11, 12})
+    ExpectRefusal(OneNode("Split", opset, {x, I({3, 1})}).Outputs(2), "split is an attribute");
 }
 
 TEST(OnnxTypes, QuantizeLinearOfIntegers) {

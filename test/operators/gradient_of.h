@@ -1,10 +1,14 @@
 #pragma once
-// Gradients of single ops at chosen places: where inputs are extreme, or hold infinities.
+// Gradients and values of single ops at chosen places: where inputs are extreme, or hold
+// infinities.
 
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/operators/operators.h>
+#include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +58,39 @@ inline Tensor GradientOf(const std::string& type, const AttrList& attrs,
 inline std::vector<double> NumbersOf(const Tensor& tensor) {
   const Tensor wide = tensor.Cast(DType::kFloat64);
   return {wide.data<double>(), wide.data<double>() + wide.numel()};
+}
+
+// An output of an op with kernels of any kind.
+inline Tensor ValueOf(const std::string& type, const AttrList& attrs,
+                      const std::vector<std::pair<std::string, Tensor>>& inputs,
+                      const std::string& output = "Out") {
+  ProgramDesc program;
+  const Writer writer{program.Root(), DefaultOps()};
+  VarValues values;
+  SlotList slots;
+  for (const auto& [name, value] : inputs) {
+    VarDesc& var = program.Root().Var(name);
+    var.SetShape(value.shape());
+    var.SetDType(value.dtype());
+    values[name] = value;
+    slots.push_back({name, {name}});
+  }
+  const Variable out = writer.Make(type, slots, attrs, output);
+  Interpret(program.Root(), DefaultOps(), values);
+  return std::get<Tensor>(values.at(out.name()));
+}
+
+// Compares each number with an expected one by their quotient. The smallest numbers of the dtype
+// may differ by one.
+inline void ExpectSameNumbers(const Tensor& got, const std::vector<double>& expected,
+                              double tolerance) {
+  const std::vector<double> numbers = NumbersOf(got);
+  ASSERT_EQ(numbers.size(), expected.size());
+  const double smallest = got.dtype() == DType::kFloat64
+                              ? std::numeric_limits<double>::denorm_min()
+                              : static_cast<double>(std::numeric_limits<float>::denorm_min());
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(numbers[i], expected[i], tolerance * std::abs(expected[i]) + smallest) << i;
 }
 
 }  // namespace coracle

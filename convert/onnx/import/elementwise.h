@@ -1,15 +1,15 @@
 #pragma once
-// Functions of elementwise.cc for other families.
+// Functions of elementwise.cc that other families use.
 
 #include "node_context.h"
 
 namespace coracle::onnx {
 
-// The op that the row maps to, of input 0.
+// Applies the op that the row maps to, to input 0.
 void ImportUnary(NodeContext& node);
 
-// The nearest integers, with halves rounded to even: IEEE 754's default, which Paddle's op `round`
-// does not follow.
+// Rounds to the nearest integers, and halves to even ones, which is IEEE 754's default. Paddle's op
+// `round` rounds halves away from 0.
 Variable RoundedToEven(NodeContext& node, const Variable& x);
 
 }  // namespace coracle::onnx

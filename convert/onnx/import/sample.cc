@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "elementwise.h"
 #include "families.h"
 #include "indices.h"
 #include "node_context.h"
@@ -95,16 +96,7 @@ Taps InRange(NodeContext& node, const GridSpec& spec, const Taps& taps, int64_t 
   return result;
 }
 
-// Rounds halves to even.
-Variable RoundedToEven(NodeContext& node, const Variable& place) {
-  const Variable floor = Floor(place), rest = place - floor;
-  const Variable half = rest * 0.0 + 0.5;
-  const Variable odd = floor - Floor(floor * 0.5) * 2.0;
-  return floor + node.Cast(Greater(rest, half), place.dtype()) +
-         odd * node.Cast(Equal(rest, half), place.dtype());
-}
-
-// Keys' kernel with A = -0.75 at the four surrounding elements.
+// Keys' kernel at the four elements around, with A = -0.75.
 Variable CubicWeights(const Variable& rest) {
   constexpr double a = -0.75;
   const auto far = [&](const Variable& t) { return ((t * a - 5 * a) * t + 8 * a) * t - 4 * a; };

@@ -151,8 +151,8 @@ void ImportConcat(NodeContext& node) {
   node.Set(0, node.Make("concat", {{"X", variable_functions::NamesOf(x)}}, {{"axis", axis}}));
 }
 
-// Input 1 of operator set 1, whose floats have X's dtype.
-Ints FloatSections(NodeContext& node) {
+// Input 1 of operator set 1, whose floats have X's dtype; integers are accepted too.
+Ints SectionsOfFirstSplit(NodeContext& node) {
   if (!IsFloating(node.InValue(1).dtype())) return node.KnownInts(1, "split");
   Ints sizes;
   for (float size : node.KnownFloats(1, "split")) {
@@ -163,14 +163,25 @@ Ints FloatSections(NodeContext& node) {
   return sizes;
 }
 
-// The sizes of the parts; {} for equal parts of an unknown dimension.
-Ints Sections(NodeContext& node, int64_t dim) {
-  if (node.opset() < 13) {
-    if (const auto sizes = node.attributes().Ints("split")) return *sizes;
-    if (node.opset() == 1 && node.HasInput(1)) return FloatSections(node);
-  } else if (node.HasInput(1)) {
+// The sizes in the attribute or input `split`, if present.
+std::optional<Ints> GivenSections(NodeContext& node) {
+  if (node.opset() >= 13) {
+    if (!node.HasInput(1)) return std::nullopt;
+    const DType dtype = node.InValue(1).dtype();
+    node.Require(dtype == DType::kInt64 || dtype == DType::kInt32,
+                 fmt::format("split (input 1) must hold integers, got {}", ToString(dtype)));
     return node.KnownInts(1, "split");
   }
+  node.Require(node.opset() == 1 || !node.HasInput(1),
+               "split is an attribute in operator sets 2 to 12, not input 1");
+  if (auto sizes = node.attributes().Ints("split")) return sizes;
+  if (node.HasInput(1)) return SectionsOfFirstSplit(node);
+  return std::nullopt;
+}
+
+// The sizes of the parts; {} for equal parts of an unknown dimension.
+Ints Sections(NodeContext& node, int64_t dim) {
+  if (const auto sizes = GivenSections(node)) return *sizes;
   const auto parts = static_cast<int64_t>(node.NumOutputs());
   if (node.opset() >= 18) {
     const int64_t num = node.Int("num_outputs");

@@ -69,6 +69,21 @@ TEST(Dist, GradientsOfExtremeValues) {
   EXPECT_EQ(NumbersOf(GradientOf("dist", {{"p", 0.5f}}, {{"X", x}, {"Y", zeros}}, "Y"))[1], 0);
 }
 
+// The difference of 16-bit numbers is larger than all of them.
+TEST(Dist, GradientsOfLargeDifferences) {
+  const Tensor x = Tensor::Of<double>({2}, {60000, 30000}).Cast(DType::kFloat16);
+  const Tensor y = Tensor::Of<double>({2}, {-60000, -30000}).Cast(DType::kFloat16);
+  for (const char* slot : {"X", "Y"}) {
+    const double sign = slot[0] == 'X' ? 1 : -1;
+    const std::vector<double> slopes =
+        NumbersOf(GradientOf("dist", {{"p", 2.f}}, {{"X", x}, {"Y", y}}, slot));
+    EXPECT_NEAR(slopes[0], sign * 2 / std::sqrt(5), 1e-3);
+    EXPECT_NEAR(slopes[1], sign / std::sqrt(5), 1e-3);
+    EXPECT_EQ(NumbersOf(GradientOf("dist", {{"p", kInf}}, {{"X", x}, {"Y", y}}, slot)),
+              (std::vector<double>{sign, 0}));
+  }
+}
+
 TEST(Dist, C1_Dims) { Order(2).RandomInput("X", {4}).RandomInput("Y", {3}).ExpectError("dist.C1"); }
 TEST(Dist, C2_DTypes) {
   Order(2).RandomInput("X", {1}).IntInput("Y", {1}, {1}).ExpectError("dist.C2");

@@ -145,22 +145,109 @@ TEST(PNorm, GradientsWhereTheNormHasNoDigits) {
   }
 }
 
-// Slices beside each other, some of extreme numbers: each is that of a vector by itself.
+// Slices beside each other, some of extreme numbers: each is that of a vector by itself. 7 slices
+// of many rows are summed in parts.
 TEST(PNorm, SlicesOfAllSizes) {
-  const std::vector<float> sizes = {1, 1e-30f, 3e20f, 0, 1e30f, 2};
-  Tensor x(DType::kFloat32, {3, 300});
-  std::vector<double> norms(300);
-  for (int64_t j = 0; j < 300; ++j) {
-    const float size = sizes[static_cast<size_t>(j) % sizes.size()];
-    for (int64_t i = 0; i < 3; ++i) x.data<float>()[i * 300 + j] = size * static_cast<float>(i + 1);
-    norms[static_cast<size_t>(j)] = static_cast<double>(size) * std::sqrt(14);
+  const auto check = [](DType dtype, const std::vector<double>& sizes, int64_t rows,
+                        int64_t columns) {
+    SCOPED_TRACE(testing::Message() << ToString(dtype) << " " << rows << " rows");
+    std::vector<double> x, norms;
+    const auto size_of = [&](int64_t j) { return sizes[static_cast<size_t>(j) % sizes.size()]; };
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        x.push_back(size_of(j) * static_cast<double>(i % 3 + 1));
+    for (int64_t j = 0; j < columns; ++j)
+      norms.push_back(size_of(j) * std::sqrt(14 * static_cast<double>(rows / 3)));
+    const Tensor all = Tensor::Of<double>({rows, columns}, x).Cast(dtype);
+    const double tolerance = dtype == DType::kFloat64 ? 1e-11 : 1e-6;
+    const AttrList attrs = {{"axis", int32_t{0}}}, dims = {{"dim", std::vector<int32_t>{0}}};
+    ExpectSameNumbers(ValueOf("p_norm", attrs, {{"X", all}}), norms, tolerance);
+    ExpectSameNumbers(ValueOf("frobenius_norm", dims, {{"X", all}}), norms, tolerance);
+    std::vector<double> slopes;
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        slopes.push_back(size_of(j) == 0 ? 0
+                                         : static_cast<double>(i % 3 + 1) /
+                                               std::sqrt(14 * static_cast<double>(rows / 3)));
+    ExpectSameNumbers(GradientOf("p_norm", attrs, {{"X", all}}, "X"), slopes, tolerance);
+    ExpectSameNumbers(GradientOf("frobenius_norm", dims, {{"X", all}}, "X"), slopes, tolerance);
+  };
+  const std::vector<double> floats = {1, 1e-30, 3e20, 0, 1e30, 2};
+  const std::vector<double> doubles = {1, 1e-200, 3e160, 0, 1e300, 2, 1e-310};
+  for (const int64_t rows : {3, 12000}) {
+    const int64_t columns = rows == 3 ? 300 : 7;
+    check(DType::kFloat32, floats, rows, columns);
+    check(DType::kFloat64, doubles, rows, columns);
+    check(DType::kFloat64, {1, 2}, rows, columns);
   }
-  OpTest norm = Order(2, 0);
-  norm.TensorInput("X", x).Expect("Out", {300}, norms, 1e-6);
-  OpTest("frobenius_norm")
-      .Attr("dim", std::vector<int32_t>{0})
-      .TensorInput("X", x)
-      .Expect("Out", {300}, norms, 1e-6);
+}
+
+TEST(PNorm, SlicesWithoutNumbers) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    const Tensor x = Tensor::Of<double>({2, 4}, {inf, nan, 3, 0, 1, 1, 4, 0}).Cast(dtype);
+    OpTest test = Order(2, 0);
+    test.TensorInput("X", x).Expect("Out", {4}, {inf, nan, 5, 0});
+  }
+}
+
+// Where an element is 0, it is the norm of negative order, and all slopes are 0.
+TEST(PNorm, NegativeOrders) {
+  for (const float p : {-1.f, -2.f}) {
+    const Tensor x = Tensor::Of<double>({3}, {0, 2, 3e10}), some = Tensor::Of<double>({2}, {2, -4});
+    EXPECT_EQ(NumbersOf(GradientOf("p_norm", {{"porder", p}}, {{"X", x}}, "X")),
+              (std::vector<double>{0, 0, 0}));
+    const double norm = std::pow(std::pow(2, p) + std::pow(4, p), 1 / static_cast<double>(p));
+    ExpectSameNumbers(GradientOf("p_norm", {{"porder", p}}, {{"X", some}}, "X"),
+                      {std::pow(2 / norm, p - 1), -std::pow(4 / norm, p - 1)}, 1e-14);
+  }
+}
+
+// With Out or without; Out is not read where it has lost digits.
+TEST(PNormGrad, Values) {
+  const Tensor x = Tensor::Of<float>({2, 2}, {3, -4, 0, 0}), dout = Tensor::Of<float>({2}, {2, 3});
+  const std::vector<double> expected = {1.2, -1.6, 0, 0};
+  ExpectSameNumbers(ValueOf("p_norm_grad", {}, {{"X", x}, {"Out@GRAD", dout}}, "X@GRAD"), expected,
+                    1e-6);
+  ExpectSameNumbers(
+      ValueOf("p_norm_grad", {},
+              {{"X", x}, {"Out", Tensor::Of<float>({2}, {5, 0})}, {"Out@GRAD", dout}}, "X@GRAD"),
+      expected, 1e-6);
+  // The quotient Out@GRAD / Out alone would overflow.
+  const Tensor tiny = Tensor::Full<double>({4}, 1e-310), large = Tensor::Full<double>({1}, 1e300);
+  ExpectSameNumbers(ValueOf("p_norm_grad", {}, {{"X", tiny}, {"Out@GRAD", large}}, "X@GRAD"),
+                    std::vector<double>(4, 5e299), 1e-13);
+}
+
+TEST(PNormGrad, HigherGradients) {
+  for (const float order : {1.5f, -1.f, 4.f})
+    Order(order, 0).RandomInput("X", {2, 3}, 0.5, 2).CheckHigherGradients();
+  OpTest whole = Order(3);
+  whole.Attr("asvector", true).RandomInput("X", {2, 3}, 0.5, 2).CheckHigherGradients();
+}
+
+TEST(PNormGrad, Constraints) {
+  const auto test = [] {
+    OpTest made("p_norm_grad");
+    made.RandomInput("X", {2, 3});
+    return made;
+  };
+  test().Attr("axis", 2).RandomInput("Out@GRAD", {2}).ExpectError("p_norm_grad.C1");
+  test().RandomInput("Out@GRAD", {3}).ExpectError("p_norm_grad.C2");
+  test().RandomInput("Out@GRAD", {2}).RandomInput("Out", {3}).ExpectError("p_norm_grad.C2");
+  test().IntInput("Out@GRAD", {2}, {1, 1}).ExpectError("p_norm_grad.C3");
+}
+
+TEST(FrobeniusNormGrad, Constraints) {
+  const auto test = [](const std::vector<int32_t>& dim) {
+    OpTest made("frobenius_norm_grad");
+    made.Attr("dim", dim).RandomInput("X", {2, 3});
+    return made;
+  };
+  test({2}).RandomInput("Out@GRAD", {2}).ExpectError("frobenius_norm_grad.C1");
+  test({1, -1}).RandomInput("Out@GRAD", {2}).ExpectError("frobenius_norm_grad.C2");
+  test({1}).RandomInput("Out@GRAD", {3}).ExpectError("frobenius_norm_grad.C4");
+  test({1}).IntInput("Out@GRAD", {2}, {1, 1}).ExpectError("frobenius_norm_grad.C5");
 }
 
 TEST(PNorm, C1_Axis) { Order(2, 2).RandomInput("X", {2, 3}).ExpectError("p_norm.C1"); }
