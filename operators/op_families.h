@@ -1,5 +1,5 @@
 #pragma once
-// The families of Coracle's ops: the folders of operators/, for documentation.
+// The families of Coracle's ops, for documentation: the folders of operators/.
 
 #include <string>
 #include <vector>

@@ -8,7 +8,7 @@
 
 namespace coracle::internal {
 
-// Registers the ops of all files; after each calls `done`, if there is one, with the line
+// Registers the ops of all files. If `done` is set, calls it after each file with the file's line
 // of ops.list.
 void RegisterAll(OpRegistry& ops, const std::function<void(const std::string& file)>& done);
 

@@ -13,7 +13,7 @@ AttrList FillAttrs(const Shape& shape, DType dtype, double value) {
   const auto rounded = static_cast<float>(value);
   AttrList attrs = {
       {"shape", shape.ToVector()}, {"dtype", static_cast<int32_t>(dtype)}, {"value", rounded}};
-  // The attr of type float would round it.
+  // The float attr `value` would round the number.
   if (dtype != DType::kFloat32 && static_cast<double>(rounded) != value)
     attrs.push_back({"str_value", fmt::format("{}", value)});
   return attrs;
@@ -70,8 +70,8 @@ void RequireHolds(const Variable& x, double number) {
                            number, Quote(x.name()), ToString(x.dtype())));
 }
 
-// Whether the op scale, whose attrs are floats, computes with the number itself. Other dtypes than
-// float64 and complex128 round it in any case.
+// Whether the op scale, whose attrs are floats, computes with the exact number. The dtypes other
+// than float64 and complex128 round the number in any case.
 bool FitsAttr(const Variable& x, double number) {
   if (RealOf(x.dtype()) == DType::kFloat32 || IsHalf(x.dtype())) return true;
   return static_cast<double>(static_cast<float>(number)) == number;
@@ -84,7 +84,7 @@ Variable Number(const Variable& like, double value) {
   return FillConstant(writer, like.dtype(), value);
 }
 
-// f(the number as a Variable), or, where that is refused, no new op.
+// Calls f with the number as a Variable. If f throws, removes the appended ops.
 template <class F>
 Variable WithNumber(const Variable& like, double value, const F& f) {
   const EditGuard guard(like.program());
@@ -115,7 +115,7 @@ Variable operator+(const Variable& x, double y) {
 Variable operator-(const Variable& x, double y) {
   return Holds(x.dtype(), -y) ? x + -y : WithNumber(x, y, [&](const Variable& n) {
     return x - n;
-  });  // no -y among unsigned integers
+  });  // an unsigned y cannot be negated
 }
 Variable operator*(const Variable& x, double y) {
   RequireHolds(x, y);
@@ -123,7 +123,7 @@ Variable operator*(const Variable& x, double y) {
   if (IsComplex(x.dtype())) return Scale(x, FillConstant(Writer::Of({&x}), RealOf(x.dtype()), y));
   return WithNumber(x, y, [&](const Variable& n) { return Scale(x, n); });
 }
-// x * (1 / y) is x / y where 1 / y is exact.
+// x * (1 / y) equals x / y if 1 / y is exact.
 Variable operator/(const Variable& x, double y) {
   int exponent = 0;
   const bool power_of_two = std::abs(std::frexp(y, &exponent)) == 0.5;

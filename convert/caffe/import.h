@@ -60,7 +60,7 @@ struct ImportedJob {
 // weights; "": it is not named. Throws kNotFound for missing weights.
 ImportedJob ImportSolver(const std::string& path, const ImportOptions& options,
                          const std::string& npz);
-// The same for a text; files that it names are searched around `path`.
+// Like ImportSolver, for the text of a solver. Files named in it are searched around `path`.
 ImportedJob ImportSolverText(std::string_view text, const std::string& path,
                              const ImportOptions& options, const std::string& npz);
 

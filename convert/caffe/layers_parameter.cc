@@ -224,7 +224,7 @@ Dims Covered(const Layer& layer, NetWriter& net, const Blob& in, int64_t axis, i
   return dims;
 }
 
-// x op y, with the dims of y aligned to those of x from axis on.
+// x op y, with the dims of y aligned to the dims of x from `axis` on.
 Entry Elementwise(const char* kind, const std::string& x, const std::string& y, int64_t axis,
                   size_t x_rank, size_t y_rank) {
   Entry entry(kind);

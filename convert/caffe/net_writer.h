@@ -119,7 +119,7 @@ class NetWriter {
   void AddResult(const Layer& layer, Entry entry, const Dims& dims) {
     AddResultOf(layer, layer, std::move(entry), dims);
   }
-  // The same for an entry that represents all layers from `layer` to `last`.
+  // Like AddResult, for an entry that represents all layers from `layer` to `last`.
   void AddResultOf(const Layer& layer, const Layer& last, Entry entry, const Dims& dims);
   void Add(const Entry& entry) { net_.entries.push_back(entry.Layer()); }
   void AddOp(const Entry& entry) { net_.entries.push_back(entry.Layer("layer { op", "}")); }
@@ -138,14 +138,14 @@ class NetWriter {
     const proto::caffe::FillerParameter* filler = nullptr;
     // The value without a filler; if absent, 0 in a net with a loss, else left to the weights file.
     std::optional<float> constant = std::nullopt;
-    float model_default = 0;  // what the model text's layer starts with when nothing is said; a nan
-                              // for random values
+    // The initial value that the layer of the model text has by default; nan for random values.
+    float model_default = 0;
   };
   // Adds the parameter to the list and returns the text of its `param { ... }`.
   std::string Param(const Layer& layer, const ParamWish& wish) {
     return ParamText(layer, wish, Claim(layer, wish));
   }
-  // The same as an entry `parameter`; returns its name.
+  // Adds the parameter as an entry `parameter` and returns its name.
   std::string Parameter(const Layer& layer, const ParamWish& wish);
   // The parameter of the layer: its own, or that of an earlier layer if they share a name. Throws
   // if that one has other dims or another layout.

@@ -18,8 +18,8 @@ ptrdiff_t Find(const Names& names, const std::string& name) {
 
 // A variable that the block writes, with its gradients on the way back through the runs.
 struct State {
-  std::string var, arrived;  // its Out@GRAD; @EMPTY@: none
-  std::string out;           // its value after the op, if needed for the type of zeros
+  std::string var, arrived;      // its Out@GRAD; @EMPTY@: none
+  std::string out;               // its value after the op, if needed for the type of zeros
   std::string arriving, before;  // input of the gradient block, and its output for the previous run
 };
 
@@ -83,7 +83,7 @@ class BlockGradientRule {
     return static_cast<int32_t>(states_.size()) - 1;
   }
 
-  // One for each variable, so that the slots match those of the forward op.
+  // Adds one result for each variable, to match the slots of the forward op.
   void AddResult(const std::string& var, const std::string& gradient, const std::string& like) {
     Result result{std::string(kEmptyVarName), std::string(kEmptyVarName), "", -1};
     if (!gradient.empty()) {
@@ -175,7 +175,8 @@ void CheckBlockGradient(const InferContext& ctx, const BlockOpSlots& slots) {
   }
 }
 
-// The shape is that of the variable before the first run, which is known only in a run.
+// Sets the declared shape. The gradient has the shape of the variable before the first run, which
+// only a run knows.
 void SetAsDeclared(InferContext& ctx, const std::string& slot, size_t i) {
   const VarMeta* declared = ctx.DeclaredOutput(slot, i);
   if (!declared) return;

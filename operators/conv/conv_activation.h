@@ -44,7 +44,7 @@ class ConvActivation {
   // x[i] = act(x[i]), by the formulas of the activation family.
   void Apply(float* x, int64_t n) const;
   void Apply(double* x, int64_t n) const;
-  // The same with the widest vectors.
+  // Applies the activation with the widest vectors of the machine.
   void ApplyFast(float* x, int64_t n) const;
 
   // The name of the attr: "" for none.

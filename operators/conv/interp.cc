@@ -415,7 +415,8 @@ AxisMap MapOf(const AxisTaps& axis) {
 
 constexpr int64_t kMostPlaces = int64_t{1} << 20;  // largest axis that has a table
 
-// The op, or its gradient (`back`); x and out are those of the op. Null if it does not pay.
+// Makes the op or its gradient (`back`); x and out belong to the forward op. Returns null if this
+// would not be faster.
 std::shared_ptr<const Resample> MakeResample(const PrepareContext& ctx, const TensorArg& x,
                                              const TensorArg& out, bool back) {
   if (x.dtype != DType::kFloat32 || x.numel == 0 || out.numel == 0) return nullptr;

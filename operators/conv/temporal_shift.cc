@@ -37,8 +37,8 @@ Layout LayoutOf(const PrepareContext& ctx, const Shape& x) {
           static_cast<int64_t>(2 * c * ratio)};
 }
 
-// Channels [first, last) of frame `to` become those of the frame `by` steps later; 0 outside of
-// the sequence.
+// Copies channels [first, last) to frame `to` from the frame `by` steps later; writes 0 if that
+// frame is outside of the sequence.
 void ShiftPart(const Layout& l, int64_t frame, int64_t by, int64_t first, int64_t last, size_t size,
                const char* from, char* to) {
   const int64_t source = frame % l.steps + by;

@@ -18,10 +18,11 @@
 
 namespace coracle {
 
-// Empty if the kernel does not support the case or, with `by_rule`, does not pay.
+// The kernel of the forward pass. Empty if it does not support the case or, with `by_rule`, if it
+// would not be faster.
 Kernel ConvForwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
                            const ConvForwardArgs& args, bool by_rule);
-// The same for gradients. A gradient for which it does not pay is left to ConvBackwardFast.
+// The kernel of the gradients. A gradient that would not be faster is left to ConvBackwardFast.
 Kernel ConvBackwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
                             const ConvBackwardArgs& args, bool by_rule);
 

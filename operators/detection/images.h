@@ -41,7 +41,7 @@ class ImagesArg {
     fits_.Require(offsets.back() == rows, "counted", offsets.back(), "rows", rows_.shape[0]);
     return offsets;
   }
-  // The same; checks that there are `images` images.
+  // Like the operator above, and checks that there are `images` images.
   RowOffsets operator()(Workspace& ws, int64_t images) const {
     RowOffsets offsets = (*this)(ws);
     fits_.Require(Sequences(offsets).count() == images, "images of the rows",

@@ -18,7 +18,7 @@ struct NmsOptions {
   double eta = 1;          // if < 1, multiplies a threshold over 0.5 after each kept box
   double extra = 0;        // added to sizes; see boxes.h
   int64_t width = 4;       // numbers of a box; more than 4: a polygon
-  int64_t most = std::numeric_limits<int64_t>::max();  // ends when so many are kept
+  int64_t most = std::numeric_limits<int64_t>::max();  // largest number of kept boxes
 };
 
 // Overlap of two boxes or polygons of `width` numbers.

@@ -26,7 +26,7 @@ using Gemm = std::function<void(const T* a, const T* b, T* c)>;
 template <class T>
 Gemm<T> MakeGemm(const GemmSpec& spec, KernelMode mode);
 
-// The same for a size that is known only at run time. Does not allocate.
+// Runs a gemm whose size is known only at run time. Does not allocate.
 template <class T>
 void RunGemm(const GemmSpec& spec, KernelMode mode, const T* a, const T* b, T* c);
 extern template void RunGemm<float>(const GemmSpec&, KernelMode, const float*, const float*,

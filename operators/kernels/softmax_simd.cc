@@ -87,7 +87,7 @@ HWY_INLINE void ScaleRow(D d, const float* e, float factor, float* y, int64_t n)
   for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, e + i), v), d, y + i);
   if (i < n) StoreFirst(hn::Mul(LoadFirst(e + i, n - i), v), y + i, n - i);
 }
-// The same, written past the caches.
+// Like ScaleRow, but writes past the caches.
 HWY_INLINE void StreamRow(D d, const float* e, float factor, float* y, int64_t n) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto misaligned =

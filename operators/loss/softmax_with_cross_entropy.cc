@@ -159,7 +159,8 @@ void LogitsGradLine(const T* y, const T* t, int64_t k, T g, T* dx, int64_t n, in
   for (int64_t i = 0; i < n * stride; i += stride) dx[i] = k < 0 ? T(0) : g * y[i];
   if (k >= 0) dx[k * stride] -= g;
 }
-// The same for a hard label, on a contiguous line with the machine's vector instructions.
+// Like LogitsGradLine, for a hard label on a contiguous line, with the machine's
+// vector instructions.
 void LogitsGradRow(const float* y, const float*, int64_t k, float g, float* dx, int64_t n,
                    int64_t) {
   static const simd::UnaryLoop scale = simd::FindUnary(simd::Unary::kScale);

@@ -240,7 +240,7 @@ class Backward {
     const float* dout = grads_.dout + p_.out.At(b_, h_, i);
     const int64_t first = (b_ * p_.heads + h_) * p_.rows + i;
     const float* kept = grads_.weights ? grads_.weights + first * p_.keys + j : nullptr;
-    // The weights after dropout: the kept ones, or those of a tile.
+    // The weights after dropout: the kept weights, or the weights of a tile.
     const bool as_kept = kept && drop_.IsIdentity();
     const int64_t step = ScoreStep(keys);
     if (!kept) {

@@ -18,7 +18,7 @@ void CheckLrn(const InferContext& ctx) {
   ctx.Require("C2", n > 0 && n % 2 == 1, n);
 }
 
-// x^-beta.
+// Computes x^-beta.
 struct Power {
   double beta;
   template <class T>

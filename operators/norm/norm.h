@@ -51,9 +51,9 @@ template <class T>
 struct NormGradArgs {
   const T *x = nullptr, *scale = nullptr, *dy = nullptr;  // scale may be null
   const double *mean = nullptr, *inv = nullptr;
-  bool fixed = false;                                    // statistics do not depend on x
-  T *dx = nullptr, *dscale = nullptr, *dbias = nullptr;  // each may be null: unwanted; dx may be
-                                                         // x or dy
+  bool fixed = false;  // statistics do not depend on x
+  // Null for a gradient that is not needed. dx may be x or dy.
+  T *dx = nullptr, *dscale = nullptr, *dbias = nullptr;
 };
 template <class T>
 void NormGrad(const NormView& v, const NormGradArgs<T>& a);

@@ -211,7 +211,7 @@ void RowSumsOf(const NormTermsOf<E>& t, int64_t rows, int64_t channels, const fl
   kSums[TermsOf(t)](t, rows, channels, shift, first, second);
 }
 
-// The same for the `n` elements of channel c from `at` on.
+// Computes the sums of RowSumsOf for the `n` elements of channel c from `at` on.
 template <class E>
 void PlaneSumsOf(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, float shift,
                  double* first, double* second) {

@@ -66,7 +66,7 @@ Kernel Conv(const PrepareContext& ctx, KernelMode mode) {
     const RowCopy copy(ws.Data<const T>(x), col, static_cast<size_t>(depth) * sizeof(T));
     for (int64_t i = 0; i < s.count(); ++i) {
       for (int64_t t = s.begin(i); t < s.end(i); ++t) {
-        // Those of the rows t + start to t + start + length - 1 that are in the sequence.
+        // Copies the rows t + start to t + start + length - 1, as far as they are in the sequence.
         const int64_t from = std::max(t + start, s.begin(i));
         const int64_t to = std::min(t + start + length, s.end(i));
         copy(from, t * length + from - (t + start), to - from);

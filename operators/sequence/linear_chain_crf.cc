@@ -105,7 +105,7 @@ double ExpRow(const T* x, int64_t n, double* to) {
   return max;
 }
 
-// The same for each row; `row` is memory for one row.
+// Applies ExpRow to each row; `row` is memory for one row.
 template <class T>
 void ExpRows(const T* x, int64_t rows, int64_t n, double* row, T* to) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -329,7 +329,7 @@ class CostGradient {
   double *beta_, *next_, *shares_;
 };
 
-// The same with logarithms. `room` has 3 * tags numbers.
+// Computes the same gradients from logarithms. `room` has 3 * tags numbers.
 template <class T>
 void LogGradient(const T* x, const double* w, const double* alpha, double log_z,
                  const IndexReader& label, int64_t begin, int64_t steps, int64_t tags, double scale,

@@ -63,7 +63,7 @@ Kernel ResetGrad(const PrepareContext& ctx) {
   return [=](Workspace& ws) { CopyBytes(ws.Data<const void>(dout), ws.Data<void>(dx), bytes); };
 }
 
-// The same copy, with the LoD of Out@GRAD.
+// The gradient of the gradient is the same copy, with the LoD of Out@GRAD.
 void ResetGradGradient(GradientContext& g) {
   g.Append("lod_reset_grad", {{"X", {g.Input("Out@GRAD")}}, {"Out@GRAD", {g.OutputGrad("X@GRAD")}}},
            {{"X@GRAD", {g.InputGrad("Out@GRAD")}}});

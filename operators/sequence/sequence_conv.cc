@@ -164,9 +164,9 @@ class Contexts {
   }
 
  private:
-  // The positions [begin, end) of a context that are rows of the sequence, from `row` on. The
-  // positions before them count from `before` relative to the begin of the sequence, those after
-  // them from `behind` relative to its end.
+  // The positions [begin, end) of a context that are rows of the sequence, from `row` on. Earlier
+  // positions count from `before`, relative to the beginning of the sequence; later positions count
+  // from `behind`, relative to its end.
   struct Part {
     int64_t begin, end, row, before, behind;
   };

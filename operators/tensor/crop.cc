@@ -9,8 +9,8 @@
 
 namespace coracle::crop_op {
 
-// The known offsets during shape inference: those of attrs and, with `need_values`, those of
-// tensors. The default is 0.
+// The offsets known during shape inference: from attrs and, with `need_values`, from tensors. The
+// default is 0.
 IntList ReadOffsets(const InferContext& ctx, int rank, bool need_values) {
   const auto count = static_cast<size_t>(rank);
   const bool tensors = ctx.HasInput("OffsetsTensor") || ctx.HasInput("Offsets");

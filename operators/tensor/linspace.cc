@@ -41,7 +41,7 @@ double ElementAt(int64_t i, int64_t count, double first, double last) {
   if (count == 1 || i < count / 2) return first + static_cast<double>(i) * step;
   return last - static_cast<double>(count - 1 - i) * step;
 }
-// The same for integers that doubles cannot represent.
+// Computes an element for integers that doubles cannot represent.
 int64_t ElementAt(int64_t i, int64_t count, int64_t first, int64_t last) {
   if (count == 1) return first;
   const __int128 sum =

@@ -10,7 +10,8 @@
 
 namespace coracle {
 
-// out = x, with dims of 1 broadcast to those of out, and repeated along out's leading dims.
+// Computes out = x, with dims of 1 broadcast to the dims of out, and repeated along out's
+// leading dims.
 // REQUIRES: the shapes match.
 inline Kernel BroadcastKernel(const TensorArg& x, const TensorArg& out) {
   if (out.numel == 0) return [](Workspace&) {};

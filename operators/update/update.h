@@ -134,7 +134,7 @@ void AdamUpdate(const T* p, const T* g, const T* m, const T* v, const AdamStep& 
   }
 }
 
-// The same with the machine's vector instructions.
+// The updates above with the machine's vector instructions.
 void SgdUpdateSimd(const float* p, const float* g, double lr, float* p_out, int64_t n);
 void SgdRowsUpdateSimd(const RowsView& rows, const float* g, double lr, const RowShare& share,
                        float* p);

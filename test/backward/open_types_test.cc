@@ -218,7 +218,7 @@ TEST(OpenTypes, ADeclaredTypeThatContradictsTheOpIsNoConstant) {
   h.desc().SetDType(DType::kInt64);
   const ProgramDesc before = t.main;
   const std::string message = MessageOf([&] { AppendBackward(loss); });
-  EXPECT_EQ(message.find("append_backward: 'h' is declared int64[2], and tanh makes"), 0u)
+  EXPECT_EQ(message.find("append_backward: 'h' is declared int64[2], but tanh writes"), 0u)
       << message;
   EXPECT_TRUE(t.main == before);
 }

@@ -238,8 +238,8 @@ TEST_F(OnnxModelFileTest, ExternalDataOutsideOfTheFolder) {
   EXPECT_NE(error("w.bin").find("is a symbolic link"), std::string::npos);
   EXPECT_NE(error("link/w.bin").find("is a symbolic link"), std::string::npos);
   EXPECT_NE(error("folder").find("not a regular file"), std::string::npos);
-  EXPECT_NE(error("folder/").find("is no file"), std::string::npos);
-  EXPECT_NE(error(std::string("w.bin\0x", 7)).find("is no file"), std::string::npos);
+  EXPECT_NE(error("folder/").find("is not a file"), std::string::npos);
+  EXPECT_NE(error(std::string("w.bin\0x", 7)).find("is not a file"), std::string::npos);
   ASSERT_EQ(::mkfifo(directory_.File("pipe").c_str(), 0600), 0);
   EXPECT_NE(error("pipe").find("not a regular file"), std::string::npos);
 }

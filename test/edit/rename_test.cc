@@ -179,7 +179,7 @@ TEST(Rename, ByRegularExpression) {
   EXPECT_EQ(pairs, (NamePairs{{"v10", "w10_v10"}, {"v11", "w11_v11"}, {"v12", "w12_v12"}}));
   EXPECT_EQ(WhatIsThrown([&] { PairsByRegex(chain, "^z", "y"); }),
             "rename: no variable's name matches '^z'");
-  EXPECT_NE(WhatIsThrown([&] { PairsByRegex(chain, "(", "y"); }).find("no regular expression"),
+  EXPECT_NE(WhatIsThrown([&] { PairsByRegex(chain, "(", "y"); }).find("not a regular expression"),
             std::string::npos);
   EXPECT_NE(
       WhatIsThrown([&] { PairsByRegex(chain, "v", "\\1"); }).find("is not a valid replacement"),

@@ -25,8 +25,12 @@ void* Allocate(size_t size) {
 
 }  // namespace coracle::edit_guard_test
 
-void* operator new(size_t size) { return coracle::edit_guard_test::Allocate(size); }
-void* operator new[](size_t size) { return coracle::edit_guard_test::Allocate(size); }
+[[gnu::noinline]] void* operator new(size_t size) {
+  return coracle::edit_guard_test::Allocate(size);
+}
+[[gnu::noinline]] void* operator new[](size_t size) {
+  return coracle::edit_guard_test::Allocate(size);
+}
 void* operator new(size_t size, const std::nothrow_t&) noexcept try {
   return coracle::edit_guard_test::Allocate(size);
 } catch (const std::bad_alloc&) {
@@ -35,10 +39,10 @@ void* operator new(size_t size, const std::nothrow_t&) noexcept try {
 void* operator new[](size_t size, const std::nothrow_t& tag) noexcept {
   return operator new(size, tag);
 }
-void operator delete(void* made) noexcept { std::free(made); }
-void operator delete[](void* made) noexcept { std::free(made); }
-void operator delete(void* made, size_t) noexcept { std::free(made); }
-void operator delete[](void* made, size_t) noexcept { std::free(made); }
+[[gnu::noinline]] void operator delete(void* made) noexcept { std::free(made); }
+[[gnu::noinline]] void operator delete[](void* made) noexcept { std::free(made); }
+[[gnu::noinline]] void operator delete(void* made, size_t) noexcept { std::free(made); }
+[[gnu::noinline]] void operator delete[](void* made, size_t) noexcept { std::free(made); }
 
 namespace coracle::edit_guard_test {
 

@@ -191,7 +191,9 @@ TEST(Temporaries, OnesThatAHandlerRemoved) {
     RemoveNotedTemporaries();
     ASSERT_TRUE(FileExists(directory.File("t"))) << i;
     fs::remove(directory.File("t"));
-    if (i % 2) ASSERT_FALSE(noted.Withdraw());
+    if (i % 2) {
+      ASSERT_FALSE(noted.Withdraw());
+    }
     EXPECT_TRUE(i % 2 == 0 || noted.Withdraw());
   }
 }

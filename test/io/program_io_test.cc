@@ -272,7 +272,7 @@ TEST(ProgramIo, TextErrorsSayWhereAndWhatWasMeant) {
   EXPECT_NE(TextErrorOf("blocks {").find("m.pbtxt:1:"), std::string::npos);
   EXPECT_NE(TextErrorOf("blocks { idx: 0 parent_idx: -1 ops { } }").find("blocks[0].ops[0].type"),
             std::string::npos);
-  EXPECT_NE(TextErrorOf("").find("holds no block"), std::string::npos);
+  EXPECT_NE(TextErrorOf("").find("contains no block"), std::string::npos);
   EXPECT_NE(TextErrorOf("blocks { idx: 99999999999 }"), "");
 }
 
@@ -290,7 +290,7 @@ TEST(ProgramIo, TextNestingIsLimited) {
 }
 
 TEST(ProgramIo, BinaryErrorsAreOneClearLine) {
-  EXPECT_NE(ErrorOf("").find("m.pdmodel: holds no block"), std::string::npos);
+  EXPECT_NE(ErrorOf("").find("m.pdmodel: contains no block"), std::string::npos);
   EXPECT_NE(ErrorOf("\x89PNG\r\n").find("m.pdmodel: damaged at byte"), std::string::npos);
   EXPECT_NE(ErrorOf("\x0a\xff\xff\xff\xff\x07").find("2147483647 bytes where 0 are left"),
             std::string::npos);

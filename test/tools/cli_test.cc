@@ -115,7 +115,7 @@ TEST_F(Cli, FailuresAreOne) {
   Expect("coracle --op_library=. ops", 1, {"coracle: cannot read '.': it is a directory"});
   Expect("coracle time none.pb --ranks=2", 1, {"cannot open 'none.pb'"});
   for (const char* command : {"build empty.pb --out=o.pb", "bench empty.pb", "time empty.pb"})
-    Expect(": > empty.pb; coracle " + std::string(command), 1, {"empty.pb: holds no block"});
+    Expect(": > empty.pb; coracle " + std::string(command), 1, {"empty.pb: contains no block"});
   Expect("printf 'layer' > cut.pbtxt; coracle dump cut.pbtxt", 1,
          {"cut.pbtxt:1:6: expected \"{\", found the end"});
   Expect("coracle convert model.pbtxt m.pdmodel && coracle generate m.pdmodel --prompt=a", 1,

@@ -105,7 +105,7 @@ TEST_F(Edit, SetShape) {
   ExpectWhole("any.pdmodel");
   Expect("coracle set-shape net.pdmodel x:5x4 -o no.pdmodel", 1,
          {"coracle: block 0 op 1 (mul): mul: "});
-  Expect("coracle set-shape net.pdmodel z:5x4 -o no.pdmodel", 1, {"'z' is no input"});
+  Expect("coracle set-shape net.pdmodel z:5x4 -o no.pdmodel", 1, {"'z' is not an input"});
   Expect("coracle set-shape net.pdmodel y:5x4 -o no.pdmodel", 1, {"has no var 'y'\n"});
   for (const char* shape : {"x", "x:", ":3", "x:3xx4", "x:-2", "x:1e3"})
     Expect(fmt::format("coracle set-shape net.pdmodel {} -o no.pdmodel", shape), 2,
@@ -240,7 +240,7 @@ TEST_F(Edit, WrongInput) {
          {"either names, as OLD=NEW,OLD=NEW, or --regex"});
   Expect("coracle rename net.pdmodel r=q --regex=a=b -o o2.pb", 2, {"either names"});
   Expect("coracle rename net.pdmodel --regex=a -o o2.pb", 2, {"--regex takes REGEX=TEXT"});
-  Expect("coracle rename net.pdmodel '--regex=(=b' -o o2.pb", 1, {"no regular expression"});
+  Expect("coracle rename net.pdmodel '--regex=(=b' -o o2.pb", 1, {"not a regular expression"});
   Expect("coracle merge net.pdmodel net.pdmodel -o o2.pb", 1, {"--connect=OUTPUT:INPUT"});
   Expect("coracle merge net.pdmodel net.pdmodel --connect=z -o o2.pb", 2, {"--connect takes"});
   Expect("coracle merge net.pdmodel net.pdmodel --connect=z:x -o o2.pb", 1,

@@ -114,7 +114,7 @@ TEST_F(HostileFiles, PipesAndDevicesAreNotRead) {
         {"snapshot pipe", std::string("no snapshot in 'pipe'")},
         {"test piped job.pbtxt", "'piped/eval.pdmodel'" + pipe},
         {"test zero/model.pdmodel job.pbtxt", "'zero/model.pdmodel'" + device},
-        {"convert main.pb pipe", std::string("nobody reads")}}) {
+        {"convert main.pb pipe", std::string("a pipe without a reader")}}) {
     Expect("timeout 20 coracle " + std::string(command), 1, {why});
   }
   // A stream where one is meant.

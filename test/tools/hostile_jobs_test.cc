@@ -157,7 +157,7 @@ TEST_F(HostileJobs, VocabulariesAreReadKeyByKey) {
         {head + R"("version": 1, "characters": 3})", "characters"},
         {head + R"("version": 1, "characters": ["a", 7]})", "characters[1]"},
         {head + R"("version": 1, "characters": ["a", "bc"]})", "characters[1]"},
-        {head + R"("version": 1, "characters": )" + deep + "}", "lie more than 32 deep"}}) {
+        {head + R"("version": 1, "characters": )" + deep + "}", "nested more than 32 deep"}}) {
     WriteFileAtomic(Path("letters/vocabulary.json"), json);
     Expect("coracle generate letters --length=2", 1,
            {"coracle: not a vocabulary: letters/vocabulary.json", what});

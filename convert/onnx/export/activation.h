@@ -9,7 +9,7 @@ namespace coracle::onnx {
 // not activations.
 Value Activate(OpContext& op, const std::string& type, const AttrList& attrs, const Value& x,
                DType dtype);
-// The same for fuse_activation, fuse_alpha and fuse_beta of a convolution.
+// The result of a convolution's fused activation: fuse_activation, fuse_alpha and fuse_beta.
 Value FusedActivation(OpContext& op, const Value& x, DType dtype);
 
 // X without its fractional part.

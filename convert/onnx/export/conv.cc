@@ -1,4 +1,4 @@
-// Convolutions.
+// Convolution ops.
 #include <algorithm>
 
 #include "activation.h"

@@ -25,7 +25,7 @@ ExportRows LossRows();
 ExportRows AttentionRows();
 ExportRows ControlRows();
 
-// All of them.
+// The rows of all families.
 std::vector<ExportRow> AllRows();
 const ExportRow* FindRow(const std::string& op_type);  // nullptr: cannot be exported
 

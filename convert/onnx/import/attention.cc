@@ -55,7 +55,7 @@ Variable WithoutHeads(NodeContext& node, const Variable& x) {
 struct Operands {
   Variable q, k, v;  // [batch, heads, length, size]
   int64_t q_heads = 0, kv_heads = 0;
-  Variable past = {};  // number of keys before those of this call, int64 [1]
+  Variable past = {};  // number of keys before this call, int64 [1]
 };
 
 int64_t HeadsOf(NodeContext& node, const char* name, size_t i) {

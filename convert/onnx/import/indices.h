@@ -36,7 +36,8 @@ Variable BroadcastWhere(NodeContext& node, const Variable& condition, const Vari
 // Limits the elements of a helper tensor, such as the table of all pairs of an index and a
 // position. Throws kUnimplemented beyond the limit.
 void RequireSmall(NodeContext& node, const std::vector<int64_t>& dims, const char* what);
-// The same for a constant computed by the import, since a few bytes of a file can request any size.
+// Limits the elements of a constant computed by the import, since a few bytes of a file can request
+// any size. Throws like RequireSmall.
 void RequireSmallConstant(NodeContext& node, const std::vector<int64_t>& dims, const char* what);
 
 }  // namespace coracle::onnx

@@ -22,10 +22,12 @@ inline constexpr int kOldestOpset = 7;
 
 // How an importer treats inputs of uint16 and uint32, whose variables are wider.
 enum class Unsigned {
-  kRefuse,  // rejected with an error
-  kMoves,   // elements are moved or compared, which is exact; outputs of the first input's dtype
-            // have its type
-  kWraps,   // arithmetic modulo 2^n of the wider type; then the low bits are taken
+  // Rejects them with an error.
+  kRefuse,
+  // Moves or compares elements, which is exact. Outputs of the first input's dtype have its type.
+  kMoves,
+  // Computes modulo 2^n of the wider type, then takes the low bits.
+  kWraps,
 };
 
 struct NodeImporter {
@@ -61,7 +63,7 @@ class NodeImporters {
   std::unordered_map<std::string, std::vector<size_t>> by_type_;
 };
 
-// All of them.
+// All importers of all families.
 const NodeImporters& AllNodeImporters();
 
 }  // namespace coracle::onnx

@@ -21,8 +21,9 @@ std::string Reduction(NodeContext& node, int add_since, int extrema_since) {
   return node.OneOf("reduction", "none", {"none", "add", "mul", "max", "min"});
 }
 
-// data [positions, width] with updates [n, width] at rows ids [n]. Products and extrema use a table
-// of all positions and updates, since several updates may have the same position.
+// Scatters the rows `updates` [n, width] into data [positions, width] at the rows ids [n]. Products
+// and extrema use a table of all positions and updates, since several updates may have the
+// same position.
 Variable ScatterRows(NodeContext& node, const Variable& data, const Variable& ids,
                      const Variable& updates, const std::string& reduction) {
   const int64_t places = data.shape()[0], width = data.shape()[1], n = ids.shape()[0];
@@ -55,7 +56,7 @@ Variable ScatterRows(NodeContext& node, const Variable& data, const Variable& id
   return reduction == "max" ? Max(data, by) : Min(data, by);
 }
 
-// The same, in a dtype that the ops support.
+// Like ScatterRows, for any dtype: computes in a dtype that the ops support.
 Variable Scattered(NodeContext& node, const Variable& data, const Variable& ids,
                    const Variable& updates, const std::string& reduction) {
   if (ids.shape().numel() == 0) return data;

@@ -284,7 +284,7 @@ void TurnBackward(NodeContext& node, SliceBounds* bounds) {
   }
 }
 
-// The same for bounds that are known only at run time.
+// Like TurnBackward, for bounds that are known only at run time.
 Variable BackwardEnds(NodeContext& node, const SliceBounds& bounds) {
   const size_t count = bounds.axes.size();
   Ints added(count, 0);

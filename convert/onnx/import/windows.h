@@ -32,7 +32,7 @@ std::vector<int32_t> Interleaved(const std::vector<int64_t>& before,
 // x [N, C, L] as [N, C, 1, L], and back.
 Variable WithHeight(NodeContext& node, const Variable& x);
 Variable WithoutHeight(NodeContext& node, const Variable& x);
-// The same windows for the input with a height.
+// The windows for the input with the added height.
 Windows WithHeight(Windows windows);
 
 }  // namespace coracle::onnx

@@ -167,7 +167,7 @@ TEST(LodRankTable, BadData) {
             "RankTable have 6 rows");
   env["i"] = Tensor::Full<int64_t>({1}, 0);
   EXPECT_EQ(error("shrink_rnn_memory", env, {{"X", {"short"}}, {"RankTable", {"t"}}, {"I", {"i"}}}),
-            "shrink_rnn_memory: X has 2 rows, and 3 sequences are longer than I");
+            "shrink_rnn_memory: X has 2 rows, but 3 sequences are longer than I");
 }
 
 TEST(LodRankTable, Constraints) {

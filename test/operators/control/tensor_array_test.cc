@@ -85,7 +85,7 @@ TEST(TensorArray, IndexOutOfRange) {
                 .find("far beyond the end"),
             std::string::npos);
   EXPECT_NE(ErrorOf("read_from_array", WithArray(), {{"X", {"a"}}, {"I", {"i1"}}, {"X_W", {"x"}}})
-                .find("X_W says float32[2]"),
+                .find("X_W is float32[2]"),
             std::string::npos);
 }
 

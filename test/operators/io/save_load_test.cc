@@ -235,7 +235,10 @@ TEST(Load, OtherShapesTypesAndFilesAreErrors) {
   TemporaryDirectory directory;
   std::string path = directory.File("w");
   WriteFileAtomic(path, Bytes(kSmall));
-  EXPECT_NE(Load(directory, "w").Out("w", DType::kFloat32, {4}).Error().find("declared float32[4]"),
+  EXPECT_NE(Load(directory, "w")
+                .Out("w", DType::kFloat32, {4})
+                .Error()
+                .find("declared type is float32[4]"),
             std::string::npos);
   EXPECT_NE(Load(directory, "w").Out("w", DType::kInt64, {2, 2}).Error(), "");
   EXPECT_NE(Load(directory, "wx").Out("w", DType::kFloat32, {2, 2}).Error().find("wx"),
