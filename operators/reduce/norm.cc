@@ -75,7 +75,8 @@ struct NormGradLines {
     AddUp(at, width, squares, products);
     bool ordinary = true;
     for (int64_t i = 0; i < width; ++i) {
-      ordinary &= IsOrdinary(squares[i]) && IsOrdinary(std::abs(products[i]));
+      ordinary &= IsOrdinary(squares[i]) && IsOrdinary(std::abs(products[i])) &&
+                  (sizeof(T) < sizeof(double) || std::abs(Extra(line + i)) < 1e200);
       const double norm = std::sqrt(squares[i]);
       a[i] = 1 / norm;
       c[i] = (products[i] / squares[i] - Extra(line + i)) / norm;
@@ -205,12 +206,23 @@ void NormGradient(GradientContext& g) {
            g.ForwardAttrs({"axis", "epsilon"}));
 }
 
+// sqrt(sum of x^2 along axis + epsilon), also where the squares leave the range of x.
+Variable LengthAlongAxis(GradientContext& g, const Variable& x) {
+  const Variable norm =
+      g.Make("p_norm", {{"X", {x.name()}}},
+             {{"porder", 2.0f}, {"axis", g.Attr<int32_t>("axis")}, {"keepdim", true}});
+  const double root = std::sqrt(static_cast<double>(g.Attr<float>("epsilon")));
+  if (root == 0) return norm;
+  const Variable larger = Max(norm, root);
+  return larger * Sqrt(Square(norm / larger) + Square(root / larger));
+}
+
 // With V = the gradient of X@GRAD, D = Out@GRAD, n and y as above, a = sum(y V), s = sum(y D), and
 // P(D) = (D - y s) / n, which this op computes:
 //   dD = P(V), dNorm@GRAD = a,
 //   dX = Norm@GRAD P(V) - (a P(D) + s P(V) + (sum(V D) - a s) / n y) / n.
 void NormGradGradient(GradientContext& g) {
-  const DType own = g.In("X").dtype(), wide = IsHalf(own) ? DType::kFloat32 : own;
+  const DType own = g.In("X").dtype(), wide = DType::kFloat64;  // squares of floats stay in range
   const Variable x = Cast(g.In("X"), wide), v = Cast(g.Grad("X@GRAD"), wide);
   const Variable d = Cast(g.In("Out@GRAD"), wide);
   const AttrList attrs = g.ForwardAttrs({"axis", "epsilon"});
@@ -221,7 +233,7 @@ void NormGradGradient(GradientContext& g) {
     return g.Make("norm_grad", {{"X", {x.name()}}, {"Out@GRAD", {t.name()}}}, attrs, "X@GRAD");
   };
   const Variable y = g.Make("norm", {{"X", {x.name()}}}, attrs);
-  const Variable n = Sqrt(along_axis(Square(x)) + static_cast<double>(g.Attr<float>("epsilon")));
+  const Variable n = LengthAlongAxis(g, x);
   const Variable a = along_axis(y * v), s = along_axis(y * d), of_v = across(v);
   g.Set("Out@GRAD", Cast(of_v, own));
   Variable dx = (a * across(d) + s * of_v + (along_axis(v * d) - a * s) / n * y) / n * -1.0;

@@ -24,12 +24,15 @@ struct NormSlopes {
     if (p == 0 || d == 0) return 0;
     const double sign = std::isnan(d) ? d : std::copysign(1, d);
     if (p == 1) return sign * dout[j];
-    if (std::isinf(p)) return std::abs(d) == value[j] ? sign * dout[j] : 0;
+    if (std::isinf(p)) return std::isnan(d) || std::abs(d) == value[j] ? sign * dout[j] : 0;
     if (value[j] == 0) return 0;
     const double ratio = d / unit[j] / value[j];
     if (p == 2) return ratio * dout[j];
     if (p == 3) return ratio * std::abs(ratio) * dout[j];
-    return sign * std::pow(std::abs(ratio), p - 1) * dout[j];
+    if (std::abs(ratio) >= std::numeric_limits<double>::min())
+      return sign * std::pow(std::abs(ratio), p - 1) * dout[j];
+    const double log_ratio = std::log(std::abs(d)) - std::log(unit[j]) - std::log(value[j]);
+    return sign * std::exp((p - 1) * log_ratio) * dout[j];
   }
   // For p = 2: what the elements of each slice are multiplied by. False where Of is needed.
   bool MakeFactors(int64_t count) {
@@ -47,10 +50,13 @@ struct NormSlopes {
   double *unit, *value, *dout, *factors;
 };
 
-// Whether T holds this norm with all digits.
+// Whether T holds this norm with all digits, and the power p - 1 does not enlarge the rounding of a
+// float beyond some digits of its own.
 template <class T>
-bool HasAllDigits(double norm) {
-  return norm >= static_cast<double>(std::numeric_limits<T>::min()) &&
+bool HasAllDigits(double norm, double p) {
+  constexpr double kHighestOrderOfFloats = 64;
+  return (sizeof(T) == sizeof(double) || std::abs(p) <= kHighestOrderOfFloats) &&
+         norm >= static_cast<double>(std::numeric_limits<T>::min()) &&
          norm <= static_cast<double>(std::numeric_limits<T>::max());
 }
 
@@ -79,7 +85,8 @@ Kernel NormGradKernel(const PrepareContext& ctx, const ReducedAxes& axes, double
       slopes.dout[j] = static_cast<double>(ws.Data<const T>(dout)[j]);
       const double norm = norms ? static_cast<double>(norms[j]) : 0;
       store(j, {1, norm});
-      given &= p == 0 || p == 1 || std::isinf(p) || (p > 0 && norm == 0) || HasAllDigits<T>(norm);
+      given &=
+          p == 0 || p == 1 || std::isinf(p) || (p > 0 && norm == 0) || HasAllDigits<T>(norm, p);
     }
     if (!given) ForEachNorm(nest, p, in, store);
     const bool scales = p == 2 && slopes.MakeFactors(count);

@@ -393,7 +393,6 @@ TEST(EditGuard, EditsMayRunOutOfMemory) {
   }
 }
 
-// An op of the outer guard's record that nested guards release one after the other.
 // A block that a refused guard made is gone, and the next one may get its address.
 TEST(EditGuard, BlocksOfRefusedGuardsLeaveNoRecord) {
   ProgramDesc program;
@@ -425,6 +424,7 @@ TEST(EditGuard, BlocksOfRefusedGuardsLeaveNoRecord) {
   EXPECT_EQ(SerializeProgram(program), before);
 }
 
+// An op of the outer guard's record that nested guards release one after the other.
 TEST(EditGuard, OpsReleasedInNestedGuardsAreBack) {
   ProgramDesc program;
   for (const char* type : {"relu", "tanh", "exp"}) program.Root().AppendOp(type, {}, {});

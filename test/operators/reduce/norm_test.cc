@@ -1,4 +1,5 @@
 #include <cmath>
+#include <tuple>
 
 #include "../../op_test.h"
 #include "../gradient_of.h"
@@ -162,6 +163,34 @@ TEST(NormGrad, GradientOfNorm) {
       .RandomInput("Out@GRAD", {2, 3})
       .RandomInput("Norm@GRAD", {2, 1})
       .CheckHigherGradients();
+}
+
+// Squares of X leave its dtype. The gradient of the sum of X@GRAD by X goes with Out@GRAD / X^2.
+TEST(NormGrad, HigherGradientsOfExtremeNumbers) {
+  const auto gradient = [](DType dtype, double x, double d, float epsilon) {
+    return NumbersOf(GradientOf("norm_grad", {{"axis", int32_t{0}}, {"epsilon", epsilon}},
+                                {{"X", Tensor::Of<double>({2}, {3 * x, 4 * x}).Cast(dtype)},
+                                 {"Out@GRAD", Tensor::Of<double>({2}, {d, 5 * d}).Cast(dtype)}},
+                                "X", "X@GRAD"));
+  };
+  const std::vector<double> one = gradient(DType::kFloat64, 1, 1, 0);
+  EXPECT_NEAR(one[0], 0.0797, 1e-4);
+  EXPECT_NEAR(one[1], -0.0378, 1e-4);
+  for (const auto& [dtype, x, d, tolerance] : {std::tuple(DType::kFloat32, 1e20, 1e30, 1e-6),
+                                               std::tuple(DType::kFloat32, 1e-20, 1e-30, 1e-6),
+                                               std::tuple(DType::kFloat64, 1e160, 1e300, 1e-12),
+                                               std::tuple(DType::kFloat64, 1e-170, 1e-60, 1e-12)}) {
+    const std::vector<double> got = gradient(dtype, x, d, 0);
+    for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(got[i] / (d / x / x), one[i], tolerance) << x;
+  }
+}
+
+TEST(NormGrad, LargeGradientOfNorm) {
+  const Tensor x = Tensor::Of<double>({2}, {3e-26, 4e-26});
+  const Tensor ones = Tensor::Of<double>({2}, {1, 1}), of_norm = Tensor::Of<double>({1}, {1e300});
+  ExpectSameNumbers(ValueOf("norm_grad", {{"axis", int32_t{0}}, {"epsilon", 0.f}},
+                            {{"X", x}, {"Out@GRAD", ones}, {"Norm@GRAD", of_norm}}, "X@GRAD"),
+                    {6e299, 8e299}, 1e-12);
 }
 
 TEST(NormGrad, Constraints) {

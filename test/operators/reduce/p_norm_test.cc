@@ -58,6 +58,27 @@ TEST(PNorm, Gradients) {
     Order(order, 0).RandomInput("X", {2, 3}, 0.5, 2).CheckHigherGradients();
 }
 
+TEST(PNorm, GradientsOfNans) {
+  for (float order : {1.f, 2.f, 3.f, kInf, -kInf}) {
+    const Tensor x = Tensor::Of<float>({3}, {1, std::nanf(""), 2});
+    const std::vector<double> got =
+        NumbersOf(GradientOf("p_norm", {{"porder", order}}, {{"X", x}}, "X"));
+    EXPECT_TRUE(std::isnan(got[1])) << order;
+  }
+}
+
+TEST(PNorm, GradientsOfUnusualOrders) {
+  const auto gradient = [](float order, const Tensor& x) {
+    return NumbersOf(GradientOf("p_norm", {{"porder", order}}, {{"X", x}}, "X"));
+  };
+  // |X| / Out is below the smallest double, its power is not.
+  const Tensor apart = Tensor::Of<double>({2}, {1e-300, 1e300});
+  EXPECT_NEAR(gradient(0.5f, apart)[0] / 1e300, 1, 1e-11);
+  EXPECT_NEAR(gradient(1.01f, apart)[0] / std::pow(10, -600 * (1.01f - 1.0)), 1, 1e-10);
+  // The rounding of a float32 Out would count 1e7 times.
+  EXPECT_NEAR(gradient(1e7f, Tensor::Of<float>({2}, {1, 1}))[0], 0.5, 1e-6);
+}
+
 // Powers of |X| and Out alone would overflow, vanish or be infinite.
 TEST(PNorm, GradientsOfExtremeValues) {
   const auto gradient = [](float order, std::initializer_list<float> x) {
