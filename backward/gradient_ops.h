@@ -128,7 +128,7 @@ class GradientOps {
   size_t first_var_;                     // the first new variable of the target
   std::vector<int32_t> gradient_index_;  // by version; -1: none yet
   std::vector<Gradient> gradients_;
-  std::vector<Request> requests_;  // of the running rule
+  std::vector<Request> requests_;  // made by the running rule
   std::unordered_map<std::string_view, size_t> request_index_;
   std::unique_ptr<OpDesc> renamed_;
   std::unordered_map<std::string, std::string> dense_of_;  // by sparse gradient

@@ -209,8 +209,8 @@ class SecondOrder {
     return ops;
   }
 
-  // Appends the ops once more, reading `to` instead of `from`, and returns the new name
-  // of `result`.
+  // Appends the ops once more, reading `to` instead of `from`. Returns the new name that `result`
+  // has.
   std::string Copy(const std::vector<const OpDesc*>& ops, const std::string& from,
                    const std::string& to, const std::string& result) {
     std::unordered_map<std::string, std::string> renamed = {{from, to}};

@@ -66,8 +66,8 @@ bool IsFloatingOrOpen(const VarMeta& meta) {
   }
 }
 
-// The types of a block's variables at one point of it: as inferred by shape rules, else
-// as declared.
+// The types of a block's variables at one point of it: the types that shape rules inferred, or else
+// the declared ones.
 class OpenTypes::Table : public MetaTable {
  public:
   Table(OpenTypes* types, BlockDesc& block, Table* outer)

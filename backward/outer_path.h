@@ -1,6 +1,6 @@
 #pragma once
-// OuterPath: if the targets are in a sub-block, the part of their gradients that passes through ops
-// of the enclosing blocks.
+// OuterPath: the part of gradients that passes through enclosing blocks, for targets in a
+// sub-block.
 
 #include <coracle/backward/gradient_ops.h>
 
@@ -41,8 +41,7 @@ class OuterPath {
     BlockDesc* inner = nullptr;
     size_t end = 0;
     std::unique_ptr<ForwardGraph> graph;
-    // Those of the variables read inside that this block computes.
-    std::vector<std::string> via;
+    std::vector<std::string> via;  // variables read inside that this block computes
     std::unordered_set<std::string_view> via_set;
     std::vector<std::string> reads;  // all variables read inside
   };

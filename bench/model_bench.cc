@@ -8,7 +8,7 @@
 // load, compile and plan, in ms; NAME is a network of infer, "program" or "chain". limits: the
 // rates of matrix products and memory. --limit measures these rates here and adds limit_ms. --steps
 // runs that many more steps and prints the memory of the process before and after them. --check
-// compares results with those of the program without passes, or checks that the loss falls.
+// compares the results with a run without passes, or checks that the loss falls.
 // --describe counts parameters, multiply-adds and ops, and shows the effect of each pass. Without
 // --workload, --describe and --check run all workloads. --hottest=N prints the N kernels that take
 // the most time, with their share of the machine's rates. --save=PREFIX only saves the program of a

@@ -60,7 +60,7 @@ void AppendScaledErrorClip(BlockDesc& block, const BaseErrorClipAttr& clip,
 std::vector<std::string> WarnOfIdleErrorClips(const ProgramDesc& program,
                                               const GradToVar& grad_to_var);
 
-// What a clip does if the norm is a nan or infinite.
+// Selects how a clip acts if the norm is a nan or infinite.
 enum class NonFinite {
   // A nan norm makes all elements nan; an infinite norm makes them 0, and infinite ones nan.
   kPropagate,

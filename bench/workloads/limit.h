@@ -12,14 +12,14 @@ namespace coracle {
 
 struct Cost {
   int64_t parameters = 0;    // trained elements
-  double multiply_adds = 0;  // of matrix products, convolutions and recurrent nets
+  double multiply_adds = 0;  // in matrix products, convolutions and recurrent nets
   // Feeds and fetches count once, persistable variables once for reading and once for writing. For
   // tables with sparse gradients, only the rows that are looked up count.
   double bytes = 0;
 };
 
 // The cost of the program without passes, with the shapes of its first batch. A gradient op counts
-// as its forward op for each gradient.
+// its forward op once for each gradient.
 Cost CostOf(const Workload& workload);
 
 // The cost of one op of a program; `bytes` includes all its inputs and outputs.

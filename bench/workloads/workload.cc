@@ -250,7 +250,7 @@ void InferSaved(Workload& w, const WorkloadOptions& options) {
   w.frozen = true;
 }
 
-// Draws running statistics other than those of an identity, as in the peers' models.
+// Draws running statistics that differ from 0 and 1, as in the peers' models.
 void DrawStatistics(const ProgramDesc& main, Scope& scope) {
   Draws draws;
   main.ForEachOp([&](const OpDesc& op) {

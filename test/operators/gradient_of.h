@@ -15,6 +15,19 @@
 
 namespace coracle {
 
+// Declares a variable for each input, named as its slot. Returns the slots.
+inline SlotList DeclareInputs(BlockDesc& block,
+                              const std::vector<std::pair<std::string, Tensor>>& inputs) {
+  SlotList slots;
+  for (const auto& [name, value] : inputs) {
+    VarDesc& var = block.Var(name);
+    var.SetShape(value.shape());
+    var.SetDType(value.dtype());
+    slots.push_back({name, {name}});
+  }
+  return slots;
+}
+
 // An output, and the gradient of its sum by the input `slot`.
 struct ValueAndGradient {
   Tensor value, gradient;
@@ -25,15 +38,8 @@ inline ValueAndGradient Differentiate(const std::string& type, const AttrList& a
                                       KernelMode kernels = KernelMode::kReference) {
   ProgramDesc program;
   const Writer writer{program.Root(), DefaultOps()};
-  VarValues values;
-  SlotList slots;
-  for (const auto& [name, value] : inputs) {
-    VarDesc& var = program.Root().Var(name);
-    var.SetShape(value.shape());
-    var.SetDType(value.dtype());
-    values[name] = value;
-    slots.push_back({name, {name}});
-  }
+  VarValues values = {inputs.begin(), inputs.end()};
+  const SlotList slots = DeclareInputs(program.Root(), inputs);
   SlotList outputs;
   for (const SlotDef& def : DefaultOps().Get(type).outputs)
     if (def.name == output || def.intermediate || !def.optional)
@@ -66,15 +72,8 @@ inline Tensor ValueOf(const std::string& type, const AttrList& attrs,
                       const std::string& output = "Out") {
   ProgramDesc program;
   const Writer writer{program.Root(), DefaultOps()};
-  VarValues values;
-  SlotList slots;
-  for (const auto& [name, value] : inputs) {
-    VarDesc& var = program.Root().Var(name);
-    var.SetShape(value.shape());
-    var.SetDType(value.dtype());
-    values[name] = value;
-    slots.push_back({name, {name}});
-  }
+  VarValues values = {inputs.begin(), inputs.end()};
+  const SlotList slots = DeclareInputs(program.Root(), inputs);
   const Variable out = writer.Make(type, slots, attrs, output);
   Interpret(program.Root(), DefaultOps(), values);
   return std::get<Tensor>(values.at(out.name()));
