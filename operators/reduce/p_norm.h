@@ -50,10 +50,10 @@ struct NormSlopes {
   double *unit, *value, *dout, *factors;
 };
 
-// Whether T holds this norm with all digits, and the power p - 1 does not enlarge the rounding of a
-// float beyond some digits of its own.
+// Whether an Out of type T is accurate enough for the gradient: the norm is a normal number of T,
+// and the power p - 1 multiplies the rounding of a float by at most kHighestOrderOfFloats.
 template <class T>
-bool HasAllDigits(double norm, double p) {
+bool IsAccurateNorm(double norm, double p) {
   constexpr double kHighestOrderOfFloats = 64;
   return (sizeof(T) == sizeof(double) || std::abs(p) <= kHighestOrderOfFloats) &&
          norm >= static_cast<double>(std::numeric_limits<T>::min()) &&
@@ -86,7 +86,7 @@ Kernel NormGradKernel(const PrepareContext& ctx, const ReducedAxes& axes, double
       const double norm = norms ? static_cast<double>(norms[j]) : 0;
       store(j, {1, norm});
       given &=
-          p == 0 || p == 1 || std::isinf(p) || (p > 0 && norm == 0) || HasAllDigits<T>(norm, p);
+          p == 0 || p == 1 || std::isinf(p) || (p > 0 && norm == 0) || IsAccurateNorm<T>(norm, p);
     }
     if (!given) ForEachNorm(nest, p, in, store);
     const bool scales = p == 2 && slopes.MakeFactors(count);
