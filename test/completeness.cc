@@ -17,12 +17,16 @@
 namespace coracle {
 namespace {
 
-// What the tests of this run did, for the check at its end.
+// The record of this run's tests, for the check at its end.
 std::set<std::string>& ProvokedConstraints() {
   static std::set<std::string> ids;
   return ids;
 }
 std::set<std::string>& CheckedGradients() {
+  static std::set<std::string> types;
+  return types;
+}
+std::set<std::string>& CheckedExpansions() {
   static std::set<std::string> types;
   return types;
 }
@@ -47,15 +51,18 @@ class Completeness : public ::testing::Environment {
             << "no test provokes " << type << suffix;
       }
       bool gradient_op = type.ends_with("_grad");
-      EXPECT_TRUE(gradient_op || !def.HasGradient() || CheckedGradients().count(type))
+      const bool has_gradient = def.HasGradient() || def.Expands();
+      EXPECT_TRUE(gradient_op || !has_gradient || CheckedGradients().count(type))
           << "no test checks the gradient of " << type;
+      EXPECT_TRUE(!def.Expands() || CheckedExpansions().count(type))
+          << "no test checks the expansion of " << type;
       EXPECT_TRUE(gradient_op || !HasSecondGradient(type) || CheckedHigherGradients().count(type))
           << "no test checks second gradients of " << type;
     }
   }
 
  private:
-  // What a gradient op without a gradient says of it is the reason.
+  // A gradient op without a gradient states the reason itself.
   static bool HasSecondGradient(const std::string& type) {
     const OpSpec* grad = DefaultOps().Find(type + "_grad");
     return DefaultOps().Get(type).HasGradient() && (!grad || grad->HasGradient());
@@ -74,6 +81,8 @@ void NoteConstraint(const std::string& message) {
 }
 
 void NoteCheckedGradient(const std::string& type) { CheckedGradients().insert(type); }
+
+void NoteExpansion(const std::string& type) { CheckedExpansions().insert(type); }
 
 void ExpectConstraint(const std::string& message, const std::string& id) {
   EXPECT_NE(message.find("[" + id + "]"), std::string::npos)

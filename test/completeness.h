@@ -1,5 +1,5 @@
 #pragma once
-// What a run of all op tests must have done; test/completeness.cc checks it at the end.
+// Requirements on a run of all op tests; test/completeness.cc checks them at the end.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/interpreter.h>
@@ -14,6 +14,9 @@ namespace coracle {
 void NoteConstraint(const std::string& message);
 // A test has checked the gradient of that op type.
 void NoteCheckedGradient(const std::string& type);
+
+// A test has checked the expansion of that op type.
+void NoteExpansion(const std::string& type);
 
 // The error message names the constraint: "load.C1". For tests that make their programs themselves.
 void ExpectConstraint(const std::string& message, const std::string& id);

@@ -177,7 +177,8 @@ class GuardedOp : public ArgTable, public Workspace {
 void RunGuarded(const OpDesc& op, const OpRegistry& ops, const VarValues& before,
                 const VarValues& after, const InterpretOptions& options) {
   const OpSpec& spec = ops.Get(op.type());
-  if (spec.kind != OpKind::kCompute || spec.side_effect || spec.run_time_shape) return;
+  if (spec.kind != OpKind::kCompute || spec.side_effect || spec.run_time_shape || spec.Expands())
+    return;
   try {
     GuardedOp(op, spec, before, after, options, false).Run();
     GuardedOp(op, spec, before, after, options, true).Run();

@@ -1,6 +1,6 @@
 #pragma once
-// Ops in memory whose borders are watched: a kernel that writes beyond a tensor, into another one
-// that the executor packs beside it, fails a test.
+// Runs ops in memory with guarded borders: if a kernel writes beyond a tensor, into another one
+// that the executor packs next to it, a test fails.
 
 #include <coracle/framework/op/interpreter.h>
 

@@ -1,8 +1,8 @@
 #pragma once
-// Gradients of gradients, through Gradients(). For random weights w the gradients
-// g = d(sum w out)/d(inputs) are taken, then for random v the gradients of sum v g with respect to
-// inputs and w, and so on; those of the second and the third order are compared, in double, with
-// central differences of the order before along random directions.
+// Gradients of gradients, through Gradients(). For random weights w, computes the gradients g =
+// d(sum w out)/d(inputs), then for random v the gradients of sum v g with respect to inputs and w,
+// and so on. In double, compares the second and third order with central differences of the order
+// before, along random directions.
 
 #include <coracle/framework/ir/attribute.h>
 #include <coracle/framework/ir/op.h>

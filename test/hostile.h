@@ -10,8 +10,8 @@ namespace coracle {
 
 // Runs `op` on `env` with both kinds of kernels, unless the verifier refuses it or its outputs
 // would be large. With CORACLE_HOSTILE_PRINT set in the environment it first prints the op, so that
-// the last line before a crash tells which it was. A test fails when something else than an Error
-// of the user's comes out of it.
+// the last line before a crash names it. A test fails if the op ends with anything other than a
+// user's Error.
 void RunHostile(const OpDesc& op, const VarValues& env, const OpRegistry& ops);
 
 // Variants of an op that works: other shapes, dtypes, attrs and slots in one or a few places. Only

@@ -1,11 +1,13 @@
 #include "op_test.h"
 
+#include <coracle/backward/backward.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/passes/pass.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -19,7 +21,7 @@
 namespace coracle {
 namespace {
 
-// Of complex elements the real and imaginary parts in turn.
+// Complex elements give the real and imaginary parts in turn.
 std::vector<double> ToDoubles(const Tensor& tensor) {
   Tensor wide = PartsOf(tensor).Cast(DType::kFloat64);
   auto span = wide.span<double>();
@@ -39,7 +41,7 @@ Tensor& ElementsOf(VarValue& value) {
 }
 const Tensor& ElementsOf(const VarValue& value) { return ElementsOf(const_cast<VarValue&>(value)); }
 
-// The tensor in double that the value stands for.
+// The tensor in double that the value represents.
 Tensor Dense(const VarValue& value) {
   const auto* sparse = std::get_if<SelectedRows>(&value);
   if (!sparse) {
@@ -237,6 +239,7 @@ VarValues OpTest::Run(KernelMode mode, bool in_double) {
   VarValues env = Inputs(in_double);
   Interpret(program.Root(), ops_, env,
             {.kernels = mode, .seed = seed_, .step = step_, .allow_files = files_});
+  if (ops_.Get(type_).Expands()) CheckExpansion();
   if (mode == KernelMode::kReference) RunHostileVariants(program.Root().op(0), env, ops_);
   return env;
 }
@@ -326,6 +329,43 @@ void OpTest::ExpectError(std::string_view text) {
   ADD_FAILURE() << type_ << ": no error; expected one with '" << text << "'";
 }
 
+// The ops that the op expands to are sound, and compute its outputs in a compiled program.
+void OpTest::CheckExpansion() const {
+  NoteExpansion(type_);
+  ProgramDesc program;
+  Build(program, true);
+  EXPECT_TRUE(ExpandOps(program, ops_));
+  for (const VerifyProblem& problem : Verify(program, ops_)) ADD_FAILURE() << problem.ToString();
+  EXPECT_FALSE(ExpandOps(program, ops_)) << type_ << " expands to an op that expands";
+}
+
+namespace {
+
+// Appends the ops of the expansion of the only op, and those that compute the gradients of
+// `outputs` with respect to `inputs`, given under GradName(output). Returns the gradients' names.
+std::vector<std::string> AppendExpandedGradients(ProgramDesc& program, const OpRegistry& ops,
+                                                 const std::vector<std::string>& outputs,
+                                                 const std::vector<std::string>& inputs) {
+  ProgramDesc expanded = program;
+  std::vector<Variable> targets, wanted;
+  GradientsOptions options;
+  options.ops = &ops;
+  for (const std::string& name : outputs) {
+    targets.push_back(Variable::Of(expanded.Root(), name));
+    options.target_gradients.push_back(GradName(name));
+  }
+  for (const std::string& name : inputs) wanted.push_back(Variable::Of(expanded.Root(), name));
+  const std::vector<std::string> gradients = Gradients(targets, wanted, options);
+  BlockDesc &from = expanded.Root(), &to = program.Root();
+  for (size_t i = 0; i < from.NumVars(); ++i) {
+    if (!to.FindVar(from.var(i).name())) to.AppendVar(from.var(i));
+  }
+  for (size_t i = 0; i < from.NumOps(); ++i) to.AppendOp(from.op(i));
+  return gradients;
+}
+
+}  // namespace
+
 OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool in_double) const {
   Graph graph;
   Build(graph.program, in_double);
@@ -340,12 +380,11 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
   request.op = &op;
   request.block = &block;
   ForEachPosition(op.outputs(), [&](const std::string& name, const std::string& slot) {
-    const VarValue& value = forward.at(name);
-    if (!IsFloat(value) || def.FindOutput(slot)->intermediate) {
+    if (def.FindOutput(slot)->intermediate || !IsFloat(forward.at(name))) {
       request.output_grads.push_back("");
       return;
     }
-    const VarMeta out = MetaOfValue(value);
+    const VarMeta out = MetaOfValue(forward.at(name));
     Philox random(5, HashName(name), 0);
     Tensor w(DType::kFloat64, out.shape);
     for (int64_t k = 0; k < w.numel(); ++k)
@@ -362,6 +401,13 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
     request.input_grads.push_back(wanted ? GradName(name) : "");
     if (wanted) graph.grad_of[name] = GradName(name);
   });
+  if (def.Expands()) {
+    std::vector<std::string> wanted;
+    for (const auto& [name, gradient] : graph.grad_of) wanted.push_back(name);
+    const auto gradients = AppendExpandedGradients(graph.program, ops_, graph.outputs, wanted);
+    for (size_t i = 0; i < wanted.size(); ++i) graph.grad_of[wanted[i]] = gradients[i];
+    return graph;
+  }
   request.fresh_name = [&](const std::string& hint) { return graph.program.UniqueName(hint); };
   GradientContext context(ops_, request);
   RunGradient(def, context);

@@ -124,6 +124,7 @@ class OpTest {
   void Build(ProgramDesc& program, bool in_double) const;
   VarValues Inputs(bool in_double) const;
   Graph BuildGradient(const std::vector<std::string>& slots, bool in_double) const;
+  void CheckExpansion() const;
   void CompareEnvironments(const VarValues& expected, const VarValues& actual,
                            double tolerance) const;
   static void CheckDirections(const Graph& graph, const std::vector<std::string>& wrt,

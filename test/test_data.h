@@ -7,7 +7,8 @@
 
 namespace coracle {
 
-// The directory of the data: $CORACLE_DATA, or shared/data beside the sources; "" when absent.
+// The directory of the data: $CORACLE_DATA, or shared/data next to the sources; "" if there
+// is none.
 inline std::string TestDataDirectory() {
   namespace fs = std::filesystem;
   std::error_code error;

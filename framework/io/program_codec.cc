@@ -37,208 +37,208 @@ void EncodeOpVersions(const OpVersions& versions, Encoder& out) {
   }
 }
 
-// Reads fields and compares each with the bytes that would be written for it. If the two differ,
-// the field is kept as unknown bytes.
-class Decoder {
- public:
-  Decoder(std::string_view bytes, const std::string& source, MissingValue missing)
-      : bytes_(bytes), source_{source, bytes.data()}, missing_(missing) {}
+[[noreturn]] void FailAt(const Source& source, std::string_view message, const std::string& what) {
+  throw Error(ErrorCode::kDataLoss,
+              fmt::format("{}: {} (at byte {})", source.name, what, message.data() - source.begin));
+}
 
-  ProgramDesc Run() {
-    program_.ClearBlocks();
-    std::string unknown;
-    Field field, version, legacy_version;
-    for (Reader in(bytes_, source_); in.Next(&field);) {
-      switch (field.tag) {
-        case Tag(ProgramProto::kBlocksFieldNumber, wire::kBytes):
-          DecodeBlock(field.bytes);
-          break;
-        case Tag(ProgramProto::kLegacyVersionFieldNumber, wire::kBytes):
-          legacy_version = field;
-          break;
-        case Tag(ProgramProto::kVersionFieldNumber, wire::kBytes):
-          version = field;
-          break;
-        case Tag(ProgramProto::kOpVersionMapFieldNumber, wire::kBytes):
-          if (!DecodeOpVersions(field.bytes)) unknown.append(field.whole);
-          break;
-        case Tag(proto::kRandomSeedFieldNumber, wire::kVarint):
-          program_.random_seed = field.value;
-          break;
-        default:
-          unknown.append(field.whole);
-      }
-    }
-    SetVersion(version, legacy_version, &unknown);
-    program_.SetUnknownFields(std::move(unknown));
-    if (program_.NumBlocks() == 0) {
-      throw Error(ErrorCode::kDataLoss,
-                  fmt::format("{}: contains no block, so it is not a program", source_.name));
-    }
-    program_.InferParameters();
-    return std::move(program_);
+// nullopt if it is not written as this codec writes it.
+std::optional<int64_t> DecodeVersion(const Source& source, std::string_view message) {
+  Field field, number;
+  for (Reader in(message, source); in.Next(&field);) {
+    if (field.tag != Tag(proto::Version::kVersionFieldNumber, wire::kVarint)) return std::nullopt;
+    number = field;
   }
+  if (number.whole.size() != message.size() || message.empty()) return std::nullopt;
+  return number.Int64();
+}
 
- private:
-  [[noreturn]] void FailAt(std::string_view message, const std::string& what) const {
-    throw Error(ErrorCode::kDataLoss, fmt::format("{}: {} (at byte {})", source_.name, what,
-                                                  message.data() - source_.begin));
-  }
-
-  void SetVersion(const Field& version, const Field& legacy, std::string* unknown) {
-    if (!version.whole.empty() && !DecodeVersion(version.bytes)) unknown->append(version.whole);
-    if (legacy.whole.empty()) return;
-    if (version.whole.empty() && DecodeVersion(legacy.bytes))
-      program_.version_in_legacy_field = true;
-    else
-      unknown->append(legacy.whole);
-  }
-
-  bool DecodeVersion(std::string_view message) {
-    Field field, number;
-    for (Reader in(message, source_); in.Next(&field);) {
-      if (field.tag != Tag(proto::Version::kVersionFieldNumber, wire::kVarint)) return false;
-      number = field;
-    }
-    if (number.whole.size() != message.size() || message.empty()) return false;
-    program_.version = number.Int64();
-    return true;
-  }
-
-  bool DecodeOpVersions(std::string_view message) {
-    if (program_.op_versions()) return false;
-    OpVersions versions;
-    Field pair, field, version;
-    for (Reader in(message, source_); in.Next(&pair);) {
-      if (pair.tag != Tag(proto::OpVersionMap::kPairFieldNumber, wire::kBytes)) return false;
-      auto& [name, number] = versions.emplace_back();
-      for (Reader pair_in(pair.bytes, source_); pair_in.Next(&field);) {
-        if (field.tag == Tag(PairProto::kOpNameFieldNumber, wire::kBytes)) {
-          name = field.String();
-        } else if (field.tag == Tag(PairProto::kOpVersionFieldNumber, wire::kBytes)) {
-          for (Reader version_in(field.bytes, source_); version_in.Next(&version);) {
-            if (version.number() == proto::OpVersion::kVersionFieldNumber) number = version.Int32();
-          }
+// nullopt if they are not written as this codec writes them.
+std::optional<OpVersions> DecodeOpVersions(const Source& source, std::string_view message) {
+  OpVersions versions;
+  Field pair, field, version;
+  for (Reader in(message, source); in.Next(&pair);) {
+    if (pair.tag != Tag(proto::OpVersionMap::kPairFieldNumber, wire::kBytes)) return std::nullopt;
+    auto& [name, number] = versions.emplace_back();
+    for (Reader pair_in(pair.bytes, source); pair_in.Next(&field);) {
+      if (field.tag == Tag(PairProto::kOpNameFieldNumber, wire::kBytes)) {
+        name = field.String();
+      } else if (field.tag == Tag(PairProto::kOpVersionFieldNumber, wire::kBytes)) {
+        for (Reader version_in(field.bytes, source); version_in.Next(&version);) {
+          if (version.number() == proto::OpVersion::kVersionFieldNumber) number = version.Int32();
         }
       }
     }
-    std::string plain;
-    Encoder out(&plain);
-    EncodeOpVersions(versions, out);
-    if (plain != message) return false;
-    program_.SetOpVersions(std::move(versions));
-    return true;
   }
+  std::string plain;
+  Encoder out(&plain);
+  EncodeOpVersions(versions, out);
+  if (plain != message) return std::nullopt;
+  return versions;
+}
 
-  void DecodeBlock(std::string_view message) {
-    int position = program_.NumBlocks();
-    std::optional<int32_t> idx, parent;
-    size_t vars = 0, ops = 0;
-    Field field;
-    for (Reader in(message, source_); in.Next(&field);) {
-      if (field.tag == Tag(BlockProto::kIdxFieldNumber, wire::kVarint)) idx = field.Int32();
-      if (field.tag == Tag(BlockProto::kParentIdxFieldNumber, wire::kVarint))
-        parent = field.Int32();
-      vars += field.tag == Tag(BlockProto::kVarsFieldNumber, wire::kBytes);
-      ops += field.tag == Tag(BlockProto::kOpsFieldNumber, wire::kBytes);
+// Sets the version of the program; keeps fields that would be written in another way.
+void SetVersion(const Source& source, const Field& version, const Field& legacy,
+                ProgramDesc& program, std::string* unknown) {
+  if (!version.whole.empty()) program.version = DecodeVersion(source, version.bytes);
+  if (!version.whole.empty() && !program.version) unknown->append(version.whole);
+  if (legacy.whole.empty()) return;
+  if (version.whole.empty()) program.version = DecodeVersion(source, legacy.bytes);
+  program.version_in_legacy_field = version.whole.empty() && program.version;
+  if (!program.version_in_legacy_field) unknown->append(legacy.whole);
+}
+
+Slot DecodeSlot(const Source& source, std::string_view message) {
+  Slot slot;
+  bool has_name = false;
+  Field field;
+  for (Reader in(message, source); in.Next(&field);) {
+    if (field.tag == Tag(SlotProto::kParameterFieldNumber, wire::kBytes)) {
+      slot.name.assign(field.bytes);
+      has_name = true;
+    } else if (field.tag == Tag(SlotProto::kArgumentsFieldNumber, wire::kBytes)) {
+      slot.args.emplace_back(field.bytes);
     }
-    if (!idx || !parent)
-      FailAt(message, fmt::format("block {} has no {}", position, idx ? "parent_idx" : "idx"));
-    if (*idx != position)
-      FailAt(message, fmt::format("block {} says that its index is {}", position, *idx));
-    BlockDesc& block = program_.AppendBlock(*parent);
-    block.Reserve(vars, ops);
-    DecodeBlockFields(message, block);
   }
+  if (!has_name) FailAt(source, message, "a slot has no name");
+  return slot;
+}
 
-  void DecodeBlockFields(std::string_view message, BlockDesc& block) {
-    std::string unknown;
-    Field field;
-    for (Reader in(message, source_); in.Next(&field);) {
-      switch (field.tag) {
-        case Tag(BlockProto::kIdxFieldNumber, wire::kVarint):
-        case Tag(BlockProto::kParentIdxFieldNumber, wire::kVarint):
-          break;
-        case Tag(BlockProto::kVarsFieldNumber, wire::kBytes):
-          DecodeVarInto(field.bytes, block);
-          break;
-        case Tag(BlockProto::kOpsFieldNumber, wire::kBytes):
-          DecodeOp(field.bytes, block);
-          break;
-        case Tag(BlockProto::kForwardBlockIdxFieldNumber, wire::kVarint):
-          block.forward_block_idx_field() = field.Int32();
-          break;
-        default:
+void DecodeOp(const Source& source, std::string_view message, MissingValue missing,
+              BlockDesc& block) {
+  std::optional<std::string_view> type;
+  SlotList inputs, outputs;
+  AttrList attrs;
+  std::optional<bool> is_target;
+  std::string unknown;
+  Field field;
+  for (Reader in(message, source); in.Next(&field);) {
+    switch (field.tag) {
+      case Tag(OpProto::kInputsFieldNumber, wire::kBytes):
+        inputs.push_back(DecodeSlot(source, field.bytes));
+        break;
+      case Tag(OpProto::kOutputsFieldNumber, wire::kBytes):
+        outputs.push_back(DecodeSlot(source, field.bytes));
+        break;
+      case Tag(OpProto::kTypeFieldNumber, wire::kBytes):
+        type = field.bytes;
+        break;
+      case Tag(OpProto::kAttrsFieldNumber, wire::kBytes):
+        attrs.push_back(DecodeAttr(field.bytes, source, missing));
+        break;
+      case Tag(OpProto::kIsTargetFieldNumber, wire::kVarint):
+        is_target = field.Bool();
+        break;
+      default:
+        unknown.append(field.whole);
+    }
+  }
+  if (!type)
+    FailAt(source, message,
+           fmt::format("op {} of block {} has no type", block.NumOps(), block.idx()));
+  OpDesc& op =
+      block.AppendOp(std::string(*type), std::move(inputs), std::move(outputs), std::move(attrs));
+  op.is_target_field() = is_target;
+  if (!unknown.empty()) op.SetUnknownFields(std::move(unknown));
+}
+
+void DecodeVarInto(const Source& source, std::string_view message, BlockDesc& block) {
+  std::string name(DecodeVarName(message, source));
+  if (block.FindVar(name))
+    FailAt(source, message,
+           fmt::format("block {} declares the var {} twice", block.idx(), Quote(name)));
+  DecodeVar(message, source, block.Var(name));
+}
+
+void DecodeBlockFields(const Source& source, std::string_view message, MissingValue missing,
+                       BlockDesc& block) {
+  std::string unknown;
+  Field field;
+  for (Reader in(message, source); in.Next(&field);) {
+    switch (field.tag) {
+      case Tag(BlockProto::kIdxFieldNumber, wire::kVarint):
+      case Tag(BlockProto::kParentIdxFieldNumber, wire::kVarint):
+        break;
+      case Tag(BlockProto::kVarsFieldNumber, wire::kBytes):
+        DecodeVarInto(source, field.bytes, block);
+        break;
+      case Tag(BlockProto::kOpsFieldNumber, wire::kBytes):
+        DecodeOp(source, field.bytes, missing, block);
+        break;
+      case Tag(BlockProto::kForwardBlockIdxFieldNumber, wire::kVarint):
+        block.forward_block_idx_field() = field.Int32();
+        break;
+      default:
+        unknown.append(field.whole);
+    }
+  }
+  block.SetUnknownFields(std::move(unknown));
+}
+
+void DecodeBlock(const Source& source, std::string_view message, MissingValue missing,
+                 ProgramDesc& program) {
+  int position = program.NumBlocks();
+  std::optional<int32_t> idx, parent;
+  size_t vars = 0, ops = 0;
+  Field field;
+  for (Reader in(message, source); in.Next(&field);) {
+    if (field.tag == Tag(BlockProto::kIdxFieldNumber, wire::kVarint)) idx = field.Int32();
+    if (field.tag == Tag(BlockProto::kParentIdxFieldNumber, wire::kVarint)) parent = field.Int32();
+    vars += field.tag == Tag(BlockProto::kVarsFieldNumber, wire::kBytes);
+    ops += field.tag == Tag(BlockProto::kOpsFieldNumber, wire::kBytes);
+  }
+  if (!idx || !parent)
+    FailAt(source, message,
+           fmt::format("block {} has no {}", position, idx ? "parent_idx" : "idx"));
+  if (*idx != position)
+    FailAt(source, message, fmt::format("block {} says that its index is {}", position, *idx));
+  BlockDesc& block = program.AppendBlock(*parent);
+  block.Reserve(vars, ops);
+  DecodeBlockFields(source, message, missing, block);
+}
+
+// Reads fields and compares each with the bytes that would be written for it. If the two differ,
+// the field is kept as unknown bytes.
+ProgramDesc Decode(const Source& source, std::string_view bytes, MissingValue missing) {
+  ProgramDesc program;
+  program.ClearBlocks();
+  std::string unknown;
+  Field field, version, legacy_version;
+  std::optional<OpVersions> versions;
+  for (Reader in(bytes, source); in.Next(&field);) {
+    switch (field.tag) {
+      case Tag(ProgramProto::kBlocksFieldNumber, wire::kBytes):
+        DecodeBlock(source, field.bytes, missing, program);
+        break;
+      case Tag(ProgramProto::kLegacyVersionFieldNumber, wire::kBytes):
+        legacy_version = field;
+        break;
+      case Tag(ProgramProto::kVersionFieldNumber, wire::kBytes):
+        version = field;
+        break;
+      case Tag(ProgramProto::kOpVersionMapFieldNumber, wire::kBytes):
+        versions = program.op_versions() ? std::nullopt : DecodeOpVersions(source, field.bytes);
+        if (versions)
+          program.SetOpVersions(std::move(*versions));
+        else
           unknown.append(field.whole);
-      }
+        break;
+      case Tag(proto::kRandomSeedFieldNumber, wire::kVarint):
+        program.random_seed = field.value;
+        break;
+      default:
+        unknown.append(field.whole);
     }
-    block.SetUnknownFields(std::move(unknown));
   }
-
-  void DecodeVarInto(std::string_view message, BlockDesc& block) {
-    std::string name(DecodeVarName(message, source_));
-    if (block.FindVar(name))
-      FailAt(message, fmt::format("block {} declares the var {} twice", block.idx(), Quote(name)));
-    DecodeVar(message, source_, block.Var(name));
+  SetVersion(source, version, legacy_version, program, &unknown);
+  program.SetUnknownFields(std::move(unknown));
+  if (program.NumBlocks() == 0) {
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("{}: contains no block, so it is not a program", source.name));
   }
-
-  Slot DecodeSlot(std::string_view message) {
-    Slot slot;
-    bool has_name = false;
-    Field field;
-    for (Reader in(message, source_); in.Next(&field);) {
-      if (field.tag == Tag(SlotProto::kParameterFieldNumber, wire::kBytes)) {
-        slot.name.assign(field.bytes);
-        has_name = true;
-      } else if (field.tag == Tag(SlotProto::kArgumentsFieldNumber, wire::kBytes)) {
-        slot.args.emplace_back(field.bytes);
-      }
-    }
-    if (!has_name) FailAt(message, "a slot has no name");
-    return slot;
-  }
-
-  void DecodeOp(std::string_view message, BlockDesc& block) {
-    std::optional<std::string_view> type;
-    SlotList inputs, outputs;
-    AttrList attrs;
-    std::optional<bool> is_target;
-    std::string unknown;
-    Field field;
-    for (Reader in(message, source_); in.Next(&field);) {
-      switch (field.tag) {
-        case Tag(OpProto::kInputsFieldNumber, wire::kBytes):
-          inputs.push_back(DecodeSlot(field.bytes));
-          break;
-        case Tag(OpProto::kOutputsFieldNumber, wire::kBytes):
-          outputs.push_back(DecodeSlot(field.bytes));
-          break;
-        case Tag(OpProto::kTypeFieldNumber, wire::kBytes):
-          type = field.bytes;
-          break;
-        case Tag(OpProto::kAttrsFieldNumber, wire::kBytes):
-          attrs.push_back(DecodeAttr(field.bytes, source_, missing_));
-          break;
-        case Tag(OpProto::kIsTargetFieldNumber, wire::kVarint):
-          is_target = field.Bool();
-          break;
-        default:
-          unknown.append(field.whole);
-      }
-    }
-    if (!type)
-      FailAt(message, fmt::format("op {} of block {} has no type", block.NumOps(), block.idx()));
-    OpDesc& op =
-        block.AppendOp(std::string(*type), std::move(inputs), std::move(outputs), std::move(attrs));
-    op.is_target_field() = is_target;
-    if (!unknown.empty()) op.SetUnknownFields(std::move(unknown));
-  }
-
-  std::string_view bytes_;
-  Source source_;
-  MissingValue missing_;
-  ProgramDesc program_;
-};
+  program.InferParameters();
+  return program;
+}
 
 void EncodeSlots(int number, const SlotList& slots, Encoder& out) {
   for (const Slot& slot : slots) {
@@ -281,7 +281,7 @@ ProgramDesc DecodeProgram(std::string_view bytes, const std::string& source, Mis
                 fmt::format("{}: a program of {} exceeds the limit of {}", source,
                             HumanBytes(bytes.size()), HumanBytes(kMaxProgramBytes)));
   }
-  return Decoder(bytes, source, missing).Run();
+  return Decode({source, bytes.data()}, bytes, missing);
 }
 
 ProgramDesc ParseProgram(std::string_view bytes, const std::string& source) {

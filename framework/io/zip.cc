@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <optional>
 
 namespace coracle {
 namespace {
@@ -29,6 +30,50 @@ struct Entry {
   uint64_t compressed = 0, size = 0, offset = 0;
 };
 
+// Called before the first file is extracted, since an archive may expand to a thousand times
+// its size.
+void RequireMemory(uint64_t bytes, const std::string& source) {
+  const auto what = [&] { return fmt::format("{}: what it holds", PrintableLine(source)); };
+  if (const auto& limits = ResourceLimits::Current()) {
+    limits->Reserve(bytes, what);
+    limits->Release(bytes);
+  } else if (const uint64_t most = DefaultMemoryLimit(); bytes > most) {
+    throw OutOfMemory(fmt::format("{} takes {}, and {} are the most that fit", what(),
+                                  HumanBytes(bytes), HumanBytes(most)));
+  }
+}
+
+// Expands a deflate stream of `size` bytes, or of any other number if that is wrong; nullopt if the
+// stream is damaged.
+std::optional<std::string> Inflate(std::string_view data, uint64_t size) {
+  z_stream stream{};
+  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw std::bad_alloc();
+  std::string contents;
+  int result = Z_OK;
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));
+  size_t fed = 0, made = 0;
+  constexpr size_t kStep = size_t{1} << 20;
+  while (result == Z_OK) {
+    if (stream.avail_in == 0 && fed < data.size()) {
+      stream.avail_in = static_cast<uInt>(std::min(data.size() - fed, kStep));
+      fed += stream.avail_in;
+    }
+    // Leaves room for one byte more than claimed, so that a longer stream is noticed.
+    if (made == contents.size())
+      contents.resize(std::min<uint64_t>(size + 1, std::max(made * 2, kStep)));
+    if (made == contents.size()) break;
+    stream.next_out = reinterpret_cast<Bytef*>(contents.data() + made);
+    auto room = static_cast<uInt>(std::min(contents.size() - made, kStep));
+    stream.avail_out = room;
+    result = inflate(&stream, Z_NO_FLUSH);
+    made += room - stream.avail_out;
+  }
+  inflateEnd(&stream);
+  if (result != Z_STREAM_END) return std::nullopt;
+  contents.resize(made);
+  return contents;
+}
+
 class ZipReader {
  public:
   ZipReader(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
@@ -44,7 +89,7 @@ class ZipReader {
       if (total > bytes_.size()) Fail("its files overlap");
       extracted += CheckedSize(entries.back());
     }
-    RequireMemory(extracted);
+    RequireMemory(extracted, source_);
     for (const Entry& entry : entries) use({entry.name, Extract(entry)});
   }
 
@@ -69,19 +114,6 @@ class ZipReader {
     if (entry.size > entry.compressed * kMaxExpansion + 64)
       Fail(Quote(entry.name) + " claims more than it can hold");
     return entry.size;
-  }
-
-  // Called before the first file is extracted, since an archive may expand to a thousand times
-  // its size.
-  void RequireMemory(uint64_t bytes) const {
-    const auto what = [&] { return fmt::format("{}: what it holds", PrintableLine(source_)); };
-    if (const auto& limits = ResourceLimits::Current()) {
-      limits->Reserve(bytes, what);
-      limits->Release(bytes);
-    } else if (const uint64_t most = DefaultMemoryLimit(); bytes > most) {
-      throw OutOfMemory(fmt::format("{} takes {}, and {} are the most that fit", what(),
-                                    HumanBytes(bytes), HumanBytes(most)));
-    }
   }
 
   void FindDirectory() {
@@ -154,7 +186,7 @@ class ZipReader {
     if (entry.method == kStored)
       contents = data;
     else if (entry.method == kDeflated)
-      contents = Inflate(data, entry.size, what);
+      contents = InflateOrFail(data, entry.size, what);
     else
       Fail(fmt::format("{} is compressed by the unknown method {}", what, entry.method));
     if (contents.size() != entry.size) Fail(what + " has another size than the directory says");
@@ -163,33 +195,10 @@ class ZipReader {
     return contents;
   }
 
-  std::string Inflate(std::string_view data, uint64_t size, const std::string& what) const {
-    z_stream stream{};
-    if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw std::bad_alloc();
-    std::string contents;
-    int result = Z_OK;
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));
-    size_t fed = 0, made = 0;
-    constexpr size_t kStep = size_t{1} << 20;
-    while (result == Z_OK) {
-      if (stream.avail_in == 0 && fed < data.size()) {
-        stream.avail_in = static_cast<uInt>(std::min(data.size() - fed, kStep));
-        fed += stream.avail_in;
-      }
-      // Leaves room for one byte more than claimed, so that a longer stream is noticed.
-      if (made == contents.size())
-        contents.resize(std::min<uint64_t>(size + 1, std::max(made * 2, kStep)));
-      if (made == contents.size()) break;
-      stream.next_out = reinterpret_cast<Bytef*>(contents.data() + made);
-      auto room = static_cast<uInt>(std::min(contents.size() - made, kStep));
-      stream.avail_out = room;
-      result = inflate(&stream, Z_NO_FLUSH);
-      made += room - stream.avail_out;
-    }
-    inflateEnd(&stream);
-    if (result != Z_STREAM_END) Fail(what + " is damaged");
-    contents.resize(made);
-    return contents;
+  std::string InflateOrFail(std::string_view data, uint64_t size, const std::string& what) const {
+    std::optional<std::string> contents = Inflate(data, size);
+    if (!contents) Fail(what + " is damaged");
+    return std::move(*contents);
   }
 
   std::string_view bytes_;

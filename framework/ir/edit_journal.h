@@ -16,9 +16,9 @@
 
 namespace coracle::internal {
 
-// The objects that a block had when the journal began. The first `kept` of them have their places
-// still; `rest` lists the others, the last one first. Note costs no more than the edit that it
-// precedes.
+// The objects that a block had when the journal began. The first `kept` of them have their
+// places still; `rest` lists the others, the last one first. Note costs no more than the edit
+// that it precedes.
 template <class T>
 struct OrderRecord {
   size_t kept = 0;

@@ -45,6 +45,9 @@ std::unique_ptr<OpDesc> MakeOp(const char* type, const std::string& from, const 
 
 }  // namespace
 
+bool IsFeed(const OpDesc& op) { return op.type() == kFeed; }
+bool IsFetch(const OpDesc& op) { return op.type() == kFetch; }
+
 std::vector<std::string> FeedNames(const ProgramDesc& program) {
   return Columns(program.Root(), kFeed, true);
 }

@@ -8,6 +8,9 @@
 
 namespace coracle {
 
+bool IsFeed(const OpDesc& op);
+bool IsFetch(const OpDesc& op);
+
 // The variables that the feed ops of the root block fill (that its fetch ops return), ordered by
 // the ops' attr col. Throw kInvalidArgument for an op that does not name exactly one variable.
 std::vector<std::string> FeedNames(const ProgramDesc& program);

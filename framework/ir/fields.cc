@@ -61,8 +61,10 @@ struct RangeCheck {
   template <class T>
   std::string operator()(const T& value) const {
     if constexpr (kIsNumber<T>) {
-      if (!range.Holds(static_cast<double>(value)))
-        return fmt::format("{}, got {}", range.text, value);
+      const auto number = static_cast<double>(value);
+      const bool too_high = number > range.high && !range.high_text.empty();
+      if (!range.Holds(number))
+        return fmt::format("{}, got {}", too_high ? range.high_text : range.text, value);
     }
     return "";
   }
@@ -162,8 +164,9 @@ std::optional<Attribute> FieldTable::ValueOf(const FieldSpec& field, const void*
 }
 
 std::string FieldTable::OutOfRange(const FieldSpec& field, const void* options) {
+  if (!field.range) return "";
   const std::optional<Attribute> value = ValueOf(field, options);
-  return value ? OutOfRange(field, *value) : "";
+  return value && value != field.unset ? OutOfRange(field, *value) : "";
 }
 
 std::string FieldTable::OutOfRange(const FieldSpec& field, const Attribute& value) {
@@ -184,10 +187,23 @@ void FieldTable::CheckRanges(const std::string& who, const void* options) const 
 std::vector<NamedAttr> FieldTable::Values(const void* options) const {
   std::vector<NamedAttr> values;
   for (const FieldSpec& field : fields_) {
+    if (field.nested) continue;
     std::optional<Attribute> value = ValueOf(field, options);
     if (value) values.push_back({field.name, std::move(*value)});
   }
   return values;
+}
+
+void FieldTable::AddInlined(const FieldTable& table, size_t offset) {
+  for (FieldSpec field : table.fields_) {
+    field.offset += offset;
+    AddSpec(std::move(field));
+  }
+  for (const auto& [own, rule] : table.rules_) rules_.emplace_back(offset + own, rule);
+}
+
+void FieldTable::ApplyRules(void* options, const FieldPlaces& given) const {
+  for (const auto& [offset, rule] : rules_) rule(static_cast<char*>(options) + offset, given);
 }
 
 bool IsIdentifier(std::string_view name) {
@@ -211,6 +227,31 @@ FieldRange RangeFrom(double low, double high) {
           true,
           fmt::format("must be finite and at least {:g}", low),
           fmt::format("must be at least {:g}", low)};
+}
+
+namespace {
+
+// A bound as in a text: 1099511627776, not 1.09951e+12.
+std::string Bound(double value) {
+  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
+  return whole ? fmt::format("{}", static_cast<int64_t>(value)) : fmt::format("{:g}", value);
+}
+
+}  // namespace
+
+FieldRange ClosedRange(double low, double high) {
+  return {low, high, false, false, fmt::format("must be in [{}, {}]", Bound(low), Bound(high))};
+}
+
+FieldRange LimitedRange(double low, double high) {
+  FieldRange range = ClosedRange(low, high);
+  range.text = fmt::format("must be at least {}", Bound(low));
+  range.high_text = fmt::format("must be at most {}", Bound(high));
+  return range;
+}
+
+FieldRange OpenRange(double low, double high) {
+  return {low, high, true, true, fmt::format("must lie in ({}, {})", Bound(low), Bound(high))};
 }
 
 FieldRange PositiveRange() { return {0, HUGE_VAL, true, false, "must be positive"}; }

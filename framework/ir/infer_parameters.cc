@@ -1,7 +1,7 @@
 // Infers which variables are parameters if the program does not say.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/ir/training_stage.h>
+#include <coracle/framework/ir/role.h>
 
 #include <algorithm>
 #include <string_view>
@@ -21,11 +21,6 @@ struct Use {
 bool OnlyLooks(const OpDesc& op) {
   constexpr std::string_view kTypes[] = {"fetch", "save", "save_combine", "print"};
   return std::find(std::begin(kTypes), std::end(kTypes), op.type()) != std::end(kTypes);
-}
-
-bool IsForward(const OpDesc& op) {
-  const int role = RoleOf(op);  // safe on programs that were not verified yet
-  return role == kNotSpecified || (role & (kBackward | kOptimize | kLRSched)) == 0;
 }
 
 std::vector<Use> UsesOfRoot(const ProgramDesc& program) {

@@ -2,6 +2,7 @@
 #include <coracle/framework/ir/edit_journal.h>
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/ir/origin.h>
+#include <coracle/framework/ir/training_stage.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,7 +57,8 @@ bool NamesBlock(const Attribute& attr) {
 bool IsBookkeepingAttr(std::string_view name) {
   return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpNamescopeAttr ||
          name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr ||
-         name == kOpOriginAttr;
+         name == kOpOriginAttr || name == kTrainingStageAttr || name == kTrainingPartAttr ||
+         name == kTrainingOfAttr;
 }
 
 OpDesc::OpDesc(std::string type, SlotList inputs, SlotList outputs, AttrList attrs)

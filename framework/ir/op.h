@@ -33,8 +33,8 @@ inline constexpr const char* kOpCallstackAttr = "op_callstack";
 inline constexpr const char* kOpDeviceAttr = "op_device";
 // STRING on a gradient op that names its forward op; see FindForwardOp.
 inline constexpr const char* kForwardOpAttr = "forward_op";
-// Whether the attr does not affect what the op computes: one of those above, or the compiler's
-// op_origin.
+// Whether the attr does not affect what the op computes: one of the attrs above, a mark of a
+// training step (framework/ir/training_stage.h), or the compiler's op_origin.
 bool IsBookkeepingAttr(std::string_view name);
 
 // Values of op_role; they combine by |.

@@ -204,12 +204,13 @@ void Printer::PutSummary() {
 
 // "training step: forward 6 ops -> backward 9 -> error clip 1 -> update 4 (momentum)".
 void Printer::PutTrainingStep() {
-  const std::vector<TrainingStage> stages = StagesOf(program_.Root());
-  const auto other = [&](TrainingStage stage) { return stage != stages.front(); };
-  if (std::none_of(stages.begin(), stages.end(), other)) return;
+  const BlockDesc& root = program_.Root();
+  bool several = false;
+  root.ForEachOp([&](const OpDesc& op) { several |= StageOf(op) != StageOf(root.op(0)); });
+  if (!several) return;
   Put(out_, "training step: ");
   std::unordered_set<int> seen = {0};
-  PutStages(program_.Root(), 0, seen);
+  PutStages(root, 0, seen);
 }
 
 // The block that an update op runs under a condition; nullptr for an op without such a block, and
@@ -243,15 +244,15 @@ std::string GuardText(const OpDesc& op, const BlockDesc& block) {
 std::vector<StepPart> StepPartsOf(const BlockDesc& block, std::unordered_set<int>& seen) {
   std::vector<StepPart> parts;
   std::map<TrainingStage, size_t> part_of;
-  const std::vector<TrainingStage> stages = StagesOf(block);
   for (size_t i = 0; i < block.NumOps(); ++i) {
     const OpDesc& op = block.op(i);
-    if (const BlockDesc* guarded = GuardedBlockOf(op, stages[i], seen)) {
+    const TrainingStage stage = StageOf(op);
+    if (const BlockDesc* guarded = GuardedBlockOf(op, stage, seen)) {
       parts.push_back({.title = GuardText(op, *guarded), .block = guarded});
       continue;
     }
-    const auto [place, added] = part_of.try_emplace(stages[i], parts.size());
-    if (added) parts.push_back({.title = ToString(stages[i])});
+    const auto [place, added] = part_of.try_emplace(stage, parts.size());
+    if (added) parts.push_back({.title = ToString(stage)});
     StepPart& part = parts[place->second];
     ++part.ops;
     if (op.HasInput("Param")) part.updates.insert(op.type());
@@ -474,20 +475,29 @@ bool HoldsNothing(const Slot& slot) {
                      [](const std::string& name) { return IsEmptyName(name); });
 }
 
-void PutOp(Buffer& out, const OpDesc& op, const PrintOptions& options) {
-  bool first = true;
+void PutOutputs(Buffer& out, const OpDesc& op, const PrintOptions& options) {
+  std::vector<const Slot*> shown;
   for (const Slot& slot : op.outputs()) {
-    if (HoldsNothing(slot)) continue;
-    if (!first) Put(out, ", ");
-    first = false;
-    PutName(out, slot.name);
-    Put(out, "=");
-    PutArgs(out, slot.args, op.block());
+    if (HoldsNothing(slot) || (options.hide_output && options.hide_output(op, slot))) continue;
+    shown.push_back(&slot);
   }
-  if (!first) Put(out, " = ");
+  const bool named = shown.size() > 1 || options.name_all_outputs;
+  for (size_t i = 0; i < shown.size(); ++i) {
+    if (i > 0) Put(out, ", ");
+    if (named) {
+      PutName(out, shown[i]->name);
+      Put(out, "=");
+    }
+    PutArgs(out, shown[i]->args, op.block());
+  }
+  if (!shown.empty()) Put(out, " = ");
+}
+
+void PutOp(Buffer& out, const OpDesc& op, const PrintOptions& options) {
+  PutOutputs(out, op, options);
   PutName(out, op.type());
   Put(out, "(");
-  first = true;
+  bool first = true;
   for (const Slot& slot : op.inputs()) {
     if (HoldsNothing(slot)) continue;
     if (!first) Put(out, ", ");
@@ -513,20 +523,18 @@ void PutOp(Buffer& out, const OpDesc& op, const PrintOptions& options) {
 void Printer::PutOps(const BlockDesc& block) {
   bool any = false;
   TrainingStage section = TrainingStage::kForward;
-  const std::vector<TrainingStage> stages = StagesOf(block);
   const int width = static_cast<int>(std::to_string(block.NumOps()).size());
   for (size_t i = 0; i < block.NumOps(); ++i) {
     const OpDesc& op = block.op(i);
     if (options_.keep_op && !options_.keep_op(op)) continue;
     if (!any) Put(out_, "  ops\n");
-    const TrainingStage now = SectionOf(stages[i]);
+    const TrainingStage stage = StageOf(op), now = SectionOf(stage);
     if (now != section) Format("  -- {} --\n", ToString(now));
     section = now;
     any = true;
     Format("    {:>{}}  ", i, width);
     PutOp(out_, op, options_);
-    if (stages[i] != now && stages[i] != TrainingStage::kUpdate)
-      Format("  # {}", ToString(stages[i]));
+    if (stage != now && stage != TrainingStage::kUpdate) Format("  # {}", ToString(stage));
     Put(out_, "\n");
   }
 }

@@ -215,8 +215,7 @@ ProgramDesc ProgramDesc::CloneForTest() const {
   constexpr int kDropped = kBackward | kOptimize | kLRSched;
   for (auto& block : copy.blocks_) {
     block->RemoveOpsIf([&](const OpDesc& op) {
-      int role = op.role();
-      bool drop = role != kNotSpecified && (role & kDropped) != 0;
+      const bool drop = (op.role() & kDropped) != 0;  // throws for a role that is no number
       if (drop) AddNames(copy, op, true, dropped_blocks, dropped_names);
       return drop;
     });

@@ -172,13 +172,18 @@ struct PrintOptions {
   // Returns true for an attr to hide (one with its default value). The attrs that every op may have
   // (op_role, op_callstack, ...) are never shown.
   std::function<bool(const OpDesc& op, const NamedAttr& attr)> hide_attr = {};
+  // Returns true for an output slot to hide.
+  std::function<bool(const OpDesc& op, const Slot& output)> hide_output = {};
+  // Names the slot of an output also where an op shows one only.
+  bool name_all_outputs = false;
 };
 
 // Linear in the size of the program; safe on unverified programs. Names with characters that could
 // act on a terminal are quoted and escaped.
 std::string PrintProgram(const ProgramDesc& program, const PrintOptions& options = {});
 
-// "Out=h:float32[-1,500] = mul(X=x, Y=w) {x_num_col_dims=2}", without a line end.
+// "h:float32[-1,500] = mul(X=x, Y=w) {x_num_col_dims=2}", without a line end. If an op shows
+// several outputs, their slots are named: "Out=v:float32[-1,3], Indices=i:int64[-1,3] = top_k()".
 std::string PrintOp(const OpDesc& op, const PrintOptions& options = {});
 
 // Variable: a handle on a variable of a block, as the builder functions take and return it. Cheap

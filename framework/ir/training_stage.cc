@@ -1,180 +1,167 @@
-#include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/ir/training_stage.h>
 
+#include <algorithm>
 #include <array>
-#include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 
 namespace coracle {
 namespace {
 
 using Stage = TrainingStage;
+using Part = TrainingPart;
 
-struct Mark {
-  std::string_view text;
-  Stage stage;
-};
-// Output slots. They take precedence over names, since these ops write gradients of any name.
-constexpr Mark kSlots[] = {
-    {"FoundInfinite", Stage::kUnscale},
-    {"LossScaling", Stage::kScaleUpdate},
-    {"out_sum_1", Stage::kParameterAverages},
-};
-// Parts of the name of an op's first output.
-constexpr Mark kMarks[] = {
-    {"loss_is_finite", Stage::kCheckLoss},
-    {"@LOSSES_ARE_FINITE@", Stage::kCheckLoss},
-    {"@GRAD@SUM", Stage::kAccumulate},
-    {"@MICRO_STEPS@", Stage::kAccumulate},
-    {"micro_step", Stage::kAccumulate},
-    {"found_infinite", Stage::kUnscale},
-    {"loss_scaling_", Stage::kUnscale},
-    {"update_guard", Stage::kUnscale},
-    {"@GRAD@MEAN", Stage::kAverage},
-    {"@GRAD@CLIPPED", Stage::kClip},
-    {"gradient_clip.", Stage::kClip},
-    {"@DECAY", Stage::kDecay},
-    {"@SIGN", Stage::kDecay},
-    {"_decay_", Stage::kDecay},
-    {"@EMA_", Stage::kParameterAverages},
-    {"_ema_", Stage::kParameterAverages},
-    {"@LOOKAHEAD_STEP@", Stage::kParameterAverages},
-    {"_slow_", Stage::kParameterAverages},
-    {"_ahead_", Stage::kParameterAverages},
-    {"error_clip_finite", Stage::kScaleUpdate},
-};
+constexpr std::array kStages = {"forward",
+                                "scale loss",
+                                "backward",
+                                "error clip",
+                                "check loss",
+                                "accumulate",
+                                "unscale and check",
+                                "average gradients",
+                                "gradient clip",
+                                "learning-rate schedule",
+                                "weight decay",
+                                "update",
+                                "averages of parameters",
+                                "update loss scale",
+                                "optimize",
+                                "communicate"};
+constexpr std::array kParts = {"", "counter", "rate", "norm", "limit", "statistics", "finite"};
 
-std::string_view FirstOutput(const OpDesc& op) {
-  for (const Slot& slot : op.outputs()) {
-    if (!slot.args.empty()) return slot.args.front();
-  }
-  return {};
+// The enumerator whose title this is.
+template <class Enum, size_t N>
+std::optional<Enum> Find(const std::array<const char*, N>& titles, std::string_view title) {
+  const auto found = std::find(titles.begin(), titles.end(), title);
+  if (found == titles.end()) return std::nullopt;
+  return static_cast<Enum>(found - titles.begin());
 }
 
-// The parameter that an update op belongs to; "" if none.
-std::string_view ParameterOf(const OpDesc& op) {
+std::string_view TextOf(const OpDesc& op, const char* attr) {
+  const Attribute* found = op.FindAttr(attr);
+  const auto* text = found ? std::get_if<std::string>(found) : nullptr;
+  return text ? std::string_view(*text) : std::string_view();
+}
+
+void SetText(OpDesc& op, const char* attr, const std::string& text) {
+  if (!text.empty() && !op.HasAttr(attr)) op.SetAttr(attr, text);
+}
+
+// Whether op_role_var names the parameter that the op updates.
+bool NamesParameter(const OpDesc& op) {
   const Attribute* attr = op.FindAttr(kOpRoleVarAttr);
   const auto* names = attr ? std::get_if<std::vector<std::string>>(attr) : nullptr;
-  return names && !names->empty() ? std::string_view(names->front()) : std::string_view();
+  return names && !names->empty() && !names->front().empty();
 }
 
-// A gradient changed in place is being clipped. The variables that count or scale clips have names
-// of their own; the gradient of a variable with such a name does not count as one.
-Stage BackwardStageOf(const OpDesc& op) {
-  if (RoleOf(op) & kLoss) return Stage::kBackward;
-  const std::string_view out = FirstOutput(op);
-  const bool is_gradient = out.find(kGradSuffix) != out.npos;
-  const bool of_clip = out.starts_with("error_clip.") || out.starts_with("error_clip_finite_");
-  const bool clips = is_gradient ? op.Reads(out) : of_clip;
-  return clips || op.HasOutput("StatisticsOut") ? Stage::kErrorClip : Stage::kBackward;
-}
-
-// The stage whose mark is the last in a name, since a stage appends its mark to names that may be
-// chosen by the user.
-Stage LastMarkIn(std::string_view name) {
-  Stage stage = Stage::kOptimize;
-  size_t after = 0;
-  for (const Mark& mark : kMarks) {
-    const size_t at = name.rfind(mark.text);
-    if (at == name.npos || at + 1 <= after) continue;
-    after = at + 1;
-    stage = mark.stage;
-  }
-  return stage;
-}
-
-bool IsParameter(const OpDesc& op, std::string_view name) {
-  const VarDesc* var = op.block()->FindVarRecursive(name);
-  return var && var->is_parameter();
-}
-
-Stage UpdateStageOf(const OpDesc& op) {
-  if (op.HasInput("Param")) return Stage::kUpdate;
-  for (const Mark& slot : kSlots)
-    if (op.HasOutput(slot.text)) return slot.stage;
-  const std::string_view out = FirstOutput(op), param = ParameterOf(op);
-  const Stage stage = LastMarkIn(out.starts_with(param) ? out.substr(param.size()) : out);
-  return stage != Stage::kOptimize && IsParameter(op, out) ? Stage::kOptimize : stage;
-}
-
-// Finds the stage from the op alone.
-Stage MarkedStage(const OpDesc& op) {
+Stage StageOfRole(const OpDesc& op) {
   const int role = RoleOf(op);
   // Ops with which ranks exchange gradients and flags, or wait for them.
   if (role != kForward && op.HasAttr("ring_id")) return Stage::kCommunicate;
   if (role & kLRSched) return Stage::kSchedule;
-  if (role & kOptimize) return UpdateStageOf(op);
-  if (role & kBackward) return BackwardStageOf(op);
-  if (role & (kRpc | kDist)) return Stage::kCommunicate;
-  const bool scales = (role & kLoss) && op.HasInput("ScaleTensor");
-  return scales && FirstOutput(op).ends_with(".scaled") ? Stage::kScaleLoss : Stage::kForward;
+  if (role & kOptimize)
+    return op.HasInput("Param") || NamesParameter(op) ? Stage::kUpdate : Stage::kOptimize;
+  if (role & kBackward) return Stage::kBackward;
+  return role & (kRpc | kDist) ? Stage::kCommunicate : Stage::kForward;
 }
 
-bool IsOfUpdate(Stage stage) {
-  return stage > Stage::kErrorClip && stage != Stage::kSchedule && stage != Stage::kCommunicate;
+std::string FirstOutput(const OpDesc& op) {
+  std::string first;
+  op.AnyOutput([&](const std::string& name) {
+    first = name;
+    return true;
+  });
+  return first;
 }
 
-// Finds the stages of update ops without a mark from the ops around them.
-void FindUnmarked(const BlockDesc& block, std::vector<Stage>& stages) {
-  std::unordered_map<std::string_view, Stage> reader;
-  std::unordered_set<std::string_view> updated;  // parameters that later ops update
-  for (size_t i = block.NumOps(); i-- > 0;) {
-    const OpDesc& op = block.op(i);
-    if (!(RoleOf(op) & kOptimize)) continue;
-    const std::string_view param = ParameterOf(op), out = FirstOutput(op);
-    Stage& stage = stages[i];
-    if (stage == Stage::kOptimize && !param.empty()) {
-      // An op that changes a parameter before its update is a decay outside the gradient.
-      const bool decays = out == param && updated.count(param);
-      stage = decays ? Stage::kDecay : Stage::kUpdate;
-    } else if (const auto found = reader.find(out);
-               stage == Stage::kOptimize && found != reader.end()) {
-      stage = found->second;
-    }
-    if (stage == Stage::kUpdate) updated.insert(param);
-    op.ForEachInput([&](const std::string& name) { reader[name] = stage; });
-  }
-  for (size_t i = 1; i < stages.size(); ++i) {
-    if (stages[i] == Stage::kOptimize && IsOfUpdate(stages[i - 1])) stages[i] = stages[i - 1];
+// The entry of the list that `is` accepts, added if there is none.
+template <class T, class Is>
+T& FindOrAdd(std::vector<T>& list, T added, Is is) {
+  const auto found = std::find_if(list.begin(), list.end(), is);
+  return found == list.end() ? list.emplace_back(std::move(added)) : *found;
+}
+
+void AddUnique(std::vector<std::string>& names, const std::string& name) {
+  FindOrAdd(names, name, [&](const std::string& other) { return other == name; });
+}
+
+TrainingParts::NormClip& NormClipOf(TrainingParts& parts, const std::string& of) {
+  const TrainingParts::NormClip none = {of, "", "", 0};
+  return FindOrAdd(parts.norm_clips, none, [&](const auto& clip) { return clip.of == of; });
+}
+
+void AddPart(const OpDesc& op, TrainingParts& parts) {
+  if (!op.HasAttr(kTrainingPartAttr)) return;  // most ops
+  const TrainingMark mark = MarkOf(op);
+  const std::string out = FirstOutput(op);
+  switch (mark.part) {
+    case Part::kNone:
+      break;
+    case Part::kRate:
+      parts.schedules.push_back({out, mark.of});
+      break;
+    case Part::kNorm:
+      NormClipOf(parts, mark.of).norm = out;
+      break;
+    case Part::kCounter:
+      if (mark.stage == Stage::kClip) NormClipOf(parts, mark.of).counter = out;
+      break;
+    case Part::kLimit:
+      NormClipOf(parts, mark.of).limit = static_cast<double>(op.GetAttr<float>("value", 0));
+      break;
+    case Part::kStatistics:
+      FindOrAdd(parts.counted_clips, {mark.stage.value_or(Stage::kClip), mark.of, out},
+                [&](const auto& clip) { return clip.statistics == out; });
+      break;
+    case Part::kFinite:
+      AddUnique(parts.finite_flags, out);
+      break;
   }
 }
 
 }  // namespace
 
-int RoleOf(const OpDesc& op) {
-  const Attribute* role = op.FindAttr(kOpRoleAttr);
-  Attribute number;
-  if (!role || !ConvertAttribute(*role, AttrType::kInt, &number)) return kForward;
-  return std::get<int32_t>(number);
+const char* ToString(TrainingStage stage) { return kStages[static_cast<size_t>(stage)]; }
+
+std::optional<TrainingStage> FindStage(std::string_view title) {
+  return Find<Stage>(kStages, title);
 }
 
-const char* ToString(TrainingStage stage) {
-  constexpr std::array kTitles = {"forward",
-                                  "scale loss",
-                                  "backward",
-                                  "error clip",
-                                  "check loss",
-                                  "accumulate",
-                                  "unscale and check",
-                                  "average gradients",
-                                  "gradient clip",
-                                  "learning-rate schedule",
-                                  "weight decay",
-                                  "update",
-                                  "averages of parameters",
-                                  "update loss scale",
-                                  "optimize",
-                                  "communicate"};
-  return kTitles[static_cast<size_t>(stage)];
+void SetMark(OpDesc& op, const TrainingMark& mark) {
+  if (mark.stage) SetText(op, kTrainingStageAttr, ToString(*mark.stage));
+  SetText(op, kTrainingPartAttr, kParts[static_cast<size_t>(mark.part)]);
+  SetText(op, kTrainingOfAttr, mark.of);
 }
 
-std::vector<TrainingStage> StagesOf(const BlockDesc& block) {
-  std::vector<TrainingStage> stages;
-  stages.reserve(block.NumOps());
-  for (size_t i = 0; i < block.NumOps(); ++i) stages.push_back(MarkedStage(block.op(i)));
-  FindUnmarked(block, stages);
-  return stages;
+void SetMarks(BlockDesc& block, size_t first, const TrainingMark& mark) {
+  for (size_t i = first; i < block.NumOps(); ++i) SetMark(block.op(i), mark);
+}
+
+TrainingMark MarkOf(const OpDesc& op) {
+  return {.stage = FindStage(TextOf(op, kTrainingStageAttr)),
+          .part = Find<Part>(kParts, TextOf(op, kTrainingPartAttr)).value_or(Part::kNone),
+          .of = std::string(TextOf(op, kTrainingOfAttr))};
+}
+
+TrainingStage StageOf(const OpDesc& op) {
+  const std::optional<Stage> marked = FindStage(TextOf(op, kTrainingStageAttr));
+  return marked ? *marked : StageOfRole(op);
+}
+
+const OpDesc* FindPart(const BlockDesc& block, TrainingStage stage, TrainingPart part) {
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    const TrainingMark mark = MarkOf(block.op(i));
+    if (mark.stage == stage && mark.part == part) return &block.op(i);
+  }
+  return nullptr;
+}
+
+TrainingParts PartsOf(const ProgramDesc& program) {
+  TrainingParts parts;
+  program.ForEachOp([&](const OpDesc& op) {
+    if (op.HasInput("LearningRate")) AddUnique(parts.rates, op.Input("LearningRate").front());
+    AddPart(op, parts);
+  });
+  return parts;
 }
 
 }  // namespace coracle

@@ -1,5 +1,6 @@
 #include <coracle/framework/op/op_registry.h>
 
+#include <algorithm>
 #include <string>
 #include <unordered_set>
 
@@ -43,6 +44,34 @@ bool IsDefaultAttr(const OpRegistry& ops, const OpDesc& op, const NamedAttr& att
   Attribute converted;
   return ConvertAttribute(attr.value, declared->type, &converted) &&
          converted == *declared->default_value;
+}
+
+namespace {
+
+// Every variable of the slot is also an input of the op.
+bool IsInPlace(const OpDesc& op, const Slot& slot) {
+  return std::all_of(slot.args.begin(), slot.args.end(),
+                     [&](const std::string& name) { return op.Reads(name); });
+}
+
+bool IsMinorOutput(const OpRegistry& ops, const OpDesc& op, const Slot& slot) {
+  const OpSpec* spec = ops.Find(op.type());
+  if (!spec || spec->outputs.empty() || spec->outputs.front().name == slot.name) return false;
+  const SlotDef* declared = spec->FindOutput(slot.name);
+  return declared && (declared->intermediate || IsInPlace(op, slot));
+}
+
+}  // namespace
+
+PrintOptions ShortListing(const OpRegistry& ops) {
+  PrintOptions options;
+  options.hide_attr = [&ops](const OpDesc& op, const NamedAttr& attr) {
+    return IsDefaultAttr(ops, op, attr);
+  };
+  options.hide_output = [&ops](const OpDesc& op, const Slot& slot) {
+    return IsMinorOutput(ops, op, slot);
+  };
+  return options;
 }
 
 }  // namespace coracle

@@ -3,6 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/expansion.h>
 #include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
@@ -81,6 +82,73 @@ class ValueMetaTable : public MetaTable {
   std::unordered_map<std::string, VarMeta> outputs_;
 };
 
+void SaveValues(const BlockUse& use, const VarValues& inner, StepScopes::Step* save_to) {
+  save_to->resize(use.saved.size());
+  for (size_t i = 0; i < use.saved.size(); ++i) {
+    auto it = inner.find(use.saved[i]);
+    (*save_to)[i].set = it != inner.end() && !std::holds_alternative<std::monostate>(it->second);
+    if ((*save_to)[i].set) (*save_to)[i].value = CloneValue(it->second);
+  }
+}
+
+// The value of an output before the kernel runs.
+VarValue NewOutput(const OpSpec& def, const OpDesc& op, const VarValues& env,
+                   const std::string& name, const VarMeta& meta) {
+  // `sgd` and similar ops update their variable in place.
+  if (def.UpdatesInPlace(op, name)) {
+    const VarValue& value = env.at(name);
+    const VarMeta held = MetaOfValue(value);
+    const bool same_tensor = held.dtype == meta.dtype && held.shape == meta.shape;
+    if (held.type == meta.type && (same_tensor || meta.type != VarType::kLoDTensor)) return value;
+  }
+  if (meta.type == VarType::kSelectedRows) {
+    SelectedRows none;
+    Shape shape = meta.shape;
+    if (shape.rank() > 0) shape[0] = 0;
+    none.value = Tensor(meta.dtype, shape);  // tells the kernel the dtype
+    return none;
+  }
+  if (meta.type == VarType::kLoDTensorArray) {
+    auto it = env.find(name);
+    return it != env.end() ? it->second : VarValue(TensorArray{});
+  }
+  if (meta.type == VarType::kStepScopes) return std::make_shared<StepScopes>();
+  if (meta.type == VarType::kLoDRankTable) return RankTable();
+  if (def.run_time_shape && !meta.shape.IsKnown()) return Tensor();  // see ResizeOutput
+  return Tensor(meta.dtype, meta.shape);
+}
+
+TensorArg ArgOfValue(const VarValue& value, int32_t index) {
+  VarMeta meta = MetaOfValue(value);
+  if (std::holds_alternative<std::monostate>(value)) meta.shape = Shape{-1};
+  const bool dense = meta.type == VarType::kLoDTensor && meta.shape.IsKnown();
+  return {index, meta.dtype, meta.shape, dense ? meta.shape.numel() : 0, meta.type};
+}
+
+// The variables as the block sees them at its beginning: its own have no value yet.
+VarValues InnerEnvironment(const BlockDesc& block, const BlockUse& use, const VarValues& outer,
+                           const VarValues& args, const StepScopes::Step* saved) {
+  VarValues inner = outer;
+  for (size_t i = 0; i < block.NumVars(); ++i) {
+    const VarDesc& var = block.var(i);
+    if (var.persistable()) continue;
+    inner.erase(var.name());
+    if (var.type() == VarType::kLoDTensorArray) inner[var.name()] = TensorArray();
+  }
+  // Copied, since a block changes variables in place.
+  for (size_t i = 0; i < use.captured.size(); ++i) {
+    if (use.written[i] && inner.count(use.captured[i]))
+      inner[use.captured[i]] = CloneValue(inner[use.captured[i]]);
+  }
+  for (const auto& [name, value] : args) inner[name] = value;
+  for (const auto& [name, index] : use.reads_saved) {
+    inner.erase(name);
+    if (saved && index < saved->size() && (*saved)[index].set)
+      inner[name] = CloneValue((*saved)[index].value);
+  }
+  return inner;
+}
+
 class OneOp : public ArgTable, public Workspace {
  public:
   OneOp(const OpDesc& op, const OpSpec& def, const OpRegistry& ops, const ValueMetaTable& metas,
@@ -107,7 +175,7 @@ class OneOp : public ArgTable, public Workspace {
     if (it != outputs_.end()) return ArgOf(it->second);
     const VarMeta* meta = metas_.Output(name);
     if (!meta) ThrowWithoutShape(op_, name);
-    TensorArg arg = ArgOf(outputs_[name] = Add(NewOutput(name, *meta)));
+    TensorArg arg = ArgOf(outputs_[name] = Add(NewOutput(def_, op_, env_, name, *meta)));
     if (!meta->shape.IsKnown()) {
       arg.shape = meta->shape;
       arg.dtype = meta->dtype;
@@ -131,7 +199,9 @@ class OneOp : public ArgTable, public Workspace {
     SubBlockCall& sub = sub_blocks_[static_cast<size_t>(handle)];
     const BlockDesc& block = op_.block()->program().Block(sub.block);
     const BlockUse& use = UseOf(sub.block);
-    VarValues inner = InnerEnvironment(block, use, sub.args, saved);
+    VarValues args;
+    for (const auto& [name, arg] : sub.args.in) args[name] = ValueOf(arg);
+    VarValues inner = InnerEnvironment(block, use, env_, args, saved);
     InterpretOptions options = options_;
     options.step = InnerStep(options_.step, sub.block, sub.runs++);
     Interpret(block, ops_, inner, options);
@@ -188,39 +258,6 @@ class OneOp : public ArgTable, public Workspace {
     return uses_[static_cast<size_t>(block)];
   }
 
-  // The variables as the block sees them at its beginning: its own have no value yet.
-  VarValues InnerEnvironment(const BlockDesc& block, const BlockUse& use, const BlockArgs& args,
-                             const StepScopes::Step* saved) {
-    VarValues inner = env_;
-    for (size_t i = 0; i < block.NumVars(); ++i) {
-      const VarDesc& var = block.var(i);
-      if (var.persistable()) continue;
-      inner.erase(var.name());
-      if (var.type() == VarType::kLoDTensorArray) inner[var.name()] = TensorArray();
-    }
-    // Copied, since a block changes variables in place.
-    for (size_t i = 0; i < use.captured.size(); ++i) {
-      if (use.written[i] && inner.count(use.captured[i]))
-        inner[use.captured[i]] = CloneValue(inner[use.captured[i]]);
-    }
-    for (const auto& [name, arg] : args.in) inner[name] = ValueOf(arg);
-    for (const auto& [name, index] : use.reads_saved) {
-      inner.erase(name);
-      if (saved && index < saved->size() && (*saved)[index].set)
-        inner[name] = CloneValue((*saved)[index].value);
-    }
-    return inner;
-  }
-
-  static void SaveValues(const BlockUse& use, const VarValues& inner, StepScopes::Step* save_to) {
-    save_to->resize(use.saved.size());
-    for (size_t i = 0; i < use.saved.size(); ++i) {
-      auto it = inner.find(use.saved[i]);
-      (*save_to)[i].set = it != inner.end() && !std::holds_alternative<std::monostate>(it->second);
-      if ((*save_to)[i].set) (*save_to)[i].value = CloneValue(it->second);
-    }
-  }
-
   void PassLod() {
     ForEachPosition(op_.outputs(), [&](const std::string& name, const std::string& slot, size_t i) {
       auto it = outputs_.find(name);
@@ -235,40 +272,12 @@ class OneOp : public ArgTable, public Workspace {
     });
   }
 
-  VarValue NewOutput(const std::string& name, const VarMeta& meta) {
-    // `sgd` and similar ops update their variable in place.
-    if (def_.UpdatesInPlace(op_, name)) {
-      const VarValue& value = env_.at(name);
-      const VarMeta held = MetaOfValue(value);
-      const bool same_tensor = held.dtype == meta.dtype && held.shape == meta.shape;
-      if (held.type == meta.type && (same_tensor || meta.type != VarType::kLoDTensor)) return value;
-    }
-    if (meta.type == VarType::kSelectedRows) {
-      SelectedRows none;
-      Shape shape = meta.shape;
-      if (shape.rank() > 0) shape[0] = 0;
-      none.value = Tensor(meta.dtype, shape);  // tells the kernel the dtype
-      return none;
-    }
-    if (meta.type == VarType::kLoDTensorArray) {
-      auto it = env_.find(name);
-      return it != env_.end() ? it->second : VarValue(TensorArray{});
-    }
-    if (meta.type == VarType::kStepScopes) return std::make_shared<StepScopes>();
-    if (meta.type == VarType::kLoDRankTable) return RankTable();
-    if (def_.run_time_shape && !meta.shape.IsKnown()) return Tensor();  // see ResizeOutput
-    return Tensor(meta.dtype, meta.shape);
-  }
   int32_t Add(VarValue value) {
     values_.push_back(std::move(value));
     return static_cast<int32_t>(values_.size() - 1);
   }
   TensorArg ArgOf(int32_t index) const {
-    const VarValue& value = values_[static_cast<size_t>(index)];
-    VarMeta meta = MetaOfValue(value);
-    if (std::holds_alternative<std::monostate>(value)) meta.shape = Shape{-1};
-    const bool dense = meta.type == VarType::kLoDTensor && meta.shape.IsKnown();
-    return {index, meta.dtype, meta.shape, dense ? meta.shape.numel() : 0, meta.type};
+    return ArgOfValue(values_[static_cast<size_t>(index)], index);
   }
 
   const OpDesc& op_;
@@ -325,6 +334,27 @@ OpDesc WithKeptInputs(const OpSpec& def, const OpDesc& op, const VarValues& env)
   return bound;
 }
 
+void RunExpansion(const OpDesc& op, const OpSpec& def, const OpRegistry& ops,
+                  const ValueMetaTable& types, VarValues& env, const InterpretOptions& options) {
+  int made = 0;
+  const ProgramDesc program = ExpandOp(def, op, ops, types, [&](const std::string& hint) {
+    return fmt::format("{}@{}", hint, made++);
+  });
+  VarValues inner;
+  op.ForEachInput([&](const std::string& name) {
+    const auto found = env.find(name);
+    if (found != env.end()) inner[name] = found->second;
+  });
+  Interpret(program.Root(), ops, inner, options);
+  op.ForEachOutput([&](const std::string& name) {
+    const auto found = inner.find(name);
+    if (found != inner.end())
+      env[name] = std::move(found->second);
+    else if (const VarMeta* meta = types.Output(name))
+      env[name] = Tensor(meta->dtype, meta->shape);  // an intermediate output, which is empty
+  });
+}
+
 void RunOneOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
               const InterpretOptions& options) {
   const OpSpec& def = ops.Get(op.type());
@@ -338,6 +368,7 @@ void RunOneOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
   ValueMetaTable metas(op, env);
   InferContext infer(def, op, metas);
   RunInfer(infer);
+  if (def.Expands()) return RunExpansion(op, def, ops, metas, env, options);
   OneOp run(op, def, ops, metas, env, options);
   PrepareContext prepare(def, op, run);
   Kernel kernel = PrepareKernel(prepare, options.kernels);

@@ -1,3 +1,4 @@
+#include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/inner_gradient.h>
 #include <coracle/framework/op/name_attrs.h>
 #include <coracle/framework/op/recomputed.h>
@@ -54,6 +55,7 @@ void RenameInAttrs(OpDesc& op, const Rename& rename) {
       op.SetAttr(attr.name, std::move(to));
     } else if (const auto* link = std::get_if<std::string>(&attr.value)) {
       if (attr.name == kForwardOpAttr) op.SetAttr(attr.name, RenamedLink(*link, renamed));
+      if (attr.name == kTrainingOfAttr) op.SetAttr(attr.name, renamed(*link));
     }
   }
 }

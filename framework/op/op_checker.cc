@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/attr_limits.h>
 #include <coracle/framework/op/inner_gradient.h>
 #include <coracle/framework/op/op_registry.h>
@@ -27,9 +28,11 @@ struct CommonAttr {
   AttrType type;
 };
 constexpr CommonAttr kCommonAttrs[] = {
-    {kOpRoleAttr, AttrType::kInt},         {kOpRoleVarAttr, AttrType::kStrings},
-    {kForwardOpAttr, AttrType::kString},   {kRecomputedFromAttr, AttrType::kStrings},
-    {kOuterReadsAttr, AttrType::kStrings}, {kOuterInputsAttr, AttrType::kStrings}};
+    {kOpRoleAttr, AttrType::kInt},           {kOpRoleVarAttr, AttrType::kStrings},
+    {kForwardOpAttr, AttrType::kString},     {kRecomputedFromAttr, AttrType::kStrings},
+    {kOuterReadsAttr, AttrType::kStrings},   {kOuterInputsAttr, AttrType::kStrings},
+    {kTrainingStageAttr, AttrType::kString}, {kTrainingPartAttr, AttrType::kString},
+    {kTrainingOfAttr, AttrType::kString}};
 
 const CommonAttr* FindCommonAttr(std::string_view name) {
   const auto* found = std::find_if(std::begin(kCommonAttrs), std::end(kCommonAttrs),

@@ -157,6 +157,13 @@ OpDef& OpDef::Fast(PrepareFn fn) {
   return *this;
 }
 
+OpDef& OpDef::Expands(const NameList& types, ExpandFn fn) {
+  spec_.expands_to = types;
+  spec_.expand = std::move(fn);
+  spec_.kernel_dtypes = {DType::kFloat32, DType::kFloat64};
+  return *this;
+}
+
 OpDef& OpDef::Inplace(std::string_view input, std::string_view output) {
   spec_.inplace.emplace_back(input, output);
   return *this;
@@ -175,6 +182,45 @@ OpDef& OpDef::ImageLayout(std::string_view attr, const NameList& slots) {
 
 OpDef& OpDef::Elementwise() {
   spec_.elementwise = true;
+  return *this;
+}
+
+OpDef& OpDef::Rows(RowRule rule, std::string_view of) {
+  spec_.rows.effect = RowEffect(rule, of);
+  return *this;
+}
+
+OpDef& OpDef::Rows(RowsFn fn, std::string_view text) {
+  spec_.rows.fn = std::move(fn);
+  spec_.rows.text = text;
+  return *this;
+}
+
+OpDef& OpDef::Tables(const NameList& input_slots) {
+  spec_.rows.tables = input_slots;
+  return *this;
+}
+
+OpDef& OpDef::Linear(const NameList& input_slots) {
+  spec_.rows.linear.push_back(input_slots);
+  return *this;
+}
+
+OpDef& OpDef::Axes(std::string_view attr, AxesAttr kind) {
+  spec_.permutes = true;
+  spec_.axes = attr.empty() ? AxesAttr::kNone : kind;
+  spec_.axes_attr = attr;
+  return *this;
+}
+
+OpDef& OpDef::EachImage() {
+  spec_.each_image = true;
+  return *this;
+}
+
+OpDef& OpDef::MultiplyAdds(const NameList& factors, MultiplyAddsFn fn) {
+  spec_.factor_slots = factors;
+  spec_.multiply_adds = std::move(fn);
   return *this;
 }
 
@@ -308,6 +354,13 @@ OpSpec OpDef::Resolve(const std::function<const OpSpec*(const std::string&)>& fi
     }
     constraint.text = from->text;
     if (!from->like.empty()) constraint.like = from->like;
+  }
+  // The gradient op shares the forward op's tables, and mixes rows if the forward op does.
+  if (spec_.type.ends_with("_grad")) {
+    const OpSpec* forward = find(spec_.type.substr(0, spec_.type.size() - 5));
+    if (forward && spec_.rows.tables.empty()) spec_.rows.tables = forward->rows.tables;
+    if (forward && forward->rows.effect.rule == RowRule::kMixes && !spec_.rows.fn)
+      spec_.rows.effect = RowRule::kMixes;
   }
   const auto number = [](const ConstraintDef& c) { return std::stoi(c.id.substr(1)); };
   std::stable_sort(spec_.constraints.begin(), spec_.constraints.end(),

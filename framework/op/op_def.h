@@ -147,6 +147,12 @@ class OpDef {
   // reference kernel then runs.
   OpDef& Fast(PrepareFn fn);
 
+  // Instead of kernels and a gradient: `fn` writes the ops that this op joins, which have one of
+  // `types` (see expansion.h). They replace the op before backward differentiates a program and
+  // before a program runs. The element type is float32 or float64, as with kernels; 16-bit floats
+  // are also accepted.
+  OpDef& Expands(const NameList& types, ExpandFn fn);
+
   // --- traits ---
   // The two may share memory (same dtype and numel).
   OpDef& Inplace(std::string_view input, std::string_view output);
@@ -160,6 +166,23 @@ class OpDef {
   // If all variables of the op have the same shape, element i of every output depends only on
   // element i of the inputs, so the op computes the same in any layout.
   OpDef& Elementwise();
+  // If the axes of all inputs are permuted, the op computes the same with all outputs permuted in
+  // the same way, after the numbers of axes in the attr are changed accordingly. See AxesAttr.
+  OpDef& Axes(std::string_view attr = "", AxesAttr kind = AxesAttr::kAxes);
+  // Each image [i, ...] of the outputs depends only on image i of the inputs with several images.
+  OpDef& EachImage();
+  // The number of multiply-adds of the op; `fn` gets the shapes and attrs (op_shapes.h). The
+  // gradient of each of the slots in `factors` costs as many again.
+  OpDef& MultiplyAdds(const NameList& factors, MultiplyAddsFn fn);
+  // How the rows of a batch pass through the op (rows.h). The second form is for ops whose attrs
+  // decide; `text` explains it in docs/ops. `of`: RowEffect::of.
+  OpDef& Rows(RowRule rule, std::string_view of = "X");
+  OpDef& Rows(RowsFn fn, std::string_view text);
+  // Inputs such as weights and tables: every output row may depend on all their rows.
+  OpDef& Tables(const NameList& input_slots);
+  // The op is linear in these inputs taken together. Several calls: in each list by itself (a
+  // product in X, and in Y).
+  OpDef& Linear(const NameList& input_slots);
   // One op may do the work of several. Its slots then hold lists, whose i-th variables form an
   // *item* (all items are dense and have the same dtype); all items share the slots named here.
   // Shape rule and kernels are written for one item; see InferContext::Item and

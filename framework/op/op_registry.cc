@@ -24,7 +24,12 @@ void RequireDistinct(const OpSpec& def, const Defs& defs, const char* what) {
 
 void CheckDeclaration(const OpSpec& def) {
   if (def.doc.empty()) throw InternalError(fmt::format("{}: an OpDef needs a doc", def.type));
-  if (def.HasGradient() == !def.no_gradient_reason.empty()) {
+  if (def.Expands() && (def.HasReferenceKernel() || def.HasFastKernel() || def.HasGradient() ||
+                        !def.no_gradient_reason.empty())) {
+    throw InternalError(fmt::format(
+        "{}: an op that expands has the kernels and gradients of the ops that it joins", def.type));
+  }
+  if ((def.HasGradient() || def.Expands()) == !def.no_gradient_reason.empty()) {
     throw InternalError(
         fmt::format("{}: an OpDef needs either a gradient or a reason for having none", def.type));
   }

@@ -34,6 +34,12 @@ class OpRegistry {
 // it is undeclared and only selects an implementation (use_cudnn and the like).
 bool IsDefaultAttr(const OpRegistry& ops, const OpDesc& op, const NamedAttr& attr);
 
+// A listing for people. It hides attrs with default values (IsDefaultAttr), and outputs that say
+// little: those that are an input in place (MeanOut=Mean of batch_norm), and those that only the
+// gradient op reads. The output that the op declares first is always shown. The registry must
+// outlive the options.
+PrintOptions ShortListing(const OpRegistry& ops);
+
 // Verify: finds all problems of a program before any of it runs.
 
 struct VerifyProblem {

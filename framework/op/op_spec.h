@@ -4,6 +4,7 @@
 
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/ir/var.h>
+#include <coracle/framework/op/rows.h>
 #include <coracle/framework/tensor/tensor.h>
 
 #include <algorithm>
@@ -175,6 +176,18 @@ using GradientFn = std::function<void(GradientContext&)>;
 using PrepareFn = std::function<Kernel(const PrepareContext&)>;
 using SlotPairs = std::vector<std::pair<std::string, std::string>>;  // (input, output)
 
+class ExpandContext;
+using ExpandFn = std::function<void(ExpandContext&)>;
+class OpShapes;
+using MultiplyAddsFn = std::function<double(const OpShapes&)>;
+
+// How an attr says which axes an op works on.
+enum class AxesAttr {
+  kNone,   // no attr does
+  kAxes,   // a number or a list of numbers names axes
+  kPairs,  // two numbers for each axis, in the order of the axes
+};
+
 struct OpSpec {
   OpSpec();
   OpSpec(const OpSpec& other);
@@ -194,8 +207,10 @@ struct OpSpec {
   GradientKind gradient_kind = GradientKind::kRule;
   std::string no_gradient_reason;
   PrepareFn reference, fast;
-  std::string kernel_type_slot;      // the element type of its variable selects the kernel
-  std::vector<DType> kernel_dtypes;  // element types of the kernels; empty: they accept any
+  ExpandFn expand;                      // writes the ops that the op joins, if it has no kernel
+  std::vector<std::string> expands_to;  // their types
+  std::string kernel_type_slot;         // the element type of its variable selects the kernel
+  std::vector<DType> kernel_dtypes;     // element types of the kernels; empty: they accept any
 
   // Traits, explained at OpDef's methods of the same names.
   SlotPairs inplace, alias;
@@ -212,6 +227,13 @@ struct OpSpec {
   OpPrecision precision = OpPrecision::kFollowsInputs;
   OpKind kind = OpKind::kCompute;
   BlockTrait block;
+  RowTrait rows;
+  MultiplyAddsFn multiply_adds;
+  std::vector<std::string> factor_slots;  // of multiply_adds
+  bool permutes = false;                  // follows a permutation of axes, with:
+  AxesAttr axes = AxesAttr::kNone;
+  std::string axes_attr;
+  bool each_image = false;
   bool elementwise = false, multi_tensor = false, run_time_shape = false, shape_only = false;
   bool random = false, side_effect = false, takes_any_value = false;
   bool no_lod = false, makes_lod = false;
@@ -219,6 +241,7 @@ struct OpSpec {
   bool HasGradient() const { return static_cast<bool>(gradient); }
   bool HasReferenceKernel() const { return static_cast<bool>(reference); }
   bool HasFastKernel() const { return static_cast<bool>(fast); }
+  bool Expands() const { return static_cast<bool>(expand); }
   bool HasLoopFor(DType dtype) const;  // one of kernel_dtypes
   const SlotDef* FindInput(std::string_view name) const;
   const SlotDef* FindOutput(std::string_view name) const;

@@ -101,6 +101,13 @@ void Writer::SetBlock(BlockDesc& block) { state_->block = &block; }
 void Writer::SetSite(std::vector<std::string> site) { state_->site = std::move(site); }
 const std::vector<std::string>& Writer::site() const { return state_->site; }
 
+Writer Writer::Part(TrainingPart part, std::string of) const {
+  auto state = std::make_shared<internal::WriterState>(*state_);
+  state->options.mark.part = part;
+  state->options.mark.of = std::move(of);
+  return Writer(std::move(state));
+}
+
 Variable Writer::Var(const std::string& name) const {
   Variable var = Variable::Of(block(), name);
   var.writer_ = state_;
@@ -129,6 +136,7 @@ OpDesc& Writer::Append(std::unique_ptr<OpDesc> op) const {
     op->SetAttr(kOpCallstackAttr, state_->site);
   if (options.role != kForward && !op->HasAttr(kOpRoleAttr))
     op->SetAttr(kOpRoleAttr, int32_t{options.role});
+  SetMark(*op, options.mark);
   state_->last_hint.clear();
   const size_t first_var = block().NumVars();
   OpDesc& appended = block().AppendOp(std::move(op));

@@ -7,6 +7,7 @@
 //   Variable mean = sum / 3.0;  // operators/operators.h
 
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/op_registry.h>
 
 #include <functional>
@@ -20,6 +21,8 @@ namespace coracle {
 struct WriterOptions {
   // op_role of ops whose attrs do not give one; kForward is not written.
   int role = kForward;
+  // The place of the ops in a training step; an op keeps what its own attrs say.
+  TrainingMark mark = {};
   // New variables are named "<prefix>.<type of the op>_<k>", or "<type>_<k>" without a prefix.
   std::string prefix = "";
   // Names new variables instead. `hint` is the op's type, or the argument of Named.
@@ -48,6 +51,9 @@ class Writer {
   // Sets the op_callstack of later ops: the place that they come from, {} for none.
   void SetSite(std::vector<std::string> site);
   const std::vector<std::string>& site() const;
+
+  // A Writer with the same options and site whose ops are that part of the training step.
+  Writer Part(TrainingPart part, std::string of = "") const;
 
   // The variable of that name, looked up recursively from the block; throws kNotFound.
   Variable Var(const std::string& name) const;

@@ -304,7 +304,7 @@ TEST(File, DirectoriesDisappearWholeAndWhatTheKilledLeftIsCleared) {
   RemoveStaleTemporaries(directory.File("none"));
 }
 
-// What another process that had this number left is neither filled nor removed.
+// A temporary of another process with the same number is neither filled nor removed.
 TEST(File, TemporaryNamesAreNew) {
   const TemporaryDirectory directory;
   const std::string foreign = ".coracle-" + std::to_string(::getpid()) + "-";

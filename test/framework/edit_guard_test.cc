@@ -171,7 +171,7 @@ class RandomEdits {
   int depth_ = 0;
 };
 
-// What the public interface says of a program.
+// A program's contents as the public interface shows them.
 struct State {
   explicit State(ProgramDesc& program)
       : bytes(SerializeProgram(program)),
@@ -199,7 +199,8 @@ std::vector<std::string> DrawNames(ProgramDesc& program) {
   return names;
 }
 
-// Each name leads to its variable, each variable has its place, and uses are those of the ops.
+// Each name leads to its variable, each variable has its index, and the index of uses agrees with
+// the ops.
 void ExpectSound(ProgramDesc& program) {
   for (int b = 0; b < program.NumBlocks(); ++b) {
     BlockDesc& block = program.Block(b);

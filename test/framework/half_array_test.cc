@@ -1,4 +1,4 @@
-// Arrays of 16-bit floats: every conversion of the vector loops is that of one element.
+// Arrays of 16-bit floats: the vector loops convert every element as the scalar function does.
 
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/framework/tensor/rng.h>

@@ -89,7 +89,7 @@ TEST(OpDef, InferAsksForLimits) {
             "limited: attr mode must be one of same, valid, got 'sane'; did you mean same?");
 }
 
-// A text is no number, but for one whose default is a number.
+// A text is not accepted as a number, unless the default is a number.
 TEST(OpDef, NumbersAsTexts) {
   const OpSpec def = Sample("t")
                          .Attr<std::string>("tolerance", "1e-5", "a number as text")

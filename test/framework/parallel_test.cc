@@ -1,4 +1,4 @@
-// ParallelFor and the pool of threads behind it.
+// ParallelFor and its pool of threads.
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/internal/control_group.h>
 #include <coracle/framework/base/internal/spin.h>
@@ -189,7 +189,7 @@ TEST(Parallel, ChildProcessesHaveTheirOwnThreads) {
   EXPECT_EQ(SumTo(100), 4950);
 }
 
-// What a program waits for with sigwait or signalfd must not end it from a thread of the pool.
+// A signal that a program awaits with sigwait or signalfd must not reach a thread of the pool.
 TEST(Parallel, ThreadsLeaveSignalsToTheProgram) {
   const Threads set(3);
   ASSERT_EQ(SumTo(100), 4950);
@@ -204,7 +204,7 @@ TEST(Parallel, ThreadsLeaveSignalsToTheProgram) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// The death tests start this program anew, so that it reads its environment.
+// The death tests start this program again, so that it reads its environment.
 class ThreadsDeathTest : public testing::Test {
  protected:
   ThreadsDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

@@ -197,7 +197,8 @@ TEST(Program, ParametersAreInferredOnce) {
   EXPECT_TRUE(program.Parameters().empty());  // nothing says is_parameter
   program.InferParameters();
   EXPECT_EQ(program.Parameters(), std::vector<std::string>{"w"});  // that sgd writes; lr is a rate
-  // What comes later changes nothing: a parameter that says so, an op that writes the old one.
+  // Later definitions change nothing: a parameter with the mark, an op that writes the
+  // old parameter.
   program.Root().Var("new").SetIsParameter(true);
   program.Root().AppendOp("scale", {{"X", {"w"}}}, {{"Out", {"w"}}});
   program.Root().RemoveOp(3);  // sgd

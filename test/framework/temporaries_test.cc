@@ -111,7 +111,7 @@ TEST(Temporaries, ASignalLeavesNone) {
   EXPECT_EQ(ReadFile(directory.File("old")), "as before");
 }
 
-// What somebody else has at the path is not the handler's to remove.
+// The handler must not remove a file of another process at the path.
 TEST(Temporaries, NotedOnlyOnceMade) {
   TemporaryDirectory directory;
   const std::string path = directory.File("theirs");
@@ -312,7 +312,7 @@ TEST(Temporaries, HandlersWaitForEachOther) {
   EXPECT_EQ(left, 0);
 }
 
-// The signal comes to any of the threads. What was written before stays whole.
+// The signal may reach any thread. Files written before stay whole.
 TEST(Temporaries, ASignalWhileThreadsWrite) {
   for (int round = 0; round < 10; ++round) {
     TemporaryDirectory directory;

@@ -37,7 +37,7 @@ TEST(Shape, LimitsAreErrors) {
   EXPECT_THROW(Shape(std::vector<int64_t>(10, 1)), Error);
   EXPECT_THROW((Shape{-1}).numel(), Error);
   EXPECT_THROW((Shape{int64_t{1} << 40, int64_t{1} << 40}).numel(), Error);
-  // Beside a 0 too: strides would overflow.
+  // Also with a dim of 0: strides would overflow.
   EXPECT_THROW((Shape{int64_t{1} << 40, int64_t{1} << 40, 0}).numel(), Error);
   EXPECT_THROW((Shape{int64_t{1} << 40, 0}).numel(), Error);
   EXPECT_EQ((Shape{int64_t{1} << 31, 0}).numel(), 0);
@@ -366,7 +366,7 @@ TEST(Tensor, ResizeKeepsMemoryThatNobodyShares) {
   EXPECT_THROW(view.Resize(DType::kFloat32, {-1}), Error);
 }
 
-// Each word counts, with any number of bytes behind the last whole group of words.
+// Each word counts, with any number of bytes after the last whole group of words.
 TEST(Fingerprint, ShowsAnyChangeOfAByte) {
   for (const size_t size : {0, 1, 7, 8, 63, 64, 65, 130, 200}) {
     std::vector<char> bytes(size, 1);

@@ -105,7 +105,7 @@ TEST(Trace, KeepsTheFirstEventsAndTellsOfTheOthers) {
             "first 3 are left out");
 }
 
-// What other threads do of a loop shows on them, under the name of the op.
+// Parts of a loop that other threads run are shown on these threads, under the op's name.
 TEST(Trace, HelpersShowWhatTheyHelpWith) {
   const Threads threads(4);
   Trace trace;

@@ -407,7 +407,7 @@ TEST(Verifier, OperandsHaveADTypeOfTheKernels) {
   EXPECT_THROW(InferOp(sample.root, sample.root.op(1), ops), Error);
 }
 
-// What is read looks for parameters before it is verified.
+// Reading a program infers parameters before the program is verified.
 TEST(Verifier, RolesThatAreNoInts) {
   for (const Attribute& role : {Attribute(int64_t{1} << 62), Attribute(std::string("backward"))}) {
     Sample s;

@@ -86,6 +86,18 @@ TEST_F(WriterTest, RoleSiteAndDefaults) {
   w.Into("x", "scale", {{"X", {"x"}}}, {{kOpRoleAttr, int32_t{kLoss}}});
   EXPECT_EQ(LastOp().role(), kLoss);
 
+  w = MakeWriter({.mark = {.stage = TrainingStage::kClip}});
+  w.Into("x", "scale", {{"X", {"x"}}}, {{kTrainingStageAttr, std::string("weight decay")}});
+  EXPECT_EQ(StageOf(LastOp()), TrainingStage::kDecay);
+  w.Part(TrainingPart::kNorm, "all").Into("x", "scale", {{"X", {"x"}}});
+  EXPECT_EQ(StageOf(LastOp()), TrainingStage::kClip);
+  EXPECT_EQ(MarkOf(LastOp()).part, TrainingPart::kNorm);
+  EXPECT_EQ(MarkOf(LastOp()).of, "all");
+  for (const NamedAttr& attr : LastOp().attrs())
+    EXPECT_TRUE(attr.name == "scale" || IsBookkeepingAttr(attr.name)) << attr.name;
+  w.Into("x", "scale", {{"X", {"x"}}});
+  EXPECT_EQ(LastOp().attrs().size(), 1u);  // the stage; Part is for one Writer
+
   MakeWriter({.all_attrs = true}).Make("scale", {{"X", {"x"}}}, {{"bias", 1.0f}});
   ASSERT_EQ(LastOp().attrs().size(), 3u);  // in the declaration's order
   EXPECT_EQ(LastOp().attrs()[0].name, "scale");
@@ -106,7 +118,7 @@ TEST_F(WriterTest, Names) {
   EXPECT_THROW(w.Named("x", norm), InternalError);               // another op came after it
   const Writer fixed = MakeWriter({.name = [](const std::string& hint) { return "my_" + hint; }});
   EXPECT_EQ(fixed.Make("mean", {{"X", {"x"}}}).name(), "my_mean");
-  // The index of uses is as if there had been no other name.
+  // The index of uses refers to deleted ops until it is rebuilt.
   EXPECT_EQ(block.Uses("clip.norm_0").readers.size(), 2u);
   fixed.Named("again", fixed.Make("abs", {{"X", {"clip.norm_0"}}}));
   EXPECT_EQ(block.Uses("clip.norm_0").readers.size(), 3u);

@@ -13,7 +13,7 @@ namespace coracle::program_io_test {
 
 namespace fs = std::filesystem;
 
-// What protobuf itself makes of the bytes, written again.
+// The bytes after protobuf itself has read and written them.
 std::string ThroughProtobuf(const std::string& bytes) {
   proto::ProgramDesc message;
   EXPECT_TRUE(message.ParsePartialFromString(bytes));
@@ -486,7 +486,8 @@ TEST(ProgramIo, ParametersOfAnOldFileStayWhatTheyAre) {
   EXPECT_EQ(Reread(program).Parameters(), Names{"w"});
 }
 
-// What a reader of the saved file would conclude differs from what the program holds, so it says.
+// A reader of the saved file would conclude something else than the program holds, so the file
+// says it.
 TEST(ProgramIo, ParametersAreSaidWhereTheyCannotBeInferred) {
   ProgramDesc written = ParseProgram(OldFile());
   written.Root().AppendOp("assign", {{"X", {"y"}}}, {{"Out", {"w"}}});

@@ -155,7 +155,7 @@ TEST(TensorIo, SelectedRowsRoundTrip) {
   EXPECT_THROW(ParseSelectedRows(bytes, &offset, "r"), Error);
 }
 
-// x -> mul by w -> y -> y + b in place -> out; loss and its sgd behind.
+// x -> mul by w -> y -> y + b in place -> out; then the loss and its sgd.
 ProgramDesc SmallProgram() {
   ProgramDesc program;
   BlockDesc& root = program.Root();

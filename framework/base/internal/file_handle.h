@@ -42,9 +42,9 @@ struct Temporary {
   int result = -1;   // the last result of `create`; with errno if it is negative
   std::string name;  // without its directory
 };
-// Calls `create` with new names (up to 100) until it succeeds or fails with another error than
-// EEXIST. `create` must fail with EEXIST for a name that is taken, so that no existing file is
-// touched.
+// Calls `create` with new names (up to 100) until it succeeds or fails with another error
+// than EEXIST. `create` must fail with EEXIST for a name that is taken, so that no existing
+// file is touched.
 Temporary CreateTemporary(const std::function<int(const std::string& name)>& create);
 
 }  // namespace coracle

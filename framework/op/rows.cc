@@ -1,0 +1,32 @@
+#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/rows.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+bool IsGradientOp(const OpSpec& spec) { return spec.type.ends_with("_grad"); }
+
+}  // namespace
+
+RowEffect RowEffectOf(const RowQuery& query) {
+  const RowTrait& trait = query.spec.rows;
+  if (trait.fn) return trait.fn(query);
+  if (trait.effect.rule != RowRule::kUndeclared) return trait.effect;
+  return query.spec.elementwise || IsGradientOp(query.spec) ? RowRule::kEach : RowRule::kUndeclared;
+}
+
+bool HasRowTrait(const OpSpec& spec) {
+  return spec.rows.fn || spec.rows.effect.rule != RowRule::kUndeclared || spec.elementwise ||
+         IsGradientOp(spec) || spec.kind != OpKind::kCompute || spec.block.runs != BlockRuns::kNone;
+}
+
+std::vector<std::string> LinearWith(const OpSpec& spec, std::string_view slot) {
+  for (const std::vector<std::string>& slots : spec.rows.linear)
+    if (std::find(slots.begin(), slots.end(), slot) != slots.end()) return slots;
+  const bool moved = spec.rows.effect.rule == RowRule::kMoves && spec.inputs.at(0).name == slot;
+  return moved ? std::vector<std::string>{std::string(slot)} : std::vector<std::string>();
+}
+
+}  // namespace coracle
