@@ -150,6 +150,7 @@ void Register(OpRegistry& ops) {
           .Input("X", "floating-point image tensor")
           .Output("Out", "tensor of X's shape, with fewer channels")
           .NoLod()
+          .Rows(RowRule::kEach)
           .Infer(InferMaxout)
           .GradientOp({"X"})
           .Reference(MaxoutReference<float>, MaxoutReference<double>));

@@ -283,6 +283,7 @@ void Register(OpRegistry& ops) {
           .Constraint("C3", "X and Alpha must have one dtype")
           .Apply(DeclarePrelu)
           .Output("Out", "tensor of X's shape and dtype")
+          .Rows(RowRule::kEach)
           .Infer(InferPrelu)
           .GradientOp({"X", "Alpha"})
           .Reference(Prelu<Plain<float>>, Prelu<Plain<double>>)

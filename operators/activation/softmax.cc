@@ -118,6 +118,8 @@ OpDef ForwardDef(const std::string& type, const std::string& formula) {
       .Output("Out", "tensor of X's shape and dtype")
       .Inplace("X", "Out")
       .ComputesIn(OpPrecision::kFloat32)
+      .Rows(RowRule::kEach)
+      .Axes("axis")
       .Infer(InferAxis)
       .GradientOp({"Out"});
 }

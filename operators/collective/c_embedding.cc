@@ -105,6 +105,8 @@ void Register(OpRegistry& ops) {
               .Range(0, std::nullopt)
               .NoGradientTo({"Ids"})
               .LodFrom("Ids")
+              .Rows(RowRule::kEach)
+              .Tables({"W"})
               .Infer(InferEmbedding)
               .GradientOp({"W", "Ids"})
               .Reference(Embedding));

@@ -207,6 +207,7 @@ void Register(OpRegistry& ops) {
           .NoGradientTo({"Label"})
           .Inplace("Logits", "Softmax")
           .SideEffect()
+          .Rows(RowRule::kEach)
           .Infer(Infer)
           .Gradient(Gradient)
           .Reference(Forward<float>, Forward<double>));

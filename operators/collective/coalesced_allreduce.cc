@@ -57,6 +57,7 @@ void Register(OpRegistry& ops) {
               .Inplace("X", "Out")
               .SideEffect()
               .NoGradient("it exchanges gradients after backward")
+              .Rows(RowRule::kSame)
               .Infer(Infer)
               .Reference(Sum));
 }

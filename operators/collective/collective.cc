@@ -370,19 +370,20 @@ struct Collective {
   unsigned attrs;
   PrepareFn kernel;
   Parts parts = Parts::kSame;
+  RowRule rows = RowRule::kMixes;
 };
 
 const std::vector<Collective>& Collectives() {
   using R = Reduction;
   static const std::vector<Collective> collectives = {
       {"c_allreduce_sum", "the sum of all ranks' X", "c_allreduce_sum", kReduceAttrs | kOverlap,
-       AllReduce<R::kSum>},
+       AllReduce<R::kSum>, Parts::kSame, RowRule::kSame},
       {"c_allreduce_max", "the largest of all ranks' X", nullptr, kReduceAttrs | kOverlap,
-       AllReduce<R::kMax>},
+       AllReduce<R::kMax>, Parts::kSame, RowRule::kSame},
       {"c_allreduce_min", "the smallest of all ranks' X", nullptr, kReduceAttrs | kOverlap,
-       AllReduce<R::kMin>},
+       AllReduce<R::kMin>, Parts::kSame, RowRule::kSame},
       {"c_allreduce_prod", "the product of all ranks' X", nullptr, kReduceAttrs | kOverlap,
-       AllReduce<R::kProd>},
+       AllReduce<R::kProd>, Parts::kSame, RowRule::kSame},
       {"c_reduce_sum", "the sum of all ranks' X on rank root_id, elsewhere X", nullptr,
        kReduceAttrs | kRootId, Reduce<R::kSum>},
       {"c_reduce_max", "the largest of all ranks' X on rank root_id, elsewhere X", nullptr,
@@ -391,9 +392,10 @@ const std::vector<Collective>& Collectives() {
        kReduceAttrs | kRootId, Reduce<R::kMin>},
       {"c_reduce_prod", "the product of all ranks' X on rank root_id, elsewhere X", nullptr,
        kReduceAttrs | kRootId, Reduce<R::kProd>},
-      {"c_broadcast", "X of rank root", nullptr, kRing | kRoot, Broadcast},
+      {"c_broadcast", "X of rank root", nullptr, kRing | kRoot, Broadcast, Parts::kSame,
+       RowRule::kSame},
       {"c_identity", "X, whose gradient is the sum over all ranks", "c_allreduce_sum",
-       kRing | kCalcStream | kModelParallel, Copy},
+       kRing | kCalcStream | kModelParallel, Copy, Parts::kSame, RowRule::kMoves},
       {"c_scatter", "the rank's part of the rows of rank root", nullptr, kRing | kRoot | kRanks,
        Scatter, Parts::kFewerRows},
       {"c_concat", "the columns of all ranks side by side", "c_split", kShardAttrs | kCalcStream,
@@ -402,7 +404,8 @@ const std::vector<Collective>& Collectives() {
        Parts::kFewerColumns},
       {"alltoall", "the rank's part of the rows of each rank, one rank after the other", "alltoall",
        kRing, AllToAll},
-      {"barrier", "X, after all ranks have reached this op", nullptr, kRing, Barrier},
+      {"barrier", "X, after all ranks have reached this op", nullptr, kRing, Barrier, Parts::kSame,
+       RowRule::kMoves},
       {"c_allgather", "the rows of all ranks, one rank after the other", "c_reducescatter",
        kRing | kRanks, AllGather, Parts::kMoreRows},
       {"c_reducescatter", "the rank's part of the rows of the sum of all ranks' X", "c_allgather",
@@ -410,13 +413,15 @@ const std::vector<Collective>& Collectives() {
       {"partial_allgather", "X, in which part r of the elements comes from rank r", nullptr,
        kRing | kRanks | kRank, PartialAllGather, Parts::kEqual},
       {"allreduce", "the sum of all ranks' X, or another reduction", nullptr,
-       kOldReduce | kSyncMode, OldAllReduce},
-      {"broadcast", "X of rank root", nullptr, kRoot | kSyncMode, Broadcast},
+       kOldReduce | kSyncMode, OldAllReduce, Parts::kSame, RowRule::kSame},
+      {"broadcast", "X of rank root", nullptr, kRoot | kSyncMode, Broadcast, Parts::kSame,
+       RowRule::kSame},
       {"ncclAllReduce", "the sum of all ranks' X, or another reduction", nullptr,
-       kReduction | kCommunicator, NcclAllReduce},
+       kReduction | kCommunicator, NcclAllReduce, Parts::kSame, RowRule::kSame},
       {"ncclReduce", "the sum of all ranks' X, or another reduction, on rank root, elsewhere X",
        nullptr, kReduction | kRoot | kCommunicator, NcclReduce},
-      {"ncclBcast", "X of rank root", nullptr, kRoot | kCommunicator, Broadcast},
+      {"ncclBcast", "X of rank root", nullptr, kRoot | kCommunicator, Broadcast, Parts::kSame,
+       RowRule::kSame},
   };
   return collectives;
 }
@@ -511,7 +516,8 @@ OpDef Define(const Collective& row) {
     const bool sparse = def.type() == "c_allreduce_sum";
     def.SideEffect().Takes(sparse ? VarType::kSelectedRows : VarType::kLoDTensor, {"X"});
   }
-  def.Infer([parts = row.parts](InferContext& ctx) { InferCollective(ctx, parts); })
+  def.Rows(row.rows)
+      .Infer([parts = row.parts](InferContext& ctx) { InferCollective(ctx, parts); })
       .Reference(row.kernel);
   if (row.gradient)
     def.Gradient([type = std::string(row.gradient)](GradientContext& g) { SetGradient(g, type); });

@@ -49,6 +49,7 @@ OpDef WaitOp(const char* type, const std::string& more) {
       .OptionalVariadicOutput("Out", "the values of X; usually the same variables")
       .TakesAnyValue()
       .Inplace("X", "Out")
+      .Rows(RowRule::kEach)
       .Infer(InferWait)
       .Gradient(WaitGradient)
       .Reference(Wait);
@@ -68,6 +69,7 @@ void InferHandle(InferContext& ctx, const char* slot) {
 OpDef SetUpOp(const std::string& type) {
   return OpDef(type)
       .Doc("Does nothing: the ranks are connected before a program runs.")
+      .Rows(RowRule::kEach)
       .NotDifferentiable("it computes nothing");
 }
 

@@ -129,6 +129,7 @@ OpDef Def(const std::string& type, const std::string& doc) {
                      "number of ranks that run the program; any other number is an error")
       .Range(1, 1 << 20)
       .Attr<int32_t>("ring_id", 0, "which ranks take part: all, whatever the number")
+      .Rows(RowRule::kMixes)
       .NoGradient("it is a part of the update of parameters");
 }
 

@@ -2,7 +2,7 @@
 // Cuts sequences out of LoD tensors, with all levels below them, and joins them.
 
 #include <coracle/framework/tensor/tensor.h>
-#include <coracle/operators/sequence/sequences.h>
+#include <coracle/operators/kernels/sequences.h>
 
 #include <cstdint>
 

@@ -314,6 +314,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "rank table")
               .Attr<int32_t>("level", 0, "level of the LoD")
               .NotDifferentiable("a rank table has no derivative")
+              .Rows(RowRule::kMixes)
               .Infer(InferTable)
               .Reference(MakeTable));
   ops.Add(
@@ -325,6 +326,7 @@ void Register(OpRegistry& ops) {
           .Output("Out", "int64 tensor [1]")
           .Takes(VarType::kLoDRankTable, {"RankTable"})
           .NotDifferentiable("a length has no derivative")
+          .Rows(RowRule::kMixes)
           .Infer([](InferContext& ctx) {
             RequireTable(ctx, "C1");
             ctx.SetOutput("Out", DType::kInt64, {1});
@@ -342,6 +344,7 @@ void Register(OpRegistry& ops) {
               .Takes(VarType::kLoDRankTable, {"RankTable"})
               .NoGradientTo({"RankTable"})
               .RunTimeShape()
+              .Rows(RowRule::kMixes)
               .Infer(InferToArray)
               .Gradient(ToArrayGradient)
               .Reference(ToArray));
@@ -360,6 +363,7 @@ void Register(OpRegistry& ops) {
               .NoGradientTo({"RankTable", "Like"})
               .RunTimeShape()
               .MakesLod()
+              .Rows(RowRule::kMixes)
               .Infer(InferFromArray)
               .Gradient(FromArrayGradient)
               .Reference(FromArray));

@@ -474,6 +474,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("dtype", 5, "ignored: Out has X's dtype")
               .Inplace("X", "Out")
               .Alias("X", "Out")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Gradient([](GradientContext& g) { g.Set("X", g.Grad("Out")); })
               .Reference(CopyInput));

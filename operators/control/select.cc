@@ -5,7 +5,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/add_value.h>
-#include <coracle/operators/control/scalar_input.h>
+#include <coracle/operators/kernels/scalar_input.h>
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>
 
@@ -141,6 +141,7 @@ void Register(OpRegistry& ops) {
               .NoGradientTo({"Mask"})
               .RunTimeShape()
               .MakesLod()
+              .Rows(RowRule::kEach)
               .Infer(InferSelectInput)
               .Gradient(SelectInputGradient)
               .Reference(SelectInput));
@@ -165,6 +166,7 @@ void Register(OpRegistry& ops) {
               .Input("Mask", "int32 or int64 tensor of one element: the index")
               .VariadicOutput("Out", "tensors of X's type")
               .NoGradientTo({"Mask"})
+              .Rows(RowRule::kEach)
               .Infer(InferSelectOutput)
               .Gradient(SelectOutputGradient)
               .Reference(SelectOutput));

@@ -7,7 +7,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/lod_parts.h>
 #include <coracle/operators/control/rank_table.h>
-#include <coracle/operators/control/scalar_input.h>
+#include <coracle/operators/kernels/scalar_input.h>
 #include <coracle/operators/rules/index.h>
 
 #include <cstring>
@@ -67,6 +67,7 @@ void DeclareReorder(OpDef& def) {
       .Takes(VarType::kLoDRankTable, {"RankTable"})
       .NoGradientTo({"RankTable"})
       .MakesLod()
+      .Rows(RowRule::kMixes)
       .Infer(InferReorder);
 }
 
@@ -154,6 +155,7 @@ void Register(OpRegistry& ops) {
               .Takes(VarType::kLoDRankTable, {"RankTable"})
               .NoGradientTo({"RankTable", "I"})
               .RunTimeShape()
+              .Rows(RowRule::kMixes)
               .Infer(InferShrink)
               .Gradient(ShrinkGradient)
               .Reference(Shrink));

@@ -226,6 +226,7 @@ void DeclareMerge(OpDef& def) {
       .OptionalInput("LikeFalse", "tensor whose LoD replaces the LoD of InFalse's")
       .Output("Out", "tensor")
       .NoGradientTo({"X", "Mask", "LikeTrue", "LikeFalse"})
+      .Rows(RowRule::kEach)
       .Infer(InferMerge);
 }
 
@@ -241,6 +242,7 @@ void Register(OpRegistry& ops) {
               .OptionalOutput("OutTrue", "tensor; without rows if no element is true")
               .OptionalOutput("OutFalse", "tensor")
               .NoGradientTo({"Mask", "Like"})
+              .Rows(RowRule::kEach)
               .Infer(InferSplit)
               .Gradient(SplitGradient)
               .Reference(Split));

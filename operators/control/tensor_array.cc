@@ -5,7 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/control/scalar_input.h>
+#include <coracle/operators/kernels/scalar_input.h>
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>
 
@@ -207,6 +207,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor array")
               .NoGradientTo({"I"})
               .KeepsOutputs({"Out"})
+              .Rows(RowRule::kEach)
               .Infer(InferWrite)
               .Gradient(WriteGradient)
               .Reference(Write));
@@ -223,6 +224,7 @@ void Register(OpRegistry& ops) {
               .NoGradientTo({"I", "X_W"})
               .RunTimeShape()
               .MakesLod()
+              .Rows(RowRule::kEach)
               .Infer(InferRead)
               .Gradient(ReadGradient)
               .Reference(Read));
@@ -250,6 +252,7 @@ void Register(OpRegistry& ops) {
           .Output("Out", "tensor array")
           .Takes(VarType::kLoDTensorArray, {"X"})
           .NoGradientTo({"I"})
+          .Rows(RowRule::kEach)
           .Infer(InferUnset)
           .Gradient(UnsetGradient)
           .Reference(Unset));
@@ -260,6 +263,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "int64 tensor [1]")
               .Takes(VarType::kLoDTensorArray, {"X"})
               .NoGradient("a length has no derivative")
+              .Rows(RowRule::kEach)
               .Infer(InferLength)
               .Reference(Length));
 }

@@ -5,7 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/sequence/sequences.h>
+#include <coracle/operators/kernels/sequences.h>
 
 #include <cstring>
 #include <limits>
@@ -199,6 +199,7 @@ void Register(OpRegistry& ops) {
           .Takes(VarType::kLoDTensorArray, {"X"})
           .RunTimeShape()
           .NoLod()
+          .Rows(RowRule::kMixes)
           .Infer(InferJoin)
           .GradientOp({"X"})
           .Reference(Join));

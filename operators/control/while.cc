@@ -5,7 +5,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/block_gradient.h>
-#include <coracle/operators/control/scalar_input.h>
+#include <coracle/operators/kernels/scalar_input.h>
 
 #include <vector>
 

@@ -117,6 +117,7 @@ void Register(OpRegistry& ops) {
               .Attr<bool>("align_corners", true, "as for grid_sampler")
               .Attr<std::vector<int32_t>>("output_shape", {}, "{N, C, h, w}, or empty")
               .NoGradientTo({"OutputShape"})
+              .Rows(RowRule::kEach)
               .Infer(InferAffineGrid)
               .Gradient([](GradientContext& g) {
                 SlotList inputs = g.ForwardInputs({"OutputShape"});

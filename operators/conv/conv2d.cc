@@ -3,6 +3,7 @@
 #include <coracle/framework/op/half_kernel.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/op_shapes.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/conv/conv.h>
 #include <coracle/operators/conv/conv_half.h>
@@ -383,6 +384,13 @@ Words WordsOf(const std::string& type) {
   return {3, "three", "three or six", "5", "volumes [N, C, D, H, W]", "[N, D, H, W, C]", "NDHWC"};
 }
 
+// Each output element is a sum of products, one for each element of a row of the filter
+// [out, in / groups, ...].
+double ConvMultiplyAdds(const OpShapes& op) {
+  const Shape *out = op.Out("Output"), *filter = op.In("Filter");
+  return out && filter ? Elements(*out) * Elements(*filter, 1, filter->rank()) : 0;
+}
+
 void DeclareConvAttrs(OpDef& def, const Words& words) {
   using Ints = std::vector<int32_t>;
   const auto n = static_cast<size_t>(words.axes);
@@ -436,6 +444,9 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
       .Apply(DeclareFusedActivation)
       .ImageLayout("data_format", {"Input", "ResidualData", "Output"})
       .Inplace("ResidualData", "Output")
+      .Rows(RowRule::kEach)
+      .Tables({"Filter", "Bias"})
+      .MultiplyAdds({"Input", "Filter"}, ConvMultiplyAdds)
       .Infer(InferConv)
       .Gradient(ConvGradient)
       .Reference(ConvReference<float>, ConvReference<double>)
@@ -472,10 +483,12 @@ void Register(OpRegistry& ops) {
               "then gives nan in all results, and in gradients of Input, of its tile of 2 x 2 or 4 "
               "x 4 pixels and of the adjacent tiles, and in all taps of the kernels in "
               "Filter@GRAD. The reference kernels give nan only where the formula does.")
-              .ComputesIn(OpPrecision::kLow));
+              .ComputesIn(OpPrecision::kLow)
+              .EachImage());
   ops.Add(GradDef("conv2d"));
   ops.Add(ForwardDef("depthwise_conv2d",
-                     "conv2d for groups = channels of Input: each channel has its own filters."));
+                     "conv2d for groups = channels of Input: each channel has its own filters.")
+              .EachImage());
   ops.Add(GradDef("depthwise_conv2d"));
   ops.Add(ForwardDef(
       "conv3d",

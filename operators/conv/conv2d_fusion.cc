@@ -1,15 +1,12 @@
 // conv2d_fusion: conv2d with an activation, as used in inference programs.
 
-#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/expansion.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/kernels/window.h>
 
-#include <algorithm>
-#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coracle::conv2d_fusion_op {
@@ -43,47 +40,27 @@ void InferParts(InferContext& ctx, const InferFn& conv) {
   }
 }
 
-template <class T>
-void Activate(const std::string& name, T* x, int64_t n) {
-  ParallelFor(n, 16384, [&](int64_t begin, int64_t end) {
-    if (name == "relu") {
-      for (int64_t k = begin; k < end; ++k) x[k] = x[k] < 0 ? T(0) : x[k];
-    } else if (name == "relu6") {
-      for (int64_t k = begin; k < end; ++k) x[k] = x[k] < 0 ? T(0) : x[k] > 6 ? T(6) : x[k];
-    } else if (name == "sigmoid") {
-      for (int64_t k = begin; k < end; ++k) x[k] = activation::SigmoidOf(x[k]);
-    } else if (name == "tanh") {
-      for (int64_t k = begin; k < end; ++k) x[k] = std::tanh(x[k]);
-    }
-  });
-}
-
-// Runs after the convolution.
-template <class T>
-Kernel Finish(const PrepareContext& ctx, Kernel conv) {
-  const TensorArg out = ctx.Output("Output");
-  const std::vector<TensorArg> parts = ctx.Outputs("Outputs");
+void ExpandConv(ExpandContext& ctx) {
+  const auto activation = ctx.Attr<std::string>("activation");
+  SlotList inputs = ctx.Inputs({"Input", "Filter", "Bias", "ResidualData"});
+  Variable output;
+  if (activation == "identity") {
+    output = ctx.Into("Output", "conv2d", std::move(inputs), ctx.AttrsOf("conv2d"), "Output");
+  } else {
+    const Variable sums = ctx.Make("conv2d", std::move(inputs), ctx.AttrsOf("conv2d"), "Output");
+    output = ctx.Into("Output", activation, {{"X", {sums.name()}}});
+  }
   const auto sizes = ctx.Attr<std::vector<int32_t>>("split_channels");
-  const std::string activation = ctx.Attr<std::string>("activation");
+  if (sizes.empty()) return;
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < sizes.size(); ++i) parts.push_back(ctx.Out("Outputs", i));
   const int channel = ImageLayoutOf(ctx.Attr<std::string>("data_format")).channel();
-  const int64_t outer = out.shape.Product(0, channel);
-  const int64_t inner = out.shape.Product(channel + 1, 4), channels = out.shape[channel];
-  return [=](Workspace& ws) {
-    conv(ws);
-    T* o = ws.Data<T>(out);
-    Activate(activation, o, out.numel);
-    int64_t first = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const int64_t own = sizes[i] * inner;
-      for (int64_t n = 0; parts[i] && own > 0 && n < outer; ++n)
-        std::copy_n(o + n * channels * inner + first, own, ws.Data<T>(parts[i]) + n * own);
-      first += own;
-    }
-  };
+  ctx.Append("split", {{"X", {output.name()}}}, {{"Out", std::move(parts)}},
+             {{"axis", int32_t{channel}}, {"sections", sizes}});
 }
 
 void Register(OpRegistry& ops) {
-  // Uses the rule and the kernels of conv2d, which has the same slots and attrs.
+  // Uses the rule of conv2d, which has the same slots and attrs.
   const OpSpec& conv = ops.Get("conv2d");
   ops.Add(
       OpDef("conv2d_fusion")
@@ -105,16 +82,10 @@ void Register(OpRegistry& ops) {
           .OneOf({"identity", "relu", "relu6", "sigmoid", "tanh"})
           .Attr<std::vector<int32_t>>("split_channels", {}, "channels of each of Outputs")
           .Attr<int32_t>("search_times", -1, "changes nothing")
-          .NoGradient("it is made for inference; train with conv2d and an activation")
+          .Rows(RowRule::kEach)
+          .Tables({"Filter", "Bias"})
           .Infer([infer = conv.infer](InferContext& ctx) { InferParts(ctx, infer); })
-          .Reference<float, double>([prepare = conv.reference]<class T>(const PrepareContext& ctx) {
-            return Finish<T>(ctx, prepare(ctx));
-          })
-          .Fast([prepare = conv.fast](const PrepareContext& ctx) -> Kernel {
-            if (ctx.Input("Input").dtype != DType::kFloat32) return {};
-            Kernel kernel = prepare(ctx);
-            return kernel ? Finish<float>(ctx, std::move(kernel)) : Kernel();
-          }));
+          .Expands({"conv2d", "relu", "relu6", "sigmoid", "tanh", "split"}, ExpandConv));
 }
 
 }  // namespace coracle::conv2d_fusion_op

@@ -2,6 +2,7 @@
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/op_shapes.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/conv/conv.h>
 #include <coracle/operators/conv/conv_direct.h>
@@ -269,6 +270,12 @@ void ConvTransposeGradient(GradientContext& g) {
   g.Set("Bias", Sum(sums, sum_dims));
 }
 
+// Each input element is multiplied by all elements of a row of the filter [in, out / groups, ...].
+double TransposedMultiplyAdds(const OpShapes& op) {
+  const Shape *in = op.In("Input"), *filter = op.In("Filter");
+  return in && filter ? Elements(*in) * Elements(*filter, 1, filter->rank()) : 0;
+}
+
 void Add(OpRegistry& ops, const std::string& type) {
   using Ints = std::vector<int32_t>;
   const int axes = AxesOf(type);
@@ -317,6 +324,9 @@ void Add(OpRegistry& ops, const std::string& type) {
       .Apply(DeclareFusedActivation)
       .ImageLayout("data_format", {"Input", "Output"})
       .NoLod()
+      .Rows(RowRule::kEach)
+      .Tables({"Filter", "Bias"})
+      .MultiplyAdds({"Input", "Filter"}, TransposedMultiplyAdds)
       .Infer(InferConvTranspose)
       .Gradient(ConvTransposeGradient)
       .Reference(ConvTransposeReference<float>, ConvTransposeReference<double>)

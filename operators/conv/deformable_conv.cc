@@ -393,6 +393,8 @@ void Add(OpRegistry& ops, const std::string& type) {
           .Constraint("C6", "all inputs must have one dtype")
           .Apply(DeclareConv, mask)
           .Output("Output", "[N, M, H', W']")
+          .Rows(RowRule::kEach)
+          .Tables({"Filter"})
           .Infer([](InferContext& ctx) { ctx.SetOutput("Output", CheckConv(ctx)); })
           .GradientOp(mask ? std::vector<std::string>{"Input", "Offset", "Mask", "Filter"}
                            : std::vector<std::string>{"Input", "Offset", "Filter"})

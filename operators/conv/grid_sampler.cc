@@ -237,6 +237,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C3", "X and Grid must have one dtype")
               .Apply(DeclareSampler)
               .Output("Output", "[N, C, h, w]")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Output", SamplerOut(ctx)); })
               .GradientOp({"X", "Grid"})
               .Reference(GridSampler<float>, GridSampler<double>)

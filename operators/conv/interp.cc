@@ -506,6 +506,7 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& what, 
       .Output("Out", "X resized")
       .Apply(DeclareSizes, type)
       .Apply(DeclareLayout, type, std::vector<std::string>{"X", "Out"})
+      .Rows(RowRule::kEach)
       .Infer(InferInterp)
       .Fast(InterpFast)
       .GradientOp({"X", "OutSize", "SizeTensor", "Scale"});

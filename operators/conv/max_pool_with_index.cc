@@ -146,6 +146,7 @@ void AddPool(OpRegistry& ops, const std::string& type) {
                       "window i covers [floor(i in / out), ceil((i + 1) in / out)), out = ksize")
           .Attr<Ints>("strides", Ints(n, 1), "steps of the window along the axes")
           .Attr<Ints>("paddings", Ints(n, 0), "padding on both sides of X along each axis")
+          .Rows(RowRule::kEach)
           .Infer(InferPool)
           .Gradient(PoolGradient)
           .Reference(Pool<float>, Pool<double>));
@@ -274,6 +275,7 @@ void Register(OpRegistry& ops) {
               .Attr<std::string>("unpooling_type", "max")
               .OneOf({"max"})
               .NoGradientTo({"Indices"})
+              .Rows(RowRule::kEach)
               .Infer(InferUnpool)
               .GradientOp({"X", "Indices"})
               .Reference(Unpool<float>, Unpool<double>));

@@ -402,6 +402,7 @@ OpDef ForwardDef(const std::string& type) {
       .Output("Out", "pooled images or volumes in X's layout")
       .Apply(DeclarePoolAttrs, AxesOf(type))
       .ImageLayout("data_format", {"X", "Out"})
+      .Rows(RowRule::kEach)
       .Infer(InferPool)
       .GradientOp({"X", "Out"})
       .Reference(PoolReference<float>, PoolReference<double>)
@@ -450,7 +451,7 @@ OpDef GradGradDef(const std::string& type) {
 
 void Register(OpRegistry& ops) {
   for (const char* type : {"pool2d", "pool3d"}) {
-    ops.Add(ForwardDef(type));
+    ops.Add(AxesOf(type) == 2 ? ForwardDef(type).EachImage() : ForwardDef(type));
     ops.Add(GradDef(type));
     ops.Add(GradGradDef(type));
   }

@@ -129,6 +129,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("pyramid_height", "P, the number of levels")
               .Attr<std::string>("pooling_type", "max or avg")
               .OneOf({"max", "avg"})
+              .Rows(RowRule::kEach)
               .Infer(InferSpp)
               .Gradient(SppGradient)
               .Reference(Spp<float>, Spp<double>));

@@ -105,6 +105,7 @@ void Register(OpRegistry& ops) {
           .Attr<std::string>("data_format", "NCHW", "layout of X and Out: NCHW or NHWC")
           .OneOf({"NCHW", "NHWC"})
           .ImageLayout("data_format", {"X", "Out"})
+          .Rows(RowRule::kEach)
           .Infer([](InferContext& ctx) {
             CheckShift(ctx, "X");
             ctx.SetOutput("Out", ctx.Input("X"));

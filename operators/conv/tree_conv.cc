@@ -6,8 +6,8 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 
@@ -248,6 +248,8 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("max_depth", 2, "depths of a window")
               .Range(2, std::nullopt)
               .NoLod()
+              .Rows(RowRule::kEach)
+              .Tables({"Filter"})
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", TreeOut(ctx)); })
               .GradientOp({"NodesVector", "EdgeSet", "Filter"})
               .Reference<float, double>([]<class T>(const PrepareContext& c) {

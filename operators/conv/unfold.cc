@@ -158,6 +158,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "[N, C, H, W]")
               .Output("Y", "[N, C kernel height kernel width, patches]")
               .Apply(DeclareUnfold)
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Y", UnfoldOut(ctx)); })
               .GradientOp({"X"})
               .Reference(Unfold<float>, Unfold<double>));

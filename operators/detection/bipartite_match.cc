@@ -287,6 +287,7 @@ void Register(OpRegistry& ops) {
           .Attr<float>("dist_threshold", 0.5f, "of per_prediction")
           .NoLod()
           .NotDifferentiable("a choice has no derivative")
+          .Rows(RowRule::kMixes)
           .Infer(InferMatch)
           .Reference<float, double>(ForReals{BipartiteMatch}));
   ops.Add(
@@ -307,6 +308,7 @@ void Register(OpRegistry& ops) {
           .Attr<int32_t>("mismatch_value", 0, "target of unmatched elements")
           .NoLod()
           .NotDifferentiable("assigns targets")
+          .Rows(RowRule::kEach)
           .Infer(InferAssign)
           .Reference(TargetAssign<float>, TargetAssign<double>, TargetAssign<int32_t>,
                      TargetAssign<int64_t>));
@@ -334,6 +336,7 @@ void Register(OpRegistry& ops) {
               .RunTimeShape()
               .MakesLod()
               .NotDifferentiable("a choice has no derivative")
+              .Rows(RowRule::kEach)
               .Infer(InferMine)
               .Reference<float, double>(ForReals{MineHardExamples}));
 }

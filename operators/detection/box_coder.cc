@@ -226,6 +226,7 @@ void Register(OpRegistry& ops) {
           .Attr<Floats>("variance", {}, "four variances for all priors; none: 1")
           .MakesLod()
           .NotDifferentiable("boxes are targets, or results of a detector")
+          .Rows(RowRule::kEach)
           .Infer(InferBoxCoder)
           .Reference<float, double>(ForReals{BoxCoder}));
   ops.Add(OpDef("box_decoder_and_assign")
@@ -244,6 +245,7 @@ void Register(OpRegistry& ops) {
               .Output("OutputAssignBox", "tensor [N, 4]")
               .Attr<float>("box_clip", 4.135f, "upper limit of the logarithms of size ratios")
               .NotDifferentiable("boxes are results of a detector")
+              .Rows(RowRule::kEach)
               .Infer(InferDecoder)
               .Reference<float, double>(ForReals{DecodeAndAssign}));
 }

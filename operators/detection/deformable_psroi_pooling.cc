@@ -251,6 +251,7 @@ void Register(OpRegistry& ops) {
           .Range(1, 1024)
           .Attr<float>("trans_std", "factor of the shifts")
           .NoLod()
+          .Rows(RowRule::kEach)
           .Infer(InferPool)
           .GradientOp({"Input", "ROIs", "Trans"})
           .Reference<float, double>(ForReals{Pool}));

@@ -286,6 +286,7 @@ void Register(OpRegistry& ops) {
           .RunTimeShape()
           .MakesLod()
           .NotDifferentiable("counts")
+          .Rows(RowRule::kMixes)
           .Infer(InferMap)
           .Reference<float, double>(
               ForReals{[](const PrepareContext& ctx) -> Kernel { return DetectionMap(ctx); }}));

@@ -201,6 +201,7 @@ void Register(OpRegistry& ops) {
           .RunTimeShape()
           .MakesLod()
           .NotDifferentiable("a choice has no derivative")
+          .Rows(RowRule::kMixes)
           .Infer(InferDistribute)
           .Reference<float, double>(ForReals{Distribute}));
   ops.Add(
@@ -225,6 +226,7 @@ void Register(OpRegistry& ops) {
           .RunTimeShape()
           .MakesLod()
           .NotDifferentiable("a choice has no derivative")
+          .Rows(RowRule::kMixes)
           .Infer(InferCollect)
           .Reference<float, double>(ForReals{Collect}));
 }

@@ -225,6 +225,7 @@ void Register(OpRegistry& ops) {
           .RunTimeShape()
           .MakesLod()
           .NotDifferentiable("assigns targets")
+          .Rows(RowRule::kEach)
           .Infer(InferMasks)
           .Reference<float, double>(ForReals{MaskLabels}));
 }

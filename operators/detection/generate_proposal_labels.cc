@@ -250,6 +250,7 @@ void Register(OpRegistry& ops) {
           .MakesLod()
           .Random()
           .NotDifferentiable("assigns targets")
+          .Rows(RowRule::kEach)
           .Infer(InferLabels)
           .Reference<float, double>(ForReals{ProposalLabels}));
 }

@@ -206,6 +206,7 @@ OpDef ProposalsOp(const std::string& type) {
       .RunTimeShape()
       .MakesLod()
       .NotDifferentiable("a choice has no derivative")
+      .Rows(RowRule::kEach)
       .Infer(InferProposals)
       .Reference<float, double>(ForReals{GenerateProposals});
   return def;

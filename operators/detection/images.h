@@ -2,8 +2,8 @@
 // Maps rows of a tensor to the images of a batch.
 
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <cstdint>
 #include <string_view>

@@ -111,6 +111,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor [N, M]")
               .Attr<bool>("box_normalized", true, "whether boxes are normalized")
               .NotDifferentiable("it only matches boxes")
+              .Rows(RowRule::kEach)
               .Infer(InferSimilarity)
               .Reference(Similarity<float>, Similarity<double>));
   ops.Add(OpDef("box_clip")
@@ -125,6 +126,7 @@ void Register(OpRegistry& ops) {
               .Output("Output", "tensor of Input's shape and dtype")
               .Inplace("Input", "Output")
               .NotDifferentiable("boxes are results of a detector")
+              .Rows(RowRule::kEach)
               .Infer(InferClip)
               .Reference<float, double>(ForReals{BoxClip}));
   ops.Add(OpDef("polygon_box_transform")
@@ -135,6 +137,7 @@ void Register(OpRegistry& ops) {
               .Output("Output", "tensor of Input's shape and dtype")
               .Inplace("Input", "Output")
               .NotDifferentiable("boxes are results of a detector")
+              .Rows(RowRule::kEach)
               .Infer(InferPolygon)
               .Reference<float, double>(ForReals{PolygonTransform}));
 }

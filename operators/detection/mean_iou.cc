@@ -1,8 +1,8 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 
@@ -100,6 +100,7 @@ void Register(OpRegistry& ops) {
               .Range(1, {})
               .NoLod()
               .NotDifferentiable("counts")
+              .Rows(RowRule::kMixes)
               .Infer(InferMeanIou)
               .Reference(MeanIou<int32_t>, MeanIou<int64_t>));
 }

@@ -394,6 +394,7 @@ OpDef SearchOp(const std::string& type, int32_t background) {
                   "boxes are normalized; otherwise their corners are whole pixels")
       .RunTimeShape()
       .MakesLod()
+      .Rows(RowRule::kMixes)
       .NotDifferentiable("a choice has no derivative");
   return def;
 }

@@ -231,6 +231,7 @@ OpDef GridOp(const std::string& type, const char* boxes_slot) {
       .Output("Variances", "tensor of the same shape: the four variances for each box")
       .Attr<Floats>("variances", "four numbers for the deltas of boxes")
       .NoLod()
+      .Rows(RowRule::kEach)
       .NotDifferentiable("it depends on shapes only");
   return def;
 }

@@ -177,6 +177,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor [R, C, pooled_height, pooled_width]")
               .Apply(DeclarePooling)
               .NoLod()
+              .Rows(RowRule::kEach)
               .Infer(InferPool)
               .GradientOp({"X", "ROIs", kCounts})
               .Reference<float, double>(ForReals{Pool}));

@@ -110,6 +110,7 @@ void Register(OpRegistry& ops) {
               .Range(1, {})
               .Apply(DeclarePooling)
               .NoLod()
+              .Rows(RowRule::kEach)
               .Infer(InferPool)
               .GradientOp({"X", "ROIs"})
               .Reference<float, double>(ForReals{Pool}));

@@ -147,6 +147,7 @@ void Register(OpRegistry& ops) {
               .RunTimeShape()
               .MakesLod()
               .NotDifferentiable("a choice has no derivative")
+              .Rows(RowRule::kEach)
               .Infer(InferOutput)
               .Reference<float, double>(ForReals{DetectionOutput}));
 }

@@ -186,6 +186,7 @@ void Register(OpRegistry& ops) {
                              "samples of a bin along an axis; 0 or less: the bin's size rounded up")
               .Attr<bool>("aligned", false, "pixels have their centres at whole numbers")
               .NoLod()
+              .Rows(RowRule::kEach)
               .Infer(InferAlign)
               .GradientOp({"X", "ROIs", "RoisNum"})
               .Reference(Align<float>, Align<double>));

@@ -284,6 +284,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("transformed_width", 1, "columns of Out")
               .Range(1, {})
               .LodFrom("ROIs")
+              .Rows(RowRule::kEach)
               .Infer(InferTransform)
               .GradientOp({"X", "ROIs"})
               .Reference(Transform<float>, Transform<double>));

@@ -108,6 +108,7 @@ void Register(OpRegistry& ops) {
                               "equal; -1 for an empty bin")
           .Apply(DeclarePooling)
           .NoLod()
+          .Rows(RowRule::kEach)
           .Infer(InferPool)
           .GradientOp({"X", "ROIs", "RoisNum", "Argmax"})
           .Reference(Pool<float>, Pool<double>));

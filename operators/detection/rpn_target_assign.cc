@@ -214,6 +214,7 @@ OpDef AssignOp(const std::string& type) {
       .RunTimeShape()
       .MakesLod()
       .NotDifferentiable("assigns targets")
+      .Rows(RowRule::kMixes)
       .Infer(InferAssign)
       .Reference<float, double>(ForReals{TargetAssign});
   return def;

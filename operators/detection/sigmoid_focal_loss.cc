@@ -122,6 +122,7 @@ void Register(OpRegistry& ops) {
           .Range(0, {})
           .Attr<float>("alpha", 0.25f, "weight of the labels' classes")
           .Inplace("X", "Out")
+          .Rows(RowRule::kEach)
           .Infer(InferLoss)
           .GradientOp({"X", "Label", "FgNum"})
           .Reference(Loss<float>, Loss<double>));

@@ -88,6 +88,7 @@ void Register(OpRegistry& ops) {
           .Range(1, 3)
           .Attr<Ints>("indexes", "which slices")
           .NotDifferentiable("a choice has no derivative")
+          .Rows(RowRule::kEach)
           .Infer(InferFocus)
           .Reference<float, double>(ForReals{Focus}));
 }

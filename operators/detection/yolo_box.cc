@@ -166,6 +166,7 @@ void Register(OpRegistry& ops) {
           .Attr<float>("iou_aware_factor", 0.5f, "their weight")
           .NoLod()
           .NotDifferentiable("boxes are results of a detector")
+          .Rows(RowRule::kEach)
           .Infer(InferYoloBox)
           .Reference<float, double>(ForReals{YoloBox}));
 }

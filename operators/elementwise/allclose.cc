@@ -120,6 +120,7 @@ void Register(OpRegistry& ops) {
               .Attr<std::string>("atol", "1e-8", "absolute tolerance, as text")
               .Attr<bool>("equal_nan", false, "whether nans are equal")
               .NotDifferentiable("a comparison is constant almost everywhere")
+              .Rows(RowRule::kMixes)
               .Infer(InferAllclose)
               .Reference(Allclose<float>, Allclose<double>));
   ops.Add(OpDef("equal_all")
@@ -131,6 +132,7 @@ void Register(OpRegistry& ops) {
               .Input("Y", "tensor of X's rank and dtype")
               .Output("Out", "bool tensor [1]")
               .NotDifferentiable("a comparison is constant almost everywhere")
+              .Rows(RowRule::kMixes)
               .Infer(InferEqualAll)
               .Reference(EqualAll<float>, EqualAll<double>, EqualAll<int32_t>, EqualAll<int64_t>,
                          EqualAll<bool>));

@@ -234,16 +234,21 @@ OpDef Declare() {
 }
 
 template <class F>
-void AddRow(OpRegistry& ops, GradientFn gradient) {
-  ops.Add(Declare<F>().Gradient(std::move(gradient)).Fast(ElementwiseFast<F>));
+void AddRow(OpRegistry& ops, GradientFn gradient,
+            const std::vector<std::vector<std::string>>& linear = {}) {
+  OpDef def = Declare<F>().Gradient(std::move(gradient)).Fast(ElementwiseFast<F>);
+  for (const std::vector<std::string>& slots : linear) def.Linear(slots);
+  ops.Add(std::move(def));
 }
 
 template <class F>
-void AddArithmeticRow(OpRegistry& ops, const ElementwiseReads& reads) {
-  AddRow<F>(ops, [reads](GradientContext& g) {
+void AddArithmeticRow(OpRegistry& ops, const ElementwiseReads& reads,
+                      const std::vector<std::vector<std::string>>& linear) {
+  const auto gradient = [reads](GradientContext& g) {
     const SlotList out = reads.out ? SlotList{{"Out", {g.Output("Out")}}} : SlotList();
     if (!SetMixedGradient(g, g.ForwardAttrs({"axis"}), out)) AppendElementwiseGrad(g, reads);
-  });
+  };
+  AddRow<F>(ops, gradient, linear);
 }
 
 constexpr int32_t kHighestOrder = 8;
@@ -351,10 +356,10 @@ void DeclarePowDerivative(OpRegistry& ops) {
 }
 
 void Register(OpRegistry& ops) {
-  AddArithmeticRow<Add>(ops, {false, false, false});
-  AddArithmeticRow<Sub>(ops, {false, false, false});
-  AddArithmeticRow<Mul>(ops, {true, true, false});
-  AddArithmeticRow<Div>(ops, {false, true, true});
+  AddArithmeticRow<Add>(ops, {false, false, false}, {{"X", "Y"}});
+  AddArithmeticRow<Sub>(ops, {false, false, false}, {{"X", "Y"}});
+  AddArithmeticRow<Mul>(ops, {true, true, false}, {{"X"}, {"Y"}});
+  AddArithmeticRow<Div>(ops, {false, true, true}, {{"X"}});
   AddRow<Max>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {true, true, false}); });
   AddRow<Min>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {true, true, false}); });
   ops.Add(Declare<Pow>().Gradient([](GradientContext& g) { SetPowGradient(g, 0, 0); }));

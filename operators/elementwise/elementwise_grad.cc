@@ -9,8 +9,8 @@
 #include <coracle/operators/kernels/lane_kernel.h>
 #include <coracle/operators/kernels/reduce.h>
 #include <coracle/operators/kernels/simd.h>
-#include <coracle/operators/matmul/bilinear_gradient.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/rules/bilinear_gradient.h>
 #include <fmt/format.h>
 
 #include <string>

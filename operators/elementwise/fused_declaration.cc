@@ -12,7 +12,7 @@ using Names = std::vector<std::string>;
 
 bool IsTaken(const FusedGroup& group, const OpDesc& op, TakesOp takes) {
   const OpSpec* spec = group.ops->Find(op.type());
-  return spec && !spec->random && !spec->side_effect && !op.HasSubBlock() && takes(*spec, op);
+  return spec && !spec->random && !spec->side_effect && !op.HasSubBlock() && takes(*spec);
 }
 
 // Requires that ops read only arguments and results of earlier ops, and that no two ops write the

@@ -4,7 +4,7 @@
 
 namespace coracle::fused_elementwise_op {
 
-bool TakesElementwise(const OpSpec& spec, const OpDesc&) { return spec.elementwise; }
+bool TakesElementwise(const OpSpec& spec) { return spec.elementwise; }
 
 void Register(OpRegistry& ops) {
   // The declarations of a registry live as long as the registry.
@@ -22,6 +22,7 @@ void Register(OpRegistry& ops) {
                "cut runs op by op. The pass fuse_elementwise makes these ops.")
           .Apply(DeclareGroup, "be elementwise")
           .Inplace("X", "Out")
+          .Rows(RowRule::kEach)
           .Infer([all](InferContext& ctx) { InferGroup(ctx, *all, TakesElementwise); })
           .Reference([all](const PrepareContext& ctx) {
             return PrepareFused(ctx, *all, KernelMode::kReference);

@@ -120,7 +120,7 @@ class GroupWorkspace : public Workspace {
 FusedGroup FusedGroupOf(const OpDesc& op, const OpSpec& spec, const OpRegistry& ops);
 
 // Whether an op can be in a group.
-using TakesOp = bool (*)(const OpSpec& spec, const OpDesc& op);
+using TakesOp = bool (*)(const OpSpec& spec);
 
 // Declarations shared by ops that run groups: slots, attrs and constraints, with `which` describing
 // the ops in such a group ("be elementwise"), and the shape rule.

@@ -20,42 +20,24 @@ struct Value {
   bool is_argument() const { return !formula && a == kNone; }
 };
 
-class TapeBuilder {
+// The values that the formulas compute, from the arguments to the results.
+class ValueList {
  public:
-  TapeBuilder(const FusedVars& vars, const FusedRuns& runs)
-      : vars_(vars), runs_(runs), value_of_(vars.size(), kNone) {
-    tape_.pointers = vars.size();
-    last_read_.assign(vars.size(), kNone);
-  }
-
-  FusedTape Build(const std::vector<const LaneKernel*>& kernels) {
+  ValueList(const FusedVars& vars, const std::vector<const LaneKernel*>& kernels)
+      : vars_(vars), value_of_(vars.size(), kNone) {
     NumberArguments();
     for (const LaneKernel* kernel : kernels) {
       for (const LaneFormula& formula : kernel->formulas) Number(formula);
     }
     NumberResults();
     MarkWanted();
-    for (Phase phase : {kFindReads, kFindMemory, kWrite}) {
-      phase_ = phase;
-      if (phase == kWrite) PlaceInMemory();
-      Compute();
-    }
-    Append(moves_.end, 0, false);
-    for (size_t v = 0; v < vars_.size(); ++v) {
-      if (last_read_[v] != kNone || vars_[v].result >= 0) tape_.tensors.push_back(v);
-    }
-    return std::move(tape_);
   }
 
- private:
-  // Three passes over the formulas: find the last reads of arguments; find the values that must
-  // also be in memory; write the code.
-  enum Phase { kFindReads, kFindMemory, kWrite };
+  std::vector<Value> Release() { return std::move(values_); }
 
+ private:
   static size_t IndexOf(const TensorArg& arg) { return static_cast<size_t>(arg.index); }
   Value& At(int value) { return values_[static_cast<size_t>(value)]; }
-
-  // --- values ---
 
   void NumberArguments() {
     for (size_t v = 0; v < vars_.size(); ++v) {
@@ -109,7 +91,38 @@ class TapeBuilder {
     }
   }
 
-  // --- instructions ---
+  const FusedVars& vars_;
+  std::vector<Value> values_;
+  std::vector<int> value_of_;  // by variable
+};
+
+class TapeBuilder {
+ public:
+  TapeBuilder(const FusedVars& vars, const FusedRuns& runs) : vars_(vars), runs_(runs) {
+    tape_.pointers = vars.size();
+    last_read_.assign(vars.size(), kNone);
+  }
+
+  FusedTape Build(const std::vector<const LaneKernel*>& kernels) {
+    values_ = ValueList(vars_, kernels).Release();
+    for (Phase phase : {kFindReads, kFindMemory, kWrite}) {
+      phase_ = phase;
+      if (phase == kWrite) PlaceInMemory();
+      Compute();
+    }
+    Append(moves_.end, 0, false);
+    for (size_t v = 0; v < vars_.size(); ++v) {
+      if (last_read_[v] != kNone || vars_[v].result >= 0) tape_.tensors.push_back(v);
+    }
+    return std::move(tape_);
+  }
+
+ private:
+  // Three passes over the formulas: find the last reads of arguments; find the values that must
+  // also be in memory; write the code.
+  enum Phase { kFindReads, kFindMemory, kWrite };
+
+  Value& At(int value) { return values_[static_cast<size_t>(value)]; }
 
   void PlaceInMemory() {
     for (Value& value : values_) {
@@ -188,7 +201,6 @@ class TapeBuilder {
   const FusedRuns& runs_;
   const simd::LaneMoves moves_ = simd::FindLaneMoves();
   std::vector<Value> values_;
-  std::vector<int> value_of_;   // by variable
   std::vector<int> last_read_;  // by variable, of arguments
   std::vector<std::pair<int, size_t>> late_;
   int accumulator_ = kNone, now_ = kNone;

@@ -28,6 +28,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape and dtype; usually X itself")
               .Attr<float>("step", 1.0f, "summand")
               .Inplace("X", "Out")
+              .Rows(RowRule::kEach)
               .Infer(InferIncrement)
               .Gradient([](GradientContext& g) { g.Set("X", 1.0 * g.Grad("Out")); })
               .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t>(

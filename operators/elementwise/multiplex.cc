@@ -64,6 +64,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of the inputs' shape and dtype")
               .NoGradientTo({"Ids"})
               .NoLod()
+              .Rows(RowRule::kEach)
               .Infer(InferMultiplex)
               .Gradient(MultiplexGradient)
               .Reference(Multiplex));

@@ -160,6 +160,7 @@ void Register(OpRegistry& ops) {
               .MultiTensor({"ScaleTensor"})
               .Inplace("X", "Out")
               .Elementwise()
+              .Linear({"X"})
               .Infer(InferScale)
               .Gradient(ScaleGradient)
               .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16,

@@ -16,6 +16,7 @@ void Register(OpRegistry& ops) {
               .Attr<std::string>("marker_role", "forward", "ignored: which part")
               .Attr<std::string>("marker_pos", "B", "ignored: B where it begins, E where it ends")
               .NotDifferentiable("it computes nothing")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext&) {})
               .Reference(Nothing));
   ops.Add(
@@ -24,6 +25,7 @@ void Register(OpRegistry& ops) {
           .OptionalVariadicInput("X", "values of any kind")
           .TakesAnyValue()
           .NotDifferentiable("it computes nothing")
+          .Rows(RowRule::kEach)
           .Infer([](InferContext&) {})
           .Reference(Nothing));
   ops.Add(OpDef("get_places")
@@ -33,6 +35,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("device_count", 0, "ignored")
               .Attr<std::string>("device_type", "AUTO", "ignored")
               .NotDifferentiable("it computes nothing")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 ctx.SetOutput("Out", VarMeta{VarType::kPlaceList, DType::kFloat32, {}, 0});
               })

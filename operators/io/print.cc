@@ -7,8 +7,8 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/collective/exchange.h>
-#include <coracle/operators/control/scalar_input.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/scalar_input.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -178,6 +178,7 @@ void Register(OpRegistry& ops) {
           .OneOf({"FORWARD", "BACKWARD", "BOTH"})
           .Attr<bool>("is_forward", true, "false in the gradient of a print")
           .SideEffect()
+          .Rows(RowRule::kEach)
           .Infer([](InferContext& ctx) {
             ctx.Require("C1", ctx.Input("In").type == VarType::kLoDTensor, ctx.Input("In"));
             ctx.SetOutput("Out", ctx.Input("In"));
@@ -194,6 +195,7 @@ void Register(OpRegistry& ops) {
               .Attr<std::string>("message", "", "text of the error")
               .SideEffect()
               .NotDifferentiable("it has no output")
+              .Rows(RowRule::kEach)
               .Infer(InferAssert)
               .Reference(Assert));
 }

@@ -206,6 +206,7 @@ void Register(OpRegistry& ops) {
           .NotDifferentiable("writes a file")
           .SideEffect()
           .NamesFile("file_path")
+          .Rows(RowRule::kEach)
           .Infer(InferSave)
           .Reference(Save));
   ops.Add(OpDef("save_combine")
@@ -223,6 +224,7 @@ void Register(OpRegistry& ops) {
               .NotDifferentiable("writes a file")
               .SideEffect()
               .NamesFile("file_path")
+              .Rows(RowRule::kEach)
               .Infer(InferSaveCombine)
               .Reference(Save));
   ops.Add(OpDef("load")
@@ -242,6 +244,7 @@ void Register(OpRegistry& ops) {
               .SideEffect()
               .NamesFile("file_path")
               .MakesLod()
+              .Rows(RowRule::kEach)
               .Infer(InferLoad)
               .Reference(Load));
   ops.Add(OpDef("load_combine")
@@ -260,6 +263,7 @@ void Register(OpRegistry& ops) {
               .SideEffect()
               .NamesFile("file_path", "model_from_memory")
               .MakesLod()
+              .Rows(RowRule::kEach)
               .Infer(InferLoadCombine)
               .Reference(LoadCombine));
 }

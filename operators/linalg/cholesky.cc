@@ -94,6 +94,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "floating-point tensor of rank 2 or more")
               .Output("Out", "tensor of X's shape and dtype")
               .Attr<bool>("upper", false, "whether Out is the upper factor")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { InferSquare(ctx, "X", "Out"); })
               .Gradient(CholeskyGradient)
               .Reference(Cholesky<float>, Cholesky<double>));

@@ -67,6 +67,7 @@ void Register(OpRegistry& ops) {
           .Output("Out", "tensor of X's shape and dtype")
           .Attr<int32_t>("dim", kUnset,
                          "the dim of the vectors, negative from the end; 9: the first of size 3")
+          .Rows(RowRule::kEach)
           .Infer(InferCross)
           .Gradient(CrossGradient)
           .Reference(Cross<float>, Cross<double>, Cross<int32_t>, Cross<int64_t>));

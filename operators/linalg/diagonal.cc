@@ -312,6 +312,7 @@ void Register(OpRegistry& ops) {
           .Input("Input", "tensor of numbers or bool")
           .Output("Out", "tensor without the two dims and with the diagonals as the last dim")
           .NoLod()
+          .Rows(RowRule::kEach)
           .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DiagonalOut(ctx)); })
           .GradientOp({"Input"})
           .Reference(Diagonal<float>, Diagonal<double>, Diagonal<int32_t>, Diagonal<int64_t>,
@@ -342,6 +343,7 @@ void Register(OpRegistry& ops) {
           .Input("Input", "tensor of numbers")
           .Output("Out", "tensor without the two dims; [1] if no dim is left")
           .NoLod()
+          .Rows(RowRule::kEach)
           .Infer(InferTrace)
           .Gradient(TraceGradient)
           .Reference(Trace<float>, Trace<double>, Trace<int32_t>, Trace<int64_t>, Trace<complex64>,
@@ -351,6 +353,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C1", "Diagonal must have rank 1")
               .Input("Diagonal", "[N]")
               .Output("Out", "[N, N]")
+              .Rows(RowRule::kEach)
               .Infer(InferDiag)
               .Gradient(DiagGradient)
               .Reference(Diag<float>, Diag<double>, Diag<int32_t>, Diag<int64_t>));
@@ -362,6 +365,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "matrix or vector")
               .Attr<int32_t>("offset", 0, "which diagonal; 0: the main one, > 0: above it")
               .Attr<float>("padding_value", 0.0f, "value outside of the diagonal")
+              .Rows(RowRule::kEach)
               .Infer(InferDiagV2)
               .Gradient(DiagV2Gradient)
               .Reference(DiagV2<float>, DiagV2<double>, DiagV2<int32_t>, DiagV2<int64_t>));
@@ -378,6 +382,7 @@ void Register(OpRegistry& ops) {
           .Attr<int32_t>("offset", 0, "which diagonal; 0: the main one, > 0: above it")
           .Attr<int32_t>("dim1", -2, "the dim of the rows")
           .Attr<int32_t>("dim2", -1, "the dim of the columns")
+          .Rows(RowRule::kEach)
           .Infer(InferDiagEmbed)
           .Gradient(DiagEmbedGradient)
           .Reference(DiagEmbed<float>, DiagEmbed<double>, DiagEmbed<int32_t>, DiagEmbed<int64_t>));

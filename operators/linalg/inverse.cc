@@ -85,6 +85,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C2", "no matrix may be singular")
               .Input("Input", "floating-point tensor of rank 2 or more")
               .Output("Output", "tensor of Input's shape and dtype")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { InferSquare(ctx, "Input", "Output"); })
               .Gradient(InverseGradient)
               .Reference(Inverse<float>, Inverse<double>));

@@ -5,8 +5,8 @@
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/reduce.h>
-#include <coracle/operators/matmul/bilinear_gradient.h>
 #include <coracle/operators/rules/aligned_dim.h>
+#include <coracle/operators/rules/bilinear_gradient.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/promotion.h>
@@ -118,6 +118,7 @@ void Register(OpRegistry& ops) {
                      "tensor of X's dtype; a real operand of a complex one counts as complex, and "
                      "gets the real part of its gradient")
               .Output("Out", "tensor of the operands' dtype")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", KronOut(ctx)); })
               .Gradient([](GradientContext& g) {
                 if (!SetMixedGradient(g, {})) g.AppendGradientOp({"X", "Y"});

@@ -152,6 +152,8 @@ void Register(OpRegistry& ops) {
           .Constraint("C3", "Weight, U and V must have one dtype")
           .Apply(DeclareSpectralNorm)
           .Output("Out", "tensor of Weight's shape and dtype")
+          .Rows(RowRule::kEach)
+          .Tables({"Weight"})
           .Infer([](InferContext& ctx) {
             CheckSpectralNorm(ctx);
             ctx.SetOutput("Out", ctx.Input("Weight"));

@@ -46,6 +46,10 @@ void TrilTriuGradient(GradientContext& g) {
         g.Make("tril_triu", {{"X", {g.OutputGrad("Out")}}}, g.ForwardAttrs({"diagonal", "lower"})));
 }
 
+RowEffect TriangleRows(const RowQuery& query) {
+  return query.axis >= query.rank - 2 ? RowRule::kMixes : RowRule::kEach;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("tril_triu")
@@ -57,6 +61,7 @@ void Register(OpRegistry& ops) {
           .Attr<int32_t>("diagonal", 0, "the last diagonal of the triangle; 0: the main one")
           .Attr<bool>("lower", "whether the lower triangle is kept; otherwise the upper one")
           .Inplace("X", "Out")
+          .Rows(TriangleRows, "each by itself, unless they are rows or columns of the matrices")
           .Infer(InferTrilTriu)
           .Gradient(TrilTriuGradient)
           .Reference(TrilTriu<float>, TrilTriu<double>, TrilTriu<int32_t>, TrilTriu<int64_t>,

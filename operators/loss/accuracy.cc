@@ -60,6 +60,10 @@ Kernel Accuracy(const PrepareContext& ctx) {
   };
 }
 
+RowEffect AccuracyRows(const RowQuery& query) {
+  return {query.output == "Accuracy" ? RowRule::kMean : RowRule::kSum, "Label"};
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("accuracy")
               .Doc("Accuracy = Correct / Total: the share of rows whose label is among the found "
@@ -74,6 +78,7 @@ void Register(OpRegistry& ops) {
               .OptionalOutput("Correct", "int32 tensor [1]: number of correct rows")
               .OptionalOutput("Total", "int32 tensor [1]: number of all rows")
               .NotDifferentiable("a count of hits has no derivative")
+              .Rows(AccuracyRows, "a mean over Label (Accuracy), sums over the rows (others)")
               .Infer(InferAccuracy)
               .Reference(Accuracy));
 }

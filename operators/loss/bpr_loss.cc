@@ -81,6 +81,7 @@ void Register(OpRegistry& ops) {
           .Input("Label", "the classes that were chosen [.., 1]")
           .Output("Y", "loss [.., 1]")
           .NoGradientTo({"Label"})
+          .Rows(RowRule::kEach)
           .Infer(InferBprLoss)
           .Gradient(BprLossGradient)
           .Reference(BprLoss<float>, BprLoss<double>));

@@ -131,6 +131,7 @@ void Register(OpRegistry& ops) {
           .Attr<bool>("need_update", "move the centers towards the samples")
           .NoGradientTo({"Label", "Centers", "CenterUpdateRate"})
           .Inplace("Centers", "CentersOut")
+          .Rows(RowRule::kEach)
           .Infer(InferCenterLoss)
           .Gradient(CenterLossGradient)
           .Reference(CenterLoss<float>, CenterLoss<double>));

@@ -180,6 +180,7 @@ void Register(OpRegistry& ops) {
           .Input("Label", "classes [.., 1] or [..], or probabilities [.., classes]")
           .Output("Y", "loss [.., 1], or [..] if Label has that shape")
           .NoGradientTo({"Label"})
+          .Rows(RowRule::kEach)
           .Infer(InferCrossEntropy)
           .GradientOp({"X", "Label"})
           .Reference(CrossEntropy<float>, CrossEntropy<double>));
@@ -213,6 +214,7 @@ void Register(OpRegistry& ops) {
               .IntermediateOutput("MatchX", "X at the label's class [.., 1]; 0 for ignored labels")
               .Attr<int32_t>("ignore_index", -100, "label without loss and gradient")
               .NoGradientTo({"Label"})
+              .Rows(RowRule::kEach)
               .Infer(InferCrossEntropy2)
               .Gradient(CrossEntropy2Gradient)
               .Reference(CrossEntropy2<float>, CrossEntropy2<double>));

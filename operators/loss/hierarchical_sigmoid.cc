@@ -253,6 +253,8 @@ void Register(OpRegistry& ops) {
           .Attr<bool>(
               "is_sparse", false,
               "with PathTable, the gradient of W is selected rows, one for each node of the paths")
+          .Rows(RowRule::kEach)
+          .Tables({"W", "Bias"})
           .Infer(InferForward)
           .GradientOp({"X", "W", "Label", "PathTable", "PathCode", "Bias"})
           .Reference<float, double>([]<class T>(const PrepareContext& c) {

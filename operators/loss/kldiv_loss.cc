@@ -62,6 +62,14 @@ void KldivGradient(GradientContext& g) {
   g.Set("X", -(Max(g.In("Target"), 0.0) * dloss));
 }
 
+// A batchmean divides by the first dimension, wherever the rows are.
+RowEffect LossRows(const RowQuery& query) {
+  const auto how = query.spec.AttrOf<std::string>(query.op, "reduction");
+  if (how == "none") return RowRule::kEach;
+  const bool mean = how == "mean" || (how == "batchmean" && query.axis == 0);
+  return mean ? RowRule::kMean : RowRule::kSum;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("kldiv_loss")
               .ComputesIn(OpPrecision::kFloat32)
@@ -77,6 +85,7 @@ void Register(OpRegistry& ops) {
               .Attr<std::string>("reduction", "mean", "how the losses of the elements are reduced")
               .OneOf({"none", "mean", "batchmean", "sum"})
               .NoGradientTo({"Target"})
+              .Rows(LossRows, "each by itself, or with a reduction their mean or sum")
               .Infer(InferKldiv)
               .Gradient(KldivGradient)
               .Reference(Kldiv<float>, Kldiv<double>));

@@ -45,6 +45,10 @@ void LabelSmoothGradient(GradientContext& g) {
   g.Set("X", (1.f - g.Attr<float>("epsilon")) * g.Grad("Out"));
 }
 
+RowEffect SmoothRows(const RowQuery& query) {
+  return query.axis == query.rank - 1 ? RowRule::kMixes : RowRule::kEach;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("label_smooth")
               .Doc("Out = (1 - epsilon) X + epsilon PriorDist. Without PriorDist it is 1 / K for "
@@ -59,6 +63,7 @@ void Register(OpRegistry& ops) {
               .Attr<float>("epsilon", 0.f, "weight of the prior distribution")
               .NoGradientTo({"PriorDist"})
               .Inplace("X", "Out")
+              .Rows(SmoothRows, "each by itself, unless they are the classes")
               .Infer(InferLabelSmooth)
               .Gradient(LabelSmoothGradient)
               .Reference(LabelSmooth<float>, LabelSmooth<double>));

@@ -281,6 +281,8 @@ void Register(OpRegistry& ops) {
           .Attr<std::vector<int32_t>>("custom_neg_classes", {},
                                       "classes to use for every row instead of draws")
           .Random()
+          .Rows(RowRule::kEach)
+          .Tables({"Weight", "Bias"})
           .Infer(InferForward)
           .GradientOp({"Input", "Label", "Weight", "Bias", "SampleWeight", "CustomDistProbs",
                        "CustomDistAlias", "CustomDistAliasProbs", "SampleLogits", "SampleLabels"})

@@ -137,6 +137,14 @@ void DeclareInputs(OpDef& def) {
       .NoGradientTo({"Label", "Weight"});
 }
 
+RowEffect LossRows(const RowQuery& query) {
+  const auto how = query.spec.AttrOf<std::string>(query.op, "reduction");
+  if (query.output == "Total_weight" || how == "sum") return RowRule::kSum;
+  if (how == "none") return RowRule::kEach;
+  if (!query.op.HasOutput("Total_weight")) return RowRule::kMixes;
+  return {RowRule::kMean, "Total_weight"};
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("nll_loss")
@@ -157,6 +165,9 @@ void Register(OpRegistry& ops) {
           .Attr<int64_t>("ignore_index", -100, "a label that makes no loss and no gradient")
           .Attr<std::string>("reduction", "mean", "how the losses of the labels are reduced")
           .OneOf({"none", "mean", "sum"})
+          .Rows(LossRows,
+                "each by itself, or their sum, or with reduction mean a mean by Total_weight, "
+                "which must then be an output")
           .Infer(InferForward)
           .Gradient(ForwardGradient)
           .Reference(Forward<float>, Forward<double>));

@@ -366,6 +366,7 @@ OpDef PairDef(const RowData& row) {
   for (const SlotRow& slot : row.Inputs()) {
     if (slot.label) def.NoGradientTo({slot.name});
   }
+  def.Rows(RowRule::kEach);
   def.Inplace(row.first.name, row.out.name).Infer([row](InferContext& ctx) {
     InferPair(ctx, row);
   });

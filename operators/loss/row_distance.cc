@@ -255,6 +255,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor [N, 1]")
               .IntermediateOutput("XNorm", "the norms of X's rows [N, 1]")
               .IntermediateOutput("YNorm", "the norms of Y's rows [N, 1] or [1, 1]")
+              .Rows(RowRule::kEach)
               .Infer(InferCosSim)
               .Gradient(CosSimGradient)
               .Reference(CosSim<float>, CosSim<double>));
@@ -271,6 +272,7 @@ void Register(OpRegistry& ops) {
               .Attr<float>("sigma", 1.f, "sigma^2 is the second derivative near 0")
               .NoGradientTo({"InsideWeight", "OutsideWeight"})
               .NoLod()
+              .Rows(RowRule::kEach)
               .Infer(InferSmoothL1)
               .Gradient(SmoothL1Gradient)
               .Reference(SmoothL1<float>, SmoothL1<double>));
@@ -279,6 +281,7 @@ void Register(OpRegistry& ops) {
               .Apply(DeclareRows)
               .IntermediateOutput("sub_result", "X - Y as a matrix of N rows")
               .Output("Out", "tensor [N, 1]")
+              .Rows(RowRule::kEach)
               .Infer(InferSquaredL2)
               .Gradient(SquaredL2Gradient)
               .Reference(SquaredL2<float>, SquaredL2<double>));

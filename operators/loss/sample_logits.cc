@@ -177,6 +177,7 @@ void Register(OpRegistry& ops) {
           .Attr<int32_t>("seed", 0, "of the draws; 0: the program's")
           .NoGradientTo({"Labels", "CustomizedSamples", "CustomizedProbabilities"})
           .Random()
+          .Rows(RowRule::kEach)
           .Infer(InferSampleLogits)
           .Gradient(SampleLogitsGradient)
           .Reference(SampleLogits<float>, SampleLogits<double>));

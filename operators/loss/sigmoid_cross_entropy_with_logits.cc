@@ -106,6 +106,10 @@ void DeclareAttrs(OpDef& def) {
       .Attr<int32_t>("ignore_index", -100, "a label that makes no loss and no gradient");
 }
 
+RowEffect LossRows(const RowQuery& query) {
+  return query.spec.AttrOf<bool>(query.op, "normalize") ? RowRule::kMixes : RowRule::kEach;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("sigmoid_cross_entropy_with_logits")
               .Apply(DeclareAttrs)
@@ -118,6 +122,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "loss of X's shape")
               .NoGradientTo({"Label"})
               .Inplace("X", "Out")
+              .Rows(LossRows, "each by itself; with normalize they share a count")
               .Infer(InferForward)
               .GradientOp({"X", "Label"})
               .Reference(Forward<float>, Forward<double>));

@@ -369,6 +369,7 @@ OpDef ForwardDef() {
 
 void Register(OpRegistry& ops) {
   ops.Add(ForwardDef()
+              .Rows(RowRule::kEach)
               .Infer(InferForward)
               .Gradient(ForwardGradient)
               .Reference(Forward<float>, Forward<double>)
@@ -407,6 +408,7 @@ void Register(OpRegistry& ops) {
               .Output("Logits@GRAD", "gradient of the logits")
               .NoGradient("it is made from a program that already has its gradients")
               .Inplace("Logits", "Logits@GRAD")
+              .Rows(RowRule::kEach)
               .Infer(InferFused)
               .Reference(Fused<float>, Fused<double>)
               .Fast(FusedFast));

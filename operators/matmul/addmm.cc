@@ -73,6 +73,7 @@ void Register(OpRegistry& ops) {
               .Attr<float>("Alpha", 1.0f, "factor of the product")
               .Attr<float>("Beta", 1.0f, "factor of Input")
               .KernelTypeFrom("X")
+              .Rows(RowRule::kEach)
               .Infer(InferAddmm)
               .Gradient(AddmmGradient)
               .Reference(Addmm<float>, Addmm<double>)

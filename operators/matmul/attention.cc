@@ -4,6 +4,7 @@
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/op_shapes.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/matmul/attention.h>
 #include <coracle/operators/rules/dims.h>
@@ -413,6 +414,20 @@ void DeclareAttrs(OpDef& def) {
                   "whether Out has Q's LoD, as the products have that the op replaces");
 }
 
+// Two products for each batch, head, query and key, by the shape of Q. Ignores that a causal mask
+// needs only half of that.
+double AttentionMultiplyAdds(const OpShapes& op) {
+  const Shape *q = op.In("Q"), *k = op.In("K"), *v = op.In("V");
+  if (!q || q->rank() < 2) return 0;
+  const int rank = q->rank();
+  // One tensor [batch, rows, 3, heads, columns] holds Q, K and V.
+  if (!k || !v) return rank == 5 ? 2 * (Elements(*q) / 3) * Elements(*q, 1, 2) : 0;
+  const int keys = k->rank() - (op.Attr<std::string>("layout") == "BSHD" ? 3 : 2);
+  if (keys < 0 || v->rank() < 1) return 0;
+  const double columns = Elements(*q, rank - 1, rank) + Elements(*v, v->rank() - 1, v->rank());
+  return Elements(*q, 0, rank - 1) * Elements(*k, keys, keys + 1) * columns;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef(kType)
@@ -452,6 +467,8 @@ void Register(OpRegistry& ops) {
           .Random()
           .ComputesIn(OpPrecision::kLow)
           .Float32Slots({"SoftmaxStats", "Weights"})
+          .Rows(RowRule::kEach)
+          .MultiplyAdds({}, AttentionMultiplyAdds)
           .Infer(InferForward)
           .Gradient(AttentionGradient)
           .Reference<float, double>([]<class T>(const PrepareContext& c) {
@@ -486,6 +503,8 @@ void Register(OpRegistry& ops) {
           .OptionalOutput("Mask@GRAD", "gradient of Mask")
           .NoLod()
           .Float32Slots({"SoftmaxStats", "Weights"})
+          // The gradients of scores and weights are always computed.
+          .MultiplyAdds({}, [](const OpShapes& op) { return 2 * AttentionMultiplyAdds(op); })
           .Infer(InferGrad)
           .NoGradient("second derivatives of attention are not provided; matmul and softmax have "
                       "them")

@@ -95,6 +95,8 @@ void Register(OpRegistry& ops) {
               .Input("Weight", "[M, A, B]")
               .OptionalInput("Bias", "[1, M]; none when absent")
               .Output("Out", "[N, M]")
+              .Rows(RowRule::kEach)
+              .Tables({"Weight", "Bias"})
               .Infer(InferBilinear)
               .Gradient(BilinearGradient)
               .Reference(Bilinear<float>, Bilinear<double>)

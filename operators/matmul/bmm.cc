@@ -1,6 +1,7 @@
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/op_shapes.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/operators.h>
@@ -46,6 +47,11 @@ void BmmGradient(GradientContext& g) {
   g.Set("Y", g.Make("matmul_v2", {{"X", {g.Input("X")}}, {"Y", {dout}}}, {{"trans_x", true}}));
 }
 
+double BmmMultiplyAdds(const OpShapes& op) {
+  const Shape *x = op.In("X"), *y = op.In("Y");
+  return x && y && y->rank() == 3 ? Elements(*x) * Elements(*y, 2, 3) : 0;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("bmm")
               .Doc("Out[i] = X[i] Y[i], a product of matrices for each i of the batch.")
@@ -56,6 +62,8 @@ void Register(OpRegistry& ops) {
               .Input("X", "[N, M, K]")
               .Input("Y", "[N, K, L]")
               .Output("Out", "[N, M, L]")
+              .Rows(RowRule::kEach)
+              .MultiplyAdds({"X", "Y"}, BmmMultiplyAdds)
               .Infer(InferBmm)
               .Gradient(BmmGradient)
               .Reference(Bmm<float>, Bmm<double>)

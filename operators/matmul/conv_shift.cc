@@ -3,7 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/matmul/bilinear_gradient.h>
+#include <coracle/operators/rules/bilinear_gradient.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/same_type.h>
 
@@ -93,6 +93,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C4", "X and Y must have one dtype")
               .Apply(DeclareConvShift)
               .Output("Out", "[N, M]")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 CheckConvShift(ctx);
                 ctx.SetOutput("Out", ctx.Input("X"));

@@ -80,6 +80,7 @@ void Register(OpRegistry& ops) {
                  "tensor of X's shape and dtype; a real operand with a complex one is converted to "
                  "complex, and its gradient is the real part")
           .Output("Out", "[1] or [N, 1]")
+          .Rows(RowRule::kEach)
           .Infer(InferDot)
           .Gradient(DotGradient)
           .Reference(DotReference<float>, DotReference<double>, DotReference<int32_t>,

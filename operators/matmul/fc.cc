@@ -1,8 +1,10 @@
 // Layers of matrix products: fc, its gradient, and fusion_repeated_fc_relu.
 
+#include <coracle/framework/op/expansion.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/op_shapes.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/kernels/gemm.h>
@@ -421,38 +423,23 @@ void InferRepeated(InferContext& ctx) {
   }
 }
 
-template <class T, KernelMode mode = KernelMode::kReference>
-KernelOf<T> Repeated(const PrepareContext& ctx) {
-  struct Layer {
-    TensorArg in, w, bias, out;
-    Gemm<T> gemm;
-  };
-  std::vector<Layer> layers;
-  TensorArg x = ctx.Input("X");
-  const size_t count = ctx.NumInputs("W");
-  for (size_t i = 0; i < count; ++i) {
-    const TensorArg w = ctx.Input("W", i);
-    const int64_t rows = x.shape[0], columns = w.shape[1];
-    TensorArg out = i + 1 < count ? ctx.Output("ReluOut", i) : ctx.Output("Out");
-    if (!out) out = ctx.Scratch(x.dtype, {rows, columns});
-    layers.push_back({x, w, ctx.Input("Bias", i), out,
-                      MakeGemm<T>({.m = rows, .n = columns, .k = w.shape[0]}, mode)});
-    if (!layers.back().gemm) return {};
-    x = out;
+void ExpandRepeated(ExpandContext& ctx) {
+  Variable x = ctx.In("X");
+  const size_t layers = ctx.NumInputs("W");
+  for (size_t i = 0; i < layers; ++i) {
+    const std::string out = i + 1 < layers ? ctx.Out("ReluOut", i) : ctx.Out("Out");
+    ctx.Append("fc",
+               {{"Input", {x.name()}},
+                {"W", {ctx.In("W", i).name()}},
+                {"Bias", {ctx.In("Bias", i).name()}}},
+               {{"Out", {out}}}, {{"activation_type", std::string("relu")}});
+    x = ctx.Var(out);
   }
-  return [=](Workspace& ws) {
-    for (const Layer& layer : layers) {
-      T* out = ws.Data<T>(layer.out);
-      layer.gemm(ws.Data<const T>(layer.in), ws.Data<const T>(layer.w), out);
-      Finish<T>(out, layer.out.shape[0], layer.out.shape[1], ws.Data<const T>(layer.bias),
-                activation::Relu::Value<T>, {});
-    }
-  };
 }
 
-Kernel RepeatedFast(const PrepareContext& ctx) {
-  if (ctx.Input("X").dtype != DType::kFloat32) return {};
-  return Repeated<float, KernelMode::kAuto>(ctx);
+double FcMultiplyAdds(const OpShapes& op) {
+  const Shape *x = op.In("Input"), *w = op.In("W");
+  return x && w && w->rank() == 2 ? Elements(*x) * Elements(*w, 1, 2) : 0;
 }
 
 void Register(OpRegistry& ops) {
@@ -481,6 +468,9 @@ void Register(OpRegistry& ops) {
           .OneOf(
               {"", "relu", "relu6", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish", "hard_swish"})
           .Attr<bool>("padding_weights", false, "the last four rows and columns of W are ignored")
+          .Rows(RowRule::kEach)
+          .Tables({"W", "Bias"})
+          .MultiplyAdds({"Input", "W"}, FcMultiplyAdds)
           .Infer(InferFc)
           .Gradient(FcGradient)
           .Reference(Fc<float>, Fc<double>)
@@ -509,6 +499,8 @@ void Register(OpRegistry& ops) {
           .Attr<std::string>("activation_type", "", "fc's")
           .OneOf({"", "relu", "gelu", "gelu_tanh", "swish"})
           .NoGradient("made from a program that has its gradients")
+          .Rows(RowRule::kEach)
+          .Tables({"W", "Bias"})
           .Infer(InferFcGrad)
           .Reference(FcGrad<float>, FcGrad<double>)
           .Fast(FcGradFast));
@@ -527,10 +519,10 @@ void Register(OpRegistry& ops) {
           .VariadicInput("Bias", "vectors")
           .OptionalVariadicOutput("ReluOut", "results of all layers except the last")
           .Output("Out", "result of the last layer")
-          .NoGradient("a fused form of trained programs")
+          .Rows(RowRule::kEach)
+          .Tables({"W", "Bias"})
           .Infer(InferRepeated)
-          .Reference(Repeated<float>, Repeated<double>)
-          .Fast(RepeatedFast));
+          .Expands({"fc"}, ExpandRepeated));
 }
 
 }  // namespace coracle::fc_op

@@ -3,7 +3,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
-#include <coracle/operators/matmul/bilinear_gradient.h>
+#include <coracle/operators/rules/bilinear_gradient.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/same_type.h>
 
@@ -88,6 +88,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C3", "X and Y must have one dtype")
               .Apply(DeclareFsp)
               .Output("Out", "[N, C, D]")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", FspOut(ctx)); })
               .GradientOp({"X", "Y"})
               .Reference(Fsp<float>, Fsp<double>)

@@ -1,8 +1,10 @@
+#include <coracle/framework/op/expansion.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
+
+#include <string>
 
 namespace coracle::fusion_squared_mat_sub_op {
 
@@ -18,38 +20,17 @@ void InferSquaredMatSub(InferContext& ctx) {
   ctx.SetOutput("Out", x.dtype, out);
 }
 
-template <class T>
-void SquareAll(const T* from, int64_t n, T* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] = from[i] * from[i];
-}
-
-template <class T, KernelMode mode = KernelMode::kReference>
-KernelOf<T> SquaredMatSub(const PrepareContext& ctx) {
-  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
-  const auto output = [&](const char* slot, const Shape& shape) {
-    const TensorArg arg = ctx.Output(slot);
-    return arg ? arg : ctx.Scratch(x.dtype, shape);
+void ExpandSquaredMatSub(ExpandContext& ctx) {
+  const auto square = [&](const char* slot, const std::string& x) {
+    return ctx.Into(slot, "square", {{"X", {x}}});
   };
-  const TensorArg xx = output("SquaredX", x.shape), yy = output("SquaredY", y.shape);
-  const TensorArg xy = output("SquaredXY", out.shape);
-  const T scalar = static_cast<T>(ctx.Attr<float>("scalar"));
-  const auto gemm = MakeGemm<T>({.m = x.shape[0], .n = y.shape[1], .k = x.shape[1]}, mode);
-  if (!gemm) return {};
-  return [=](Workspace& ws) {
-    const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
-    T *aa = ws.Data<T>(xx), *bb = ws.Data<T>(yy), *ab = ws.Data<T>(xy), *o = ws.Data<T>(out);
-    SquareAll(a, x.numel, aa);
-    SquareAll(b, y.numel, bb);
-    gemm(a, b, ab);
-    SquareAll(ab, out.numel, ab);
-    gemm(aa, bb, o);
-    for (int64_t i = 0; i < out.numel; ++i) o[i] = scalar * (ab[i] - o[i]);
+  const auto product = [&](const std::string& x, const std::string& y) {
+    return ctx.Make("mul", {{"X", {x}}, {"Y", {y}}});
   };
-}
-
-Kernel SquaredMatSubFast(const PrepareContext& ctx) {
-  if (ctx.Input("X").dtype != DType::kFloat32) return {};
-  return SquaredMatSub<float, KernelMode::kAuto>(ctx);
+  const std::string x = ctx.In("X").name(), y = ctx.In("Y").name();
+  const Variable squares = product(square("SquaredX", x).name(), square("SquaredY", y).name());
+  const Variable difference = square("SquaredXY", product(x, y).name()) - squares;
+  ctx.Into("Out", "scale", {{"X", {difference.name()}}}, {{"scale", ctx.Attr<float>("scalar")}});
 }
 
 void Register(OpRegistry& ops) {
@@ -66,10 +47,9 @@ void Register(OpRegistry& ops) {
           .IntermediateOutput("SquaredXY", "(X Y)^2")
           .Output("Out", "[M, N]")
           .Attr<float>("scalar", 1.f, "factor of Out")
-          .NoGradient("a fused form of trained programs")
+          .Rows(RowRule::kEach)
           .Infer(InferSquaredMatSub)
-          .Reference(SquaredMatSub<float>, SquaredMatSub<double>)
-          .Fast(SquaredMatSubFast));
+          .Expands({"square", "mul", "elementwise_sub", "scale"}, ExpandSquaredMatSub));
 }
 
 }  // namespace coracle::fusion_squared_mat_sub_op

@@ -2,12 +2,13 @@
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/op_shapes.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/gemm.h>
-#include <coracle/operators/matmul/bilinear_gradient.h>
+#include <coracle/operators/rules/bilinear_gradient.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/promotion.h>
 #include <coracle/operators/rules/same_type.h>
@@ -358,6 +359,27 @@ void DeclareKernels(OpDef& def, K kernel) {
       });
 }
 
+// The number of matrix products: the product of the leading dims, which are broadcast.
+double ProductsIn(const Shape& x, const Shape& y) {
+  double products = 1;
+  for (int back = 3; back <= std::max(x.rank(), y.rank()); ++back) {
+    const auto dim = [back](const Shape& shape) {
+      const int axis = shape.rank() - back;
+      return axis < 0 ? 1 : Elements(shape, axis, axis + 1);
+    };
+    products *= dim(x) == 1 ? dim(y) : dim(x);
+  }
+  return products;
+}
+
+double MatmulMultiplyAdds(const OpShapes& op, bool transposed) {
+  const Shape *x = op.In("X"), *y = op.In("Y");
+  if (!x || !y || x->rank() < 1 || y->rank() < 1) return 0;
+  const int n = transposed ? y->rank() - 2 : y->rank() - 1;
+  const double columns = y->rank() < 2 ? 1 : Elements(*y, n, n + 1);
+  return ProductsIn(*x, *y) * Elements(*x, std::max(0, x->rank() - 2), x->rank()) * columns;
+}
+
 void AddVersion(OpRegistry& ops, const Version& v) {
   OpDef forward(v.type);
   forward.Doc(std::string("Out = ") + (v.has_alpha ? "alpha X Y. " : "X Y. ") + RulesOf(v))
@@ -370,6 +392,7 @@ void AddVersion(OpRegistry& ops, const Version& v) {
              "tensor of X's dtype; a real operand of a complex one counts as complex, and gets the "
              "real part of its gradient")
       .Output("Out", "the product")
+      .Rows(RowRule::kEach)
       .Infer([v](InferContext& ctx) {
         const Shape out = ProductShape(ctx, FlagsOf(ctx, v));
         VarMeta meta = ctx.Input("X");
@@ -377,6 +400,10 @@ void AddVersion(OpRegistry& ops, const Version& v) {
         meta.shape = out;
         ctx.SetOutput("Out", meta);
       })
+      .MultiplyAdds({"X", "Y"},
+                    [attr = v.transpose_y](const OpShapes& op) {
+                      return MatmulMultiplyAdds(op, op.Attr<bool>(attr));
+                    })
       .Gradient([v](GradientContext& g) { MatmulGradient(g, v); })
       .ComputesIn(OpPrecision::kLow);
   if (v.has_alpha) {

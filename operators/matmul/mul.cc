@@ -1,9 +1,10 @@
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/op_shapes.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
-#include <coracle/operators/matmul/bilinear_gradient.h>
+#include <coracle/operators/rules/bilinear_gradient.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/same_type.h>
@@ -98,6 +99,13 @@ void DeclareColumns(OpDef& def) {
       .Attr<int32_t>("y_num_col_dims", 1, "number of leading dims of Y that become the rows");
 }
 
+double MulMultiplyAdds(const OpShapes& op) {
+  const Shape *x = op.In("X"), *y = op.In("Y");
+  if (!x || !y) return 0;
+  const int columns = std::clamp(op.Attr<int32_t>("y_num_col_dims"), 0, y->rank());
+  return Elements(*x) * Elements(*y, columns, y->rank());
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("mul")
               .Apply(DeclareColumns)
@@ -112,6 +120,8 @@ void Register(OpRegistry& ops) {
               .Input("X", "floating-point tensor of rank 2 or more")
               .Input("Y", "floating-point tensor of rank 2 or more")
               .Output("Out", "tensor of X's leading and Y's trailing dims")
+              .Rows(RowRule::kEach)
+              .MultiplyAdds({"X", "Y"}, MulMultiplyAdds)
               .Infer(InferMul)
               .GradientOp({"X", "Y"})
               .Reference(Mul<float>, Mul<double>)

@@ -1,14 +1,10 @@
 // multihead_matmul: the attention of a transformer, with its projections.
 
-#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/expansion.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/kernels/gemm.h>
-#include <coracle/operators/kernels/softmax.h>
-#include <coracle/operators/rules/dims.h>
 
-#include <algorithm>
+#include <vector>
 
 namespace coracle::multihead_matmul_op {
 
@@ -36,65 +32,23 @@ void InferAttention(InferContext& ctx) {
   ctx.SetOutput("Out", x);
 }
 
-template <class T>
-void SoftmaxOf(T* row, int64_t n, KernelMode mode) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (mode == KernelMode::kAuto) return static_cast<void>(SoftmaxRow(row, row, n));
-  }
-  SoftmaxLine<T>(row, row, n, 1);
-}
-
-template <class T>
-Kernel Attention(const PrepareContext& ctx, KernelMode mode) {
-  const TensorArg x = ctx.Input("Input"), w = ctx.Input("W"), bias = ctx.Input("Bias");
-  const TensorArg mask = ctx.Input("BiasQK"), out = ctx.Output("Out");
-  const int64_t batch = x.shape[0], steps = x.shape[1], columns = x.shape[2];
-  const int64_t hidden = w.shape[2], heads = ctx.Attr<int32_t>("head_number");
-  const int64_t size = hidden / heads, rows = batch * steps;
-  const auto scratch = [&](const Shape& shape) { return ctx.Scratch(x.dtype, shape); };
-  const TensorArg joined = scratch({rows, 3, hidden});
-  // q, k and v of every head [batch, heads, steps, size].
-  const TensorArg split = scratch({3, batch, heads, steps, size});
-  const TensorArg scores = scratch({batch, heads, steps, steps});
-  const TensorArg mixed = scratch({batch, heads, steps, size});
-  const Gemm<T> project = MakeGemm<T>({.m = rows, .n = 3 * hidden, .k = columns}, mode);
-  const GemmBatch each{1, {batch * heads}, {1}, {1}, {1}};
-  const Gemm<T> compare = MakeBatchGemm<T>(
-      {.m = steps, .n = steps, .k = size, .transpose_b = true, .alpha = ctx.Attr<float>("alpha")},
-      each, mode);
-  const Gemm<T> mix = MakeBatchGemm<T>({.m = steps, .n = size, .k = steps}, each, mode);
-  return [=](Workspace& ws) {
-    T *qkv = ws.Data<T>(joined), *parts = ws.Data<T>(split), *score = ws.Data<T>(scores);
-    const T *b = ws.Data<const T>(bias), *added = ws.Data<const T>(mask);
-    project(ws.Data<const T>(x), ws.Data<const T>(w), qkv);
-    // Calls move(index in a row of a [rows, heads, size] tensor, row of the heads' tensor, head).
-    const auto for_heads = [&](const auto& move) {
-      ParallelFor(rows, 1 + 16384 / (1 + hidden), [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-          const int64_t n = r / steps, t = r % steps;
-          for (int64_t h = 0; h < heads; ++h) move(r, ((n * heads + h) * steps + t) * size, h);
-        }
-      });
-    };
-    for_heads([&](int64_t r, int64_t to, int64_t h) {
-      for (int64_t p = 0; p < 3; ++p) {
-        const T *from = qkv + (r * 3 + p) * hidden + h * size, *add = b + p * hidden + h * size;
-        for (int64_t k = 0; k < size; ++k) parts[p * rows * hidden + to + k] = from[k] + add[k];
-      }
-    });
-    compare(parts, parts + rows * hidden, score);
-    ParallelFor(rows * heads, 1 + 4096 / (1 + steps), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        for (int64_t k = 0; k < steps; ++k) score[r * steps + k] += added[r * steps + k];
-        SoftmaxOf(score + r * steps, steps, mode);
-      }
-    });
-    T *result = ws.Data<T>(mixed), *o = ws.Data<T>(out);
-    mix(score, parts + 2 * rows * hidden, result);
-    for_heads([&](int64_t r, int64_t from, int64_t h) {
-      std::copy_n(result + from, size, o + r * hidden + h * size);
-    });
+// One product makes q, k and v of all heads, [B, S, 3, head_number, H / head_number].
+void ExpandAttention(ExpandContext& ctx) {
+  using Ints = std::vector<int32_t>;
+  const auto reshape = [&](const Variable& x, const Ints& shape) {
+    return ctx.Make("reshape2", {{"X", {x.name()}}}, {{"shape", shape}});
   };
+  const Variable w = reshape(ctx.In("W"), {0, -1}), bias = reshape(ctx.In("Bias"), {-1});
+  const Variable columns = ctx.Make(
+      "fc", {{"Input", {ctx.In("Input").name()}}, {"W", {w.name()}}, {"Bias", {bias.name()}}},
+      {{"in_num_col_dims", int32_t{2}}});
+  const Variable joined = reshape(columns, {0, 0, 3, ctx.Attr<int32_t>("head_number"), -1});
+  const std::string heads = ctx.Out("Heads");
+  ctx.Append("scaled_dot_product_attention",
+             {{"Q", {joined.name()}}, {"Mask", {ctx.In("BiasQK").name()}}},
+             {{"Out", {heads}}, {"SoftmaxStats", {ctx.Out("SoftmaxStats")}}},
+             {{"layout", std::string("BS3HD")}, {"scale", ctx.Attr<float>("alpha")}});
+  ctx.Into("Out", "reshape2", {{"X", {heads}}}, {{"shape", Ints{0, 0, -1}}});
 }
 
 void Register(OpRegistry& ops) {
@@ -119,15 +73,10 @@ void Register(OpRegistry& ops) {
               .Attr<bool>("transpose_Q", false, "false")
               .Attr<bool>("transpose_K", true, "true")
               .Attr<bool>("transpose_V", false, "false")
-              .NoGradient("it is made for inference; train with the separate ops")
+              .Rows(RowRule::kEach)
+              .Tables({"W", "Bias"})
               .Infer(InferAttention)
-              .Reference<float, double>([]<class T>(const PrepareContext& c) {
-                return Attention<T>(c, KernelMode::kReference);
-              })
-              .Fast([](const PrepareContext& c) -> Kernel {
-                if (c.Input("Input").dtype != DType::kFloat32) return {};
-                return Attention<float>(c, KernelMode::kAuto);
-              }));
+              .Expands({"reshape2", "fc", "scaled_dot_product_attention"}, ExpandAttention));
 }
 
 }  // namespace coracle::multihead_matmul_op

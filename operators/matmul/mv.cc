@@ -49,6 +49,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "[M, N]")
               .Input("Vec", "[N]")
               .Output("Out", "[M]")
+              .Rows(RowRule::kEach)
               .Infer(InferMv)
               .Gradient(MvGradient)
               .Reference(Mv<float>, Mv<double>)

@@ -174,6 +174,7 @@ void Register(OpRegistry& ops) {
           .NotDifferentiable("counts have no derivative")
           .Inplace("StatPos", "StatPosOut")
           .Inplace("StatNeg", "StatNegOut")
+          .Rows(RowRule::kMixes)
           .Infer(InferAuc)
           .Reference(Auc<float>, Auc<double>));
 }

@@ -114,6 +114,7 @@ void Register(OpRegistry& ops) {
           .Inplace("AccumulatePositivePair", "PositivePair")
           .Inplace("AccumulateNegativePair", "NegativePair")
           .Inplace("AccumulateNeutralPair", "NeutralPair")
+          .Rows(RowRule::kMixes)
           .Infer(InferPairs)
           .Reference(Pairs<float>, Pairs<double>));
 }

@@ -125,6 +125,7 @@ void Register(OpRegistry& ops) {
           .NoLod()
           .NotDifferentiable("counts have no derivative")
           .Inplace("StatesInfo", "AccumStatesInfo")
+          .Rows(RowRule::kMixes)
           .Infer(InferPrecisionRecall)
           .Reference(PrecisionRecall<float>, PrecisionRecall<double>));
 }

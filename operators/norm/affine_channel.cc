@@ -91,6 +91,8 @@ void Register(OpRegistry& ops) {
               .OneOf({"NCHW", "NHWC", "AnyLayout"})
               .ImageLayout("data_layout", {"X", "Out"})
               .Inplace("X", "Out")
+              .Rows(RowRule::kEach)
+              .Tables({"Bias"})
               .Infer(InferAffineChannel)
               .Gradient(AffineChannelGradient)
               .Reference(AffineChannel<float>, AffineChannel<double>)

@@ -244,6 +244,21 @@ constexpr const char* kSyncDoc =
 
 constexpr const char* kShareDoc = "[1], the rank's share of the batch; at 0, its rows are ignored";
 
+bool IsStatistic(const RowQuery& query) {
+  return query.output == "MeanOut" || query.output == "VarianceOut";
+}
+
+// Fixed statistics stay what they are, and those of sync_batch_norm are of all ranks' rows.
+RowEffect NormRows(const RowQuery& query) {
+  if (!IsStatistic(query)) return RowRule::kEach;
+  const auto is = [&](const char* attr) { return query.spec.AttrOf<bool>(query.op, attr); };
+  const bool fixed = is("use_global_stats") || (is("is_test") && !is("trainable_statistics"));
+  return fixed || query.spec.type == "sync_batch_norm" ? RowRule::kSame : RowRule::kStatistic;
+}
+
+constexpr const char* kRowsDoc =
+    "each by itself, given the batch's statistics; MeanOut and VarianceOut are running statistics";
+
 OpDef ForwardDef(const std::string& type, const std::string& doc = {}) {
   return OpDef(type)
       .Doc(
@@ -277,6 +292,8 @@ OpDef ForwardDef(const std::string& type, const std::string& doc = {}) {
       .ImageLayout("data_layout", {"X", "Y"})
       .Float32Slots({"Scale", "Bias", "Mean", "Variance", "MomentumTensor", "MeanOut",
                      "VarianceOut", "SavedMean", "SavedVariance", "ReserveSpace"})
+      .Rows(NormRows, kRowsDoc)
+      .Tables({"Bias"})
       .Infer(InferBatchNorm)
       .Gradient(BatchNormGradient)
       .Reference(BatchNormReference<float>, BatchNormReference<double>)

@@ -172,6 +172,12 @@ void DeclareDataNorm(OpDef& def) {
       .Attr<bool>("sync_stats", false, "accepted, no effect: there is one device");
 }
 
+// The gradients of the statistics do not depend on the gradient of Y.
+RowEffect StatisticRows(const RowQuery& query) {
+  if (!query.output.starts_with("Batch")) return RowRule::kEach;
+  return query.spec.AttrOf<int32_t>(query.op, "slot_dim") > 0 ? RowRule::kMixes : RowRule::kSum;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("data_norm")
               .Doc("Y = (X - Means) Scales, with Means = BatchSum / BatchSize and Scales = "
@@ -191,6 +197,7 @@ void Register(OpRegistry& ops) {
               .Output("Y", "tensor of X's shape")
               .Output("Means", "[c]")
               .Output("Scales", "[c]")
+              .Rows(RowRule::kEach)
               .Infer(InferDataNorm)
               .Gradient(DataNormGradient)
               .Reference(DataNorm<float>, DataNorm<double>));
@@ -213,6 +220,9 @@ void Register(OpRegistry& ops) {
               .OptionalOutput("scale_w@GRAD", "[c]")
               .OptionalOutput("bias@GRAD", "[c]")
               .NoGradient("the gradients of the statistics are not derivatives")
+              .Rows(StatisticRows,
+                    "each by itself; gradients of statistics are sums over the rows, "
+                    "but with slot_dim means")
               .Infer(InferDataNormGrad)
               .Reference(DataNormGrad<float>, DataNormGrad<double>));
 }

@@ -139,6 +139,11 @@ void DeclareAttrs(OpDef& def) {
 
 constexpr const char* kSumFits = "X and Z must broadcast as in elementwise_add with axis -1";
 
+RowEffect NormRows(const RowQuery& query) {
+  const bool statistic = query.output == "MeanOut" || query.output == "VarianceOut";
+  return statistic ? RowRule::kStatistic : RowRule::kEach;
+}
+
 OpDef ForwardDef(const std::string& type, bool add) {
   OpDef def(type);
   def.Doc(std::string(add ? "Y = relu(norm(X) + Z)" : "Y = relu(norm(X))") +
@@ -168,6 +173,10 @@ OpDef ForwardDef(const std::string& type, bool add) {
                                       : std::vector<std::string>{"X", "Y"})
       .Float32Slots({"Scale", "Bias", "Mean", "Variance", "MeanOut", "VarianceOut", "SavedMean",
                      "SavedVariance", "ReserveSpace"})
+      .Rows(NormRows,
+            "each by itself, given the batch's statistics; MeanOut and VarianceOut are running "
+            "statistics")
+      .Tables({"Bias"})
       .Infer(InferFused)
       .Gradient(FusedGradient)
       .Reference(FusedReference<float>, FusedReference<double>)

@@ -1,75 +1,17 @@
-// layer_norm fused with the preceding sum, as used in inference programs.
+// A sum and its layer_norm, as used in inference programs.
 
-#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/expansion.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/kernels/gemm.h>
-#include <coracle/operators/norm/norm_def.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 
-#include <algorithm>
-#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coracle::fused_layer_norm_op {
-
-constexpr const char* kNoGradient = "it is made for inference; train with the ops that it joins";
-
-// --- the norm of a sum that is stored in the output ---
-
-template <class T>
-class NormInPlace {
- public:
-  NormInPlace(const PrepareContext& ctx, const TensorArg& out, int begin_axis, const char* scale,
-              const char* bias, KernelMode mode)
-      : out_(out),
-        scale_(ctx.Input(scale)),
-        bias_(ctx.Input(bias)),
-        mean_(ctx.Output("Mean")),
-        variance_(ctx.Output("Variance")),
-        rows_(out.shape.Product(0, begin_axis)),
-        columns_(out.shape.Product(begin_axis, out.shape.rank())),
-        epsilon_(ctx.Attr<float>("epsilon")),
-        fast_(mode == KernelMode::kAuto) {
-    if (fast_ && !mean_) mean_ = ctx.Scratch(DTypeOf<T>(), {rows_});
-    if (fast_ && !variance_) variance_ = ctx.Scratch(DTypeOf<T>(), {rows_});
-    if (!fast_) statistics_ = ctx.Scratch(DType::kFloat64, {3, rows_});
-  }
-
-  void operator()(Workspace& ws) const {
-    T* x = ws.Data<T>(out_);
-    const T *scale = DataOrNull<const T>(ws, scale_), *bias = DataOrNull<const T>(ws, bias_);
-    if constexpr (std::is_same_v<T, float>) {
-      if (fast_ && out_.numel > 0)
-        return RowNorm(rows_, columns_, x, scale, bias, epsilon_, x, ws.Data<T>(mean_),
-                       ws.Data<T>(variance_));
-    }
-    if (fast_) {  // no elements
-      for (const TensorArg& arg : {mean_, variance_}) std::fill_n(ws.Data<T>(arg), rows_, T(0));
-      return;
-    }
-    const NormView view = RowView(rows_, columns_);
-    double* mean = ws.Data<double>(statistics_);
-    double *inv = mean + rows_, *variance = inv + rows_;
-    NormMoments(view, static_cast<const T*>(x), mean, variance);
-    for (int64_t r = 0; r < rows_; ++r)
-      inv[r] = 1 / std::sqrt(variance[r] + static_cast<double>(epsilon_));
-    NormApply(view, static_cast<const T*>(x), mean, inv, scale, bias, x);
-    for (int64_t r = 0; r < rows_; ++r) {
-      if (mean_) ws.Data<T>(mean_)[r] = static_cast<T>(mean[r]);
-      if (variance_) ws.Data<T>(variance_)[r] = static_cast<T>(variance[r]);
-    }
-  }
-
- private:
-  TensorArg out_, scale_, bias_, mean_, variance_, statistics_;
-  int64_t rows_, columns_;
-  float epsilon_;
-  bool fast_;
-};
 
 // Checks C1 (the axis) and C2 (scale and bias).
 int64_t CheckNorm(const InferContext& ctx, const Shape& out, int axis, const char* scale,
@@ -94,18 +36,19 @@ void InferSkip(InferContext& ctx) {
   ctx.SetOutput("Out", x);
 }
 
-template <class T>
-Kernel Skip(const PrepareContext& ctx, KernelMode mode) {
-  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
-  const NormInPlace<T> norm(ctx, out, ctx.Attr<int32_t>("begin_norm_axis"), "Scale", "Bias", mode);
-  return [=](Workspace& ws) {
-    const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
-    T* o = ws.Data<T>(out);
-    ParallelFor(out.numel, 16384, [&](int64_t begin, int64_t end) {
-      for (int64_t k = begin; k < end; ++k) o[k] = a[k] + b[k];
-    });
-    norm(ws);
-  };
+// Out = layer_norm(x) with the op's scale and bias.
+void NormInto(ExpandContext& ctx, const Variable& x, const char* bias, int32_t begin_axis) {
+  SlotList inputs = ctx.Inputs({"Scale"});
+  inputs.push_back({"X", {x.name()}});
+  if (ctx.HasInput(bias)) inputs.push_back({"Bias", {ctx.In(bias).name()}});
+  ctx.Append(
+      "layer_norm", std::move(inputs),
+      {{"Y", {ctx.Out("Out")}}, {"Mean", {ctx.Out("Mean")}}, {"Variance", {ctx.Out("Variance")}}},
+      {{"epsilon", ctx.Attr<float>("epsilon")}, {"begin_norm_axis", begin_axis}});
+}
+
+void ExpandSkip(ExpandContext& ctx) {
+  NormInto(ctx, ctx.In("X") + ctx.In("Y"), "Bias", ctx.Attr<int32_t>("begin_norm_axis"));
 }
 
 // --- fused_embedding_eltwise_layernorm ---
@@ -134,30 +77,16 @@ void InferEmbedding(InferContext& ctx) {
   ctx.SetOutput("Out", table);
 }
 
-template <class T>
-Kernel Embedding(const PrepareContext& ctx, KernelMode mode) {
-  const std::vector<TensorArg> ids = ctx.Inputs("Ids"), tables = ctx.Inputs("Embs");
-  const TensorArg out = ctx.Output("Out");
-  const NormInPlace<T> norm(ctx, out, 2, "Scale", "Bias", mode);
-  const int64_t width = out.shape[2], rows = out.shape[0] * out.shape[1];
-  const std::string name = ctx.op().type();
-  return [=](Workspace& ws) {
-    T* o = ws.Data<T>(out);
-    std::fill_n(o, out.numel, T(0));
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const IndexReader id(ws, ids[i]);
-      const T* table = ws.Data<const T>(tables[i]);
-      const int64_t limit = tables[i].shape[0];
-      ParallelFor(rows, 1 + 16384 / (1 + width), [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-          if (id[r] < 0 || id[r] >= limit) ThrowIndexRange(name, "Ids", r, id[r], limit);
-          const T* from = table + id[r] * width;
-          for (int64_t k = 0; k < width; ++k) o[r * width + k] += from[k];
-        }
-      });
-    }
-    norm(ws);
-  };
+void ExpandEmbedding(ExpandContext& ctx) {
+  Variable sum;
+  for (size_t i = 0; i < ctx.NumInputs("Ids"); ++i) {
+    const bool column = ctx.InShape("Ids", i).rank() == 3;
+    const Variable rows =
+        ctx.Make(column ? "lookup_table" : "lookup_table_v2",
+                 {{"W", {ctx.In("Embs", i).name()}}, {"Ids", {ctx.In("Ids", i).name()}}});
+    sum = i == 0 ? rows : sum + rows;
+  }
+  NormInto(ctx, sum, "Bias", 2);
 }
 
 // --- fused_fc_elementwise_layernorm ---
@@ -189,46 +118,17 @@ void InferFc(InferContext& ctx) {
   ctx.SetOutput("Variance", x.dtype, {rows});
 }
 
-template <class T>
-Kernel Fc(const PrepareContext& ctx, KernelMode mode) {
-  const TensorArg x = ctx.Input("X"), w = ctx.Input("W"), y = ctx.Input("Y");
-  const TensorArg bias = ctx.Input("Bias0"), out = ctx.Output("Out");
-  const int split = ctx.Attr<int32_t>("x_num_col_dims");
-  const int64_t rows = x.shape.Product(0, split), n = w.shape[1];
-  const bool relu = ctx.Attr<std::string>("activation_type") == "relu";
-  const Gemm<T> gemm = MakeGemm<T>({.m = rows, .n = n, .k = w.shape[0]}, mode);
-  const NormInPlace<T> norm(ctx, out, ctx.Attr<int32_t>("begin_norm_axis"), "Scale", "Bias1", mode);
-  return [=](Workspace& ws) {
-    T* o = ws.Data<T>(out);
-    gemm(ws.Data<const T>(x), ws.Data<const T>(w), o);
-    const T *b = DataOrNull<const T>(ws, bias), *added = ws.Data<const T>(y);
-    ParallelFor(rows, 1 + 16384 / (1 + n), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        for (int64_t k = 0; k < n; ++k) {
-          const T z = o[r * n + k] + (b ? b[k] : T(0));
-          o[r * n + k] = (relu && z < 0 ? T(0) : z) + added[r * n + k];
-        }
-      }
-    });
-    norm(ws);
-  };
+void ExpandFc(ExpandContext& ctx) {
+  SlotList inputs = {{"Input", {ctx.In("X").name()}}, {"W", {ctx.In("W").name()}}};
+  if (ctx.HasInput("Bias0")) inputs.push_back({"Bias", {ctx.In("Bias0").name()}});
+  const Variable activated =
+      ctx.Make("fc", std::move(inputs),
+               {{"in_num_col_dims", ctx.Attr<int32_t>("x_num_col_dims")},
+                {"activation_type", ctx.Attr<std::string>("activation_type")}});
+  NormInto(ctx, activated + ctx.In("Y"), "Bias1", ctx.Attr<int32_t>("begin_norm_axis"));
 }
 
 // --- registration ---
-
-template <class Make>
-void AddTo(OpRegistry& ops, OpDef& def, const char* type_slot, Make make) {
-  def.NoGradient(kNoGradient)
-      .KernelTypeFrom(type_slot)
-      .Reference<float, double>([make]<class T>(const PrepareContext& c) {
-        return make.template operator()<T>(c, KernelMode::kReference);
-      })
-      .Fast([make, type_slot](const PrepareContext& c) -> Kernel {
-        if (c.Input(type_slot).dtype != DType::kFloat32) return {};
-        return make.template operator()<float>(c, KernelMode::kAuto);
-      });
-  ops.Add(std::move(def));
-}
 
 constexpr const char* kAxis = "begin_norm_axis must lie in (0, rank of Out)";
 
@@ -253,9 +153,11 @@ void AddSkip(OpRegistry& ops) {
       .Attr<float>("epsilon", "added to the variance")
       .Range(0, std::nullopt)
       .Attr<int32_t>("begin_norm_axis", "first dim of a row")
-      .Infer(InferSkip);
-  AddTo(ops, def, "X",
-        []<class T>(const PrepareContext& c, KernelMode m) { return Skip<T>(c, m); });
+      .Rows(RowRule::kEach)
+      .Tables({"Bias"})
+      .Infer(InferSkip)
+      .Expands({"elementwise_add", "layer_norm"}, ExpandSkip);
+  ops.Add(std::move(def));
 }
 
 void AddEmbedding(OpRegistry& ops) {
@@ -272,9 +174,13 @@ void AddEmbedding(OpRegistry& ops) {
       .Output("Out", "tensor [B, S, H]")
       .Attr<float>("epsilon", 1e-5f, "added to the variance")
       .Range(0, std::nullopt)
-      .Infer(InferEmbedding);
-  AddTo(ops, def, "Embs",
-        []<class T>(const PrepareContext& c, KernelMode m) { return Embedding<T>(c, m); });
+      .Rows(RowRule::kEach)
+      .Tables({"Embs", "Bias"})
+      .Infer(InferEmbedding)
+      .KernelTypeFrom("Embs")
+      .Expands({"lookup_table", "lookup_table_v2", "elementwise_add", "layer_norm"},
+               ExpandEmbedding);
+  ops.Add(std::move(def));
 }
 
 void AddFc(OpRegistry& ops) {
@@ -301,8 +207,11 @@ void AddFc(OpRegistry& ops) {
       .Attr<float>("epsilon", 1e-5f, "added to the variance")
       .Range(0, std::nullopt)
       .Attr<int32_t>("begin_norm_axis", 1, "first dim of Out that belongs to a row")
-      .Infer(InferFc);
-  AddTo(ops, def, "X", []<class T>(const PrepareContext& c, KernelMode m) { return Fc<T>(c, m); });
+      .Rows(RowRule::kEach)
+      .Tables({"W"})
+      .Infer(InferFc)
+      .Expands({"fc", "elementwise_add", "layer_norm"}, ExpandFc);
+  ops.Add(std::move(def));
 }
 
 void Register(OpRegistry& ops) {

@@ -376,6 +376,8 @@ OpDef ForwardDef() {
       .Random()
       .Inplace("X", "Sum")
       .Inplace("Y", "Sum")
+      .Rows(RowRule::kEach)
+      .Tables({"Bias"})
       .Infer(InferForward)
       .Reference(ForwardReference<float>, ForwardReference<double>)
       .Fast(ForwardFast);
@@ -418,6 +420,8 @@ OpDef GradDef() {
       .Inplace("Out@GRAD", "B@GRAD")
       .Inplace("X", "A@GRAD")
       .Inplace("X", "B@GRAD")
+      .Rows(RowRule::kEach)
+      .Tables({"Bias"})
       .Infer(InferGrad)
       .Reference(GradReference<float>, GradReference<double>)
       .Fast(GradFast);

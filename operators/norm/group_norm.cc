@@ -490,6 +490,8 @@ void Register(OpRegistry& ops) {
               .IntermediateOutput("Variance", "[N, groups], without epsilon")
               .ImageLayout("data_layout", {"X", "Y"})
               .Float32Slots({"Scale", "Bias", "Mean", "Variance"})
+              .Rows(RowRule::kEach)
+              .Tables({"Bias"})
               .Infer(InferGroupNorm)
               .GradientOp({"X", "Scale", "Bias"})
               .Reference(GroupNorm<float>, GroupNorm<double>)

@@ -376,6 +376,8 @@ OpDef ForwardDef() {
       .IntermediateOutput("SavedVariance", "[N * C], 1 / sqrt(variance + epsilon)")
       .Float32Slots({"Scale", "Bias", "SavedMean", "SavedVariance"})
       .Inplace("X", "Y")
+      .Rows(RowRule::kEach)
+      .Tables({"Bias"})
       .Infer(InferInstanceNorm)
       .GradientOp({"X", "Scale", "Bias", "SavedMean", "SavedVariance"})
       .Reference(InstanceNormReference<float>, InstanceNormReference<double>)

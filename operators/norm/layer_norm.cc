@@ -249,6 +249,8 @@ OpDef ForwardDef() {
       .Apply(DeclareNormAttrs)
       .Float32Slots({"Scale", "Bias", "Mean", "Variance"})
       .Inplace("X", "Y")
+      .Rows(RowRule::kEach)
+      .Tables({"Bias"})
       .Infer(InferLayerNorm)
       .Gradient(LayerNormGradient)
       .Reference(LayerNormReference<float>, LayerNormReference<double>)

@@ -144,6 +144,7 @@ void Register(OpRegistry& ops) {
               .OneOf({"NCHW", "NHWC", "AnyLayout"})
               .Attr<bool>("is_test", false, "accepted, no effect")
               .ImageLayout("data_format", {"X", "Out", "MidOut"})
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 CheckLrn(ctx);
                 ctx.SetOutput("Out", ctx.Input("X"));

@@ -65,7 +65,7 @@ OpDef ChannelDef(const std::string& type, const std::string& out) {
       .Output("OutScale", "the scales [C]")
       .Attr<int32_t>("quant_axis", 0, "the axis of the channels");
   DeclareBits(def);
-  return def.Inplace("X", "Out").Infer(InferChannelWise);
+  return def.Inplace("X", "Out").Rows(FixedScaleRows, kFixedScaleRows).Infer(InferChannelWise);
 }
 
 void Register(OpRegistry& ops) {

@@ -48,6 +48,7 @@ void AddMaxAbs(OpRegistry& ops, const char* type, bool integers) {
       .Input("Scale", "the number that max_range represents [1]")
       .Output("Out", "tensor of X's shape")
       .Attr<float>("max_range", "largest integer")
+      .Rows(RowRule::kEach)
       .Infer([integers](InferContext& ctx) {
         VarMeta out = ctx.Input("X");
         if (integers) out.dtype = DType::kFloat32;
@@ -189,6 +190,7 @@ void Register(OpRegistry& ops) {
           .Attr<int32_t>("quant_axis", 0, "the axis of the channels")
           .Inplace("X", "Out")
           .NoGradient(kNoGradient)
+          .Rows(RowRule::kEach)
           .Infer(InferChannelWise)
           .Reference(ChannelWise<float>, ChannelWise<double>));
   ops.Add(OpDef("dequantize_log")
@@ -198,6 +200,7 @@ void Register(OpRegistry& ops) {
               .Input("Dict", "the values that 0 to 127 represent [128]")
               .Output("Out", "float32 tensor of X's shape")
               .NotDifferentiable("integers have no gradient")
+              .Rows(RowRule::kEach)
               .Infer(InferLog)
               .Reference(DequantizeLog<int8_t>));
   ops.Add(OpDef("lookup_table_dequant")
@@ -211,6 +214,8 @@ void Register(OpRegistry& ops) {
               .Attr<int64_t>("padding_idx", -1, "id whose row is zeros; -1: none")
               .NoGradient(kNoGradient)
               .LodFrom("Ids")
+              .Rows(RowRule::kEach)
+              .Tables({"W"})
               .Infer(InferLookup)
               .Reference(LookupDequant<float>));
 }

@@ -190,6 +190,7 @@ OpDef ScaledDef(const std::string& type, bool dequantize, const std::string& sca
           "With Q = 2^(bit_length - 1) - 1, X becomes the integer round(Q min(max(X, -s), s) / "
           "s)." +
           out + " The scale s = OutScale: " + scale)
+      .Rows(FixedScaleRows, kFixedScaleRows)
       .Input("X", "floating-point tensor");
   DeclareBits(def);
   if (dequantize)
@@ -264,6 +265,7 @@ void AddMovingAverage(OpRegistry& ops) {
               .KeepsOutputs({"OutScale"}, "is_test")
               .NoGradientTo({"InScale"})
               .Apply(DeclareMovingAverage)
+              .Rows(FixedScaleRows, kFixedScaleRows)
               .Gradient(StraightThrough)
               .Reference(ScaleOnly<float>, ScaleOnly<double>));
 }

@@ -23,6 +23,14 @@ double LargestOf(const T* x, int64_t n, double largest = 0) {
   return largest;
 }
 
+// The scale of all rows is their largest element, unless is_test fixes it.
+inline RowEffect FixedScaleRows(const RowQuery& query) {
+  const bool fixed = query.spec.FindAttr("is_test") && query.spec.AttrOf<bool>(query.op, "is_test");
+  return fixed ? RowRule::kEach : RowRule::kMixes;
+}
+constexpr const char* kFixedScaleRows =
+    "each by itself if is_test fixes the scale; otherwise they share it";
+
 struct Quantizer {
   double largest;   // Q
   bool dequantize;  // convert the integers back at once

@@ -190,6 +190,8 @@ void Register(OpRegistry& ops) {
               .NoGradientTo({"Seed"})
               .Inplace("X", "Out")
               .Random()
+              .Rows(RowRule::kEach)
+              .Axes()
               .Infer(InferForward)
               .Gradient(ForwardGradient)
               .Reference(Forward<float>, Forward<double>));

@@ -144,6 +144,7 @@ void Register(OpRegistry& ops) {
           .Attr<bool>("replacement", false, "whether a column may be drawn several times")
           .Random()
           .NotDifferentiable("a draw has no derivative")
+          .Rows(RowRule::kEach)
           .Infer(InferMultinomial)
           .Reference(Multinomial<float>, Multinomial<double>));
   ops.Add(OpDef("bernoulli")
@@ -154,6 +155,7 @@ void Register(OpRegistry& ops) {
               .Random()
               .NotDifferentiable("a draw has no derivative")
               .Inplace("X", "Out")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Reference(Bernoulli<float>, Bernoulli<double>));
 }

@@ -63,6 +63,7 @@ void Register(OpRegistry& ops) {
               .KernelTypeFrom("Out")
               .Random()
               .NotDifferentiable("the output is drawn at random from attrs")
+              .Rows(RowRule::kEach)
               .Infer(InferRandint)
               .Reference(Randint<int32_t>, Randint<int64_t>));
   ops.Add(OpDef("seed")
@@ -71,6 +72,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("seed", 0, "the number; 0: a random one")
               .Random()
               .NotDifferentiable("the output is a seed")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kInt32, {1}); })
               .Reference(Seed));
 }

@@ -229,6 +229,7 @@ void Register(OpRegistry& ops) {
               .Apply(DeclareDraw)
               .Apply(DeclareShape)
               .Apply(DeclareUniform)
+              .Rows(RowRule::kEach)
               .Infer(InferUniform)
               .Reference(Uniform<float>, Uniform<double>, Uniform<float16>, Uniform<bfloat16>));
   ops.Add(
@@ -239,6 +240,7 @@ void Register(OpRegistry& ops) {
           .Apply(DeclareDraw)
           .Apply(DeclareUniform)
           .NoLod()
+          .Rows(RowRule::kEach)
           .Infer(InferUniformLike)
           .Reference(Uniform<float>, Uniform<double>, Uniform<float16>, Uniform<bfloat16>));
   ops.Add(OpDef("gaussian_random")
@@ -247,6 +249,7 @@ void Register(OpRegistry& ops) {
               .Apply(DeclareDraw)
               .Apply(DeclareShape)
               .Apply(DeclareNormal)
+              .Rows(RowRule::kEach)
               .Infer(InferGaussian)
               .Reference(Gaussian<float>, Gaussian<double>, Gaussian<float16>, Gaussian<bfloat16>));
   ops.Add(
@@ -257,6 +260,7 @@ void Register(OpRegistry& ops) {
           .Apply(DeclareDraw)
           .Apply(DeclareNormal)
           .NoLod()
+          .Rows(RowRule::kEach)
           .Infer(InferGaussianLike)
           .Reference(Gaussian<float>, Gaussian<double>, Gaussian<float16>, Gaussian<bfloat16>));
   ops.Add(OpDef("truncated_gaussian_random")
@@ -266,6 +270,7 @@ void Register(OpRegistry& ops) {
               .Attr<std::vector<int32_t>>("shape", "shape of Out")
               .Apply(DeclareDraw)
               .Apply(DeclareNormal)
+              .Rows(RowRule::kEach)
               .Infer(InferTruncated)
               .Reference(TruncatedGaussian<float>, TruncatedGaussian<double>,
                          TruncatedGaussian<float16>, TruncatedGaussian<bfloat16>));

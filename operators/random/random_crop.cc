@@ -86,6 +86,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("startup_seed", 0, "seed of this op; 0: the program's seed")
               .Random()
               .NoGradient("crops are applied before the layers of a model")
+              .Rows(RowRule::kEach)
               .Infer(InferRandomCrop)
               .Reference(RandomCrop));
 }

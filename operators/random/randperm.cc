@@ -116,6 +116,7 @@ void Register(OpRegistry& ops) {
               .KernelTypeFrom("Out")
               .Random()
               .NotDifferentiable("the output is drawn at random from attrs")
+              .Rows(RowRule::kEach)
               .Infer(InferRandperm)
               .Reference(Randperm<int64_t>, Randperm<int32_t>, Randperm<float>, Randperm<double>));
   ops.Add(OpDef("shuffle_batch")
@@ -132,6 +133,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("startup_seed", 0, "seed if Seed is empty; 0: the program's seed")
               .NoGradientTo({"Seed"})
               .Random()
+              .Rows(RowRule::kMixes)
               .Infer(InferShuffleBatch)
               .GradientOp({"ShuffleIdx"})
               .Reference(ShuffleBatch));

@@ -75,6 +75,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("seed", 0, "of the draws; 0: the program's")
               .Random()
               .NotDifferentiable("a draw has no derivative")
+              .Rows(RowRule::kEach)
               .Infer(InferSamplingId)
               .Reference(SamplingId<float>, SamplingId<double>));
 }

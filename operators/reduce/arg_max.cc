@@ -87,6 +87,7 @@ OpDef ArgDef(const char* type, const std::string& what) {
       .Attr<int32_t>("dtype", 3, "number of the dtype of Out")
       .NotDifferentiable("an index is an integer")
       .NoLod()
+      .Rows(RowRule::kEach)
       .Infer(InferArg)
       .Reference<float, double, float16, bfloat16, int8_t, uint8_t, int16_t, int32_t, int64_t>(
           []<class T>(const PrepareContext& c) { return Arg<kMax, T>(c); });

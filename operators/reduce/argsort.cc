@@ -158,6 +158,7 @@ void Register(OpRegistry& ops) {
               .Output("Indices", "int64 tensor of X's shape")
               .Attr<int32_t>("axis", -1, "the dimension to sort")
               .Attr<bool>("descending", false, "the largest element first")
+              .Rows(RowRule::kEach)
               .Infer(InferArgsort)
               .GradientOp({"Indices"})
               .Reference(Argsort<float>, Argsort<double>, Argsort<int32_t>, Argsort<int64_t>)

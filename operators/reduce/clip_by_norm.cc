@@ -3,11 +3,12 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/norm_of.h>
+#include <coracle/operators/kernels/scalar_input.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/kernels/slice_norms.h>
 #include <coracle/operators/kernels/sum_of_squares.h>
-#include <coracle/operators/update/update.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
 #include <cmath>
@@ -174,6 +175,11 @@ Kernel ClipByNormFast(const PrepareContext& ctx) {
   };
 }
 
+RowEffect ClipRows(const RowQuery& query) {
+  const bool each = query.spec.AttrOf<int32_t>(query.op, "axis") == query.axis;
+  return each ? RowRule::kEach : RowRule::kMixes;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("clip_by_norm")
@@ -196,6 +202,7 @@ void Register(OpRegistry& ops) {
                          "axis of the slices; -1: all of X is one slice (the only case in Paddle)")
           .KernelTypeFrom("X")
           .Inplace("X", "Out")
+          .Rows(ClipRows, "each by itself if axis names them; otherwise they share a norm")
           .Infer(InferClipByNorm)
           .NoGradient("it is applied to gradients, after differentiation")
           .Reference(ClipByNormReference<float>, ClipByNormReference<double>)

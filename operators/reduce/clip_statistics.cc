@@ -114,6 +114,7 @@ void Register(OpRegistry& ops) {
           .Input("Statistics", "float64 tensor [3]")
           .Output("StatisticsOut", "float64 tensor [3]; usually Statistics itself")
           .Inplace("Statistics", "StatisticsOut")
+          .Rows(RowRule::kMixes)
           .Infer(InferClipStatistics)
           .NotDifferentiable("counts have no derivative")
           .Reference(ClipStatisticsReference)

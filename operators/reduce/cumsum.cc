@@ -132,6 +132,7 @@ void Register(OpRegistry& ops) {
           .Attr<bool>("exclusive", false, "leave out the element itself")
           .Attr<bool>("reverse", false, "sum from the end")
           .Inplace("X", "Out")
+          .Rows(RowRule::kEach)
           .Infer(InferCumsum)
           .Gradient(CumsumGradient)
           .Reference(Cumsum<float>, Cumsum<double>, Cumsum<int32_t>, Cumsum<int64_t>));

@@ -145,6 +145,7 @@ void Register(OpRegistry& ops) {
           .Input("Y", "tensor of X's dtype")
           .Output("Out", "tensor [1]")
           .Attr<float>("p", 2.0f, "the order; inf and -inf for the largest and smallest |X - Y|")
+          .Rows(RowRule::kMixes)
           .Infer(InferDist)
           .Gradient(DistGradient)
           .Reference(DistReference<float>, DistReference<double>));

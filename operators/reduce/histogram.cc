@@ -86,6 +86,7 @@ void Register(OpRegistry& ops) {
           .Attr<int32_t>("min", 0, "lower end of the range")
           .Attr<int32_t>("max", 0, "upper end of the range")
           .NotDifferentiable("counts are piecewise constant")
+          .Rows(RowRule::kMixes)
           .Infer(InferHistogram)
           .Reference(Histogram<float>, Histogram<double>, Histogram<int32_t>, Histogram<int64_t>));
 }

@@ -110,6 +110,7 @@ OpDef WholeDef() {
       .Output("Out", "bool tensor [1]")
       .Takes(VarType::kSelectedRows, {"X"})
       .NoGradientTo({"X"})
+      .Rows(RowRule::kMixes)
       .Infer([](InferContext& ctx) {
         RequireReal(ctx, "X");
         ctx.SetOutput("Out", DType::kBool, {1});
@@ -126,6 +127,7 @@ OpDef ElementDef() {
       .Input("X", "tensor")
       .Output("Out", "bool tensor of X's shape")
       .NoGradientTo({"X"})
+      .Rows(RowRule::kEach)
       .Infer([](InferContext& ctx) {
         RequireReal(ctx, "X");
         ctx.SetOutput("Out", DType::kBool, ctx.InputShape("X"));

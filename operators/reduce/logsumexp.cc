@@ -90,6 +90,7 @@ void Register(OpRegistry& ops) {
               .Attr<bool>("keepdim", false, "whether reduced dims stay as 1")
               .Attr<bool>("reduce_all", false, "whether all dims are reduced, whatever axis says")
               .LodUnlessAxis("axis")
+              .Rows(RowRule::kEach)
               .Infer(InferLogsumexp)
               .Gradient(LogsumexpGradient)
               .Reference(LogsumexpReference<float>, LogsumexpReference<double>));

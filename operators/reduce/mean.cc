@@ -63,6 +63,8 @@ void Register(OpRegistry& ops) {
               .Input("X", "floating-point or complex tensor")
               .Output("Out", "tensor [1]")
               .NoLod()
+              .Rows(RowRule::kMean)
+              .Linear({"X"})
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), {1}); })
               .GradientOp({"X"})
               .Reference(MeanReference<float>, MeanReference<double>, MeanReference<complex64>,

@@ -259,6 +259,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape and dtype")
               .IntermediateOutput("Norm", "tensor of X's shape with 1 for axis")
               .Apply(DeclareAttrs)
+              .Rows(RowRule::kEach)
               .Infer(InferNorm)
               .Gradient(NormGradient)
               .Reference(NormReference<float>, NormReference<double>));

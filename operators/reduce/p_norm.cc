@@ -161,6 +161,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor without axis, or with 1 for it; [1] where no dim is left")
               .Apply(DeclareNormAttrs)
               .LodUnlessAxis("axis")
+              .Rows(RowRule::kEach)
               .Infer(InferPNorm)
               .GradientOp({"X", "Out"})
               .Reference(PNormReference<float>, PNormReference<double>));
@@ -187,6 +188,7 @@ void Register(OpRegistry& ops) {
               .Doc("Out = the sum of |X| over all elements. The gradient is 0 where X is 0.")
               .Input("X", "floating-point tensor")
               .Output("Out", "tensor [1]")
+              .Rows(RowRule::kSum)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), {1}); })
               .Gradient(L1NormGradient)
               .Reference(L1NormReference<float>, L1NormReference<double>));

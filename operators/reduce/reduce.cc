@@ -426,6 +426,8 @@ OpDef Declare() {
       .Input("X", "tensor")
       .Output("Out", "tensor without the reduced dims, or with 1 for them")
       .LodUnlessAxis("dim")
+      .Rows(RowRule::kEach)
+      .Axes("dim")
       .Infer(InferReduce)
       .Apply(DeclareDims)
       .Constraint("C3",
@@ -458,6 +460,8 @@ template <class F>
 void AddSum(OpRegistry& ops, const char* formula) {
   constexpr bool kMean = std::is_same_v<F, Mean>;
   ops.Add(Declare<F>()
+              .Rows(kMean ? RowRule::kMean : RowRule::kSum)
+              .Linear({"X"})
               .Gradient([](GradientContext& g) { ReduceGradient<F>(g, false); })
               .Reference(ReduceReference<F, float>, ReduceReference<F, double>,
                          ReduceReference<F, int32_t>, ReduceReference<F, int64_t>,

@@ -136,6 +136,7 @@ void Register(OpRegistry& ops) {
               .OneOf({"SUM", "MEAN", "MIN", "MAX"})
               .RunTimeShape()
               .NoGradientTo({"SegmentIds"})
+              .Rows(RowRule::kMixes)
               .Infer(InferSegmentPool)
               .Gradient(SegmentPoolGradient)
               .Reference(SegmentPool<float>, SegmentPool<double>));

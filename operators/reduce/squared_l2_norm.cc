@@ -202,6 +202,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor [1]")
               .Takes(VarType::kSelectedRows, {"X"})
               .MultiTensor({})
+              .Rows(RowRule::kSum)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), {1}); })
               .Gradient(SquaredNormGradient)
               .Reference(SquaredNormReference<float>, SquaredNormReference<double>)
@@ -221,6 +222,7 @@ void Register(OpRegistry& ops) {
                              "exponent of the power of two that divides Out: the norm of float64 "
                              "numbers can exceed the range of float64")
               .MultiTensor({})
+              .Rows(RowRule::kMixes)
               .Infer(InferTotalNorm)
               .NoGradient("it is applied to gradients, after differentiation")
               .Reference(TotalNormReference<float>, TotalNormReference<double>)

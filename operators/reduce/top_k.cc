@@ -206,6 +206,11 @@ void DeclareSearch(OpDef& def, bool v2) {
   }
 }
 
+RowEffect SearchRows(const RowQuery& query) {
+  const int axis = query.spec.FindAttr("axis") ? query.spec.AttrOf<int32_t>(query.op, "axis") : -1;
+  return (axis < 0 ? axis + query.rank : axis) == query.axis ? RowRule::kMixes : RowRule::kEach;
+}
+
 void AddPair(OpRegistry& ops, bool v2) {
   const std::string type = v2 ? "top_k_v2" : "top_k";
   ops.Add(
@@ -222,6 +227,7 @@ void AddPair(OpRegistry& ops, bool v2) {
           .Output("Out", "the best elements")
           .Output("Indices", "int64 tensor of their indices")
           .Apply(DeclareSearch, v2)
+          .Rows(SearchRows, "each by itself, unless they are searched")
           .Infer(InferTopK)
           .GradientOp({"X", "Indices"})
           .Reference(TopK<float>, TopK<double>, TopK<int32_t>, TopK<int64_t>)

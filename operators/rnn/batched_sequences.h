@@ -5,7 +5,7 @@
 // with fewer and fewer rows.
 
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/sequence/sequences.h>
+#include <coracle/operators/kernels/sequences.h>
 
 #include <cstdint>
 

@@ -4,9 +4,9 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 #include <cmath>
@@ -210,6 +210,7 @@ void Register(OpRegistry& ops) {
           .RunTimeShape()
           .KernelTypeFrom("scores")
           .NotDifferentiable("a choice has no derivative")
+          .Rows(RowRule::kEach)
           .Infer(InferBeams)
           .Reference(BeamSearch<float>, BeamSearch<double>));
 }

@@ -4,8 +4,8 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
-#include <coracle/operators/sequence/sequences.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -179,6 +179,7 @@ void Register(OpRegistry& ops) {
           .Takes(VarType::kLoDTensorArray, {"Ids", "Scores"})
           .RunTimeShape()
           .NotDifferentiable("a choice has no derivative")
+          .Rows(RowRule::kEach)
           .Infer(InferDecode)
           .Reference(Decode));
 }

@@ -1,22 +1,16 @@
-// fusion_lstm, fused_embedding_fc_lstm and fusion_gru: lstm and gru that compute their gates
-// themselves, as used in inference programs.
+// fusion_lstm, fused_embedding_fc_lstm and fusion_gru: a product or a look-up, and lstm or gru.
 
+#include <coracle/framework/op/expansion.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/rnn/rnn_rules.h>
-#include <coracle/operators/rnn/sequence_gru.h>
-#include <coracle/operators/rnn/sequence_lstm.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 
-#include <algorithm>
 #include <string>
+#include <vector>
 
 namespace coracle::fusion_rnn_op {
-
-constexpr const char* kNoGradient = "it is made for inference; train with lstm or gru";
 
 // --- shape rules ---
 
@@ -24,8 +18,10 @@ RecurrentSlots SlotsOf(const InferContext& ctx) {
   return {ctx.spec().FindInput("Ids") ? "Ids" : "X", "WeightH", "Bias"};
 }
 
-// Intermediate outputs of the fused types, which no op reads.
+// Intermediate outputs of the fused types, which no op reads; only XX is written. Checks C5.
 void SetInnerOutputs(InferContext& ctx, const RecurrentShapes& s, int64_t gates) {
+  const auto levels = ctx.LevelSizes(SlotsOf(ctx).input);
+  if (levels) ctx.Require("C5", levels->size() == 1, "levels", levels->size());
   const int64_t columns = MulDims(gates, s.hidden);
   const auto set = [&](const char* slot, const Shape& shape) {
     if (ctx.HasOutput(slot)) ctx.SetOutput(slot, s.dtype, shape);
@@ -81,110 +77,66 @@ void InferFusionGru(InferContext& ctx) {
   SetInnerOutputs(ctx, s, 3);
 }
 
-// --- kernels ---
+// --- expansions ---
 
-// The gates of all rows, XX: X WeightX, or rows of Embeddings.
-template <class T>
-class Gates {
- public:
-  Gates(const PrepareContext& ctx, int64_t columns, KernelMode mode)
-      : x_(ctx.Input("X")),
-        weight_(ctx.Input("WeightX")),
-        ids_(ctx.Input("Ids")),
-        table_(ctx.Input("Embeddings")),
-        out_(ctx.Output("XX")),
-        columns_(columns),
-        name_(ctx.op().type()) {
-    const int64_t rows = (ids_ ? ids_ : x_).shape[0];
-    if (!out_) out_ = ctx.Scratch(DTypeOf<T>(), {rows, columns});
-    if (!ids_) product_ = MakeGemm<T>({.m = rows, .n = columns, .k = x_.shape[1]}, mode);
-  }
-
-  const T* operator()(Workspace& ws) const {
-    T* out = ws.Data<T>(out_);
-    if (!ids_) {
-      product_(ws.Data<const T>(x_), ws.Data<const T>(weight_), out);
-      return out;
-    }
-    const IndexReader id(ws, ids_);
-    const T* table = ws.Data<const T>(table_);
-    for (int64_t i = 0; i < ids_.numel; ++i) {
-      if (id[i] < 0 || id[i] >= table_.shape[0])
-        ThrowIndexRange(name_, "Ids", i, id[i], table_.shape[0]);
-      std::copy_n(table + id[i] * columns_, columns_, out + i * columns_);
-    }
-    return out;
-  }
-
- private:
-  TensorArg x_, weight_, ids_, table_, out_;
-  int64_t columns_;
-  std::string name_;
-  Gemm<T> product_;
-};
-
-template <class T>
-Kernel RunFusionLstm(const PrepareContext& ctx, KernelMode mode) {
-  LstmArgs args;
-  args.weight = ctx.Input("WeightH");
-  args.bias = ctx.Input("Bias");
-  args.h0 = ctx.Input("H0");
-  args.c0 = ctx.Input("C0");
-  args.out = ctx.Output("Hidden");
-  args.cell = ctx.Output("Cell");
-  const char* rows_of = ctx.HasInput("Ids") ? "Ids" : "X";
-  LstmSpec spec = LstmSpecOf(ctx, ctx.Input(rows_of).shape[0], args.weight);
-  spec.adds_bias = !ctx.HasInput("Ids");
-  const Gates<T> gates(ctx, 4 * spec.hidden, mode);
-  const LstmForward<T> lstm(ctx, spec, args, mode);
-  const SequencesArg sequences(ctx, rows_of, "C5");
-  return [=](Workspace& ws) {
-    const Sequences s = sequences(ws);
-    lstm(ws, s, gates(ws));
-  };
+// The gates of all rows: X WeightX, or rows of Embeddings.
+Variable Gates(ExpandContext& ctx) {
+  if (!ctx.HasInput("Ids"))
+    return ctx.Into("XX", "mul", {{"X", {ctx.In("X").name()}}, {"Y", {ctx.In("WeightX").name()}}});
+  const bool column = ctx.InShape("Ids").rank() == 2;
+  return ctx.Into("XX", column ? "lookup_table" : "lookup_table_v2",
+                  {{"W", {ctx.In("Embeddings").name()}}, {"Ids", {ctx.In("Ids").name()}}});
 }
 
-template <class T>
-Kernel RunFusionGru(const PrepareContext& ctx, KernelMode mode) {
-  GruArgs args;
-  args.weight = ctx.Input("WeightH");
-  args.bias = ctx.Input("Bias");
-  args.h0 = ctx.Input("H0");
-  args.out = ctx.Output("Hidden");
-  GruSpec spec;
-  spec.rows = ctx.Input("X").shape[0];
-  spec.hidden = args.weight.shape[0];
-  spec.reverse = ctx.Attr<bool>("is_reverse");
-  spec.origin_mode = ctx.Attr<bool>("origin_mode");
-  spec.gate = GateActivationOf(ctx.Attr<std::string>("gate_activation"));
-  spec.candidate = GateActivationOf(ctx.Attr<std::string>("activation"));
-  const Gates<T> gates(ctx, 3 * spec.hidden, mode);
-  const GruForward<T> gru(ctx, spec, args, mode);
-  const SequencesArg sequences(ctx, "X", "C5");
-  return [=](Workspace& ws) {
-    const Sequences s = sequences(ws);
-    gru(ws, s, gates(ws));
+// The bias of lstm for gates that already include b: zeros, then the peepholes.
+Variable PeepholesOf(ExpandContext& ctx) {
+  const Variable bias = ctx.In("Bias");
+  if (!ctx.Attr<bool>("use_peepholes")) return ctx.Make("fill_zeros_like", {{"X", {bias.name()}}});
+  const int64_t b = ctx.InShape("WeightH")[1];
+  if (b < 0) ThrowInvalid("the number of columns of WeightH must be known");
+  const auto part = [&](int64_t from, int64_t to) {
+    return ctx.Make("slice", {{"Input", {bias.name()}}},
+                    {{"axes", std::vector<int32_t>{1}},
+                     {"starts", std::vector<int32_t>{static_cast<int32_t>(from)}},
+                     {"ends", std::vector<int32_t>{static_cast<int32_t>(to)}}});
   };
+  const Variable zeros = ctx.Make("fill_zeros_like", {{"X", {part(0, b).name()}}});
+  const Variable peepholes = part(b, b / 4 * 7);
+  return ctx.Make("concat", {{"X", {zeros.name(), peepholes.name()}}}, {{"axis", int32_t{1}}});
+}
+
+void ExpandLstm(ExpandContext& ctx) {
+  const Variable gates = Gates(ctx);
+  const Variable bias = ctx.HasInput("Ids") ? PeepholesOf(ctx) : ctx.In("Bias");
+  SlotList inputs = ctx.Inputs({"H0", "C0"});
+  inputs.push_back({"Input", {gates.name()}});
+  inputs.push_back({"Weight", {ctx.In("WeightH").name()}});
+  inputs.push_back({"Bias", {bias.name()}});
+  ctx.Append("lstm", std::move(inputs),
+             {{"Hidden", {ctx.Out("Hidden")}},
+              {"Cell", {ctx.Out("Cell")}},
+              {"BatchGate", {ctx.Out("BatchGate")}},
+              {"BatchCellPreAct", {ctx.Out("BatchCellPreAct")}}},
+             ctx.AttrsOf("lstm"));
+}
+
+void ExpandGru(ExpandContext& ctx) {
+  SlotList inputs = ctx.Inputs({"H0", "Bias"});
+  inputs.push_back({"Input", {Gates(ctx).name()}});
+  inputs.push_back({"Weight", {ctx.In("WeightH").name()}});
+  ctx.Append("gru", std::move(inputs),
+             {{"Hidden", {ctx.Out("Hidden")}},
+              {"BatchGate", {ctx.Out("BatchGate")}},
+              {"BatchResetHiddenPrev", {ctx.Out("BatchResetHiddenPrev")}},
+              {"BatchHidden", {ctx.Out("BatchHidden")}}},
+             ctx.AttrsOf("gru"));
 }
 
 // --- registration ---
 
 void DeclareInner(OpDef& def, std::initializer_list<const char*> slots) {
   def.IntermediateOutput("XX", "the gates without bias of all rows");
-  for (const char* slot : slots) def.IntermediateOutput(slot, "empty");
-}
-
-template <class Run>
-void AddKernels(OpDef& def, Run run) {
-  def.KernelTypeFrom("WeightH")
-      .NoGradient(kNoGradient)
-      .Reference<float, double>([run]<class T>(const PrepareContext& c) {
-        return run.template operator()<T>(c, KernelMode::kReference);
-      })
-      .Fast([run](const PrepareContext& c) -> Kernel {
-        if (c.Input("WeightH").dtype != DType::kFloat32) return {};
-        return run.template operator()<float>(c, KernelMode::kAuto);
-      });
+  for (const char* slot : slots) def.IntermediateOutput(slot, "not written");
 }
 
 void AddLstm(OpRegistry& ops, bool embedding) {
@@ -218,9 +170,16 @@ void AddLstm(OpRegistry& ops, bool embedding) {
   else
     DeclareInner(def, {"BatchedInput", "BatchedHidden", "BatchedCell", "ReorderedH0", "ReorderedC0",
                        "CheckedCell"});
-  def.Apply(DeclareLstmAttrs).Attr<bool>("use_seq", true, "changes nothing").Infer(InferFusionLstm);
-  AddKernels(def,
-             []<class T>(const PrepareContext& c, KernelMode m) { return RunFusionLstm<T>(c, m); });
+  def.Apply(DeclareLstmAttrs)
+      .Attr<bool>("use_seq", true, "changes nothing")
+      .Rows(RowRule::kEach)
+      .Tables({"WeightH", "Bias"})
+      .KernelTypeFrom("WeightH")
+      .Infer(InferFusionLstm)
+      .Expands(embedding ? NameList{"lookup_table", "lookup_table_v2", "slice", "fill_zeros_like",
+                                    "concat", "lstm"}
+                         : NameList{"mul", "lstm"},
+               ExpandLstm);
   ops.Add(std::move(def));
 }
 
@@ -236,9 +195,13 @@ void AddGru(OpRegistry& ops) {
       .OptionalInput("Bias", "b, tensor [1, 3 D]")
       .Output("Hidden", "h of every step [rows, D]");
   DeclareInner(def, {"BatchedInput", "BatchedOut", "ReorderedH0"});
-  def.Apply(DeclareGruAttrs).Attr<bool>("use_seq", true, "changes nothing").Infer(InferFusionGru);
-  AddKernels(def,
-             []<class T>(const PrepareContext& c, KernelMode m) { return RunFusionGru<T>(c, m); });
+  def.Apply(DeclareGruAttrs)
+      .Attr<bool>("use_seq", true, "changes nothing")
+      .Rows(RowRule::kEach)
+      .Tables({"WeightH", "Bias"})
+      .KernelTypeFrom("WeightH")
+      .Infer(InferFusionGru)
+      .Expands({"mul", "gru"}, ExpandGru);
   ops.Add(std::move(def));
 }
 

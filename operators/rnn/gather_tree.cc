@@ -47,6 +47,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor like Ids")
               .NoLod()
               .NotDifferentiable("works on integers")
+              .Rows(RowRule::kMixes)
               .Infer(InferGather)
               .Reference(GatherTree<int32_t>, GatherTree<int64_t>));
 }

@@ -278,6 +278,9 @@ void AddGru(OpRegistry& ops) {
       .IntermediateOutput("BatchHidden", "h of every step [rows, D], in the order of time")
       .Output("Hidden", "h of every step [rows, D]")
       .Apply(DeclareGruAttrs)
+      .Rows(RowRule::kEach)
+      .Tables({"Weight", "Bias"})
+      .MultiplyAdds({"Input", "Weight"}, RecurrentMultiplyAdds)
       .Infer(InferForward)
       .Gradient([](GradientContext& g) {
         GradientWith(g, {"BatchGate", "BatchResetHiddenPrev"},
@@ -319,6 +322,8 @@ void AddGruUnit(OpRegistry& ops) {
       .IntermediateOutput("ResetHiddenPrev", "r h [B, D]")
       .Output("Hidden", "h' [B, D]")
       .Apply(DeclareUnitAttrs)
+      .Rows(RowRule::kEach)
+      .Tables({"Weight", "Bias"})
       .Infer(InferForward)
       .Gradient([](GradientContext& g) {
         GradientWith(g, {"Gate", "ResetHiddenPrev"}, {"Input", "HiddenPrev", "Weight", "Bias"});

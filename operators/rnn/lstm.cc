@@ -180,6 +180,8 @@ OpDef ForwardDef(const std::string& type) {
       .IntermediateOutput("BatchCellPreAct", "c, in the order of time");
   if (projects) def.IntermediateOutput("BatchHidden", "h, in the order of time");
   def.Apply(DeclareAttrs)
+      .Rows(RowRule::kEach)
+      .Tables({"Weight", "Bias"})
       .Infer(InferLstm)
       .Gradient(LstmGradient)
       .Reference<float, double>(
@@ -188,6 +190,7 @@ OpDef ForwardDef(const std::string& type) {
         if (c.Input("Input").dtype != DType::kFloat32) return {};
         return RunLstm<float>(c, KernelMode::kAuto);
       });
+  if (!projects) def.MultiplyAdds({"Input", "Weight"}, RecurrentMultiplyAdds);
   return def;
 }
 

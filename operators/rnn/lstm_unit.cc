@@ -121,6 +121,7 @@ void Register(OpRegistry& ops) {
               .Output("C", "the cell [B, D]")
               .Output("H", "the hidden state [B, D]")
               .Attr<float>("forget_bias", 0.f, "added to the forget gate")
+              .Rows(RowRule::kEach)
               .Infer(InferUnit)
               .GradientOp({"X", "C_prev", "C"})
               .Reference(Unit<float>, Unit<double>));

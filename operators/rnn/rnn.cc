@@ -1,6 +1,7 @@
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/op_shapes.h>
 #include <coracle/operators/rnn/rnn_kernels.h>
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>
@@ -248,6 +249,8 @@ void AddCudnnLstm(OpRegistry& ops) {
           .KernelTypeFrom("Input")
           .Random()
           .NoGradient("train with rnn, which computes the same")
+          .Rows(RowRule::kEach)
+          .Tables({"W"})
           .Infer(InferCudnnLstm)
           .Reference<float, double>([rnn]<class T>(const PrepareContext& c) {
             return RunCudnnLstm<T>(*rnn, c, KernelMode::kReference);
@@ -256,6 +259,18 @@ void AddCudnnLstm(OpRegistry& ops) {
             if (c.Input("Input").dtype != DType::kFloat32) return {};
             return RunCudnnLstm<float>(*rnn, c, KernelMode::kAuto);
           }));
+}
+
+// Each element of a weight matrix is multiplied by each row of the input [steps, batch, features].
+double RnnMultiplyAdds(const OpShapes& op) {
+  const Shape* x = op.In("Input");
+  if (!x || x->rank() != 3) return 0;
+  double weights = 0;
+  for (size_t i = 0; i < op.NumInputs("WeightList"); ++i) {
+    const Shape* weight = op.In("WeightList", i);
+    if (weight && weight->rank() == 2) weights += Elements(*weight);
+  }
+  return Elements(*x, 0, 2) * weights;
 }
 
 void Register(OpRegistry& ops) {
@@ -286,6 +301,8 @@ void Register(OpRegistry& ops) {
           .NoGradientTo({"SequenceLength"})
           .KernelTypeFrom("Input")
           .Random()
+          .Rows(RowRule::kEach)
+          .MultiplyAdds({"Input", "WeightList"}, RnnMultiplyAdds)
           .Infer(InferRnn)
           .Gradient(RnnGradient)
           .Reference<float, double>([]<class T>(const PrepareContext& c) {

@@ -288,6 +288,35 @@ void SumRows(const T* x, int64_t rows, int64_t columns, T* sums) {
   });
 }
 
+// Initialises the gradient of state `i` of a cell, from State@GRAD or with zeros.
+template <class T>
+void StartState(Workspace& ws, const std::vector<TensorArg>& dstates, size_t i, int64_t cell,
+                const TensorArg& to) {
+  T* out = ws.Data<T>(to);
+  const T* given = i < dstates.size() ? InputData<T>(ws, dstates[i]) : nullptr;
+  if (given)
+    Copy<T>(given + cell * to.numel, to.numel, out);
+  else
+    std::fill_n(out, to.numel, T(0));
+}
+
+// A step past the end of a sample passes the gradients of its states on unchanged.
+template <class T>
+void PassUnchanged(const RnnCellGrad<T>& c, int64_t gates) {
+  std::fill_n(c.dgates, gates * c.hidden, T(0));
+  if (c.drecurrent) std::fill_n(c.drecurrent, gates * c.hidden, T(0));
+}
+
+// Writes the gradients of the biases that are wanted: those of the input and of the state.
+template <class T>
+void WriteBiases(const T* dgates, const T* drecurrent, int64_t rows, int64_t width, T* db, T* db2) {
+  if (db) SumRows(dgates, rows, width, db);
+  if (db && db2 && dgates == drecurrent)
+    Copy<T>(db, width, db2);
+  else if (db2)
+    SumRows(drecurrent, rows, width, db2);
+}
+
 template <class T>
 class Backward {
  public:
@@ -349,16 +378,6 @@ class Backward {
   }
 
  private:
-  // Initialises the gradient of state `i` of a cell, from State@GRAD or with zeros.
-  void StartState(Workspace& ws, size_t i, int64_t cell, const TensorArg& to) const {
-    T* out = ws.Data<T>(to);
-    const T* given = i < dstates_.size() ? InputData<T>(ws, dstates_[i]) : nullptr;
-    if (given)
-      Copy<T>(given + cell * to.numel, to.numel, out);
-    else
-      std::fill_n(out, to.numel, T(0));
-  }
-
   void FinishState(Workspace& ws, size_t i, int64_t cell, const TensorArg& from) const {
     T* out = i < dpre_states_.size() ? OutputData<T>(ws, dpre_states_[i]) : nullptr;
     if (out) Copy<T>(ws.Data<const T>(from), from.numel, out + cell * from.numel);
@@ -367,8 +386,8 @@ class Backward {
   void RunDirection(Workspace& ws, const Direction<const T>& d, const T* x, const int64_t* lengths,
                     const T* dout, T* dx) const {
     const bool lstm = spec_.mode == RnnMode::kLstm;
-    StartState(ws, 0, d.cell, dstate_);
-    if (lstm) StartState(ws, 1, d.cell, dcell_);
+    StartState<T>(ws, dstates_, 0, d.cell, dstate_);
+    if (lstm) StartState<T>(ws, dstates_, 1, d.cell, dcell_);
     for (int64_t s = spec_.steps - 1; s >= 0; --s)
       RunStep(ws, d, d.Time(s, spec_.steps), lengths, dout);
     FinishState(ws, 0, d.cell, dstate_);
@@ -412,20 +431,13 @@ class Backward {
         c.dstate = dstate + at;
         c.dgates = dgates + n * width;
         if (lengths && t >= lengths[n])
-          Pass(c);
+          PassUnchanged(c, spec_.gates());
         else
           cells_.backward(c);
       }
     });
     state_product_(drecurrent ? drecurrent : dgates,
                    ws.Data<const T>(parameters_.StateWeight(d.cell)), dstate);
-  }
-
-  // A step past the end of a sample passes the gradients of its states on unchanged.
-  void Pass(const RnnCellGrad<T>& c) const {
-    const int64_t n = spec_.gates() * c.hidden;
-    std::fill_n(c.dgates, n, T(0));
-    if (c.drecurrent) std::fill_n(c.drecurrent, n, T(0));
   }
 
   void WriteParameters(Workspace& ws, const Direction<const T>& d, const T* x) const {
@@ -438,13 +450,8 @@ class Backward {
       const T* before = d.states + d.Before(0) * spec_.batch * spec_.hidden;
       state_weight_(drecurrent, before, ws.Data<T>(du));
     }
-    T* db = OutputData<T>(ws, gradients_.InputBias(d.cell));
-    T* db2 = OutputData<T>(ws, gradients_.StateBias(d.cell));
-    if (db) SumRows(dgates, rows, width, db);
-    if (db && db2 && dgates == drecurrent)
-      Copy<T>(db, width, db2);
-    else if (db2)
-      SumRows(drecurrent, rows, width, db2);
+    WriteBiases(dgates, drecurrent, rows, width, OutputData<T>(ws, gradients_.InputBias(d.cell)),
+                OutputData<T>(ws, gradients_.StateBias(d.cell)));
   }
 
   void DropLayer(Workspace& ws, int64_t layer, T* dx) const {

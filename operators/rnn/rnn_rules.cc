@@ -1,3 +1,4 @@
+#include <coracle/framework/op/op_shapes.h>
 #include <coracle/operators/rnn/gate_activation.h>
 #include <coracle/operators/rnn/rnn_rules.h>
 #include <coracle/operators/rules/dims.h>
@@ -33,6 +34,11 @@ RecurrentShapes CheckWeight(const InferContext& ctx, const RecurrentSlots& slots
 
 void RequireDType(const InferContext& ctx, const char* slot, DType want) {
   ctx.Require("C4", ctx.InputDType(slot) == want, slot, ctx.Input(slot), "wanted", want);
+}
+
+double RecurrentMultiplyAdds(const OpShapes& op) {
+  const Shape *x = op.In("Input"), *weight = op.In("Weight");
+  return x && weight && x->rank() > 0 ? Elements(*x, 0, 1) * Elements(*weight) : 0;
 }
 
 void RequireParameter(const InferContext& ctx, const char* slot, const Shape& want) {

@@ -32,6 +32,10 @@ void RequireParameter(const InferContext& ctx, const char* slot, const Shape& wa
 // C4: checks the dtype of an input.
 void RequireDType(const InferContext& ctx, const char* slot, DType want);
 
+// The multiply-adds of lstm and gru: only the recurrent product, because the product of the input
+// is a separate op.
+double RecurrentMultiplyAdds(const OpShapes& op);
+
 // Declares slots and attrs.
 void DeclareLstmStates(OpDef& def);
 void DeclareLstmAttrs(OpDef& def);

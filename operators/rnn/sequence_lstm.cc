@@ -46,7 +46,7 @@ struct Cell {
 
   Cell(const LstmSpec& s, const T* all_bias, KernelMode mode)
       : spec(s),
-        bias(s.adds_bias ? all_bias : nullptr),
+        bias(all_bias),
         p(Peepholes(s, all_bias)),
         gate(s.gate, mode),
         cell(s.cell, mode),

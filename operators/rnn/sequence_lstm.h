@@ -1,7 +1,7 @@
 #pragma once
-// LSTM over sequences of different lengths: the recurrence shared by lstm, lstmp and the fused
-// types. The columns of the gates z = x W + r U + b are candidate, input, forget, output. With g,
-// act, cell and proj the activations and p the peepholes (0 if absent):
+// LSTM over sequences of different lengths: the recurrence shared by lstm and lstmp. The columns of
+// the gates z = x W + r U + b are candidate, input, forget, output. With g, act, cell and proj the
+// activations and p the peepholes (0 if absent):
 //   i = g(z_i + p_i c), f = g(z_f + p_f c), c' = clip(f c + i act(z_c)), o = g(z_o + p_o c'),
 //   h = o cell(c'), r = h, or with a projection r = clip(proj(h P)).
 //
@@ -17,7 +17,6 @@ namespace coracle {
 struct LstmSpec {
   int64_t rows = 0, hidden = 0, width = 0;  // width: columns of r
   bool peepholes = false, reverse = false, projected = false;
-  bool adds_bias = true;  // false: only the peepholes of Bias are used
   GateActivation gate, cell, candidate, projection;
   double cell_clip = 0, projection_clip = 0;  // 0: none
 };

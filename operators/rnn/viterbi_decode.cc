@@ -108,6 +108,7 @@ void Register(OpRegistry& ops) {
                       "the last tag marks the begin of a sequence, the one before it the end")
           .RunTimeShape()
           .NotDifferentiable("a choice has no derivative")
+          .Rows(RowRule::kMixes)
           .Infer(InferViterbi)
           .Reference(ViterbiDecode<float>, ViterbiDecode<double>));
 }

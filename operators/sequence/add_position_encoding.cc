@@ -3,8 +3,8 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/operators.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 #include <cmath>
@@ -86,6 +86,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape and LoD")
               .Attr<float>("alpha", 1.f, "factor of X")
               .Attr<float>("beta", 1.f, "factor of the encoding")
+              .Rows(RowRule::kEach)
               .Infer(InferEncoding)
               .Gradient([](GradientContext& g) {
                 g.Set("X", g.Grad("Out") * static_cast<double>(g.Attr<float>("alpha")));

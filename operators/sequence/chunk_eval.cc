@@ -213,6 +213,7 @@ void Register(OpRegistry& ops) {
               .Attr<std::vector<int32_t>>("excluded_chunk_types", {}, "types to leave out")
               .NoLod()
               .NotDifferentiable("a count has no slope")
+              .Rows(RowRule::kMixes)
               .Infer(InferEval)
               .Reference(Eval));
 }

@@ -94,6 +94,7 @@ void Register(OpRegistry& ops) {
                       "int64 tensor [steps, 1] with Emission's LoD, or [batch, "
                       "time]")
               .NotDifferentiable("a choice has no derivative")
+              .Rows(RowRule::kEach)
               .Infer(InferDecoding)
               .Reference(Decode<float>, Decode<double>));
 }

@@ -98,6 +98,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("padding_value", 0, "padding of the rows of Output")
               .RunTimeShape()
               .NotDifferentiable("works on integers")
+              .Rows(RowRule::kEach)
               .Infer(InferAlign)
               .Reference(Align<int32_t>, Align<int64_t>));
 }

@@ -2,7 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/sequence/sequences.h>
+#include <coracle/operators/kernels/sequences.h>
 
 #include <algorithm>
 #include <cmath>
@@ -92,6 +92,7 @@ void Register(OpRegistry& ops) {
           .Constraint("C2", "CVM must be a matrix of two columns, of X's dtype")
           .Apply(DeclareCvm)
           .Output("Y", "matrix")
+          .Rows(RowRule::kEach)
           .Infer([](InferContext& ctx) { ctx.SetOutput("Y", ctx.InputDType("X"), CvmOut(ctx)); })
           .GradientOp({"X", "CVM"})
           .Reference(Cvm<float>, Cvm<double>));
@@ -104,6 +105,7 @@ void Register(OpRegistry& ops) {
               .Input("Y@GRAD", "gradient of Y")
               .Output("X@GRAD", "gradient of X")
               .NoGradient("the gradient of the counts is not a derivative")
+              .Rows(RowRule::kSum)  // X@GRAD has the counts of the rows
               .Infer(InferCvmGrad)
               .Reference(CvmGrad<float>, CvmGrad<double>));
 }

@@ -106,6 +106,7 @@ void Register(OpRegistry& ops) {
               .Attr<bool>("normalized", false, "divide by the length of the true sequence")
               .NoLod()
               .NotDifferentiable("works on integers")
+              .Rows(RowRule::kEach)
               .Infer(InferDistance)
               .Reference(EditDistance));
 }

@@ -5,8 +5,8 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 
@@ -159,6 +159,10 @@ Kernel FilterGrad(const PrepareContext& ctx) {
   };
 }
 
+RowEffect FilterRows(const RowQuery& query) {
+  return query.output == "IndexMap" ? RowRule::kMixes : RowRule::kEach;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("filter_by_instag")
               .Doc("Out = the instances of Ins (sequences with is_lod, else rows) with a tag in "
@@ -180,6 +184,7 @@ void Register(OpRegistry& ops) {
               .Attr<int64_t>("out_val_if_empty", int64_t{0}, "value of Out if no instance is kept")
               .RunTimeShape()
               .NoGradientTo({"Ins_tag", "Filter_tag"})
+              .Rows(FilterRows, "each by itself; IndexMap counts them")
               .Infer(InferFilter)
               .GradientOp({"IndexMap", "Ins", "LossWeight"})
               .Reference(Filter));

@@ -6,9 +6,9 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/selected_rows.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 #include <string>
@@ -160,6 +160,8 @@ void Register(OpRegistry& ops) {
           .NoGradientTo({"Ids"})
           .KernelTypeFrom("W")
           .NoLod()
+          .Rows(RowRule::kEach)
+          .Tables({"W"})
           .Infer([](InferContext& ctx) { ctx.SetOutput("Out", CheckPool(ctx)); })
           .GradientOp({"W", "Ids"})
           .Reference(Pool<float>, Pool<double>));

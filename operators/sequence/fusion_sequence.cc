@@ -1,13 +1,14 @@
-// Sequence ops fused with the ops that follow them, as used in inference programs.
+// Sequence ops fused with the ops that follow them, as used in inference programs. The pooling ops
+// have kernels: no op makes their LoD.
 
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/expansion.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/kernels/gemm.h>
-#include <coracle/operators/rnn/gate_activation.h>
+#include <coracle/operators/kernels/sequences.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,8 +17,6 @@
 #include <vector>
 
 namespace coracle::fusion_sequence_op {
-
-constexpr const char* kNoGradient = "it is made for inference; train with the ops that it joins";
 
 // Whether the shape is a vector of n elements, possibly as a row.
 bool IsRowOf(const Shape& shape, int64_t n) {
@@ -39,49 +38,19 @@ void InferConv(InferContext& ctx) {
                   InferContext::Matches(filter.shape[0], columns) && bias.dtype == x.dtype &&
                   IsRowOf(bias.shape, filter.shape[1]),
               "X", x, "Filter", filter, "Bias", bias);
-  x.shape[1] = columns;
-  ctx.SetOutput("ColMat", x);
+  const auto sizes = ctx.LevelSizes("X");
+  if (sizes) ctx.Require("C4", sizes->size() == 1, "levels", sizes->size());
+  ctx.SetOutput("ColMat", x.dtype, {0, columns});
   x.shape[1] = filter.shape[1];
   ctx.SetOutput("Out", x);
 }
 
-template <class T>
-Kernel Conv(const PrepareContext& ctx, KernelMode mode) {
-  const TensorArg x = ctx.Input("X"), filter = ctx.Input("Filter"), bias = ctx.Input("Bias");
-  const TensorArg out = ctx.Output("Out");
-  const int64_t length = ctx.Attr<int32_t>("contextLength");
-  const int64_t start = ctx.Attr<int32_t>("contextStart");
-  const int64_t rows = x.shape[0], depth = x.shape[1], filters = filter.shape[1];
-  const int64_t width = length * depth;
-  TensorArg columns = ctx.Output("ColMat");
-  if (!columns) columns = ctx.Scratch(x.dtype, {rows, width});
-  const Gemm<T> gemm = MakeGemm<T>({.m = rows, .n = filters, .k = width}, mode);
-  const GateFunction<T> relu(GateActivation::kRelu, mode);
-  const SequencesArg sequences(ctx, "X", "C4");
-  return [=](Workspace& ws) {
-    const Sequences s = sequences(ws);
-    if (columns.numel == 0 && out.numel == 0) return;  // the number of empty rows may be huge
-    T* col = ws.Data<T>(columns);
-    std::fill_n(col, columns.numel, T(0));
-    const RowCopy copy(ws.Data<const T>(x), col, static_cast<size_t>(depth) * sizeof(T));
-    for (int64_t i = 0; i < s.count(); ++i) {
-      for (int64_t t = s.begin(i); t < s.end(i); ++t) {
-        // Copies the rows t + start to t + start + length - 1, as far as they are in the sequence.
-        const int64_t from = std::max(t + start, s.begin(i));
-        const int64_t to = std::min(t + start + length, s.end(i));
-        copy(from, t * length + from - (t + start), to - from);
-      }
-    }
-    T* o = ws.Data<T>(out);
-    const T* b = ws.Data<const T>(bias);
-    gemm(col, ws.Data<const T>(filter), o);
-    ParallelFor(rows, 1 + 16384 / (1 + filters), [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        for (int64_t m = 0; m < filters; ++m) o[t * filters + m] += b[m];
-        relu(o + t * filters, filters);
-      }
-    });
-  };
+void ExpandConv(ExpandContext& ctx) {
+  const Variable sums =
+      ctx.Make("sequence_conv", ctx.Inputs({"X", "Filter"}), ctx.AttrsOf("sequence_conv"));
+  const Variable biased =
+      ctx.Make("elementwise_add", {{"X", {sums.name()}}, {"Y", {ctx.In("Bias").name()}}});
+  ctx.Into("Out", "relu", {{"X", {biased.name()}}});
 }
 
 // --- fusion_seqexpand_concat_fc ---
@@ -108,45 +77,49 @@ void InferExpand(InferContext& ctx) {
         "C3",
         ctx.InputDType("FCBias") == x.dtype && IsRowOf(ctx.InputShape("FCBias"), weight.shape[1]),
         "FCBias", ctx.Input("FCBias"));
+  const auto sizes = ctx.LevelSizes("X");
+  if (sizes) {
+    ctx.Require("C4", sizes->size() == 1, "levels", sizes->size());
+    const int64_t rows = ctx.InputShape("X", 1)[0];
+    ctx.Require("C5", InferContext::Matches(sizes->back(), rows), "sequences", sizes->back(),
+                "rows", rows);
+  }
   x.shape[1] = weight.shape[1];
   ctx.SetOutput("Out", x);
-  ctx.SetOutput("FCOut", x.dtype, {ctx.InputShape("X", 1)[0], weight.shape[1]});
+  ctx.SetOutput("FCOut", x.dtype, {0, weight.shape[1]});
+}
+
+// The rows of FCWeight from `begin` on that belong to an input with so many columns.
+Variable WeightRows(const ExpandContext& ctx, int64_t begin, int64_t count) {
+  if (count < 0) ThrowInvalid("the number of columns of every X must be known");
+  using Ints = std::vector<int32_t>;
+  return ctx.Make("slice", {{"Input", {ctx.In("FCWeight").name()}}},
+                  {{"axes", Ints{0}},
+                   {"starts", Ints{static_cast<int32_t>(begin)}},
+                   {"ends", Ints{static_cast<int32_t>(begin + count)}}});
 }
 
 // The summand from the other inputs is computed once for each sequence.
-template <class T>
-Kernel Expand(const PrepareContext& ctx, KernelMode mode) {
-  const std::vector<TensorArg> x = ctx.Inputs("X");
-  const TensorArg weight = ctx.Input("FCWeight"), bias = ctx.Input("FCBias");
-  const TensorArg out = ctx.Output("Out");
-  const int64_t count = x[1].shape[0], n = weight.shape[1];
-  TensorArg shared = ctx.Output("FCOut");
-  if (!shared) shared = ctx.Scratch(weight.dtype, {count, n});
-  const GateFunction<T> activate(GateActivationOf(ctx.Attr<std::string>("fc_activation")), mode);
-  const SequencesArg sequences(ctx, "X", "C4");
-  const RunConstraint same(ctx, "C5");
-  return [=](Workspace& ws) {
-    const Sequences s = sequences(ws);
-    same.Require(s.count() == count, "sequences", s.count(), "rows", count);
-    if (n == 0) return;
-    const T* w = ws.Data<const T>(weight);
-    T *o = ws.Data<T>(out), *add = ws.Data<T>(shared);
-    const T* b = bias ? ws.Data<const T>(bias) : nullptr;
-    for (int64_t k = 0; k < count * n; ++k) add[k] = b ? b[k % n] : T(0);
-    RunGemm({.m = x[0].shape[0], .n = n, .k = x[0].shape[1]}, mode, ws.Data<const T>(x[0]), w, o);
-    int64_t row = x[0].shape[1];
-    for (size_t i = 1; i < x.size(); ++i) {
-      RunGemm({.m = count, .n = n, .k = x[i].shape[1], .beta = 1.0f}, mode, ws.Data<const T>(x[i]),
-              w + row * n, add);
-      row += x[i].shape[1];
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      for (int64_t t = s.begin(i); t < s.end(i); ++t) {
-        for (int64_t k = 0; k < n; ++k) o[t * n + k] += add[i * n + k];
-      }
-    }
-    activate(o, out.numel);
-  };
+void ExpandExpand(ExpandContext& ctx) {
+  std::vector<Variable> products;
+  int64_t row = 0;
+  for (size_t i = 0; i < ctx.NumInputs("X"); ++i) {
+    const int64_t columns = ctx.InShape("X", i)[1];
+    const Variable weight = WeightRows(ctx, row, columns);
+    products.push_back(ctx.Make("mul", {{"X", {ctx.In("X", i).name()}}, {"Y", {weight.name()}}}));
+    row += columns;
+  }
+  Variable shared = products[1];
+  for (size_t i = 2; i < products.size(); ++i) shared = shared + products[i];
+  if (ctx.HasInput("FCBias")) shared = shared + ctx.In("FCBias");
+  const Variable repeated =
+      ctx.Make("sequence_expand_as", {{"X", {shared.name()}}, {"Y", {ctx.In("X").name()}}});
+  const auto activation = ctx.Attr<std::string>("fc_activation");
+  if (activation == "identity") {
+    ctx.Into("Out", "elementwise_add", {{"X", {products[0].name()}}, {"Y", {repeated.name()}}});
+  } else {
+    ctx.Into("Out", activation, {{"X", {(products[0] + repeated).name()}}});
+  }
 }
 
 // --- fusion_seqpool_concat, fusion_seqpool_cvm_concat ---
@@ -218,18 +191,6 @@ KernelOf<T> Pool(const PrepareContext& ctx) {
 
 // --- registration ---
 
-template <class Make>
-void AddKernels(OpDef& def, Make make) {
-  def.NoGradient(kNoGradient)
-      .Reference<float, double>([make]<class T>(const PrepareContext& c) {
-        return make.template operator()<T>(c, KernelMode::kReference);
-      })
-      .Fast([make](const PrepareContext& c) -> Kernel {
-        if (c.Input("X").dtype != DType::kFloat32) return {};
-        return make.template operator()<float>(c, KernelMode::kAuto);
-      });
-}
-
 void AddPool(OpRegistry& ops, const std::string& type) {
   const bool cvm = HasCvm(type);
   OpDef def(type);
@@ -252,7 +213,11 @@ void AddPool(OpRegistry& ops, const std::string& type) {
       .OneOf({"SUM", "AVERAGE", "SQRT"})
       .Attr<int32_t>("axis", 1, "1");
   if (cvm) def.Attr<bool>("use_cvm", true, "true");
-  def.MakesLod().NoGradient(kNoGradient).Infer(InferPool).Reference(Pool<float>, Pool<double>);
+  def.Rows(RowRule::kEach)
+      .MakesLod()
+      .NoGradient("it is made for inference; train with the ops that it joins")
+      .Infer(InferPool)
+      .Reference(Pool<float>, Pool<double>);
   ops.Add(std::move(def));
 }
 
@@ -269,12 +234,14 @@ void AddConv(OpRegistry& ops) {
       .Input("Filter", "tensor [contextLength * D, M]")
       .Input("Bias", "tensor [M] or [1, M]")
       .Output("Out", "tensor [rows, M]")
-      .IntermediateOutput("ColMat", "the contexts [rows, contextLength * D]")
+      .IntermediateOutput("ColMat", "not written")
       .Attr<int32_t>("contextLength", "number of rows of a context")
       .Attr<int32_t>("contextStart", 0, "first row of a context, relative to t")
       .Attr<int32_t>("contextStride", 1, "1")
-      .Infer(InferConv);
-  AddKernels(def, []<class T>(const PrepareContext& c, KernelMode m) { return Conv<T>(c, m); });
+      .Rows(RowRule::kEach)
+      .Tables({"Filter", "Bias"})
+      .Infer(InferConv)
+      .Expands({"sequence_conv", "elementwise_add", "relu"}, ExpandConv);
   ops.Add(std::move(def));
 }
 
@@ -296,12 +263,14 @@ void AddExpand(OpRegistry& ops) {
       .Input("FCWeight", "tensor [columns of all X, D]")
       .OptionalInput("FCBias", "tensor [D] or [1, D]")
       .Output("Out", "tensor [rows, D]")
-      .IntermediateOutput("FCOut",
-                          "the summand of a sequence's rows from FCBias and all X except the first")
+      .IntermediateOutput("FCOut", "not written")
       .Attr<std::string>("fc_activation", "identity", "act")
-      .OneOf(GateActivationNames())
-      .Infer(InferExpand);
-  AddKernels(def, []<class T>(const PrepareContext& c, KernelMode m) { return Expand<T>(c, m); });
+      .OneOf({"identity", "sigmoid", "tanh", "relu"})
+      .Rows(RowRule::kEach)
+      .Tables({"FCWeight", "FCBias"})
+      .Infer(InferExpand)
+      .Expands({"slice", "mul", "elementwise_add", "sequence_expand_as", "sigmoid", "tanh", "relu"},
+               ExpandExpand);
   ops.Add(std::move(def));
 }
 

@@ -5,8 +5,8 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 #include <array>
@@ -213,6 +213,7 @@ void Register(OpRegistry& ops) {
               .Attr<Ints>("out_stride", {1, 1}, "divisors of Y")
               .RunTimeShape()
               .MakesLod()
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 const Shape out = PatchRows(ctx);
                 ctx.SetOutput("Out", {VarType::kLoDTensor, ctx.InputDType("X"), out, 1});

@@ -443,6 +443,7 @@ void Register(OpRegistry& ops) {
           .Output("LogLikelihood", "tensor [sequences, 1] of Emission's dtype")
           .NoLod()
           .ComputesIn(OpPrecision::kFloat32)
+          .Rows(RowRule::kEach)
           .Infer(InferCost)
           .GradientOp({"Emission", "Transition", "Label", "Length"})
           .Reference(Cost<float>, Cost<double>));

@@ -86,6 +86,7 @@ void Register(OpRegistry& ops) {
               .MakesLod()
               .Inplace("X", "Out")
               .Alias("X", "Out")
+              .Rows(RowRule::kEach)
               .Infer(InferReset)
               .GradientOp({"X"})
               .Reference(Reset));

@@ -7,8 +7,8 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 
@@ -172,6 +172,8 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("dim_t", 1, "number of matrices in W")
               .Range(1, std::nullopt)
               .RunTimeShape()
+              .Rows(RowRule::kEach)
+              .Tables({"W"})
               .Infer(InferMatch)
               .GradientOp({"X", "Y", "W"})
               .Reference(Match<float>, Match<double>));

@@ -4,8 +4,8 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/same_type.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 
@@ -103,6 +103,8 @@ void Register(OpRegistry& ops) {
               .Constraint("C3", "X of rank 2 must have LoD of one level")
               .Apply(DeclareRowConv)
               .Output("Out", "tensor of X's type")
+              .Rows(RowRule::kEach)
+              .Tables({"Filter"})
               .Infer([](InferContext& ctx) {
                 RequireRowConv(ctx);
                 ctx.SetOutput("Out", ctx.Input("X"));

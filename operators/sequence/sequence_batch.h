@@ -2,8 +2,8 @@
 // Batches of sequences in the two layouts of the sequence labelling ops: rows with LoD of one level
 // or, with a tensor of lengths, [batch, time, ...] in which the first steps of each item are used.
 
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 #include <cstdint>

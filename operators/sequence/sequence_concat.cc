@@ -4,9 +4,9 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
-#include <coracle/operators/sequence/sequences.h>
 
 namespace coracle::sequence_concat_op {
 
@@ -100,6 +100,7 @@ void Register(OpRegistry& ops) {
               .VariadicInput("X", "tensors with LoD, of any dtype")
               .Output("Out", "tensor with LoD")
               .MakesLod()
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ConcatOut(ctx)); })
               .GradientOp({"X"})
               .Reference(Concat));

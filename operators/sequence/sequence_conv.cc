@@ -6,10 +6,10 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/same_type.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 
@@ -326,6 +326,8 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("contextStart", 0, "its first row, from t on")
               .Attr<int32_t>("contextStride", 1, "1")
               .Attr<bool>("paddingTrainable", false, "take PaddingData")
+              .Rows(RowRule::kEach)
+              .Tables({"Filter"})
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ConvOut(ctx)); })
               .GradientOp({"X", "Filter", "PaddingData"})
               .Reference(Conv<float>, Conv<double>)

@@ -3,7 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/sequence/sequences.h>
+#include <coracle/operators/kernels/sequences.h>
 
 #include <limits>
 
@@ -45,6 +45,7 @@ void Register(OpRegistry& ops) {
               .Range(1, std::nullopt)
               .Attr<int32_t>("pad_value", 0, "value after the end of a sequence")
               .NotDifferentiable("works on integers")
+              .Rows(RowRule::kEach)
               .Infer(InferEnumerate)
               .Reference(Enumerate<int32_t>, Enumerate<int64_t>));
 }

@@ -3,7 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/sequence/sequences.h>
+#include <coracle/operators/kernels/sequences.h>
 
 #include <algorithm>
 #include <limits>
@@ -53,6 +53,7 @@ void Register(OpRegistry& ops) {
               .Attr<std::vector<int32_t>>("tokens", "numbers to leave out")
               .RunTimeShape()
               .NotDifferentiable("works on integers")
+              .Rows(RowRule::kEach)
               .Infer(InferErase)
               .Reference(Erase<int32_t>, Erase<int64_t>));
 }

@@ -7,7 +7,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/sequence/sequences.h>
+#include <coracle/operators/kernels/sequences.h>
 
 #include <algorithm>
 
@@ -202,6 +202,7 @@ OpDef Expanding(const std::string& type, bool gradient) {
   OpDef def(type + (gradient ? "_grad" : ""));
   def.Input("X", gradient ? "the value in the forward op" : "tensor of any dtype")
       .Input("Y", "tensor with LoD; its elements are not read")
+      .Rows(RowRule::kEach)
       .NoGradientTo({"Y"});
   if (gradient) {
     def.Doc("Gradient of " + type + ": X@GRAD = the sum over the repeats.")

@@ -55,6 +55,12 @@ KernelOf<T> Mask(const PrepareContext& ctx) {
   };
 }
 
+RowEffect MaskRows(const RowQuery& query) {
+  const bool given =
+      query.op.HasInput("MaxLenTensor") || query.spec.AttrOf<int32_t>(query.op, "maxlen") >= 0;
+  return given ? RowRule::kEach : RowRule::kMixes;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("sequence_mask")
               .Doc("Y[..., j] = 1 if j < X[...], else 0, for j in [0, maxlen).")
@@ -70,6 +76,7 @@ void Register(OpRegistry& ops) {
               .RunTimeShape()
               .NoLod()
               .NotDifferentiable("a comparison is constant almost everywhere")
+              .Rows(MaskRows, "each by itself, if a length is given")
               .Infer(InferMask)
               .Reference(Mask<float>, Mask<double>, Mask<int32_t>, Mask<int64_t>));
 }

@@ -5,10 +5,10 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/same_type.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -218,6 +218,12 @@ Kernel UnpadGrad(const PrepareContext& ctx) {
   };
 }
 
+RowEffect PadRows(const RowQuery& query) {
+  const bool given = query.op.HasInput("PaddedLengthTensor") ||
+                     query.spec.AttrOf<int32_t>(query.op, "padded_length") >= 0;
+  return given ? RowRule::kEach : RowRule::kMixes;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("sequence_pad")
@@ -238,6 +244,7 @@ void Register(OpRegistry& ops) {
           .RunTimeShape()
           .NoLod()
           .NoGradientTo({"PadValue", "PaddedLengthTensor"})
+          .Rows(PadRows, "each by itself, if a length is given")
           .Infer(InferPad)
           .GradientOp({"X"})
           .Reference(Pad));
@@ -263,6 +270,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor with LoD")
               .RunTimeShape()
               .NoGradientTo({"Length"})
+              .Rows(RowRule::kEach)
               .Infer(InferUnpad)
               .GradientOp({"X", "Length"})
               .Reference(Unpad));

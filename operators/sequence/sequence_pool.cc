@@ -5,9 +5,9 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/output_grad.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 #include <cmath>
@@ -173,6 +173,7 @@ void Register(OpRegistry& ops) {
               .Attr<float>("pad_value", 0.f, "value of the row of a sequence without rows")
               .Attr<bool>("is_test", false, "changes nothing")
               .MakesLod()
+              .Rows(RowRule::kEach)
               .Infer(InferPool)
               .GradientOp({"X"})
               .Reference(Pool<float>, Pool<double>));

@@ -6,9 +6,9 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
-#include <coracle/operators/sequence/sequences.h>
 
 namespace coracle::sequence_reshape_op {
 
@@ -59,6 +59,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("new_dim", "columns of Out")
               .MakesLod()
               .Alias("X", "Out")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ReshapeOut(ctx)); })
               .GradientOp({"X"})
               .Reference(Reshape));

@@ -4,8 +4,8 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/operators.h>
-#include <coracle/operators/sequence/sequences.h>
 
 namespace coracle::sequence_reverse_op {
 
@@ -35,6 +35,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C2", "X must have LoD of one level")
               .Input("X", "tensor with LoD, of any dtype")
               .Output("Y", "tensor of X's type, with its LoD")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 ctx.Require("C1", ctx.InputShape("X").rank() >= 1, ctx.Input("X"));
                 ctx.SetOutput("Y", ctx.Input("X"));

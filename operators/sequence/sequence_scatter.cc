@@ -5,9 +5,9 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/same_type.h>
-#include <coracle/operators/sequence/sequences.h>
 
 namespace coracle::sequence_scatter_op {
 
@@ -104,6 +104,7 @@ void Register(OpRegistry& ops) {
               .Apply(DeclareScatter)
               .Output("Out", "tensor of X's type")
               .Inplace("X", "Out")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 RequireScatter(ctx, ctx.Input("X"));
                 ctx.SetOutput("Out", ctx.Input("X"));

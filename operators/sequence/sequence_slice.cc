@@ -5,10 +5,10 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/same_type.h>
-#include <coracle/operators/sequence/sequences.h>
 
 namespace coracle::sequence_slice_op {
 
@@ -127,6 +127,7 @@ void Register(OpRegistry& ops) {
               .Apply(DeclareSlice)
               .Output("Out", "tensor with LoD")
               .RunTimeShape()
+              .Rows(RowRule::kEach)
               .Infer(InferSlice)
               .GradientOp({"X", "Offset", "Length"})
               .Reference(Slice));

@@ -5,9 +5,9 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/rules/same_type.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 #include <cmath>
@@ -99,6 +99,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "floating-point tensor with LoD")
               .Output("Out", "tensor of X's shape")
               .Inplace("X", "Out")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 RequireColumn(ctx);
                 ctx.SetOutput("Out", ctx.Input("X"));

@@ -5,10 +5,10 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 #include <numeric>
@@ -174,6 +174,7 @@ void Register(OpRegistry& ops) {
           .Attr<std::vector<int32_t>>("topks", "numbers of elements to average")
           .Attr<int32_t>("channel_num", "number of images of a sample")
           .LodFrom("ROW")
+          .Rows(RowRule::kEach)
           .Infer(InferTopKPool)
           .GradientOp({"X", "ROW", "COLUMN"})
           .Reference(TopKPool<float>, TopKPool<double>));

@@ -7,8 +7,8 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
-#include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
 
@@ -239,6 +239,8 @@ void Register(OpRegistry& ops) {
                                   "position of a sample, the element of X that the tap reads")
               .Apply(DeclareSizes)
               .RunTimeShape()
+              .Rows(RowRule::kEach)
+              .Tables({"W"})
               .Infer(InferVarConv)
               .GradientOp({"X", "W", "ROW", "COLUMN"})
               .Reference<float, double>([]<class T>(const PrepareContext& c) {

@@ -378,6 +378,7 @@ void Register(OpRegistry& ops) {
           .NoLod()
           .NoGradientTo({"Label", "LogitsLength", "LabelLength"})
           .ComputesIn(OpPrecision::kFloat32)
+          .Rows(RowRule::kEach)
           .Infer(InferCtc)
           .Gradient(CtcGradient)
           .Reference<float, double>(

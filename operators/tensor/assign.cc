@@ -50,6 +50,8 @@ void Register(OpRegistry& ops) {
               .TakesAnyValue()
               .Inplace("X", "Out")
               .Alias("X", "Out")
+              .Axes()
+              .Rows(RowRule::kMoves)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Gradient(AssignGradient)
               .Reference(Assign));
@@ -60,6 +62,7 @@ void Register(OpRegistry& ops) {
               .Takes(VarType::kSelectedRows, {"X"})
               .Inplace("X", "Out")
               .Alias("X", "Out")
+              .Rows(RowRule::kMoves)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Gradient(AssignGradient)
               .Reference(Assign));
@@ -70,6 +73,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("dst_place_type", "ignored: the kind of the device")
               .Inplace("X", "Out")
               .Alias("X", "Out")
+              .Rows(RowRule::kMoves)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Gradient(AssignGradient)
               .Reference(Assign));
@@ -82,6 +86,7 @@ void Register(OpRegistry& ops) {
       .Attr<std::vector<int32_t>>("shape", "shape of Out")
       .Attr<int32_t>("dtype", "dtype of Out")
       .NotDifferentiable("the output is a constant")
+      .Rows(RowRule::kEach)
       .Infer(InferAssignValue)
       .Reference(AssignValue);
   AddAssignedValues(values);

@@ -112,6 +112,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("in_dtype", -1, "X's type; X itself decides")
               .Attr<int32_t>("out_dtype", "Out's type: 0 bool, 2 int32, 3 int64, 5 float32, ...")
               .Elementwise()
+              .Rows(RowRule::kMoves)
               .Infer(InferCast)
               .Gradient(CastGradient)
               .Reference(CastReference));

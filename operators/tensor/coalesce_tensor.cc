@@ -161,6 +161,7 @@ void Register(OpRegistry& ops) {
           .Apply(DeclareAlignment)
           .NoGradient("Paddle has none either")
           .NoLod()
+          .Rows(RowRule::kMixes)
           .Infer(InferCoalesce)
           .Reference(Coalesce));
   ops.Add(
@@ -175,6 +176,7 @@ void Register(OpRegistry& ops) {
           .Apply(DeclareAlignment)
           .NoGradient("coalesce_tensor has no gradient either")
           .NoLod()
+          .Rows(RowRule::kMixes)
           .Infer(InferDivide)
           .Reference(Divide));
 }

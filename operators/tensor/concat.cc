@@ -2,11 +2,11 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/output_grad.h>
-#include <coracle/operators/sequence/sequences.h>
 #include <coracle/operators/tensor/axis_split.h>
 
 #include <algorithm>
@@ -319,6 +319,7 @@ void RegisterStack(OpRegistry& ops) {
               .VariadicInput("X", "tensors of any dtype")
               .Output("Y", "the stacked tensor")
               .Attr<int32_t>("axis", 0, "index of the new dimension in Y")
+              .Rows(RowRule::kEach)
               .Infer(InferStack)
               .Gradient(StackGradient)
               .Reference(Stack));
@@ -332,6 +333,7 @@ void RegisterStack(OpRegistry& ops) {
               .Attr<int32_t>("axis", 0, "the axis")
               .Attr<int32_t>("num", "number of slices")
               .NoLod()
+              .Rows(RowRule::kEach)
               .Infer(InferUnstack)
               .Gradient(UnstackGradient)
               .Reference(Unstack));
@@ -344,6 +346,7 @@ void RegisterStack(OpRegistry& ops) {
               .VariadicOutput("Out", "the slices")
               .Attr<int32_t>("axis", 0, "the axis")
               .NoLod()
+              .Rows(RowRule::kEach)
               .Infer(InferUnstack)
               .Gradient(UnbindGradient)
               .Reference(Unstack));
@@ -364,6 +367,8 @@ void Register(OpRegistry& ops) {
           .Apply(DeclareAxis)
           .LodUnlessAxis("axis")
           .MakesLod()
+          .Rows(RowRule::kEach)
+          .Axes("axis")
           .Infer(InferConcat)
           .GradientOp({"X", "AxisTensor"})
           .Reference(Concat));
@@ -398,6 +403,8 @@ void Register(OpRegistry& ops) {
           .Range(0, {})
           .NoGradientTo({"SectionsTensorList"})
           .LodUnlessAxis("axis")
+          .Rows(RowRule::kEach)
+          .Axes("axis")
           .Infer(InferSplit)
           .Gradient(SplitGradient)
           .Reference(Split));

@@ -194,6 +194,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "the window")
               .Attr<std::vector<int32_t>>("shape", {}, "shape of Out; the first may be -1: X's")
               .NoGradientTo({"Y"})
+              .Rows(RowRule::kEach)
               .Infer(InferCrop)
               .Gradient(CropGradient)
               .Reference(Crop));
@@ -210,6 +211,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "the window")
               .Attr<std::vector<int32_t>>("shape", {}, "shape of Out")
               .NoGradientTo({"Shape", "ShapeTensor"})
+              .Rows(RowRule::kEach)
               .Infer(InferCropTensor)
               .Gradient(CropGradient)
               .Reference(Crop));

@@ -168,6 +168,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "the repeated tensor")
               .Attr<std::vector<int32_t>>("expand_times", {}, "one number for each dimension")
               .NoGradientTo({"ExpandTimes", "expand_times_tensor"})
+              .Rows(RowRule::kEach)
               .Infer(InferExpand)
               .Gradient(ExpandGradient)
               .Reference(Tiled));
@@ -180,6 +181,7 @@ void Register(OpRegistry& ops) {
               .Input("target_tensor", "tensor of any dtype, for its shape only")
               .Output("Out", "the repeated tensor")
               .NoGradientTo({"target_tensor"})
+              .Rows(RowRule::kEach)
               .Infer(InferExpandAs)
               .GradientOp({"X"})
               .Reference(Tiled));
@@ -206,6 +208,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "tensor of any dtype")
               .Output("Out", "the broadcast tensor")
               .Attr<std::vector<int32_t>>("target_shape", {}, "shape of Out")
+              .Rows(RowRule::kEach)
               .Infer(InferExpandAsV2)
               .Gradient(ExpandAsV2Gradient)
               .Reference(ExpandAsV2));
@@ -216,6 +219,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C2", "aligned dimensions must be equal or 1")
               .VariadicInput("X", "tensors of any dtype")
               .VariadicOutput("Out", "the broadcast tensors")
+              .Rows(RowRule::kEach)
               .Infer(InferBroadcastTensors)
               .Gradient(BroadcastTensorsGradient)
               .Reference(BroadcastTensors));

@@ -133,6 +133,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "tensor of any dtype")
               .Output("Out", "the broadcast tensor")
               .Apply(DeclareShape, kExpand)
+              .Rows(RowRule::kEach)
               .Infer(InferExpand)
               .GradientOp({"X", "Shape", "expand_shapes_tensor"})
               .Reference(Expand));
@@ -148,6 +149,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "tensor of any dtype")
               .Output("Out", "the repeated tensor")
               .Apply(DeclareShape, kTile)
+              .Rows(RowRule::kEach)
               .Infer(InferTile)
               .GradientOp({"X", "RepeatTimes", "repeat_times_tensor"})
               .Reference(Tile));

@@ -36,6 +36,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
               .NotDifferentiable("the output is a constant")
               .KernelTypeFrom("Out")
+              .Rows(RowRule::kEach)
               .Infer(InferEye)
               .Reference(Eye<float>, Eye<double>, Eye<float16>, Eye<bfloat16>, Eye<int8_t>,
                          Eye<uint8_t>, Eye<int16_t>, Eye<int32_t>, Eye<int64_t>, Eye<bool>));

@@ -27,6 +27,7 @@ void Register(OpRegistry& ops) {
           .Output("Out", "tensor of the dtype that its variable declares, or float32")
           .Attr<std::vector<int64_t>>("shape", "shape of Out")
           .NotDifferentiable("the output is a constant")
+          .Rows(RowRule::kEach)
           .Infer(InferFakeInit)
           .Reference(Zeros));
 }

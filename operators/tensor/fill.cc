@@ -54,6 +54,7 @@ void Register(OpRegistry& ops) {
               .Attr<std::vector<float>>("value", "the elements, row by row")
               .Attr<std::vector<int32_t>>("shape", "shape of Out")
               .KernelTypeFrom("Out")
+              .Rows(RowRule::kEach)
               .Infer(InferFill)
               .Reference(Fill<float>, Fill<double>, Fill<float16>, Fill<bfloat16>, Fill<int8_t>,
                          Fill<uint8_t>, Fill<int16_t>, Fill<int32_t>, Fill<int64_t>, Fill<bool>));
@@ -68,6 +69,7 @@ void Register(OpRegistry& ops) {
               .OptionalVariadicInput("ShapeTensorList", "one-element tensors, one per dimension")
               .Apply(DeclareNew)
               .Attr<std::vector<int64_t>>("shape", {}, "shape of Out")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 const char* list = ctx.HasInput("ShapeTensor") ? "" : "ShapeTensorList";
                 const Shape shape = ReadNewShape(ctx, list, "ShapeTensor", "shape");
@@ -80,6 +82,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "tensor of any dtype")
               .Apply(DeclareNew)
               .ShapeOnly()
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 VarMeta out = ctx.Input("X");
                 out.dtype = DTypeFromAttr(ctx, "C1", "dtype");

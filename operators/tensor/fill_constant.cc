@@ -129,6 +129,7 @@ OpDef FillConstantDef() {
       .Attr<bool>("force_cpu", false, "ignored")
       .Attr<int32_t>("place_type", -1, "ignored")
       .NotDifferentiable(kNoGradientReason)
+      .Rows(RowRule::kEach)
       .Infer(InferFillConstant)
       .Reference(FillConstant);
   return def;
@@ -157,6 +158,7 @@ void Register(OpRegistry& ops) {
               .ShapeOnly()
               .NotDifferentiable(kNoGradientReason)
               .NoLod()
+              .Rows(RowRule::kEach)
               .Infer(InferBatchSizeLike)
               .Reference(FillBatchSizeLike));
   ops.Add(OpDef("fill_any_like")
@@ -168,6 +170,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("dtype", -1, "dtype of Out; -1: X's")
               .ShapeOnly()
               .NotDifferentiable(kNoGradientReason)
+              .Rows(RowRule::kEach)
               .Infer(InferFillAnyLike)
               .Reference(FillAnyLike));
 }

@@ -26,6 +26,7 @@ void Register(OpRegistry& ops) {
               .Takes(VarType::kLoDTensorArray, {"X"})
               .ShapeOnly()
               .NotDifferentiable("the output does not depend on the values of X")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Reference(FillZeros));
 }

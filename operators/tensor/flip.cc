@@ -169,6 +169,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape and dtype")
               .Attr<Ints>("axis", {}, "the axes to reverse")
               .Attr<Ints>("dims", {}, "the axes in old files, used if axis is empty")
+              .Rows(RowRule::kEach)
               .Infer(InferFlip)
               .Gradient(FlipGradient)
               .Reference(Flip));
@@ -181,6 +182,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape and dtype")
               .Attr<Ints>("axis", "the axes to reverse")
               .Takes(VarType::kLoDTensorArray, {"X"})
+              .Rows(RowRule::kEach)
               .Infer(InferFlip)
               .Gradient(FlipGradient)
               .Reference(Flip));
@@ -195,6 +197,7 @@ void Register(OpRegistry& ops) {
               .Attr<Longs>("shifts", {}, "how far to move, for each axis; may be negative")
               .Attr<Longs>("axis", {}, "the axes")
               .Attr<Longs>("dims", {}, "the axes in old files, used if axis is empty")
+              .Rows(RowRule::kMixes)
               .Infer(InferRoll)
               .Gradient(RollGradient)
               .Reference(Roll));

@@ -246,6 +246,8 @@ void Register(OpRegistry& ops) {
               .Output("Out", "the gathered slices")
               .Apply(DeclareAxis)
               .NoGradientTo({"Index"})
+              .Rows(RowRule::kEach)
+              .Tables({"X"})
               .Infer(InferGather)
               .GradientOp({"X", "Index", "Axis"})
               .Reference(Gather));
@@ -265,6 +267,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "the selected slices")
               .Attr<int32_t>("dim", 0, "the dimension of X that Index indexes")
               .NoGradientTo({"Index"})
+              .Rows(RowRule::kEach)
               .Infer(InferGather)
               .Gradient(IndexSelectGradient)
               .Reference(Gather));
@@ -279,6 +282,8 @@ void Register(OpRegistry& ops) {
               .Input("Index", "int32 or int64 indices [.., depth]")
               .Output("Out", "the gathered slices")
               .NoGradientTo({"Index"})
+              .Rows(RowRule::kEach)
+              .Tables({"X"})
               .Infer(InferGatherNd)
               .GradientOp({"X", "Index"})
               .Reference(GatherNd));

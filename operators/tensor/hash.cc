@@ -81,6 +81,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("num_hash", 1, "number of hashes of a row")
               .Attr<int64_t>("mod_by", 100000, "upper bound of a hash, exclusive")
               .NotDifferentiable("integers have no gradient")
+              .Rows(RowRule::kEach)
               .Infer(InferHash)
               .Reference(Hash<int32_t>, Hash<int64_t>));
 }

@@ -98,6 +98,7 @@ void Register(OpRegistry& ops) {
               .Input("Index", "int32 or int64 matrix of columns")
               .Output("Out", "tensor of Index's shape and X's dtype")
               .NoGradientTo({"Index"})
+              .Rows(RowRule::kEach)
               .Infer(InferIndexSample)
               .GradientOp({"X", "Index"})
               .Reference(IndexSample));

@@ -86,6 +86,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
               .NotDifferentiable("the shape of the output depends on the inputs")
               .KernelTypeFrom("Out")
+              .Rows(RowRule::kEach)
               .Infer(InferLinspace)
               .Reference(Linspace<float>, Linspace<double>, Linspace<int32_t>, Linspace<int64_t>));
 }

@@ -164,6 +164,8 @@ void AddPair(OpRegistry& ops, const std::string& type, const char* id, const cha
               .Apply(DeclareAttrs)
               .NoGradientTo({"Ids"})
               .LodFrom("Ids")
+              .Rows(RowRule::kEach)
+              .Tables({"W"})
               .Infer(InferLookup)
               .GradientOp({"W", "Ids"})
               .Reference(Lookup));

@@ -183,6 +183,7 @@ void Register(OpRegistry& ops) {
               .Output("Y", "vector [n]")
               .NoGradientTo({"Mask"})
               .RunTimeShape()
+              .Rows(RowRule::kEach)
               .Infer(InferMaskedSelect)
               .GradientOp({"X", "Mask"})
               .Reference(MaskedSelect));
@@ -210,6 +211,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "int64 tensor [n, rank of Condition]")
               .RunTimeShape()
               .NotDifferentiable("indices are integers")
+              .Rows(RowRule::kMixes)
               .Infer(InferWhereIndex)
               .Reference(WhereIndex<bool>, WhereIndex<float>, WhereIndex<double>,
                          WhereIndex<int32_t>, WhereIndex<int64_t>));

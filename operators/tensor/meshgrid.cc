@@ -68,6 +68,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C3", "every input must be a vector or one element")
               .VariadicInput("X", "vectors of any dtype")
               .VariadicOutput("Out", "the grids")
+              .Rows(RowRule::kEach)
               .Infer(InferMeshgrid)
               .Gradient(MeshgridGradient)
               .Reference(Meshgrid));

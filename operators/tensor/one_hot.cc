@@ -75,6 +75,7 @@ void Add(OpRegistry& ops, const std::string& type, const std::string& shape, con
           .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
           .Attr<bool>("allow_out_of_range", false, "zeros for an id out of range")
           .NotDifferentiable("ids are integers")
+          .Rows(RowRule::kEach)
           .Infer(InferOneHot)
           .KernelTypeFrom("Out")
           .Reference<float, double, float16, bfloat16, int8_t, uint8_t, int16_t, int32_t, int64_t,

@@ -99,6 +99,8 @@ void Register(OpRegistry& ops) {
               .Output("Out", "the padded tensor")
               .Attr<Ints>("paddings", "{before, after} for each dimension")
               .Apply(DeclareValue)
+              .Rows(RowRule::kEach)
+              .Axes("paddings", AxesAttr::kPairs)
               .Infer(InferPad)
               .Gradient(PadGradient)
               .Reference(Pad<float>, Pad<double>, Pad<int32_t>, Pad<int64_t>));
@@ -111,6 +113,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape")
               .Apply(DeclareValue)
               .NoGradientTo({"X"})
+              .Rows(RowRule::kMixes)
               .Infer(InferPadConstantLike)
               .Gradient(PadConstantLikeGradient)
               .Reference(PadConstantLike<float>, PadConstantLike<double>, PadConstantLike<int32_t>,

@@ -99,6 +99,7 @@ void AddPartial(OpRegistry& ops, const std::string& type, const std::string& doc
               .Output("Out", "a matrix with X's rows")
               .Attr<int32_t>("start_index", 0, "first column; counted from the end if negative")
               .Attr<int32_t>("length", -1, "number of columns; negative: all from there")
+              .Rows(RowRule::kEach)
               .Infer(InferPartial)
               .Gradient(PartialGradient)
               .Reference(Partial<float>, Partial<double>, Partial<int32_t>, Partial<int64_t>));

@@ -89,6 +89,7 @@ void Register(OpRegistry& ops) {
           .Input("Step", "tensor [1]: the difference of consecutive elements")
           .Output("Out", "vector of the inputs' dtype")
           .NotDifferentiable("the shape of the output depends on the inputs")
+          .Rows(RowRule::kEach)
           .Infer(InferRange)
           .Reference(Range<float>, Range<double>, Range<int32_t>, Range<int64_t>));
 }

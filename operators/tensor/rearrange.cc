@@ -165,6 +165,7 @@ void Add(OpRegistry& ops) {
               .Input("X", "images of any dtype")
               .Output("Out", "the rearranged images")
               .Apply(Row::Declare)
+              .Rows(RowRule::kEach)
               .Infer(InferOut<Row>)
               .GradientOp({"X"})
               .Reference(Rearrange<Row>));

@@ -43,6 +43,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of their shape and dtype")
               .MakesLod()
               .NoGradient("it chooses among the values sent by trainers")
+              .Rows(RowRule::kEach)
               .Infer(InferRefByTrainerId)
               .Reference(RefByTrainerId));
 }

@@ -169,7 +169,8 @@ void ReshapeGradGradient(GradientContext& g) {
 
 void AddFamily(OpRegistry& ops, OpDef def) {
   const std::string type = def.type();
-  def.Inplace("X", "Out").Alias("X", "Out").Gradient(ReshapeGradient).Reference(Reshape);
+  def.Rows(RowRule::kMoves).Inplace("X", "Out").Alias("X", "Out");
+  def.Gradient(ReshapeGradient).Reference(Reshape);
   ops.Add(std::move(def));
   ops.Add(OpDef(type + "_grad")
               .Doc("Gradient of " + type + ": X@GRAD = Out@GRAD in the shape of X.")

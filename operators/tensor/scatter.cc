@@ -162,6 +162,7 @@ void Register(OpRegistry& ops) {
               .Attr<bool>("overwrite", true, "replace rows; otherwise add up their updates")
               .NoGradientTo({"Ids"})
               .Inplace("X", "Out")
+              .Rows(RowRule::kMixes)
               .Infer(InferScatter)
               .Gradient(ScatterGradient)
               .Reference(Scatter<float>, Scatter<double>, Scatter<int32_t>, Scatter<int64_t>));
@@ -181,6 +182,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape and dtype")
               .NoGradientTo({"Index"})
               .Inplace("X", "Out")
+              .Rows(RowRule::kMixes)
               .Infer(InferScatterNdAdd)
               .Gradient(ScatterNdAddGradient)
               .Reference(ScatterNdAdd<float>, ScatterNdAdd<double>, ScatterNdAdd<int32_t>,

@@ -49,6 +49,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "selected rows")
               .Output("Out", "selected rows that represent the same tensor")
               .Takes(VarType::kSelectedRows, {"X"})
+              .Rows(RowRule::kEach)
               .Infer(InferMerge)
               .Gradient(PassOn)
               .Reference<float, double, int32_t, int64_t, float16, bfloat16>(
@@ -60,6 +61,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "selected rows; a dense tensor is copied")
               .Output("Out", "dense tensor of X's shape and dtype")
               .Takes(VarType::kSelectedRows, {"X"})
+              .Rows(RowRule::kEach)
               .Infer(InferGetTensor)
               .Gradient(PassOn)
               .Reference<float, double, int32_t, int64_t, float16, bfloat16>(

@@ -344,6 +344,7 @@ void Register(OpRegistry& ops) {
       .OptionalInput("ValueTensor", "the value; if absent, the attrs give it")
       .Output("Out", "tensor of Input's shape and dtype")
       .Inplace("Input", "Out")
+      .Rows(RowRule::kEach)
       .Infer(InferSetValue)
       .GradientOp({"ValueTensor", "StartsTensorList", "EndsTensorList", "StepsTensorList"})
       .Reference(SetValue);

@@ -36,6 +36,7 @@ void Register(OpRegistry& ops) {
               .ShapeOnly()
               .NotDifferentiable("the output does not depend on the values of Input")
               .NoLod()
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 ctx.SetOutput("Out", DType::kInt32, {ctx.InputShape("Input").rank()});
               })
@@ -46,6 +47,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "int64 tensor [1]")
               .ShapeOnly()
               .NotDifferentiable("the output does not depend on the values of Input")
+              .Rows(RowRule::kSum, "Input")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kInt64, {1}); })
               .Reference(SizeOfInput));
   ops.Add(OpDef("is_empty")
@@ -55,6 +57,7 @@ void Register(OpRegistry& ops) {
               .ShapeOnly()
               .NotDifferentiable("the output is a condition")
               .NoLod()
+              .Rows(RowRule::kMixes)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, {1}); })
               .Reference(IsEmpty));
 }

@@ -44,6 +44,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("ignore_value", -1, "value for indices of other shards")
               .NotDifferentiable("indices are integers")
               .Inplace("X", "Out")
+              .Rows(RowRule::kEach)
               .Infer(InferShardIndex)
               .Reference(ShardIndex<int32_t>, ShardIndex<int64_t>));
 }

@@ -222,6 +222,8 @@ void AddPair(OpRegistry& ops, bool strided) {
       .Input("Input", "tensor of any dtype")
       .Output("Out", "the part")
       .LodUnlessAxis("axes")
+      .Rows(RowRule::kEach)
+      .Axes("axes")
       .Infer(InferSlice)
       .GradientOp({"Input", "StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList",
                    "StridesTensor", "StridesTensorList"})

@@ -20,6 +20,7 @@ OpDef Declare(const char* type, const char* doc) {
       .Output("Out", "a copy of X")
       .Inplace("X", "Out")
       .Alias("X", "Out")
+      .Rows(RowRule::kMoves)
       .Infer(InferIdentity)
       .Reference(Identity);
 }

@@ -220,6 +220,7 @@ void Register(OpRegistry& ops) {
           .Takes(VarType::kLoDTensorArray, {"X"})
           .Inplace("X", "Out")
           .Elementwise()
+          .Linear({"X"})
           .Infer(InferSum)
           .Gradient(SumGradient)
           .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16,

@@ -212,6 +212,7 @@ void Register(OpRegistry& ops) {
           .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kInt32), "dtype of the outputs")
           .Random()
           .NotDifferentiable("integers have no gradient")
+          .Rows(RowRule::kEach)
           .Infer(InferTdmSampler)
           .Reference(TdmSampler));
   ops.Add(OpDef("tdm_child")
@@ -232,6 +233,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("child_nums", "number of children of a node")
               .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kInt32), "dtype of the outputs")
               .NotDifferentiable("integers have no gradient")
+              .Rows(RowRule::kEach)
               .Infer(InferTdmChild)
               .Reference(TdmChild));
 }

@@ -89,11 +89,13 @@ void AddPair(OpRegistry& ops, const std::string& type) {
       .Input("X", "tensor of any dtype")
       .Output("Out", "the permuted tensor");
   if (type == "transpose2") {
-    def.IntermediateOutput("XShape", "[0] and the dims of X, no elements: for the gradient")
+    def.EachImage()
+        .IntermediateOutput("XShape", "[0] and the dims of X, no elements: for the gradient")
         .Attr<bool>("keeps_lod", false,
                     "whether Out has X's LoD; set where images change their layout");
   }
-  def.NoLod().Infer(InferTranspose).Gradient(TransposeGradient).Reference(Transpose);
+  def.NoLod().Rows(RowRule::kMoves).Infer(InferTranspose);
+  def.Gradient(TransposeGradient).Reference(Transpose);
   ops.Add(std::move(def.Apply(DeclareAxis)));
   OpDef grad(type + "_grad");
   grad.Doc("Gradient of " + type + ": X@GRAD = Out@GRAD under the inverse permutation.")

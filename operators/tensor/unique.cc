@@ -217,6 +217,7 @@ void DeclareUnique(OpDef& def) {
       .Attr<int32_t>("dtype", "dtype of all indices and counts: 2 (int32) or 3 (int64)")
       .RunTimeShape()
       .NotDifferentiable("a choice has no derivative")
+      .Rows(RowRule::kMixes)
       .Infer(InferUnique)
       .Reference(Unique<float>, Unique<double>, Unique<int32_t>, Unique<int64_t>);
 }

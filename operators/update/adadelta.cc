@@ -50,6 +50,7 @@ void Register(OpRegistry& ops) {
               .Inplace("Param", "ParamOut")
               .Inplace("AvgSquaredGrad", "AvgSquaredGradOut")
               .Inplace("AvgSquaredUpdate", "AvgSquaredUpdateOut")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 InferUpdate(ctx,
                             {{"AvgSquaredGrad", "AvgSquaredGradOut"},

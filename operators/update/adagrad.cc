@@ -80,6 +80,7 @@ void Register(OpRegistry& ops) {
               .MultiTensor({"LearningRate"})
               .Inplace("Param", "ParamOut")
               .Inplace("Moment", "MomentOut")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 InferUpdate(ctx, {{"Moment", "MomentOut"}}, {"LearningRate"});
               })

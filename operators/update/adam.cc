@@ -203,6 +203,7 @@ void Register(OpRegistry& ops) {
               .Inplace("Beta1Pow", "Beta1PowOut")
               .Inplace("Beta2Pow", "Beta2PowOut")
               .Inplace("MasterParam", "MasterParamOut")
+              .Rows(RowRule::kEach)
               .Infer(InferAdam)
               .NoGradient("an update of a parameter is not part of the loss")
               .Reference<float, double>(

@@ -48,6 +48,7 @@ void Register(OpRegistry& ops) {
               .Inplace("Param", "ParamOut")
               .Inplace("Moment", "MomentOut")
               .Inplace("InfNorm", "InfNormOut")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 InferUpdate(ctx, {{"Moment", "MomentOut"}, {"InfNorm", "InfNormOut"}},
                             {"LearningRate", "Beta1Pow"});

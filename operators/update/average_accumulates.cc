@@ -119,6 +119,7 @@ OpDef AverageAccumulatesDef() {
       .Input("in_num_accumulates", "number of parameters in sum_1 and sum_2")
       .Input("in_old_num_accumulates", "number of parameters in sum_3")
       .Input("in_num_updates", "number of all updates")
+      .Rows(RowRule::kEach)
       .Output("out_sum_1", "usually in_sum_1 itself")
       .Output("out_sum_2", "usually in_sum_2 itself")
       .Output("out_sum_3", "usually in_sum_3 itself")

@@ -152,6 +152,7 @@ void Register(OpRegistry& ops) {
               .Output("FoundInfinite", "bool tensor [1]")
               .Takes(VarType::kSelectedRows, {"X"})
               .Inplace("X", "Out")
+              .Rows(RowRule::kMixes)
               .Infer(InferCheckFinite)
               .NoGradient("it is applied to gradients, after differentiation")
               .Reference([](const PrepareContext& c) { return CheckFinite(c, false); })

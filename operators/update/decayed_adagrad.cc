@@ -38,6 +38,7 @@ void Register(OpRegistry& ops) {
               .Attr<float>("epsilon", 1e-6f, "avoids division by zero")
               .Inplace("Param", "ParamOut")
               .Inplace("Moment", "MomentOut")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 InferUpdate(ctx, {{"Moment", "MomentOut"}}, {"LearningRate"});
               })

@@ -45,6 +45,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("seed", 0, "seed of the noise; 0: the program's seed")
               .Inplace("Param", "ParamOut")
               .Random()
+              .Rows(RowRule::kMixes)
               .Infer([](InferContext& ctx) {
                 InferUpdate(ctx, {}, {"LearningRate"});
                 ctx.Require("C3", ctx.Attr<float>("clip") > 0 && ctx.Attr<float>("batch_size") > 0,

@@ -66,6 +66,7 @@ void Register(OpRegistry& ops) {
           .Inplace("Param", "ParamOut")
           .Inplace("SquaredAccumulator", "SquaredAccumOut")
           .Inplace("LinearAccumulator", "LinearAccumOut")
+          .Rows(RowRule::kEach)
           .Infer([](InferContext& ctx) {
             InferUpdate(ctx,
                         {{"SquaredAccumulator", "SquaredAccumOut"},

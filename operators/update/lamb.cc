@@ -119,6 +119,7 @@ void Register(OpRegistry& ops) {
           .Inplace("Moment2", "Moment2Out")
           .Inplace("Beta1Pow", "Beta1PowOut")
           .Inplace("Beta2Pow", "Beta2PowOut")
+          .Rows(RowRule::kMixes)
           .Infer(InferLamb)
           .NoGradient("an update of a parameter is not part of the loss")
           .Reference<float, double>(

@@ -75,6 +75,7 @@ void Register(OpRegistry& ops) {
           .Inplace("Param", "ParamOut")
           .Inplace("Velocity", "VelocityOut")
           .Inplace("MasterParam", "MasterParamOut")
+          .Rows(RowRule::kMixes)
           .Infer(InferLars)
           .NoGradient("an update of a parameter is not part of the loss")
           .Reference(LarsMomentum<float>, LarsMomentum<double>));

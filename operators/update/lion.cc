@@ -45,6 +45,7 @@ void Register(OpRegistry& ops) {
               .Attr<float>("weight_decay", 0.0f, "decoupled decay: times the learning rate")
               .Inplace("Param", "ParamOut")
               .Inplace("Moment", "MomentOut")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) {
                 InferUpdate(ctx, {{"Moment", "MomentOut"}}, {"LearningRate"});
               })

@@ -107,6 +107,7 @@ void Register(OpRegistry& ops) {
           .Inplace("Param", "ParamOut")
           .Inplace("Velocity", "VelocityOut")
           .Inplace("MasterParam", "MasterParamOut")
+          .Rows(RowRule::kEach)
           .Infer(InferMomentum)
           .NoGradient("an update of a parameter is not part of the loss")
           .Reference<float, double>(

@@ -59,6 +59,7 @@ OpDef Def(const char* type, const std::string& doc) {
       .Range(0, {})
       .Inplace("Param", "ParamOut")
       .MultiTensor({"LearningRate"})
+      .Rows(RowRule::kEach)
       .NoGradient("an update of a parameter is not part of the loss");
 }
 

@@ -105,6 +105,7 @@ void Register(OpRegistry& ops) {
               .Inplace("Moment", "MomentOut")
               .Inplace("MeanSquare", "MeanSquareOut")
               .Inplace("MeanGrad", "MeanGradOut")
+              .Rows(RowRule::kEach)
               .Infer(InferRmsprop)
               .MultiTensor({"LearningRate"})
               .NoGradient("an update of a parameter is not part of the loss")

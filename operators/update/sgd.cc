@@ -52,6 +52,7 @@ void Register(OpRegistry& ops) {
               .Takes(VarType::kSelectedRows, {"Grad"})
               .MultiTensor({"LearningRate"})
               .Inplace("Param", "ParamOut")
+              .Rows(RowRule::kEach)
               .Infer([](InferContext& ctx) { InferUpdate(ctx, {}, {"LearningRate"}); })
               .NoGradient("an update of a parameter is not part of the loss")
               .Reference<float, double>([]<class T>(const PrepareContext& c) {

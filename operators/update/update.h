@@ -4,6 +4,7 @@
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/scalar_input.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/rules/same_type.h>
 
@@ -39,21 +40,6 @@ struct UpdatedParam {
     if (copy) std::copy_n(ws.Data<const T>(out) + begin, end - begin, ws.Data<T>(copy) + begin);
   }
   TensorArg in, out, copy;
-};
-
-// A one-element float32 or float64 input, or a constant.
-class ScalarInput {
- public:
-  explicit ScalarInput(TensorArg arg, double otherwise = 0) : arg_(arg), value_(otherwise) {}
-  double operator()(Workspace& ws) const {
-    if (!arg_) return value_;
-    return arg_.dtype == DType::kFloat64 ? *ws.Data<const double>(arg_)
-                                         : double{*ws.Data<const float>(arg_)};
-  }
-
- private:
-  TensorArg arg_;
-  double value_;
 };
 
 struct MomentumStep {

@@ -1,8 +1,8 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/control/scalar_input.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/scalar_input.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/update/loss_scale.h>
 
@@ -140,6 +140,7 @@ void Register(OpRegistry& ops) {
           .Inplace("InGoodSteps", "OutGoodSteps")
           .Inplace("InBadSteps", "OutBadSteps")
           .Inplace("InSkippedSteps", "OutSkippedSteps")
+          .Rows(RowRule::kMixes)
           .Infer(InferUpdateLossScaling)
           .NoGradient("it is applied to gradients, after differentiation")
           .Reference(UpdateLossScaling));

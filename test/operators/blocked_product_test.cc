@@ -16,7 +16,7 @@ namespace coracle::blocked_product_test {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Floats between two pages that may not be touched, beside the first one or the last one.
+// Floats between two pages that must not be touched, next to the first or the last page.
 class GuardedFloats {
  public:
   GuardedFloats(int64_t count, bool at_end) {
@@ -105,7 +105,7 @@ struct Matrices {
     p.beta = size.beta;
     return p;
   }
-  // Of one element, with a bound of the rounding error: each of the k additions rounds once.
+  // One element, with a bound of the rounding error: each of the k additions rounds once.
   double Expected(int64_t i, int64_t j, double before, double* bound) {
     double sum = 0, all = 0;
     for (int64_t p = 0; p < size.k; ++p) {

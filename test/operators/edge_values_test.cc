@@ -431,7 +431,7 @@ void CheckPair(const PairRow& row, const Kernels& kernels) {
   std::vector<double> xs, ys;
   for (const double x : EdgesOf(kernels.dtype)) {
     for (const double y : EdgesOf(kernels.dtype)) {
-      // Of atan2 at infinities there is a value, but no limit of the gradient.
+      // atan2 has a value at infinities, but its gradient has no limit there.
       if (row.type == "atan2" && (std::isinf(x) || std::isinf(y))) continue;
       // A negative base has powers of whole exponents alone, as which y - 1 is rounded.
       if (row.type == "elementwise_pow" && x < 0 && y != 0 && std::fabs(y) < 1e-7) continue;

@@ -1,6 +1,6 @@
 #pragma once
-// Gradients and values of single ops at chosen places: where inputs are extreme, or hold
-// infinities.
+// Gradients and values of single ops at chosen places: where inputs are extreme, or
+// hold infinities.
 
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/interpreter.h>

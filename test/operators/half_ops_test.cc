@@ -308,7 +308,7 @@ TEST(HalfOps, NormsKeepFloatStatistics) {
   }
 }
 
-// The accumulators of an optimizer may be float32 beside a parameter of 16 bits.
+// The accumulators of an optimizer may be float32 for a parameter of 16 bits.
 TEST(HalfOps, OptimizerStateInFloat) {
   OpTest momentum("momentum");
   momentum.Attr("mu", 0.5f)

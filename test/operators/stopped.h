@@ -10,7 +10,7 @@ namespace coracle {
 
 class Stopped {
  public:
-  // The first check is that before the op; so many checks pass.
+  // The first check is before the op; this number of checks passes.
   explicit Stopped(int passing = 1)
       : scoped_(std::make_shared<ResourceLimits>(ResourceOptions{.stop = MakeStop(passing)})) {}
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of optimizer ops share.
+// Helpers for the tests of optimizer ops.
 
 #include <string>
 #include <utility>

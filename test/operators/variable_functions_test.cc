@@ -10,7 +10,7 @@ namespace variable_functions_test {
 
 using namespace coracle;  // NOLINT: as users write it
 
-// Their own names, beside the functions on Variables.
+// User functions with these names, together with the functions on Variables.
 double Min(double a, double b) { return a < b ? a : b; }
 struct Log {
   int lines = 0;

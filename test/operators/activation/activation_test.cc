@@ -12,7 +12,7 @@ namespace coracle::activation_test {
 const double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::nan("");
 
-// What each row should compute, written down independently of its formula in the library.
+// The expected result of each row, written independently of the library's formula.
 struct Row {
   const char* type;
   std::function<double(double)> value;

@@ -101,7 +101,7 @@ TEST(Prelu, GradientsOfLongRuns) {
   }
 }
 
-// The sign of X counts, not that of Out.
+// The sign of X counts, not the sign of Out.
 TEST(Prelu, NegativeSlope) {
   OpTest("prelu_grad")
       .Input("X", {2}, {-2, 2})

@@ -25,7 +25,7 @@ TEST(Communicator, WaitingPassesValuesOn) {
   }
 }
 
-// What a startup program of several processes begins with.
+// The ops at the beginning of a startup program for several processes.
 TEST(Communicator, SettingUpDoesNothing) {
   for (const char* type : {"c_gen_nccl_id", "c_gen_bkcl_id", "c_gen_hccl_id", "gen_nccl_id",
                            "gen_bkcl_id", "gen_hccl_id"}) {

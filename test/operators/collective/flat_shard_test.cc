@@ -1,4 +1,4 @@
-// Of one rank; ranks among several: test/distribute.
+// One rank; test/distribute tests several ranks.
 
 #include <coracle/test/op_test.h>
 

@@ -80,7 +80,7 @@ TEST(ConditionalBlockGrad, Constraints) {
                     {"leaving", leaving},
                     {"state", std::vector<int32_t>{state, -1}}};
   };
-  // One variable in each output slot; the second sum has no variable to tell its type.
+  // One variable in each output slot; the second sum has no variable with a declared type.
   const AttrList fits = attrs({"g"}, {"", "h"}, 0);
   ExpectRefused("conditional_block_grad", {{"Scope", x}, {"Out@GRAD", x}}, fits,
                 "conditional_block_grad.C1");

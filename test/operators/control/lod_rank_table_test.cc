@@ -92,7 +92,7 @@ TEST(LodRankTable, StepsOfSequences) {
   env["p"] = plain;
   back = RunOne("array_to_lod_tensor", env, {{"X", {"p"}}, {"RankTable", {"t"}}, {"Like", {"x"}}});
   EXPECT_EQ(ValuesOf(back.at("out")), (std::vector<float>{1, 2, 0, 4, 5}));
-  // With an element of one step missing, nothing tells its sequences.
+  // If an element of one step is missing, its sequences are unknown.
   TensorArray hole = array;
   hole.Unset(1);
   env["a"] = hole;

@@ -48,7 +48,7 @@ TEST(Recurrent, Steps) {
   }
 }
 
-// There is no slice to tell the shape: it is the declared one.
+// There is no slice, so the declared shape counts.
 TEST(Recurrent, NoSteps) {
   Rnn rnn;
   Builder& net = rnn.net;
@@ -90,7 +90,7 @@ TEST(Recurrent, InitialStatesAreThere) {
       << problems[0].ToString();
 }
 
-// Backward may be asked of a program that nobody has verified.
+// Backward may get a program that was not verified.
 TEST(Recurrent, ListsOfDifferentLengthHaveNoGradient) {
   for (const char* attr : {"ex_states", "states"}) {
     Rnn rnn;

@@ -55,7 +55,7 @@ TEST(TensorArrayToTensor, NoElements) {
   EXPECT_THROW(shape(0, false, {-1}), Error);
 }
 
-// What is declared counts only where no element has a dtype.
+// The declared dtype counts only if no element has a dtype.
 TEST(TensorArrayToTensor, TheDTypeOfNoElements) {
   for (const DType dtype : {DType::kInt64, DType::kBool, DType::kFloat64, DType::kFloat32}) {
     const auto joined = [&](TensorArray array) {

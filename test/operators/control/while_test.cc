@@ -1,5 +1,5 @@
-// What programs with loops compute is tested in test/executor/control_flow_test.cc, gradients of
-// larger ones in test/backward/control_flow_test.cc.
+// test/executor/control_flow_test.cc tests the results of programs with loops,
+// test/backward/control_flow_test.cc their gradients in larger programs.
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/builder.h>
@@ -85,7 +85,7 @@ TEST(WhileGrad, Constraints) {
                     {"leaving", leaving},
                     {"state", std::vector<int32_t>{state, -1}}};
   };
-  // One variable in each output slot; the second sum has no variable to tell its type.
+  // One variable in each output slot; the second sum has no variable with a declared type.
   const AttrList fits = attrs({"g"}, {"", "h"}, 0);
   ExpectRefused("while_grad", {{"StepScopes", x}, {"Out@GRAD", x}}, fits, "while_grad.C1");
   ExpectRefused("while_grad", {{"StepScopes", scopes}}, fits, "while_grad.C2");

@@ -115,7 +115,7 @@ TEST(Conv2d, DepthwiseFastAgainstReference) {
   }
 }
 
-// Whole blocks of outputs, and single ones behind them.
+// Whole blocks of outputs, followed by single outputs.
 TEST(Conv2d, DepthwiseReluKeepsNans) {
   constexpr int64_t kWidth = 9, kChannels = 16;
   std::vector<float> image(3 * kWidth * kChannels, -1), filter(9 * kChannels, 1), out;

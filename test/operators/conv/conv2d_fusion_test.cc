@@ -39,6 +39,21 @@ TEST(Conv2dFusion, ResidualDataAndParts) {
       .Expect("Outputs", {2, 2, 1, 2}, {10, 20, 0, 1, 31, 41, 0, 0}, 1e-5, 1);
 }
 
+TEST(Conv2dFusion, Gradients) {
+  for (const char* activation : {"identity", "tanh"}) {
+    OpTest("conv2d_fusion")
+        .Attr("activation", std::string(activation))
+        .Attr("split_channels", std::vector<int32_t>{1, 2})
+        .Attr("paddings", std::vector<int32_t>{1, 1})
+        .RandomInput("Input", {2, 2, 3, 3})
+        .RandomInput("Filter", {3, 2, 3, 3})
+        .RandomInput("Bias", {3})
+        .RandomInput("ResidualData", {2, 3, 3, 3})
+        .Outputs("Outputs", 2)
+        .CheckGradient({"Input", "Filter", "Bias", "ResidualData"});
+  }
+}
+
 TEST(Conv2dFusion, LastChannels) {
   OpTest("conv2d_fusion")
       .Attr("data_format", std::string("NHWC"))

@@ -14,7 +14,7 @@ TEST(Conv2dTranspose, Values) {
       .Input("Filter", {1, 1, 2, 2}, {1, 10, 100, 1000})
       .Expect("Output", {1, 1, 4, 4},
               {1, 10, 2, 20, 100, 1000, 200, 2000, 3, 30, 4, 40, 300, 3000, 400, 4000});
-  // Overlapping windows, one row and column cut off on each side.
+  // Overlapping windows along depth; one slice is cut off before, and one place is added after.
   OpTest("conv2d_transpose")
       .Attr("paddings", Ints{1, 1})
       .Input("Input", {1, 1, 2, 2}, {1, 2, 3, 4})

@@ -40,7 +40,7 @@ class ConvHalf : public ::testing::TestWithParam<bool> {
     return tensor.Cast(half);
   }
 
-  // Rounded once to the half, but for sums that cancel.
+  // Rounded once to 16 bits, except for sums that cancel.
   static void Compare(const Tensor& low, const Tensor& exact, DType half) {
     ASSERT_EQ(low.ToString(), exact.Cast(half).ToString());
     const double unit = half == DType::kFloat16 ? 0x1p-11 : 0x1p-8;

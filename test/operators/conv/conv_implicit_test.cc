@@ -120,8 +120,8 @@ TEST(WindowProducts, NansStay) {
   EXPECT_TRUE(std::isnan(out[0]));
 }
 
-// Nets that the rule gives to these kernels where vectors have eight floats, against the reference
-// kernels.
+// Nets that the rule gives to these kernels where vectors have eight floats, against the
+// reference kernels.
 TEST(ConvImplicit, FrozenFilters) {
   struct Net {
     int64_t channels, size;

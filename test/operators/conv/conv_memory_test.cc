@@ -4,9 +4,9 @@
 
 namespace coracle::conv_memory_test {
 
-// oneDNN 2.6 has a kernel for gradients of strided filters of one pixel that writes behind its
-// scratch memory where there are fewer channels than a register holds and the strides divide the
-// image.
+// oneDNN 2.6 has a kernel for gradients of strided filters of one pixel that writes past its
+// scratch memory if there are fewer channels than a register holds and the strides divide
+// the image.
 TEST(ConvMemory, StridedFiltersOfOnePixel) {
   for (int64_t channels : {1, 2, 3, 5, 7, 8, 9, 15, 17}) {
     for (const char* format : {"NHWC", "NCHW"}) {

@@ -84,8 +84,8 @@ TEST(DeformableConv, FastAtManyPlaces) {
       .CheckFast();
 }
 
-// An infinite mask multiplies the sum over the neighbours, of which some have weight 0 or another
-// sign.
+// An infinite mask multiplies the sum over the neighbours, of which some have weight 0 or
+// another sign.
 TEST(DeformableConv, NotFinite) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   const auto op = [] {

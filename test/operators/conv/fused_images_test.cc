@@ -149,7 +149,7 @@ TEST(FusedImages, OneFilterTwice) {
   ops.Check({"y"});
 }
 
-// Operands whose first dim is the number of images, but stands for something else.
+// Operands whose first dim equals the number of images but has another meaning.
 TEST(FusedImages, OtherDimsOfTheSameSize) {
   for (int64_t n : {2, 4, 8}) {
     Ops columns;

@@ -31,7 +31,7 @@ OpTest Unpool(const std::vector<int64_t>& indices) {
 }
 
 TEST(MaxPoolWithIndex, Images) {
-  // Of equal elements the first; padding is no element.
+  // The first of equal elements wins; padding is not an element.
   Pool("max_pool2d_with_index", {2, 2})
       .Attr("strides", Ints{2, 2})
       .Input("X", {1, 2, 2, 4}, {1, 5, -3, -3, 5, 0, -3, -4, 0, 0, 9, 1, 0, 0, 2, 9})

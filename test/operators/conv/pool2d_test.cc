@@ -305,7 +305,7 @@ TEST(Pool3d, Values) {
       .Attr("data_format", "NDHWC")
       .Input("X", {1, 2, 2, 1, 2}, x)
       .Expect("Out", {1, 1, 1, 1, 2}, {(1 - 3 + 5 + 7) / 4.0, (8 + 4 + 0 - 2) / 4.0});
-  // Padding before and behind the depth; windows {1}, {1, 5} and {5}.
+  // Padding before and after the depth; windows {1}, {1, 5} and {5}.
   for (const bool exclusive : {true, false}) {
     Pool3d("avg", {2, 1, 1})
         .Attr("paddings", Ints{1, 0, 0})
@@ -314,7 +314,7 @@ TEST(Pool3d, Values) {
         .Expect("Out", {1, 1, 3, 1, 1},
                 exclusive ? std::vector<double>{1, 3, 5} : std::vector<double>{0.5, 3, 2.5});
   }
-  // The divisor of a window that counts padding ends where the padding behind does.
+  // The divisor of a window that counts padding ends at the end of the padding.
   for (const char* type : {"pool2d", "pool3d"}) {
     const bool volume = std::string(type) == "pool3d";
     OpTest(type)

@@ -24,7 +24,7 @@ TEST(TreeConv, ByHand) {
   const double two = 0.5 + 5, three = 0.5 + 25 + 3.75, four = 0.5 + 50 + 2.5, five = three;
   Conv(2, {1, 6, 1}, x, 6, edges, {1, 3, 1, 1}, {100, 10, 1})
       .Expect("Out", {1, 6, 1, 1}, {1 + 2 * two + 3 * three + 4 * four, 2, 3 + 5 * five, 4, 5, 0});
-  // Of three depths node 1 sees node 5, with t = 1/3, l = 1/3, r = 4/9.
+  // With three depths node 1 sees node 5, with t = 1/3, l = 1/3, r = 4/9.
   const double t = 2. / 3;
   const auto eta = [&](double top, double side) {
     const double l = (1 - top) * side;

@@ -36,8 +36,8 @@ struct Case {
       name += std::to_string(n) + " ";
     return name;
   }
-  // Calls f(input, output, kernel, tap) for every pair of pixels; the last two of channels c = m =
-  // 0.
+  // Calls f(input, output, kernel, tap) for every pair of pixels; the last two of channels c = m
+  // = 0.
   template <class F>
   void ForPairs(F&& f) const {
     for (int64_t n = 0; n < batch; ++n) {
@@ -149,7 +149,7 @@ Convolution Data(const Case& c, int m) {
   return work;
 }
 
-// What all parts write; the memory around stays nan.
+// The output that all parts write; the memory around it stays nan.
 std::vector<float> OutputsOf(const Convolution& work, const std::vector<float>& input,
                              const std::vector<float>& filter, bool packs, size_t outputs,
                              const Epilogue& epilogue = {}) {
@@ -394,7 +394,7 @@ TEST(Winograd, RestoresFiltersWhateverIsDoneWithDenormals) {
       EXPECT_EQ(std::memcmp(got.data(), filter.data(), filter.size() * sizeof(float)), 0) << m;
     }
   }
-  // A sum of these is halfway between two numbers, but for a denormal.
+  // A sum of these is halfway between two numbers, up to a denormal.
   const float kernel[] = {0x1p-79f,  0x1p-102f,  0x1p-126f, -0x1p-79f, -0x1p-79f,
                           0x1p-102f, -0x1p-128f, 0x1p-79f,  -0x1p-124f};
   const Case single{1, 6, 6, 1, 1};

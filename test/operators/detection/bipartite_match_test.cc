@@ -5,7 +5,7 @@ namespace coracle::bipartite_match_test {
 using Doubles = std::vector<double>;
 
 TEST(BipartiteMatch, Values) {
-  // Of the first image (1, 2) is the largest, then (0, 0). Rows tie in the second one.
+  // In the first image (1, 2) is the largest, then (0, 0). Rows tie in the second image.
   OpTest("bipartite_match")
       .Input("DistMat", {4, 3}, {0.6, 0.5, 0.7, 0.5, 0.1, 0.9, 0.4, 0.4, 0, 0.4, 0.4, 0})
       .Lod({{0, 2, 4}})

@@ -25,8 +25,8 @@ TEST(DeformablePsroiPooling, Values) {
       for (int i = 0; i < 5; ++i) x.push_back(100 * c + 10 * y + i);
     }
   }
-  // The RoI is 2 x 2, from 0.5 to 2.5. Samples of the first bin stand at 0.5 and 1, of the second
-  // one at 1.5 and 2, rows 0.5 and 1.5.
+  // The RoI is 2 x 2, from 0.5 to 2.5. The first bin has samples at 0.5 and 1, the second bin at
+  // 1.5 and 2, in rows 0.5 and 1.5.
   Pool(1, 2, 2)
       .Attr("no_trans", true)
       .Input("Input", {1, 2, 4, 5}, x)

@@ -10,7 +10,7 @@ OpTest Map(const std::string& type = "integral") {
 
 // Two images. Class 1 has a box in each (the second is difficult), class 2 one in the first.
 const Doubles kLabels = {1, 0, 0, 0, .4, .4, 2, 0, .5, .5, .9, .9, 1, 1, .1, .1, .3, .3};
-// Class 1: right, a second time, beside it; in the second image right. Class 2: too small.
+// Class 1: right, a second match, a miss next to it; right in the second image. Class 2: too small.
 const Doubles kFound = {1,  .9, 0,  0, .4, .4, 1,  .8, 0,  0, .4, .4, 1,  .7, .6,
                         .6, .8, .8, 2, .6, .5, .5, .6, .6, 1, .5, .1, .1, .3, .3};
 

@@ -84,7 +84,7 @@ TEST(CollectFpnProposals, Values) {
       .Expect("RoisNum", {1}, {0});
 }
 
-// Of equal scores the earlier box comes first, also across levels.
+// Among equal scores the earlier box comes first, also across levels.
 TEST(CollectFpnProposals, ManyTies) {
   struct Roi {
     double at, score;

@@ -88,8 +88,8 @@ TEST(GenerateProposalLabels, BoxesLessThanAPixelApart) {
       .Expect("MaxOverlapWithGT", {2}, {1, 5.0 / 195});
 }
 
-// What is kept of a RoI does not depend on the number of classes: outputs that no memory can hold
-// are refused before they are made.
+// The number of classes does not affect which RoIs are kept. Outputs that no memory can hold are
+// refused before they are made.
 TEST(GenerateProposalLabels, MemoryOfManyClasses) {
   const auto limits = std::make_shared<ResourceLimits>(ResourceOptions{.memory = 1 << 20});
   const ScopedLimits scope(limits);

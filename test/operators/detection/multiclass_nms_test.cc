@@ -207,7 +207,7 @@ TEST(MulticlassNms, ManyBoxesInLittleMemory) {
                            .Input("BBoxes", {1, many.count, 4}, many.boxes)
                            .Input("Scores", {1, 1, many.count}, many.scores)
                            .Output("Out");
-    // Boxes of one cluster overlap by 16/34 or more, those of two do not.
+    // Boxes of one cluster overlap by 16/34 or more, boxes of two clusters do not.
     EXPECT_EQ(out.shape(), (Shape{400, 6})) << type;
   }
   const Tensor best = Nms("matrix_nms", 0.f, 3000, 50)

@@ -26,7 +26,7 @@ OpTest Levels(OpTest test) {
 }
 
 TEST(RetinanetDetectionOutput, Values) {
-  // Of the two boxes in one place, each class keeps the better one.
+  // Each class keeps the better one of the two boxes in one place.
   Levels(Output(-1, -1, 0.5f))
       .Expect("Out", {4, 6},
               {1, .9, 0, 0, 3, 3, 1, .8, 4, 0, 7, 3, 2, .7, 4, 0, 7, 3, 1, .3, 6, 8, 13, 11})

@@ -10,7 +10,7 @@ OpTest Align(int32_t height, int32_t width) {
   return std::move(OpTest("roi_align").Attr("pooled_height", height).Attr("pooled_width", width));
 }
 
-// X[c, y, x] = 10 c + 3 y + x: what is interpolated is what stands there.
+// X[c, y, x] = 10 c + 3 y + x, so that interpolation gives the value at the sample.
 Doubles Plane(int64_t images, int64_t channels, int64_t rows, int64_t columns) {
   Doubles x;
   for (int64_t i = 0; i < images * channels * rows * columns; ++i) {

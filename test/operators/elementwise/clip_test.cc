@@ -83,7 +83,8 @@ TEST(Clip, C3_BoundOfAnotherType) {
       .ExpectError("clip.C3");
 }
 
-// Bounds of float32 beside 16 bits: thresholds times a loss scale may lie beyond float16's range.
+// Bounds in float32 for a tensor of 16 bits: thresholds times a loss scale may exceed
+// float16's range.
 TEST(Clip, FloatBoundsOfHalves) {
   for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     const Tensor out = OpTest("clip")

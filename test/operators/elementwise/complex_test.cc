@@ -71,7 +71,8 @@ struct Formula {
   std::vector<std::string> wrt;
 };
 
-// The gradients of `make`'s result, and, if asked, those of the square of its first gradients.
+// The gradients of `make`'s result, and, if requested, the gradients of the square of its
+// first gradients.
 void CheckGradients(const std::vector<std::string>& types, bool twice,
                     const std::function<Variable(Formula& f)>& make) {
   SCOPED_TRACE(types.front());
@@ -517,7 +518,7 @@ TEST(Complex, ALossIsReal) {
       BitEqual(std::get<Tensor>(f.values.at(pairs[1].grad)), Tensor::Of<double>({2}, {3, 3})));
 }
 
-// Integers beside them: matmul_v2 multiplies those too.
+// Integers together with complex numbers: matmul_v2 multiplies those too.
 TEST(Complex, IntegersMultiply) {
   for (DType dtype : {DType::kInt32, DType::kInt64}) {
     OpTest("matmul_v2")

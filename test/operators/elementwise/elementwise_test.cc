@@ -52,7 +52,7 @@ TEST(Elementwise, Integers) {
   TwoInts("elementwise_floordiv", {7, -7}, {2, 2}).Expect("Out", {2}, {3, -4});
 }
 
-// 255 is no -1, as which its bits read in a signed type.
+// 255 is not -1, which its bits mean in a signed type.
 TEST(Elementwise, UnsignedDivisors) {
   const auto two = [](const char* type) {
     return TwoInts(type, {0, 1, 254, 255, 200}, {255, 255, 255, 255, 254}, DType::kUInt8);

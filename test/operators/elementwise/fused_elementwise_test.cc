@@ -223,7 +223,7 @@ TEST(FusedElementwise, OrderOfOperands) {
   }
 }
 
-// Values under several names, arguments among them, and some that nobody wants.
+// Values under several names, including arguments, and values that no output needs.
 TEST(FusedElementwise, Copies) {
   Ops ops;
   ops.In("x", {70001}).In("y", {70001}).In("d", {70001});

@@ -87,7 +87,7 @@ TEST(FusedElemwiseActivation, Gradients) {
         .RandomInput("X", {2, 3})
         .RandomInput("Y", {3})
         .NoOutput("IntermediateOut")
-        .CheckHigherGradients();
+        .CheckHigherGradients(2);
   }
 }
 

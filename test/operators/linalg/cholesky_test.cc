@@ -53,7 +53,7 @@ TEST(Cholesky, Gradients) {
   for (bool upper : {false, true}) {
     Factored f(upper);
     CheckProgramGradient({"cholesky"}, f.program, f.loss.name(), {"b"}, f.values);
-    // Of the squared first gradient.
+    // The gradient of the squared first gradient.
     Factored second(upper);
     const std::string first =
         Gradients({second.loss}, {Variable::Of(second.program.Root(), "b")}).at(0);

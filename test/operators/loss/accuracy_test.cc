@@ -26,7 +26,7 @@ TEST(Accuracy, Values) {
       .Expect("Accuracy", {1}, {0});
 }
 
-// top_k puts a nan first; that its place is the label's is no merit.
+// top_k puts a nan first; a nan at the label's place is not a hit.
 TEST(Accuracy, NansAreNotRight) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   OpTest("accuracy")

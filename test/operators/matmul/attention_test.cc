@@ -26,7 +26,8 @@ struct Sizes {
 
 size_t At(int64_t i) { return static_cast<size_t>(i); }
 
-// The formula, one element after the other, for [B, H, S, D]; `score` adds to that of (b, h, i, j).
+// The formula, one element after the other, for [B, H, S, D]; `score` is added to the score of (b,
+// h, i, j).
 template <class Score>
 Values Attend(const Sizes& s, const Values& q, const Values& k, const Values& v, double scale,
               const Score& score) {
@@ -203,8 +204,8 @@ TEST(Attention, Gradients) {
 }
 
 TEST(Attention, Dropout) {
-  // V tells the weights: half of them, drawn anew in each step, are 0 and the others twice as
-  // large.
+  // V reveals the weights: in each step half of them, drawn again, are 0 and the others twice
+  // as large.
   OpTest test(kType);
   test.Attr("dropout_prob", 0.5f)
       .Input("Q", {1, 64, 1}, Values(64, 0))
@@ -290,7 +291,7 @@ TEST(Attention, RowsWithoutAKey) {
                            .Output("Out", mode);
     EXPECT_TRUE(std::isnan(out.data<float>()[0]));
     EXPECT_EQ(out.data<float>()[1], 4);
-    // Large finite masks are no more than scores: their differences are lost.
+    // Large finite masks act as scores: their differences are lost.
     const Tensor even = OpTest(kType)
                             .RandomInput("Q", {1, 3})
                             .RandomInput("K", {2, 3})

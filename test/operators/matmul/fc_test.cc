@@ -138,8 +138,8 @@ TEST(FcGradients, Values) {
       .Expect("Z@GRAD", {1, 2, 2}, {1, 0, 0, -1});
 }
 
-// What relu cut off gets no gradient, not even a nan; a nan in Out was not cut off. The op and what
-// fc's gradient consists of agree.
+// Elements that relu set to 0 get no gradient, not even a nan; a nan in Out was not set to 0. The
+// op agrees with the ops that fc's gradient consists of.
 TEST(FcGradients, NanBehindRelu) {
   const double nan = std::nan("");
   OpTest("fc_gradients")
@@ -339,6 +339,17 @@ TEST(FusionRepeatedFcRelu, Values) {
       .Expect("Out", {2, 1}, {0, 35});
   Repeated({5, 4}, {{4, 7}, {7, 3}, {3, 9}}).CheckFast();
   Repeated({5, 4}, {{4, 7}, {7, 3}}).NoOutput("ReluOut").CheckFast();
+}
+
+TEST(FusionRepeatedFcRelu, Gradients) {
+  OpTest("fusion_repeated_fc_relu")
+      .RandomInput("X", {2, 3}, 0.1, 1)
+      .RandomInput("W", {3, 4}, 0.1, 1)
+      .RandomInput("Bias", {4}, 0.1, 1)
+      .RandomInput("W", {4, 2}, 0.1, 1)
+      .RandomInput("Bias", {2}, 0.1, 1)
+      .NoOutput("ReluOut")
+      .CheckGradient({"X", "W", "Bias"});
 }
 
 TEST(FusionRepeatedFcRelu, Constraints) {

@@ -20,7 +20,7 @@ TEST(Fsp, EmptySizes) {
       .Expect("Out", {1, 1, 1}, {0});
 }
 
-// A third is no float.
+// A third is not exact in float32.
 TEST(Fsp, DoublesKeepTheirPrecision) {
   OpTest test("fsp");
   test.Input("X", {1, 1, 1, 3}, {1, 2, 0}).Input("Y", {1, 1, 1, 3}, {1, 0, 0});

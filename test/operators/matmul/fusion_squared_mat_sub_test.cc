@@ -20,6 +20,15 @@ TEST(FusionSquaredMatSub, Values) {
       .Expect("Out", {0, 3}, {});
 }
 
+TEST(FusionSquaredMatSub, Gradients) {
+  OpTest("fusion_squared_mat_sub")
+      .Attr("scalar", 0.5f)
+      .RandomInput("X", {3, 4})
+      .RandomInput("Y", {4, 2})
+      .CheckGradient({"X", "Y"})
+      .CheckHigherGradients(2);
+}
+
 TEST(FusionSquaredMatSub, Constraints) {
   const auto op = [](const Shape& x, const Shape& y) {
     return std::move(OpTest("fusion_squared_mat_sub").RandomInput("X", x).RandomInput("Y", y));

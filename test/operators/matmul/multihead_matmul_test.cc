@@ -52,6 +52,17 @@ TEST(MultiheadMatmul, AgreesWithItsFormula) {
       .Expect("Out", {kB, kS, kH}, out);
 }
 
+TEST(MultiheadMatmul, Gradients) {
+  OpTest("multihead_matmul")
+      .Attr("head_number", 2)
+      .Attr("alpha", 0.5f)
+      .RandomInput("Input", {2, 3, 5})
+      .RandomInput("W", {5, 3, 4})
+      .RandomInput("Bias", {3, 4})
+      .RandomInput("BiasQK", {2, 2, 3, 3})
+      .CheckGradient({"Input", "W", "Bias", "BiasQK"});
+}
+
 TEST(MultiheadMatmul, Empty) {
   OpTest("multihead_matmul")
       .Input("Input", {0, 2, 1}, {})

@@ -21,7 +21,7 @@ void ExpectCounts(OpTest& test, const std::string& slot, const Counts& counts) {
   EXPECT_EQ(Counts(got.data<int64_t>(), got.data<int64_t>() + got.numel()), counts) << slot;
 }
 
-// Of the four pairs of a positive and a negative row three are in order.
+// Three of the four pairs of a positive and a negative row are in order.
 TEST(Auc, AllBatches) {
   OpTest test = Auc(0, {1, 4}, {0, 0, 0, 0}, {0, 0, 0, 0});
   test.Expect("AUC", {1}, {0.75}, 1e-12).ExpectDType("AUC", DType::kFloat64);

@@ -133,8 +133,8 @@ TEST(BatchNorm, LargeMeanKeepsTheVariance) {
   }
 }
 
-// Channel c of two: mean + what differs from channel to channel. A mean that is no float: what its
-// rounding loses counts.
+// Channel c of two: the mean plus what differs from channel to channel. The mean is not a float, so
+// the part that rounding loses counts.
 TEST(BatchNorm, LargeMeanKeepsTheDigits) {
   constexpr size_t kSize = 77;
   for (const std::string type : {"batch_norm", "sync_batch_norm", "fused_batch_norm_act"}) {

@@ -132,7 +132,7 @@ TEST(FusedBatchNormAct, GradientValues) {
       .Expect("Bias@GRAD", {1}, {4});
 }
 
-// What relu cut off gets no gradient, not even a nan; a nan in Y was not cut off.
+// Elements that relu set to 0 get no gradient, not even a nan; a nan in Y was not set to 0.
 TEST(FusedBatchNormAct, GradientsOfNan) {
   OpTest("fused_bn_add_activation_grad")
       .Input("X", {2, 1}, {1, 3})
@@ -238,7 +238,7 @@ TEST(FusedBatchNormAct, MaskFromX) {
   }
 }
 
-// Also where the mean is far from 0 the mask that is made from X is that of Y.
+// Even if the mean is far from 0, the mask made from X equals the mask made from Y.
 TEST(FusedBatchNormAct, MaskFromXOfLargeMeans) {
   for (const bool last : {false, true}) {
     SCOPED_TRACE(last);

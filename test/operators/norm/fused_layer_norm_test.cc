@@ -57,6 +57,18 @@ TEST(SkipLayernorm, Values) {
       .Expect("Out", {0, 3}, {});
 }
 
+TEST(SkipLayernorm, Gradients) {
+  OpTest("skip_layernorm")
+      .Attr("epsilon", 0.125f)
+      .Attr("begin_norm_axis", 2)
+      .RandomInput("X", {2, 3, 4})
+      .RandomInput("Y", {2, 3, 4})
+      .RandomInput("Scale", {4})
+      .RandomInput("Bias", {4})
+      .CheckGradient({"X", "Y", "Scale", "Bias"})
+      .CheckHigherGradients(2);
+}
+
 TEST(SkipLayernorm, Constraints) {
   const auto with = [](int32_t axis, const Shape& y, const Shape& scale) {
     return std::move(OpTest("skip_layernorm")
@@ -90,6 +102,18 @@ TEST(FusedEmbeddingEltwiseLayernorm, Values) {
       .Input("Scale", {3}, scale)
       .Input("Bias", {3}, bias)
       .Expect("Out", {2, 2, 3}, Normed(sum, 3, scale, bias, 0.125));
+}
+
+TEST(FusedEmbeddingEltwiseLayernorm, Gradients) {
+  OpTest("fused_embedding_eltwise_layernorm")
+      .Attr("epsilon", 0.125f)
+      .IntInput("Ids", {2, 2}, {0, 3, 1, 2})
+      .IntInput("Ids", {2, 2, 1}, {1, 1, 0, 1})
+      .RandomInput("Embs", {4, 3})
+      .RandomInput("Embs", {2, 3})
+      .RandomInput("Scale", {3})
+      .RandomInput("Bias", {3})
+      .CheckGradient({"Embs", "Scale", "Bias"});
 }
 
 TEST(FusedEmbeddingEltwiseLayernorm, Constraints) {
@@ -137,6 +161,21 @@ TEST(FusedFcElementwiseLayernorm, Values) {
         .Expect("Mean", {2}, means)
         .Expect("Variance", {2}, variances);
   }
+}
+
+TEST(FusedFcElementwiseLayernorm, Gradients) {
+  OpTest("fused_fc_elementwise_layernorm")
+      .Attr("epsilon", 0.125f)
+      .Attr("activation_type", std::string("relu"))
+      .RandomInput("X", {3, 4}, 0.1, 1)
+      .RandomInput("W", {4, 3}, 0.1, 1)
+      .RandomInput("Bias0", {3}, 0.1, 1)
+      .RandomInput("Y", {3, 3})
+      .RandomInput("Scale", {3})
+      .RandomInput("Bias1", {3})
+      .NoOutput("Mean")
+      .NoOutput("Variance")
+      .CheckGradient({"X", "W", "Bias0", "Y", "Scale", "Bias1"});
 }
 
 TEST(FusedFcElementwiseLayernorm, Constraints) {

@@ -194,7 +194,8 @@ TEST(InstanceNorm, FastAgainstReference) {
   Norm({200, 70, 9}).CheckFast(1e-3);
 }
 
-// A row far from zero, whose mean is no float, and one that begins far from its other elements.
+// A row far from zero, whose mean is not a float, and a row that begins far from its
+// other elements.
 TEST(InstanceNorm, FastKeepsDigits) {
   constexpr int64_t kSize = 100'000;
   Tensor x(DType::kFloat32, {1, 2, kSize});
@@ -260,7 +261,7 @@ TEST(InstanceNorm, HalvesKeepFloatStatistics) {
   }
 }
 
-// Second gradients of 16-bit values are computed in float32, with float32 parameters beside them.
+// Second gradients of 16-bit values are computed in float32, with float32 parameters.
 TEST(InstanceNorm, HalvesHaveSecondGradients) {
   const Tensor x = Tensor::Of<float>({1, 2, 4}, {1, 3, 4, -2, 0, 8, 1, 2});
   const auto second_gradient = [&](DType dtype) {

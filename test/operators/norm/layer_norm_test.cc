@@ -58,7 +58,7 @@ TEST(LayerNorm, LargeMeanKeepsTheVariance) {
       .Expect("Variance", {1}, {1});
 }
 
-// A mean that is no float: what its rounding loses counts.
+// The mean is not a float, so the part that rounding loses counts.
 TEST(LayerNorm, LargeMeanKeepsTheDigits) {
   constexpr size_t kRow = 77;
   std::vector<double> x, y;

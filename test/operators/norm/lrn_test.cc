@@ -61,8 +61,7 @@ TEST(Lrn, ManyChannelsAndPixels) {
   }
 }
 
-// What is not finite spreads over its window, not further: there are no differences of running
-// sums.
+// A value that is not finite spreads over its window only: running sums are not subtracted.
 TEST(Lrn, NotFinite) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   for (const bool last : {false, true}) {
@@ -107,7 +106,7 @@ TEST(Lrn, Gradients) {
   }
 }
 
-// MidOut is negative, so that Out is no number; a loss of MidOut alone has a gradient all the same.
+// MidOut is negative, so Out is nan; a loss of MidOut alone still has a gradient.
 TEST(Lrn, GradientOfMidOutAlone) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   OpTest("lrn_grad")

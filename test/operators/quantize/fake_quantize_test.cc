@@ -50,7 +50,7 @@ TEST(FakeQuantizeRangeAbsMax, Values) {
   Range(4, 4, {3, 1}).Expect("OutScale", {1}, {4}).Expect("OutScales", {3}, {4, 3, 1});
   // The scale leaves the window: the largest of the rest.
   Range(3, 4, {0.5, 1}).Expect("OutScale", {1}, {2}).Expect("OutScales", {3}, {1, 2, 1});
-  // Of the first steps only those that were.
+  // In the first steps, only the steps so far count.
   Range(0, 4, {0.5, 1}).Expect("OutScale", {1}, {1}).Expect("OutScales", {3}, {1, 2, 1});
 }
 
@@ -293,7 +293,7 @@ TEST(StraightThrough, Gradients) {
     GradientsOptions options;
     options.target_gradients = {w.name()};
     const std::string dx = Gradients({Variable::Of(block, "y")}, {x}, options).at(0);
-    // dX = w, whose gradient is that of dX.
+    // dX = w, and the gradient of w is the gradient of dX.
     const std::string dw = Gradients({Variable::Of(block, dx)}, {w}).at(0);
     VarValues env;
     env["x"] = Tensor::Of<float>({3}, {0.3f, -1, 2});

@@ -70,7 +70,7 @@ TEST(ShuffleBatch, SeedDecides) {
   EXPECT_EQ(ShuffleBatch(5).Output("SeedOut").shape().ToString(), "[1]");
   EXPECT_NE(ShuffleBatch(5).Output("SeedOut").Item<int64_t>(),
             ShuffleBatch(6).Output("SeedOut").Item<int64_t>());
-  // Without a seed: that of the attr.
+  // Without a seed, the attr's seed counts.
   const auto startup = [](int32_t seed, uint64_t program) {
     return OpTest("shuffle_batch")
         .Attr("startup_seed", seed)

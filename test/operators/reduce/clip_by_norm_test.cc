@@ -36,7 +36,7 @@ TEST(ClipByNorm, FastAgainstReference) {
     OpTest("clip_by_norm").Attr("max_norm", 2.f).RandomInput("X", {n}).CheckFast(1e-6);
 }
 
-// The squares are more than floats hold; a piece of such ones stands between others.
+// The squares overflow float32; a part of such elements is between ordinary parts.
 TEST(ClipByNorm, LargeNorm) {
   OpTest("clip_by_norm")
       .Attr("max_norm", 1.f)
@@ -99,7 +99,7 @@ TEST(ClipByNorm, Slices) {
 }
 
 // Along the last of three dims, with more slices than are summed at a time, and in place. Slices
-// that no factor of float32 scales stand between ordinary ones.
+// that no float32 factor can scale are between ordinary ones.
 TEST(ClipByNorm, ManySlices) {
   const std::vector<double> sizes = {1, 1e-30, 3e38, 0, 1e-44, 2};
   const auto size_of = [&](int64_t k) { return sizes[static_cast<size_t>(k) % sizes.size()]; };

@@ -38,7 +38,7 @@ TEST(Cumsum, Values) {
   OpTest("cumsum").Input("X", {2, 0}, {}).Expect("Out", {2, 0}, {});
 }
 
-// Line by line, whatever the number of lines beside each other.
+// Line by line, for any number of neighbouring lines.
 TEST(Cumsum, ManyLines) {
   for (int threads : {1, 3}) {
     const Threads scope(threads);

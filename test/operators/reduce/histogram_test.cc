@@ -26,7 +26,7 @@ TEST(Histogram, Values) {
   EXPECT_EQ(OpTest("histogram").Input("X", {1}, {1}).Output("Out").numel(), 100);
 }
 
-// Ranges whose width, or its product with the bins, is no float.
+// Ranges whose width, or its product with the bins, overflows float32.
 TEST(Histogram, WideRanges) {
   Histogram(2, 0, 0).Input("X", {3}, {-3e38, 1e38, 3e38}).Expect("Out", {2}, {1, 2});
   Histogram(4, 0, 0).Input("X", {3}, {0, 1e38, 3e38}).Expect("Out", {4}, {1, 1, 0, 1});

@@ -122,8 +122,8 @@ TEST(Norm, GradientsBeyondTheLargestNumber) {
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(got[i] / 1.7e308, (1 - y[i] * 6 / n) / n, 1e-14);
 }
 
-// More lines beside each other than are summed at a time, in two groups, some of extreme numbers:
-// each has the gradient of a vector by itself.
+// More neighbouring lines than are summed at a time, in two groups, some with extreme numbers: each
+// gradient is the gradient of its vector alone.
 TEST(NormGrad, LinesOfAllSizes) {
   const std::vector<double> sizes = {1, 1e-200, 3e160, 2, 1e-300};
   const AttrList along = {{"axis", int32_t{1}}, {"epsilon", 0.f}};

@@ -166,8 +166,8 @@ TEST(PNorm, GradientsWhereTheNormHasNoDigits) {
   }
 }
 
-// Slices beside each other, some of extreme numbers: each is that of a vector by itself. 7 slices
-// of many rows are summed in parts.
+// Neighbouring slices, some with extreme numbers: each norm is the norm of its vector alone. 7
+// slices of many rows are summed in parts.
 TEST(PNorm, SlicesOfAllSizes) {
   const auto check = [](DType dtype, const std::vector<double>& sizes, int64_t rows,
                         int64_t columns) {

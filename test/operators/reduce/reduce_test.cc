@@ -133,9 +133,9 @@ TEST(Reduce, ProdGradientWithZeros) {
   grad({0, 0, 4}, {0, 0, 0});
 }
 
-// x y z with (x, y, z) = (0, 2, 3), u = (1, 10, 100), DOut = 5: the slope of the product is
-// 1 y z = 6; dX: 5 (10 z + 100 y) = 1150, 5 (1 z + 100 x) = 15, 5 (1 y + 10 x) = 10.
-// Products of the others that are floats, though those of all are none.
+// x y z with (x, y, z) = (0, 2, 3), u = (1, 10, 100), DOut = 5: the slope of the product is 1 y z =
+// 6; dX: 5 (10 z + 100 y) = 1150, 5 (1 z + 100 x) = 15, 5 (1 y + 10 x) = 10. The products of the
+// other elements are floats, although the product of all overflows.
 TEST(Reduce, ProdGradientsOfExtremeValues) {
   const auto gradient = [](const std::vector<float>& x) {
     const Tensor tensor = Tensor::Of<float>({static_cast<int64_t>(x.size())}, x);

@@ -43,8 +43,8 @@ TEST(BeamSearch, NotAccumulated) {
 }
 
 TEST(BeamSearch, FinishedPrefixes) {
-  // The first prefix of each source has ended. That of source 0 stays beside a new candidate;
-  // source 1 keeps nothing but what has ended, and is done.
+  // The first prefix of each source has ended. In source 0 it stays, with a new candidate. Source 1
+  // keeps only ended prefixes and is done.
   Search(2, 0, {0, 2, 0, 2}, {5, 1, 5, 5}, {9, 9, 3, 2, 9, 9, 3, 2}, {{0, 2, 3, 4}})
       .Expect("selected_ids", {4, 1}, {0, 0, 0, 1})
       .Expect("selected_scores", {4, 1}, {5, 3, 3, 2})

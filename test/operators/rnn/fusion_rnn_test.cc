@@ -99,6 +99,30 @@ TEST(FusionGru, IsGruOfAProduct) {
   }
 }
 
+TEST(FusionRnn, Gradients) {
+  OpTest("fusion_lstm")
+      .RandomInput("X", {5, 2})
+      .Lod({kOffsets})
+      .RandomInput("WeightX", {2, 12})
+      .RandomInput("WeightH", {3, 12})
+      .RandomInput("Bias", {1, 21})
+      .CheckGradient({"X", "WeightX", "WeightH", "Bias"});
+  OpTest("fused_embedding_fc_lstm")
+      .IntInput("Ids", {5, 1}, {3, 0, 0, 2, 1})
+      .Lod({kOffsets})
+      .RandomInput("Embeddings", {4, 8})
+      .RandomInput("WeightH", {2, 8})
+      .RandomInput("Bias", {1, 14})
+      .CheckGradient({"Embeddings", "WeightH", "Bias"});
+  OpTest("fusion_gru")
+      .RandomInput("X", {5, 2})
+      .Lod({kOffsets})
+      .RandomInput("WeightX", {2, 9})
+      .RandomInput("WeightH", {3, 9})
+      .RandomInput("Bias", {1, 9})
+      .CheckGradient({"X", "WeightX", "WeightH", "Bias"});
+}
+
 TEST(FusionRnn, WithoutRows) {
   OpTest("fusion_gru")
       .Input("X", {0, 2}, {})

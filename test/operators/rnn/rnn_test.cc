@@ -107,7 +107,7 @@ struct Expected {
   Row out, h, c;
 };
 
-// What the op should compute on the inputs in `env`, without dropout.
+// The expected result for the inputs in `env`, without dropout.
 Expected Definition(const Case& c, const VarValues& env) {
   const int64_t width = c.directions() * c.hidden;
   Expected e;

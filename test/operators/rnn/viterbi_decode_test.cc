@@ -8,7 +8,7 @@
 namespace coracle::viterbi_decode_test {
 
 // Two tags, two steps, by hand: paths 00: 1+0+1 = 2, 01: 1+3+0 = 4, 10: 2+1+1 = 4, 11: 2+0+0 = 2.
-// Of the equal best ones the one whose last tag is lower is taken.
+// Among equal best paths the one with the lower last tag wins.
 TEST(ViterbiDecode, ByHand) {
   OpTest("viterbi_decode")
       .Attr("include_bos_eos_tag", false)

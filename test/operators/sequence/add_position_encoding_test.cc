@@ -5,14 +5,14 @@
 namespace coracle::add_position_encoding_test {
 
 TEST(AddPositionEncoding, Values) {
-  // Of width 4 the divisors are 1 and 10000.
+  // With width 4 the divisors are 1 and 10000.
   const double s = std::sin(1), c = std::cos(1), t = std::sin(1e-4), d = std::cos(1e-4);
   OpTest("add_position_encoding")
       .Attr("alpha", 2.f)
       .Attr("beta", 3.f)
       .Input("X", {1, 2, 4}, {1, 2, 3, 4, 5, 6, 7, 8})
       .Expect("Out", {1, 2, 4}, {2, 4, 9, 11, 10 + 3 * s, 12 + 3 * t, 14 + 3 * c, 16 + 3 * d});
-  // Of width 2 the divisor is 10000; positions begin anew with each sequence.
+  // With width 2 the divisor is 10000; positions restart with each sequence.
   OpTest("add_position_encoding")
       .Input("X", {3, 2}, {0, 0, 0, 0, 0, 0})
       .Lod({{0, 2, 2, 3}})

@@ -41,8 +41,8 @@ TEST(ChunkEval, WithoutF1) {
 
 // Labels of two types: B0 0, I0 1, B1 2, I1 3, other 4.
 TEST(ChunkEval, Iob) {
-  // [0 1] 4 [2 3 3] against [0 1] 4 [2 3] [2]; then [2] [0 1] twice: a chunk ends with its
-  // sequence.
+  // [0 1] 4 [2 3 3] against [0 1] 4 [2 3] [2]; then [2] [0 1] twice: a chunk ends with
+  // its sequence.
   ExpectCounts(
       Eval("IOB", 2, {0, 1, 4, 2, 3, 3, 2, 0, 1}, {0, 1, 4, 2, 3, 2, 2, 0, 1}, {{0, 6, 9}}), 4, 5,
       3);

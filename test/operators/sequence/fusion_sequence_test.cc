@@ -12,9 +12,8 @@ TEST(FusionSeqconvEltaddRelu, Values) {
       .Input("Filter", {3, 1}, {1, 10, 100})
       .Input("Bias", {1, 1}, {-50})
       .Expect("Out", {4, 1}, {160, 271, 0, 0})
-      .Expect("ColMat", {4, 3}, {0, 1, 2, 1, 2, 3, 2, 3, 0, 0, 4, 0})
       .ExpectLod("Out", {{0, 3, 3, 4}});
-  // A context that begins behind the row, and ends behind the sequence.
+  // A context that begins after the row and ends after the sequence.
   OpTest("fusion_seqconv_eltadd_relu")
       .Attr("contextLength", 2)
       .Attr("contextStart", 2)
@@ -30,6 +29,17 @@ TEST(FusionSeqconvEltaddRelu, Values) {
       .Input("Filter", {1, 2}, {1, 2})
       .Input("Bias", {2}, {0, 0})
       .Expect("Out", {0, 2}, {});
+}
+
+TEST(FusionSeqconvEltaddRelu, Gradients) {
+  OpTest("fusion_seqconv_eltadd_relu")
+      .Attr("contextLength", 3)
+      .Attr("contextStart", -1)
+      .RandomInput("X", {5, 2}, 0.1, 1)
+      .Lod({{0, 3, 5}})
+      .RandomInput("Filter", {6, 2}, 0.1, 1)
+      .RandomInput("Bias", {1, 2})
+      .CheckGradient({"X", "Filter", "Bias"});
 }
 
 OpTest Conv(int32_t length, const Shape& x, const Shape& filter, const LoD& lod) {
@@ -75,6 +85,18 @@ TEST(FusionSeqexpandConcatFc, Values) {
       .Expect("Out", {0, 1}, {});
 }
 
+TEST(FusionSeqexpandConcatFc, Gradients) {
+  OpTest("fusion_seqexpand_concat_fc")
+      .Attr("fc_activation", std::string("tanh"))
+      .RandomInput("X", {3, 2})
+      .Lod({{0, 2, 3}})
+      .RandomInput("X", {2, 1})
+      .RandomInput("X", {2, 2})
+      .RandomInput("FCWeight", {5, 3})
+      .RandomInput("FCBias", {1, 3})
+      .CheckGradient({"X", "FCWeight", "FCBias"});
+}
+
 OpTest Expand(const Shape& x, const Shape& y, const Shape& weight, const LoD& lod) {
   return std::move(OpTest("fusion_seqexpand_concat_fc")
                        .RandomInput("X", x)
@@ -97,7 +119,7 @@ TEST(FusionSeqexpandConcatFc, Constraints) {
   Expand({2, 1}, {2, 1}, {2, 1}, {{0, 2}}).ExpectError(type + ".C5");
 }
 
-// Sequences of 2, 0 and 1 rows beside sequences of 1, 1 and 0.
+// Sequences of 2, 0 and 1 rows, together with sequences of 1, 1 and 0 rows.
 OpTest Pool(const std::string& type, const std::string& pool) {
   return std::move(OpTest(type)
                        .Attr("pooltype", pool)

@@ -19,7 +19,7 @@ TEST(Im2sequence, Values) {
       .Expect("Out", {2, 4}, {0, 0, 0, 1, 0, 0, 0, 3})
       .ExpectLod("Out", {{0, 1, 2}})
       .CheckGradient({"X"});
-  // No patch fits, and there is no image.
+  // No patch fits, or there are no images.
   OpTest("im2sequence")
       .Attr("kernels", Ints{3, 1})
       .Input("X", {1, 1, 2, 2}, {1, 2, 3, 4})

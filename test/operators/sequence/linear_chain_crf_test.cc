@@ -225,7 +225,7 @@ TEST(LinearChainCrf, ForbiddenTransitions) {
     EXPECT_NEAR(logs.data<float>()[i], shares.data<float>()[i], 1e-6);
 }
 
-// Two steps whose tags are `label`; the weights are 0, but for w[0][1] where it is given.
+// Two steps whose tags are `label`; all weights are 0, except w[0][1] if it is given.
 OpTest TwoSteps(const std::string& type, const std::vector<double>& x, int64_t label,
                 double weight) {
   const auto tags = static_cast<int64_t>(x.size() / 2);
@@ -261,7 +261,7 @@ TEST(LinearChainCrf, NanInEmission) {
 }
 
 // Z is infinite, and so is the cost of tags that score less. The share of the infinite tag is inf /
-// inf, those of the others are 0.
+// inf; the other shares are 0.
 TEST(LinearChainCrf, InfinityInEmission) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -275,7 +275,7 @@ TEST(LinearChainCrf, InfinityInEmission) {
     TwoSteps("linear_chain_crf_grad", {0, 0, kInf, 0}, 1, weight)
         .Input("LogLikelihood@GRAD", {1, 1}, {1})
         .Expect("Emission@GRAD", {1, 2, 2}, {kNan, kNan, kNan, -1});
-    // With a nan beside it nothing is known, whichever of the two comes first.
+    // With an additional nan nothing is known, whichever of the two comes first.
     TwoSteps("linear_chain_crf", {0, 0, 0, kInf, kNan, 0}, 2, weight)
         .Expect("LogLikelihood", {1, 1}, {kNan});
     TwoSteps("linear_chain_crf", {kInf, kNan, 0, 0, 0, 0}, 2, weight)

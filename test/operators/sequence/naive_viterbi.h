@@ -14,7 +14,7 @@ struct Path {
 };
 
 // Step t at tag j scores x(t, j), the first tag start(j), the last one stop(j), and a change from i
-// to j inner(i, j). Of equal choices the lowest tag is taken.
+// to j inner(i, j). Among equal choices the lowest tag wins.
 inline Path Viterbi(int64_t steps, int64_t tags, const std::function<double(int64_t, int64_t)>& x,
                     const std::function<double(int64_t)>& start,
                     const std::function<double(int64_t)>& stop,

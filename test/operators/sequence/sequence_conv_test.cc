@@ -31,7 +31,7 @@ TEST(SequenceConv, Values) {
 }
 
 TEST(SequenceConv, Padding) {
-  // Rows before the sequence: 0.1 and 0.2; behind it: 0.3.
+  // Rows before the sequence: 0.1 and 0.2; after it: 0.3.
   OpTest("sequence_conv")
       .Attr("contextLength", 4)
       .Attr("contextStart", -2)

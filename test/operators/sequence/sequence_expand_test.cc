@@ -41,8 +41,8 @@ TEST(SequenceExpand, WithoutSequences) {
   Expand({2}, {1, 2}, {}, {{0, 0, 0}}).Expect("Out", {0}, {});
 }
 
-// Random numbers of repetitions, X with and without sequences; the gradient adds up what the copies
-// got.
+// Random numbers of repetitions, X with and without sequences; the gradient adds up what the
+// copies got.
 TEST(SequenceExpand, RandomShapes) {
   std::mt19937 random(12);
   std::uniform_real_distribution<double> uniform(-1, 1);

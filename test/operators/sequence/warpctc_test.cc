@@ -8,7 +8,7 @@ namespace coracle::warpctc_test {
 
 using Symbols = std::vector<int64_t>;
 
-// What a path spells.
+// The label that a path spells.
 Symbols Spelled(const Symbols& path, int64_t blank) {
   Symbols out;
   for (size_t t = 0; t < path.size(); ++t) {
@@ -130,7 +130,7 @@ TEST(Warpctc, Gradient) {
   }
 }
 
-// Of one frame and the label "1": the loss is -log softmax[1], its derivative softmax - [0 1 0].
+// One frame and the label "1": the loss is -log softmax[1], its derivative softmax - [0 1 0].
 TEST(Warpctc, ByHand) {
   const double e = std::exp(1.0), sum = 2 + e;
   OpTest("warpctc")
@@ -152,7 +152,7 @@ TEST(Warpctc, NoSequences) {
       .Expect("WarpCTCGrad", {0, 0, 3}, {});
 }
 
-// Scores far apart, as those of a network that is sure and wrong, do not underflow.
+// Scores far apart, as in a network that is certain and wrong, do not underflow.
 TEST(Warpctc, ImprobableLabels) {
   std::vector<double> x;
   for (int t = 0; t < 20; ++t) x.insert(x.end(), {100, 0});
@@ -227,8 +227,7 @@ TEST(Warpctc, InfiniteScores) {
   }
 }
 
-// Scores that have no softmax leave no probability, wherever they stand; other sequences have
-// theirs.
+// Scores without a softmax leave no probability, at any place; other sequences keep theirs.
 TEST(Warpctc, ScoresWithoutASoftmax) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   constexpr size_t kFrames = 4;

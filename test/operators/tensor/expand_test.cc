@@ -118,7 +118,7 @@ TEST(BroadcastTensors, Constraints) {
       .ExpectError("broadcast_tensors.C2");
 }
 
-// Backward takes programs that nobody verified: an input without an output has no effect.
+// Backward accepts programs that were not verified: an input without an output has no effect.
 TEST(BroadcastTensors, GradientOfFewerOutputs) {
   ProgramDesc program;
   BlockDesc& root = program.Root();

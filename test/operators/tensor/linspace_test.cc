@@ -33,7 +33,7 @@ TEST(Linspace, Integers) {
   }
 }
 
-// Neighbours that doubles do not tell apart.
+// Neighbours that are equal as doubles.
 TEST(Linspace, LargeIntegers) {
   const int64_t first = (int64_t{1} << 53) + 1;
   const auto test = [](int64_t start, int64_t stop, int64_t num) {

@@ -43,7 +43,7 @@ TEST(LookupTable, Padding) {
   }
 }
 
-// A row of Out@GRAD under each id; those of the padding are left out.
+// One row of Out@GRAD for each id; rows of the padding are left out.
 TEST(LookupTable, SparseGradient) {
   for (const std::string type : {"lookup_table", "lookup_table_v2"}) {
     for (DType dtype : {DType::kInt32, DType::kInt64}) {

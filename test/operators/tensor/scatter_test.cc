@@ -14,7 +14,7 @@ TEST(Scatter, Overwrites) {
         .CheckGradient({"X", "Updates"})
         .CheckHigherGradients();
   }
-  // Of several updates of a row the last one wins.
+  // The last of several updates of a row wins.
   OpTest("scatter")
       .Input("X", {2}, {1, 2})
       .IntInput("Ids", {2, 1}, {1, 1})

@@ -264,7 +264,7 @@ TEST_P(SparseUpdate, AsTheDenseGradientAndForAnyNumberOfThreads) {
 INSTANTIATE_TEST_SUITE_P(Optimizers, SparseUpdate,
                          ::testing::Values("sgd", "momentum", "adagrad", "adam"));
 
-// What a file or a caller can put into a variable.
+// Values that a file or a caller can put into a variable.
 TEST(SelectedRows, BadRows) {
   for (int64_t bad : {-1, 3}) {
     OpTest("sgd")

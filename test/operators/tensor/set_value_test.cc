@@ -122,7 +122,7 @@ TEST(SetValue, BoundsInTensors) {
       .Expect("Out", {4}, {-1, 1, -2, 3});
 }
 
-// What only the run knows: the part is larger than the value, a step is 0.
+// Known only at run time: the part is larger than the value, or a step is 0.
 TEST(SetValue, BoundsInTensorsThatDoNotFit) {
   auto run = [](int64_t end, int64_t step) {
     OpTest("set_value")

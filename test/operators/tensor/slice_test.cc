@@ -114,7 +114,7 @@ TEST(StridedSlice, Values) {
       .Expect("Out", {3, 2}, {0, 2, 4, 6, 8, 10})
       .CheckGradient({"Input"})
       .CheckSecondGradient({"Input"});
-  // Backwards; an end of -1 stands before element 0.
+  // Backwards; an end of -1 means before element 0.
   Cut("strided_slice", {0}, {2}, {-1}, {-1})
       .Input("Input", {3}, {1, 2, 3})
       .Expect("Out", {3}, {3, 2, 1})

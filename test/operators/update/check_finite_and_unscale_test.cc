@@ -37,7 +37,7 @@ TEST(CheckFiniteAndUnscale, FindsEveryKindAnywhere) {
   }
 }
 
-// Behind the first gradient that is not finite the others become zeros.
+// After the first gradient that is not finite, the others become zeros.
 TEST(CheckFiniteAndUnscale, OthersBecomeZero) {
   OpTest op = Check(2);
   op.Outputs("Out", 3)

@@ -52,7 +52,7 @@ TEST(LarsMomentum, InfiniteParameterAndLargeNumbers) {
   large.Expect("VelocityOut", {2}, {0.125e200, 0.125e200}, 1e-7);
 }
 
-// The norm is that of MasterParam too.
+// The norm is computed from MasterParam too.
 TEST(LarsMomentum, MasterParam) {
   UpdateCase plain = Case(0.125f);
   plain.absent.clear();

@@ -53,7 +53,7 @@ TEST(Momentum, VelocityHoldsTheRate) {
       .Expect("ParamOut", {1}, {6.6});
 }
 
-// Without decay 0 times infinity is no nan, in the vectors of the fast kernel and behind them.
+// Without decay, 0 times infinity gives no nan, in the vectors of the fast kernel and after them.
 TEST(Momentum, InfiniteParameter) {
   const size_t n = 19;
   const std::vector<double> p(n, HUGE_VAL), g(n, 1), v(n, 0);

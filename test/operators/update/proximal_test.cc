@@ -17,7 +17,7 @@ TEST(ProximalGd, Values) {
   Descent(100).Make().Expect("ParamOut", {3}, {0, 0, 0});
 }
 
-// sqrt(Moment) is 1 in the first two; the third has none, so there is no step.
+// sqrt(Moment) is 1 in the first two elements; in the third it is 0, so there is no step.
 TEST(ProximalAdagrad, Values) {
   Adagrad()
       .Make()

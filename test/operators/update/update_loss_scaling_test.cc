@@ -1,4 +1,4 @@
-// The golden traces are those of the published rules: torch.amp.GradScaler, insightface's
+// The golden traces follow the published rules: torch.amp.GradScaler, insightface's
 // MaxClipGradScaler (whose cap acts here in the update), Paddle's counts.
 
 #include <limits>

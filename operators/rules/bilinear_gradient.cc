@@ -1,5 +1,5 @@
-#include <coracle/operators/matmul/bilinear_gradient.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/rules/bilinear_gradient.h>
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include <coracle/operators/control/scalar_input.h>
+#include <coracle/operators/kernels/scalar_input.h>
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>
 

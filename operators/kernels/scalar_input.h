@@ -1,5 +1,5 @@
 #pragma once
-// Inputs of ops that hold one number: conditions, counters and indices of control flow.
+// Inputs of ops that hold one number: rates, limits, conditions, counters and indices.
 
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -8,6 +8,21 @@
 #include <string>
 
 namespace coracle {
+
+// A one-element float32 or float64 input, or a constant.
+class ScalarInput {
+ public:
+  explicit ScalarInput(TensorArg arg, double otherwise = 0) : arg_(arg), value_(otherwise) {}
+  double operator()(Workspace& ws) const {
+    if (!arg_) return value_;
+    return arg_.dtype == DType::kFloat64 ? *ws.Data<const double>(arg_)
+                                         : double{*ws.Data<const float>(arg_)};
+  }
+
+ private:
+  TensorArg arg_;
+  double value_;
+};
 
 // The one element of a bool tensor. Throws kInvalidArgument for anything else: "while: Condition
 // must be one bool, got float32[2]".
