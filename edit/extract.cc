@@ -22,7 +22,50 @@ using NameSet = std::unordered_set<std::string_view>;
 
 constexpr int kFetched = -1;  // instead of the position of a reading op
 
-bool IsFeedOrFetch(const OpDesc& op) { return op.type() == "feed" || op.type() == "fetch"; }
+bool IsFeedOrFetch(const OpDesc& op) { return IsFeed(op) || IsFetch(op); }
+
+// For each op that is kept: the variable for which it is, and the op that reads it.
+using Reasons = std::vector<std::pair<std::string_view, int>>;
+
+// "block 0 op 3 (conv2d)".
+std::string PlaceOf(const BlockDesc& root, int at) {
+  const OpDesc& op = root.op(static_cast<size_t>(at));
+  return fmt::format("block 0 op {} ({})", at, PrintableLine(op.type()));
+}
+
+// Describes the path from the variable to an output, with a line for each op: "'x' -> op 3
+// (conv2d) -> 'y' -> ...". A long path shows only its first and last lines.
+std::string PathOf(const BlockDesc& root, const Reasons& reasons, std::string_view name,
+                   int reader) {
+  constexpr size_t kFirst = 8, kLast = 2;
+  Names lines;
+  while (reader != kFetched) {
+    const auto& [next, next_reader] = reasons[static_cast<size_t>(reader)];
+    lines.push_back(
+        fmt::format("  {} -> {} -> {}\n", Quote(name), PlaceOf(root, reader), Quote(next)));
+    name = next;
+    reader = next_reader;
+  }
+  std::string text = "the path to the output:\n";
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i == kFirst && lines.size() > kFirst + kLast) {
+      text += fmt::format("  ... {} more ops\n", lines.size() - kFirst - kLast);
+      i = lines.size() - kLast;
+    }
+    text += lines[i];
+  }
+  text.pop_back();
+  return text;
+}
+
+[[noreturn]] void ThrowWritesInput(const BlockDesc& root, const Reasons& reasons,
+                                   std::string_view name, int at) {
+  const auto& [needed, reader] = reasons[static_cast<size_t>(at)];
+  ThrowInvalid(fmt::format("extract: {} cannot be an input: {}, which the outputs depend on for "
+                           "{}, writes it",
+                           Quote(name), PlaceOf(root, at), Quote(needed)),
+               PathOf(root, reasons, needed, reader));
+}
 
 // Selects the ops of the root block that the outputs depend on, from the last op to the first.
 class Slice {
@@ -115,7 +158,7 @@ class Slice {
     reasons_[static_cast<size_t>(at)] = *reason;
     names_.ForEachWrite(op, [&](std::string_view name) {
       const Input* input = InputOf(name);
-      if (input && input->computed) ThrowWritesInput(name, at);
+      if (input && input->computed) ThrowWritesInput(root_, reasons_, name, at);
     });
     op.ForEachOutput([&](const std::string& name, const std::string& slot) {
       if (names_.Overwrites(op, slot, name)) needs_.erase(name);
@@ -152,61 +195,26 @@ class Slice {
     }
   }
 
-  std::string Place(int at) const {
-    const OpDesc& op = root_.op(static_cast<size_t>(at));
-    return fmt::format("block 0 op {} ({})", at, PrintableLine(op.type()));
-  }
-
-  // Describes the path from the variable to an output, with a line for each op: "'x' -> op 3
-  // (conv2d) -> 'y' -> ...". A long path shows only its first and last lines.
-  std::string Path(std::string_view name, int reader) const {
-    constexpr size_t kFirst = 8, kLast = 2;
-    Names lines;
-    while (reader != kFetched) {
-      const auto& [next, next_reader] = reasons_[static_cast<size_t>(reader)];
-      lines.push_back(fmt::format("  {} -> {} -> {}\n", Quote(name), Place(reader), Quote(next)));
-      name = next;
-      reader = next_reader;
-    }
-    std::string text = "the path to the output:\n";
-    for (size_t i = 0; i < lines.size(); ++i) {
-      if (i == kFirst && lines.size() > kFirst + kLast) {
-        text += fmt::format("  ... {} more ops\n", lines.size() - kFirst - kLast);
-        i = lines.size() - kLast;
-      }
-      text += lines[i];
-    }
-    text.pop_back();
-    return text;
-  }
-
   [[noreturn]] void ThrowMissing(const Names& missing) const {
     const std::string& name = missing.front();
     const int reader = needs_.at(name).reader;
     const std::string more =
         missing.size() == 1 ? "" : fmt::format(" (and {} more variables)", missing.size() - 1);
-    const std::string read = reader == kFetched ? "is an output" : "is read by " + Place(reader);
+    const std::string read =
+        reader == kFetched ? "is an output" : "is read by " + PlaceOf(root_, reader);
     ThrowInvalid(
         fmt::format(
             "extract: {}{} is missing among the inputs: no op computes it, and it {}; add it to "
             "the inputs",
             Quote(name), more, read),
-        Path(name, reader));
+        PathOf(root_, reasons_, name, reader));
   }
 
   [[noreturn]] void ThrowEarlierValue(std::string_view name, const Input& input, int reader) const {
     ThrowInvalid(fmt::format("extract: the input {} means its value after {}, but {}, which the "
                              "outputs depend on, reads it before; cut at another variable",
-                             Quote(name), Place(input.last_write), Place(reader)),
-                 Path(name, reader));
-  }
-
-  [[noreturn]] void ThrowWritesInput(std::string_view name, int at) const {
-    const auto& [needed, reader] = reasons_[static_cast<size_t>(at)];
-    ThrowInvalid(fmt::format("extract: {} cannot be an input: {}, which the outputs depend on for "
-                             "{}, writes it",
-                             Quote(name), Place(at), Quote(needed)),
-                 Path(needed, reader));
+                             Quote(name), PlaceOf(root_, input.last_write), PlaceOf(root_, reader)),
+                 PathOf(root_, reasons_, name, reader));
   }
 
   const BlockDesc& root_;
@@ -217,8 +225,7 @@ class Slice {
   std::unordered_map<std::string_view, Input> inputs_;
   std::unordered_map<std::string_view, Need> needs_;
   std::vector<bool> kept_;
-  // The variable for which an op is kept, and the op that reads it.
-  std::vector<std::pair<std::string_view, int>> reasons_;
+  Reasons reasons_;
   Names settled_, unused_;
 };
 

@@ -30,7 +30,7 @@ NameSet DeclaredNames(const ProgramDesc& program) {
 NameSet WrittenNames(const ProgramDesc& program) {
   NameSet names;
   program.ForEachOp([&](const OpDesc& op) {
-    if (op.type() == "feed") return;
+    if (IsFeed(op)) return;
     op.ForEachOutput([&](const std::string& name) { names.insert(name); });
   });
   return names;
@@ -71,6 +71,110 @@ bool DrawsInsideFunctions(const ProgramDesc& program, const OpRegistry& ops) {
   return draws;
 }
 
+// Connects each input of the second program to the output of that name; else the outputs to the
+// inputs in order, if their types agree.
+NamePairs Connect(const ProgramDesc& a, const Names& a_outputs, const ProgramDesc& b,
+                  const Names& b_inputs) {
+  const NameSet outputs(a_outputs.begin(), a_outputs.end());
+  NamePairs pairs;
+  for (const std::string& input : b_inputs) {
+    if (outputs.count(input)) pairs.emplace_back(input, input);
+  }
+  if (!pairs.empty() && pairs.size() == b_inputs.size()) return pairs;
+  pairs.clear();
+  bool match = !b_inputs.empty() && a_outputs.size() == b_inputs.size();
+  for (size_t i = 0; match && i < b_inputs.size(); ++i) {
+    const VarDesc* from = a.Root().FindVar(a_outputs[i]);
+    const VarDesc* to = b.Root().FindVar(b_inputs[i]);
+    match = from && to && Match(from->meta(), to->meta());
+    pairs.emplace_back(a_outputs[i], b_inputs[i]);
+  }
+  if (match) return pairs;
+  ThrowInvalid(
+      "merge: cannot match the outputs of the first program with the inputs of the second by "
+      "name, or by order and type; give connections (--connect=OUTPUT:INPUT,...)",
+      fmt::format("  outputs of the first: {}\n  inputs of the second: {}", Typed(a, a_outputs),
+                  Typed(b, b_inputs)));
+}
+
+void CheckConnections(const NamePairs& connections, const ProgramDesc& a, const ProgramDesc& b,
+                      const Names& b_inputs) {
+  NameSet seen;
+  for (const auto& [output, input] : connections) {
+    const VarDesc& from = internal::RequireVar(a, output, "merge: the first program");
+    const VarDesc& to = internal::RequireVar(b, input, "merge: the second program");
+    if (std::find(b_inputs.begin(), b_inputs.end(), input) == b_inputs.end()) {
+      ThrowInvalid(fmt::format("merge: {} is not an input of the second program; it has {}",
+                               Quote(input), Typed(b, b_inputs)));
+    }
+    if (!seen.insert(input).second)
+      ThrowInvalid(fmt::format("merge: the input {} is connected twice", Quote(input)));
+    if (Match(from.meta(), to.meta())) continue;
+    ThrowInvalid(
+        fmt::format("merge: {} of the first program is {}, and the input {} of the "
+                    "second takes {}",
+                    Quote(output), from.meta().ToString(), Quote(input), to.meta().ToString()));
+  }
+}
+
+// Adds the settings of `b`, other than blocks, to `a`. Returns notes for the user.
+Names JoinSettings(const ProgramDesc& b, const OpRegistry& ops, ProgramDesc& a) {
+  Names notes;
+  bool draws = false, inner = false;
+  b.ForEachOp([&](const OpDesc& op) {
+    if (!DrawsNumbers(op, ops)) return;
+    draws = true;
+    inner |= op.block()->idx() > 0;
+  });
+  if (draws && a.random_seed != b.random_seed) {
+    notes.push_back(fmt::format(
+        "the programs have the random seeds {} and {}; the first is used, so random ops of the "
+        "second draw other numbers",
+        a.random_seed, b.random_seed));
+  }
+  if (inner && a.NumBlocks() > 1) {
+    notes.push_back(
+        "random ops in blocks of the second program draw by the blocks' indices, which changed: "
+        "they draw other numbers");
+  }
+  if (b.NumBlocks() > 1 && DrawsInsideFunctions(a, ops)) {
+    notes.push_back(
+        "random ops in blocks of the first program's functions draw by the number of blocks, "
+        "which changed: they draw other numbers");
+  }
+  if (!b.op_versions()) return notes;
+  ProgramDesc::OpVersions versions = a.op_versions().value_or(ProgramDesc::OpVersions());
+  std::map<std::string, int32_t> known(versions.begin(), versions.end());
+  for (const auto& entry : *b.op_versions()) {
+    if (known.insert(entry).second) versions.push_back(entry);
+    if (known.at(entry.first) == entry.second) continue;
+    notes.push_back(
+        fmt::format("the programs have the versions {} and {} of the op {}; the first is stored",
+                    known.at(entry.first), entry.second, Quote(entry.first)));
+  }
+  a.SetOpVersions(std::move(versions));
+  return notes;
+}
+
+// Moves the ops of the root block of `b` to that of `a`, and copies its other blocks.
+void AppendProgram(ProgramDesc& b, ProgramDesc& a) {
+  const int base = a.NumBlocks() - 1, n = b.NumBlocks();
+  const auto renumbered = [&](int i) { return i > 0 && i < n ? i + base : i; };
+  b.ForEachOp([&](OpDesc& op) { op.RenumberSubBlocks(renumbered); });
+  BlockDesc& root = a.Root();
+  for (size_t i = 0; i < b.Root().NumVars(); ++i) {
+    const VarDesc& var = b.Root().var(i);
+    if (!root.FindVar(var.name())) root.AppendVar(var);
+  }
+  for (auto& op : b.Root().ReleaseOps()) root.AppendOp(std::move(op));
+  for (int i = 1; i < n; ++i) {
+    const BlockDesc& from = b.Block(i);
+    BlockDesc& to = a.AppendBlock(renumbered(from.parent_idx()));
+    if (from.forward_block_idx() >= 0) to.SetForwardBlockIdx(renumbered(from.forward_block_idx()));
+    CopyContents(from, to);
+  }
+}
+
 class Merger {
  public:
   Merger(const ProgramDesc& first, const ProgramDesc& second, const OpRegistry& ops,
@@ -88,12 +192,13 @@ class Merger {
   }
 
   MergedProgram Run() {
-    merged_.connections = options_.connections.empty() ? Connect() : options_.connections;
-    CheckConnections();
+    merged_.connections = options_.connections.empty() ? Connect(a_, a_outputs_, b_, b_inputs_)
+                                                       : options_.connections;
+    CheckConnections(merged_.connections, a_, b_, b_inputs_);
     RenameSecond();
-    JoinSettings();
+    for (std::string& note : JoinSettings(b_, ops_, a_)) merged_.notes.push_back(std::move(note));
     AppendCopies();
-    Append();
+    AppendProgram(b_, a_);
     FindEnds();
     SetFeedsAndFetches(a_, merged_.inputs, merged_.outputs);
     VerifyOrThrow(a_, ops_);
@@ -101,48 +206,6 @@ class Merger {
   }
 
  private:
-  NamePairs Connect() const {
-    const NameSet outputs(a_outputs_.begin(), a_outputs_.end());
-    NamePairs pairs;
-    for (const std::string& input : b_inputs_) {
-      if (outputs.count(input)) pairs.emplace_back(input, input);
-    }
-    if (!pairs.empty() && pairs.size() == b_inputs_.size()) return pairs;
-    pairs.clear();
-    bool match = !b_inputs_.empty() && a_outputs_.size() == b_inputs_.size();
-    for (size_t i = 0; match && i < b_inputs_.size(); ++i) {
-      const VarDesc* from = a_.Root().FindVar(a_outputs_[i]);
-      const VarDesc* to = b_.Root().FindVar(b_inputs_[i]);
-      match = from && to && Match(from->meta(), to->meta());
-      pairs.emplace_back(a_outputs_[i], b_inputs_[i]);
-    }
-    if (match) return pairs;
-    ThrowInvalid(
-        "merge: cannot match the outputs of the first program with the inputs of the second by "
-        "name, or by order and type; give connections (--connect=OUTPUT:INPUT,...)",
-        fmt::format("  outputs of the first: {}\n  inputs of the second: {}", Typed(a_, a_outputs_),
-                    Typed(b_, b_inputs_)));
-  }
-
-  void CheckConnections() const {
-    NameSet seen;
-    for (const auto& [output, input] : merged_.connections) {
-      const VarDesc& from = internal::RequireVar(a_, output, "merge: the first program");
-      const VarDesc& to = internal::RequireVar(b_, input, "merge: the second program");
-      if (std::find(b_inputs_.begin(), b_inputs_.end(), input) == b_inputs_.end()) {
-        ThrowInvalid(fmt::format("merge: {} is not an input of the second program; it has {}",
-                                 Quote(input), Typed(b_, b_inputs_)));
-      }
-      if (!seen.insert(input).second)
-        ThrowInvalid(fmt::format("merge: the input {} is connected twice", Quote(input)));
-      if (Match(from.meta(), to.meta())) continue;
-      ThrowInvalid(
-          fmt::format("merge: {} of the first program is {}, and the input {} of the "
-                      "second takes {}",
-                      Quote(output), from.meta().ToString(), Quote(input), to.meta().ToString()));
-    }
-  }
-
   void RenameSecond() {
     const NameSet taken = DeclaredNames(a_), own = DeclaredNames(b_), written = WrittenNames(b_);
     NameSet used_outputs;
@@ -191,43 +254,6 @@ class Merger {
     return found == to_here_.end() ? name : found->second;
   }
 
-  // Joins the settings of the programs, other than blocks.
-  void JoinSettings() {
-    bool draws = false, inner = false;
-    b_.ForEachOp([&](const OpDesc& op) {
-      if (!DrawsNumbers(op, ops_)) return;
-      draws = true;
-      inner |= op.block()->idx() > 0;
-    });
-    if (draws && a_.random_seed != b_.random_seed) {
-      merged_.notes.push_back(fmt::format(
-          "the programs have the random seeds {} and {}; the first is used, so random ops of the "
-          "second draw other numbers",
-          a_.random_seed, b_.random_seed));
-    }
-    if (inner && a_.NumBlocks() > 1) {
-      merged_.notes.push_back(
-          "random ops in blocks of the second program draw by the blocks' indices, which changed: "
-          "they draw other numbers");
-    }
-    if (b_.NumBlocks() > 1 && DrawsInsideFunctions(a_, ops_)) {
-      merged_.notes.push_back(
-          "random ops in blocks of the first program's functions draw by the number of blocks, "
-          "which changed: they draw other numbers");
-    }
-    if (!b_.op_versions()) return;
-    ProgramDesc::OpVersions versions = a_.op_versions().value_or(ProgramDesc::OpVersions());
-    std::map<std::string, int32_t> known(versions.begin(), versions.end());
-    for (const auto& entry : *b_.op_versions()) {
-      if (known.insert(entry).second) versions.push_back(entry);
-      if (known.at(entry.first) == entry.second) continue;
-      merged_.notes.push_back(
-          fmt::format("the programs have the versions {} and {} of the op {}; the first is stored",
-                      known.at(entry.first), entry.second, Quote(entry.first)));
-    }
-    a_.SetOpVersions(std::move(versions));
-  }
-
   // Appends copies for inputs that cannot be replaced by the output.
   void AppendCopies() {
     for (const auto& [output, input] : merged_.connections) {
@@ -236,25 +262,6 @@ class Merger {
       a_.Root().AppendVar(*b_.Root().FindVar(copy)).SetNeedCheckFeed(false);
       a_.Root().AppendOp("assign", {{"X", {output}}}, {{"Out", {copy}}},
                          {{kOpRoleAttr, int32_t{kForward}}});
-    }
-  }
-
-  void Append() {
-    const int base = a_.NumBlocks() - 1, n = b_.NumBlocks();
-    const auto renumbered = [&](int b) { return b > 0 && b < n ? b + base : b; };
-    b_.ForEachOp([&](OpDesc& op) { op.RenumberSubBlocks(renumbered); });
-    BlockDesc& root = a_.Root();
-    for (size_t i = 0; i < b_.Root().NumVars(); ++i) {
-      const VarDesc& var = b_.Root().var(i);
-      if (!root.FindVar(var.name())) root.AppendVar(var);
-    }
-    for (auto& op : b_.Root().ReleaseOps()) root.AppendOp(std::move(op));
-    for (int b = 1; b < n; ++b) {
-      const BlockDesc& from = b_.Block(b);
-      BlockDesc& to = a_.AppendBlock(renumbered(from.parent_idx()));
-      if (from.forward_block_idx() >= 0)
-        to.SetForwardBlockIdx(renumbered(from.forward_block_idx()));
-      CopyContents(from, to);
     }
   }
 

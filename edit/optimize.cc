@@ -21,6 +21,7 @@ bool Contains(const Names& names, const std::string& name) {
 
 CompileOptions OptionsOf(const OptimizeOptions& options) {
   CompileOptions compile = options.compile;
+  if (options.paddle_only) compile.expand = false;
   PassesWithout(options.passes);  // throws for an unknown name
   for (const Pass& pass : Pipeline()) {
     const bool chosen = options.passes.empty() || Contains(options.passes, pass.name);

@@ -1,6 +1,7 @@
 #include <coracle/edit/paddle_fields.h>
 #include <coracle/framework/io/extensions.h>
 #include <coracle/framework/ir/origin.h>
+#include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/inner_gradient.h>
 #include <coracle/framework/op/recomputed.h>
 
@@ -35,6 +36,7 @@ constexpr std::string_view kOwnTypes[] = {
 // Links between ops, written and read by backward, and the compiler's origins.
 constexpr std::string_view kOwnAttrs[] = {kForwardOpAttr, kRecomputedFromAttr, kOuterReadsAttr,
                                           kOuterInputsAttr, kOpOriginAttr};
+constexpr std::string_view kMarks[] = {kTrainingStageAttr, kTrainingPartAttr, kTrainingOfAttr};
 
 bool IsOwnType(std::string_view type) {
   while (type.ends_with("_grad")) type.remove_suffix(std::string_view("_grad").size());
@@ -104,10 +106,16 @@ class FieldRemover {
   void CleanOp(OpDesc& op) {
     if (!op.unknown_fields().empty()) op.SetUnknownFields(Remaining(op.unknown_fields()));
     for (const std::string_view name : kOwnAttrs) {
-      if (!op.HasAttr(name)) continue;
-      Note("attr " + std::string(name), op.type(), false);
-      op.RemoveAttr(name);
+      if (op.HasAttr(name)) RemoveAttr(op, name, "attr " + std::string(name));
     }
+    for (const std::string_view name : kMarks) {
+      if (op.HasAttr(name)) RemoveAttr(op, name, "mark of the training step");
+    }
+  }
+
+  void RemoveAttr(OpDesc& op, std::string_view name, const std::string& what) {
+    Note(what, op.type(), false);
+    op.RemoveAttr(name);
   }
 
   ProgramDesc& program_;

@@ -22,15 +22,15 @@ struct LeftOut {
 
 // Removes everything that Paddle's framework.proto does not declare: the settings of variables
 // (clips, regularizers, initializers, learning rates, places in the text), the program's random
-// seed, fields of other extensions, and the attrs that backward needs (forward_op and the like).
-// Moves the version to its place in Paddle since 2.0. Keeps variables, ops, their other attrs, and
-// fields of Paddle that Coracle does not know. Returns what it removed, each kind once. Linear in
-// the size of the program.
+// seed, fields of other extensions, and the attrs that only Coracle reads (forward_op,
+// training_stage and the like). Moves the version to its place in Paddle since 2.0. Keeps
+// variables, ops, their other attrs, and fields of Paddle that Coracle does not know. Returns what
+// it removed, each kind once. Linear in the size of the program.
 std::vector<LeftOut> KeepPaddleFields(ProgramDesc& program);
 
 // The op types of the program that Coracle has and Paddle lacks, with the number of their ops, in
 // the order of the first op. "clip_by_norm with an axis" and "clip_by_norm with MaxNorm" count as
-// types, because Paddle's op has neither. Does not tell whether a version of Paddle has any other
+// types, because Paddle's op has neither. Does not check whether a version of Paddle has any other
 // type and its gradient.
 std::vector<std::pair<std::string, int64_t>> OpsUnknownToPaddle(const ProgramDesc& program);
 

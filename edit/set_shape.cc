@@ -2,6 +2,7 @@
 #include <coracle/edit/set_shape.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
+#include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/outer_names.h>
@@ -193,7 +194,7 @@ void SetShape(ProgramDesc& program, const std::string& name, const Shape& shape)
   const BlockDesc& root = program.Root();
   const VarUses uses = root.Uses(name);
   for (const OpDesc* op : uses.writers) {
-    if (op->type() == "feed") break;
+    if (IsFeed(*op)) break;
     // An op that also reads it updates the fed value in place.
     if (!uses.readers.empty() && root.IndexOf(*uses.readers[0]) <= root.IndexOf(*op)) break;
     ThrowInvalid(

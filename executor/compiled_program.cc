@@ -120,7 +120,9 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
   RemoveForeignStacks(program_);
   RemoveFeedAndFetchOps(program_, ops, &feeds_, &fetches_);
   // The ops of functions are checked now, in the calling block with its types.
-  if (InlineCalls(program_, &origins_)) VerifyOrThrow(program_, ops);
+  bool changed = InlineCalls(program_, &origins_);
+  if (options_.expand && ExpandOps(program_, ops, false)) changed = true;
+  if (changed) VerifyOrThrow(program_, ops);
   RequireVars(program_, feeds_, "feed");
   RequireVars(program_, fetches_, "fetch");
   ShareCoalesced(program_, fetches_);

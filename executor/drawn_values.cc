@@ -2,6 +2,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -125,7 +126,7 @@ bool IsState(const BlockDesc& root, const VarDesc& var) {
   const VarUses uses = root.Uses(var.name());
   return IsLearningRate(root, var.name()) ||
          std::any_of(uses.writers.begin(), uses.writers.end(),
-                     [](const OpDesc* op) { return (op->role() & (kOptimize | kLRSched)) != 0; });
+                     [](const OpDesc* op) { return IsUpdate(*op); });
 }
 
 Tensor DrawParameter(const BlockDesc& root, const VarDesc& var) {

@@ -25,6 +25,8 @@ struct CompileOptions {
   // Names of passes to skip, for example to measure the effect of each. Compiling throws kNotFound
   // for a name that the pipeline does not have.
   std::vector<std::string> disabled_passes = {};
+  // Replaces ops that only join others (OpDef::Expands). Off: such ops stay, and cannot run.
+  bool expand = true;
   // Chooses among the kernels of an op (Winograd's method, oneDNN, ... for a convolution) by timing
   // each on random elements when a plan is made, instead of by fixed rules. Planning takes longer,
   // and results may differ in their last bits from one process to the next.

@@ -60,54 +60,41 @@ Changes ChangesOfVar(const VarDesc& a, const VarDesc& b) {
   return changes;
 }
 
-class ProgramDiffer {
+struct BlockPair {
+  BlockPair(const BlockDesc& before, const BlockDesc& after, NamePairs& names,
+            const OpRegistry& ops)
+      : a(before, names, ops), b(after, names, ops), ops(MatchOps(a, b, names)) {}
+  OpGraph a, b;
+  OpMatching ops;
+};
+
+// The blocks of two programs, paired: by index, the block on the other side, or -1.
+struct MatchedBlocks {
+  std::vector<std::unique_ptr<BlockPair>> pairs;
+  std::vector<int> after_of, before_of;
+};
+
+std::vector<bool> RunByOps(const ProgramDesc& program) {
+  std::vector<bool> run(Index(program.NumBlocks()), false);
+  program.ForEachOp([&](const OpDesc& op) {
+    for (const int block : op.SubBlocks()) {
+      if (block >= 0 && block < program.NumBlocks()) run[Index(block)] = true;
+    }
+  });
+  return run;
+}
+
+class BlockMatcher {
  public:
-  ProgramDiffer(const ProgramDesc& before, const ProgramDesc& after, const OpRegistry& ops)
-      : a_(before), b_(after), ops_(ops), names_(before, after) {}
-
-  ProgramDiff Run() {
-    block_after_.assign(Index(a_.NumBlocks()), -1);
-    block_before_.assign(Index(b_.NumBlocks()), -1);
-    MatchBlocks();
-    for (int n = 0; n < names_.Count(); ++n) {
-      if (names_.IsBefore(n) && names_.IsAfter(n)) names_.Pair(n, n);
-    }
-    reported_.assign(Index(names_.Count()), false);
-    CompareEnds();
-    for (const auto& pair : pairs_) CompareBlocks(*pair);
-    ReportOtherRenames();
-    for (int b = 0; b < a_.NumBlocks(); ++b) {
-      if (block_after_[Index(b)] < 0) diff_.blocks.push_back({.before = b, .after = -1});
-    }
-    for (int b = 0; b < b_.NumBlocks(); ++b) {
-      if (block_before_[Index(b)] < 0) diff_.blocks.push_back({.before = -1, .after = b});
-    }
-    return std::move(diff_);
-  }
-
- private:
-  struct BlockPair {
-    BlockPair(const BlockDesc& before, const BlockDesc& after, NamePairs& names,
-              const OpRegistry& ops)
-        : a(before, names, ops), b(after, names, ops), ops(MatchOps(a, b, names)) {}
-    OpGraph a, b;
-    OpMatching ops;
-  };
-
-  // --- blocks ---
-
-  bool PairBlocks(int before, int after) {
-    if (before < 0 || after < 0 || before >= a_.NumBlocks() || after >= b_.NumBlocks())
-      return false;
-    if (block_after_[Index(before)] >= 0 || block_before_[Index(after)] >= 0) return false;
-    block_after_[Index(before)] = after;
-    block_before_[Index(after)] = before;
-    to_match_.emplace_back(before, after);
-    return true;
+  BlockMatcher(const ProgramDesc& before, const ProgramDesc& after, NamePairs& names,
+               const OpRegistry& ops)
+      : a_(before), b_(after), names_(names), ops_(ops) {
+    found_.after_of.assign(Index(a_.NumBlocks()), -1);
+    found_.before_of.assign(Index(b_.NumBlocks()), -1);
   }
 
   // Pairs the blocks that matched ops run, and the blocks of equal index that no op runs.
-  void MatchBlocks() {
+  MatchedBlocks Run() {
     PairBlocks(0, 0);
     const std::vector<bool> run_before = RunByOps(a_), run_after = RunByOps(b_);
     size_t next = 0;
@@ -117,19 +104,24 @@ class ProgramDiffer {
       if (left >= std::min(a_.NumBlocks(), b_.NumBlocks())) break;
       if (!run_before[Index(left)] && !run_after[Index(left)]) PairBlocks(left, left);
     }
+    return std::move(found_);
   }
-  static std::vector<bool> RunByOps(const ProgramDesc& program) {
-    std::vector<bool> run(Index(program.NumBlocks()), false);
-    program.ForEachOp([&](const OpDesc& op) {
-      for (const int block : op.SubBlocks()) {
-        if (block >= 0 && block < program.NumBlocks()) run[Index(block)] = true;
-      }
-    });
-    return run;
+
+ private:
+  bool PairBlocks(int before, int after) {
+    if (before < 0 || after < 0 || before >= a_.NumBlocks() || after >= b_.NumBlocks())
+      return false;
+    if (found_.after_of[Index(before)] >= 0 || found_.before_of[Index(after)] >= 0) return false;
+    found_.after_of[Index(before)] = after;
+    found_.before_of[Index(after)] = before;
+    to_match_.emplace_back(before, after);
+    return true;
   }
+
   void MatchBlock(int before, int after) {
-    pairs_.push_back(std::make_unique<BlockPair>(a_.Block(before), b_.Block(after), names_, ops_));
-    const BlockPair& pair = *pairs_.back();
+    found_.pairs.push_back(
+        std::make_unique<BlockPair>(a_.Block(before), b_.Block(after), names_, ops_));
+    const BlockPair& pair = *found_.pairs.back();
     for (int i = 0; i < pair.a.NumOps(); ++i) {
       const int j = pair.ops.after_of[Index(i)];
       if (j < 0 || !a_.Block(before).op(Index(i)).HasSubBlock()) continue;
@@ -140,6 +132,83 @@ class ProgramDiffer {
       }
     }
   }
+
+  const ProgramDesc &a_, &b_;
+  NamePairs& names_;
+  const OpRegistry& ops_;
+  std::vector<std::pair<int, int>> to_match_;
+  MatchedBlocks found_;
+};
+
+// Marks the blocks in which, or in whose sub-blocks, random numbers are drawn.
+std::vector<bool> DrawingBlocks(const ProgramDesc& program, const OpRegistry& ops) {
+  std::vector<bool> draws(Index(program.NumBlocks()), false);
+  std::vector<std::vector<int>> run_by(draws.size());
+  std::vector<int> queue;
+  const auto mark = [&](int block) {
+    if (draws[Index(block)]) return;
+    draws[Index(block)] = true;
+    queue.push_back(block);
+  };
+  program.ForEachOp([&](const OpDesc& op) {
+    if (DrawsNumbers(op, ops)) mark(op.block()->idx());
+    for (const int block : op.SubBlocks()) {
+      if (block > 0 && block < program.NumBlocks())
+        run_by[Index(block)].push_back(op.block()->idx());
+    }
+  });
+  while (!queue.empty()) {
+    const int block = queue.back();
+    queue.pop_back();
+    for (const int runner : run_by[Index(block)]) mark(runner);
+  }
+  return draws;
+}
+
+Names Ends(const ProgramDesc& program, OpKind kind, const OpRegistry& ops) {
+  if (!HasOpOfKind(program.Root(), kind, ops)) return {};
+  return kind == OpKind::kFeed ? InputNames(program, ops) : OutputNames(program, ops);
+}
+std::string VersionText(const ProgramDesc& program) {
+  const int64_t v = program.version.value_or(0);
+  return v == 0 ? kNone : fmt::format("{}.{}.{}", v / 1000000, v / 1000 % 1000, v % 1000);
+}
+
+// Whether it is the feed or fetch list, which may differ between programs.
+bool IsOfFeeds(const VarDesc& var) {
+  return var.type() == VarType::kFeedMinibatch || var.type() == VarType::kFetchList;
+}
+// Whether the diff of the ops that use this temporary already shows it.
+bool IsShownByOps(const VarDesc& var, const BlockDesc& block) {
+  if (var.persistable() || !var.training().IsDefault() || var.error_clip()) return false;
+  const VarUses uses = block.Uses(var.name());
+  return !uses.writers.empty() || !uses.readers.empty();
+}
+
+class ProgramDiffer {
+ public:
+  ProgramDiffer(const ProgramDesc& before, const ProgramDesc& after, const OpRegistry& ops)
+      : a_(before), b_(after), ops_(ops), names_(before, after) {}
+
+  ProgramDiff Run() {
+    blocks_ = BlockMatcher(a_, b_, names_, ops_).Run();
+    for (int n = 0; n < names_.Count(); ++n) {
+      if (names_.IsBefore(n) && names_.IsAfter(n)) names_.Pair(n, n);
+    }
+    reported_.assign(Index(names_.Count()), false);
+    CompareEnds();
+    for (const auto& pair : blocks_.pairs) CompareBlocks(*pair);
+    ReportOtherRenames();
+    for (int b = 0; b < a_.NumBlocks(); ++b) {
+      if (blocks_.after_of[Index(b)] < 0) diff_.blocks.push_back({.before = b, .after = -1});
+    }
+    for (int b = 0; b < b_.NumBlocks(); ++b) {
+      if (blocks_.before_of[Index(b)] < 0) diff_.blocks.push_back({.before = -1, .after = b});
+    }
+    return std::move(diff_);
+  }
+
+ private:
   void CompareBlocks(const BlockPair& pair) {
     const BlockDesc &a = pair.a.block(), &b = pair.b.block();
     BlockDiff diff{.before = a.idx(), .after = b.idx()};
@@ -164,36 +233,9 @@ class ProgramDiffer {
     if (!draws_[Index(a.idx())]) return;
     diff->changes.push_back({"index", "", std::to_string(a.idx()), std::to_string(b.idx())});
   }
-  // Marks the blocks in which, or in whose sub-blocks, random numbers are drawn.
-  static std::vector<bool> DrawingBlocks(const ProgramDesc& program, const OpRegistry& ops) {
-    std::vector<bool> draws(Index(program.NumBlocks()), false);
-    std::vector<std::vector<int>> run_by(draws.size());
-    std::vector<int> queue;
-    const auto mark = [&](int block) {
-      if (draws[Index(block)]) return;
-      draws[Index(block)] = true;
-      queue.push_back(block);
-    };
-    program.ForEachOp([&](const OpDesc& op) {
-      if (DrawsNumbers(op, ops)) mark(op.block()->idx());
-      for (const int block : op.SubBlocks()) {
-        if (block > 0 && block < program.NumBlocks())
-          run_by[Index(block)].push_back(op.block()->idx());
-      }
-    });
-    while (!queue.empty()) {
-      const int block = queue.back();
-      queue.pop_back();
-      for (const int runner : run_by[Index(block)]) mark(runner);
-    }
-    return draws;
-  }
-
-  // --- feeds and fetches ---
-
   void CompareEnds() {
     for (const OpKind kind : {OpKind::kFeed, OpKind::kFetch}) {
-      const Names before = Ends(a_, kind), after = Ends(b_, kind);
+      const Names before = Ends(a_, kind, ops_), after = Ends(b_, kind, ops_);
       const bool same =
           std::equal(before.begin(), before.end(), after.begin(), after.end(),
                      [&](const auto& x, const auto& y) { return sides_.IsSameName(x, y); });
@@ -206,17 +248,6 @@ class ProgramDiffer {
             &diff_.changes);
     Compare("version", VersionText(a_), VersionText(b_), &diff_.changes);
   }
-  Names Ends(const ProgramDesc& program, OpKind kind) const {
-    if (!HasOpOfKind(program.Root(), kind, ops_)) return {};
-    return kind == OpKind::kFeed ? InputNames(program, ops_) : OutputNames(program, ops_);
-  }
-  static std::string VersionText(const ProgramDesc& program) {
-    const int64_t v = program.version.value_or(0);
-    return v == 0 ? kNone : fmt::format("{}.{}.{}", v / 1000000, v / 1000 % 1000, v % 1000);
-  }
-
-  // --- variables ---
-
   void CompareVars(const BlockPair& pair, BlockDiff* diff) {
     const BlockDesc &a = pair.a.block(), &b = pair.b.block();
     for (size_t i = 0; i < a.NumVars(); ++i) {
@@ -225,7 +256,7 @@ class ProgramDiffer {
       const bool renamed = m >= 0 && m != n && names_.IsRenaming(n, m);
       const VarDesc* other = b.FindVar(renamed ? names_.Text(m) : var.name());
       if (!other) {
-        if (!IsOfFeeds(var)) diff->vars.push_back({var.name(), "", IsToldByOps(var, a)});
+        if (!IsOfFeeds(var)) diff->vars.push_back({var.name(), "", IsShownByOps(var, a)});
         continue;
       }
       VarDiff found{var.name(), other->name(), false, ChangesOfVar(var, *other)};
@@ -237,18 +268,8 @@ class ProgramDiffer {
       const int n = names_.Number(var.name()), m = names_.BeforeOf(n);
       const bool renamed = m >= 0 && m != n && names_.IsRenaming(m, n);
       if (!a.FindVar(renamed ? names_.Text(m) : var.name()) && !IsOfFeeds(var))
-        diff->vars.push_back({"", var.name(), IsToldByOps(var, b)});
+        diff->vars.push_back({"", var.name(), IsShownByOps(var, b)});
     }
-  }
-  // Whether it is the feed or fetch list, which may differ between programs.
-  static bool IsOfFeeds(const VarDesc& var) {
-    return var.type() == VarType::kFeedMinibatch || var.type() == VarType::kFetchList;
-  }
-  // Whether the diff of the ops that use this temporary already shows it.
-  static bool IsToldByOps(const VarDesc& var, const BlockDesc& block) {
-    if (var.persistable() || !var.training().IsDefault() || var.error_clip()) return false;
-    const VarUses uses = block.Uses(var.name());
-    return !uses.writers.empty() || !uses.readers.empty();
   }
   void ReportRename(int before, int after) {
     reported_[Index(before)] = true;
@@ -269,8 +290,6 @@ class ProgramDiffer {
     auto& vars = diff_.blocks[0].vars;
     vars.insert(vars.end(), diff.vars.begin(), diff.vars.end());
   }
-
-  // --- ops ---
 
   std::vector<int> Moves(const BlockPair& pair) {
     if (!HasMoves(pair.ops)) return std::vector<int>(pair.ops.after_of.size(), -1);
@@ -307,10 +326,8 @@ class ProgramDiffer {
   const ProgramDesc &a_, &b_;
   const OpRegistry& ops_;
   NamePairs names_;
-  std::vector<std::pair<int, int>> to_match_;
-  std::vector<std::unique_ptr<BlockPair>> pairs_;
-  std::vector<int> block_after_, block_before_;
-  const DiffSides sides_{names_, block_after_, ops_};
+  MatchedBlocks blocks_;
+  const DiffSides sides_{names_, blocks_.after_of, ops_};
   std::vector<bool> reported_;  // by name before: the renaming is reported
   std::vector<bool> draws_;     // by block before; empty until it is needed
   std::optional<internal::BlockOuterNames> outer_before_, outer_after_;  // set when ops have moved

@@ -46,15 +46,51 @@ class Counts {
   size_t counts_[5] = {};
 };
 
+std::string SettingsOf(const VarDesc& var) {
+  const TrainingAttr& training = var.training();
+  std::string text;
+  const auto add = [&](const char* what, const std::optional<Setting>& setting) {
+    if (setting) text += fmt::format(" {} {}", what, SettingText(*setting));
+  };
+  if (training.error_clip) add("error_clip", training.error_clip->Save());
+  add("regularizer", training.regularizer);
+  add("gradient_clip", training.gradient_clip);
+  add("initializer", training.initializer);
+  return text;
+}
+
+std::string OneSidedText(const VarDesc& var) {
+  return fmt::format("{} {}{}{}", NameText(var.name()), var.meta().ToString(),
+                     var.persistable() ? " persistable" : "", SettingsOf(var));
+}
+
+// The first result, as " Out=h".
+std::string ResultOf(const OpDesc& op) {
+  std::string text;
+  op.AnyOutput([&](const std::string& name, const std::string& slot) {
+    text = fmt::format(" {}={}", NameText(slot), NameText(name));
+    return true;
+  });
+  return text;
+}
+
+// Both values with six digits, or with all digits if the six are equal.
+std::pair<std::string, std::string> WorstTexts(const ValueDiff& value) {
+  if (value.integer_before && value.integer_after)
+    return {std::to_string(*value.integer_before), std::to_string(*value.integer_after)};
+  std::string x = fmt::format("{:.6g}", value.worst_before),
+              y = fmt::format("{:.6g}", value.worst_after);
+  if (x != y) return {x, y};
+  x = fmt::format("{}", value.worst_before);
+  y = fmt::format("{}", value.worst_after);
+  return {x, x == y ? y + " (other bits)" : y};
+}
+
 class TextWriter {
  public:
   TextWriter(const ProgramDiff& diff, const ProgramDesc& before, const ProgramDesc& after,
              const OpRegistry& ops)
-      : diff_(diff), a_(before), b_(after) {
-    print_.hide_attr = [&ops](const OpDesc& op, const NamedAttr& attr) {
-      return IsDefaultAttr(ops, op, attr);
-    };
-  }
+      : diff_(diff), a_(before), b_(after), print_(ShortListing(ops)) {}
 
   std::string Run(const std::vector<ValueDiff>& values) {
     if (!diff_.changes.empty()) text_ += "program\n";
@@ -129,22 +165,6 @@ class TextWriter {
     }
     for (const std::string& text : texts) Line(mark, "var " + text);
   }
-  static std::string OneSidedText(const VarDesc& var) {
-    return fmt::format("{} {}{}{}", NameText(var.name()), var.meta().ToString(),
-                       var.persistable() ? " persistable" : "", SettingsOf(var));
-  }
-  static std::string SettingsOf(const VarDesc& var) {
-    const TrainingAttr& training = var.training();
-    std::string text;
-    const auto add = [&](const char* what, const std::optional<Setting>& setting) {
-      if (setting) text += fmt::format(" {} {}", what, SettingText(*setting));
-    };
-    if (training.error_clip) add("error_clip", training.error_clip->Save());
-    add("regularizer", training.regularizer);
-    add("gradient_clip", training.gradient_clip);
-    add("initializer", training.initializer);
-    return text;
-  }
 
   void AddOp(const BlockDiff& block, const OpDiff& diff) {
     if (diff.before < 0 || diff.after < 0) {
@@ -169,15 +189,6 @@ class TextWriter {
     Line('~', head);
     for (const DiffChange& change : diff.changes) text_ += "      " + ChangeText(change) + "\n";
   }
-  // The first result, as " Out=h".
-  static std::string ResultOf(const OpDesc& op) {
-    std::string text;
-    op.AnyOutput([&](const std::string& name, const std::string& slot) {
-      text = fmt::format(" {}={}", NameText(slot), NameText(name));
-      return true;
-    });
-    return text;
-  }
 
   void AddValue(const ValueDiff& value) {
     std::string name = NameText(value.before);
@@ -187,17 +198,6 @@ class TextWriter {
     Line('~',
          fmt::format("{}  {} of {} elements differ, most by {:.6g} at [{}]: {} -> {}", name,
                      value.different, value.elements, value.max_difference, Place(value), x, y));
-  }
-  // Both values with six digits, or with all digits if the six are equal.
-  static std::pair<std::string, std::string> WorstTexts(const ValueDiff& value) {
-    if (value.integer_before && value.integer_after)
-      return {std::to_string(*value.integer_before), std::to_string(*value.integer_after)};
-    std::string x = fmt::format("{:.6g}", value.worst_before),
-                y = fmt::format("{:.6g}", value.worst_after);
-    if (x != y) return {x, y};
-    x = fmt::format("{}", value.worst_before);
-    y = fmt::format("{}", value.worst_after);
-    return {x, x == y ? y + " (other bits)" : y};
   }
   // The position of the worst element, as "1, 0".
   std::string Place(const ValueDiff& value) const {

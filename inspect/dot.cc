@@ -94,13 +94,12 @@ class Selection {
  private:
   void AddBlock(const BlockDesc& block, const DotOptions& options) {
     if (options.block >= 0 && options.block != block.idx()) return;
-    const std::vector<Stage> stages = StagesOf(block);
-    for (size_t i = 0; i < block.NumOps(); ++i) {
+    block.ForEachOp([&](const OpDesc& op) {
       const bool wanted = options.stages.empty() ||
-                          std::find(options.stages.begin(), options.stages.end(), stages[i]) !=
+                          std::find(options.stages.begin(), options.stages.end(), StageOf(op)) !=
                               options.stages.end();
-      if (wanted) shown_.insert(&block.op(i));
-    }
+      if (wanted) shown_.insert(&op);
+    });
   }
 
   static bool Leads(const OpDesc& op, const std::string& name) {
@@ -157,10 +156,92 @@ class Selection {
   std::unordered_set<const OpDesc*> shown_;
 };
 
+size_t Index(int block) { return static_cast<size_t>(block); }
+
+std::string NodeOf(const OpDesc& op) {
+  return fmt::format("b{}_{}", op.block()->idx(), op.block()->IndexOf(op));
+}
+
+// The frames of blocks. `parent`: the block in whose frame the block's frame is drawn, or -1;
+// `inner`: the blocks in the frame of each block; `runner`: the first op that runs each block.
+struct Frames {
+  std::vector<int> parent;
+  std::vector<std::vector<int>> inner;
+  std::unordered_map<int, const OpDesc*> runner;
+};
+
+// A file may contain any indices, so a block can only be inside one with a lower index.
+Frames FindFrames(const ProgramDesc& program) {
+  Frames frames;
+  const int blocks = program.NumBlocks();
+  frames.parent.assign(Index(blocks), -1);
+  frames.inner.resize(Index(blocks));
+  std::vector<int> depth(Index(blocks), 0);
+  for (int i = 0; i < blocks; ++i) {
+    int parent = program.Block(i).parent_idx();
+    if (parent < 0 || parent >= i) continue;
+    while (depth[Index(parent)] >= kDeepest) parent = frames.parent[Index(parent)];
+    frames.parent[Index(i)] = parent;
+    depth[Index(i)] = depth[Index(parent)] + 1;
+    frames.inner[Index(parent)].push_back(i);
+  }
+  program.ForEachOp([&](const OpDesc& op) {
+    for (int sub : op.SubBlocks()) frames.runner.try_emplace(sub, &op);
+  });
+  return frames;
+}
+
+// Adds the first lines and the number of further ones.
+void PutLines(const std::vector<std::string>& lines, std::string* label) {
+  for (size_t i = 0; i < std::min(lines.size(), kShownParameters); ++i)
+    *label += "<br/>" + Small(lines[i]);
+  if (lines.size() > kShownParameters)
+    *label += "<br/>" + Small(fmt::format("... {} more", lines.size() - kShownParameters));
+}
+
+// The op of `block` before position `end` that wrote the variable last; nullptr if there is none.
+const OpDesc* LastWriter(const BlockDesc& block, std::string_view name, size_t end) {
+  const auto writers = block.Uses(name).writers;
+  const auto after = std::partition_point(
+      writers.begin(), writers.end(), [&](const OpDesc* op) { return block.IndexOf(*op) < end; });
+  return after == writers.begin() ? nullptr : *(after - 1);
+}
+
+// The writer in the op's block, or else in an outer block before the op that runs the inner one.
+const OpDesc* WriterFor(const OpDesc& op, std::string_view name, const Frames& frames) {
+  const OpDesc* at = &op;
+  for (int depth = 0; depth < 100; ++depth) {
+    const BlockDesc& block = *at->block();
+    if (const OpDesc* writer = LastWriter(block, name, block.IndexOf(*at))) return writer;
+    const auto runner = frames.runner.find(block.idx());
+    if (block.idx() <= 0 || runner == frames.runner.end() || block.FindVar(name)) return nullptr;
+    at = runner->second;
+  }
+  return nullptr;
+}
+
+// An upper bound of the ranks that all edges cross: the ops between writers and readers.
+size_t RanksCrossed(const ProgramDesc& program, const Selection& shown, const Frames& frames) {
+  size_t ranks = 0;
+  program.ForEachOp([&](const OpDesc& op) {
+    if (!shown.Has(op)) return;
+    op.ForEachInput([&](const std::string& name) {
+      const OpDesc* writer = WriterFor(op, name, frames);
+      if (!writer || !shown.Has(*writer) || writer->block() != op.block()) return;
+      ranks += op.block()->IndexOf(op) - op.block()->IndexOf(*writer);
+    });
+  });
+  return ranks;
+}
+
 class DotWriter {
  public:
   DotWriter(const ProgramDesc& program, const OpRegistry& ops, const DotOptions& options)
-      : program_(program), ops_(ops), shown_(program, options), layers_(program) {}
+      : program_(program),
+        ops_(ops),
+        shown_(program, options),
+        layers_(program),
+        frames_(FindFrames(program)) {}
 
   std::string Run() {
     out_ =
@@ -169,57 +250,16 @@ class DotWriter {
         "  node [shape=box, style=\"rounded,filled\", fontname=\"Helvetica\", fontsize=12, "
         "color=\"#777777\"];\n"
         "  edge [fontname=\"Helvetica\", fontsize=9, color=\"#777777\", arrowsize=0.6];\n";
-    FindNesting();
-    labels_on_edges_ = RanksCrossed() <= kMostLabelledRanks;
+    labels_on_edges_ = RanksCrossed(program_, shown_, frames_) <= kMostLabelledRanks;
     if (!labels_on_edges_) out_ += "  nslimit=2; nslimit1=2; mclimit=0.3;\n";
     for (int i = 0; i < program_.NumBlocks(); ++i) {
-      if (frame_parent_[Index(i)] < 0) PutBlock(program_.Block(i), 1);
+      if (frames_.parent[Index(i)] < 0) PutBlock(program_.Block(i), 1);
     }
     PutResults();
     return out_ + edges_ + "}\n";
   }
 
  private:
-  static size_t Index(int block) { return static_cast<size_t>(block); }
-
-  static std::string NodeOf(const OpDesc& op) {
-    return fmt::format("b{}_{}", op.block()->idx(), op.block()->IndexOf(op));
-  }
-
-  // Finds the frame in which each block's frame is drawn, and the op that runs the block. A file
-  // may contain any indices, so a block can only be inside one with a lower index.
-  void FindNesting() {
-    const int blocks = program_.NumBlocks();
-    frame_parent_.assign(Index(blocks), -1);
-    inner_.resize(Index(blocks));
-    std::vector<int> depth(Index(blocks), 0);
-    for (int i = 0; i < blocks; ++i) {
-      int parent = program_.Block(i).parent_idx();
-      if (parent < 0 || parent >= i) continue;
-      while (depth[Index(parent)] >= kDeepest) parent = frame_parent_[Index(parent)];
-      frame_parent_[Index(i)] = parent;
-      depth[Index(i)] = depth[Index(parent)] + 1;
-      inner_[Index(parent)].push_back(i);
-    }
-    program_.ForEachOp([&](const OpDesc& op) {
-      for (int sub : op.SubBlocks()) runner_.try_emplace(sub, &op);
-    });
-  }
-
-  // An upper bound of the ranks that all edges cross: the ops between writers and readers.
-  size_t RanksCrossed() const {
-    size_t ranks = 0;
-    program_.ForEachOp([&](const OpDesc& op) {
-      if (!shown_.Has(op)) return;
-      op.ForEachInput([&](const std::string& name) {
-        const OpDesc* writer = WriterFor(op, name);
-        if (!writer || !shown_.Has(*writer) || writer->block() != op.block()) return;
-        ranks += op.block()->IndexOf(op) - op.block()->IndexOf(*writer);
-      });
-    });
-    return ranks;
-  }
-
   void PutBlock(const BlockDesc& block, int depth) {
     const std::string indent(2 * static_cast<size_t>(depth), ' ');
     const bool framed = block.idx() > 0;
@@ -231,15 +271,14 @@ class DotWriter {
           indent, block.idx());
     }
     const size_t head = out_.size();
-    const std::vector<Stage> stages = StagesOf(block);
     std::string first;
     for (size_t i = 0; i < block.NumOps(); ++i) {
       if (!shown_.Has(block.op(i))) continue;
       if (first.empty()) first = NodeOf(block.op(i));
-      PutOp(block.op(i), stages[i], indent + (framed ? "  " : ""));
+      PutOp(block.op(i), StageOf(block.op(i)), indent + (framed ? "  " : ""));
     }
     PutRunner(block, first);
-    for (int inner : inner_[Index(block.idx())])
+    for (int inner : frames_.inner[Index(block.idx())])
       PutBlock(program_.Block(inner), depth + (framed ? 1 : 0));
     if (!framed) return;
     if (out_.size() == head)
@@ -250,8 +289,8 @@ class DotWriter {
 
   // Connects the op that runs the block to its frame.
   void PutRunner(const BlockDesc& block, const std::string& first) {
-    const auto runner = runner_.find(block.idx());
-    if (block.idx() <= 0 || first.empty() || runner == runner_.end()) return;
+    const auto runner = frames_.runner.find(block.idx());
+    if (block.idx() <= 0 || first.empty() || runner == frames_.runner.end()) return;
     if (!shown_.Has(*runner->second)) return;
     edges_ += fmt::format("  {} -> {} [style=dotted, arrowhead=none, lhead=cluster_{}];\n",
                           NodeOf(*runner->second), first, block.idx());
@@ -287,39 +326,10 @@ class DotWriter {
     return label;
   }
 
-  // Adds the first lines and the number of further ones.
-  static void PutLines(const std::vector<std::string>& lines, std::string* label) {
-    for (size_t i = 0; i < std::min(lines.size(), kShownParameters); ++i)
-      *label += "<br/>" + Small(lines[i]);
-    if (lines.size() > kShownParameters)
-      *label += "<br/>" + Small(fmt::format("... {} more", lines.size() - kShownParameters));
-  }
-
-  // The op of `block` before position `end` that wrote the variable last; nullptr if there is none.
-  static const OpDesc* LastWriter(const BlockDesc& block, std::string_view name, size_t end) {
-    const auto writers = block.Uses(name).writers;
-    const auto after = std::partition_point(
-        writers.begin(), writers.end(), [&](const OpDesc* op) { return block.IndexOf(*op) < end; });
-    return after == writers.begin() ? nullptr : *(after - 1);
-  }
-
-  // The writer in the op's block, or else in an outer block before the op that runs the inner one.
-  const OpDesc* WriterFor(const OpDesc& op, std::string_view name) const {
-    const OpDesc* at = &op;
-    for (int depth = 0; depth < 100; ++depth) {
-      const BlockDesc& block = *at->block();
-      if (const OpDesc* writer = LastWriter(block, name, block.IndexOf(*at))) return writer;
-      const auto runner = runner_.find(block.idx());
-      if (block.idx() <= 0 || runner == runner_.end() || block.FindVar(name)) return nullptr;
-      at = runner->second;
-    }
-    return nullptr;
-  }
-
   void PutInput(const OpDesc& op, const std::string& node, const std::string& name,
                 const std::string& slot, std::vector<std::string>* parameters) {
     const VarDesc* var = op.block()->FindVarRecursive(name);
-    const OpDesc* writer = WriterFor(op, name);
+    const OpDesc* writer = WriterFor(op, name, frames_);
     if (!writer && var && var->type() == VarType::kFeedMinibatch) return;
     if (!writer && var && var->persistable()) {
       parameters->push_back(Html(slot) + ": " + Html(name) + " " + Html(var->meta().ToString()));
@@ -362,9 +372,7 @@ class DotWriter {
   const OpRegistry& ops_;
   const Selection shown_;
   const OpLayers layers_;
-  std::vector<int> frame_parent_;
-  std::vector<std::vector<int>> inner_;            // frames inside the frame of each block
-  std::unordered_map<int, const OpDesc*> runner_;  // the first op that runs each block
+  const Frames frames_;
   std::unordered_map<std::string, size_t> var_nodes_;
   bool labels_on_edges_ = true;
   std::string out_, edges_;

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/training_stage.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/inspect/mistakes.h>
 #include <coracle/inspect/program_ends.h>
@@ -38,10 +38,6 @@ const std::vector<WrongSource>& WrongSources() {
       {"log", "X", {"log_softmax", "logsigmoid"}, "those are logarithms already"},
   };
   return all;
-}
-
-bool IsForward(const OpDesc& op) {
-  return (RoleOf(op) & (kBackward | kOptimize | kLRSched)) == 0 || RoleOf(op) == kNotSpecified;
 }
 
 // Whether the op returns its elements unchanged.
@@ -99,12 +95,9 @@ void AddWrongSources(const OpDesc& op, std::vector<Mistake>* found) {
   }
 }
 
-bool HasRole(const ProgramDesc& program, int roles) {
+bool HasTrainingOps(const ProgramDesc& program) {
   bool found = false;
-  program.ForEachOp([&](const OpDesc& op) {
-    const int role = RoleOf(op);
-    found = found || (role != kNotSpecified && (role & roles) != 0);
-  });
+  program.ForEachOp([&](const OpDesc& op) { found |= HasRole(op, kBackward | kOptimize); });
   return found;
 }
 
@@ -188,7 +181,7 @@ std::vector<Mistake> FindMistakes(const ProgramDesc& program, const OpRegistry& 
   });
   AddUnreadInputs(program, ops, &found);
   const bool deployed =
-      HasOpOfKind(program.Root(), OpKind::kFetch, ops) && !HasRole(program, kBackward | kOptimize);
+      HasOpOfKind(program.Root(), OpKind::kFetch, ops) && !HasTrainingOps(program);
   if (!deployed) return found;
   for (Mistake& mistake : FindDeployedMistakes(program)) found.push_back(std::move(mistake));
   return found;

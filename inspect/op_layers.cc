@@ -1,14 +1,12 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/training_stage.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/inspect/op_layers.h>
 
 #include <string_view>
 
 namespace coracle {
 namespace {
-
-bool IsForward(const OpDesc& op) { return (RoleOf(op) & (kBackward | kOptimize | kLRSched)) == 0; }
 
 // The variable whose gradient has this name, also for names derived from a gradient.
 std::string_view WithoutGrad(std::string_view name) {
@@ -117,7 +115,7 @@ class OpLayersFinder {
 
   // Adds a backward or update op.
   void AddOther(const OpDesc& op) {
-    const size_t layer = (RoleOf(op) & kBackward) != 0 ? OfGradientOp(op) : OfUpdateOp(op);
+    const size_t layer = IsBackward(op) ? OfGradientOp(op) : OfUpdateOp(op);
     if (layer != kNone) to_.layer_of_[&op] = layer;
   }
 

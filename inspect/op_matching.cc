@@ -64,6 +64,98 @@ const VarDesc* Declared(const OpGraph& graph, const std::string& name) {
   return graph.block().FindVarRecursive(name);
 }
 
+// Hashes the type, the attrs and the names of all variables; those of `before` as they are after.
+size_t KeyOfAll(const OpGraph& graph, int op, bool before, const NamePairs& names) {
+  size_t sum = 0;
+  const auto add = [&](const Uses& uses, size_t what) {
+    for (const OpGraph::Use& use : uses)
+      sum += Mixed(use.place + what, Index(before ? names.ToAfter(use.name) : use.name));
+  };
+  add(graph.Inputs(op), 1);
+  add(graph.Outputs(op), 2);
+  return Mixed(graph.TypeAndAttrs(op), sum);
+}
+
+// Hashes the type, the attrs and the values that the op reads.
+size_t KeyOfReads(const OpGraph& graph, int op) {
+  size_t sum = 0;
+  for (const OpGraph::Use& use : graph.Inputs(op)) sum += Mixed(use.place, Index(use.value));
+  return Mixed(graph.TypeAndAttrs(op), sum);
+}
+
+// Hashes the type and the name of the first result.
+size_t KeyOfResults(const OpGraph& graph, int op, bool before, const NamePairs& names) {
+  if (graph.Outputs(op).empty()) return graph.Type(op);
+  const int name = graph.Outputs(op)[0].name;
+  return Mixed(graph.Type(op), 1 + Index(before ? names.ToAfter(name) : name));
+}
+
+// The only unmatched op of that type among the readers of a value; -1 if there is none.
+template <class IsFree>
+int OnlyReader(const OpGraph& graph, int value, size_t type, const IsFree& is_free) {
+  const std::vector<int>& readers = graph.ValueAt(value).readers;
+  if (readers.size() > kMostReaders) return -1;
+  int only = -1;
+  for (const int reader : readers) {
+    if (graph.Type(reader) != type || !is_free(reader) || reader == only) continue;
+    if (only >= 0) return -1;
+    only = reader;
+  }
+  return only;
+}
+
+// Pairs the ops that are equal in all respects.
+std::vector<std::pair<int, int>> EqualOps(const OpGraph& a, const OpGraph& b,
+                                          const NamePairs& names) {
+  Candidates equal;
+  for (int j = 0; j < b.NumOps(); ++j) {
+    if (b.Counts(j)) equal.Add(KeyOfAll(b, j, false, names), j);
+  }
+  std::vector<std::pair<int, int>> pairs;
+  std::vector<bool> taken(Index(b.NumOps()), false);
+  for (int i = 0; i < a.NumOps(); ++i) {
+    if (!a.Counts(i)) continue;
+    const int j =
+        equal.First(KeyOfAll(a, i, true, names), [&](int other) { return !taken[Index(other)]; });
+    if (j < 0) continue;
+    taken[Index(j)] = true;
+    pairs.emplace_back(i, j);
+  }
+  return pairs;
+}
+
+// Pairs ops of the two lists by their order, like lines of text. Keeps a pair if the op before or
+// after it is matched to the adjacent op, or is kept as well.
+std::vector<std::pair<int, int>> AlignedOps(const OpGraph& a, const OpGraph& b,
+                                            const std::vector<int>& rest_a,
+                                            const std::vector<int>& rest_b,
+                                            const OpMatching& found) {
+  std::vector<std::pair<int, int>> pairs = CommonSubsequence(
+      static_cast<int>(rest_a.size()), static_cast<int>(rest_b.size()), [&](int x, int y) {
+        return a.TypeAndAttrs(rest_a[Index(x)]) == b.TypeAndAttrs(rest_b[Index(y)]);
+      });
+  for (auto& [i, j] : pairs) {
+    i = rest_a[Index(i)];
+    j = rest_b[Index(j)];
+  }
+  const auto neighbours = [&](int i, int j) {
+    const bool inside = i >= 0 && j >= 0 && i < a.NumOps() && j < b.NumOps();
+    return inside && found.after_of[Index(i)] == j;
+  };
+  const auto follows = [](const std::pair<int, int>& x, const std::pair<int, int>& y) {
+    return x.first + 1 == y.first && x.second + 1 == y.second;
+  };
+  std::vector<std::pair<int, int>> kept;
+  for (size_t p = 0; p < pairs.size(); ++p) {
+    const auto [i, j] = pairs[p];
+    if (neighbours(i - 1, j - 1) || neighbours(i + 1, j + 1) ||
+        (p > 0 && follows(pairs[p - 1], pairs[p])) ||
+        (p + 1 < pairs.size() && follows(pairs[p], pairs[p + 1])))
+      kept.push_back(pairs[p]);
+  }
+  return kept;
+}
+
 class OpMatcher {
  public:
   OpMatcher(const OpGraph& before, const OpGraph& after, NamePairs& names)
@@ -74,14 +166,14 @@ class OpMatcher {
   }
 
   OpMatching Run() {
-    MatchEqual();
+    for (const auto& [i, j] : EqualOps(a_, b_, names_)) Match(i, j);
     for (int j = 0; j < b_.NumOps(); ++j) {
       if (!b_.Counts(j)) continue;
-      by_reads_.Add(KeyOfReads(j), j);
-      by_results_.Add(KeyOfResults(b_, j, false), j);
+      by_reads_.Add(KeyOfReads(b_, j), j);
+      by_results_.Add(KeyOfResults(b_, j, false, names_), j);
     }
     for (int i = 0; i < a_.NumOps(); ++i) {
-      if (a_.Counts(i)) owners_.Add(KeyOfResults(a_, i, false), i);
+      if (a_.Counts(i)) owners_.Add(KeyOfResults(a_, i, false, names_), i);
     }
     Forward();
     Backward();
@@ -123,48 +215,13 @@ class OpMatcher {
            before->persistable() == after->persistable() && before->meta() == after->meta();
   }
 
-  // --- 1: ops that are equal in all respects ---
-
-  size_t KeyOfAll(const OpGraph& graph, int op, bool before) const {
-    size_t sum = 0;
-    const auto add = [&](const Uses& uses, size_t what) {
-      for (const OpGraph::Use& use : uses)
-        sum += Mixed(use.place + what, Index(before ? names_.ToAfter(use.name) : use.name));
-    };
-    add(graph.Inputs(op), 1);
-    add(graph.Outputs(op), 2);
-    return Mixed(graph.TypeAndAttrs(op), sum);
-  }
-  void MatchEqual() {
-    Candidates equal;
-    for (int j = 0; j < b_.NumOps(); ++j) {
-      if (b_.Counts(j)) equal.Add(KeyOfAll(b_, j, false), j);
-    }
-    std::vector<std::pair<int, int>> pairs;
-    std::vector<bool> taken(Index(b_.NumOps()), false);
-    for (int i = 0; i < a_.NumOps(); ++i) {
-      if (!a_.Counts(i)) continue;
-      const int j =
-          equal.First(KeyOfAll(a_, i, true), [&](int other) { return !taken[Index(other)]; });
-      if (j < 0) continue;
-      taken[Index(j)] = true;
-      pairs.emplace_back(i, j);
-    }
-    for (const auto& [i, j] : pairs) Match(i, j);
-  }
-
-  // --- 2: ops that read the same values, write the same names or have a matched neighbour ---
+  // --- ops that read the same values, write the same names or have a matched neighbour ---
 
   // The corresponding value on the other side; -1 if it is not known yet.
   int ValueAfter(const OpGraph::Use& use) const {
     const int known = value_after_[Index(use.value)];
     if (known >= 0 || a_.ValueAt(use.value).op >= 0) return known;
     return b_.OuterValue(names_.ToAfter(use.name));
-  }
-  size_t KeyOfReads(int j) const {
-    size_t sum = 0;
-    for (const OpGraph::Use& use : b_.Inputs(j)) sum += Mixed(use.place, Index(use.value));
-    return Mixed(b_.TypeAndAttrs(j), sum);
   }
   int CandidateByReads(int i) {
     if (a_.Inputs(i).empty()) return CandidateByAttrs(i);
@@ -184,33 +241,15 @@ class OpMatcher {
         by_reads_.First(Mixed(a_.TypeAndAttrs(i), 0), [&](int op) { return IsFreeAfter(op); });
     if (j < 0) return -1;
     const int owner =
-        owners_.First(KeyOfResults(b_, j, false), [&](int op) { return IsFreeBefore(op); });
+        owners_.First(KeyOfResults(b_, j, false, names_), [&](int op) { return IsFreeBefore(op); });
     return owner < 0 || owner == i ? j : -1;
   }
 
-  // Hashes the type and the name of the first result.
-  size_t KeyOfResults(const OpGraph& graph, int op, bool before) const {
-    if (graph.Outputs(op).empty()) return graph.Type(op);
-    const int name = graph.Outputs(op)[0].name;
-    return Mixed(graph.Type(op), 1 + Index(before ? names_.ToAfter(name) : name));
-  }
   int CandidateByResults(int i) {
-    return by_results_.First(KeyOfResults(a_, i, true), [&](int j) { return IsFreeAfter(j); });
+    return by_results_.First(KeyOfResults(a_, i, true, names_),
+                             [&](int j) { return IsFreeAfter(j); });
   }
 
-  // The only unmatched op of that type among the readers of a value; -1 if there is none.
-  template <class IsFree>
-  static int OnlyReader(const OpGraph& graph, int value, size_t type, const IsFree& is_free) {
-    const std::vector<int>& readers = graph.ValueAt(value).readers;
-    if (readers.size() > kMostReaders) return -1;
-    int only = -1;
-    for (const int reader : readers) {
-      if (graph.Type(reader) != type || !is_free(reader) || reader == only) continue;
-      if (only >= 0) return -1;
-      only = reader;
-    }
-    return only;
-  }
   int CandidateByNeighbour(int i) {
     const auto free_before = [&](int op) { return IsFreeBefore(op); };
     const auto free_after = [&](int op) { return IsFreeAfter(op); };
@@ -220,7 +259,7 @@ class OpMatcher {
       const int j = OnlyReader(b_, value, a_.Type(i), free_after);
       if (j < 0) continue;
       // Leaves it to an op that writes variables of the same names.
-      const int owner = owners_.First(KeyOfResults(b_, j, false), free_before);
+      const int owner = owners_.First(KeyOfResults(b_, j, false, names_), free_before);
       if (owner < 0 || owner == i) return j;
     }
     return -1;
@@ -258,7 +297,7 @@ class OpMatcher {
     }
   }
 
-  // --- 3: writers of values that matched ops read ---
+  // --- writers of values that matched ops read ---
   void Backward() {
     for (int i = a_.NumOps(); i-- > 0;) {
       const int j = found_.after_of[Index(i)];
@@ -272,8 +311,17 @@ class OpMatcher {
     }
   }
 
-  // --- 4: alignment like lines of text ---
-  void Align();
+  // --- the rest, by order ---
+  void Align() {
+    std::vector<int> rest_a, rest_b;
+    for (int i = 0; i < a_.NumOps(); ++i) {
+      if (IsFreeBefore(i)) rest_a.push_back(i);
+    }
+    for (int j = 0; j < b_.NumOps(); ++j) {
+      if (IsFreeAfter(j)) rest_b.push_back(j);
+    }
+    for (const auto& [i, j] : AlignedOps(a_, b_, rest_a, rest_b, found_)) Match(i, j);
+  }
 
   const OpGraph &a_, &b_;
   NamePairs& names_;
@@ -281,42 +329,6 @@ class OpMatcher {
   std::vector<int> value_after_;  // by value of a_
   Candidates by_reads_, by_results_, owners_;
 };
-
-void OpMatcher::Align() {
-  std::vector<int> rest_a, rest_b;
-  for (int i = 0; i < a_.NumOps(); ++i) {
-    if (IsFreeBefore(i)) rest_a.push_back(i);
-  }
-  for (int j = 0; j < b_.NumOps(); ++j) {
-    if (IsFreeAfter(j)) rest_b.push_back(j);
-  }
-  // Keeps a pair if the op before or after it is matched to the adjacent op, or is kept as well.
-  std::vector<std::pair<int, int>> pairs = CommonSubsequence(
-      static_cast<int>(rest_a.size()), static_cast<int>(rest_b.size()), [&](int x, int y) {
-        return a_.TypeAndAttrs(rest_a[Index(x)]) == b_.TypeAndAttrs(rest_b[Index(y)]);
-      });
-  for (auto& [i, j] : pairs) {
-    i = rest_a[Index(i)];
-    j = rest_b[Index(j)];
-  }
-  const auto neighbours = [&](int i, int j) {
-    const bool inside = i >= 0 && j >= 0 && i < a_.NumOps() && j < b_.NumOps();
-    return inside && found_.after_of[Index(i)] == j;
-  };
-  const auto follows = [](const std::pair<int, int>& x, const std::pair<int, int>& y) {
-    return x.first + 1 == y.first && x.second + 1 == y.second;
-  };
-  std::vector<bool> kept(pairs.size());
-  for (size_t p = 0; p < pairs.size(); ++p) {
-    const auto [i, j] = pairs[p];
-    kept[p] = neighbours(i - 1, j - 1) || neighbours(i + 1, j + 1) ||
-              (p > 0 && follows(pairs[p - 1], pairs[p])) ||
-              (p + 1 < pairs.size() && follows(pairs[p], pairs[p + 1]));
-  }
-  for (size_t p = 0; p < pairs.size(); ++p) {
-    if (kept[p]) Match(pairs[p].first, pairs[p].second);
-  }
-}
 
 }  // namespace
 

@@ -18,6 +18,7 @@ std::string GradientText(const OpSpec& def) {
     case GradientKind::kForbidden:
       return "an error: " + def.no_gradient_reason;
   }
+  if (def.Expands()) return "that of the ops that it expands to";
   const OpSpec* grad = DefaultOps().Find(def.type + "_grad");
   if (!grad) return "composed of other ops";
   return "by the op " + grad->type + (grad->HasGradient() ? ", which has a gradient itself" : "");
@@ -33,8 +34,34 @@ std::string LodText(const OpSpec& def) {
   return "that of " + source + ", for outputs with as many rows" + axis;
 }
 
+std::string RowsText(const OpSpec& def) {
+  if (!def.rows.text.empty()) return def.rows.text;
+  if (def.block.runs != BlockRuns::kNone) return "as the ops of its block say";
+  RowRule rule = def.rows.effect.rule;
+  if (rule == RowRule::kUndeclared && def.kind == OpKind::kCompute) rule = RowRule::kEach;
+  switch (rule) {
+    case RowRule::kUndeclared:
+      return "";
+    case RowRule::kEach:
+      return "each by itself";
+    case RowRule::kMoves:
+      return "moved";
+    case RowRule::kMixes:
+      return "mixed";
+    case RowRule::kSum:
+      return "summed";
+    case RowRule::kMean:
+      return "averaged over " + def.rows.effect.of;
+    case RowRule::kSame:
+      return "outputs are equal on all ranks";
+    case RowRule::kStatistic:
+      return "a running statistic";
+  }
+  return "";
+}
+
 std::string DTypesText(const OpSpec& def) {
-  if (!def.HasReferenceKernel()) return "";
+  if (!def.HasReferenceKernel() && !def.Expands()) return "";
   if (def.kernel_dtypes.empty()) return "any";
   std::vector<std::string> names;
   for (DType dtype : def.kernel_dtypes) names.emplace_back(ToString(dtype));
@@ -46,6 +73,7 @@ std::string DTypesText(const OpSpec& def) {
 }
 
 std::string KernelsText(const OpSpec& def) {
+  if (def.Expands()) return "none, it expands to " + Join(def.expands_to, ", ");
   if (!def.HasReferenceKernel()) return "none";
   return def.HasFastKernel() ? "reference, fast" : "reference";
 }

@@ -1,7 +1,7 @@
 #include <coracle/backward/gradient_tree.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/training_stage.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/inspect/diff.h>
 #include <coracle/inspect/json.h>
 #include <coracle/inspect/multiply_adds.h>
@@ -173,8 +173,7 @@ Json GradientJson(const GradientTree& tree) {
 std::string LossOf(const ProgramDesc& program) {
   std::string loss;
   program.Root().ForEachOp([&](const OpDesc& op) {
-    const int role = RoleOf(op);
-    if ((role & kLoss) == 0 || (role & kBackward) != 0) return;
+    if (!HasRole(op, kLoss) || IsBackward(op)) return;
     op.ForEachOutput([&](const std::string& name) { loss = name; });
   });
   return loss;

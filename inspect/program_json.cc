@@ -117,18 +117,18 @@ class ProgramJsonWriter {
       between = ",\n        ";
     }
     out_ += "\n      ],\n      \"ops\": [";
-    const std::vector<TrainingStage> stages = StagesOf(block);
     between = "\n        ";
     for (size_t i = 0; i < block.NumOps(); ++i) {
       if (options_.keep_op && !options_.keep_op(block.op(i))) continue;
-      out_ += between + JsonLine(OpJson(block.op(i), i, stages[i]));
+      out_ += between + JsonLine(OpJson(block.op(i), i));
       between = ",\n        ";
     }
     out_ += "\n      ]\n    }";
   }
 
-  Json OpJson(const OpDesc& op, size_t index, TrainingStage stage) const {
-    Json json = {{"index", index}, {"type", JsonString(op.type())}, {"stage", ToString(stage)}};
+  Json OpJson(const OpDesc& op, size_t index) const {
+    Json json = {
+        {"index", index}, {"type", JsonString(op.type())}, {"stage", ToString(StageOf(op))}};
     if (const ModelLayer* layer = layers_.Find(op)) {
       json["layer"] = JsonString(layer->name);
       if (!layer->round.empty()) json["round"] = JsonString(layer->round);

@@ -1,3 +1,4 @@
+#include <coracle/passes/attention_checks.h>
 #include <coracle/passes/attention_finder.h>
 
 #include <numeric>
@@ -31,393 +32,244 @@ float AlphaOf(const OpDesc& op) {
 // [3, B, H, S, D].
 const std::vector<int32_t> kHeads = {0, 2, 1, 3}, kThree = {2, 0, 3, 1, 4};
 
-class AttentionSearch {
- public:
-  explicit AttentionSearch(const AttentionScene& scene)
-      : scene_(scene),
-        block_(scene.block),
-        context_(scene.context),
-        matcher_(scene.matcher),
-        types_(scene.types) {}
+using Ints = std::vector<int32_t>;
 
-  // Returns the forms in the order of AttentionsAround.
-  std::vector<AttentionOps> Around(OpDesc& softmax) const {
-    AttentionOps a;
-    a.softmax.op = &softmax;
-    if (!FindBefore(a) || !FindAfter(a) || !FindGradients(a) || !HasUsualTypes(a)) return {};
-    std::vector<AttentionOps> forms;
-    for (const std::optional<AttentionOps>& form : {Joint(a), Turned(a), std::optional(a)}) {
-      if (form && MayBeFused(*form)) forms.push_back(*form);
-    }
-    return forms;
-  }
+OpDesc* OnlyWriter(const AttentionScene& scene, const std::string& var) {
+  const auto writers = scene.block.Uses(var).writers;
+  return writers.size() == 1 ? writers[0] : nullptr;
+}
 
- private:
-  bool MayBeFused(const AttentionOps& a) const {
-    return InsideIsPrivate(a) && (!a.trains() || KeepsInputs(a)) && PlaceFor(a.Forward(), scene_) &&
-           (!a.trains() || PlaceFor(a.Backward(), scene_));
+// The op of that type that reads the variable in that slot, if it is the only reader.
+OpDesc* OnlyReader(const AttentionScene& scene, const std::string& var, const std::string& type,
+                   const char* slot) {
+  OpDesc* found = nullptr;
+  for (OpDesc* op : scene.block.Uses(var).readers) {
+    if (op->type() != type || OnlyVariable(op->Input(slot)) != var) continue;
+    if (found) return nullptr;
+    found = op;
   }
+  return found;
+}
 
-  OpDesc* Writer(const std::string& var) const {
-    const auto writers = block_.Uses(var).writers;
-    return writers.size() == 1 ? writers[0] : nullptr;
-  }
-  // The op of that type that reads the variable in that slot, if it is the only reader.
-  OpDesc* Reader(const std::string& var, const std::string& type, const char* slot) const {
-    OpDesc* found = nullptr;
-    for (OpDesc* op : block_.Uses(var).readers) {
-      if (op->type() != type || OnlyVariable(op->Input(slot)) != var) continue;
-      if (found) return nullptr;
-      found = op;
-    }
-    return found;
-  }
+bool OnlyScales(const OpDesc& op) {
+  return op.GetAttr<float>("bias", 0.0f) == 0 && !op.HasInput("ScaleTensor") &&
+         op.Input("X").size() == 1;
+}
 
-  // Searches backwards from the softmax to the product of Q and K.
-  bool FindBefore(AttentionOps& a) const {
-    OpDesc* op = Writer(OnlyVariable(a.softmax.op->Input("X")));
-    if (op && op->type() == "elementwise_add") {
-      a.add.op = op;
-      op = Writer(OnlyVariable(op->Input("X")));
-    }
-    if (op && op->type() == "scale") {
-      if (!OnlyScales(*op)) return false;
-      a.scale.op = op;
-      op = Writer(OnlyVariable(op->Input("X")));
-    }
-    a.match.op = op;
-    if (!op) return false;
-    OpDesc* scale_q = WriterForOne(OnlyVariable(op->Input("X")), *op);
-    if (scale_q && scale_q->type() == "scale" && OnlyScales(*scale_q)) a.scale_q.op = scale_q;
-    if (IsProduct(*op, true)) return true;
-    a.flip_k.op = WriterForOne(OnlyVariable(op->Input("Y")), *op);
-    return IsProduct(*op, false) && Flips(a.flip_k.op);
-  }
-  static bool OnlyScales(const OpDesc& op) {
-    return op.GetAttr<float>("bias", 0.0f) == 0 && !op.HasInput("ScaleTensor") &&
-           op.Input("X").size() == 1;
-  }
-  // The op that writes `var`, if `reader` is its only reader, in one place, and is not a gradient
-  // op. The same must hold for all recomputed copies, because they are fused in the same way.
-  OpDesc* WriterForOne(const std::string& var, const OpDesc& reader) const {
-    int places = 0;
-    reader.ForEachInput([&](const std::string& name) { places += name == var; });
-    if (places != 1) return nullptr;
-    for (const std::string& same : matcher_.SameAs(var)) {
-      const auto readers = block_.Uses(same).readers;
-      if (context_.IsVisible(block_, same) || readers.size() > 1) return nullptr;
-      if (!readers.empty() && readers[0]->type() != reader.type()) return nullptr;
-    }
-    return Writer(var);
-  }
+int32_t Axis(const OpDesc& op) { return op.GetAttr<int32_t>("axis", -1); }
 
-  // Searches forwards to the product of the weights and V.
-  bool FindAfter(AttentionOps& a) const {
-    std::string weights = OnlyVariable(a.softmax.op->Output("Out"));
-    a.dropout.op = Reader(weights, "dropout", "X");
-    if (a.dropout) {
-      if (a.dropout.op->HasInput("Seed")) return false;
-      weights = OnlyVariable(a.dropout.op->Output("Out"));
-    }
-    a.mix.op = Reader(weights, "matmul", "X");
-    if (!a.mix) a.mix.op = Reader(weights, "matmul_v2", "X");
-    return a.mix && IsProduct(*a.mix.op, false) && AlphaOf(*a.mix.op) == 1;
-  }
+// Whether it is this transposition or the gradient of one.
+bool Transposes(const OpDesc* op, const Ints& axes) {
+  return op && op->GetAttr<Ints>("axis", {}) == axes &&
+         (op->type() == "transpose2" || op->type() == "transpose" ||
+          op->type() == "transpose2_grad" || op->type() == "transpose_grad");
+}
 
-  // Searches from the gradient of the second product to the gradient of the first; succeeds also
-  // without gradients. In training, Q is the scaled queries, because the gradient of the scaling
-  // reads their gradient.
-  bool FindGradients(AttentionOps& a) const {
-    const AttentionLink& last = a.dropout ? a.dropout : a.softmax;
-    a.mix.grad = Reader(OnlyVariable(last.op->Output("Out")), a.mix.op->type() + "_grad", "X");
-    if (!a.mix.grad) return true;
-    a.scale_q = {};
-    if (!IsProduct(*a.mix.grad, false) || AlphaOf(*a.mix.grad) != 1) return false;
-    std::string gradient = OnlyVariable(a.mix.grad->Output("X@GRAD"));
-    const auto step = [&](AttentionLink& link, const char* type, const char* in, const char* out) {
-      if (!link) return true;
-      link.grad = Reader(gradient, type, in);
-      if (link.grad) gradient = OnlyVariable(link.grad->Output(out));
-      return link.grad != nullptr;
-    };
-    return step(a.dropout, "dropout_grad", "Out@GRAD", "X@GRAD") &&
-           step(a.softmax, "softmax_grad", "Out@GRAD", "X@GRAD") &&
-           step(a.add, "elementwise_add_grad", "Out@GRAD", "X@GRAD") &&
-           step(a.scale, "scale", "X", "Out") &&
-           step(a.match, (a.match.op->type() + "_grad").c_str(), "Out@GRAD", "X@GRAD") &&
-           GradientsFit(a);
-  }
+// Whether it transposes the last two axes.
+bool Flips(const OpDesc* op) {
+  if (!op) return false;
+  Ints axes(op->GetAttr<Ints>("axis", {}).size());
+  if (axes.size() < 2) return false;
+  std::iota(axes.begin(), axes.end(), 0);
+  std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
+  return Transposes(op, axes);
+}
 
-  // Whether the gradient ops belong to the forward ops.
-  bool GradientsFit(const AttentionOps& a) const {
-    const auto same = [&](const std::vector<std::string>& x, const std::vector<std::string>& y) {
-      return !OnlyVariable(x).empty() && !OnlyVariable(y).empty() &&
-             matcher_.Original(OnlyVariable(x)) == matcher_.Original(OnlyVariable(y));
-    };
-    const OpDesc &match = *a.match.op, &match_grad = *a.match.grad, &mix = *a.mix.op;
-    if (!same(match.Input("X"), match_grad.Input("X")) ||
-        !same(match.Input("Y"), match_grad.Input("Y")) ||
-        !same(mix.Input("Y"), a.mix.grad->Input("Y")))
+// Whether it is a slice of element i of the first axis, or the gradient of one.
+bool Cuts(const OpDesc* op, int32_t i) {
+  if (!op || (op->type() != "slice" && op->type() != "slice_grad")) return false;
+  for (const char* slot : {"StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList"}) {
+    if (op->HasInput(slot)) return false;
+  }
+  return op->GetAttr<Ints>("axes", {}) == Ints{0} && op->GetAttr<Ints>("starts", {}) == Ints{i} &&
+         op->GetAttr<Ints>("ends", {}) == Ints{i + 1} &&
+         op->GetAttr<Ints>("decrease_axis", {}) == Ints{0};
+}
+
+// The op that writes `var`, if `reader` is its only reader, in one place, and is not a gradient
+// op. The same must hold for all recomputed copies, because they are fused in the same way.
+OpDesc* WriterForOne(const AttentionScene& scene, const std::string& var, const OpDesc& reader) {
+  int places = 0;
+  reader.ForEachInput([&](const std::string& name) { places += name == var; });
+  if (places != 1) return nullptr;
+  for (const std::string& same : scene.matcher.SameAs(var)) {
+    const auto readers = scene.block.Uses(same).readers;
+    if (scene.context.IsVisible(scene.block, same) || readers.size() > 1) return nullptr;
+    if (!readers.empty() && readers[0]->type() != reader.type()) return nullptr;
+  }
+  return OnlyWriter(scene, var);
+}
+
+// Searches backwards from the softmax to the product of Q and K.
+bool FindBefore(const AttentionScene& scene, AttentionOps& a) {
+  OpDesc* op = OnlyWriter(scene, OnlyVariable(a.softmax.op->Input("X")));
+  if (op && op->type() == "elementwise_add") {
+    a.add.op = op;
+    op = OnlyWriter(scene, OnlyVariable(op->Input("X")));
+  }
+  if (op && op->type() == "scale") {
+    if (!OnlyScales(*op)) return false;
+    a.scale.op = op;
+    op = OnlyWriter(scene, OnlyVariable(op->Input("X")));
+  }
+  a.match.op = op;
+  if (!op) return false;
+  OpDesc* scale_q = WriterForOne(scene, OnlyVariable(op->Input("X")), *op);
+  if (scale_q && scale_q->type() == "scale" && OnlyScales(*scale_q)) a.scale_q.op = scale_q;
+  if (IsProduct(*op, true)) return true;
+  a.flip_k.op = WriterForOne(scene, OnlyVariable(op->Input("Y")), *op);
+  return IsProduct(*op, false) && Flips(a.flip_k.op);
+}
+
+// Searches forwards to the product of the weights and V.
+bool FindAfter(const AttentionScene& scene, AttentionOps& a) {
+  std::string weights = OnlyVariable(a.softmax.op->Output("Out"));
+  a.dropout.op = OnlyReader(scene, weights, "dropout", "X");
+  if (a.dropout) {
+    if (a.dropout.op->HasInput("Seed")) return false;
+    weights = OnlyVariable(a.dropout.op->Output("Out"));
+  }
+  a.mix.op = OnlyReader(scene, weights, "matmul", "X");
+  if (!a.mix) a.mix.op = OnlyReader(scene, weights, "matmul_v2", "X");
+  return a.mix && IsProduct(*a.mix.op, false) && AlphaOf(*a.mix.op) == 1;
+}
+
+// Whether the gradient ops belong to the forward ops.
+bool GradientsFit(const AttentionScene& scene, const AttentionOps& a) {
+  const auto same = [&](const std::vector<std::string>& x, const std::vector<std::string>& y) {
+    return !OnlyVariable(x).empty() && !OnlyVariable(y).empty() &&
+           scene.matcher.Original(OnlyVariable(x)) == scene.matcher.Original(OnlyVariable(y));
+  };
+  const OpDesc &match = *a.match.op, &match_grad = *a.match.grad, &mix = *a.mix.op;
+  if (!same(match.Input("X"), match_grad.Input("X")) ||
+      !same(match.Input("Y"), match_grad.Input("Y")) ||
+      !same(mix.Input("Y"), a.mix.grad->Input("Y")))
+    return false;
+  if (!IsProduct(match_grad, true) || AlphaOf(match) != AlphaOf(match_grad)) return false;
+  if (a.scale) {
+    const OpDesc &scale = *a.scale.op, &grad = *a.scale.grad;
+    if (grad.GetAttr<float>("scale", 1.0f) != scale.GetAttr<float>("scale", 1.0f) ||
+        grad.GetAttr<float>("bias", 0.0f) != 0 || grad.HasInput("ScaleTensor"))
       return false;
-    if (!IsProduct(match_grad, true) || AlphaOf(match) != AlphaOf(match_grad)) return false;
-    if (a.scale) {
-      const OpDesc &scale = *a.scale.op, &grad = *a.scale.grad;
-      if (grad.GetAttr<float>("scale", 1.0f) != scale.GetAttr<float>("scale", 1.0f) ||
-          grad.GetAttr<float>("bias", 0.0f) != 0 || grad.HasInput("ScaleTensor"))
-        return false;
-    }
-    // A trained mask needs the gradient of the scores.
-    if (a.add && a.add.grad->HasOutput("Y@GRAD")) return false;
-    if (a.add && Axis(*a.add.op) != Axis(*a.add.grad)) return false;
-    if (a.softmax.grad->Input("Out") != a.softmax.op->Output("Out") ||
-        Axis(*a.softmax.op) != Axis(*a.softmax.grad))
-      return false;
-    if (!a.dropout) return true;
-    const OpDesc &dropout = *a.dropout.op, &dropout_grad = *a.dropout.grad;
-    if (DropoutAttrs(dropout) != DropoutAttrs(dropout_grad)) return false;
-    const auto mask = dropout_grad.Input("Mask");
-    return mask.empty() || mask == dropout.Output("Mask");
   }
-  static int32_t Axis(const OpDesc& op) { return op.GetAttr<int32_t>("axis", -1); }
+  // A trained mask needs the gradient of the scores.
+  if (a.add && a.add.grad->HasOutput("Y@GRAD")) return false;
+  if (a.add && Axis(*a.add.op) != Axis(*a.add.grad)) return false;
+  if (a.softmax.grad->Input("Out") != a.softmax.op->Output("Out") ||
+      Axis(*a.softmax.op) != Axis(*a.softmax.grad))
+    return false;
+  if (!a.dropout) return true;
+  const OpDesc &dropout = *a.dropout.op, &dropout_grad = *a.dropout.grad;
+  if (DropoutAttrs(dropout) != DropoutAttrs(dropout_grad)) return false;
+  const auto mask = dropout_grad.Input("Mask");
+  return mask.empty() || mask == dropout.Output("Mask");
+}
 
-  using Ints = std::vector<int32_t>;
-  // Whether it is this transposition or the gradient of one.
-  static bool Transposes(const OpDesc* op, const Ints& axes) {
-    return op && op->GetAttr<Ints>("axis", {}) == axes &&
-           (op->type() == "transpose2" || op->type() == "transpose" ||
-            op->type() == "transpose2_grad" || op->type() == "transpose_grad");
-  }
+// Searches from the gradient of the second product to the gradient of the first; succeeds also
+// without gradients. In training, Q is the scaled queries, because the gradient of the scaling
+// reads their gradient.
+bool FindGradients(const AttentionScene& scene, AttentionOps& a) {
+  const AttentionLink& last = a.dropout ? a.dropout : a.softmax;
+  a.mix.grad =
+      OnlyReader(scene, OnlyVariable(last.op->Output("Out")), a.mix.op->type() + "_grad", "X");
+  if (!a.mix.grad) return true;
+  a.scale_q = {};
+  if (!IsProduct(*a.mix.grad, false) || AlphaOf(*a.mix.grad) != 1) return false;
+  std::string gradient = OnlyVariable(a.mix.grad->Output("X@GRAD"));
+  const auto step = [&](AttentionLink& link, const char* type, const char* in, const char* out) {
+    if (!link) return true;
+    link.grad = OnlyReader(scene, gradient, type, in);
+    if (link.grad) gradient = OnlyVariable(link.grad->Output(out));
+    return link.grad != nullptr;
+  };
+  return step(a.dropout, "dropout_grad", "Out@GRAD", "X@GRAD") &&
+         step(a.softmax, "softmax_grad", "Out@GRAD", "X@GRAD") &&
+         step(a.add, "elementwise_add_grad", "Out@GRAD", "X@GRAD") &&
+         step(a.scale, "scale", "X", "Out") &&
+         step(a.match, (a.match.op->type() + "_grad").c_str(), "Out@GRAD", "X@GRAD") &&
+         GradientsFit(scene, a);
+}
 
-  // Whether it transposes the last two axes.
-  static bool Flips(const OpDesc* op) {
-    if (!op) return false;
-    Ints axes(op->GetAttr<Ints>("axis", {}).size());
-    if (axes.size() < 2) return false;
-    std::iota(axes.begin(), axes.end(), 0);
-    std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
-    return Transposes(op, axes);
+// Finds the transposition of the result and its gradient.
+bool FindTurnOut(const AttentionScene& scene, AttentionOps& a) {
+  const std::string out = OnlyVariable(a.mix.op->Output("Out"));
+  for (const char* type : {"transpose2", "transpose"}) {
+    if (!a.turn_out) a.turn_out.op = OnlyReader(scene, out, type, "X");
   }
+  if (!Transposes(a.turn_out.op, kHeads)) return false;
+  if (!a.trains()) return true;
+  a.turn_out.grad = OnlyWriter(scene, OnlyVariable(a.mix.grad->Input("Out@GRAD")));
+  return Transposes(a.turn_out.grad, kHeads) &&
+         a.turn_out.grad->type() == a.turn_out.op->type() + "_grad";
+}
 
-  // Finds the transposition of the result and its gradient.
-  bool FindTurnOut(AttentionOps& a) const {
-    const std::string out = OnlyVariable(a.mix.op->Output("Out"));
-    for (const char* type : {"transpose2", "transpose"}) {
-      if (!a.turn_out) a.turn_out.op = Reader(out, type, "X");
-    }
-    if (!Transposes(a.turn_out.op, kHeads)) return false;
-    if (!a.trains()) return true;
-    a.turn_out.grad = Writer(OnlyVariable(a.mix.grad->Input("Out@GRAD")));
-    return Transposes(a.turn_out.grad, kHeads) &&
-           a.turn_out.grad->type() == a.turn_out.op->type() + "_grad";
+// The form with [B, S, 3, H, D] transposed to [3, B, H, S, D] and cut into three.
+std::optional<AttentionOps> Joint(const AttentionScene& scene, AttentionOps a) {
+  struct Part {
+    AttentionLink* cut;
+    std::string operand;
+    const AttentionLink* product;
+    const char* gradient;
+  };
+  const Part parts[] = {{&a.cut_q, OnlyVariable(a.inner_q()), &a.match, "X@GRAD"},
+                        {&a.cut_k, OnlyVariable(a.inner_k()), &a.match, "Y@GRAD"},
+                        {&a.cut_v, OnlyVariable(a.inner_v()), &a.mix, "Y@GRAD"}};
+  std::string all;
+  for (int32_t i = 0; i < 3; ++i) {
+    const Part& part = parts[i];
+    part.cut->op = OnlyWriter(scene, part.operand);
+    if (!Cuts(part.cut->op, i)) return std::nullopt;
+    const std::string from = OnlyVariable(part.cut->op->Input("Input"));
+    if (i > 0 && from != all) return std::nullopt;
+    all = from;
   }
+  a.turn_all.op = OnlyWriter(scene, all);
+  if (!Transposes(a.turn_all.op, kThree)) return std::nullopt;
+  const VarMeta* whole = scene.types.Find(OnlyVariable(a.turn_all.op->Input("X")));
+  if (!whole || whole->shape.rank() != 5 || whole->shape[2] != 3 || !FindTurnOut(scene, a))
+    return std::nullopt;
+  if (!a.trains()) return a;
+  std::vector<std::string> terms;
+  for (int32_t i = 0; i < 3; ++i) {
+    const Part& part = parts[i];
+    part.cut->grad = OnlyReader(scene, OnlyVariable(part.product->grad->Output(part.gradient)),
+                                "slice_grad", "Out@GRAD");
+    if (!Cuts(part.cut->grad, i)) return std::nullopt;
+    terms.push_back(OnlyVariable(part.cut->grad->Output("Input@GRAD")));
+  }
+  const auto readers = scene.block.Uses(terms[0]).readers;
+  if (readers.size() != 1 || readers[0]->type() != "sum") return std::nullopt;
+  a.sum = readers[0];
+  std::vector<std::string> summed = a.sum->Input("X");
+  std::sort(summed.begin(), summed.end());
+  std::sort(terms.begin(), terms.end());
+  if (summed != terms || terms[0].empty()) return std::nullopt;
+  a.turn_all.grad = OnlyReader(scene, OnlyVariable(a.sum->Output("Out")),
+                               a.turn_all.op->type() + "_grad", "Out@GRAD");
+  if (!Transposes(a.turn_all.grad, kThree)) return std::nullopt;
+  return a;
+}
 
-  // Whether it is a slice of element i of the first axis, or the gradient of one.
-  static bool Cuts(const OpDesc* op, int32_t i) {
-    if (!op || (op->type() != "slice" && op->type() != "slice_grad")) return false;
-    for (const char* slot : {"StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList"}) {
-      if (op->HasInput(slot)) return false;
-    }
-    return op->GetAttr<Ints>("axes", {}) == Ints{0} && op->GetAttr<Ints>("starts", {}) == Ints{i} &&
-           op->GetAttr<Ints>("ends", {}) == Ints{i + 1} &&
-           op->GetAttr<Ints>("decrease_axis", {}) == Ints{0};
-  }
-  // The form with [B, S, 3, H, D] transposed to [3, B, H, S, D] and cut into three.
-  std::optional<AttentionOps> Joint(AttentionOps a) const {
-    struct Part {
-      AttentionLink* cut;
-      std::string operand;
-      const AttentionLink* product;
-      const char* gradient;
-    };
-    const Part parts[] = {{&a.cut_q, OnlyVariable(a.inner_q()), &a.match, "X@GRAD"},
-                          {&a.cut_k, OnlyVariable(a.inner_k()), &a.match, "Y@GRAD"},
-                          {&a.cut_v, OnlyVariable(a.inner_v()), &a.mix, "Y@GRAD"}};
-    std::string all;
-    for (int32_t i = 0; i < 3; ++i) {
-      const Part& part = parts[i];
-      part.cut->op = Writer(part.operand);
-      if (!Cuts(part.cut->op, i)) return std::nullopt;
-      const std::string from = OnlyVariable(part.cut->op->Input("Input"));
-      if (i > 0 && from != all) return std::nullopt;
-      all = from;
-    }
-    a.turn_all.op = Writer(all);
-    if (!Transposes(a.turn_all.op, kThree)) return std::nullopt;
-    const VarMeta* whole = types_.Find(OnlyVariable(a.turn_all.op->Input("X")));
-    if (!whole || whole->shape.rank() != 5 || whole->shape[2] != 3 || !FindTurnOut(a))
-      return std::nullopt;
-    if (!a.trains()) return a;
-    std::vector<std::string> terms;
-    for (int32_t i = 0; i < 3; ++i) {
-      const Part& part = parts[i];
-      part.cut->grad =
-          Reader(OnlyVariable(part.product->grad->Output(part.gradient)), "slice_grad", "Out@GRAD");
-      if (!Cuts(part.cut->grad, i)) return std::nullopt;
-      terms.push_back(OnlyVariable(part.cut->grad->Output("Input@GRAD")));
-    }
-    const auto readers = block_.Uses(terms[0]).readers;
-    if (readers.size() != 1 || readers[0]->type() != "sum") return std::nullopt;
-    a.sum = readers[0];
-    std::vector<std::string> summed = a.sum->Input("X");
-    std::sort(summed.begin(), summed.end());
-    std::sort(terms.begin(), terms.end());
-    if (summed != terms || terms[0].empty()) return std::nullopt;
-    a.turn_all.grad =
-        Reader(OnlyVariable(a.sum->Output("Out")), a.turn_all.op->type() + "_grad", "Out@GRAD");
-    if (!Transposes(a.turn_all.grad, kThree)) return std::nullopt;
-    return a;
-  }
-
-  // The form with transpositions [B, S, H, D] -> [B, H, S, D] before and back after.
-  std::optional<AttentionOps> Turned(AttentionOps a) const {
-    const auto before = [&](AttentionLink& turn, const std::string& var,
-                            const std::string& gradient) {
-      turn.op = Writer(var);
-      if (!Transposes(turn.op, kHeads)) return false;
-      if (gradient.empty()) return true;
-      turn.grad = Reader(gradient, turn.op->type() + "_grad", "Out@GRAD");
-      return Transposes(turn.grad, kHeads);
-    };
-    const auto gradient = [&](const AttentionLink& product, const char* slot) {
-      return a.trains() ? OnlyVariable(product.grad->Output(slot)) : "";
-    };
-    if (!before(a.turn_q, OnlyVariable(a.inner_q()), gradient(a.match, "X@GRAD")) ||
-        !before(a.turn_k, OnlyVariable(a.inner_k()), gradient(a.match, "Y@GRAD")) ||
-        !before(a.turn_v, OnlyVariable(a.inner_v()), gradient(a.mix, "Y@GRAD")))
-      return std::nullopt;
-    if (!FindTurnOut(a)) return std::nullopt;
-    return a;
-  }
-
-  // Whether it has floats of known ranks, a softmax along the last axis, and a mask that is added
-  // to the last dims.
-  bool HasUsualTypes(const AttentionOps& a) const {
-    const VarMeta* q = types_.Find(OnlyVariable(a.inner_q()));
-    if (!q || (q->dtype != DType::kFloat32 && q->dtype != DType::kFloat64)) return false;
-    const auto fits = [&](const std::vector<std::string>& args, int least) {
-      const VarMeta* var = types_.Find(OnlyVariable(args));
-      return var && var->type == VarType::kLoDTensor && var->dtype == q->dtype &&
-             var->shape.rank() >= least && var->shape.rank() <= 4;
-    };
-    if (!fits(a.inner_q(), 2) || !fits(a.inner_k(), 2) || !fits(a.inner_v(), 2) ||
-        !fits(a.mix.op->Output("Out"), 2))
-      return false;
-    if (a.trains() && !AreAlike(a)) return false;
-    if (a.add && (!fits(a.add.op->Input("X"), 2) || !fits(a.add.op->Input("Y"), 1))) return false;
-    return AxesAreLast(a);
-  }
-
-  // Whether the axes are the last ones. An axis counted from the first one is certain only if the
-  // rank is known for all feeds.
-  bool AxesAreLast(const AttentionOps& a) const {
-    const int32_t axis = Axis(*a.softmax.op), mask_axis = a.add ? Axis(*a.add.op) : -1;
-    if (axis == -1 && mask_axis == -1) return true;
-    const auto rank = [&](const std::vector<std::string>& args) {
-      return scene_.flow.CertainRank(OnlyVariable(args));
-    };
-    const int q = rank(a.match.op->Input("X")), k = rank(a.match.op->Input("Y"));
-    if (q < 2 || k < 2) return false;
-    const int scores = std::max(q, k), mask = a.add ? rank(a.add.op->Input("Y")) : 0;
-    return (axis == -1 || (axis == scores - 1 && mask >= 0 && mask <= scores)) &&
-           (mask_axis == -1 || mask == scores);
-  }
-
-  // Whether Q, K and V have the same number of batches and heads, as far as it is known. The fused
-  // op is slow at gradients of broadcast operands.
-  bool AreAlike(const AttentionOps& a) const {
-    const Shape& q = types_.Find(OnlyVariable(a.inner_q()))->shape;
-    const Shape& k = types_.Find(OnlyVariable(a.inner_k()))->shape;
-    const Shape& v = types_.Find(OnlyVariable(a.inner_v()))->shape;
-    if (q.rank() != k.rank() || q.rank() != v.rank()) return false;
-    for (int i = 0; i < q.rank() - 2; ++i) {
-      if (!InferContext::Matches(q[i], k[i]) || !InferContext::Matches(q[i], v[i])) return false;
-    }
-    return true;
-  }
-
-  // Whether the intermediate values are not operands and are not used by other ops, and neither are
-  // the other outputs except the results.
-  bool InsideIsPrivate(const AttentionOps& a) const {
-    for (const OpDesc* op : a.Forward()) {
-      for (const auto& operand : {a.q(), a.k(), a.v()}) {
-        if (!operand.empty() && op->Writes(OnlyVariable(operand))) return false;
-      }
-      if (a.add && op->Writes(OnlyVariable(a.add.op->Input("Y")))) return false;
-    }
-    std::vector<const OpDesc*> all = a.Forward();
-    const std::vector<const OpDesc*> backward = a.Backward();
-    all.insert(all.end(), backward.begin(), backward.end());
-    const auto inside = [&](const OpDesc* op) {
-      return std::find(all.begin(), all.end(), op) != all.end();
-    };
-    for (const OpDesc* op : all) {
-      const bool seen = op->AnyOutput([&](const std::string& var) {
-        if (!matcher_.IsWrittenOnce(var)) return true;
-        if (IsResult(a, var)) return false;
-        const auto readers = block_.Uses(var).readers;
-        return context_.IsVisible(block_, var) ||
-               !std::all_of(readers.begin(), readers.end(), inside);
-      });
-      if (seen) return false;
-    }
-    return true;
-  }
-  static bool IsResult(const AttentionOps& a, const std::string& var) {
-    if (OnlyVariable(a.out()) == var) return true;
-    return a.trains() && (OnlyVariable(a.dq()) == var || OnlyVariable(a.dk()) == var ||
-                          OnlyVariable(a.dv()) == var);
-  }
-
-  // Whether the inputs of the fused gradient still have their values of the forward part. The fused
-  // gradient computes from the operands again, but the single ops read stored values (the weights).
-  bool KeepsInputs(const AttentionOps& a) const {
-    const OpDesc* place = PlaceFor(a.Forward(), scene_);
-    if (!place) return false;
-    // From the position of the fused op to the last op of its gradient.
-    const std::pair<size_t, size_t> span = {block_.IndexOf(*place), Span(a).second};
-    const auto kept = [&](const std::string& var) {
-      const auto writers = block_.Uses(var).writers;
-      return !context_.captured.count(var) &&
-             std::none_of(writers.begin(), writers.end(), [&](const OpDesc* op) {
-               const size_t at = block_.IndexOf(*op);
-               return at >= span.first && at <= span.second && var != OnlyVariable(a.out());
-             });
-    };
-    // The gradient may read a recomputed copy under its own name.
-    const auto same = [&](const std::string& var, const std::string& again) {
-      return var == again ? kept(var)
-                          : matcher_.IsWrittenOnce(again) && !context_.captured.count(again);
-    };
-    for (const auto& operand : {a.q(), a.k(), a.v()}) {
-      if (!operand.empty() && !kept(OnlyVariable(operand))) return false;
-    }
-    if (!a.turned() && !a.joint()) {
-      const OpDesc &match = *a.match.grad, &mix = *a.mix.grad;
-      if (!same(OnlyVariable(a.q()), OnlyVariable(match.Input("X"))) ||
-          !same(OnlyVariable(a.k()), OnlyVariable(match.Input("Y"))) ||
-          !same(OnlyVariable(a.v()), OnlyVariable(mix.Input("Y"))))
-        return false;
-    }
-    return kept(OnlyVariable(a.out())) && (!a.add || kept(OnlyVariable(a.add.op->Input("Y"))));
-  }
-  // The positions of its first and last op.
-  std::pair<size_t, size_t> Span(const AttentionOps& a) const {
-    std::pair<size_t, size_t> span = {block_.NumOps(), 0};
-    for (const auto& ops : {a.Forward(), a.Backward()}) {
-      for (const OpDesc* op : ops) {
-        const size_t at = block_.IndexOf(*op);
-        span = {std::min(span.first, at), std::max(span.second, at)};
-      }
-    }
-    return span;
-  }
-
-  const AttentionScene& scene_;
-  BlockDesc& block_;
-  const PassContext& context_;
-  const Matcher& matcher_;
-  const FlowTypes& types_;
-};
+// The form with transpositions [B, S, H, D] -> [B, H, S, D] before and back after.
+std::optional<AttentionOps> Turned(const AttentionScene& scene, AttentionOps a) {
+  const auto before = [&](AttentionLink& turn, const std::string& var,
+                          const std::string& gradient) {
+    turn.op = OnlyWriter(scene, var);
+    if (!Transposes(turn.op, kHeads)) return false;
+    if (gradient.empty()) return true;
+    turn.grad = OnlyReader(scene, gradient, turn.op->type() + "_grad", "Out@GRAD");
+    return Transposes(turn.grad, kHeads);
+  };
+  const auto gradient = [&](const AttentionLink& product, const char* slot) {
+    return a.trains() ? OnlyVariable(product.grad->Output(slot)) : "";
+  };
+  if (!before(a.turn_q, OnlyVariable(a.inner_q()), gradient(a.match, "X@GRAD")) ||
+      !before(a.turn_k, OnlyVariable(a.inner_k()), gradient(a.match, "Y@GRAD")) ||
+      !before(a.turn_v, OnlyVariable(a.inner_v()), gradient(a.mix, "Y@GRAD")))
+    return std::nullopt;
+  if (!FindTurnOut(scene, a)) return std::nullopt;
+  return a;
+}
 
 }  // namespace
 
@@ -430,7 +282,17 @@ float AttentionOps::scale_of_scores() const {
 }
 
 std::vector<AttentionOps> AttentionsAround(OpDesc& softmax, const AttentionScene& scene) {
-  return AttentionSearch(scene).Around(softmax);
+  AttentionOps a;
+  a.softmax.op = &softmax;
+  if (!FindBefore(scene, a) || !FindAfter(scene, a) || !FindGradients(scene, a) ||
+      !HasUsualTypes(a, scene))
+    return {};
+  std::vector<AttentionOps> forms;
+  for (const std::optional<AttentionOps>& form :
+       {Joint(scene, a), Turned(scene, a), std::optional(a)}) {
+    if (form && MayBeFused(*form, scene)) forms.push_back(*form);
+  }
+  return forms;
 }
 
 const OpDesc* PlaceFor(const std::vector<const OpDesc*>& ops, const AttentionScene& scene) {

@@ -1,4 +1,4 @@
-#include <coracle/framework/ir/op.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/passes/passes.h>
 
 #include <algorithm>
@@ -9,13 +9,6 @@ namespace coracle {
 namespace {
 
 constexpr int kStart = -1;  // before the first op
-
-// Whether it has the role of an update or of a learning-rate schedule.
-bool IsOptimize(const OpDesc& op) {
-  const Attribute* role = op.FindAttr(kOpRoleAttr);
-  const auto* value = role ? std::get_if<int32_t>(role) : nullptr;
-  return value && (*value & (kOptimize | kLRSched)) != 0;
-}
 
 struct OpUses {
   std::vector<std::string> reads, writes;  // includes the uses in the blocks that the op runs
@@ -59,7 +52,7 @@ class UpdateMover {
 
     const OpSpec* spec = context_.ops.Find(op.type());
     const bool computes = spec && spec->kind == OpKind::kCompute && !spec->side_effect;
-    uses.may_move = computes && !spec->run_time_shape && !op.HasSubBlock() && IsOptimize(op);
+    uses.may_move = computes && !spec->run_time_shape && !op.HasSubBlock() && IsUpdate(op);
     uses.behind = index;
     if (uses.may_move) {
       uses.behind = barrier_;
@@ -71,7 +64,7 @@ class UpdateMover {
     } else if (!computes) {
       barrier_ = index;
     }
-    if (!IsOptimize(op)) last_of_backward_ = index;
+    if (!IsUpdate(op)) last_of_backward_ = index;
     for (const std::string& name : uses.reads) Note(&read_, name, uses.behind);
     for (const std::string& name : uses.writes) Note(&written_, name, uses.behind);
   }
@@ -99,7 +92,7 @@ class UpdateMover {
       const auto is_in = [](const std::unordered_set<std::string>& names) {
         return [&names](const std::string& name) { return names.count(name) > 0; };
       };
-      const bool wanted = uses.behind < last_of_backward_ && IsUpdate(uses);
+      const bool wanted = uses.behind < last_of_backward_ && ChangesState(uses);
       if (!wanted && std::none_of(uses.writes.begin(), uses.writes.end(), is_in(reads)) &&
           std::none_of(uses.writes.begin(), uses.writes.end(), is_in(writes)) &&
           std::none_of(uses.reads.begin(), uses.reads.end(), is_in(writes)))
@@ -111,7 +104,7 @@ class UpdateMover {
     return any;
   }
 
-  bool IsUpdate(const OpUses& uses) const {
+  bool ChangesState(const OpUses& uses) const {
     bool reads_temporary = false, updates = false;
     for (const std::string& name : uses.reads) {
       if (!IsPersistable(name)) {
@@ -140,7 +133,7 @@ class UpdateMover {
 
 void UpdateEarly(ProgramDesc& program, const PassContext& context) {
   bool any = false;
-  program.Root().ForEachOp([&](const OpDesc& op) { any |= IsOptimize(op); });
+  program.Root().ForEachOp([&](const OpDesc& op) { any |= IsUpdate(op); });
   if (any) UpdateMover(program, context).Run();
 }
 

@@ -2,9 +2,8 @@
 // scale, join or cast weights, and makes their results frozen parameters. Later passes see
 // the values.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/flow_types.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/run_rules.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/value_flow.h>
 
@@ -16,20 +15,11 @@ namespace {
 // Limit, in bytes, for the total growth of the program's constants, after released ones.
 constexpr int64_t kMaxGrowth = int64_t{1} << 20;
 
-// The types in an op whose inputs are constants. Outputs without an inferred type have the
-// declared one.
-class ConstantTypes : public MetaTable {
+// The exact types in an op whose inputs are constants.
+class ConstantTypes : public FlowTypes {
  public:
   ConstantTypes(const BlockDesc& block, const ValueFlow& flow, const PassContext& context)
-      : block_(block), flow_(flow), context_(context) {}
-  const VarMeta* Find(const std::string& name) const override {
-    if (auto it = types_.find(name); it != types_.end()) return &it->second;
-    if (const Tensor* value = Constant(name))
-      return &types_.emplace(name, MetaOfValue(*value)).first->second;
-    const VarDesc* var = block_.FindVarRecursive(name);
-    return var ? &var->meta() : nullptr;
-  }
-  void Set(const std::string& name, const VarMeta& meta) override { types_[name] = meta; }
+      : FlowTypes(block), flow_(flow), context_(context) {}
   const Tensor* Constant(const std::string& name) const override {
     return context_.FrozenValue(flow_.Source(name));
   }
@@ -39,10 +29,8 @@ class ConstantTypes : public MetaTable {
   bool exact() const override { return true; }
 
  private:
-  const BlockDesc& block_;
   const ValueFlow& flow_;
   const PassContext& context_;
-  mutable std::unordered_map<std::string, VarMeta> types_;
 };
 
 class ConstantFolder {
@@ -105,8 +93,7 @@ class ConstantFolder {
   // Bytes of the results that are read, minus bytes of the inputs that no other op reads.
   int64_t GrowthBy(const OpDesc& op) const {
     ConstantTypes types(block_, flow_, context_);
-    InferContext infer(context_.ops.Get(op.type()), op, types);
-    RunInfer(infer);
+    types.InferOrThrow(context_.ops.Get(op.type()), op);
     int64_t growth = 0;
     op.ForEachOutput([&](const std::string& name) {
       const VarMeta* meta = types.Find(name);

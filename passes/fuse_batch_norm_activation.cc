@@ -49,6 +49,40 @@ OpDesc MakeFused(const OpDesc& norm, const std::string& type) {
   return fused;
 }
 
+int32_t AxisOf(const Match& m) { return m.op("add").GetAttr<int32_t>("axis", -1); }
+
+bool HaveSame(const char* attr, const OpDesc& a, const OpDesc& b) {
+  const Attribute *x = a.FindAttr(attr), *y = b.FindAttr(attr);
+  return x && y && *x == *y;
+}
+
+// If the fused op recomputes something, sets the originals of its own outputs.
+void SetOriginals(const Match& m, OpDesc& fused) {
+  const auto of = [](const OpDesc& op) {
+    return op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {});
+  };
+  const std::vector<std::string> y = of(m.op("act"));
+  std::vector<std::string> from = of(m.op("norm"));
+  if (y.size() != 1) return fused.RemoveAttr(kRecomputedFromAttr);
+  size_t at = 0;
+  ForEachPosition(fused.outputs(), [&](const std::string&, const std::string& slot) {
+    if (slot == "Y" && at < from.size()) from[at] = y[0];
+    ++at;
+  });
+  if (!from.empty()) fused.SetAttr(kRecomputedFromAttr, std::move(from));
+}
+
+bool IsImage(const OpSpec& spec, const OpDesc& op, const std::string& source,
+             const std::string& output) {
+  const auto listed = [&](const std::string& slot) {
+    return std::find(spec.layout_slots.begin(), spec.layout_slots.end(), slot) !=
+           spec.layout_slots.end();
+  };
+  return listed(output) && op.AnyInput([&](const std::string& name, const std::string& slot) {
+    return name == source && listed(slot);
+  });
+}
+
 class BatchNormFuser {
  public:
   BatchNormFuser(ProgramDesc& program, const PassContext& context)
@@ -89,7 +123,6 @@ class BatchNormFuser {
     return x && (x->dtype() == DType::kFloat32 || x->dtype() == DType::kFloat64 ||
                  x->dtype() == DType::kBFloat16);
   }
-  static int32_t AxisOf(const Match& m) { return m.op("add").GetAttr<int32_t>("axis", -1); }
 
   std::optional<OpDesc> FusedForward(const Match& m) const {
     const bool sum = m.Has("z");
@@ -142,10 +175,6 @@ class BatchNormFuser {
       if (IsWrittenBetween(norm->Input(slot)[0], *norm, norm_grad)) return nullptr;
     return norm;
   }
-  static bool HaveSame(const char* attr, const OpDesc& a, const OpDesc& b) {
-    const Attribute *x = a.FindAttr(attr), *y = b.FindAttr(attr);
-    return x && y && *x == *y;
-  }
   bool IsWrittenBetween(const std::string& var, const OpDesc& first, const OpDesc& last) const {
     const auto writers = block_.Uses(var).writers;
     return context_.captured.count(var) > 0 ||
@@ -153,22 +182,6 @@ class BatchNormFuser {
              return block_.IndexOf(*op) >= block_.IndexOf(first) &&
                     block_.IndexOf(*op) <= block_.IndexOf(last);
            });
-  }
-
-  // If the fused op recomputes something, sets the originals of its own outputs.
-  static void SetOriginals(const Match& m, OpDesc& fused) {
-    const auto of = [](const OpDesc& op) {
-      return op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {});
-    };
-    const std::vector<std::string> y = of(m.op("act"));
-    std::vector<std::string> from = of(m.op("norm"));
-    if (y.size() != 1) return fused.RemoveAttr(kRecomputedFromAttr);
-    size_t at = 0;
-    ForEachPosition(fused.outputs(), [&](const std::string&, const std::string& slot) {
-      if (slot == "Y" && at < from.size()) from[at] = y[0];
-      ++at;
-    });
-    if (!from.empty()) fused.SetAttr(kRecomputedFromAttr, std::move(from));
   }
 
   // The op that wrote the value which `reader` reads; nullptr if that is not certain.
@@ -217,16 +230,6 @@ class BatchNormFuser {
     const std::vector<std::string> x = LodPath(m["x"], m.op("norm"));
     const std::vector<std::string> z = LodPath(m["z"], m.op("add"));
     return std::find_first_of(x.begin(), x.end(), z.begin(), z.end()) != x.end();
-  }
-  static bool IsImage(const OpSpec& spec, const OpDesc& op, const std::string& source,
-                      const std::string& output) {
-    const auto listed = [&](const std::string& slot) {
-      return std::find(spec.layout_slots.begin(), spec.layout_slots.end(), slot) !=
-             spec.layout_slots.end();
-    };
-    return listed(output) && op.AnyInput([&](const std::string& name, const std::string& slot) {
-      return name == source && listed(slot);
-    });
   }
 
   const PassContext& context_;

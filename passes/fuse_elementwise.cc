@@ -1,7 +1,8 @@
 // Fuses connected elementwise ops on tensors of one shape into one op fused_elementwise, which runs
 // them piece by piece in the cache.
 
-#include <coracle/passes/flow_types.h>
+#include <coracle/framework/ir/role.h>
+#include <coracle/framework/op/flow_types.h>
 #include <coracle/passes/op_group.h>
 #include <coracle/passes/passes.h>
 
@@ -20,12 +21,6 @@ constexpr int64_t kFewElements = 4096;
 // The roles of a step's forward and backward ops, which may be in one group: a loss and its
 // gradients are one sweep.
 constexpr int kOfSteps = kBackward | kLoss | kNotSpecified;
-
-int RoleOf(const OpDesc& op) {
-  const Attribute* role = op.FindAttr(kOpRoleAttr);
-  const auto* value = role ? std::get_if<int32_t>(role) : nullptr;
-  return value ? *value : kForward;
-}
 
 // Values that the planner knows before the run. It computes results of known values only once, and
 // shapes may depend on them.
@@ -60,6 +55,11 @@ struct Group : OpGroup {
   Shape shape;
   bool open = true;
 };
+
+bool IsSmall(const Shape& shape) { return shape.IsKnown() && shape.numel() <= kFewElements; }
+bool IsDense(const VarMeta* meta) {
+  return meta && meta->type == VarType::kLoDTensor && IsValid(meta->dtype);
+}
 
 // Finds the groups: visits the ops in order and keeps those groups open that may still be delayed.
 class GroupFinder {
@@ -131,7 +131,7 @@ class GroupFinder {
         spec.run_time_shape || spec.makes_lod || !spec.lod_axis.empty() ||
         !spec.keeps_outputs.empty() || spec.NumItems(op) != 1)
       return false;
-    if ((RoleOf(op) & ~kOfSteps) != 0 || known_.KnowsInputsOf(op)) return false;
+    if (HasRole(op, ~kOfSteps) || known_.KnowsInputsOf(op)) return false;
     const Shape* shape = nullptr;
     const bool unsuitable = op.AnyOutput([&](const std::string& name) {
       const VarMeta* meta = types_.Find(name);
@@ -153,12 +153,6 @@ class GroupFinder {
              context_.feeds.count(name) == 0;
     });
     return !odd_input && LodIsClear(spec, op, shape->rank());
-  }
-  static bool IsSmall(const Shape& shape) {
-    return shape.IsKnown() && shape.numel() <= kFewElements;
-  }
-  static bool IsDense(const VarMeta* meta) {
-    return meta && meta->type == VarType::kLoDTensor && IsValid(meta->dtype);
   }
 
   // Whether LoD passes in the same way in the op and in the whole group: between variables with the

@@ -1,8 +1,9 @@
 // Fuses consecutive ops on images into one op fused_images, which runs all of them on a few images
 // at a time.
 
+#include <coracle/framework/ir/role.h>
+#include <coracle/framework/op/flow_types.h>
 #include <coracle/framework/op/recomputed.h>
-#include <coracle/passes/flow_types.h>
 #include <coracle/passes/op_group.h>
 #include <coracle/passes/passes.h>
 
@@ -11,14 +12,6 @@
 
 namespace coracle {
 namespace {
-
-bool IsForward(const OpDesc& op) {
-  const Attribute* role = op.FindAttr(kOpRoleAttr);
-  const auto* value = role ? std::get_if<int32_t>(role) : nullptr;
-  return !value || *value == kForward || *value == kNotSpecified;
-}
-
-bool IsConv(const OpDesc& op) { return op.type() == "conv2d" || op.type() == "depthwise_conv2d"; }
 
 // Visits the ops and ends a group at an op that cannot join it.
 class ImageGroups {
@@ -29,7 +22,7 @@ class ImageGroups {
   std::vector<OpGroup> Run() {
     for (size_t i = 0; i < root_.NumOps(); ++i) {
       const OpDesc& op = root_.op(i);
-      if (!IsForward(op)) return {};
+      if (HasRole(op, ~kNotSpecified)) return {};  // the program trains
       const OpSpec* spec = context_.ops.Find(op.type());
       const bool infers = spec && !op.HasSubBlock() && types_.Infer(*spec, op);
       if (!infers || !CanJoin(*spec, op)) {
@@ -60,8 +53,7 @@ class ImageGroups {
         spec.makes_lod || !spec.lod_axis.empty() || !spec.keeps_outputs.empty() ||
         spec.NumItems(op) != 1 || op.FindAttr(kRecomputedFromAttr))
       return false;
-    const bool known_type = IsConv(op) || op.type() == "pool2d" || op.type() == "transpose2";
-    if (!known_type && !spec.elementwise) return false;
+    if (!spec.each_image && !spec.elementwise) return false;
     bool suits = !FirstOutput(op).empty(), reads_image = false;
     op.ForEachOutput([&](const std::string& name) {
       const VarMeta* meta = types_.Find(name);
@@ -140,9 +132,10 @@ class ImageGroups {
       }
     }
     group.members.assign(run.begin(), run.begin() + static_cast<ptrdiff_t>(size));
-    const auto convolutions = std::count_if(group.members.begin(), group.members.end(),
-                                            [&](size_t i) { return IsConv(root_.op(i)); });
-    if (convolutions < 2) return;
+    const auto heavy = std::count_if(group.members.begin(), group.members.end(), [&](size_t i) {
+      return context_.ops.Get(root_.op(i).type()).multiply_adds != nullptr;
+    });
+    if (heavy < 2) return;
     for (size_t i : group.members) {
       const OpDesc& op = root_.op(i);
       op.ForEachInput([&](const std::string& name) { group.AddInput({name, *types_.Find(name)}); });

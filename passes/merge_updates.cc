@@ -1,4 +1,5 @@
 #include <coracle/framework/ir/op.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/remarks.h>
 
@@ -8,12 +9,6 @@
 
 namespace coracle {
 namespace {
-
-bool HasRole(const OpDesc& op, int32_t roles) {
-  const Attribute* role = op.FindAttr(kOpRoleAttr);
-  const auto* value = role ? std::get_if<int32_t>(role) : nullptr;
-  return value && (*value & roles) != 0;
-}
 
 // A group whose gradients take at least this memory, and this share of all, does not wait for
 // more members.
@@ -62,7 +57,7 @@ class Merger {
     for (const BlockDesc* inner : block_.program().BlocksRunBy(op))
       inner->ForEachOp([&](const OpDesc& each) { CloseUsersOf(each); });
     const std::string key = KeyOf(op);
-    if (!HasRole(op, kOptimize | kLRSched)) last_of_backward_ = index;
+    if (!IsUpdate(op)) last_of_backward_ = index;
     if (key.empty()) return;
     auto [open, added] = open_.try_emplace(key, groups_.size());
     if (!added) {

@@ -12,6 +12,7 @@
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/passes/passes.h>
+#include <coracle/passes/transposed_ops.h>
 #include <coracle/passes/transposes.h>
 #include <coracle/passes/value_flow.h>
 
@@ -31,76 +32,69 @@ constexpr int kMaxRounds = 64;
 // Each rewrite visits all ops, and a program may have as many lists of axes as ops. Limits the
 // number of rewrites so that they visit at most kMaxVisits ops in total, but allows kMinRewrites.
 constexpr size_t kMinRewrites = 16, kMaxVisits = size_t{1} << 21;
-// Larger constants are not stored in a second order of axes.
-constexpr int64_t kMaxConstantElements = 65536;
 
-// How to run an op on its inputs before their transposes.
-struct Following {
-  std::vector<OpDesc> ops;             // the last one writes its outputs
-  std::set<std::string> inputs;        // the transposed ones
-  std::vector<std::string> constants;  // frozen ones, to be transposed like the inputs
-  bool plain = false;                  // the outputs do not depend on the order of axes
+// The transposes with one list of axes, v[i] = u[axes[i]], and the ops that may run before them. We
+// call u the form of v.
+struct Moves {
+  std::map<std::string, std::string> forms;  // v to u; "" for the output of a moved op
+  std::unordered_set<const OpDesc*> entries, exits;
+  std::unordered_map<const OpDesc*, MovedOp> followers;
+  std::vector<const OpDesc*> order;        // followers, in the order of visits
+  std::unordered_set<std::string> needed;  // variables that other ops read in transposed form
 };
 
-// Moves the transposes with one list of axes: v[i] = u[axes[i]]. u is called the form of v.
-class Mover {
+// Finds the ops that may move, from the transposes on.
+class MoveFinder {
  public:
-  Mover(ProgramDesc& program, const PassContext& context, const ValueFlow& flow,
-        const LodFlow& lods, const Ints& axes)
-      : program_(program),
-        context_(context),
-        block_(program.Root()),
+  MoveFinder(ProgramDesc& program, const PassContext& context, const ValueFlow& flow,
+             const LodFlow& lods, const Ints& axes)
+      : block_(program.Root()),
         flow_(flow),
         lods_(lods),
         axes_(axes),
-        back_(Inverse(axes)) {}
+        back_(Inverse(axes)),
+        scene_{program, block_, context,
+               flow,    axes_,  [this](const std::string& name) { return IsForm(name); }} {}
 
-  // `transposes` are the ops with these axes. Returns whether it changed the program.
-  bool Run(const std::vector<const OpDesc*>& transposes) {
+  // `transposes` are the ops with these axes.
+  Moves Run(const std::vector<const OpDesc*>& transposes) {
     for (const OpDesc* op : transposes) waiting_.insert(block_.IndexOf(*op));
     while (!waiting_.empty()) {
       const size_t at = *waiting_.begin();
       waiting_.erase(waiting_.begin());
-      Sort(block_.op(at));
+      Classify(block_.op(at));
     }
-    if (followers_.empty() && exits_.empty()) return false;
-    FindNeeded();
-    Choose();
-    if (CostAfter() >= CostBefore()) return false;
-    Rewrite();
-    return true;
+    return std::move(moves_);
   }
 
  private:
-  // --- classifying the ops ---
-
-  void Sort(const OpDesc& op) {
+  void Classify(const OpDesc& op) {
     if (IsExit(op)) {
-      exits_.insert(&op);
+      moves_.exits.insert(&op);
     } else if (IsEntry(op)) {
       AddForm(op, op.Output("Out")[0], op.Input("X")[0]);
-      entries_.insert(&op);
-    } else if (auto following = Follow(op)) {
-      if (!following->plain) {
+      moves_.entries.insert(&op);
+    } else if (auto moved = MoveBeforeTranspose(op, scene_)) {
+      if (!moved->plain) {
         op.ForEachOutput([&](const std::string& name) {
           if (!flow_.IsUnread(name)) AddForm(op, name, "");
         });
       }
-      followers_.emplace(&op, std::move(*following));
-      order_.push_back(&op);
+      moves_.followers.emplace(&op, std::move(*moved));
+      moves_.order.push_back(&op);
     }
   }
 
   // Records the form of `var` and queues its later readers, in the order of the block.
   void AddForm(const OpDesc& op, const std::string& var, const std::string& source) {
-    forms_[var] = source;
+    moves_.forms[var] = source;
     const size_t at = block_.IndexOf(op);
-    for (const OpDesc* reader : std::as_const(block_).Uses(var).readers) {
+    for (const OpDesc* reader : block_.Uses(var).readers) {
       const size_t its = block_.IndexOf(*reader);
       if (its > at) waiting_.insert(its);
     }
   }
-  bool IsForm(const std::string& var) const { return forms_.count(var) > 0; }
+  bool IsForm(const std::string& var) const { return moves_.forms.count(var) > 0; }
 
   bool IsEntry(const OpDesc& op) const {
     if (!IsTranspose(op) || AxesOf(op) != axes_) return false;
@@ -119,257 +113,111 @@ class Mover {
            (KeepsLod(op) || !lods_.MayHaveLod(op.Input("X")[0]));
   }
 
-  // The axis before the transpose.
-  int32_t Before(int32_t axis) const {
-    const auto rank = static_cast<int32_t>(axes_.size());
-    return axes_[static_cast<size_t>(axis < 0 ? axis + rank : axis)];
-  }
-  bool IsAxis(int32_t axis) const {
-    const auto rank = static_cast<int32_t>(axes_.size());
-    return -rank <= axis && axis < rank;
-  }
-  bool AreAxes(const Ints& list) const {
-    return std::all_of(list.begin(), list.end(), [&](int32_t axis) { return IsAxis(axis); });
-  }
-  Ints Before(Ints list) const {
-    for (int32_t& axis : list) axis = Before(axis);
-    return list;
-  }
+  const BlockDesc& block_;
+  const ValueFlow& flow_;
+  const LodFlow& lods_;
+  const Ints axes_, back_;
+  const TransposeScene scene_;
+  std::set<size_t> waiting_;  // positions of ops to visit
+  Moves moves_;
+};
 
-  std::optional<Following> Follow(const OpDesc& op) const {
-    const OpSpec* spec = context_.ops.Find(op.type());
-    if (!spec || flow_.IsRecomputed(op) || op.HasSubBlock()) return std::nullopt;
-    if (!op.AnyInput([&](const std::string& name) { return IsForm(name); })) return std::nullopt;
-    if (op.AnyOutput([&](const std::string& name) {
-          return !flow_.IsTemporary(name) && !flow_.IsUnread(name);
-        }))
-      return std::nullopt;
-    Following made;
-    op.ForEachInput([&](const std::string& name) {
-      if (IsForm(name)) made.inputs.insert(name);
-    });
-    OpDesc now(op);
-    const bool follows =
-        spec->shape_only ? FollowShape(op, made)
-        : AllAreForms(op)
-            ? (spec->elementwise && IsAxiswise(op, *spec)) || FollowByType(op, *spec, now, made)
-            : spec->elementwise && FollowBinary(op, *spec, now, made);
-    if (!follows) return std::nullopt;
-    if (made.ops.empty()) made.ops.push_back(now);
-    return made;
-  }
+// Whether the op reads `var` before its transpose.
+bool ReadsForm(const Moves& moves, const OpDesc& op, const std::string& var) {
+  if (moves.exits.count(&op)) return true;
+  auto follower = moves.followers.find(&op);
+  return follower != moves.followers.end() && follower->second.inputs.count(var) > 0;
+}
 
-  bool AllAreForms(const OpDesc& op) const {
-    return !op.AnyInput([&](const std::string& name) { return !IsForm(name); });
-  }
-
-  // Whether it is an elementwise op with one operand, with two that are broadcast axis by axis, or
-  // with operands of one shape.
-  bool IsAxiswise(const OpDesc& op, const OpSpec& spec) const {
-    int inputs = 0;
-    const Shape* shape = nullptr;
-    bool same = true;
-    const auto compare = [&](const std::string& name) {
-      const VarDesc* var = block_.FindVar(name);
-      if (var && !shape) shape = &var->shape();
-      same = same && var && var->shape() == *shape;
-    };
-    op.ForEachInput([&](const std::string& name) {
-      ++inputs;
-      compare(name);
-    });
-    op.ForEachOutput(compare);
-    return inputs == 1 || same ||
-           (spec.FindAttr("axis") && spec.FindInput("X") && spec.FindInput("Y"));
-  }
-
-  // One operand is a frozen constant: one number, one number for each element of an axis, or a
-  // small image.
-  bool FollowBinary(const OpDesc& op, const OpSpec& spec, OpDesc& now, Following& made) const {
-    if (!spec.FindAttr("axis") || op.Input("X").size() != 1 || op.Input("Y").size() != 1 ||
-        op.outputs().size() != 1 || op.inputs().size() != 2)
-      return false;
-    const bool x_is_form = IsForm(op.Input("X")[0]);
-    const std::string& other = (x_is_form ? op.Input("Y") : op.Input("X"))[0];
-    const Tensor* value = context_.FrozenValue(other);
-    if (!value) return false;  // the shape in the scope may differ from the declared one
-    const Shape& shape = value->shape();
-    if (shape.rank() == 1 && shape[0] == 1) return true;
-    const int32_t axis = spec.AttrOf<int32_t>(op, "axis");
-    if (shape.rank() == 1 && axis >= -1 && IsAxis(axis)) {
-      now.SetAttr("axis", Before(axis));
-      return true;
-    }
-    if (shape.rank() != static_cast<int>(axes_.size()) || shape.numel() > kMaxConstantElements ||
-        axis > 0)
-      return false;
-    made.constants.push_back(other);
-    return true;
-  }
-
-  // Ops whose inputs are all transposed.
-  bool FollowByType(const OpDesc& op, const OpSpec& spec, OpDesc& now, Following& made) const {
-    const std::string& type = op.type();
-    if (type == "cast" || type == "assign") return true;
-    if (type == "dropout") return spec.AttrOf<bool>(op, "is_test") && OnlyOneIsRead(op, "Out");
-    if (type == "concat" || type == "split" || type == "softmax" || type == "log_softmax") {
-      const int32_t axis = spec.AttrOf<int32_t>(op, "axis");
-      if (!IsAxis(axis)) return false;
-      now.SetAttr("axis", Before(axis));
-      return true;
-    }
-    if (type.starts_with("reduce_")) return FollowReduction(op, spec, now, made);
-    if (type == "pad") {
-      const Ints old = spec.AttrOf<Ints>(op, "paddings");
-      if (old.size() != 2 * axes_.size()) return false;
-      Ints paddings(old.size());
-      for (size_t i = 0; i < axes_.size(); ++i) {
-        const size_t to = 2 * static_cast<size_t>(axes_[i]);
-        paddings[to] = old[2 * i];
-        paddings[to + 1] = old[2 * i + 1];
-      }
-      now.SetAttr("paddings", paddings);
-      return true;
-    }
-    if (type == "slice" || type == "strided_slice") {
-      const Ints cut = spec.AttrOf<Ints>(op, "axes");
-      if (!AreAxes(cut) || !spec.AttrOf<Ints>(op, "decrease_axis").empty()) return false;
-      now.SetAttr("axes", Before(cut));
-      return true;
-    }
-    return false;
-  }
-
-  bool OnlyOneIsRead(const OpDesc& op, const char* slot) const {
-    return op.Output(slot).size() == 1 && flow_.IsOnlyOutput(op, op.Output(slot)[0]);
-  }
-
-  bool FollowReduction(const OpDesc& op, const OpSpec& spec, OpDesc& now, Following& made) const {
-    if (!spec.FindAttr("keep_dim") || !spec.FindAttr("dim") || !spec.FindAttr("reduce_all") ||
-        op.inputs().size() != 1)
-      return false;
-    const Ints dims = spec.AttrOf<Ints>(op, "dim");
-    const bool keep = spec.AttrOf<bool>(op, "keep_dim");
-    if (!AreAxes(dims) || dims.empty() || spec.AttrOf<bool>(op, "reduce_all")) return false;
-    const Ints before = Before(dims);
-    now.SetAttr("dim", before);
-    if (keep) return true;
-    // The remaining axes must keep their order.
-    int32_t last = -1;
-    for (int32_t axis : axes_) {
-      if (std::count(before.begin(), before.end(), axis) > 0) continue;
-      if (axis < last) return false;
-      last = axis;
-    }
-    made.plain = true;
-    return true;
-  }
-
-  // Reads the dimensions before the transpose and puts them in order.
-  bool FollowShape(const OpDesc& op, Following& made) const {
-    if (op.type() != "shape" || op.Input("Input").size() != 1 || op.Output("Out").size() != 1 ||
-        op.inputs().size() != 1)
-      return false;
-    const auto rank = static_cast<int32_t>(axes_.size());
-    const std::string& out = op.Output("Out")[0];
-    const std::string dims = program_.FreeName(out + "@MOVED");
-    const std::string order = program_.FreeName(out + "@AXES");
-    made.ops.emplace_back(op);
-    made.ops.back().SetOutput("Out", {dims});
-    made.ops.emplace_back("assign_value", SlotList{}, SlotList{{"Out", {order}}},
-                          AttrList{{"shape", Ints{rank}},
-                                   {"dtype", static_cast<int32_t>(DType::kInt32)},
-                                   {"int32_values", axes_}});
-    made.ops.emplace_back("gather", SlotList{{"X", {dims}}, {"Index", {order}}},
-                          SlotList{{"Out", {out}}}, AttrList{});
-    made.plain = true;
-    return true;
-  }
-
-  // --- which ops move ---
-
-  bool ReadsForm(const OpDesc& op, const std::string& var) const {
-    if (exits_.count(&op)) return true;
-    auto follower = followers_.find(&op);
-    return follower != followers_.end() && follower->second.inputs.count(var) > 0;
-  }
-
-  // Finds the variables that other ops read in their transposed form.
-  void FindNeeded() {
-    for (const auto& [var, source] : forms_) {
-      for (const OpDesc* reader : std::as_const(block_).Uses(var).readers) {
-        if (!ReadsForm(*reader, var)) needed_.insert(var);
-      }
+// Finds the variables that other ops read in their transposed form.
+std::unordered_set<std::string> FindNeeded(const BlockDesc& block, const Moves& moves) {
+  std::unordered_set<std::string> needed;
+  for (const auto& [var, source] : moves.forms) {
+    for (const OpDesc* reader : block.Uses(var).readers) {
+      if (!ReadsForm(moves, *reader, var)) needed.insert(var);
     }
   }
+  return needed;
+}
 
-  // Visits the ops from last to first: an op moves if a moved op reads it, or if that costs less.
-  void Choose() {
-    for (size_t i = order_.size(); i-- > 0;) {
-      const OpDesc& op = *order_[i];
-      const Following& following = followers_.at(&op);
-      double moved = 0, left = 0;
-      bool must = false;
-      std::set<const OpDesc*> exits;
-      if (!following.plain) {
-        op.ForEachOutput([&](const std::string& name) {
-          if (needed_.count(name)) moved += CostOf(name);
-          for (const OpDesc* reader : std::as_const(block_).Uses(name).readers) {
-            must = must || followers_.count(reader) > 0;
-            if (exits_.count(reader) && exits.insert(reader).second) left += CostOf(name);
-          }
-        });
-      }
-      for (const std::string& name : following.inputs) {
-        if (!needed_.count(name)) left += CostOf(name);
-      }
-      if (must || moved < left) continue;
-      needed_.insert(following.inputs.begin(), following.inputs.end());
-      for (const OpDesc* exit : exits) exits_.erase(exit);
-      op.ForEachOutput([&](const std::string& name) { forms_.erase(name); });
-      followers_.erase(&op);
+// The elements of a variable, with a guess for unknown dimensions.
+double CostOf(const BlockDesc& block, const std::string& var) {
+  double elements = 1;
+  const VarDesc* desc = block.FindVar(var);
+  if (!desc) return kCostOfAnOp;
+  for (int i = 0; i < desc->shape().rank(); ++i) {
+    const int64_t dim = desc->shape()[i];
+    elements *= dim >= 0 ? static_cast<double>(dim) : i == 0 ? 1 : 32;
+  }
+  return elements + kCostOfAnOp;
+}
+
+// Visits the ops from last to first: an op moves if a moved op reads it, or if that costs less.
+void ChooseMoves(const BlockDesc& block, Moves& moves) {
+  for (size_t i = moves.order.size(); i-- > 0;) {
+    const OpDesc& op = *moves.order[i];
+    const MovedOp& moved_op = moves.followers.at(&op);
+    double moved = 0, left = 0;
+    bool must = false;
+    std::set<const OpDesc*> exits;
+    if (!moved_op.plain) {
+      op.ForEachOutput([&](const std::string& name) {
+        if (moves.needed.count(name)) moved += CostOf(block, name);
+        for (const OpDesc* reader : block.Uses(name).readers) {
+          must = must || moves.followers.count(reader) > 0;
+          if (moves.exits.count(reader) && exits.insert(reader).second) left += CostOf(block, name);
+        }
+      });
     }
-  }
-
-  // The elements of a variable, with a guess for unknown dimensions.
-  double CostOf(const std::string& var) const {
-    double elements = 1;
-    const VarDesc* desc = block_.FindVar(var);
-    if (!desc) return kCostOfAnOp;
-    for (int i = 0; i < desc->shape().rank(); ++i) {
-      const int64_t dim = desc->shape()[i];
-      elements *= dim >= 0 ? static_cast<double>(dim) : i == 0 ? 1 : 32;
+    for (const std::string& name : moved_op.inputs) {
+      if (!moves.needed.count(name)) left += CostOf(block, name);
     }
-    return elements + kCostOfAnOp;
+    if (must || moved < left) continue;
+    moves.needed.insert(moved_op.inputs.begin(), moved_op.inputs.end());
+    for (const OpDesc* exit : exits) moves.exits.erase(exit);
+    op.ForEachOutput([&](const std::string& name) { moves.forms.erase(name); });
+    moves.followers.erase(&op);
   }
+}
 
-  double CostBefore() const {
-    double cost = 0;
-    for (const OpDesc* op : entries_) cost += CostOf(op->Output("Out")[0]);
-    for (const OpDesc* op : exits_) cost += CostOf(op->Input("X")[0]);
-    return cost;
-  }
+double CostBefore(const BlockDesc& block, const Moves& moves) {
+  double cost = 0;
+  for (const OpDesc* op : moves.entries) cost += CostOf(block, op->Output("Out")[0]);
+  for (const OpDesc* op : moves.exits) cost += CostOf(block, op->Input("X")[0]);
+  return cost;
+}
 
-  double CostAfter() const {
-    double cost = 0;
-    for (const auto& [var, source] : forms_) cost += needed_.count(var) ? CostOf(var) : 0;
-    return cost;
-  }
+double CostAfter(const BlockDesc& block, const Moves& moves) {
+  double cost = 0;
+  for (const auto& [var, source] : moves.forms)
+    cost += moves.needed.count(var) ? CostOf(block, var) : 0;
+  return cost;
+}
 
-  // --- the rewrite ---
+// Rewrites the block by the moves.
+class MoveRewriter {
+ public:
+  MoveRewriter(ProgramDesc& program, const PassContext& context, const Ints& axes, Moves moves)
+      : program_(program),
+        context_(context),
+        block_(program.Root()),
+        axes_(axes),
+        back_(Inverse(axes)),
+        moves_(std::move(moves)) {}
 
-  void Rewrite() {
-    for (auto& [var, source] : forms_) {
+  void Run() {
+    for (auto& [var, source] : moves_.forms) {
       if (source.empty()) source = NewForm(var);
     }
     NoteWriters();
     std::vector<std::unique_ptr<OpDesc>> made;
     for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
-      if (entries_.count(op.get())) {
-        if (needed_.count(op->Output("Out")[0])) made.push_back(std::move(op));
-      } else if (exits_.count(op.get())) {
-        renamed_[op->Output("Out")[0]] = forms_.at(op->Input("X")[0]);
-      } else if (auto follower = followers_.find(op.get()); follower != followers_.end()) {
+      if (moves_.entries.count(op.get())) {
+        if (moves_.needed.count(op->Output("Out")[0])) made.push_back(std::move(op));
+      } else if (moves_.exits.count(op.get())) {
+        renamed_[op->Output("Out")[0]] = moves_.forms.at(op->Input("X")[0]);
+      } else if (auto follower = moves_.followers.find(op.get());
+                 follower != moves_.followers.end()) {
         Emit(*op, follower->second, made);
       } else {
         made.push_back(std::move(op));
@@ -383,9 +231,9 @@ class Mover {
     RemoveUnusedForms();
   }
 
-  void Emit(const OpDesc& given, const Following& following,
-            std::vector<std::unique_ptr<OpDesc>>& made) {
-    for (const OpDesc& op : following.ops) {
+ private:
+  void Emit(const OpDesc& given, const MovedOp& moved, std::vector<std::unique_ptr<OpDesc>>& made) {
+    for (const OpDesc& op : moved.ops) {
       made.push_back(std::make_unique<OpDesc>(op));
       OpDesc& last = *made.back();
       AddOrigins(given, last);
@@ -393,36 +241,36 @@ class Mover {
         if (!block_.FindVar(name)) DeclareDims(name);
       });
       last.RenameInputs([&](const std::string& name) {
-        if (std::count(following.constants.begin(), following.constants.end(), name) > 0)
+        if (std::count(moved.constants.begin(), moved.constants.end(), name) > 0)
           return ConstantForm(name);
-        return following.inputs.count(name) ? forms_.at(name) : name;
+        return moved.inputs.count(name) ? moves_.forms.at(name) : name;
       });
     }
-    if (following.plain) return;
+    if (moved.plain) return;
     std::vector<std::string> outputs;
     made.back()->RenameOutputs([&](const std::string& name) {
-      auto form = forms_.find(name);
-      if (form == forms_.end()) return name;
+      auto form = moves_.forms.find(name);
+      if (form == moves_.forms.end()) return name;
       outputs.push_back(name);
       return form->second;
     });
     for (const std::string& name : outputs) {
-      if (!needed_.count(name)) continue;
-      made.push_back(std::make_unique<OpDesc>("transpose2", SlotList{{"X", {forms_.at(name)}}},
-                                              SlotList{{"Out", {name}}},
-                                              AttrList{{"axis", axes_}, {"keeps_lod", true}}));
+      if (!moves_.needed.count(name)) continue;
+      made.push_back(std::make_unique<OpDesc>(
+          "transpose2", SlotList{{"X", {moves_.forms.at(name)}}}, SlotList{{"Out", {name}}},
+          AttrList{{"axis", axes_}, {"keeps_lod", true}}));
       AddOrigins(given, *made.back());
     }
   }
 
   // Records the original writers of the variables that now exist in another order of axes.
   void NoteWriters() const {
-    for (const auto& [op, following] : followers_) {
-      if (following.plain) continue;
+    for (const auto& [op, moved] : moves_.followers) {
+      if (moved.plain) continue;
       const auto writer = std::make_shared<const OpDesc>(*op);
       op->ForEachOutput([&](const std::string& name) {
-        const auto form = forms_.find(name);
-        if (form != forms_.end()) context_.NoteMade(form->second, name, back_, writer);
+        const auto form = moves_.forms.find(name);
+        if (form != moves_.forms.end()) context_.NoteMade(form->second, name, back_, writer);
       });
     }
   }
@@ -470,7 +318,7 @@ class Mover {
       const VarUses uses = block.Uses(var);
       if (uses.readers.empty() && uses.writers.empty()) unused.insert(var);
     };
-    for (const auto& [var, source] : forms_) note(var);
+    for (const auto& [var, source] : moves_.forms) note(var);
     for (const auto& [var, source] : renamed_) note(var);
     block_.RemoveVarsIf([&](const VarDesc& var) { return unused.count(var.name()) > 0; });
   }
@@ -478,17 +326,23 @@ class Mover {
   ProgramDesc& program_;
   const PassContext& context_;
   BlockDesc& block_;
-  const ValueFlow& flow_;
-  const LodFlow& lods_;
   const Ints axes_, back_;
-  std::set<size_t> waiting_;                  // positions of ops to visit
-  std::map<std::string, std::string> forms_;  // v to u; "" for the output of a follower
-  std::unordered_set<const OpDesc*> entries_, exits_;
-  std::unordered_map<const OpDesc*, Following> followers_;
-  std::vector<const OpDesc*> order_;  // followers, in the order of visits
-  std::unordered_set<std::string> needed_;
+  Moves moves_;
   std::unordered_map<std::string, std::string> renamed_, constants_;
 };
+
+// Moves the transposes with these axes. Returns whether that changed the program.
+bool MoveOnce(ProgramDesc& program, const PassContext& context, const ValueFlow& flow,
+              const LodFlow& lods, const Ints& axes, const std::vector<const OpDesc*>& transposes) {
+  const BlockDesc& block = program.Root();
+  Moves moves = MoveFinder(program, context, flow, lods, axes).Run(transposes);
+  if (moves.followers.empty() && moves.exits.empty()) return false;
+  moves.needed = FindNeeded(block, moves);
+  ChooseMoves(block, moves);
+  if (CostAfter(block, moves) >= CostBefore(block, moves)) return false;
+  MoveRewriter(program, context, axes, std::move(moves)).Run();
+  return true;
+}
 
 using Transposes = std::map<Ints, std::vector<const OpDesc*>>;  // by axes
 
@@ -514,7 +368,7 @@ bool MoveAll(ProgramDesc& program, const PassContext& context, size_t& rewrites)
   bool changed = false;
   for (auto it = transposes.begin(); it != transposes.end() && rewrites > 0;) {
     const Ints axes = it->first;
-    if (Mover(program, context, flow, *lods, axes).Run(it->second)) {
+    if (MoveOnce(program, context, flow, *lods, axes, it->second)) {
       changed = true;
       --rewrites;
       lods = std::make_unique<LodFlow>(block, context);

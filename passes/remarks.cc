@@ -1,4 +1,5 @@
 #include <coracle/framework/ir/origin.h>
+#include <coracle/framework/ir/training_stage.h>
 #include <coracle/passes/remarks.h>
 
 #include <array>
@@ -6,8 +7,9 @@
 namespace coracle {
 namespace {
 
-constexpr std::array<const char*, 5> kCopied = {kOpRoleAttr, kOpNamescopeAttr, kOpCallstackAttr,
-                                                kOpDeviceAttr, kForwardOpAttr};
+constexpr std::array<const char*, 6> kCopied = {kOpRoleAttr,      kOpNamescopeAttr,
+                                                kOpCallstackAttr, kOpDeviceAttr,
+                                                kForwardOpAttr,   kTrainingStageAttr};
 
 }  // namespace
 

@@ -8,8 +8,8 @@
 
 namespace coracle {
 
-// Copies the remarks of `from` to its replacement `to`, except op_role_var, whose parameter names
-// belong to the slots of `from`. Adds the origins of `from` to `to`.
+// Copies the remarks of `from` to its replacement `to`, except those that speak of the slots of
+// `from`: op_role_var, and the part of a training step. Adds the origins of `from` to `to`.
 void CopyRemarks(const OpDesc& from, OpDesc& to);
 
 // Adds the origins of all `from` to `to` (AddOrigins); fast for any number of ops.

@@ -1,7 +1,6 @@
 #include <coracle/framework/ir/origin.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/flow_types.h>
 #include <coracle/framework/op/recomputed.h>
-#include <coracle/framework/op/run_rules.h>
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>
@@ -225,31 +224,17 @@ bool LodFlow::MayHaveLod(const std::string& var) const {
 
 namespace {
 
-class TypeTable : public MetaTable {
+// Includes the types of frozen values.
+class TypesOfValues : public FlowTypes {
  public:
-  TypeTable(const BlockDesc& block, const PassContext& context,
-            std::unordered_map<std::string, VarMeta>& types)
-      : block_(block), context_(context), types_(types) {}
-  const VarMeta* Find(const std::string& name) const override {
-    if (auto it = types_.find(name); it != types_.end()) return &it->second;
-    const VarDesc* var = block_.FindVarRecursive(name);
-    if (!var) return nullptr;
-    VarMeta meta = var->meta();
-    if (const Tensor* value = Constant(name)) {
-      meta.dtype = value->dtype();
-      meta.shape = value->shape();
-    }
-    return &types_.emplace(name, meta).first->second;
-  }
-  void Set(const std::string& name, const VarMeta& meta) override { types_[name] = meta; }
+  TypesOfValues(const BlockDesc& block, const PassContext& context)
+      : FlowTypes(block), context_(context) {}
   const Tensor* Constant(const std::string& name) const override {
     return context_.FrozenValue(name);
   }
 
  private:
-  const BlockDesc& block_;
   const PassContext& context_;
-  std::unordered_map<std::string, VarMeta>& types_;
 };
 
 }  // namespace
@@ -264,41 +249,36 @@ bool CertainDTypes::IsGiven(const BlockDesc& root, const PassContext& context,
 
 CertainDTypes::CertainDTypes(const ProgramDesc& program, const PassContext& context) {
   const BlockDesc& root = program.Root();
-  TypeTable table(root, context, types_);
+  TypesOfValues types(root, context);
+  const auto set = [&](const std::string& name, bool certain) {
+    const VarMeta* meta = certain ? types.Find(name) : nullptr;
+    if (meta && meta->type == VarType::kLoDTensor)
+      dtypes_[name] = meta->dtype;
+    else
+      dtypes_.erase(name);
+  };
   root.ForEachOp([&](const OpDesc& op) {
     const OpSpec* def = context.ops.Find(op.type());
     bool certain = def && !op.HasSubBlock();
     op.ForEachInput([&](const std::string& name) {
-      table.Find(name);
-      if (IsGiven(root, context, name)) certain_.insert(name);
-      certain = certain && certain_.count(name) > 0;
+      if (IsGiven(root, context, name)) set(name, true);
+      certain = certain && dtypes_.count(name) > 0;
     });
-    try {
-      if (!def) return;
-      InferContext infer(*def, op, table);
-      RunInfer(infer);
-    } catch (const Error&) {  // Verify has reported it
-      certain = false;
-    }
-    op.ForEachOutput([&](const std::string& name) {
-      if (certain && types_.count(name) > 0)
-        certain_.insert(name);
-      else
-        certain_.erase(name);
-    });
+    // Verify has reported an op whose rule refuses the inputs.
+    certain = def && types.Infer(*def, op) && certain;
+    op.ForEachOutput(
+        [&](const std::string& name) { set(name, certain && !types.IsDeclaredOnly(name)); });
     for (const BlockDesc* inner : program.BlocksRunBy(op)) {
       inner->ForEachOp([&](const OpDesc& run) {
-        run.ForEachOutput([&](const std::string& name) { certain_.erase(name); });
+        run.ForEachOutput([&](const std::string& name) { set(name, false); });
       });
     }
   });
 }
 
 std::optional<DType> CertainDTypes::Find(const std::string& var) const {
-  auto it = types_.find(var);
-  if (it == types_.end() || it->second.type != VarType::kLoDTensor || certain_.count(var) == 0)
-    return std::nullopt;
-  return it->second.dtype;
+  const auto found = dtypes_.find(var);
+  return found == dtypes_.end() ? std::nullopt : std::optional(found->second);
 }
 
 }  // namespace coracle

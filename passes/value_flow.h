@@ -109,7 +109,7 @@ class LodFlow {
   mutable std::unordered_map<std::string, bool> known_;
 };
 
-// The dtypes of variables of the root block that are certain: those of feeds (which are checked)
+// The dtypes of variables of the root block that are certain: of feeds (which are checked)
 // and of frozen values, and those that the ops' rules derive from them. A parameter that is not
 // frozen may have another dtype in the scope than the program declares.
 class CertainDTypes {
@@ -121,8 +121,7 @@ class CertainDTypes {
  private:
   bool IsGiven(const BlockDesc& root, const PassContext& context, const std::string& var) const;
 
-  std::unordered_map<std::string, VarMeta> types_;
-  std::unordered_set<std::string> certain_;
+  std::unordered_map<std::string, DType> dtypes_;
 };
 
 }  // namespace coracle

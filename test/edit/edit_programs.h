@@ -59,7 +59,7 @@ inline std::vector<float> Floats(const Tensor& tensor) {
   return {wide.data<float>(), wide.data<float>() + wide.numel()};
 }
 
-// What `change` throws: the message and its details; "" for nothing.
+// The error that `change` throws: the message and its details; "" if it throws none.
 template <class F>
 std::string WhatIsThrown(const F& change) {
   try {

@@ -14,8 +14,8 @@ namespace coracle::extract_real_models_test {
 using Names = std::vector<std::string>;
 using Feeds = std::map<std::string, Tensor>;
 
-// What passes from the ops before position `at` to those behind it; empty where something does that
-// cannot be fed.
+// The variables that ops before position `at` pass to the later ops; empty if one of them cannot
+// be fed.
 Names Frontier(const BlockDesc& root, size_t at) {
   Names names;
   for (size_t i = 0; i < root.NumVars(); ++i) {

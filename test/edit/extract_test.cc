@@ -171,7 +171,7 @@ TEST(Extract, GradientsWithTheForwardOpsThatTheyRead) {
   AppendBackward(Variable::Of(net.Root(), "loss"));
   const std::map<std::string, Tensor> feeds = {{"x", Tensor::Of<float>({1, 3}, {1, -2, 3})},
                                                {"y", Tensor::Of<float>({1, 2}, {1, 2})}};
-  // The first layer's gradients are not computed for that of its result.
+  // The gradients of the first layer are not needed for the gradient of its result.
   EXPECT_EQ(Extract(net, {}, {"r@GRAD"}).program.Root().FindVar("fc_0.w_0@GRAD"), nullptr);
   const ExtractedProgram part = Extract(net, {}, {"fc_0.w_0@GRAD"});
   std::map<std::string, Tensor> own;
@@ -246,7 +246,7 @@ TEST(Extract, RandomOpsInBlocksDrawWhatTheyDrew) {
             Floats(Executor().Run(loops, scope, LoopFeeds(), {"g"})[0]));
 }
 
-// Blocks behind the last one that draws have no reason to stay.
+// Blocks after the last one that draws have no reason to stay.
 TEST(Extract, OnlyBlocksBeforeRandomOpsAreLeftEmpty) {
   const std::string drawn = R"(op { uniform_random { Out: ["drawn"] shape: [2] } })";
   const std::string scaled = R"(scale { input: "x" scale: 1 output: "drawn" })";
@@ -271,7 +271,7 @@ TEST(Extract, OnlyBlocksBeforeRandomOpsAreLeftEmpty) {
   }
 }
 
-// A call draws in a copy of its function's inner blocks, which comes behind all blocks: they keep
+// A call draws in a copy of its function's inner blocks, which comes after all blocks, so they keep
 // their number.
 TEST(Extract, BlocksStayWhereFunctionsDraw) {
   ProgramDesc program = ProgramOf(kLoops);

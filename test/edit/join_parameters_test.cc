@@ -8,7 +8,7 @@ namespace coracle::join_parameters_test {
 
 using Names = std::vector<std::string>;
 
-// Names whose order by bytes is not that of the declarations, nor that of directories.
+// Names whose order by bytes differs from the order of declarations and of directories.
 const Names kNames = {"b", "a/x", "a.y", "a0", "B", ".c"};
 
 void Fill(Scope& scope) {

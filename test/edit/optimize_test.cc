@@ -1,4 +1,4 @@
-// What the compiler makes of a program, saved and run: the same numbers as the original's.
+// The compiled program, saved and run, gives the same numbers as the original.
 
 #include <coracle/backward/backward.h>
 #include <coracle/edit/optimize.h>
@@ -21,10 +21,10 @@ std::set<std::string> TypesOf(const ProgramDesc& program) {
   return types;
 }
 
-// Relative to the largest element. The relative error of sigmoid(x) far below 0 is the absolute one
-// of x. ch_PP-OCRv3_det ends in such a sigmoid: of a drawn image its arguments are -56 to -20.01,
-// the largest result is 2.05e-9, and what differs by 1.5e-6 of 56 before it does by 1.5e-5 behind
-// it.
+// Relative to the largest element. Far below 0, the relative error of sigmoid(x) is the absolute
+// error of x. ch_PP-OCRv3_det ends in such a sigmoid: for a drawn image its arguments are -56 to
+// -20.01, and the largest result is 2.05e-9. A difference of 1.5e-6 of 56 before the sigmoid
+// becomes 1.5e-5 after it.
 void ExpectSame(const std::vector<Tensor>& got, const std::vector<Tensor>& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t k = 0; k < got.size(); ++k) {
@@ -176,7 +176,7 @@ TEST(Optimize, OnlyTheChosenPasses) {
       << error;
 }
 
-// What is folded away needs no file any more; what passes compute is in it.
+// Parameters that were folded need no file any more; results of passes are in it.
 TEST(Optimize, FoldedParametersAreSaved) {
   ProgramDesc program, startup;
   Builder b(program, startup);

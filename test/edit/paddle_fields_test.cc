@@ -1,12 +1,13 @@
 #include <coracle/edit/paddle_fields.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/training_stage.h>
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
 namespace coracle::paddle_fields_test {
 
-// As bytes on the wire: field 1005 (an extension) with the number 7, and Paddle's field 9 with
-// "ab".
+// As bytes on the wire: field 1005 (an extension) with the number 7, and Paddle's field 9
+// with "ab".
 const std::string kExtension = "\xE8\x3E\x07", kPaddles =
                                                    "\x4A\x02"
                                                    "ab";
@@ -32,6 +33,7 @@ ProgramDesc WithEverything() {
   root.Var("y");
   OpDesc& op = root.AppendOp("mean_grad", {{"X", {"h"}}}, {{"Out", {"y"}}},
                              {{"forward_op", std::string("h")}, {"op_role", int32_t{1}}});
+  SetMark(op, {TrainingStage::kErrorClip, TrainingPart::kFinite, "h"});
   op.SetUnknownFields(kExtension);
   return program;
 }
@@ -46,14 +48,15 @@ const LeftOut* Find(const std::vector<LeftOut>& all, const std::string& what) {
 TEST(PaddleFields, OnlyPaddlesRemain) {
   ProgramDesc program = WithEverything();
   const std::vector<LeftOut> left_out = KeepPaddleFields(program);
-  ASSERT_EQ(left_out.size(), 8u);
-  for (const auto& [what, of] :
-       std::vector<std::pair<std::string, std::string>>{{"error clip", "h"},
-                                                        {"place in the text", "h"},
-                                                        {"learning rate", "w"},
-                                                        {"trainable = false", "w"},
-                                                        {"regularizer", "w"},
-                                                        {"attr forward_op", "mean_grad"}}) {
+  ASSERT_EQ(left_out.size(), 9u);
+  for (const auto& [what, of] : std::vector<std::pair<std::string, std::string>>{
+           {"error clip", "h"},
+           {"place in the text", "h"},
+           {"learning rate", "w"},
+           {"trainable = false", "w"},
+           {"regularizer", "w"},
+           {"attr forward_op", "mean_grad"},
+           {"mark of the training step", "mean_grad"}}) {
     const LeftOut* lost = Find(left_out, what);
     ASSERT_TRUE(lost) << what;
     EXPECT_EQ(lost->of, std::vector<std::string>{of});
@@ -70,7 +73,7 @@ TEST(PaddleFields, OnlyPaddlesRemain) {
   EXPECT_FALSE(program.Root().op(0).HasAttr("forward_op"));
   EXPECT_TRUE(program.Root().op(0).HasAttr("op_role"));
   const std::string text = ProgramToText(program);
-  for (const char* own : {"coracle", "legacy_version", "forward_op", "1005"})
+  for (const char* own : {"coracle", "legacy_version", "forward_op", "training_", "1005"})
     EXPECT_EQ(text.find(own), std::string::npos) << own << "\n" << text;
   // The version's field 4 with 1008004, as a varint.
   EXPECT_NE(SerializeProgram(program).find("\x22\x04\x08\x84\xC3\x3D"), std::string::npos);

@@ -1,6 +1,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/edit/rename.h>
 #include <coracle/framework/ir/feed_fetch.h>
+#include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/test/error_of.h>
@@ -55,6 +56,7 @@ TEST(Rename, NamesInAttrs) {
   op.SetAttr("axis_vars", std::vector<VarRef>{{"x"}, {"v1"}});
   op.SetAttr("data_format", std::string("v1"));
   op.SetAttr(kOpCallstackAttr, Names{"v1"});
+  op.SetAttr(kTrainingOfAttr, std::string("v1"));
   for (const auto& [before, after] : {std::pair{"scale(v1)", "scale(one)"},
                                       {"scale(v1#2)", "scale(one#2)"},
                                       {"v1(x)", "v1(x)"},
@@ -71,6 +73,7 @@ TEST(Rename, NamesInAttrs) {
               (std::vector<VarRef>{{"x"}, {"one"}}));
     EXPECT_EQ(renamed.GetAttr<std::string>("data_format", ""), "v1");
     EXPECT_EQ(renamed.GetAttr<Names>(kOpCallstackAttr, {}), Names{"v1"});
+    EXPECT_EQ(renamed.GetAttr<std::string>(kTrainingOfAttr, ""), "one");
   }
 }
 

@@ -48,7 +48,8 @@ TEST(SetShape, OnlyInputsHaveShapesOfTheirOwn) {
             "shape: 'conv2d_0.w_0' is persistable: its value determines its shape");
 }
 
-// What the block of a loop makes of the variables around it, and what differs from round to round.
+// Variables that the block of a loop makes of variables around it, and values that differ from
+// round to round.
 TEST(SetShape, Loops) {
   const std::string text = R"(
     data { name: "n" shape: [1] dtype: INT64 }

@@ -100,8 +100,7 @@ TEST(BlockOps, OneChunkOfImages) {
   }
 }
 
-// Kernels are tried for the images of a chunk, and of ops that are planned one by one they are
-// told.
+// Kernels are tuned for the images of a chunk. Ops that are planned one by one are reported too.
 TEST(BlockOps, TunedKernels) {
   Net net;
   for (const bool frozen : {false, true}) {
@@ -175,7 +174,7 @@ TEST(BlockOps, NamesInsideAndAround) {
   ExpectRow(got[2], {10, 20, 30});
 }
 
-// A result that replaces the argument, which an op behind still reads.
+// A result that replaces the argument, although a later op still reads it.
 TEST(BlockOps, ResultsOverArguments) {
   Group g;
   g.Append({"x", "y"}, {"c", "d"});

@@ -32,7 +32,7 @@ TEST(While, CountsAndCarries) {
   }
 }
 
-// What StaticRnn and Cond give can stand in formulas, inside of a step and after it.
+// Results of StaticRnn and Cond can be used in formulas, inside a step and after it.
 TEST(ControlFlow, ResultsInFormulas) {
   ProgramDesc main, startup;
   Builder net(main, startup);
@@ -267,7 +267,7 @@ TEST(While, AnEndlessLoopIsEnded) {
   }
 }
 
-// What the profile says of each op does not overlap: an op's time has none of its sub-block's ops.
+// The profile's times do not overlap: an op's time excludes the ops of its sub-block.
 TEST(While, ProfileCountsTheOpsOfABlockOnce) {
   LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {1000, 1000});

@@ -341,7 +341,7 @@ TEST(Executor, DeadOpsAreNotRun) {
   EXPECT_EQ(Executor(options).Prepare(net.program, {"x"}, {"b"}).program().Root().NumOps(), 2u);
 }
 
-// A shape that only the value of a fed (or computed, or persistable) tensor tells.
+// A shape that depends on the value of a fed, computed or persistable tensor.
 TEST(Executor, ShapesFromRunTimeValues) {
   Net net;
   net.Var("x", {-1, 2});

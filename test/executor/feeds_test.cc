@@ -30,7 +30,7 @@ TEST(Executor, FeedsOfAnotherShapeAreWarnedOfOnce) {
                                      "[-1, 2]; it runs with the actual shape"});
 }
 
-// Of one Executor, however often it compiles; an option turns warnings off.
+// Once for each Executor, however often it compiles; an option turns warnings off.
 TEST(Executor, OneWarningForEachVariableOfAnExecutor) {
   Net net;
   net.Var("x", {-1, 2});
@@ -96,7 +96,7 @@ TEST(Executor, ErrorsOfOtherShapesSayWhatPassesRelyOn) {
   plain.optimize = false;
   EXPECT_EQ(Executor(plain).Prepare(net.program, {"x"}, {"y"}).Run(scope, {x})[0].data<float>()[0],
             5);
-  // What is frozen is known to the passes.
+  // The passes know the values of frozen parameters.
   EXPECT_EQ(Executor()
                 .PrepareFrozen(net.program, scope, {"x"}, {"y"})
                 .Run(scope, {x})[0]
@@ -108,8 +108,8 @@ TEST(Executor, ErrorsOfOtherShapesSayWhatPassesRelyOn) {
   EXPECT_EQ(lines.size(), 3u);
 }
 
-// What a run would overwrite while its ops read it is copied first: the results of the last run,
-// and variables that the program writes.
+// A run first copies the feeds that it would overwrite while its ops read them: results of the last
+// run, and variables that the program writes.
 TEST(Executor, ResultsMayBeFedBack) {
   Net net;
   for (const char* name : {"h", "twice", "sum", "soft", "out"}) net.Var(name, {4});

@@ -309,7 +309,7 @@ TEST_F(Frozen, OneLayoutForAllPlansAndCopies) {
   EXPECT_EQ(turned.packed, 0);
 }
 
-// What is kept in a kernel's layout alone is there all the same.
+// A constant that is kept only in a kernel's layout can still be fetched.
 TEST_F(Frozen, PlainElementsComeBack) {
   for (bool with_unpack : {false, true}) {
     Turned turned;
@@ -484,7 +484,7 @@ TEST_F(Frozen, ALayoutThatCanBeUndoneTakesTheElementsPlace) {
   EXPECT_LT(limits->bytes_in_use(), before + kBytes + kBytes / 2) << "more than w and the result";
 }
 
-// A layout takes the place of elements only in memory that nobody else holds.
+// A layout replaces elements only in memory that has no other owner.
 TEST_F(Frozen, ALayoutLeavesAlonePlainElementsThatOthersHold) {
   Turned turned;
   const OpRegistry ops = turned.Ops(true);
@@ -499,7 +499,7 @@ TEST_F(Frozen, ALayoutLeavesAlonePlainElementsThatOthersHold) {
   EXPECT_EQ(handle.version(), version);
 }
 
-// What was frozen is known by its values also where its memory has other elements now.
+// Frozen parameters are recognised by their values, even if their memory has new elements.
 TEST_F(Frozen, ComesBackAfterItsMemoryWasUsedForALayout) {
   Turned turned;
   const OpRegistry ops = turned.Ops(true);

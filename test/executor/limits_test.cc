@@ -98,7 +98,7 @@ TEST(Limits, TheSumOfTemporariesNamesTheLargest) {
   EXPECT_TRUE(Has(message, "memory limit of 97.7 KiB")) << message;
 }
 
-// What a run makes of persistable variables is memory too.
+// Persistable variables that a run makes count as memory too.
 TEST(Limits, PersistableVariablesThatARunMakes) {
   ProgramDesc program;
   BlockDesc& root = program.Root();
@@ -137,7 +137,7 @@ TEST(Limits, ALoopThatFillsAnArray) {
           "write_to_array: out of memory: "));
 }
 
-// Nobody writes the elements between; they take memory all the same.
+// No op writes the elements in between, but they take memory all the same.
 TEST(Limits, ArraysWithGaps) {
   Net t;
   Variable i = t.Int(0), end = t.Int(600'000), array = CreateArray(t.net, DType::kInt64);

@@ -231,7 +231,7 @@ TEST_F(Sequences, ASecondWriteTakesThemAway) {
   EXPECT_EQ(scope.Get("p").lod(), LoD());
 }
 
-// What was computed from a persistable variable keeps the LoD of then.
+// A result computed from a persistable variable keeps the LoD of that time.
 TEST_F(Sequences, BeforeAWrite) {
   const Variable x = X();
   VarDesc& p = main_.Root().Var("p");

@@ -53,7 +53,7 @@ struct ImageNet : OpNet {
   Scope scope;
 };
 
-// The text is that of the program as it was given: the same as without passes.
+// The error's text names ops of the original program, as without passes.
 TEST(Origin, ErrorsOfShapesAreThoseOfTheGivenProgram) {
   ImageNet net;
   const Tensor x = Tensor::Full<float>({1, 3, 8, 8}, 1);
@@ -106,7 +106,8 @@ TEST(Origin, NumericChecksNameTheGivenElement) {
   EXPECT_NE(message.find("ops 0 and 1 of block 0"), std::string::npos) << message;
 }
 
-// Kernels say what is wrong with values; the op's place is added, that of the innermost block.
+// Kernels report what is wrong with values; the executor adds the op's place in the
+// innermost block.
 TEST(Origin, ErrorsOfKernelsSayWhere) {
   OpNet net;
   net.Var("x", {-1, 3});
@@ -224,7 +225,7 @@ bool HasOriginAttr(const ProgramDesc& program) {
   return found;
 }
 
-// What a caller saves of a prepared program has no attr of the compiler's.
+// A prepared program that a caller saves has no attr of the compiler.
 TEST(Origin, PreparedProgramsDoNotShowTheAttr) {
   ImageNet net;
   for (const bool optimize : {true, false}) {

@@ -14,7 +14,7 @@ struct Kept : LoopNet {
   }
 };
 
-// What reads the variable after the block finds the new tensor, though the frame around held the
+// An op that reads the variable after the block gets the new tensor, although the frame held the
 // address of the old one.
 TEST(If, PersistablesChangeTheirShape) {
   Kept t;
@@ -129,8 +129,8 @@ TEST(If, FeedsInTheMemoryOfWhatABlockWrites) {
   }
 }
 
-// The block that writes it stands within a loop, which reads the feed, too; another stage begins
-// behind the loop.
+// The block that writes the variable is inside a loop, which also reads the feed. Another stage
+// begins after the loop.
 TEST(If, FeedsInTheMemoryOfWhatALoopWrites) {
   Kept t;
   Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {4});

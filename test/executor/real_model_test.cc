@@ -132,8 +132,8 @@ TEST(RealModel, FastAgainstReference) {
   });
 }
 
-// What the passes make of a model computes the same: in double, where only rounding is left of an
-// other order of sums.
+// The passes do not change a model's results, up to rounding in double, because sums are taken in
+// another order.
 TEST(RealModel, PassesInDouble) {
   if (Absent()) GTEST_SKIP() << "the exported models are not there";
   ForEachModel(32, [](DrawnModel& model) {

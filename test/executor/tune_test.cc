@@ -72,7 +72,7 @@ TEST(Tune, FrozenParameters) {
   EXPECT_LT(LargestDifference(tuned.Run(scope, {x})[0], expected), 1e-5);
 }
 
-// The profile tells what was chosen, and what each kernel took.
+// The profile shows the chosen kernel and the time of each kernel.
 TEST(Tune, ProfileTellsWhy) {
   Net net;
   const Tensor x = Drawn({2, 3, 12, 12});

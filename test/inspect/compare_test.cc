@@ -205,8 +205,8 @@ TEST(CompareRuns, AVariableThatOneProgramLacks) {
   EXPECT_EQ(runs.not_compared, 2);  // b and t
 }
 
-// What one program fetches must be in the other run too: it is not equal because it was not
-// compared.
+// The fetches of one program must be in the other run too: a missing variable does not count
+// as equal.
 TEST(CompareRuns, AResultThatOneRunLacks) {
   using Kind = TensorDifference::Kind;
   const ProgramDesc p = Chain(3);
@@ -315,8 +315,8 @@ TEST(CompareRuns, SavedValuesStandForARun) {
             std::string::npos);
 }
 
-// product = x w; y = scale (product - mean) / sqrt(variance) + shift; out = softmax(y). Of several
-// branches, each has its variables but for x: product, product1, ...
+// product = x w; y = scale (product - mean) / sqrt(variance) + shift; out = softmax(y). With
+// several branches, each has its own variables except x: product, product1, ...
 class FoldedNorm {
  public:
   explicit FoldedNorm(int64_t n, int branches = 1) : n_(n) {
@@ -378,8 +378,8 @@ class FoldedNorm {
   ProgramDesc program_;
 };
 
-// The batch_norm is folded into the product before it: the product's name then stands for the
-// scaled product, which is no fault.
+// The batch_norm is folded into the product before it. The product's name then means the scaled
+// product, which is not an error.
 TEST(CompareRuns, ANameThatAPassUsesForAnotherValue) {
   const FoldedNorm net(2);
   const WrittenTensors folded = KeepWritten(net.Way(true));
@@ -392,7 +392,7 @@ TEST(CompareRuns, ANameThatAPassUsesForAnotherValue) {
   EXPECT_EQ(runs.renamed, std::vector<std::string>{"product"});
 }
 
-// Folding changes last bits. If the product is fetched there is no folding, and no difference.
+// Folding changes the last bits. If the product is fetched, there is no folding and no difference.
 TEST(CompareRuns, ADifferenceThatPassesMake) {
   const FoldedNorm net(64);
   const RunsDifference runs = CompareRuns(net.Way(true), net.Way(false), {0, 0});

@@ -1,4 +1,4 @@
-// What differs between programs whose ops run blocks.
+// Differences between programs whose ops run blocks.
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ TEST(Diff, BlocksOfTheSameOpAreCompared) {
   ExpectPart(Text(Loop(1, 2), Chain({"relu"}, {"y"})), "- block 1 (2 ops)\n");
 }
 
-// What a block reads without the op that runs it naming it: the order still counts.
+// A block reads a variable that the op running it does not name: the order still counts.
 TEST(Diff, OpsMoveOverWhatBlocksRead) {
   const auto make = [](bool before) {
     ProgramDesc program = Loop(1, 2);
@@ -81,7 +81,7 @@ TEST(Diff, NumbersOfBlocksThatDraw) {
   EXPECT_EQ(Text(make(1, 2, "dropout", true), make(2, 1, "dropout", true)), "");
 }
 
-// A block also draws what blocks draw that its ops run, wherever these stand: the first block calls
+// A block's draws include the draws of blocks that its ops run, at any place: the first block calls
 // a function, which comes last.
 TEST(Diff, NumbersOfBlocksThatCallWhatDraws) {
   const auto make = [](int first, int second, const char* random) {

@@ -1,5 +1,5 @@
-// What differs between large programs: of many ops, and of real models. The expected differences
-// follow from how the second program was made from the first.
+// Differences between large programs: programs of many ops, and real models. The expected
+// differences follow from how the second program was made from the first.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What differs between two programs. The expected differences follow from how the second program
-// was made from the first.
+// Differences between two programs. The expected differences follow from how the second program was
+// made from the first.
 
 #include <coracle/backward/backward.h>
 #include <coracle/clip/clip.h>
@@ -41,17 +41,17 @@ TEST(Diff, AnOpInFrontChangesOneReader) {
   Append(b.Root(), "relu", "b", "c");
   EXPECT_EQ(Text(a, b),
             "block 0\n"
-            "  + op 0  Out=new:float32[-1,3] = sigmoid(X=x)\n"
+            "  + op 0  new:float32[-1,3] = sigmoid(X=x)\n"
             "  ~ op 0 -> 1  relu Out=a  input X: x -> new\n"
             "1 op added, 1 changed\n");
   EXPECT_EQ(Text(b, a),
             "block 0\n"
-            "  - op 0  Out=new:float32[-1,3] = sigmoid(X=x)\n"
+            "  - op 0  new:float32[-1,3] = sigmoid(X=x)\n"
             "  ~ op 1 -> 0  relu Out=a  input X: new -> x\n"
             "1 op removed, 1 changed\n");
 }
 
-// Names with running numbers move on by one behind an op that was put in front.
+// Names with running numbers increase by one after an op that was inserted in front.
 TEST(Diff, ShiftedNumbersOfNames) {
   ProgramDesc a, b;
   Append(a.Root(), "tanh", "x", "tanh_0");
@@ -65,7 +65,7 @@ TEST(Diff, ShiftedNumbersOfNames) {
   Append(b.Root(), "relu", "sigmoid_0", "relu_2");
   EXPECT_EQ(Text(a, b),
             "block 0\n"
-            "  + op 0  Out=relu_0:float32[-1,3] = relu(X=x)\n"
+            "  + op 0  relu_0:float32[-1,3] = relu(X=x)\n"
             "  ~ op 0 -> 1  tanh Out=tanh_0  input X: x -> relu_0\n"
             "  ~ op 1 -> 2  relu Out=relu_1  output Out: relu_0 -> relu_1\n"
             "  ~ op 3 -> 4  relu Out=relu_2  output Out: relu_1 -> relu_2\n"
@@ -109,7 +109,7 @@ TEST(Diff, NamesInAttrsAreVariables) {
   ExpectPart(Text(a, b), "my_op Out=y  attr of: ");
 }
 
-// What Paddle writes into every op is what an op without it has.
+// The attrs that Paddle writes into every op equal their absence.
 TEST(Diff, UnsetAttrsOfEveryOpAreNoDifference) {
   ProgramDesc a, b, c;
   Append(a.Root(), "relu", "x", "y");
@@ -214,8 +214,7 @@ TEST(Diff, AnOpInPlaceIsOneLine) {
   Append(b.Root(), "relu", "x", "h");
   Append(b.Root(), "scale", "h", "h", {{"scale", 2.0f}});
   Append(b.Root(), "tanh", "h", "y");
-  EXPECT_EQ(Text(a, b),
-            "block 0\n  + op 1  Out=h:float32[-1,3] = scale(X=h) {scale=2}\n1 op added\n");
+  EXPECT_EQ(Text(a, b), "block 0\n  + op 1  h:float32[-1,3] = scale(X=h) {scale=2}\n1 op added\n");
 }
 
 TEST(Diff, TypesAndSettingsOfVariables) {
@@ -314,7 +313,7 @@ TEST(Diff, NamesForgeNoLines) {
   EXPECT_EQ(Text(a, b).find("\n  - op 7"), std::string::npos) << Text(a, b);
 }
 
-// What no program may be: the differ must neither crash nor hang.
+// Invalid programs: the differ must neither crash nor hang.
 TEST(Diff, BrokenPrograms) {
   ProgramDesc a;
   a.AppendBlock(7);

@@ -62,7 +62,7 @@ TEST(Dot, SubBlocksAreFrames) {
   const std::string dot = Body(program);
   EXPECT_NE(dot.find("  subgraph cluster_1 {\n    label=\"block 1\";"), dot.npos) << dot;
   EXPECT_NE(dot.find("    b1_0 [label=<<b>relu</b>>"), dot.npos) << dot;
-  // What the block reads comes from around it; a dotted line leads to its frame.
+  // The block reads variables from around it; a dotted line leads to its frame.
   EXPECT_NE(dot.find("  b0_1 -> b1_0 [label=<y<br/>"), dot.npos) << dot;
   EXPECT_NE(dot.find("  b0_2 -> b1_0 [style=dotted, arrowhead=none, lhead=cluster_1];\n"), dot.npos)
       << dot;

@@ -41,7 +41,7 @@ TEST(OpLayers, OfAModelText) {
   EXPECT_EQ(layers.Find(model.main.Root().op(0))->origin, "net.pbtxt:3:39");
 }
 
-// A program of Paddle says no places; the names of temporaries tell the layers.
+// A program of Paddle has no places; the names of temporaries reveal the layers.
 TEST(OpLayers, OfAProgramOfPaddle) {
   ProgramDesc program;
   BlockDesc& root = program.Root();

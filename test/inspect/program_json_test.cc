@@ -1,4 +1,4 @@
-// Programs as JSON: what stands in it, letter by letter, and that hostile ones are written too.
+// Programs as JSON: the exact text, and hostile programs.
 
 #include <coracle/coracle.h>
 #include <coracle/framework/ir/program.h>
@@ -76,7 +76,7 @@ TEST(ProgramJson, AllAttrs) {
             Json::parse(R"({"x_num_col_dims":1,"op_role":0})"));
 }
 
-// 0.1f is no 0.1 as a double; the text of either gives it again.
+// 0.1f differs from the double 0.1; the text of either gives it again.
 TEST(ProgramJson, ValuesOfAttrs) {
   const double inf = std::numeric_limits<double>::infinity();
   const std::vector<std::pair<Attribute, std::string>> values = {

@@ -1,4 +1,4 @@
-// What the page of `coracle view` tells of a program: statistics, times, memory, paths.
+// The data of the page of `coracle view`: statistics, times, memory, paths.
 
 #include <coracle/backward/gradient_tree.h>
 #include <coracle/coracle.h>
@@ -165,11 +165,12 @@ TEST(TraceTimes, PlacesInTheTextTellWriters) {
   // One of three, in a program where passes removed another.
   EXPECT_EQ(TimesIn(program, {tanh(2, "m.pbtxt:7:1"), tanh(1, "other/m.pbtxt:5:1")}),
             (Found{{0, 2, 2}, {0, 3, 1}, {-1, 0, 0}}));
-  // A fused op that was made where another op of the program was stands for the one that is left.
+  // A fused op that was made at the place of another op of the program represents the op that
+  // is left.
   EXPECT_EQ(
       TimesIn(program, {tanh(0, "m.pbtxt:2:1"), tanh(1, "m.pbtxt:5:1"), tanh(2, "m.pbtxt:7:1")}),
       (Found{{0, 1, 1}, {0, 2, 2}, {0, 3, 3}, {-1, 0, 0}}));
-  // What was made where the program has nothing is another program's.
+  // An op made at a place where the program has nothing belongs to another program.
   EXPECT_EQ(
       TimesIn(program, {tanh(0, "m.pbtxt:9:1"), tanh(1, "m.pbtxt:5:1"), tanh(2, "m.pbtxt:7:1")}),
       (Found{{0, 2, 2}, {0, 3, 3}, {-1, 0, 1}}));
@@ -274,7 +275,7 @@ TEST(TraceTimes, MergedUpdatesShareTheTime) {
   ProgramDesc unknown = Updates(12);
   unknown.Root().FindVar("w3")->SetShape({-1});
   EXPECT_EQ(SharesOf(all, unknown), std::vector<double>(12, 6.5));
-  // Ops of other types are no updates that passes merged with these.
+  // Ops of other types are not updates that passes merged with these.
   ProgramDesc other = Updates(12);
   other.Root().op(5).SetType("adam");
   std::vector<double> first(12, -1);

@@ -1,6 +1,6 @@
 #pragma once
-// Attentions of single ops for tests of the pass fuse_attention, and what these tests have in
-// common.
+// Attentions of single ops for tests of the pass fuse_attention, and what these tests have
+// in common.
 
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>

@@ -1,4 +1,4 @@
-// What is computed twice is computed once, if it is the same.
+// Equal computations are done once.
 
 #include "op_program.h"
 

@@ -1,5 +1,5 @@
-// What follows a convolution becomes a part of it: the program before and after, where it must not
-// be done, and the same numbers.
+// The ops after a convolution become a part of it: the program before and after, where this must
+// not be done, and the same numbers.
 
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
@@ -201,8 +201,8 @@ TEST(FuseConvEpilogue, EveryActivation) {
   }
 }
 
-// Dims that are not known until a batch is fed: then one operand stretches, which the fused op does
-// too.
+// Dims that are not known until a batch is fed: then one operand stretches, which the fused op
+// does too.
 TEST(FuseConvEpilogue, ResidualStretchesAtRunTime) {
   for (const bool first : {true, false}) {
     Net net;
@@ -319,8 +319,8 @@ TEST(FuseConvEpilogue, HalfPrecision) {
   }
 }
 
-// Gradient ops that read the sums keep them; relu's reads its output, so that the forward pass is
-// fused. What recomputation does twice stays as it is.
+// Gradient ops that read the sums keep them; relu's gradient reads its output, so the forward pass
+// is fused. Ops that recomputation repeats stay as they are.
 TEST(FuseConvEpilogue, Training) {
   for (const char* act : {"relu", "hard_swish"}) {
     for (const bool again : {false, true}) {
@@ -399,7 +399,7 @@ TEST(FuseConvEpilogue, NansStayNans) {
   }
 }
 
-// --- gates and vectors beside images, with channels last ---
+// --- gates and vectors with images, channels last ---
 
 // A block of MobileNetV3: widened, depthwise, squeeze-and-excite, narrowed, residual.
 std::string Block(Net& net, const std::string& x, const std::string& name) {
@@ -547,7 +547,7 @@ TEST(Nhwc, JoinedAndPartedImages) {
   EXPECT_NE(Listing(rows.After({"nhwc"})).find("Out=y = concat(X=a+a) axis=0"), std::string::npos);
 }
 
-// Operands that are no images keep the op where it is.
+// Operands other than images keep the op where it is.
 TEST(Nhwc, OtherOperandsKeepTheLayout) {
   Net net;
   net.Data("x", {2, 3, 5, 6});

@@ -1,4 +1,4 @@
-// Updates behind their gradients: where they go, what holds them back, and the same bits.
+// Updates right after their gradients: where they go, what holds them back, and the same bits.
 
 #include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
@@ -90,7 +90,7 @@ class Net {
   Builder net_{main, startup};
 };
 
-// Whether all updates come behind the last other op.
+// Whether all updates come after the last other op.
 bool AllAtTheEnd(const std::string& ops) {
   return ops.rfind("_grad") == ops.npos || ops.rfind("_grad") < ops.find("(w");
 }
@@ -269,7 +269,7 @@ TEST(EarlyUpdates, SmallGradientsWaitForOneAnotherLargeOnesDoNot) {
   large.ExpectSameBits();
 }
 
-// Updates that anyhow stand together are one op, however large.
+// Adjacent updates become one op, however large.
 TEST(EarlyUpdates, LargeGradientsThatAllWaitStayInOneOp) {
   Net large(600);
   Sgd sgd({});

@@ -43,7 +43,7 @@ class Net {
     InferOp(root(), op, DefaultOps());
     return out;
   }
-  // Of `channels` channels, with the statistics fixed.
+  // A batch_norm with `channels` channels and fixed statistics.
   OpDesc& BatchNorm(const std::string& x, const std::string& y, int64_t channels,
                     AttrList attrs = {{"is_test", true}}) {
     for (const char* name : {"scale", "shift", "mean"}) Parameter(name, {channels});
@@ -101,7 +101,7 @@ Tensor Input(DType dtype, Shape shape) {
   return x.Cast(dtype);
 }
 
-// The largest difference of the frozen program's result from the program's own, as it stands.
+// The largest difference of the frozen program's result from the unchanged program's result.
 double Difference(Net& net) {
   const VarDesc& x = *net.root().FindVar("x");
   const Tensor feed = Input(x.dtype(), x.shape());
@@ -339,7 +339,7 @@ TEST(FoldBatchNorm, NothingWithoutFrozenParameters) {
   EXPECT_NE(Listing(program.program()).find("batch_norm"), std::string::npos);
 }
 
-// A filter is scaled in its own memory only where nobody else holds that.
+// A filter is scaled in its own memory only if that has no other owner.
 TEST(FoldBatchNorm, ChangesNoParameterThatOthersHold) {
   for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
     Net net(dtype);

@@ -1,4 +1,4 @@
-// What depends on frozen parameters alone is computed once.
+// Values that depend only on frozen parameters are computed once.
 
 #include <coracle/passes/passes.h>
 

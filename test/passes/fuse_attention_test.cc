@@ -79,8 +79,8 @@ TEST(FuseAttention, RowsWithoutAKeyAsUnfused) {
         for (const Variable* wanted : {&q, &k, &v}) wanted->desc().SetStopGradient(false);
         const Form form{.mask = {2, 1, 4, keys}, .dropout = dropout, .seed = 5};
         const Variable out = net.Attend(form, q, k, v, "y");
-        // Of the second batch row 1 sees nothing, row 2 the last key alone, row 3 all but the
-        // first.
+        // Of the second batch row 1 sees nothing, row 2 the last key alone, row 3 all but
+        // the first.
         Tensor mask = Tensor::Zeros(DType::kFloat64, form.mask);
         double* row = mask.data<double>() + 5 * keys;
         std::fill_n(row, 2 * keys - 1, -kInf);

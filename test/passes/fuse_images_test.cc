@@ -86,7 +86,7 @@ TEST(FuseImages, OneConvolutionStays) {
   EXPECT_EQ(After(p), p.Listing());
 }
 
-// What reads all images of a batch, or knows no images, ends a run.
+// An op that reads all images of a batch, or has no images, ends a run.
 TEST(FuseImages, OtherOpsBetween) {
   OpProgram p = Chain({-1, 3, 8, 8});
   p.Unary("softmax", "y", "s");

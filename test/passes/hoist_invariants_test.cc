@@ -1,4 +1,4 @@
-// What does not change in a loop is computed before it.
+// Values that do not change in a loop are computed before it.
 
 #include <coracle/passes/passes.h>
 
@@ -87,7 +87,7 @@ TEST(HoistInvariants, OutOfTwoLoops) {
   loop.ExpectSame({"y"});
 }
 
-// With a loop that does not run, operands that do not fit are no error.
+// If a loop does not run, operands that do not fit are not an error.
 TEST(HoistInvariants, OperandsOfALoopWithoutRounds) {
   Loop loop(0);
   loop.root().FindVar("x")->SetShape({-1, -1});

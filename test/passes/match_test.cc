@@ -99,7 +99,7 @@ TEST_F(MatchTest, WhatIsReadChangesOnTheWay) {
   EXPECT_EQ(Count(), 0u);
 }
 
-// The ops of a sub-block stand in no list of uses of the block around it.
+// The ops of a sub-block are not in the lists of uses of the enclosing block.
 TEST_F(MatchTest, WhatIsReadChangesInASubBlockOnTheWay) {
   BlockDesc& inner = program_.AppendBlock(program_.Root());
   Relu("x", "h");

@@ -1,4 +1,4 @@
-// Transposes in a row, and those that move behind other ops.
+// Transposes in a row, and transposes that move past other ops.
 
 #include <coracle/backward/backward.h>
 #include <coracle/layers/builder.h>
@@ -54,7 +54,7 @@ TEST(MoveTransposes, ThreeBecomeOne) {
   p.ExpectSame({"y"});
 }
 
-// Of what is fed with LoD, they drop it.
+// Transposes drop the LoD of a feed.
 TEST(MoveTransposes, LodThatIsDropped) {
   OpProgram p;
   p.Data("x", {2, 3});
@@ -312,7 +312,7 @@ TEST(MoveTransposes, VisibleVariablesStay) {
 
 // --- what is computed again ---
 
-// An original and its copy are done alike, or their bits differ.
+// An original and its copy are treated in the same way, or their bits differ.
 TEST(MoveTransposes, OriginalsOfRecomputedCopiesStay) {
   const AttrList again = {{"recomputed_from", std::vector<std::string>{"b"}}};
   OpProgram p;

@@ -1,6 +1,6 @@
 #pragma once
-// A program that tests write op by op, before and after passes, and its values with and without
-// them.
+// A program that tests write op by op, before and after passes, and its values with and
+// without them.
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/infer_context.h>

@@ -86,7 +86,7 @@ TEST(RemoveIdentities, CastsOfWhatIsDeclaredWrongly) {
   EXPECT_EQ(After(p, {"z"}), p.Listing());
 }
 
-// What the scope holds counts, not what the program declares.
+// The scope's contents count, not the program's declarations.
 TEST(RemoveIdentities, CastsOfParameters) {
   OpProgram p;
   p.Data("x", {-1, 3});
@@ -122,7 +122,7 @@ TEST(RemoveIdentities, OutputsThatAreRead) {
   p.ExpectSame({"y", "mask"});
 }
 
-// What is read later is the old value.
+// The later read gets the old value.
 TEST(RemoveIdentities, TheSourceIsWrittenBefore) {
   OpProgram p;
   p.Data("x", {-1, 3});

@@ -1,5 +1,5 @@
 #pragma once
-// A program runs as it stands, on reference kernels, and optimised: both give the same.
+// Runs a program unchanged, on reference kernels, and optimised: both give the same results.
 
 #include <coracle/executor/executor.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What shares memory in a coalesce_tensor: programs in which one side is written and the other
-// read.
+// Variables that share memory in a coalesce_tensor: programs in which one side is written and the
+// other read.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/passes/share_coalesced.h>
@@ -60,7 +60,7 @@ TEST(ShareCoalesced, ReadersOfTheOtherSide) {
   Expect(p, "f", {10, 20, 32, 42, 52});
 }
 
-// What is fetched or kept is as new as the other side.
+// Fetched and kept variables are as new as the other side.
 TEST(ShareCoalesced, AtTheEnd) {
   OpProgram p = Fused();
   p.Unary("scale", "f", "f", {{"scale", 10.0f}});
@@ -80,7 +80,7 @@ TEST(ShareCoalesced, NothingToDo) {
   EXPECT_EQ(TypesOf(q.program), (Types{"coalesce_tensor", "scale", "scale"}));
 }
 
-// The whole is waited for by the name of a part, and divided behind that.
+// An op waits for the whole by the name of a part, and divides it afterwards.
 TEST(ShareCoalesced, Waits) {
   OpProgram p = Fused();
   p.Unary("c_allreduce_sum", "f", "f");

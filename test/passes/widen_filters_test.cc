@@ -111,8 +111,8 @@ TEST(WidenFilters, Frozen) {
   }
 }
 
-// What is written earlier must not have another reader before: here one of the gradient that the
-// step before has left in a persistable variable.
+// A variable that is written earlier must not have an earlier reader: here a reader of the gradient
+// that the previous step left in a persistable variable.
 TEST(WidenFilters, StaysWhereAReaderStandsBetween) {
   const ScopedBFloat16Products slow(false);
   for (const bool between : {true, false}) {
