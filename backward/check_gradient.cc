@@ -3,10 +3,12 @@
 #include <coracle/backward/verify_program.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/passes/pass.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -120,8 +122,7 @@ Tensor Drawn(const VarDesc& var, const CheckGradientOptions& options) {
 std::string FindLoss(const ProgramDesc& program) {
   const BlockDesc& root = program.Root();
   for (size_t i = root.NumOps(); i-- > 0;) {
-    const int role = root.op(i).role();
-    if (role == kNotSpecified || (role & kLoss) == 0 || (role & kBackward) != 0) continue;
+    if (!HasRole(root.op(i), kLoss) || IsBackward(root.op(i))) continue;
     for (const Slot& slot : root.op(i).outputs()) {
       if (!slot.args.empty()) return slot.args[0];
     }
@@ -130,138 +131,92 @@ std::string FindLoss(const ProgramDesc& program) {
 }
 
 void RemoveTraining(ProgramDesc& program) {
-  constexpr int kRemoved = kBackward | kOptimize | kLRSched;
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    program.Block(b).RemoveOpsIf([](const OpDesc& op) {
-      const int role = op.role();
-      return role != kNotSpecified && (role & kRemoved) != 0;
-    });
-  }
+  for (int b = 0; b < program.NumBlocks(); ++b)
+    program.Block(b).RemoveOpsIf([](const OpDesc& op) { return !IsForward(op); });
 }
 
-class Checker {
- public:
-  Checker(const ProgramDesc& program, const CheckGradientOptions& options)
-      : options_(options),
-        ops_(options.ops ? *options.ops : DefaultOps()),
-        forward_(InDouble(Settled(program, ops_))) {
-    RemoveTraining(forward_);
-    BackwardOptions backward;
-    backward.ops = &ops_;
-    backward.parameter_list = options.wrt;
-    loss_ = options.loss.empty() ? FindLoss(forward_) : options.loss;
-    Variable::Of(forward_.Root(), loss_);  // throws for an unknown name
-    trained_ = forward_;
-    for (const std::string& name : options.wrt)
-      Variable::Of(trained_.Root(), name).desc().SetStopGradient(false);
-    pairs_ = AppendBackward(Variable::Of(trained_.Root(), loss_), backward);
-    CollectInputs();
-    for (const ParamAndGrad& pair : pairs_) {
-      if (values_.count(pair.param)) continue;
-      ThrowInvalid(fmt::format(
-          "check_gradient: {} is not a floating-point tensor, so it cannot be perturbed",
-          Quote(pair.param)));
-    }
-  }
+ProgramDesc Checked(ProgramDesc program, const OpRegistry& ops) {
+  internal::CheckAndFillTypes(program, ops);
+  return program;
+}
 
-  CheckGradientReport Run() {
-    CheckGradientReport report;
-    std::vector<std::string> fetches = {loss_};
-    for (const ParamAndGrad& pair : pairs_) {
-      if (!pair.grad.empty()) fetches.push_back(pair.grad);
-    }
-    fetches = DenseNames(trained_.Root(), std::move(fetches), ops_);
-    const std::vector<Tensor> results = RunProgram(trained_, fetches, values_);
-    report.loss = results[0].data<double>()[0];
-    size_t next = 1;
-    const Executor executor(ExecutorOptions(), ops_);
-    for (const ParamAndGrad& pair : pairs_) {
-      const Tensor none;
-      const Tensor& gradient = pair.grad.empty() ? none : results[next++];
-      for (int d = 0; d < options_.directions; ++d)
-        report.checks.push_back(CheckOne(pair, gradient, d));
-    }
-    const bool wrong = std::any_of(report.checks.begin(), report.checks.end(),
-                                   [](const GradientCheck& c) { return !c.passed; });
-    if (wrong) report.wrong_op = FirstWrongOp();
-    return report;
-  }
-
- private:
-  static ProgramDesc Settled(ProgramDesc program, const OpRegistry& ops) {
-    internal::SettleProgram(program, ops);
-    return program;
-  }
-
-  CompileOptions ExecutorOptions() const {
-    CompileOptions options;
-    options.allow_files = options_.allow_files;
-    options.kernels = KernelMode::kReference;
-    return options;
-  }
-
-  // Variables of the root block that the op's sub-blocks read, since a function lists none of them.
-  std::vector<std::string> ReadInside(const OpDesc& op) const {
-    std::vector<std::string> names;
-    for (const BlockDesc* block : forward_.BlocksRunBy(op)) {
-      auto add = [&](const std::string& name) {
-        const VarDesc* var = block->FindVarRecursive(name);
-        if (var && var == forward_.Root().FindVar(name)) names.push_back(name);
-      };
-      block->ForEachOp([&](const OpDesc& inner) { inner.ForEachInput(add); });
-    }
-    return names;
-  }
-
-  // Variables that the program reads before any op writes them.
-  void CollectInputs() {
-    const BlockDesc& root = forward_.Root();
-    std::unordered_set<std::string> written;
-    auto need = [&](const std::string& name) {
-      if (written.count(name) || values_.count(name)) return;
-      const VarDesc* var = root.FindVar(name);
-      if (!var || var->type() != VarType::kLoDTensor) return;
-      values_[name] = ValueFor(*var);
-      (var->persistable() ? persistables_ : feeds_).push_back(name);
+// Variables of the root block that the op's sub-blocks read, since a function lists none of them.
+std::vector<std::string> ReadInside(const OpDesc& op) {
+  const ProgramDesc& program = op.block()->program();
+  std::vector<std::string> names;
+  for (const BlockDesc* block : program.BlocksRunBy(op)) {
+    auto add = [&](const std::string& name) {
+      const VarDesc* var = block->FindVarRecursive(name);
+      if (var && var == program.Root().FindVar(name)) names.push_back(name);
     };
-    for (size_t i = 0; i < root.NumOps(); ++i) {
-      const OpDesc& op = root.op(i);
-      const OpSpec* def = ops_.Find(op.type());
-      const bool feeds = def && def->kind == OpKind::kFeed;
-      if (feeds) {
-        op.ForEachOutput(need);
-        continue;
-      }
-      op.ForEachInput(need);
-      for (const std::string& name : ReadInside(op)) {
-        if (!op.Writes(name)) need(name);
-      }
-      op.ForEachOutput([&](const std::string& name) { written.insert(name); });
+    block->ForEachOp([&](const OpDesc& inner) { inner.ForEachInput(add); });
+  }
+  return names;
+}
+
+Tensor ValueFor(const VarDesc& var, const CheckGradientOptions& options) try {
+  auto fed = options.feeds.find(var.name());
+  if (fed != options.feeds.end()) return ToDouble(fed->second);
+  const VarValue* held = options.scope ? options.scope->Find(var.name()) : nullptr;
+  if (const auto* tensor = held ? std::get_if<Tensor>(held) : nullptr) return ToDouble(*tensor);
+  return Drawn(var, options);
+} catch (const OutOfMemory& e) {
+  throw e.WithPrefix("the input " + Quote(var.name()));
+}
+
+// The values that a program needs before it runs.
+struct Inputs {
+  std::map<std::string, Tensor> values;
+  std::vector<std::string> feeds, persistables;  // their names
+};
+
+// Variables that the program reads before any op writes them.
+Inputs InputsOf(const ProgramDesc& program, const CheckGradientOptions& options,
+                const OpRegistry& ops) {
+  Inputs inputs;
+  const BlockDesc& root = program.Root();
+  std::unordered_set<std::string> written;
+  auto need = [&](const std::string& name) {
+    if (written.count(name) || inputs.values.count(name)) return;
+    const VarDesc* var = root.FindVar(name);
+    if (!var || var->type() != VarType::kLoDTensor) return;
+    inputs.values[name] = ValueFor(*var, options);
+    (var->persistable() ? inputs.persistables : inputs.feeds).push_back(name);
+  };
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    const OpDesc& op = root.op(i);
+    const OpSpec* def = ops.Find(op.type());
+    const bool feeds = def && def->kind == OpKind::kFeed;
+    if (feeds) {
+      op.ForEachOutput(need);
+      continue;
     }
-    for (const std::string& name : options_.wrt) need(name);
+    op.ForEachInput(need);
+    for (const std::string& name : ReadInside(op)) {
+      if (!op.Writes(name)) need(name);
+    }
+    op.ForEachOutput([&](const std::string& name) { written.insert(name); });
   }
+  for (const std::string& name : options.wrt) need(name);
+  return inputs;
+}
 
-  Tensor ValueFor(const VarDesc& var) try {
-    auto fed = options_.feeds.find(var.name());
-    if (fed != options_.feeds.end()) return ToDouble(fed->second);
-    const VarValue* held = options_.scope ? options_.scope->Find(var.name()) : nullptr;
-    if (const auto* tensor = held ? std::get_if<Tensor>(held) : nullptr) return ToDouble(*tensor);
-    return Drawn(var, options_);
-  } catch (const OutOfMemory& e) {
-    throw e.WithPrefix("the input " + Quote(var.name()));
-  }
+// Runs programs; all runs of one program share a plan.
+class Runner {
+ public:
+  Runner(const CheckGradientOptions& options, const OpRegistry& ops, const Inputs& inputs)
+      : options_(options), ops_(ops), inputs_(inputs) {}
 
-  std::vector<Tensor> RunProgram(const ProgramDesc& program,
-                                 const std::vector<std::string>& fetches,
-                                 const std::map<std::string, Tensor>& values) {
-    // All runs of a program share one plan.
+  std::vector<Tensor> Run(const ProgramDesc& program, const std::vector<std::string>& fetches,
+                          const std::map<std::string, Tensor>& values) {
     auto [it, added] = prepared_.try_emplace(&program);
     if (added) {
       it->second = std::make_unique<PreparedProgram>(
-          Executor(ExecutorOptions(), ops_).Prepare(WithoutFeedOps(program), feeds_, fetches));
+          Executor(ExecutorOptions(), ops_)
+              .Prepare(WithoutFeedOps(program), inputs_.feeds, fetches));
     }
     Scope scope;
-    for (const std::string& name : persistables_) scope.Set(name, values.at(name).Clone());
+    for (const std::string& name : inputs_.persistables) scope.Set(name, values.at(name).Clone());
     for (size_t i = 0; i < program.Root().NumVars(); ++i) {
       const VarDesc& var = program.Root().var(i);
       if (var.persistable() && !scope.Has(var.name()) && var.shape().IsKnown() &&
@@ -269,11 +224,19 @@ class Checker {
         scope.Set(var.name(), Tensor(var.dtype(), var.shape()));
     }
     std::vector<Tensor> feeds;
-    for (const std::string& name : feeds_) feeds.push_back(values.at(name));
+    for (const std::string& name : inputs_.feeds) feeds.push_back(values.at(name));
     it->second->SetStep(0);
     std::vector<Tensor> results;
     for (const Tensor& result : it->second->Run(scope, feeds)) results.push_back(result.Clone());
     return results;
+  }
+
+ private:
+  CompileOptions ExecutorOptions() const {
+    CompileOptions options;
+    options.allow_files = options_.allow_files;
+    options.kernels = KernelMode::kReference;
+    return options;
   }
 
   ProgramDesc WithoutFeedOps(const ProgramDesc& program) {
@@ -285,144 +248,195 @@ class Checker {
     return copy;
   }
 
-  GradientCheck CheckOne(const ParamAndGrad& pair, const Tensor& gradient, int d) {
-    GradientCheck check{pair.param, pair.grad};
-    const Tensor& at = values_.at(pair.param);
-    const Tensor direction =
-        Random(at.shape(), options_.seed + 17 + static_cast<uint64_t>(d), pair.param,
-               1 / std::sqrt(std::max<double>(1, static_cast<double>(at.numel()))), at.dtype());
-    check.by_gradient = pair.grad.empty() ? 0 : Dot(gradient, direction);
-    std::map<std::string, Tensor> values = values_;
-    const Difference best = BestDifference(
-        check.by_gradient,
-        [&](double step) {
-          values[pair.param] = Moved(at, direction, step);
-          return RunProgram(forward_, {loss_}, values)[0].data<double>()[0];
-        },
-        options_.tolerance);
-    check.by_difference = best.value;
-    check.error = best.error;
-    check.passed = best.agrees;
-    return check;
-  }
-
-  // Runs the forward ops one by one, and checks the gradient of each separately.
-  std::string FirstWrongOp() {
-    VarValues env;
-    for (const auto& [name, value] : values_) env[name] = value.Clone();
-    const BlockDesc& root = forward_.Root();
-    for (size_t i = 0; i < root.NumOps(); ++i) {
-      const OpDesc& op = root.op(i);
-      const OpSpec* def = ops_.Find(op.type());
-      if (!def || def->kind != OpKind::kCompute) continue;
-      if (op.HasSubBlock())
-        return fmt::format(
-            "{}, {}: the ops before it are right; those in its sub-block are not "
-            "checked one by one",
-            op.type(), Locate(op));
-      if (std::string wrong = WrongInput(op, env); !wrong.empty()) return wrong;
-      InterpretOp(op, ops_, env, {.allow_files = options_.allow_files});
-    }
-    return "";
-  }
-
-  // "" if the gradients of one op agree with differences.
-  std::string WrongInput(const OpDesc& op, const VarValues& env) {
-    ProgramDesc alone;
-    BlockDesc& block = alone.Root();
-    VarValues inputs;
-    std::vector<Variable> xs;
-    auto tensor_of = [&](const std::string& name) {
-      auto it = env.find(name);
-      return it == env.end() ? nullptr : std::get_if<Tensor>(&it->second);
-    };
-    if (op.AnyInput([&](const std::string& name) { return !tensor_of(name); })) return "";
-    op.ForEachInput([&](const std::string& name) {
-      if (block.FindVar(name)) return;
-      const Tensor& tensor = *tensor_of(name);
-      VarDesc& var = block.Var(name);
-      var.SetDType(tensor.dtype());
-      var.SetShape(tensor.shape());
-      inputs[name] = tensor.Clone();
-      if (IsWide(tensor.dtype())) xs.emplace_back(&block, &var);
-    });
-    OpDesc& copy = block.AppendOp(op);
-    // For an in-place op, the input keeps its name, and the output gets another.
-    copy.RenameOutputs(
-        [&](const std::string& name) { return block.FindVar(name) ? name + "@OUT" : name; });
-    InferOp(block, copy, ops_);
-    std::vector<Variable> ys;
-    BackwardOptions options;
-    options.ops = &ops_;
-    copy.ForEachOutput([&](const std::string& name) {
-      VarDesc* var = block.FindVar(name);
-      if (!var || !IsWide(var->dtype()) || !var->shape().IsKnown()) return;
-      ys.emplace_back(&block, var);
-    });
-    if (xs.empty() || ys.empty()) return "";
-    for (Variable& y : ys) {
-      VarDesc& seed = block.Var(y.name() + "@SEED");
-      seed.SetMeta(y.desc().meta());
-      inputs[seed.name()] = Random(y.shape(), options_.seed, y.name(), 1, y.dtype());
-      options.target_gradients.push_back(seed.name());
-    }
-    std::vector<std::string> grads;
-    try {
-      grads = DenseNames(block, Gradients(ys, xs, options), ops_);
-    } catch (const Error&) {
-      return "";  // not on the path, or backward would have reported it
-    }
-    return CompareAlone(op, block, inputs, xs, ys, grads);
-  }
-
-  std::string CompareAlone(const OpDesc& op, const BlockDesc& block, const VarValues& inputs,
-                           const std::vector<Variable>& xs, const std::vector<Variable>& ys,
-                           const std::vector<std::string>& grads) {
-    auto run = [&](const std::string& moved, const Tensor* value, bool all) {
-      VarValues env;
-      for (const auto& [name, v] : inputs) env[name] = std::get<Tensor>(v).Clone();
-      if (value) env[moved] = *value;
-      for (size_t i = 0; i < (all ? block.NumOps() : 1); ++i)
-        InterpretOp(block.op(i), ops_, env, {.allow_files = options_.allow_files});
-      return env;
-    };
-    const VarValues at = run("", nullptr, true);
-    for (size_t k = 0; k < xs.size(); ++k) {
-      if (grads[k].empty()) continue;
-      const std::string& name = xs[k].name();
-      const auto& x = std::get<Tensor>(inputs.at(name));
-      const Tensor direction = Random(x.shape(), options_.seed + 29, name, 1, x.dtype());
-      const double expected = Dot(std::get<Tensor>(at.at(grads[k])), direction);
-      const double tolerance = std::max(options_.tolerance, 1e-5);
-      const Difference best = BestDifference(
-          expected,
-          [&](double step) {
-            const Tensor moved = Moved(x, direction, step);
-            const VarValues env = run(name, &moved, false);
-            double total = 0;
-            for (const Variable& y : ys) {
-              total += Dot(std::get<Tensor>(env.at(y.name())),
-                           std::get<Tensor>(inputs.at(y.name() + "@SEED")));
-            }
-            return total;
-          },
-          tolerance);
-      if (best.agrees) continue;
-      return fmt::format("{}, {}, input {}: gradient {:.9g}, difference {:.9g}", op.type(),
-                         Locate(op), Quote(name), expected, best.value);
-    }
-    return "";
-  }
-
   const CheckGradientOptions& options_;
   const OpRegistry& ops_;
-  ProgramDesc forward_, trained_;
-  std::string loss_;
-  std::vector<ParamAndGrad> pairs_;
-  std::map<std::string, Tensor> values_;
-  std::vector<std::string> feeds_, persistables_;
+  const Inputs& inputs_;
   std::map<const ProgramDesc*, std::unique_ptr<PreparedProgram>> prepared_;
 };
+
+// The program to check, in float64, without and with gradients.
+struct Subject {
+  const CheckGradientOptions& options;
+  const OpRegistry& ops;
+  ProgramDesc forward, trained;
+  std::string loss;
+  std::vector<ParamAndGrad> pairs;
+  std::vector<std::string> fetches;  // the loss, and the dense gradients that there are
+  Inputs inputs;
+};
+
+Subject SubjectOf(const ProgramDesc& program, const CheckGradientOptions& options) {
+  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  ProgramDesc forward = InDouble(Checked(program, ops));
+  RemoveTraining(forward);
+  ExpandOps(forward, ops);  // so that each op is checked by itself
+  BackwardOptions backward;
+  backward.ops = &ops;
+  backward.parameter_list = options.wrt;
+  const std::string loss = options.loss.empty() ? FindLoss(forward) : options.loss;
+  Variable::Of(forward.Root(), loss);  // throws for an unknown name
+  ProgramDesc trained = forward;
+  for (const std::string& name : options.wrt)
+    Variable::Of(trained.Root(), name).desc().SetStopGradient(false);
+  const std::vector<ParamAndGrad> pairs =
+      AppendBackward(Variable::Of(trained.Root(), loss), backward);
+  const Inputs inputs = InputsOf(forward, options, ops);
+  for (const ParamAndGrad& pair : pairs) {
+    if (inputs.values.count(pair.param)) continue;
+    ThrowInvalid(
+        fmt::format("check_gradient: {} is not a floating-point tensor, so it cannot be perturbed",
+                    Quote(pair.param)));
+  }
+  std::vector<std::string> fetches = {loss};
+  for (const ParamAndGrad& pair : pairs) {
+    if (!pair.grad.empty()) fetches.push_back(pair.grad);
+  }
+  fetches = DenseNames(trained.Root(), std::move(fetches), ops);
+  return {options, ops, std::move(forward), std::move(trained), loss, pairs, fetches, inputs};
+}
+
+GradientCheck CheckOne(Runner& runner, const Subject& subject, const ParamAndGrad& pair,
+                       const Tensor& gradient, int d) {
+  const CheckGradientOptions& options = subject.options;
+  GradientCheck check{pair.param, pair.grad};
+  const Tensor& at = subject.inputs.values.at(pair.param);
+  const Tensor direction =
+      Random(at.shape(), options.seed + 17 + static_cast<uint64_t>(d), pair.param,
+             1 / std::sqrt(std::max<double>(1, static_cast<double>(at.numel()))), at.dtype());
+  check.by_gradient = pair.grad.empty() ? 0 : Dot(gradient, direction);
+  std::map<std::string, Tensor> values = subject.inputs.values;
+  const Difference best = BestDifference(
+      check.by_gradient,
+      [&](double step) {
+        values[pair.param] = Moved(at, direction, step);
+        return runner.Run(subject.forward, {subject.loss}, values)[0].data<double>()[0];
+      },
+      options.tolerance);
+  check.by_difference = best.value;
+  check.error = best.error;
+  check.passed = best.agrees;
+  return check;
+}
+
+// An op alone in a block, with the gradients of its outputs ys with respect to its inputs xs.
+struct OpAlone {
+  const OpDesc& op;
+  const BlockDesc& block;
+  const VarValues& inputs;
+  const std::vector<Variable>& xs;
+  const std::vector<Variable>& ys;
+  const std::vector<std::string>& grads;
+};
+
+std::string CompareAlone(const OpAlone& alone, const CheckGradientOptions& options,
+                         const OpRegistry& ops) {
+  const auto& [op, block, inputs, xs, ys, grads] = alone;
+  auto run = [&](const std::string& moved, const Tensor* value, bool all) {
+    VarValues env;
+    for (const auto& [name, v] : inputs) env[name] = std::get<Tensor>(v).Clone();
+    if (value) env[moved] = *value;
+    for (size_t i = 0; i < (all ? block.NumOps() : 1); ++i)
+      InterpretOp(block.op(i), ops, env, {.allow_files = options.allow_files});
+    return env;
+  };
+  const VarValues at = run("", nullptr, true);
+  for (size_t k = 0; k < xs.size(); ++k) {
+    if (grads[k].empty()) continue;
+    const std::string& name = xs[k].name();
+    const auto& x = std::get<Tensor>(inputs.at(name));
+    const Tensor direction = Random(x.shape(), options.seed + 29, name, 1, x.dtype());
+    const double expected = Dot(std::get<Tensor>(at.at(grads[k])), direction);
+    const double tolerance = std::max(options.tolerance, 1e-5);
+    const Difference best = BestDifference(
+        expected,
+        [&](double step) {
+          const Tensor moved = Moved(x, direction, step);
+          const VarValues env = run(name, &moved, false);
+          double total = 0;
+          for (const Variable& y : ys) {
+            total += Dot(std::get<Tensor>(env.at(y.name())),
+                         std::get<Tensor>(inputs.at(y.name() + "@SEED")));
+          }
+          return total;
+        },
+        tolerance);
+    if (best.agrees) continue;
+    return fmt::format("{}, {}, input {}: gradient {:.9g}, difference {:.9g}", op.type(),
+                       Locate(op), Quote(name), expected, best.value);
+  }
+  return "";
+}
+
+// "" if the gradients of one op agree with differences.
+std::string WrongInput(const OpDesc& op, const VarValues& env, const CheckGradientOptions& check,
+                       const OpRegistry& ops) {
+  ProgramDesc alone;
+  BlockDesc& block = alone.Root();
+  VarValues inputs;
+  std::vector<Variable> xs;
+  auto tensor_of = [&](const std::string& name) {
+    auto it = env.find(name);
+    return it == env.end() ? nullptr : std::get_if<Tensor>(&it->second);
+  };
+  if (op.AnyInput([&](const std::string& name) { return !tensor_of(name); })) return "";
+  op.ForEachInput([&](const std::string& name) {
+    if (block.FindVar(name)) return;
+    const Tensor& tensor = *tensor_of(name);
+    VarDesc& var = block.Var(name);
+    var.SetDType(tensor.dtype());
+    var.SetShape(tensor.shape());
+    inputs[name] = tensor.Clone();
+    if (IsWide(tensor.dtype())) xs.emplace_back(&block, &var);
+  });
+  OpDesc& copy = block.AppendOp(op);
+  // For an in-place op, the input keeps its name, and the output gets another.
+  copy.RenameOutputs(
+      [&](const std::string& name) { return block.FindVar(name) ? name + "@OUT" : name; });
+  InferOp(block, copy, ops);
+  std::vector<Variable> ys;
+  BackwardOptions options;
+  options.ops = &ops;
+  copy.ForEachOutput([&](const std::string& name) {
+    VarDesc* var = block.FindVar(name);
+    if (!var || !IsWide(var->dtype()) || !var->shape().IsKnown()) return;
+    ys.emplace_back(&block, var);
+  });
+  if (xs.empty() || ys.empty()) return "";
+  for (Variable& y : ys) {
+    VarDesc& seed = block.Var(y.name() + "@SEED");
+    seed.SetMeta(y.desc().meta());
+    inputs[seed.name()] = Random(y.shape(), check.seed, y.name(), 1, y.dtype());
+    options.target_gradients.push_back(seed.name());
+  }
+  std::vector<std::string> grads;
+  try {
+    grads = DenseNames(block, Gradients(ys, xs, options), ops);
+  } catch (const Error&) {
+    return "";  // not on the path, or backward would have reported it
+  }
+  return CompareAlone({op, block, inputs, xs, ys, grads}, check, ops);
+}
+
+// Runs the forward ops one by one, and checks the gradient of each separately.
+std::string FirstWrongOp(const Subject& subject) {
+  VarValues env;
+  for (const auto& [name, value] : subject.inputs.values) env[name] = value.Clone();
+  const BlockDesc& root = subject.forward.Root();
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    const OpDesc& op = root.op(i);
+    const OpSpec* def = subject.ops.Find(op.type());
+    if (!def || def->kind != OpKind::kCompute) continue;
+    if (op.HasSubBlock())
+      return fmt::format(
+          "{}, {}: the ops before it are right; those in its sub-block are not "
+          "checked one by one",
+          op.type(), Locate(op));
+    if (std::string wrong = WrongInput(op, env, subject.options, subject.ops); !wrong.empty())
+      return wrong;
+    InterpretOp(op, subject.ops, env, {.allow_files = subject.options.allow_files});
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -468,7 +482,21 @@ std::string CheckGradientReport::ToString() const {
 }
 
 CheckGradientReport CheckGradient(const ProgramDesc& program, const CheckGradientOptions& options) {
-  return Checker(program, options).Run();
+  const Subject subject = SubjectOf(program, options);
+  Runner runner(options, subject.ops, subject.inputs);
+  CheckGradientReport report;
+  const std::vector<Tensor> results =
+      runner.Run(subject.trained, subject.fetches, subject.inputs.values);
+  report.loss = results[0].data<double>()[0];
+  size_t next = 1;
+  for (const ParamAndGrad& pair : subject.pairs) {
+    const Tensor none;
+    const Tensor& gradient = pair.grad.empty() ? none : results[next++];
+    for (int d = 0; d < options.directions; ++d)
+      report.checks.push_back(CheckOne(runner, subject, pair, gradient, d));
+  }
+  if (!report.passed()) report.wrong_op = FirstWrongOp(subject);
+  return report;
 }
 
 }  // namespace coracle

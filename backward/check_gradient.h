@@ -65,7 +65,7 @@ CheckGradientReport CheckGradient(const ProgramDesc& program,
 // all complex ones.
 ProgramDesc InDouble(const ProgramDesc& program);
 
-// ExplainGradient tells why a variable has a gradient, or where the path to it ends.
+// ExplainGradient says why a variable has a gradient, or where the path to it ends.
 
 // One op on the path back from the differentiated variable.
 struct GradientStep {

@@ -28,188 +28,83 @@ std::string SlotOf(const SlotList& slots, uint32_t begin, uint32_t a) {
   return "";
 }
 
-class Explainer {
+// The index of the output arg that writes the version.
+uint32_t OutputOf(const ForwardGraph& graph, const ForwardGraph::Node& node, int32_t v) {
+  uint32_t a = node.outputs;
+  while (a < node.end && graph.arg(a).version != v) ++a;
+  return a;
+}
+
+std::string InputSlot(const ForwardGraph::Node& node, uint32_t a) {
+  if (a >= node.kept) return "(its former value)";
+  return a >= node.captured ? "(in its sub-block)" : SlotOf(node.op->inputs(), node.inputs, a);
+}
+
+// Whether a path may end at the version.
+bool Starts(ForwardGraph& graph, int32_t v) {
+  const ForwardGraph::Version& version = graph.version(v);
+  return version.writer < 0 || version.updated || !graph.VarOf(v).held_before;
+}
+
+// The inputs of ops whose contributions the gradient of `wrt` sums.
+std::vector<std::string> ContributionsTo(ForwardGraph& graph, const std::string& of,
+                                         const std::string& wrt) {
+  const int32_t target = graph.Last(of);
+  if (target < 0 || !graph.version(target).reached) return {};
+  graph.MarkPath({target});
+  const int32_t wanted = graph.WantedVersion(wrt);
+  std::vector<std::string> list;
+  for (size_t i = graph.NumNodes(); i-- > 0;) {
+    const ForwardGraph::Node& node = graph.node(i);
+    if (!node.on_path) continue;
+    for (uint32_t a = node.inputs; a < node.outputs; ++a) {
+      const ForwardGraph::Arg& arg = graph.arg(a);
+      if (arg.version == wanted && arg.differentiable)
+        list.push_back(Name(*node.op) + ", " + InputSlot(node, a));
+    }
+  }
+  return list;
+}
+
+// The number of contributions that the gradient of each variable sums.
+std::unordered_map<std::string, int32_t> CountContributions(ForwardGraph& graph, int32_t target,
+                                                            const std::vector<std::string>& names) {
+  std::unordered_map<std::string, int32_t> contributions;
+  graph.MarkPath({target});
+  std::unordered_map<int32_t, std::string> wanted;
+  for (const std::string& name : names) wanted.emplace(graph.WantedVersion(name), name);
+  wanted.erase(-1);
+  for (size_t i = 0; i < graph.NumNodes(); ++i) {
+    const ForwardGraph::Node& node = graph.node(i);
+    for (uint32_t a = node.inputs; node.on_path && a < node.outputs; ++a) {
+      const auto found = wanted.find(graph.arg(a).version);
+      if (found != wanted.end() && graph.arg(a).differentiable) ++contributions[found->second];
+    }
+  }
+  return contributions;
+}
+
+// A reason for a missing path: which ops read the variable.
+std::string NoPathReason(const BlockDesc& block, const std::string& of, const std::string& wrt) {
+  const VarUses uses = block.Uses(wrt);
+  if (uses.readers.empty()) {
+    return fmt::format("{} does not depend on {}: no op of block {} reads it", Quote(of),
+                       Quote(wrt), block.idx());
+  }
+  return fmt::format(
+      "{} does not depend on {}: the results of {} and {} more ops do not lead "
+      "there",
+      Quote(of), Quote(wrt), Name(*uses.readers[0]), uses.readers.size() - 1);
+}
+
+// Finds the reasons why no gradient passes.
+class Obstacles {
  public:
-  // `wrt`: the requested variables, at least one.
-  Explainer(BlockDesc& block, const BackwardOptions& options, std::string of,
-            std::vector<std::string> wrt)
-      : block_(block),
-        options_(options),
-        ops_(options.ops ? *options.ops : DefaultOps()),
-        of_(std::move(of)),
-        wanted_(std::move(wrt)),
-        graph_(block, ops_, {wanted_, options.no_grad_set, options.stop_gradients}) {}
-
-  // The path with the fewest obstacles; empty if no chain of ops leads there.
-  std::vector<GradientStep> Path(int depth) {
-    const int32_t target = graph_.Last(of_);
-    if (target < 0) return {};
-    int32_t start = -1;
-    Search(target, [&](int32_t v) {
-      if (graph_.VarOf(v).name == wanted_[0] && Starts(v)) start = v;
-      return start >= 0;
-    });
-    std::vector<GradientStep> steps;
-    if (start < 0) return steps;
-    for (int32_t v = start; v != target; v = from_[static_cast<size_t>(v)].version)
-      steps.push_back(Step(v, depth));
-    std::reverse(steps.begin(), steps.end());
-    return steps;
-  }
-  // The tree for every variable. Steps through ops with sub-blocks lack the steps inside.
-  GradientTree Tree() {
-    GradientTree tree;
-    tree.of = of_;
-    const int32_t target = graph_.Last(of_);
-    if (target < 0) return tree;
-    std::vector<int32_t> step_of(graph_.NumVersions(), -1);
-    Search(target, [&](int32_t v) {
-      if (v != target) {
-        step_of[static_cast<size_t>(v)] = static_cast<int32_t>(tree.steps.size());
-        tree.steps.push_back(TreeStep(v, step_of));
-      }
-      if (Starts(v))
-        tree.starts.try_emplace(std::string(graph_.VarOf(v).name), step_of[static_cast<size_t>(v)]);
-      return false;
-    });
-    CountContributions(target, &tree);
-    return tree;
-  }
-  // The obstacle at the variable itself; "" if there is none.
-  std::string ObstacleAt(const std::string& name) {
-    const int32_t v = graph_.Last(name);
-    return v < 0 ? "" : VarObstacle(v);
-  }
-  bool SameVariable() { return graph_.Last(of_) >= 0 && of_ == wanted_[0]; }
-
-  std::vector<std::string> Contributions() {
-    const int32_t target = graph_.Last(of_);
-    if (target < 0 || !graph_.version(target).reached) return {};
-    graph_.MarkPath({target});
-    const int32_t wanted = graph_.WantedVersion(wanted_[0]);
-    std::vector<std::string> list;
-    for (size_t i = graph_.NumNodes(); i-- > 0;) {
-      const ForwardGraph::Node& node = graph_.node(i);
-      if (!node.on_path) continue;
-      for (uint32_t a = node.inputs; a < node.outputs; ++a) {
-        const ForwardGraph::Arg& arg = graph_.arg(a);
-        if (arg.version == wanted && arg.differentiable)
-          list.push_back(Name(*node.op) + ", " + InputSlot(node, a));
-      }
-    }
-    return list;
-  }
-
-  // A reason for a missing path: which ops read the variable.
-  std::string NoPathReason() {
-    const VarUses uses = block_.Uses(wanted_[0]);
-    if (uses.readers.empty()) {
-      return fmt::format("{} does not depend on {}: no op of block {} reads it", Quote(of_),
-                         Quote(wanted_[0]), block_.idx());
-    }
-    return fmt::format(
-        "{} does not depend on {}: the results of {} and {} more ops do not lead "
-        "there",
-        Quote(of_), Quote(wanted_[0]), Name(*uses.readers[0]), uses.readers.size() - 1);
-  }
-
- private:
-  struct From {
-    int32_t version = -1;  // the one nearer to the target
-    int32_t node = -1;
-    uint32_t input = 0, output = 0;
-  };
-
-  GradientTreeStep TreeStep(int32_t v, const std::vector<int32_t>& step_of) {
-    const From& from = from_[static_cast<size_t>(v)];
-    const ForwardGraph::Node& node = graph_.node(static_cast<size_t>(from.node));
-    GradientTreeStep step;
-    step.step = Step(v, 0);
-    step.block = block_.idx();
-    step.op = static_cast<size_t>(node.position);
-    step.next = step_of[static_cast<size_t>(from.version)];
-    return step;
-  }
-
-  void CountContributions(int32_t target, GradientTree* tree) {
-    graph_.MarkPath({target});
-    std::unordered_map<int32_t, std::string> wanted;
-    for (const std::string& name : wanted_) wanted.emplace(graph_.WantedVersion(name), name);
-    wanted.erase(-1);
-    for (size_t i = 0; i < graph_.NumNodes(); ++i) {
-      const ForwardGraph::Node& node = graph_.node(i);
-      for (uint32_t a = node.inputs; node.on_path && a < node.outputs; ++a) {
-        const auto found = wanted.find(graph_.arg(a).version);
-        if (found != wanted.end() && graph_.arg(a).differentiable)
-          ++tree->contributions[found->second];
-      }
-    }
-  }
-
-  // Searches back from the target along the paths with the fewest obstacles. Calls found(version)
-  // for each version that it reaches, nearer ones first, until found returns true.
-  template <class Found>
-  void Search(int32_t target, Found&& found) {
-    const size_t n = graph_.NumVersions();
-    from_.assign(n, {});
-    std::vector<int32_t> cost(n, INT32_MAX);
-    std::deque<int32_t> queue = {target};
-    cost[static_cast<size_t>(target)] = 0;
-    std::vector<uint8_t> done(n, 0);
-    while (!queue.empty()) {
-      const int32_t v = queue.front();
-      queue.pop_front();
-      if (done[static_cast<size_t>(v)]++) continue;
-      if (found(v)) return;
-      const int32_t writer = graph_.version(v).writer;
-      if (writer < 0) continue;
-      const ForwardGraph::Node& node = graph_.node(static_cast<size_t>(writer));
-      const uint32_t out = OutputOf(node, v);
-      for (uint32_t a = node.inputs; a < node.outputs; ++a) {
-        const int32_t u = graph_.arg(a).version;
-        if (u < 0 || u == v) continue;
-        const int32_t step = Obstacle(node, a, v, u).empty() ? 0 : 1;
-        const int32_t total = cost[static_cast<size_t>(v)] + step;
-        if (total >= cost[static_cast<size_t>(u)]) continue;
-        cost[static_cast<size_t>(u)] = total;
-        from_[static_cast<size_t>(u)] = {v, writer, a, out};
-        step ? queue.push_back(u) : queue.push_front(u);
-      }
-    }
-  }
-
-  bool Starts(int32_t v) {
-    const ForwardGraph::Version& version = graph_.version(v);
-    return version.writer < 0 || version.updated || !graph_.VarOf(v).held_before;
-  }
-
-  uint32_t OutputOf(const ForwardGraph::Node& node, int32_t v) {
-    uint32_t a = node.outputs;
-    while (a < node.end && graph_.arg(a).version != v) ++a;
-    return a;
-  }
-
-  std::string InputSlot(const ForwardGraph::Node& node, uint32_t a) {
-    if (a >= node.kept) return "(its former value)";
-    return a >= node.captured ? "(in its sub-block)" : SlotOf(node.op->inputs(), node.inputs, a);
-  }
-
-  GradientStep Step(int32_t u, int depth) {
-    const From& from = from_[static_cast<size_t>(u)];
-    const ForwardGraph::Node& node = graph_.node(static_cast<size_t>(from.node));
-    GradientStep step;
-    step.from = graph_.VarOf(from.version).name;
-    step.to = graph_.VarOf(u).name;
-    step.op = Name(*node.op);
-    step.from_slot = SlotOf(node.op->outputs(), node.outputs, from.output);
-    step.to_slot = InputSlot(node, from.input);
-    step.obstacle = Obstacle(node, from.input, from.version, u);
-    step.depth = depth;
-    return step;
-  }
+  Obstacles(ForwardGraph& graph, const BackwardOptions& options)
+      : graph_(graph), options_(options) {}
 
   // The reason why no gradient goes from output v to input u of a node.
-  std::string Obstacle(const ForwardGraph::Node& node, uint32_t a, int32_t v, int32_t u) {
+  std::string Of(const ForwardGraph::Node& node, uint32_t a, int32_t v, int32_t u) {
     const std::string type = node.op->type();
     if (graph_.VarOf(v).stopped)
       return fmt::format("{} is in stop_gradients", Quote(graph_.VarOf(v).name));
@@ -234,10 +129,11 @@ class Explainer {
                               : nullptr;
     if (slot && slot->no_gradient)
       return fmt::format("no gradient flows into the input {} of {}", slot->name, type);
-    return VarObstacle(u);
+    return At(u);
   }
 
-  std::string VarObstacle(int32_t v) {
+  // The reason why the variable of the version gets no gradient; "" if it does.
+  std::string At(int32_t v) {
     const ForwardGraph::Var& var = graph_.VarOf(v);
     if (!var.desc) return fmt::format("{} is declared in no block", Quote(var.name));
     const VarMeta& meta = graph_.MetaOf(v);
@@ -257,12 +153,136 @@ class Explainer {
     return "";
   }
 
-  BlockDesc& block_;
+ private:
+  ForwardGraph& graph_;
   const BackwardOptions& options_;
-  const OpRegistry& ops_;
+};
+
+class Explainer {
+ public:
+  // `wrt`: the requested variables, at least one.
+  Explainer(BlockDesc& block, const BackwardOptions& options, std::string of,
+            std::vector<std::string> wrt)
+      : block_(block),
+        of_(std::move(of)),
+        wanted_(std::move(wrt)),
+        graph_(block, options.ops ? *options.ops : DefaultOps(),
+               {wanted_, options.no_grad_set, options.stop_gradients}),
+        obstacles_(graph_, options) {}
+
+  // The path with the fewest obstacles; empty if no chain of ops leads there.
+  std::vector<GradientStep> Path(int depth) {
+    const int32_t target = graph_.Last(of_);
+    if (target < 0) return {};
+    int32_t start = -1;
+    Search(target, [&](int32_t v) {
+      if (graph_.VarOf(v).name == wanted_[0] && Starts(graph_, v)) start = v;
+      return start >= 0;
+    });
+    std::vector<GradientStep> steps;
+    if (start < 0) return steps;
+    for (int32_t v = start; v != target; v = from_[static_cast<size_t>(v)].version)
+      steps.push_back(Step(v, depth));
+    std::reverse(steps.begin(), steps.end());
+    return steps;
+  }
+  // The tree for every variable. Steps through ops with sub-blocks lack the steps inside.
+  GradientTree Tree() {
+    GradientTree tree;
+    tree.of = of_;
+    const int32_t target = graph_.Last(of_);
+    if (target < 0) return tree;
+    std::vector<int32_t> step_of(graph_.NumVersions(), -1);
+    Search(target, [&](int32_t v) {
+      if (v != target) {
+        step_of[static_cast<size_t>(v)] = static_cast<int32_t>(tree.steps.size());
+        tree.steps.push_back(TreeStep(v, step_of));
+      }
+      if (Starts(graph_, v))
+        tree.starts.try_emplace(std::string(graph_.VarOf(v).name), step_of[static_cast<size_t>(v)]);
+      return false;
+    });
+    tree.contributions = CountContributions(graph_, target, wanted_);
+    return tree;
+  }
+  // The obstacle at the variable itself; "" if there is none.
+  std::string ObstacleAt(const std::string& name) {
+    const int32_t v = graph_.Last(name);
+    return v < 0 ? "" : obstacles_.At(v);
+  }
+  // The inputs of ops whose contributions the gradient sums.
+  std::vector<std::string> Contributions() { return ContributionsTo(graph_, of_, wanted_[0]); }
+  bool SameVariable() { return graph_.Last(of_) >= 0 && of_ == wanted_[0]; }
+
+ private:
+  struct From {
+    int32_t version = -1;  // the one nearer to the target
+    int32_t node = -1;
+    uint32_t input = 0, output = 0;
+  };
+
+  GradientTreeStep TreeStep(int32_t v, const std::vector<int32_t>& step_of) {
+    const From& from = from_[static_cast<size_t>(v)];
+    const ForwardGraph::Node& node = graph_.node(static_cast<size_t>(from.node));
+    GradientTreeStep step;
+    step.step = Step(v, 0);
+    step.block = block_.idx();
+    step.op = static_cast<size_t>(node.position);
+    step.next = step_of[static_cast<size_t>(from.version)];
+    return step;
+  }
+
+  // Searches back from the target along the paths with the fewest obstacles. Calls found(version)
+  // for each version that it reaches, nearer ones first, until found returns true.
+  template <class Found>
+  void Search(int32_t target, Found&& found) {
+    const size_t n = graph_.NumVersions();
+    from_.assign(n, {});
+    std::vector<int32_t> cost(n, INT32_MAX);
+    std::deque<int32_t> queue = {target};
+    cost[static_cast<size_t>(target)] = 0;
+    std::vector<uint8_t> done(n, 0);
+    while (!queue.empty()) {
+      const int32_t v = queue.front();
+      queue.pop_front();
+      if (done[static_cast<size_t>(v)]++) continue;
+      if (found(v)) return;
+      const int32_t writer = graph_.version(v).writer;
+      if (writer < 0) continue;
+      const ForwardGraph::Node& node = graph_.node(static_cast<size_t>(writer));
+      const uint32_t out = OutputOf(graph_, node, v);
+      for (uint32_t a = node.inputs; a < node.outputs; ++a) {
+        const int32_t u = graph_.arg(a).version;
+        if (u < 0 || u == v) continue;
+        const int32_t step = obstacles_.Of(node, a, v, u).empty() ? 0 : 1;
+        const int32_t total = cost[static_cast<size_t>(v)] + step;
+        if (total >= cost[static_cast<size_t>(u)]) continue;
+        cost[static_cast<size_t>(u)] = total;
+        from_[static_cast<size_t>(u)] = {v, writer, a, out};
+        step ? queue.push_back(u) : queue.push_front(u);
+      }
+    }
+  }
+
+  GradientStep Step(int32_t u, int depth) {
+    const From& from = from_[static_cast<size_t>(u)];
+    const ForwardGraph::Node& node = graph_.node(static_cast<size_t>(from.node));
+    GradientStep step;
+    step.from = graph_.VarOf(from.version).name;
+    step.to = graph_.VarOf(u).name;
+    step.op = Name(*node.op);
+    step.from_slot = SlotOf(node.op->outputs(), node.outputs, from.output);
+    step.to_slot = InputSlot(node, from.input);
+    step.obstacle = obstacles_.Of(node, from.input, from.version, u);
+    step.depth = depth;
+    return step;
+  }
+
+  BlockDesc& block_;
   std::string of_;
   std::vector<std::string> wanted_;
   ForwardGraph graph_;
+  Obstacles obstacles_;
   std::vector<From> from_;
 };
 
@@ -336,7 +356,7 @@ GradientExplanation ExplainGradient(const ProgramDesc& program, const std::strin
   result.of = of;
   result.wrt = wrt;
   ProgramDesc copy = program;
-  internal::SettleProgram(copy, options.ops ? *options.ops : DefaultOps());
+  internal::CheckAndFillTypes(copy, options.ops ? *options.ops : DefaultOps());
   BlockDesc& home = HomeOf(copy, of);
   HomeOf(copy, wrt);
   if (!home.FindVarRecursive(wrt)) {
@@ -356,7 +376,7 @@ GradientExplanation ExplainGradient(const ProgramDesc& program, const std::strin
                               [](const GradientStep& s) { return !s.obstacle.empty(); });
   if (!result.reason.empty()) return result;  // an error of backward
   if (!result.depends)
-    result.reason = explainer.NoPathReason();
+    result.reason = NoPathReason(home, of, wrt);
   else if (std::string at = explainer.ObstacleAt(of); !at.empty())
     result.reason = at;
   else if (blocked != result.path.end())
@@ -391,7 +411,7 @@ void AddInnerSteps(BlockDesc& home, const BackwardOptions& options, GradientTree
 GradientTree MakeGradientTree(const ProgramDesc& program, const std::string& of,
                               const BackwardOptions& options) {
   ProgramDesc copy = program;
-  internal::SettleProgram(copy, options.ops ? *options.ops : DefaultOps());
+  internal::CheckAndFillTypes(copy, options.ops ? *options.ops : DefaultOps());
   BlockDesc& home = HomeOf(copy, of);
   std::vector<std::string> wanted = copy.Parameters();
   if (wanted.empty()) wanted.push_back(of);

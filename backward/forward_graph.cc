@@ -3,6 +3,7 @@
 #include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/op/refused_ops.h>
 #include <fmt/format.h>
 
@@ -31,11 +32,6 @@ bool CarriesGradient(const VarDesc& var) {
 bool IsDifferentiable(const OpSpec* def, const std::string& slot) {
   const SlotDef* slot_def = def ? def->FindInput(slot) : nullptr;
   return !slot_def || !slot_def->no_gradient;
-}
-
-bool Updates(const OpDesc& op) {
-  const int role = op.role();
-  return role != kNotSpecified && (role & (kOptimize | kLRSched)) != 0;
 }
 
 int32_t PositionOf(const OpDesc& op) { return static_cast<int32_t>(op.block()->IndexOf(op)); }
@@ -136,7 +132,7 @@ int32_t ForwardGraph::VersionOfWrite(int32_t id, int32_t ordinal) {
   const int32_t made = AddVersion(id, writer ? PositionOf(*writer) : -1, ordinal);
   const size_t next = static_cast<size_t>(ordinal) + 1;  // 0 after none
   if (next < writers.size()) version(made).overwriter = PositionOf(*writers[next]);
-  version(made).updated = writer && Updates(*writer);
+  version(made).updated = writer && IsUpdate(*writer);
   const bool starts =
       !writer || (start_ == Start::kProgram && (version(made).updated || !v.held_before));
   version(made).reached = v.wanted && starts && !v.blocked;
@@ -186,7 +182,7 @@ void ForwardGraph::AddNode(OpDesc& op, int32_t position) {
   node.op = &op;
   node.def = ops_.Find(op.type());
   node.has_sub_block = op.HasSubBlock();
-  node.updates = Updates(op);
+  node.updates = IsUpdate(op);
   bool reached = false;
   auto here = [this] { return static_cast<uint32_t>(args_.size()); };
   node.inputs = here();

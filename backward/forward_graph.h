@@ -130,8 +130,6 @@ class ForwardGraph {
   void RequireFloating(const char* who, int32_t v);
 
  private:
-  class Metas;
-
   static constexpr int32_t kEnd = INT32_MAX;  // after the last op
 
   int32_t Intern(std::string_view name);

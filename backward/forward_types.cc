@@ -3,8 +3,7 @@
 #include <coracle/backward/forward_graph.h>
 #include <coracle/backward/open_types.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/run_rules.h>
+#include <coracle/framework/op/flow_types.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,21 +26,6 @@ bool HasList(const OpDesc& op) {
 
 // Versions of overwritten variables have individual types, determined by their writers; every other
 // variable has a single type.
-class ForwardGraph::Metas : public MetaTable {
- public:
-  explicit Metas(ForwardGraph& graph) : graph_(graph) {}
-  const VarMeta* Find(const std::string& name) const override {
-    auto it = now_.find(name);
-    if (it != now_.end()) return &it->second;
-    const VarDesc* var = graph_.block_.FindVarRecursive(name);
-    return var ? &var->meta() : nullptr;
-  }
-  void Set(const std::string& name, const VarMeta& meta) override { now_[name] = meta; }
-
- private:
-  ForwardGraph& graph_;
-  std::unordered_map<std::string, VarMeta> now_;
-};
 
 // The ops whose shape rules determine the types of overwritten variables, in order: ops that write
 // such a variable, and the ops that write overwritten variables which these ops read.
@@ -71,7 +55,7 @@ std::vector<OpDesc*> ForwardGraph::OpsForTypes() {
 
 void ForwardGraph::InferOverwritten() {
   inferred_ = true;
-  Metas metas(*this);
+  FlowTypes types(block_);
   std::unordered_map<std::string_view, int32_t> writes;  // number of writes of each variable so far
   std::unordered_map<int32_t, std::unordered_map<int32_t, int32_t>> by_ordinal;
   for (size_t v = 0; v < versions_.size(); ++v) {
@@ -80,21 +64,14 @@ void ForwardGraph::InferOverwritten() {
   }
   for (OpDesc* op : OpsForTypes()) {
     const OpSpec* def = ops_.Find(op->type());
-    bool known = def != nullptr;
-    try {
-      if (def) {
-        InferContext context(*def, *op, metas);
-        RunInfer(context);
-      }
-    } catch (const Error&) {
-      known = false;  // Verify reports it; the declared type is used
-    }
+    // Verify reports a rule that refuses the op; the declared type is used.
+    const bool known = def && types.Infer(*def, *op);
     op->ForEachOutput([&](const std::string& name) {
       const int32_t ordinal = writes[name]++;
       auto versions = known ? by_ordinal.find(FindId(name)) : by_ordinal.end();
       if (versions == by_ordinal.end()) return;
       auto version = versions->second.find(ordinal);
-      const VarMeta* meta = metas.Find(name);
+      const VarMeta* meta = types.Find(name);
       // An undeclared type gives no information, so the declared type is used.
       if (version != versions->second.end() && meta && !IsOpen(*meta))
         overwritten_metas_[version->second] = *meta;
@@ -118,14 +95,10 @@ bool ForwardGraph::MakesFloat(const Node& node, std::string_view name) {
   if (!desc || !node.def || desc->stop_gradient() || no_grad_.count(name) ||
       IsFloatingOrOpen(desc->meta()))
     return false;
-  Metas metas(*this);
-  try {
-    InferContext context(*node.def, *node.op, metas);
-    RunInfer(context);
-  } catch (const Error&) {
-    return false;  // the op is wrong, which RequireOp and Verify report
-  }
-  const VarMeta& made = *metas.Find(std::string(name));
+  FlowTypes types(block_);
+  // RequireOp and Verify report an op that is wrong.
+  if (!types.Infer(*node.def, *node.op)) return false;
+  const VarMeta& made = *types.Find(std::string(name));
   return !IsOpen(made) && IsFloatingOrOpen(made);
 }
 
@@ -153,13 +126,12 @@ void ForwardGraph::RequireFloating(const char* who, int32_t v) {
 
 void ForwardGraph::RequireLists(const Node& node) {
   if (!node.def || !HasList(*node.op)) return;
-  Metas metas(*this);
+  FlowTypes types(block_);
   for (uint32_t a = node.inputs; a < node.outputs; ++a) {
     const int32_t v = args_[a].version;
-    if (v >= 0 && VarOf(v).versions > 1) metas.Set(std::string(VarOf(v).name), MetaOf(v));
+    if (v >= 0 && VarOf(v).versions > 1) types.Set(std::string(VarOf(v).name), MetaOf(v));
   }
-  InferContext context(*node.def, *node.op, metas);
-  RunInfer(context);
+  types.InferOrThrow(*node.def, *node.op);
 }
 
 }  // namespace coracle::internal

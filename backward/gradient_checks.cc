@@ -3,21 +3,16 @@
 #include <coracle/backward/gradient_ops.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/run_rules.h>
+#include <coracle/framework/op/flow_types.h>
 #include <fmt/format.h>
 
 namespace coracle::internal {
 namespace {
 
-// The declared types of a block's variables, on which a shape rule can be run.
-class DeclaredTypes : public MetaTable {
+// The declared types of a block's variables. Refuses to infer others.
+class DeclaredTypes : public FlowTypes {
  public:
-  explicit DeclaredTypes(const BlockDesc& block) : block_(block) {}
-  const VarMeta* Find(const std::string& name) const override {
-    const VarDesc* var = block_.FindVarRecursive(name);
-    return var ? &var->meta() : nullptr;
-  }
+  using FlowTypes::FlowTypes;
   void Set(const std::string& name, const VarMeta& meta) override {
     const VarMeta* declared = Find(name);
     if (!declared ||
@@ -27,19 +22,14 @@ class DeclaredTypes : public MetaTable {
     ThrowInvalid(fmt::format("{} is declared {}, but the value written to it is {}", Quote(name),
                              declared->ToString(), meta.ToString()));
   }
-
- private:
-  const BlockDesc& block_;
 };
 
 // Types declared in a file may contradict its ops, and then operands of gradient ops contradict
 // each other. In that case the file is at fault, not the gradient rule.
 void RefuseContradiction(const BlockDesc& block, const OpDesc& op, const OpRegistry& ops) {
   DeclaredTypes types(block);
-  const OpSpec& def = ops.Get(op.type());
   try {
-    InferContext context(def, op, types);
-    RunInfer(context);
+    types.InferOrThrow(ops.Get(op.type()), op);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInternal) throw;
     throw error.WithPrefix("no gradient of " + op.type());

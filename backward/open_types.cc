@@ -1,6 +1,5 @@
 #include <coracle/backward/open_types.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/run_rules.h>
+#include <coracle/framework/op/flow_types.h>
 
 #include <algorithm>
 #include <string_view>
@@ -20,17 +19,6 @@ constexpr int kMaxDepth = 128;
 // which may differ from the op's.
 bool MayBeOpen(const VarDesc& var) {
   return var.type() == VarType::kLoDTensor && var.shape().rank() == 0 && !var.persistable();
-}
-
-// Returns false for an invalid program, which is reported elsewhere.
-template <class F>
-bool Guarded(const F& f) {
-  try {
-    f();
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
 }
 
 }  // namespace
@@ -66,41 +54,35 @@ bool IsFloatingOrOpen(const VarMeta& meta) {
   }
 }
 
-// The types of a block's variables at one point of it: the types that shape rules inferred, or else
-// the declared ones.
-class OpenTypes::Table : public MetaTable {
+// Also finds types at the point of the enclosing block that runs this one, and declares the types
+// that it infers.
+class OpenTypes::Table : public FlowTypes {
  public:
   Table(OpenTypes* types, BlockDesc& block, Table* outer)
-      : types_(types), block_(block), outer_(outer) {}
+      : FlowTypes(block), types_(types), own_(block), outer_(outer) {}
 
-  const VarMeta* Find(const std::string& name) const override {
-    auto it = now_.find(name);
-    if (it != now_.end()) return &it->second;
-    const VarDesc* var = block_.FindVar(name);
-    const VarMeta* around = !var && outer_ ? outer_->Find(name) : nullptr;
-    if (around) return around;
-    if (!var) var = block_.FindVarRecursive(name);
-    return var ? &var->meta() : nullptr;
-  }
   void Set(const std::string& name, const VarMeta& meta) override {
-    if (outer_ && !block_.FindVar(name)) return outer_->Set(name, meta);
-    now_[name] = meta;
-    VarDesc* var = types_ ? block_.FindVarRecursive(name) : nullptr;
+    if (outer_ && !own_.FindVar(name)) return outer_->Set(name, meta);
+    FlowTypes::Set(name, meta);
+    VarDesc* var = types_ ? own_.FindVarRecursive(name) : nullptr;
     if (var) types_->Declare(*var, meta);
+  }
+
+ protected:
+  const VarMeta* Declared(const std::string& name) const override {
+    const VarMeta* around = outer_ && !own_.FindVar(name) ? outer_->Find(name) : nullptr;
+    return around ? around : FlowTypes::Declared(name);
   }
 
  private:
   OpenTypes* types_;  // nullptr: writes no declarations
-  BlockDesc& block_;
+  BlockDesc& own_;
   Table* outer_;
-  std::unordered_map<std::string, VarMeta> now_;
 };
 
-void OpenTypes::RunInfer(const OpDesc& op, Table& table) const {
+bool OpenTypes::Infer(const OpDesc& op, Table& table) const {
   const OpSpec* def = ops_.Find(op.type());
-  if (!def) return;
-  InferContext context(*def, op, table);
-  coracle::RunInfer(context);
+  return !def || table.Infer(*def, op);
 }
 
 OpenTypes::~OpenTypes() {
@@ -121,7 +103,7 @@ bool OpenTypes::IsOpenIn(BlockDesc& block, const VarDesc& var) {
   if (writers.empty()) return false;
   Table table(nullptr, block, nullptr);
   // If the rule fails, the operands may have open types themselves.
-  if (!Guarded([&] { RunInfer(*writers[0], table); })) return true;
+  if (!Infer(*writers[0], table)) return true;
   return !(*table.Find(var.name()) == var.meta());
 }
 
@@ -174,10 +156,13 @@ void OpenTypes::Visit(BlockDesc& block, Table* outer, int depth) {
     for (int idx : op.SubBlocks()) {
       const bool later = idx > block.idx() && idx < program_.NumBlocks();
       if (!later || visited_[static_cast<size_t>(idx)] || depth >= kMaxDepth) continue;
-      Guarded([&] { SetBlockInputs(op, program_.Block(idx), table); });
+      try {
+        SetBlockInputs(op, program_.Block(idx), table);
+      } catch (const Error&) {  // Verify reports the attrs
+      }
       Visit(program_.Block(idx), &table, depth + 1);
     }
-    Guarded([&] { RunInfer(op, table); });
+    Infer(op, table);
   }
 }
 

@@ -41,7 +41,7 @@ class OpenTypes {
   bool IsOpenIn(BlockDesc& block, const VarDesc& var);
   bool AnyOpen(BlockDesc& block);
   void Fill();
-  void RunInfer(const OpDesc& op, Table& table) const;
+  bool Infer(const OpDesc& op, Table& table) const;
   void Visit(BlockDesc& block, Table* outer, int depth);
   void SetBlockInputs(const OpDesc& op, BlockDesc& inner, const Table& outer);
   void Declare(VarDesc& var, const VarMeta& meta);

@@ -1,6 +1,6 @@
 #pragma once
-// OuterPath: the part of gradients that passes through enclosing blocks, for targets in a
-// sub-block.
+// OuterPath: for targets in a sub-block, the part of gradients that passes through the enclosing
+// blocks of the targets.
 
 #include <coracle/backward/gradient_ops.h>
 

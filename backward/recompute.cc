@@ -3,6 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/recomputed.h>
 #include <fmt/format.h>
@@ -103,8 +104,7 @@ class Activations {
 
   bool IsRepeatable(const OpSpec& def, const OpDesc& op) const {
     if (def.side_effect || def.kind != OpKind::kCompute || op.HasSubBlock()) return false;
-    const int role = op.role();
-    if (role != kNotSpecified && (role & (kOptimize | kLRSched)) != 0) return false;
+    if (IsUpdate(op)) return false;
     auto other = [&](const std::string& name) { return !IsDense(name); };
     return !op.AnyInput(other) && !op.AnyOutput(other);
   }

@@ -68,7 +68,7 @@ void RequireProgram(const ProgramDesc& program, const OpRegistry& ops) {
   ThrowFirstError(Verify(program, ops));
 }
 
-void SettleProgram(ProgramDesc& program, const OpRegistry& ops) {
+void CheckAndFillTypes(ProgramDesc& program, const OpRegistry& ops) {
   RequireBlocks(program, ops);
   OpenTypes open(program, ops);
   open.FillWhereOpen();

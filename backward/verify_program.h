@@ -20,7 +20,7 @@ void RequireDeclared(const OpDesc& op);
 void RequireProgram(const ProgramDesc& program, const OpRegistry& ops);
 
 // Makes all these checks, and fills in open types (open_types.h) in between.
-void SettleProgram(ProgramDesc& program, const OpRegistry& ops);
+void CheckAndFillTypes(ProgramDesc& program, const OpRegistry& ops);
 
 // Replaces calls whose gradient is derived by their ops, for a second derivative. Refuses an
 // invalid program first and leaves it unchanged.

@@ -27,13 +27,16 @@ void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
   }
   ProgramDesc& main = block.program();
   for (const auto& [kind, gradients] : kinds) {
-    std::string name = fmt::format("gradient_clip.{}.statistics", kind);
-    for (int i = 1; main.Root().FindVar(name); ++i)
-      name = fmt::format("gradient_clip.{}_{}.statistics", kind, i);
-    MakeState(main, startup, name, DType::kFloat64, {3}, 0);
-    w.Into(name, "clip_statistics",
-           {{"Before", gradients.before}, {"After", gradients.after}, {"Statistics", {name}}}, {},
-           "StatisticsOut");
+    const auto name_of = [](const std::string& of) {
+      return "gradient_clip." + of + ".statistics";
+    };
+    std::string of = kind;
+    for (int i = 1; main.Root().FindVar(name_of(of)); ++i) of = fmt::format("{}_{}", kind, i);
+    const std::string name = MakeState(main, startup, name_of(of), DType::kFloat64, {3}, 0);
+    w.Part(TrainingPart::kStatistics, of)
+        .Into(name, "clip_statistics",
+              {{"Before", gradients.before}, {"After", gradients.after}, {"Statistics", {name}}},
+              {}, "StatisticsOut");
   }
 }
 

@@ -26,7 +26,9 @@ void AppendErrorClips(BlockDesc& block, const GradToVar& grad_to_var,
     if (!var || !var->error_clip()) return;
     if (std::find(clipped.begin(), clipped.end(), grad) != clipped.end()) return;
     clipped.push_back(grad);
+    const size_t first = block.NumOps();
     append(block, *var->error_clip(), grad, entry->second);
+    SetMarks(block, first, {.stage = TrainingStage::kErrorClip, .of = entry->second});
   });
   for (size_t i = first_clip; i < block.NumOps(); ++i) {
     if (!block.op(i).HasAttr(kOpRoleAttr)) block.op(i).SetAttr(kOpRoleAttr, int32_t{kBackward});
@@ -57,12 +59,16 @@ void CountErrorClip(BlockDesc& block, ProgramDesc& startup, const std::string& g
   const std::string statistics = "error_clip." + var + ".statistics";
   if (!main.Root().FindVar(statistics))
     MakeState(main, startup, statistics, DType::kFloat64, {3}, 0);
-  const Writer w(block, DefaultOps(), {.prefix = "error_clip", .stop_gradient = true});
+  const Writer w(block, DefaultOps(),
+                 {.mark = {.stage = TrainingStage::kErrorClip, .of = var},
+                  .prefix = "error_clip",
+                  .stop_gradient = true});
   const Variable before = w.Named("before", w.Make("assign", {{"X", {grad}}}));
   clip();
-  w.Into(statistics, "clip_statistics",
-         {{"Before", {before.name()}}, {"After", {grad}}, {"Statistics", {statistics}}}, {},
-         "StatisticsOut");
+  w.Part(TrainingPart::kStatistics, var)
+      .Into(statistics, "clip_statistics",
+            {{"Before", {before.name()}}, {"After", {grad}}, {"Statistics", {statistics}}}, {},
+            "StatisticsOut");
 }
 
 std::vector<std::string> WarnOfIdleErrorClips(const ProgramDesc& program,

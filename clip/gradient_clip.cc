@@ -193,20 +193,26 @@ struct NormRule {
 void KeepStatistics(const Writer& w, ProgramDesc& startup, const std::string& group,
                     const Variable& norms, double clip_norm, DType dtype) {
   ProgramDesc& main = w.block().program();
-  std::string unique = "gradient_clip." + group;
-  for (int i = 1; main.Root().FindVar(unique + ".norm"); ++i)
-    unique = fmt::format("gradient_clip.{}_{}", group, i);
-  const auto state = [&](const char* name, DType dtype, const Shape& shape) {
-    return MakeState(main, startup, unique + name, dtype, shape, 0);
+  const auto name_of = [](const std::string& group, const char* statistic) {
+    return "gradient_clip." + group + statistic;
   };
+  std::string unique = group;
+  for (int i = 1; main.Root().FindVar(name_of(unique, ".norm")); ++i)
+    unique = fmt::format("{}_{}", group, i);
+  const auto state = [&](const char* statistic, DType dtype, const Shape& shape) {
+    return MakeState(main, startup, name_of(unique, statistic), dtype, shape, 0);
+  };
+  const Writer keep = w.Part(TrainingPart::kNorm, unique);
   const std::string kept = state(".norm", dtype, norms.shape());
   if (dtype == norms.dtype())
-    w.Into(kept, "assign", {{"X", {norms.name()}}});
+    keep.Into(kept, "assign", {{"X", {norms.name()}}});
   else
-    w.Into(kept, "cast", {{"X", {norms.name()}}}, CastAttrs(norms.dtype(), dtype));
+    keep.Into(kept, "cast", {{"X", {norms.name()}}}, CastAttrs(norms.dtype(), dtype));
   const std::string steps = state(".steps", DType::kInt64, {1});
-  w.Into(steps, "increment", {{"X", {steps}}}, {{"step", 1.0f}});
-  const Variable exceeds = w.Named("exceeds", Greater(norms, Limit(w, norms.dtype(), clip_norm)));
+  w.Part(TrainingPart::kCounter, unique)
+      .Into(steps, "increment", {{"X", {steps}}}, {{"step", 1.0f}});
+  const Variable limit = Limit(w.Part(TrainingPart::kLimit, unique), norms.dtype(), clip_norm);
+  const Variable exceeds = w.Named("exceeds", Greater(norms, limit));
   const Variable ones = w.Named("ones", Cast(exceeds, DType::kInt64));
   const std::string clipped = state(".clipped_steps", DType::kInt64, norms.shape());
   w.Into(clipped, "sum", {{"X", {clipped, ones.name()}}});
@@ -566,7 +572,9 @@ ClippedGradients AppendGradientClips(BlockDesc& block, ProgramDesc& startup,
       of_kind.push_back(members[i]);
       indices.push_back(i);
     }
+    const size_t first = block.NumOps();
     const ClippedGradients clipped = KindOf(of_kind.front().clip).append(block, startup, of_kind);
+    SetMarks(block, first, {.stage = TrainingStage::kClip});
     if (clipped.grads.size() != of_kind.size()) {
       ThrowInvalid(fmt::format("gradient clip: the kind {} gave {} gradients for {}", Quote(kind),
                                clipped.grads.size(), of_kind.size()));

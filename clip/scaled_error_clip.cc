@@ -33,10 +33,13 @@ void AppendScaledErrorClip(BlockDesc& block, const BaseErrorClipAttr& clip,
                            const std::string& grad_name, const std::string& scale_name,
                            const std::string& finite, const AroundErrorClip& around) {
   const EditGuard guard(block.program());
-  const Writer w(block, DefaultOps(), {.prefix = "error_clip", .stop_gradient = true});
+  const Writer w(block, DefaultOps(),
+                 {.mark = {.stage = TrainingStage::kErrorClip},
+                  .prefix = "error_clip",
+                  .stop_gradient = true});
   const Variable grad = w.Var(grad_name), scale = w.Var(scale_name);
   const Variable ok = w.Named("finite", IsFinite(grad));
-  w.Into(finite, "logical_and", {{"X", {finite}}, {"Y", {ok.name()}}});
+  w.Part(TrainingPart::kFinite).Into(finite, "logical_and", {{"X", {finite}}, {"Y", {ok.name()}}});
   const auto threshold = [&](double limit) { return w.Named("threshold", scale * limit).name(); };
   const bool is_double = grad.dtype() == DType::kFloat64;
   if (const auto* value = dynamic_cast<const ErrorClipByValue*>(&clip); value && !is_double) {

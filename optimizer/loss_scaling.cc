@@ -51,7 +51,7 @@ Variable LossScaling::Scale(const Variable& loss) {
   if (!options_.enabled) return loss;
   const EditGuard guard(loss.program());
   ProgramDesc& main = loss.program();
-  const Writer w(loss.block(), DefaultOps());
+  const Writer w(loss.block(), DefaultOps(), {.mark = {.stage = TrainingStage::kScaleLoss}});
   std::string wide = loss.name();
   if (IsHalf(loss.dtype())) {
     wide = w.Into(main.FreeName(wide + ".cast_fp32"), "cast", {{"X", {wide}}},
@@ -88,7 +88,7 @@ std::string LossScaling::Unscale(BlockDesc& block, const std::vector<ParamAndGra
   if (!options_.enabled) ThrowInvalid("loss scaling: Unscale() is called while disabled");
   const std::vector<std::string> grads = GradsOf(pairs);
   if (grads.empty()) ThrowInvalid("loss scaling: there are no gradients to unscale");
-  const Writer w = UpdateWriter(block);
+  const Writer w = UpdateWriter(block, {.stage = TrainingStage::kUnscale});
   const std::string overflow = AppendCheck(w, grads, scale_);
   if (!entering_finite_.empty())
     w.Into(overflow, "logical_or", {{"X", {overflow}}, {"Y", {NotOf(w, entering_finite_)}}});
@@ -101,7 +101,7 @@ std::string LossScaling::CheckAgain(BlockDesc& block, const std::vector<ParamAnd
   if (overflows_.empty())
     ThrowInvalid("loss scaling: CheckAgain() before any Unscale(): no gradient was looked at");
   const std::string& overflow = overflows_.back();
-  const Writer w = UpdateWriter(block);
+  const Writer w = UpdateWriter(block, {.stage = TrainingStage::kUnscale});
   const Variable one = w.Named("loss_scaling_one", FillConstant(w, DType::kFloat32, 1));
   const std::string found = AppendCheck(w, GradsOf(clipped), one.name());
   w.Into(overflow, "logical_or", {{"X", {overflow}}, {"Y", {found}}});
@@ -114,7 +114,7 @@ void LossScaling::Update(BlockDesc& block) {
   if (overflows_.empty())
     ThrowInvalid("loss scaling: Update() before any Unscale(): no gradient was looked at");
   const LossScaleRule rule = LossScaleRuleOf(options_);
-  const Writer w = UpdateWriter(block);
+  const Writer w = UpdateWriter(block, {.stage = TrainingStage::kScaleUpdate});
   Variable any = w.Var(overflows_.front());
   for (size_t i = 1; i < overflows_.size(); ++i)
     any = w.Named("found_infinite", Or(any, w.Var(overflows_[i])));
@@ -144,7 +144,8 @@ std::vector<ParamAndGrad> LossScaling::Minimize(Optimizer& optimizer, const Vari
                                                 ProgramDesc& startup,
                                                 const MinimizeOptions& options) {
   return AppendTrainingStep({.groups = {GroupOf(optimizer)}, .backward = options, .scaling = this},
-                            loss, startup);
+                            loss, startup)
+      .updated;
 }
 
 }  // namespace coracle

@@ -22,15 +22,12 @@ Variable EvaluateAt(const LrSchedule& schedule, const Variable& t) { return sche
 
 // The counter of the block, which an op increments once per run before any op reads it.
 std::string CounterOf(const Writer& w, ProgramDesc& startup) {
-  BlockDesc& block = w.block();
-  for (size_t i = 0; i < block.NumOps(); ++i) {
-    const OpDesc& op = block.op(i);
-    if (op.type() == "increment" && op.Output("Out")[0].starts_with(kStepCounter))
-      return op.Output("Out")[0];
-  }
-  std::string name = block.program().FreeName(kStepCounter);
-  MakeState(block.program(), startup, name, DType::kInt64, {1}, -1);
-  w.Into(name, "increment", {{"X", {name}}}, {{"step", 1.0f}});
+  ProgramDesc& main = w.block().program();
+  const OpDesc* counts = FindPart(w.block(), TrainingStage::kSchedule, TrainingPart::kCounter);
+  if (counts) return counts->Output("Out")[0];
+  const std::string name =
+      MakeState(main, startup, main.FreeName(kStepCounter), DType::kInt64, {1}, -1);
+  w.Part(TrainingPart::kCounter).Into(name, "increment", {{"X", {name}}}, {{"step", 1.0f}});
   return name;
 }
 
@@ -42,15 +39,18 @@ std::string AppendLrSchedule(const LrSchedule& schedule, BlockDesc& block, Progr
   ProgramDesc& main = block.program();
   const Writer w(block, DefaultOps(),
                  {.role = kLRSched,
+                  .mark = {.stage = TrainingStage::kSchedule},
                   .name = [&main](const std::string&) { return main.UniqueName("lr_schedule"); },
                   .stop_gradient = true});
-  const Variable t = Cast(w.Var(CounterOf(w, startup)), DType::kFloat64);
+  const std::string counter = CounterOf(w, startup);
+  const Variable t = Cast(w.Var(counter), DType::kFloat64);
+  const Writer result = w.Part(TrainingPart::kRate, counter);
   const SlotList rate = {{"X", {schedule.Append(t).name()}}};
   const AttrList attrs = CastAttrs(DType::kFloat64, dtype);
-  if (block.idx() == 0) return w.Make("cast", rate, attrs).name();
+  if (block.idx() == 0) return result.Make("cast", rate, attrs).name();
   std::string kept =
       MakeState(main, startup, main.UniqueName("learning_rate"), dtype, {1}, schedule.At(0));
-  w.Into(kept, "cast", rate, attrs);
+  result.Into(kept, "cast", rate, attrs);
   return kept;
 }
 

@@ -204,8 +204,8 @@ class LossScaling {
   // Checks the gradients of the last Unscale again after clips have changed them, since a clip may
   // have made one infinite. Returns another guard. Throws kInvalidArgument before any Unscale.
   std::string CheckAgain(BlockDesc& block, const std::vector<ParamAndGrad>& clipped);
-  // Appends the op that changes the scale, for all optimizers together, to `block`, which must be
-  // that of Unscale. Call it last; throws kInvalidArgument if no gradient was checked.
+  // Appends the op that changes the scale, for all optimizers together, to `block`, the block
+  // of Unscale. Call it last; throws kInvalidArgument if no gradient was checked.
   void Update(BlockDesc& block);
 
   bool enabled() const { return options_.enabled; }

@@ -38,7 +38,8 @@ Optimizer::Optimizer(double learning_rate) : learning_rate_(learning_rate) {
 
 std::vector<ParamAndGrad> Optimizer::Minimize(const Variable& loss, ProgramDesc& startup,
                                               const MinimizeOptions& options) {
-  return AppendTrainingStep({.groups = {GroupOf(*this)}, .backward = options}, loss, startup);
+  return AppendTrainingStep({.groups = {GroupOf(*this)}, .backward = options}, loss, startup)
+      .updated;
 }
 
 std::vector<ParamAndGrad> Optimizer::Backward(const Variable& loss, const MinimizeOptions& options,
@@ -63,7 +64,7 @@ std::vector<ParamAndGrad> Optimizer::Backward(const Variable& loss, const Minimi
 
 std::vector<ParamAndGrad> Optimizer::ApplyGradients(BlockDesc& block, ProgramDesc& startup,
                                                     const std::vector<ParamAndGrad>& pairs) {
-  return AppendTrainingStep({.groups = {GroupOf(*this)}}, block, startup, pairs);
+  return AppendTrainingStep({.groups = {GroupOf(*this)}}, block, startup, pairs).updated;
 }
 
 void Optimizer::Unscale(StepState& step) {
@@ -197,7 +198,10 @@ std::string Optimizer::LearningRateOf(BlockDesc& block, const VarDesc& param) {
   if (multiplier == 1.0) return learning_rate_var_;
   auto [it, added] = scaled_rates_.try_emplace({block.idx(), multiplier});
   if (added) {
-    const Writer w(block, DefaultOps(), {.role = kOptimize | kLRSched, .stop_gradient = true});
+    const Writer w(block, DefaultOps(),
+                   {.role = kOptimize | kLRSched,
+                    .mark = {.stage = TrainingStage::kSchedule},
+                    .stop_gradient = true});
     const Variable rate = w.Var(learning_rate_var_);
     it->second = w.Named(learning_rate_var_ + "_scaled", rate * multiplier).name();
   }

@@ -3,6 +3,7 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/writer.h>
 #include <coracle/optimizer/lr_schedule.h>
 #include <coracle/regularizer/regularizer.h>
@@ -279,15 +280,19 @@ struct TrainingStep {
   std::string place = {};
 };
 
-// Appends the step to the root block of the loss's program. Returns the pairs that are updated,
-// with the gradients that reach the optimizers (sums, if they are accumulated). Throws like
-// Optimizer and SplitByGroup, and kInvalidArgument for accumulate < 1 or no group.
-std::vector<ParamAndGrad> AppendTrainingStep(const TrainingStep& step, const Variable& loss,
-                                             ProgramDesc& startup);
+struct AppendedStep {
+  // The updated parameters, with the gradients that reach the optimizers (perhaps sums).
+  std::vector<ParamAndGrad> updated;
+  TrainingParts parts;  // of the program, as PartsOf reads them back later
+};
+
+// Appends the step to the root block of the loss's program. Throws like Optimizer and SplitByGroup,
+// and kInvalidArgument for accumulate < 1 or no group.
+AppendedStep AppendTrainingStep(const TrainingStep& step, const Variable& loss,
+                                ProgramDesc& startup);
 // The same for existing gradients, without the stages that concern loss and backward. Appends to
 // `block`, which must see the gradients.
-std::vector<ParamAndGrad> AppendTrainingStep(const TrainingStep& step, BlockDesc& block,
-                                             ProgramDesc& startup,
-                                             const std::vector<ParamAndGrad>& params_and_grads);
+AppendedStep AppendTrainingStep(const TrainingStep& step, BlockDesc& block, ProgramDesc& startup,
+                                const std::vector<ParamAndGrad>& params_and_grads);
 
 }  // namespace coracle

@@ -34,7 +34,7 @@ void CheckLoss(StepState& step) {
     const std::string all =
         MakeState(main, step.startup, main.FreeName("@LOSSES_ARE_FINITE@"), DType::kBool, {1}, 1);
     finite = w.Into(all, "logical_and", {{"X", {all}}, {"Y", {finite.name()}}});
-    step.resets.emplace_back(all, 1);
+    step.resets.push_back({all, 1, TrainingStage::kCheckLoss});
   }
   step.guards.push_back(finite.name());
 }
@@ -60,9 +60,9 @@ void Accumulate(StepState& step) {
     w.Into(sum, "sum", {{"X", {sum, grad}}},
            {{kOpRoleVarAttr, std::vector<std::string>{pair.param, pair.grad}}});
     pair.grad = sum;
-    step.resets.emplace_back(sum, 0);
+    step.resets.push_back({sum, 0, TrainingStage::kAccumulate});
   }
-  step.resets.emplace_back(counter, 0);
+  step.resets.push_back({counter, 0, TrainingStage::kAccumulate});
   step.RunOnlyIf({AppendCount(w, counter, step.wanted.accumulate)});
 }
 
@@ -81,12 +81,25 @@ void UpdateScale(StepState& step) {
   if (step.unscaled) step.scaling.Update(step.block());
 }
 
-void BeginAnew(StepState& step) {
-  const Writer w = UpdateWriter(step.block());
-  for (const auto& [name, value] : step.resets) {
+void Reset(StepState& step) {
+  for (const auto& [name, value, stage] : step.resets) {
+    const Writer w = UpdateWriter(step.block(), {.stage = stage});
     const Variable state = w.Var(name);
     w.Into(name, "fill_constant", {}, FillAttrs(state.shape(), state.dtype(), value));
   }
+}
+
+// Appends the stage and marks its ops, except those that have a mark of their own. Ops of backward
+// get none: their op_role says enough.
+void AppendStage(const StepStage& stage, StepState& step) {
+  ProgramDesc& program = step.block().program();
+  std::vector<size_t> first;  // new op of each block
+  for (int b = 0; b < program.NumBlocks(); ++b) first.push_back(program.Block(b).NumOps());
+  stage.append(step);
+  if (stage.stage == TrainingStage::kBackward) return;
+  first.resize(static_cast<size_t>(program.NumBlocks()), 0);
+  for (int b = 0; b < program.NumBlocks(); ++b)
+    SetMarks(program.Block(b), first[static_cast<size_t>(b)], {.stage = stage.stage});
 }
 
 using StageIterator = std::vector<StepStage>::const_iterator;
@@ -100,7 +113,7 @@ std::vector<ParamAndGrad> AppendTurns(StepState& step, StageIterator begin, Stag
   for (size_t i = 0; i < groups.size(); ++i) {
     step.turn.emplace(OptimizerTurn{groups[i], split[i], split[i]});
     AtPlace(groups[i].place, [&] {
-      for (auto stage = begin; stage != end; ++stage) stage->append(step);
+      for (auto stage = begin; stage != end; ++stage) AppendStage(*stage, step);
     });
     step.CloseTo(depth);
     updated.insert(updated.end(), step.turn->pairs.begin(), step.turn->pairs.end());
@@ -114,7 +127,7 @@ std::vector<ParamAndGrad> AppendStages(StepState& step) {
   std::vector<ParamAndGrad> updated;
   for (auto stage = stages.begin(); stage != stages.end();) {
     if (stage->when == StepStage::kOnce) {
-      AtPlace(step.wanted.place, [&] { stage->append(step); });
+      AtPlace(step.wanted.place, [&] { AppendStage(*stage, step); });
       ++stage;
       continue;
     }
@@ -183,9 +196,8 @@ class StepUndo {
 namespace {
 
 // `given` are the gradients if there is no loss.
-std::vector<ParamAndGrad> AppendStep(const TrainingStep& step, BlockDesc& block,
-                                     ProgramDesc& startup, const Variable& loss,
-                                     std::vector<ParamAndGrad> given) {
+AppendedStep AppendStep(const TrainingStep& step, BlockDesc& block, ProgramDesc& startup,
+                        const Variable& loss, std::vector<ParamAndGrad> given) {
   Check(step);
   const EditGuard guard(block.program(), startup);
   LossScaling none(block.program(), startup, {.enabled = false});
@@ -195,7 +207,8 @@ std::vector<ParamAndGrad> AppendStep(const TrainingStep& step, BlockDesc& block,
   state.loss = loss;
   state.pairs = std::move(given);
   std::erase_if(state.pairs, [](const ParamAndGrad& pair) { return pair.grad.empty(); });
-  return AppendStages(state);
+  std::vector<ParamAndGrad> updated = AppendStages(state);
+  return {std::move(updated), PartsOf(block.program())};
 }
 
 // A stage that calls a method of the current optimizer.
@@ -238,7 +251,7 @@ const std::vector<StepStage>& TrainingStages() {
        FollowParameters},
       {S::kScaleUpdate, kOnce, "moves the loss scale, for all optimizers", UpdateScale},
       {S::kAccumulate, kOnce,
-       "the next group of runs begins with zeros, its losses' flag with true", BeginAnew},
+       "the next group of runs begins with zeros, its losses' flag with true", Reset},
   };
   return stages;
 }
@@ -258,18 +271,17 @@ void StepState::RunOnlyIf(const std::vector<std::string>& new_guards) {
 }
 
 void StepState::CloseTo(size_t depth) {
-  for (; open.size() > depth; open.pop_back()) open.back().Close();
+  for (; open.size() > depth; open.pop_back()) open.back().Close({.stage = TrainingStage::kUpdate});
 }
 
-std::vector<ParamAndGrad> AppendTrainingStep(const TrainingStep& step, const Variable& loss,
-                                             ProgramDesc& startup) {
+AppendedStep AppendTrainingStep(const TrainingStep& step, const Variable& loss,
+                                ProgramDesc& startup) {
   if (!loss) ThrowInvalid("training step: got an empty Variable for the loss");
   return AppendStep(step, loss.program().Root(), startup, loss, {});
 }
 
-std::vector<ParamAndGrad> AppendTrainingStep(const TrainingStep& step, BlockDesc& block,
-                                             ProgramDesc& startup,
-                                             const std::vector<ParamAndGrad>& params_and_grads) {
+AppendedStep AppendTrainingStep(const TrainingStep& step, BlockDesc& block, ProgramDesc& startup,
+                                const std::vector<ParamAndGrad>& params_and_grads) {
   return AppendStep(step, block, startup, {}, params_and_grads);
 }
 

@@ -26,8 +26,8 @@ std::string All(const Writer& w, const std::vector<std::string>& guards) {
 
 }  // namespace
 
-Writer UpdateWriter(BlockDesc& block) {
-  return Writer(block, DefaultOps(), {.role = kOptimize, .stop_gradient = true});
+Writer UpdateWriter(BlockDesc& block, const TrainingMark& mark) {
+  return Writer(block, DefaultOps(), {.role = kOptimize, .mark = mark, .stop_gradient = true});
 }
 
 GuardedBlock::GuardedBlock(BlockDesc& outer, const std::vector<std::string>& guards)
@@ -35,12 +35,13 @@ GuardedBlock::GuardedBlock(BlockDesc& outer, const std::vector<std::string>& gua
   if (guards.empty()) return;
   for (const std::string& guard : guards) RequireGuard(outer, guard);
   outer_.emplace(UpdateWriter(outer));
-  condition_ = All(*outer_, guards);
+  condition_ = All(UpdateWriter(outer, {.stage = TrainingStage::kUnscale}), guards);
   block_ = &outer.program().AppendBlock(outer);
 }
 
-void GuardedBlock::Close() {
-  if (outer_) outer_->Append(std::make_unique<OpDesc>(ConditionalBlockOp(*block_, condition_)));
+void GuardedBlock::Close(const TrainingMark& mark) {
+  if (!outer_) return;
+  SetMark(outer_->Append(std::make_unique<OpDesc>(ConditionalBlockOp(*block_, condition_))), mark);
 }
 
 void AppendGuarded(BlockDesc& outer, const std::vector<std::string>& guards,

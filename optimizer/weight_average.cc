@@ -15,6 +15,10 @@ namespace {
 
 constexpr char kBackup[] = "@BACKUP";
 
+Writer AverageWriter(BlockDesc& block) {
+  return UpdateWriter(block, {.stage = TrainingStage::kParameterAverages});
+}
+
 void AppendAssign(const Writer& w, const std::string& x, const std::string& out) {
   w.Into(out, "assign", {{"X", {x}}});
 }
@@ -100,7 +104,7 @@ void WeightAverage::MakePrograms(
     const ProgramDesc& main, const std::vector<std::string>& params,
     const std::function<Variable(const Writer& w)>& has_average,
     const std::function<void(const Writer& w, const std::string& param)>& average) {
-  const Writer apply = UpdateWriter(apply_.Root()), restore = UpdateWriter(restore_.Root());
+  const Writer apply = AverageWriter(apply_.Root()), restore = AverageWriter(restore_.Root());
   for (const std::string& param : params) {
     for (const Writer& w : {apply, restore}) {
       Use(w, main, param);
@@ -112,7 +116,7 @@ void WeightAverage::MakePrograms(
     AppendAssign(restore, param + kBackup, param);
   }
   AppendGuarded(apply_.Root(), {has_average(apply).name()}, [&](BlockDesc& block) {
-    const Writer w = UpdateWriter(block);
+    const Writer w = AverageWriter(block);
     for (const std::string& param : params) average(w, param);
   });
 }
@@ -127,7 +131,7 @@ void ExponentialMovingAverage::Append(BlockDesc& block, ProgramDesc& startup,
   const auto state = [&](const char* name, double value) {
     return MakeState(main, startup, main.FreeName(name), DType::kFloat64, {1}, value);
   };
-  const Writer w = UpdateWriter(block);
+  const Writer w = AverageWriter(block);
   const std::string product = state("@EMA_DECAY_PRODUCT@", 1);
   Variable decay;
   if (options_.warm_up) {
@@ -168,7 +172,7 @@ void ModelAverage::Append(BlockDesc& block, ProgramDesc& startup,
                           const std::vector<std::string>& params) {
   const EditGuard guard(block.program(), startup);
   ProgramDesc& main = block.program();
-  const Writer w = UpdateWriter(block);
+  const Writer w = AverageWriter(block);
   struct State {
     std::vector<std::string> sums, counts;
   };
@@ -217,7 +221,7 @@ void AppendLookahead(BlockDesc& block, ProgramDesc& startup, const std::vector<s
   ProgramDesc& main = block.program();
   const std::string counter =
       MakeState(main, startup, main.FreeName("@LOOKAHEAD_STEP@"), DType::kInt64, {1}, 0);
-  const Writer w = UpdateWriter(block);
+  const Writer w = AverageWriter(block);
   w.Into(counter, "increment", {{"X", {counter}}}, {{"step", 1.0f}});
   const Variable last = GreaterEqual(w.Var(counter), static_cast<double>(options.k));
   std::map<std::string, std::string> slow;
@@ -230,14 +234,15 @@ void AppendLookahead(BlockDesc& block, ProgramDesc& startup, const std::vector<s
                                             {{"Out", {slow[param]}}},
                                             from == to ? AttrList() : CastAttrs(from, to));
     begin.SetAttr(kOpRoleAttr, int32_t{kOptimize});
+    SetMark(begin, {.stage = TrainingStage::kParameterAverages});
   }
   AppendGuarded(block, {last.name()}, [&](BlockDesc& inner) {
-    const Writer in = UpdateWriter(inner);
+    const Writer in = AverageWriter(inner);
     for (const std::string& param : params) {
-      const Variable behind = in.Var(slow[param]);
-      const Variable ahead = in.Named(param + "_ahead", Wide(in, param) - behind);
+      const Variable slow_weight = in.Var(slow[param]);
+      const Variable ahead = in.Named(param + "_ahead", Wide(in, param) - slow_weight);
       const Variable step = in.Named(param + "_ahead", ahead * options.alpha);
-      in.Into(behind.name(), "sum", {{"X", {behind.name(), step.name()}}});
+      in.Into(slow_weight.name(), "sum", {{"X", {slow_weight.name(), step.name()}}});
       AssignParam(in, in.Var(slow[param]), param);
     }
     in.Into(counter, "fill_constant", {}, FillAttrs({1}, DType::kInt64, 0));

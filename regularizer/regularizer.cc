@@ -12,7 +12,8 @@ double CoeffOf(const Setting& setting) { return setting.Get<double>("coeff", 0);
 Writer DecayWriter(const UpdateContext& update) {
   ProgramDesc& main = update.block.program();
   return Writer(update.block, DefaultOps(),
-                {.name = [&main](const std::string& name) { return main.FreeName(name); }});
+                {.mark = {.stage = TrainingStage::kDecay},
+                 .name = [&main](const std::string& name) { return main.FreeName(name); }});
 }
 
 // The parameter, converted to the gradient's dtype (float32) if it has only 16 bits.
@@ -112,7 +113,8 @@ std::string AppendRegularizer(const UpdateContext& update, Setting setting, doub
 
 void AppendDecoupledDecay(const UpdateContext& update, double coeff) {
   const EditGuard guard(update.block.program(), update.startup);
-  const Writer w(update.block, DefaultOps(), {.stop_gradient = true});
+  const Writer w(update.block, DefaultOps(),
+                 {.mark = {.stage = TrainingStage::kDecay}, .stop_gradient = true});
   const std::string name = update.param + "_decay";
   const Variable product = w.Named(name, w.Var(update.learning_rate) * -coeff);
   const Variable factor = w.Named(name, product + 1.0);

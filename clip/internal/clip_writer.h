@@ -1,5 +1,5 @@
 #pragma once
-// What the ops of gradient clips are written with.
+// The Writer of the ops of gradient clips.
 
 #include <coracle/framework/op/writer.h>
 #include <coracle/operators/operators.h>
@@ -8,7 +8,10 @@ namespace coracle {
 
 inline Writer ClipWriter(BlockDesc& block) {
   return Writer(block, DefaultOps(),
-                {.role = kOptimize, .prefix = "gradient_clip", .stop_gradient = true});
+                {.role = kOptimize,
+                 .mark = {.stage = TrainingStage::kClip},
+                 .prefix = "gradient_clip",
+                 .stop_gradient = true});
 }
 
 inline bool IsSparse(const Variable& var) { return var.desc().type() == VarType::kSelectedRows; }

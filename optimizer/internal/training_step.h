@@ -15,7 +15,7 @@
 namespace coracle {
 
 // A Writer of ops with the role Optimize.
-Writer UpdateWriter(BlockDesc& block);
+Writer UpdateWriter(BlockDesc& block, const TrainingMark& mark = {});
 
 // The name of the gradient, converted to float32 if it has 16 bits. A sum of gradients needs more
 // digits than 16 bits hold, and a gradient divided by the loss scale may be too small for them.
@@ -30,7 +30,7 @@ class GuardedBlock {
  public:
   GuardedBlock(BlockDesc& outer, const std::vector<std::string>& guards);
   BlockDesc& block() const { return *block_; }
-  void Close();
+  void Close(const TrainingMark& mark = {});  // of the conditional_block
 
  private:
   BlockDesc* block_;
@@ -64,8 +64,13 @@ struct StepState {
   std::vector<std::string> guards;  // of the updates of all optimizers
   // An optimizer with trainable parameters has unscaled its gradients.
   bool unscaled = false;
-  // State variables, with the values that they get when a group of accumulated runs begins.
-  std::vector<std::pair<std::string, double>> resets;
+  // State that gets a value when a group of accumulated runs begins.
+  struct Reset {
+    std::string state;
+    double value;
+    TrainingStage stage;  // that uses the state
+  };
+  std::vector<Reset> resets;
   std::list<GuardedBlock> open;  // innermost last
   std::optional<OptimizerTurn> turn;
 };

@@ -330,7 +330,7 @@ TEST(AppendBackward, OpWithoutGradientOnThePath) {
               [&] { AppendBackward(loss, Options()); });
   EXPECT_EQ(test.Listing(), before);
   EXPECT_EQ(test.root().NumVars(), vars);
-  // Nobody wants a gradient through it.
+  // No requested gradient flows through it.
   BackwardOptions options = Options();
   options.parameter_list = {"v"};
   EXPECT_EQ(AppendBackward(loss, options)[0].grad, "v@GRAD");

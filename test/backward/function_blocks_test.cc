@@ -165,7 +165,7 @@ TEST_F(FunctionBlocks, AFunctionThatDifferentiatesAnother) {
   EXPECT_EQ(Run({{"x", One(5)}}, {"y"})[0].Item<float>(), 75);
 }
 
-// The gradient of the call stands in a loop, and reads what the branch in the function made.
+// The gradient of the call is inside a loop, and reads what the branch in the function made.
 TEST_F(FunctionBlocks, ABranchThatIsDifferentiatedInALoop) {
   const Function f = Define({1}, [&](const Variable& p) {
     const Variable h = Copy(p);
@@ -183,7 +183,7 @@ TEST_F(FunctionBlocks, ABranchThatIsDifferentiatedInALoop) {
               2 * t * 0.5f * (t + 0.5f * (1 - t * t)), 1e-6);
 }
 
-// f(p) = c ? p w : p, with a condition and a factor that are no arguments.
+// f(p) = c ? p w : p, where the condition and the factor are not arguments.
 TEST_F(FunctionBlocks, AFunctionThatReadsWhatIsAroundIt) {
   const Variable c = net.Data("c", {1}, DType::kBool), w = net.Data("w", {1});
   const Function f = Define({1}, [&](const Variable& p) {
@@ -262,7 +262,8 @@ TEST_F(FunctionBlocks, InlinedProgramsAreValid) {
   EXPECT_FALSE(InlineCalls(inlined));
 }
 
-// Its block comes before those of the loops, one of which calls it from the body's body.
+// The function's block comes before the blocks of the loops, one of which calls it from the
+// body's body.
 TEST_F(FunctionBlocks, AFunctionThatStandsBeforeItsCallers) {
   const Function f = Define({1}, [&](const Variable& p) {
     const Variable power = Copy(p);
@@ -292,7 +293,7 @@ TEST_F(FunctionBlocks, FunctionsThatCallEachOther) {
   EXPECT_THROW(InlineCalls(main), Error);
 }
 
-// What a branch or a loop overwrites is no constant of its second derivative.
+// A variable that a branch or a loop overwrites is not a constant of its second derivative.
 TEST_F(FunctionBlocks, SecondDerivativesThroughABlockThatOverwritesWhatItReads) {
   const Variable yes = net.Binary("less_than", FillConstant(net, {1}, DType::kInt64, 0),
                                   FillConstant(net, {1}, DType::kInt64, 1));

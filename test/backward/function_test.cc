@@ -189,7 +189,7 @@ TEST_F(Function, InliningKeepsNamesAndRefusesCycles) {
       EXPECT_NE(inlined.Block(b).op(i).type().substr(0, 4), "call");
   }
   for (const char* name : {"y", "x@GRAD", "b@GRAD"}) EXPECT_TRUE(inlined.Root().FindVar(name));
-  // Second derivatives are those of the inlined program.
+  // Second derivatives equal the second derivatives of the inlined program.
   const Names second =
       Gradients({Variable::Of(inlined.Root(), "x@GRAD")}, {Variable::Of(inlined.Root(), "x")});
   VarValues env;

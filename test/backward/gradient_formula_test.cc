@@ -172,7 +172,7 @@ TEST_F(GradientFormula, OpsOfFormulasAreChecked) {
   }
 }
 
-// What a formula reads may be overwritten since: it reads the copy then.
+// If an input of a formula may be overwritten later, the formula reads a copy.
 TEST_F(GradientFormula, OverwrittenValues) {
   const Variable h = net.Unary("tanh", x, {}, {.output = "h"});
   const Variable product = net.Unary("squared_l2_norm", h, {}, {.output = "product"});

@@ -13,8 +13,8 @@ GradientsOptions Options() {
   return options;
 }
 
-// Values of a gradient; all elements of these tests' gradients are equal, so the first
-// stands for them.
+// Values of a gradient. All elements of these tests' gradients are equal, so the first one
+// represents them.
 double First(const VarValues& env, const std::string& name) { return Values(env, name).at(0); }
 
 class GradientsTest : public ::testing::Test {
@@ -125,7 +125,7 @@ TEST_F(GradientsTest, OfAnIntermediateVariable) {
   EXPECT_EQ(First(Run(), grads[0]), 4);
 }
 
-// A file that declares a variable otherwise than its ops make it is told so.
+// If a file declares a variable with another type than its ops make, the error says so.
 TEST(Gradients, AVariableDeclaredOtherwiseThanWritten) {
   ProgramDesc program;
   BlockDesc& root = program.Root();

@@ -310,7 +310,7 @@ TEST_F(SmallHessian, InvalidVectors) {
                 "a vector is an empty Variable");
 }
 
-// The first gradients are taken back when there is no second one.
+// The first gradients are removed if there is no second gradient.
 TEST_F(SmallHessian, LeavesTheProgramAsItWasOnAMissingRule) {
   const Variable x = Param("x", {4});
   OpDesc& op = main.Root().AppendOp("top_k", {{"X", {"x"}}}, {{"Out", {"o"}}, {"Indices", {"i"}}},

@@ -15,7 +15,7 @@
 
 namespace coracle::open_types_test {
 
-// What a file may say of a variable instead of its type.
+// What a file may give for a variable instead of its type.
 enum class Open { kKind, kDType, kDescription };
 
 void Leave(VarDesc& var, Open what) {

@@ -24,7 +24,7 @@ class OuterPathTest : public ::testing::Test {
 
   Variable Int(int64_t value) { return FillConstant(net, {1}, DType::kInt64, value); }
   Variable Number(double value) { return FillConstant(net, {1}, DType::kFloat64, value); }
-  // What the variable `result` holds after a run.
+  // The value of the variable `result` after a run.
   double Run() {
     for (const VerifyProblem& p : Verify(main, DefaultOps())) ADD_FAILURE() << p.ToString();
     return Executor().Run(main, scope, {}, {result.name()})[0].Item<double>();
@@ -120,7 +120,7 @@ TEST_F(OuterPathTest, TwoBlocksOut) {
   EXPECT_EQ(Run(), 81) << "d(x^5 + x) / dx";
 }
 
-// What arises in the block are selected rows, which the ops around it do not take.
+// The block makes selected rows, which the ops around it do not accept.
 TEST_F(OuterPathTest, ASparseGradientPassesOutside) {
   const Variable w = net.Parameter("w", {2, 1}, DType::kFloat64, {.name = "w"});
   scope.Set("w", Tensor::Of<double>({2, 1}, {2, 3}));
@@ -311,7 +311,8 @@ TEST_F(OuterPathTest, TwoGradientsInOneLoop) {
   EXPECT_EQ(Run(), 8) << "the state before the third round";
 }
 
-// What the op gives the block of a function, or a step of a sequence, may be made of the input.
+// The value that the op gives to the block of a function, or to a step of a sequence, may depend on
+// the input.
 TEST_F(OuterPathTest, ArgumentsThatAreMadeOfTheInputAreRefused) {
   BlockDesc& root = net.block();
   const Variable one = Number(1), twice = net.Scale(x, {.scale = 2.0f});
@@ -370,7 +371,7 @@ TEST_F(OuterPathTest, MemoriesAndStepsAreLookedAt) {
   EXPECT_NE(Problem().find("leaves out the path through"), std::string::npos) << Problem();
 }
 
-// A temporary of the block around says that gradients pass it, as files may: it is no feed.
+// A file may mark a temporary of the enclosing block as passing gradients: it is not a feed.
 TEST_F(OuterPathTest, TemporariesAroundTheBlockAreNoFeeds) {
   const Variable state = net.Mul(x, x);
   net.block().FindVar(state.name())->SetStopGradient(false);

@@ -88,7 +88,7 @@ TEST(Overwritten, ClipInPlace) {
 }
 
 TEST(Overwritten, ParameterInPlace) {
-  // The gradient is that of the value before the run.
+  // The gradient belongs to the value before the run.
   TestProgram test;
   test.Param("w");
   test.Op("t_square", {"w"}, "a");

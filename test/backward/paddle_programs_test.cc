@@ -17,8 +17,7 @@
 
 namespace coracle::paddle_programs_test {
 
-// Everything that the files leave to be trained: all persistable tensors of numbers but for
-// the running statistics.
+// All parameters to be trained: every persistable tensor of numbers, except running statistics.
 std::vector<std::string> TrainableOf(const BlockDesc& root) {
   std::set<std::string> statistics;
   for (size_t i = 0; i < root.NumOps(); ++i) {
@@ -54,7 +53,7 @@ std::string MakeTrainable(ProgramDesc& program) {
   }
   root.RemoveOpsIf([](const OpDesc& op) { return op.type() == "feed" || op.type() == "fetch"; });
   EXPECT_EQ(program.Parameters(), TrainableOf(root));
-  // The shapes that the file declares are those of inference.
+  // The file declares the shapes of inference.
   for (size_t i = 0; i < root.NumOps(); ++i) InferOp(root, root.op(i), DefaultOps());
   if (out.empty()) throw InternalError("no result can be differentiated");
   auto append = [&](const char* type, SlotList in, const std::string& to) {

@@ -161,7 +161,7 @@ TEST(PaddleWeaknesses, W7_GradientsInASubBlock) {
   const Names grads = Gradients({c}, {w}, Options());
   EXPECT_NE(inner.FindVar(grads[0]), nullptr);
   EXPECT_EQ(inner.FindVar("a@GRAD"), nullptr);
-  // What lies outside of the block is not silently a constant.
+  // A variable outside the block is not silently a constant.
   test.Op("t_square", {"w"}, "outer");
   TestProgram::AppendTo(inner, "t_tanh", {"outer"}, "d");
   const Names through = Gradients({Variable::Of(inner, "d")}, {w}, Options());
@@ -225,7 +225,7 @@ TEST(PaddleWeaknesses, W10_ParametersWithoutGradient) {
   EXPECT_NE(MessageOf([&] { AppendBackward(loss, options); }).find("'vv'"), std::string::npos);
 }
 
-// 11: the gradient of a gradient is taken for that of the variable.
+// 11: the gradient of a gradient is mistaken for the gradient of the variable.
 TEST(PaddleWeaknesses, W11_GradientsOfGradients) {
   TestProgram test;
   test.Param("w");

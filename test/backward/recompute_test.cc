@@ -155,8 +155,8 @@ Variable Chain(Builder& net, Model& model) {
 TEST(Recompute, BetweenCheckpoints) {
   const Comparison c = ExpectSame(Chain, At({"h3", "h1"}));
   EXPECT_EQ(c.report.checkpoints, (std::vector<std::string>{"h1", "h3"}));
-  // Of h0 and of h2 alone: mul, elementwise_add, tanh each. The gradients of h1 and h3 read their
-  // inputs and these alone.
+  // Only h0 and h2 are recomputed: mul, elementwise_add and tanh for each. Only the gradients of h1
+  // and h3 read the copies.
   EXPECT_EQ(c.report.ops, 6) << c.listing;
   EXPECT_NE(c.listing.find("tanh -> h0@RECOMPUTED"), std::string::npos) << c.listing;
   EXPECT_NE(c.listing.find("tanh -> h2@RECOMPUTED"), std::string::npos) << c.listing;
@@ -184,7 +184,7 @@ TEST(Recompute, CopiesSayWhatTheyAre) {
   EXPECT_EQ(copies, 3);
 }
 
-// Nothing is computed again behind the last checkpoint, and nothing without one.
+// Nothing is recomputed after the last checkpoint, and nothing without a checkpoint.
 TEST(Recompute, OnlyBeforeTheLastCheckpoint) {
   EXPECT_EQ(ExpectSame(Chain, At({})).report.ops, 0);
   EXPECT_EQ(ExpectSame(Chain, At({"x", "h0"})).report.ops, 0);  // tanh_grad reads h0, mul_grad x
@@ -307,8 +307,8 @@ TEST(Recompute, UnknownCheckpoint) {
 
 // --- sub-blocks ---
 
-// w, a chain to c, a loop that reads d besides its state h, a chain to the loss; cut behind c and
-// behind the loop.
+// w, a chain to c, a loop that reads d in addition to its state h, a chain to the loss; cut after c
+// and after the loop.
 void BuildLoop(TestProgram& test) {
   test.Param("w");
   test.Op("t_mul", {"w", "w"}, "a");

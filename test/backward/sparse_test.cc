@@ -1,5 +1,5 @@
-// Sparse gradients: of embeddings with is_sparse, how they add up, and where they turn dense. The
-// rows T38 and T39 are those of the cases known from tf.gradients.
+// Sparse gradients: embeddings with is_sparse, how their gradients add up, and where they turn
+// dense. The rows T38 and T39 are the cases known from tf.gradients.
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
 #include <coracle/clip/clip.h>
@@ -162,7 +162,7 @@ TEST_F(SparseGradient, WithADenseContributionTheSumIsDense) {
   }
 }
 
-// Row 25: ops that know dense gradients only get one. tanh and scale stand before the look-up.
+// Row 25: ops that know only dense gradients get one. tanh and scale come before the look-up.
 TEST_F(SparseGradient, F25_TurnsDenseWhereAnOpTakesNoOther) {
   Parameter("w", {4, 2});
   Ids("ids", {3, 1, 3});

@@ -199,7 +199,7 @@ void RegisterWithoutGradient(OpRegistry& ops) {
   }));
 }
 
-// What backward emits, in its plainest form.
+// The ops that backward emits, in their plainest form.
 void RegisterEmitted(OpRegistry& ops) {
   ops.Add(OpDef("fill_constant")
               .Doc("test")

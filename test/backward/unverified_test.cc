@@ -32,7 +32,7 @@ class UnverifiedTest : public ::testing::Test {
     return "nothing";
   }
 
-  // What each way to differentiate says of the program.
+  // The report of each way to differentiate the program.
   std::vector<std::string> Messages() const {
     return {
         MessageOf([&] {
@@ -144,7 +144,7 @@ TEST_F(UnverifiedTest, NoChangeOfOneArgumentIsADefectOfBackward) {
   EXPECT_GT(refused, 100u);
 }
 
-// The check after the fact: a rule may read what nobody writes.
+// The later check: a rule may read a variable that no op writes.
 TEST_F(UnverifiedTest, AGradientThatNothingWrites) {
   const GradientFn rule = [this](GradientContext& g) {
     const std::string nobody = g.Temp("nobody");

@@ -1,7 +1,7 @@
-// What torch.nn.utils.clip_grad_norm_ and clip_grad_value_ gave on the gradients [3, 4], [12] and
-// none (executed with torch 1.13), against the clips here: the same total and factor but for its
-// 1e-6 in the divisor, which scales a gradient that is exactly as long as allowed; what it does not
-// validate is refused; non-finite norms follow a policy.
+// Results of torch.nn.utils.clip_grad_norm_ and clip_grad_value_ on the gradients [3, 4], [12] and
+// none (executed with torch 1.13), compared with the clips here. Total and factor are equal except
+// for torch's 1e-6 in the divisor, which scales a gradient of exactly the allowed length. Values
+// that torch does not validate are refused; non-finite norms follow a policy.
 
 #include <coracle/clip/clip.h>
 #include <coracle/framework/op/interpreter.h>
@@ -151,7 +151,7 @@ TEST(ClipGradNorm, AllFiniteNumbers) {
         check(GlobalNorm(limit, p), limit / times);
         check(ClipGradByNorm(limit, {.norm_type = p}), limit / own);
         if (IsHalf(sizes.dtype) || p != 2) continue;
-        // Of weights that are 0: the limit is epsilon times the factor.
+        // Weights of 0: the limit is epsilon times the factor.
         check(AdaptiveGradientClip({.clip_factor = 0.5, .epsilon = 2 * limit}), limit / own);
       }
     }

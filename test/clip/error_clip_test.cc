@@ -6,10 +6,14 @@
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <limits>
 
 #include "../backward/test_ops.h"
@@ -302,5 +306,47 @@ TEST_F(ErrorClipWarning, NamesTheClipsThatNeverAct) {
   EXPECT_NE(lines[0].find("'x'"), std::string::npos);
   EXPECT_NE(lines[0].find("stop_gradient"), std::string::npos);
   EXPECT_NE(lines[1].find("'beside'"), std::string::npos);
+}
+
+// The ops of the example in docs/backward.md, without types and attrs, each in a line of its own.
+TEST(ErrorClip, TheExampleOfTheDocs) {
+  const char* sources = std::getenv("CORACLE_SOURCE_DIR");
+  if (!sources) GTEST_SKIP() << "CORACLE_SOURCE_DIR is not set";
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const auto& [name, shape] : {std::pair<const char*, Shape>{"x", {4, 3}}, {"w", {3, 2}}}) {
+    VarDesc& var = root.Var(name);
+    var.SetDType(DType::kFloat32);
+    var.SetShape(shape);
+    var.SetIsParameter(name[0] == 'w');
+    var.SetPersistable(name[0] == 'w');
+    var.SetStopGradient(name[0] == 'x');
+  }
+  const Writer w(root, DefaultOps());
+  w.Into("y", "mul", {{"X", {"x"}}, {"Y", {"w"}}});
+  w.Into("h", "tanh", {{"X", {"y"}}}).desc().SetErrorClip(ErrorClipByValue(1));
+  w.Into("s", "elementwise_mul", {{"X", {"h"}}, {"Y", {"y"}}});
+  const Variable loss = w.Into("loss", "mean", {{"X", {"s"}}});
+  GradToVar map;
+  const auto pairs = AppendBackward(loss, {.callbacks = {ErrorClipCallback}}, &map);
+  EXPECT_EQ(pairs, (std::vector<ParamAndGrad>{{"w", "w@GRAD"}}));
+  EXPECT_EQ(map, (GradToVar{{"loss@GRAD", "loss"},
+                            {"s@GRAD", "s"},
+                            {"h@GRAD", "h"},
+                            {"y@GRAD", "y"},
+                            {"w@GRAD", "w"}}));
+  ASSERT_EQ(root.NumOps(), 11u);
+  EXPECT_EQ(root.op(8).GetAttr<std::string>(kForwardOpAttr, ""), "tanh(h)");
+  EXPECT_EQ(MarkOf(root.op(7)).of, "h");
+  std::ifstream file(std::string(sources) + "/docs/backward.md");
+  const std::string docs{std::istreambuf_iterator<char>(file), {}};
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    const OpDesc without_types(root.op(i));  // belongs to no block
+    const std::string line =
+        fmt::format("\n{}  {}\n", i,
+                    PrintOp(without_types,
+                            {.hide_attr = [](const OpDesc&, const NamedAttr&) { return true; }}));
+    EXPECT_NE(docs.find(line), docs.npos) << line;
+  }
 }
 }  // namespace coracle::error_clip_test

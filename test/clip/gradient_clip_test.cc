@@ -254,7 +254,8 @@ TEST_F(GlobalNormClip, Statistics) {
   EXPECT_EQ(2, scope.Get("gradient_clip.all.clipped_steps").Item<int64_t>());
 }
 
-// The default passes merge norms and factors; without them, and in reference kernels, all is alike.
+// The default passes merge norms and factors; without them, and in reference kernels, the results
+// are the same.
 TEST(GradientClip, LargeAndSmallInEveryMode) {
   for (const CompileOptions& options :
        {CompileOptions{}, CompileOptions{.kernels = KernelMode::kReference},

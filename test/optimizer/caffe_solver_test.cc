@@ -298,7 +298,7 @@ TEST(CaffeSolver, ApplyUpdate) {
   EXPECT_EQ(net.Values("w")[0], -0.25);
 }
 
-// --- what is often told wrongly of Caffe's solvers, against its sources ---
+// --- statements about Caffe's solvers that are often wrong, against its sources ---
 
 // The clip compares and divides by the norm; the sum of squares may well exceed the limit.
 TEST(CaffeSolver, TheClipIsOfTheNormNotOfItsSquare) {
@@ -312,8 +312,8 @@ TEST(CaffeSolver, TheClipIsOfTheNormNotOfItsSquare) {
   }
 }
 
-// A limit of 0 makes Caffe's gradients zero and a negative one, its default, means none: here a
-// limit is positive, and no clip is no setting.
+// A limit of 0 makes Caffe's gradients zero, and a negative one, its default, means no limit. Here
+// a limit is positive, and no clip means no setting.
 TEST(CaffeSolver, LimitsThatAreNotPositiveAreRefused) {
   for (double limit : {0.0, -1.0}) {
     Sgd sgd({.learning_rate = 1});
@@ -338,9 +338,9 @@ TEST(CaffeSolver, DeltaIsBesideTheRootOrUnderIt) {
   EXPECT_NEAR(c.Values("w")[0] / g, -std::sqrt(delta / (r + delta)), 1e-12);
 }
 
-// "Nesterov" knows no r (twice the gradient, twice the step), and its gradient is that of the
-// weights that are stored, which are the point looked ahead to: w = theta - mu h of the classical
-// theta <- theta - h with h <- mu h + lr g(theta - mu h). On f = w^2 / 2.
+// "Nesterov" has no r (twice the gradient, twice the step). Its gradient is taken at the stored
+// weights, which are the point looked ahead to: w = theta - mu h of the classical theta <- theta -
+// h with h <- mu h + lr g(theta - mu h). Here f = w^2 / 2.
 TEST(CaffeSolver, NesterovStoresThePointLookedAheadTo) {
   const double lr = 0.1, mu = 0.9;
   Momentum one(

@@ -100,7 +100,7 @@ TEST(Factory, Errors) {
             ErrorOf([] { RegisterOptimizer("adam", {}); }).find("the name 'adam' is taken"));
 }
 
-// What a user derives: w -= rate * factor * sign(g).
+// A user's optimizer: w -= rate * factor * sign(g).
 class SignSgd : public Optimizer {
  public:
   SignSgd(double rate, double factor) : Optimizer(rate), factor_(factor) {}
@@ -180,7 +180,7 @@ TEST(Regularizers, OfAParameter) {
   EXPECT_NEAR(own.Run(3).second, 1 - 0.35, 1e-14);
 }
 
-// The range is that of the coeff: what it is multiplied by may be negative.
+// The range limits the coeff: what it is multiplied by may be negative.
 TEST(Regularizers, MultipliedByANegativeNumber) {
   for (const auto& [kind, b] : {std::pair{"l2_decay", 1 - 0.1 * (3 - 0.5)},
                                 {"l1_decay", 1 - 0.1 * (3 - 0.5)},

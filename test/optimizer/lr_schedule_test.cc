@@ -326,7 +326,7 @@ TEST(PlateauRate, Falls) {
   EXPECT_EQ(copy.Update(1), rate.Update(1));
 }
 
-// A value that is not finite is no improvement, the first one included.
+// A value that is not finite is not an improvement, the first one included.
 TEST(PlateauRate, OnlyNumbersAreBetter) {
   const double inf = std::numeric_limits<double>::infinity();
   PlateauRate rate(1, {.factor = 0.5, .patience = 0});

@@ -181,7 +181,7 @@ TEST(MixedPrecision, LevelsKeepWhatTheySay) {
             std::string::npos);
 }
 
-// Every persistable variable that a step of O3 writes, but for parameters, is float32 at least.
+// Every persistable variable that a step of O3 writes, except parameters, is at least float32.
 TEST(MixedPrecision, StatesAreFloat32) {
   for (const std::string kind : {"sgd", "momentum", "lars_momentum", "lion", "dpsgd", "proximal_gd",
                                  "proximal_adagrad", "adam", "adamw", "adamax", "lamb", "adagrad",

@@ -303,7 +303,7 @@ TEST(FineTuning, OldParametersAreTrainedWithNewOnes) {
   const ProgramDesc again = ParseProgram(SerializeProgram(main));
   EXPECT_EQ(again.Parameters(), main.Parameters());
   EXPECT_EQ(again.Parameters().size(), 6u);
-  // Without the new head nothing is said in the file either, and moments are no parameters.
+  // Without the new head the file does not mention it either, and moments are not parameters.
   ProgramDesc whole = ParseProgram(SerializeProgram(old));
   Builder loss(whole, startup);
   Adam({}).Minimize(loss.Mean(Variable::Of(whole.Root(), "features")), startup);

@@ -52,7 +52,8 @@ TEST(PaddleTable, DefaultsOfTheOptimizers) {
   EXPECT_EQ(LookaheadOptions{}.k, 5);
 }
 
-// Of the ops where they differ from the classes', and of what the classes do not set.
+// Defaults of the ops where they differ from the classes' defaults, and values that the classes do
+// not set.
 TEST(PaddleTable, DefaultsOfTheOps) {
   const auto expect = [](const char* type, const char* attr, const Attribute& value) {
     for (const AttrDef& def : DefaultOps().Get(type).attrs) {
@@ -171,7 +172,7 @@ TEST(PaddleTable, PlateauOptions) {
   EXPECT_EQ(defaults.epsilon, 1e-8);
 }
 
-// paddle.optimizer.lr.LinearWarmup: behind the warm-up the inner schedule counts from there.
+// paddle.optimizer.lr.LinearWarmup: after the warm-up the inner schedule counts from there.
 TEST(PaddleTable, WarmupInFrontOfACountOfItsOwn) {
   const LrSchedulePtr inner = StepRate({0.5, 0.1, 3});
   const LrSchedulePtr schedule =

@@ -1,7 +1,7 @@
-// What Paddle's training layer (1.x and 2.1) is known to do wrong, a test for each that its
-// behaviour would fail; and its table of optimizer state. Its tables of defaults and
-// precision lists are in paddle_tables_test.cc, its update formulas in optimizers_test.cc,
-// its schedules in lr_schedule_test.cc.
+// Known mistakes of Paddle's training layer (1.x and 2.1), with a test for each that its
+// behaviour would fail; and its table of optimizer state. Its tables of defaults and precision
+// lists are in paddle_tables_test.cc, its update formulas in optimizers_test.cc, its schedules
+// in lr_schedule_test.cc.
 
 #include <coracle/clip/clip.h>
 #include <coracle/executor/executor.h>
@@ -135,8 +135,8 @@ TEST(PaddleDefect, TheGlobalNormOfDoublesIsADouble) {
   net.Run();
   net.ExpectNear("a", {-0.3 / 13, -0.4 / 13}, 1e-15);
   net.ExpectNear("b", {0, -1.2 / 13}, 1e-15);
-  EXPECT_EQ(std::get<Tensor>(net.env().at("gradient_clip.default_group.norm")).dtype(),
-            DType::kFloat64);
+  const std::string norm = PartsOf(net.main).norm_clips.at(0).norm;
+  EXPECT_EQ(std::get<Tensor>(net.env().at(norm)).dtype(), DType::kFloat64);
 }
 
 // A parameter that got no gradient: its clip and decay are passed over with it.
@@ -316,7 +316,7 @@ TEST(PaddleTable, FrozenParametersInTheNorm) {
   }
 }
 
-// Paddle's rates, coefficients and divisors are float32; beside float64 parameters ours are not.
+// Paddle's rates, coefficients and divisors are float32; for float64 parameters ours are not.
 TEST(PaddleDefect, NumbersBesideDoublesAreDoubles) {
   Net net;
   net.Add("w", {3, 4});
@@ -330,7 +330,7 @@ TEST(PaddleDefect, NumbersBesideDoublesAreDoubles) {
   net.ExpectNear("w", {1 - 0.03 * (3.0 / 3 + 0.7), -2 - 0.03 * (4.0 / 3 - 1.4)}, 1e-15);
 }
 
-// A step as Paddle 2.1 saves it with multi_precision: parameters of 16 bits, in place, each beside
+// A step as Paddle 2.1 saves it with multi_precision: parameters of 16 bits, in place, each with
 // its master. Steps too small for 16 bits add up.
 TEST(PaddleTable, MultiPrecision) {
   ProgramDesc main;

@@ -1,7 +1,7 @@
-// The order of a training step: the list of its stages, what a dump tells of programs, and
-// what docs/optimizers.md says.
+// The order of a training step: the list of its stages, dumps of programs, and docs/optimizers.md.
 
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/internal/training_step.h>
 #include <coracle/optimizer/optimizers.h>
@@ -82,11 +82,10 @@ TEST(TrainingStep, DumpOfAllStages) {
       block 3: learning-rate schedule 9 ops -> weight decay 2 -> update 1 (momentum) -> averages of parameters 10 -> block 4 if greater_equal_1
         block 4: averages of parameters 5 ops
 )");
-  // Nothing is left over that the dump cannot tell.
+  // The dump shows a stage for every op.
   for (int b = 0; b < t.main.NumBlocks(); ++b) {
-    const std::vector<TrainingStage> stages = StagesOf(t.main.Block(b));
-    for (size_t i = 0; i < stages.size(); ++i)
-      EXPECT_NE(stages[i], TrainingStage::kOptimize) << PrintOp(t.main.Block(b).op(i));
+    t.main.Block(b).ForEachOp(
+        [](const OpDesc& op) { EXPECT_NE(StageOf(op), TrainingStage::kOptimize) << PrintOp(op); });
   }
 }
 
@@ -106,21 +105,91 @@ TEST(TrainingStep, DumpWhateverNamesParametersHave) {
   }
 }
 
-TEST(TrainingStep, UnmarkedOpsAreOfTheStageOfTheUpdateBefore) {
+// As in programs of Paddle. Names of variables have no meaning.
+TEST(TrainingStep, WithoutMarksTheRoleIsTheStage) {
   ProgramDesc program;
-  BlockDesc& block = program.Root();
-  const auto append = [&](const char* out, int role) {
-    block.AppendOp("any", {}, {{"Out", {out}}}, {{kOpRoleAttr, int32_t{role}}});
+  const auto stage = [&](const char* out, int role, const AttrList& attrs = {},
+                         const SlotList& inputs = {}) {
+    OpDesc& op = program.Root().AppendOp("any", inputs, {{"Out", {out}}}, attrs);
+    op.SetAttr(kOpRoleAttr, int32_t{role});
+    return StageOf(op);
   };
-  append("received", kRpc);
-  append("a", kOptimize);
-  append("rate", kLRSched);
-  append("b", kOptimize);
-  append("w@GRAD@CLIPPED", kOptimize);
-  append("c", kOptimize);
   using S = TrainingStage;
-  EXPECT_EQ(StagesOf(block), (std::vector<S>{S::kCommunicate, S::kOptimize, S::kSchedule,
-                                             S::kOptimize, S::kClip, S::kClip}));
+  EXPECT_EQ(stage("y", kForward), S::kForward);
+  EXPECT_EQ(stage("loss.scaled", kForward | kLoss), S::kForward);
+  EXPECT_EQ(stage("y@GRAD", kBackward, {}, {{"X", {"y@GRAD"}}}), S::kBackward);
+  EXPECT_EQ(stage("received", kRpc), S::kCommunicate);
+  EXPECT_EQ(stage("sum", kBackward, {{"ring_id", int32_t{0}}}), S::kCommunicate);
+  EXPECT_EQ(stage("rate", kLRSched), S::kSchedule);
+  EXPECT_EQ(stage("rate", kOptimize | kLRSched), S::kSchedule);
+  EXPECT_EQ(stage("w@GRAD@CLIPPED", kOptimize), S::kOptimize);
+  EXPECT_EQ(stage("w", kOptimize, {}, {{"Param", {"w"}}}), S::kUpdate);
+  EXPECT_EQ(stage("beta", kOptimize, {{kOpRoleVarAttr, std::vector<std::string>{"w", "g"}}}),
+            S::kUpdate);
+  // A stage of a later version and an attr of another type are not a stage.
+  EXPECT_EQ(stage("y", kBackward, {{kTrainingStageAttr, std::string("clip of 2030")}}),
+            S::kBackward);
+  EXPECT_EQ(stage("y", kBackward, {{kTrainingStageAttr, int32_t{3}}}), S::kBackward);
+  EXPECT_EQ(stage("y", kBackward, {{kTrainingStageAttr, std::string("gradient clip")}}), S::kClip);
+}
+
+TEST(TrainingStep, PartsAreReadBack) {
+  Net t;
+  t.main.Root().FindVar("y")->SetErrorClip(ErrorClipByValue(1));
+  LossScaling scaling(t.main, t.startup);
+  OptimizerGroup group{.optimizer = std::make_shared<Sgd>(SgdOptions{})};
+  group.optimizer->SetGradientClip(ClipGradByGlobalNorm(0.5, "all"));
+  group.optimizer->SetSchedule(StepRate({0.1, 0.5, 2}));
+  const AppendedStep step = AppendTrainingStep(
+      {.groups = {group}, .scaling = &scaling, .count_error_clips = true}, t.loss, t.startup);
+  ASSERT_EQ(step.updated.size(), 1u);
+  EXPECT_EQ(step.updated[0].param, "w");
+  const ProgramDesc read = ParseProgram(SerializeProgram(t.main));
+  for (const TrainingParts& parts : {step.parts, PartsOf(t.main), PartsOf(read)}) {
+    const std::string& rate = group.optimizer->learning_rate_var();
+    EXPECT_EQ(parts.rates, std::vector<std::string>{rate});
+    ASSERT_EQ(parts.schedules.size(), 1u);
+    EXPECT_EQ(parts.schedules[0].rate, rate);
+    EXPECT_EQ(parts.schedules[0].counter, kStepCounter);
+    ASSERT_EQ(parts.norm_clips.size(), 1u);
+    EXPECT_EQ(parts.norm_clips[0].of, "all");
+    EXPECT_EQ(parts.norm_clips[0].limit, 0.5);
+    EXPECT_EQ(t.main.Root().FindVar(parts.norm_clips[0].counter)->dtype(), DType::kInt64);
+    EXPECT_TRUE(t.main.Root().FindVar(parts.norm_clips[0].norm)->persistable());
+    ASSERT_EQ(parts.counted_clips.size(), 1u);
+    EXPECT_EQ(parts.counted_clips[0].stage, TrainingStage::kErrorClip);
+    EXPECT_EQ(parts.counted_clips[0].of, "y");
+    EXPECT_EQ(parts.finite_flags.size(), 1u);
+  }
+}
+
+// All ops of an error clip name the variable; ops of other stages name none.
+TEST(TrainingStep, AnErrorClipNamesItsVariable) {
+  Net t;
+  t.main.Root().FindVar("y")->SetErrorClip(ErrorClipByNorm(1));
+  LossScaling scaling(t.main, t.startup);
+  Sgd sgd({});
+  scaling.Minimize(sgd, t.loss, t.startup);
+  size_t ops = 0;
+  t.main.ForEachOp([&](const OpDesc& op) {
+    const bool of_clip = StageOf(op) == TrainingStage::kErrorClip;
+    EXPECT_EQ(MarkOf(op).of, of_clip ? "y" : "") << PrintOp(op);
+    ops += of_clip ? 1 : 0;
+  });
+  EXPECT_GE(ops, 4u);
+}
+
+TEST(TrainingStep, PartsOfAProgramWithoutMarksAreRates) {
+  Net t;
+  AppendAllStages(t);
+  t.main.ForEachOp([](OpDesc& op) {
+    for (const char* attr : {kTrainingStageAttr, kTrainingPartAttr, kTrainingOfAttr})
+      op.RemoveAttr(attr);
+  });
+  const TrainingParts parts = PartsOf(t.main);
+  EXPECT_EQ(parts.rates.size(), 1u);
+  EXPECT_TRUE(parts.schedules.empty() && parts.norm_clips.empty() && parts.counted_clips.empty() &&
+              parts.finite_flags.empty());
 }
 
 TEST(TrainingStep, GroupsAreChecked) {

@@ -177,7 +177,7 @@ TEST(UpdateBlock, OptimizersSkipEachForItself) {
   }
 }
 
-// Noise of an update in a block is drawn anew at each step.
+// Noise of an update in a block is drawn again at each step.
 TEST(UpdateBlock, DrawsDifferFromStepToStep) {
   ProgramDesc main, startup;
   for (const char* name : {"w", "g"}) {
