@@ -42,13 +42,14 @@ W Multiply(W a, W b) {
 }
 
 template <class W>
-bool Before(W a, W b) {  // a stays the maximum
+// Whether a is the maximum of a and b: a nan is.
+bool KeepsMax(W a, W b) {
   if constexpr (std::is_floating_point_v<W>) return std::isnan(a) || (!std::isnan(b) && a >= b);
   return a >= b;
 }
 
 template <class W>
-bool Behind(W a, W b) {  // a stays the minimum
+bool KeepsMin(W a, W b) {
   if constexpr (std::is_floating_point_v<W>) return std::isnan(a) || (!std::isnan(b) && a <= b);
   return a <= b;
 }
@@ -89,9 +90,9 @@ void Reduce(Reduction reduction, std::span<const void* const> ins, const Reduced
   }
   if constexpr (!kComplex) {
     if (reduction == Reduction::kMax)
-      return Loop<T>(ins, range, outs, [](W a, W b) { return Before(a, b) ? a : b; });
+      return Loop<T>(ins, range, outs, [](W a, W b) { return KeepsMax(a, b) ? a : b; });
     if (reduction == Reduction::kMin)
-      return Loop<T>(ins, range, outs, [](W a, W b) { return Behind(a, b) ? a : b; });
+      return Loop<T>(ins, range, outs, [](W a, W b) { return KeepsMin(a, b) ? a : b; });
   }
   throw InternalError("a reduction that Exchange::Check refuses");
 }

@@ -1,30 +1,14 @@
 #include <coracle/distribute/exchange_ops.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/training_stage.h>
+#include <coracle/framework/ir/feed_fetch.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/op/block_use.h>
-#include <coracle/framework/op/infer_context.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <set>
-#include <unordered_set>
 
 namespace coracle {
-
-bool HasRole(const OpDesc& op, int role) { return (RoleOf(op) & role) != 0; }
-
-OpDesc MakeOp(const std::string& type, SlotList inputs, SlotList outputs, AttrList attrs,
-              int role) {
-  attrs.push_back({kOpRoleAttr, int32_t{role}});
-  return OpDesc(type, std::move(inputs), std::move(outputs), std::move(attrs));
-}
-
-OpDesc Collective(const std::string& type, const std::vector<std::string>& names, int ring_id,
-                  int role) {
-  return MakeOp(type, {{"X", names}}, {{"Out", names}}, {{"ring_id", int32_t{ring_id}}}, role);
-}
 
 std::vector<std::string> OutputNames(const OpDesc& op) {
   std::vector<std::string> names;
@@ -32,32 +16,21 @@ std::vector<std::string> OutputNames(const OpDesc& op) {
   return names;
 }
 
-OpDesc SumOf(const std::vector<std::string>& names, int ring_id, int role) {
-  return Collective(names.size() > 1 ? "c_coalesced_allreduce_sum" : "c_allreduce_sum", names,
-                    ring_id, role);
-}
-
-int64_t BytesOf(const VarDesc& var) {
-  return var.shape().IsKnown() ? static_cast<int64_t>(ByteSize(var.dtype(), var.shape())) : 0;
-}
-
-int64_t BucketLimit(double bucket_mb) {
-  if (!(bucket_mb >= 0) || std::isinf(bucket_mb))
-    ThrowInvalid(fmt::format("distribute: buckets of {} MB; 0 or more are needed", bucket_mb));
-  return static_cast<int64_t>(std::min(bucket_mb * 1e6, 1e18));
+bool IsConstant(const OpDesc& op) {
+  return op.type() == "fill_constant" && !op.AnyInput([](const std::string&) { return true; });
 }
 
 void RequireRanksToBe(int nranks) {
   if (nranks < 1) ThrowInvalid(fmt::format("distribute: {} ranks; at least 1 is needed", nranks));
 }
 
-void RequireNoExchanges(const ProgramDesc& main) {
-  main.ForEachOp([](const OpDesc& op) {
-    static const std::set<std::string> others = {"c_coalesced_allreduce_sum", "allreduce",
-                                                 "ncclAllReduce", "ncclReduce"};
-    const bool sums = op.type().starts_with("c_allreduce") || op.type().starts_with("c_reduce_");
-    if (!sums && !others.contains(op.type())) return;
-    ThrowInvalid("distribute: the program exchanges gradients already", "  " + Locate(op));
+void RequireNoExchanges(const ProgramDesc& main, const OpRegistry& ops) {
+  main.ForEachOp([&](const OpDesc& op) {
+    const OpSpec* spec = ops.Find(op.type());
+    const RowRule rule = spec ? spec->rows.effect.rule : RowRule::kUndeclared;
+    if (!spec || !spec->side_effect || (rule != RowRule::kSame && rule != RowRule::kMixes)) return;
+    ThrowInvalid("distribute: the program exchanges values between ranks already",
+                 "  " + Locate(op));
   });
 }
 
@@ -67,29 +40,10 @@ const VarDesc& VarOf(const BlockDesc& block, const std::string& name) {
               fmt::format("distribute: block {} has no var {}", block.idx(), Quote(name)));
 }
 
-std::vector<std::string> ParameterGradients(const ProgramDesc& main) {
-  std::vector<std::string> gradients;
-  std::unordered_set<std::string> known;
-  main.Root().ForEachOp([&](const OpDesc& op) {
-    if (!HasRole(op, kBackward)) return;
-    const auto marked = op.GetAttr<std::vector<std::string>>(kOpRoleVarAttr, {});
-    for (size_t k = 1; k < marked.size(); k += 2) {
-      if (known.insert(marked[k]).second) gradients.push_back(marked[k]);
-    }
-  });
-  if (gradients.empty()) {
-    ThrowInvalid(
-        "distribute: the program has no gradients of parameters (op_role_var of backward "
-        "ops names none); append backward and an optimizer first");
-  }
-  return gradients;
-}
-
 std::vector<const OpDesc*> LossGradients(const ProgramDesc& main) {
   std::vector<const OpDesc*> ops;
   main.Root().ForEachOp([&](const OpDesc& op) {
-    if (HasRole(op, kBackward) && HasRole(op, kLoss) && op.type() == "fill_constant")
-      ops.push_back(&op);
+    if (IsBackward(op) && HasRole(op, kLoss) && IsConstant(op)) ops.push_back(&op);
   });
   if (ops.empty()) {
     ThrowInvalid(
@@ -97,24 +51,6 @@ std::vector<const OpDesc*> LossGradients(const ProgramDesc& main) {
         "Backward and Loss)");
   }
   return ops;
-}
-
-std::vector<std::string> GradientsOfRows(const OpDesc& op) {
-  std::vector<std::string> grads;
-  const auto add = [&](const char* slot) {
-    const std::vector<std::string>& args = op.Output(slot);
-    grads.insert(grads.end(), args.begin(), args.end());
-  };
-  if (op.type() == "cvm_grad") add("X@GRAD");
-  if (op.type() == "data_norm_grad") {
-    for (const char* slot : {"BatchSize@GRAD", "BatchSum@GRAD", "BatchSquareSum@GRAD"}) add(slot);
-  }
-  std::erase(grads, kEmptyVarName);
-  return grads;
-}
-
-bool AreMeansOfRows(const OpDesc& op) {
-  return op.type() == "data_norm_grad" && op.GetAttr<int32_t>("slot_dim", -1) > 0;
 }
 
 namespace {
@@ -125,7 +61,7 @@ void RequireFed(const VarDesc& share, const BlockDesc& root) {
                              Quote(share.name())));
   }
   for (const OpDesc* writer : root.Uses(share.name()).writers) {
-    if (writer->type() == "feed") continue;
+    if (IsFeed(*writer)) continue;
     ThrowInvalid(fmt::format("distribute: the share {} must be fed, and {} writes it",
                              Quote(share.name()), writer->type()),
                  "  " + Locate(*writer));
@@ -147,19 +83,18 @@ void DeclareShare(BlockDesc& root, const std::string& name, DType dtype) {
   var.SetNeedCheckFeed(true);
 }
 
-namespace {
-
-// A fill_constant that no tensor tells the shape or the value: the same on all ranks.
-bool IsConstant(const OpDesc& op) {
-  return op.type() == "fill_constant" && !op.AnyInput([](const std::string&) { return true; });
+void DeclareShareUnlessThere(BlockDesc& root, const std::string& name, DType dtype) {
+  if (!root.FindVar(name)) DeclareShare(root, name, dtype);
 }
 
+namespace {
+
 struct Filled {
-  const OpDesc* last = nullptr;  // of the root block that writes it
+  const OpDesc* last = nullptr;  // the last op of the root block that writes it
   bool constant = true;
 };
 
-// What the startup program writes, in the order of the names.
+// The variables that the startup program writes, by name.
 std::map<std::string, Filled> FilledBy(const ProgramDesc& startup) {
   std::map<std::string, Filled> filled;
   startup.Root().ForEachOp([&](const OpDesc& outer) {
@@ -188,9 +123,8 @@ std::vector<std::string> BroadcastParameters(const ProgramDesc& main, const Prog
     if (!var || var->type() != VarType::kLoDTensor) continue;
     if (!var->persistable() && !(in_main && in_main->persistable())) continue;
     if (filled.constant && !(in_main && in_main->is_parameter())) continue;
-    OpDesc broadcast = Collective("c_broadcast", {name}, ring_id, kForward);
-    broadcast.SetAttr("root", int32_t{0});
-    inserter->Behind(*filled.last, broadcast);
+    inserter->After(*filled.last, kForward,
+                    [&](const Writer& w) { ExchangeInPlace(w, "c_broadcast", {name}, ring_id); });
     names.push_back(name);
   }
   return names;
@@ -207,8 +141,18 @@ void NameUsesOf(BlockDesc& block) {
   NameUsesOf(*block.parent());
 }
 
-void Insert(OpInserter& inserter, ProgramDesc& program, const OpRegistry& ops) {
-  for (OpDesc* op : inserter.Apply(program)) InferOp(*op->block(), *op, ops);
+void ScaleInPlace(const Writer& w, const std::string& name, const Variable& factor) {
+  w.Into(name, "scale", {{"X", {name}}, {"ScaleTensor", {factor.name()}}});
+}
+
+void SumInPlace(const Writer& w, const std::vector<std::string>& names, int ring_id) {
+  ExchangeInPlace(w, names.size() > 1 ? "c_coalesced_allreduce_sum" : "c_allreduce_sum", names,
+                  ring_id);
+}
+
+void ExchangeInPlace(const Writer& w, const std::string& type,
+                     const std::vector<std::string>& names, int ring_id) {
+  w.Append(type, {{"X", names}}, {{"Out", names}}, {{"ring_id", int32_t{ring_id}}});
 }
 
 }  // namespace coracle

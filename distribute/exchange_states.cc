@@ -1,9 +1,7 @@
 #include <coracle/distribute/exchange_ops.h>
 #include <coracle/distribute/exchange_states.h>
 #include <coracle/distribute/forward_states.h>
-#include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
-#include <coracle/framework/ir/training_stage.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/freeze.h>
 #include <fmt/format.h>
@@ -11,141 +9,104 @@
 namespace coracle {
 namespace {
 
-class Exchanger {
- public:
-  Exchanger(ProgramDesc& main, const AllReduceOptions& options, OpInserter* inserter)
-      : main_(main), root_(main.Root()), options_(options), inserter_(*inserter) {}
+using Names = std::vector<std::string>;
 
-  void Average(const OpDesc& behind, const VarDesc& state);
-  // Whether a center_loss, and nothing else, moves the state: then it does so for all ranks' rows.
-  bool MoveCenters(const OpDesc& behind, const VarDesc& state);
+// The rank's rows divided by all rows.
+Variable ShareOfRows(const Writer& w, const AllReduceOptions& options, DType dtype) {
+  if (options.share.empty()) return FillConstant(w, dtype, 1.0 / options.nranks);
+  return Cast(w.Var(options.share), dtype);
+}
 
- private:
-  void Append(const std::string& type, SlotList inputs, const std::string& out,
-              AttrList attrs = {}) {
-    inserter_.Behind(*behind_,
-                     MakeOp(type, std::move(inputs), {{"Out", {out}}}, std::move(attrs), kForward));
-  }
-  std::string Declare(const std::string& prefix, DType dtype, const Shape& shape) {
-    const std::string name = main_.UniqueName(prefix);
-    VarDesc& var = root_.Var(name);
-    var.SetMeta({VarType::kLoDTensor, dtype, shape, 0});
-    var.SetStopGradient(true);
-    return name;
-  }
-  std::string Make(const std::string& type, SlotList inputs, DType dtype, const Shape& shape,
-                   AttrList attrs = {}) {
-    const std::string out = Declare("state_" + type, dtype, shape);
-    Append(type, std::move(inputs), out, std::move(attrs));
-    return out;
-  }
-  std::string CastTo(const std::string& from, DType to) {
-    const VarDesc& var = VarOf(root_, from);
-    if (var.dtype() == to) return from;
-    return Make("cast", {{"X", {from}}}, to, var.shape(), CastAttrs(var.dtype(), to));
-  }
-  // Of the rank's rows in those of all.
-  std::string Share(DType dtype) {
-    if (!options_.share.empty()) return CastTo(options_.share, dtype);
-    return Make("fill_constant", {}, dtype, {1}, FillAttrs({1}, dtype, 1.0 / options_.nranks));
-  }
-  OpDesc* CenterLossOf(const OpDesc& op, const std::string& centers);
-
-  ProgramDesc& main_;
-  BlockDesc& root_;
-  const AllReduceOptions& options_;
-  OpInserter& inserter_;
-  const OpDesc* behind_ = nullptr;
-};
-
-// 16-bit floats as float32.
-void Exchanger::Average(const OpDesc& behind, const VarDesc& state) {
-  behind_ = &behind;
+// 16-bit floats are averaged as float32.
+void Average(const Writer& w, const VarDesc& state, const AllReduceOptions& options) {
   const DType kept = state.dtype();
   const DType dtype = kept == DType::kFloat64 ? kept : DType::kFloat32;
-  const std::string sum = CastTo(state.name(), dtype);
-  Append("scale", {{"X", {sum}}, {"ScaleTensor", {Share(dtype)}}}, sum);
-  inserter_.Behind(behind, SumOf({sum}, options_.ring_id, kForward));
-  if (dtype != kept) Append("cast", {{"X", {sum}}}, state.name(), CastAttrs(dtype, kept));
+  const Variable sum = Cast(w.Var(state.name()), dtype);
+  ScaleInPlace(w, sum.name(), ShareOfRows(w, options, dtype));
+  SumInPlace(w, {sum.name()}, options.ring_id);
+  if (dtype != kept) w.Into(state.name(), "cast", {{"X", {sum.name()}}}, CastAttrs(dtype, kept));
 }
 
-OpDesc* Exchanger::CenterLossOf(const OpDesc& op, const std::string& centers) {
-  const std::vector<std::string> only{centers};
-  if (op.type() != "center_loss" || op.block() != &root_ || op.Output("CentersOut") != only ||
-      op.Input("Centers") != only || std::as_const(root_).Uses(centers).writers.size() != 1)
-    return nullptr;
-  OpDesc* found = nullptr;
-  root_.ForEachOp([&](OpDesc& each) { found = &each == &op ? &each : found; });
-  return found;
+// The op of the root block that alone moves the centers; nullptr if another op writes them.
+OpDesc* CenterLossOf(BlockDesc& root, const VarDesc& centers) {
+  const Names only{centers.name()};
+  const auto writers = root.Uses(centers.name()).writers;
+  const bool is_float = centers.dtype() == DType::kFloat32 || centers.dtype() == DType::kFloat64;
+  if (writers.size() != 1 || !is_float || centers.shape().rank() != 2) return nullptr;
+  OpDesc* op = writers[0];
+  return op->Output("CentersOut") == only && op->Input("Centers") == only ? op : nullptr;
 }
 
-// centers[c] += rate / (1 + n_c) sum of SampleCenterDiff over the n_c rows of class c, as the
-// kernel does it, where rows are those of all ranks: of a one-hot matrix H of the labels n is the
-// sum of the rows, and H' SampleCenterDiff are the sums.
-bool Exchanger::MoveCenters(const OpDesc& behind, const VarDesc& state) {
-  const DType dtype = state.dtype();
-  OpDesc* op = CenterLossOf(behind, state.name());
-  if (!op || (dtype != DType::kFloat32 && dtype != DType::kFloat64)) return false;
-  behind_ = op;
-  const int64_t classes = state.shape()[0], width = state.shape()[1];
-  if (!op->HasOutput("SampleCenterDiff"))
-    op->SetOutput("SampleCenterDiff", {Declare("state_diff", dtype, {-1, width})});
-  op->SetAttr("need_update", false);
-  const std::string label = op->Input("Label").at(0);
-  const std::string ids = Make("reshape", {{"X", {label}}}, VarOf(root_, label).dtype(), {-1},
-                               {{"shape", std::vector<int32_t>{-1}}});
-  std::string hot = Make("one_hot_v2", {{"X", {ids}}}, DType::kFloat32, {-1, classes},
-                         {{"depth", static_cast<int32_t>(classes)}});
-  hot = CastTo(hot, dtype);
-  if (!options_.share.empty()) {  // rows that do not count are no rows
-    const std::string counts = Make("sign", {{"X", {Share(dtype)}}}, dtype, {1});
-    Append("scale", {{"X", {hot}}, {"ScaleTensor", {counts}}}, hot);
+// centers[c] += rate * (sum of SampleCenterDiff over the rows of class c) / (1 + number of these
+// rows), as in the kernel of center_loss, over the rows of all ranks.
+void MoveCenters(const Writer& w, const OpDesc& op, const Variable& diff, const VarDesc& centers,
+                 const AllReduceOptions& options) {
+  const DType dtype = centers.dtype();
+  const auto classes = static_cast<int32_t>(centers.shape()[0]);
+  const Variable ids = Reshape(w.Var(op.Input("Label").at(0)), {-1});
+  const Variable one_hot = w.Make("one_hot_v2", {{"X", {ids.name()}}}, {{"depth", classes}});
+  Variable of_class = Cast(one_hot, dtype);
+  if (!options.share.empty())  // rows that do not count are left out
+    of_class = Scale(of_class, Sign(Cast(w.Var(options.share), dtype)));
+  const Variable rows = Sum(of_class, {0});
+  const Variable sums =
+      w.Make("matmul_v2", {{"X", {of_class.name()}}, {"Y", {diff.name()}}}, {{"trans_x", true}});
+  SumInPlace(w, {rows.name(), sums.name()}, options.ring_id);
+  const Variable means = sums / Reshape(rows + 1.0, {classes, 1});
+  const Variable moves = means * w.Var(op.Input("CenterUpdateRate").at(0));
+  w.Into(centers.name(), "elementwise_add", {{"X", {centers.name()}}, {"Y", {moves.name()}}});
+}
+
+bool MoveCenters(ProgramDesc& main, const VarDesc& centers, const AllReduceOptions& options,
+                 OpInserter* inserter) {
+  BlockDesc& root = main.Root();
+  OpDesc* op = CenterLossOf(root, centers);
+  if (!op) return false;
+  if (!op->HasOutput("SampleCenterDiff")) {
+    const std::string name = main.UniqueName("state_diff");
+    root.Var(name).SetMeta({VarType::kLoDTensor, centers.dtype(), {-1, centers.shape()[1]}, 0});
+    op->SetOutput("SampleCenterDiff", {name});
   }
-  const std::string n =
-      Make("reduce_sum", {{"X", {hot}}}, dtype, {classes}, {{"dim", std::vector<int32_t>{0}}});
-  const std::string sums = Make("matmul_v2", {{"X", {hot}}, {"Y", op->Output("SampleCenterDiff")}},
-                                dtype, state.shape(), {{"trans_x", true}});
-  inserter_.Behind(*op, SumOf({n, sums}, options_.ring_id, kForward));
-  Append("scale", {{"X", {n}}}, n, {{"bias", 1.0f}});
-  Append("elementwise_div", {{"X", {sums}}, {"Y", {n}}}, sums, {{"axis", int32_t{0}}});
-  Append("elementwise_mul", {{"X", {sums}}, {"Y", op->Input("CenterUpdateRate")}}, sums);
-  Append("elementwise_add", {{"X", {state.name()}}, {"Y", {sums}}}, state.name());
+  op->SetAttr("need_update", false);
+  inserter->After(*op, kForward, [&](const Writer& w) {
+    MoveCenters(w, *op, w.Var(op->Output("SampleCenterDiff").at(0)), centers, options);
+  });
   return true;
 }
 
-// Rows that do not count are in no statistics of all ranks.
-void ShareStatistics(ProgramDesc& main, const std::string& share) {
+// Rows that do not count are not in the statistics of all ranks.
+void ShareStatistics(ProgramDesc& main, const std::string& share, const OpRegistry& ops) {
   if (share.empty()) return;
   main.ForEachOp([&](OpDesc& op) {
-    if (!op.type().starts_with("sync_batch_norm") || HasFixedStatistics(op) || op.HasInput("Share"))
-      return;
+    const OpSpec* spec = ops.Find(op.type());
+    if (!spec || !spec->FindInput("Share") || op.HasInput("Share")) return;
+    if (HasFixedStatistics(op)) return;
     if (op.block() != &main.Root()) {
-      ThrowInvalid(fmt::format("distribute: {} within a block would count the rows of ranks that "
-                               "have none; take it out of the block, or take batch_norm",
+      ThrowInvalid(fmt::format("distribute: {} in a block would count the rows of ranks that have "
+                               "none; take it out of the block, or use batch_norm",
                                op.type()),
                    "  " + Locate(op));
     }
-    if (!main.Root().FindVar(share)) DeclareShare(main.Root(), share, DType::kFloat32);
+    DeclareShareUnlessThere(main.Root(), share, DType::kFloat32);
     op.SetInput("Share", {share});
   });
 }
 
 }  // namespace
 
-void ExchangeStates(ProgramDesc& main, const AllReduceOptions& options, OpInserter* inserter,
-                    AllReduceReport* report) {
+void ExchangeStates(ProgramDesc& main, const PartValues& parts, const AllReduceOptions& options,
+                    OpInserter* inserter, AllReduceReport* report) {
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
-  ForwardStates found = FindForwardStates(main, ops);
+  ForwardStates found = FindForwardStates(main, ops, parts);
   report->local = std::move(found.statistics);
   report->own = std::move(found.own);
-  if (!found.states.empty() && !options.share.empty() && !main.Root().FindVar(options.share))
-    DeclareShare(main.Root(), options.share, DType::kFloat32);
-  ShareStatistics(main, options.share);
-  Exchanger exchanger(main, options, inserter);
+  if (!found.states.empty() && !options.share.empty())
+    DeclareShareUnlessThere(main.Root(), options.share, DType::kFloat32);
+  ShareStatistics(main, options.share, ops);
   for (const auto& [name, last] : found.states) {
     const VarDesc& state = VarOf(main.Root(), name);
-    if (exchanger.MoveCenters(*last, state)) continue;
-    exchanger.Average(*last, state);
+    if (MoveCenters(main, state, options, inserter)) continue;
+    inserter->After(*last, kForward, [&](const Writer& w) { Average(w, state, options); });
     report->averaged.push_back(name);
   }
 }
@@ -153,9 +114,11 @@ void ExchangeStates(ProgramDesc& main, const AllReduceOptions& options, OpInsert
 AllReduceReport InsertStateExchanges(ProgramDesc& program, const AllReduceOptions& options) {
   const EditGuard guard(program);
   AllReduceReport report;
-  OpInserter inserter;
-  ExchangeStates(program, options, &inserter, &report);
-  Insert(inserter, program, options.ops ? *options.ops : DefaultOps());
+  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  const PartValues parts(program, ops);
+  OpInserter inserter(program, ops);
+  ExchangeStates(program, parts, options, &inserter, &report);
+  inserter.Apply();
   return report;
 }
 

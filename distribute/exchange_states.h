@@ -1,18 +1,19 @@
 #pragma once
-// States of forward ops that become the same on all ranks in each step.
+// Makes states of forward ops equal on all ranks in each step.
 
 #include <coracle/distribute/all_reduce.h>
-#include <coracle/distribute/op_inserter.h>
+#include <coracle/distribute/part_values.h>
+#include <coracle/framework/op/op_inserter.h>
 
 namespace coracle {
 
-// Says in the report what forward ops change by a rank's rows. Behind the last op of the root block
-// that writes a state, it becomes the mean of the ranks' by their rows. The centers of center_loss,
-// whose update is no mean, move by the rows of all ranks instead, so that they are those of one
-// rank. A sync_batch_norm gets the share, so that rows which do not count are not in its
-// statistics; within a block it cannot, and is refused with kInvalidArgument.
-void ExchangeStates(ProgramDesc& main, const AllReduceOptions& options, OpInserter* inserter,
-                    AllReduceReport* report);
+// Reports the states that forward ops change by a rank's rows. After the last op of the root block
+// that writes such a state, it becomes the mean over the ranks, weighted by their rows. The centers
+// of center_loss, whose update is not a mean, are moved by the rows of all ranks instead, as one
+// rank would move them. A sync_batch_norm gets the share, so that rows that do not count are not in
+// its statistics; in a block it cannot, which throws kInvalidArgument.
+void ExchangeStates(ProgramDesc& main, const PartValues& parts, const AllReduceOptions& options,
+                    OpInserter* inserter, AllReduceReport* report);
 
 // The same for a program without gradients, as tests run it.
 AllReduceReport InsertStateExchanges(ProgramDesc& program, const AllReduceOptions& options);

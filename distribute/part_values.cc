@@ -1,78 +1,125 @@
 #include <coracle/backward/backward.h>
 #include <coracle/distribute/exchange_ops.h>
 #include <coracle/distribute/part_values.h>
-#include <coracle/distribute/sequence_lengths.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/training_stage.h>
+#include <coracle/framework/ir/role.h>
+#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/recomputed.h>
-#include <coracle/passes/freeze.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 
 namespace coracle {
 namespace {
 
-const PartValue kSameValue = {};
+const Part kSamePart = {};
 
-bool IsForward(const OpDesc& op) { return (RoleOf(op) & ~kLoss) == kForward; }
+using Names = std::vector<std::string>;
 
-bool IsAnyOf(std::string_view type, std::initializer_list<std::string_view> types) {
-  return std::find(types.begin(), types.end(), type) != types.end();
-}
-
-// Moves elements, and nothing else.
-bool MovesOnly(const OpDesc& op) {
-  return IsAnyOf(op.type(), {"assign", "cast", "reshape", "reshape2", "squeeze", "squeeze2",
-                             "unsqueeze", "unsqueeze2", "flatten", "flatten2"});
-}
-// Makes what all ranks have, whatever it reads.
-bool Exchanges(const OpDesc& op) {
-  return op.type().starts_with("c_allreduce") || op.type() == "c_broadcast";
-}
-// The running statistics of a batch_norm in training, which it reads only to move them on.
-bool MovesOn(const OpDesc& op, const std::string& slot) {
-  return (slot == "Mean" || slot == "Variance") && op.HasOutput("MeanOut") &&
-         !HasFixedStatistics(op);
-}
-bool Reduces(const OpDesc& op) { return IsAnyOf(op.type(), {"mean", "reduce_mean", "reduce_sum"}); }
-
-std::string OneInput(const OpDesc& op, const char* slot) {
-  const std::vector<std::string>& args = op.Input(slot);
-  return args.size() == 1 ? args[0] : std::string();
+bool Contains(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 }  // namespace
 
-PartValue PartValues::Unknown(const OpDesc& op, const std::string& why) {
-  return {.kind = PartKind::kUnknown, .reason = fmt::format("{} {}", op.type(), why)};
-}
-
 PartValues::PartValues(const ProgramDesc& program, const OpRegistry& ops)
-    : root_(program.Root()), block_(&root_), ops_(ops) {
+    : root_(program.Root()), ops_(ops) {
   for (size_t i = 0; i < root_.NumVars(); ++i) {
     const VarDesc& var = root_.var(i);
     if (!var.persistable() && root_.Uses(var.name()).writers.empty()) VisitInput(var);
   }
   root_.ForEachOp([&](const OpDesc& op) {
-    if (HasRole(op, kBackward)) LinkGradientOp(op);
+    if (IsBackward(op)) LinkGradientOp(op);
   });
-  root_.ForEachOp([&](const OpDesc& op) { IsForward(op) ? Visit(op) : VisitGradientOp(op); });
+  root_.ForEachOp([&](const OpDesc& op) { HasForwardRole(op) ? Visit(op) : VisitGradientOp(op); });
 }
 
-// What the loss reads of gradients: of those of the rank's rows no rule tells the weight.
-void PartValues::VisitGradientOp(const OpDesc& op) {
-  if (!HasRole(op, kBackward)) return;
-  const bool same =
-      !op.AnyInput([&](const std::string& name) { return Of(name).kind != PartKind::kSame; });
-  if (same) return;
-  op.ForEachOutput([&](const std::string& name) {
-    const auto& readers = root_.Uses(name).readers;
-    if (std::any_of(readers.begin(), readers.end(), [](const OpDesc* r) { return IsForward(*r); }))
-      values_[name] =
-          Unknown(op, fmt::format("makes a gradient of the rank's rows, {}", Quote(name)));
-  });
+// --- questions ---
+
+const Part& PartValues::Of(const std::string& name) const {
+  const auto at = values_.find(name);
+  return at == values_.end() ? kSamePart : at->second;
+}
+
+std::vector<PartRead> PartValues::ReadsOf(const std::string& name) const {
+  std::vector<PartRead> reads;
+  std::set<std::string> seen = {name};
+  Names open = {name};
+  std::set<const OpDesc*> visited;
+  while (!open.empty()) {
+    const auto writers = writers_.find(open.back());
+    open.pop_back();
+    if (writers == writers_.end()) continue;
+    for (const OpDesc* op : writers->second) {
+      if (!visited.insert(op).second) continue;
+      op->ForEachInput([&](const std::string& input) {
+        const auto read = reads_.find({op, input});
+        if (read != reads_.end()) reads.push_back(*read);
+        if (seen.insert(input).second) open.push_back(input);
+      });
+    }
+  }
+  return reads;
+}
+
+const std::vector<const OpDesc*>& PartValues::GradientOpsOf(const OpDesc& op) const {
+  static const std::vector<const OpDesc*> none;
+  const auto at = gradient_ops_.find(&op);
+  return at == gradient_ops_.end() ? none : at->second;
+}
+
+// Contributions are called x@GRAD, or x@GRAD@RENAME@... if several ops contribute. One that another
+// gradient op of the op reads is a term of a formula.
+std::vector<PartGradient> PartValues::GradientsInto(const OpDesc& op,
+                                                    const std::string& input) const {
+  const std::vector<const OpDesc*>& gradients = GradientOpsOf(op);
+  std::vector<PartGradient> found;
+  for (const OpDesc* gradient : gradients) {
+    gradient->ForEachOutput([&](const std::string& name) {
+      if (!name.starts_with(GradName(input))) return;
+      const auto reads = [&](const OpDesc* other) { return other->Reads(name); };
+      if (std::any_of(gradients.begin(), gradients.end(), reads)) return;
+      std::erase_if(found, [&](const PartGradient& other) { return other.name == name; });
+      found.push_back({name, gradient});
+    });
+  }
+  return found;
+}
+
+// --- variables ---
+
+RowPlaceOf PartValues::Places() const {
+  return [this](const std::string& name) {
+    const Part& part = Of(name);
+    return part.kind == PartKind::kRows ? &part.place : nullptr;
+  };
+}
+
+bool PartValues::IsOpen(const std::string& name) const {
+  const VarDesc* var = root_.FindVarRecursive(name);
+  return var && (var->shape().rank() == 0 || !var->shape().IsKnown());
+}
+
+bool PartValues::IsFloat(const std::string& name) const {
+  const VarDesc* var = root_.FindVarRecursive(name);
+  return var && IsFloating(var->dtype());
+}
+
+// Whether values or LoD decide how many rows the output has, or how many elements a row.
+bool PartValues::IsRagged(const OpSpec& spec, const std::string& out) const {
+  const VarDesc* var = root_.FindVarRecursive(out);
+  return (var && var->lod_level() > 0) || spec.run_time_shape || spec.makes_lod;
+}
+
+// --- ops ---
+
+void PartValues::VisitInput(const VarDesc& var) {
+  if (!IsOpen(var.name())) return;
+  const Shape& shape = var.shape();
+  Part part = {.kind = PartKind::kRows, .ragged = var.lod_level() > 0};
+  while (part.place.axis < shape.rank() && shape[part.place.axis] >= 0) ++part.place.axis;
+  for (int d = part.place.axis + 1; d < shape.rank(); ++d) part.ragged |= shape[d] < 0;
+  values_[var.name()] = part;
 }
 
 void PartValues::LinkGradientOp(const OpDesc& gradient) {
@@ -87,258 +134,202 @@ void PartValues::LinkGradientOp(const OpDesc& gradient) {
     const std::string output = name.substr(0, name.size() - kGradSuffix.size());
     for (const OpDesc* op : root_.Uses(output).writers) {
       std::vector<const OpDesc*>& linked = gradient_ops_[op];
-      if (IsForward(*op) && (linked.empty() || linked.back() != &gradient))
+      if (HasForwardRole(*op) && (linked.empty() || linked.back() != &gradient))
         linked.push_back(&gradient);
     }
   });
 }
 
-const std::vector<const OpDesc*>& PartValues::GradientOpsOf(const OpDesc& op) const {
-  static const std::vector<const OpDesc*> none;
-  const auto at = gradient_ops_.find(&op);
-  return at == gradient_ops_.end() ? none : at->second;
-}
-
-// x@GRAD, or x@GRAD@RENAME@... where several ops contribute. What other gradient ops of the op read
-// is a term of a formula.
-std::vector<PartGradient> PartValues::GradientsInto(const OpDesc& op,
-                                                    const std::string& input) const {
-  const std::vector<const OpDesc*>& gradients = GradientOpsOf(op);
-  std::vector<PartGradient> found;
-  for (const OpDesc* gradient : gradients) {
-    gradient->ForEachOutput([&](const std::string& name) {
-      if (!name.starts_with(GradName(input))) return;
-      if (std::any_of(gradients.begin(), gradients.end(),
-                      [&](const OpDesc* other) { return other->Reads(name); }))
-        return;
-      std::erase_if(found, [&](const PartGradient& other) { return other.name == name; });
-      found.push_back({name, gradient});
-    });
-  }
-  return found;
-}
-
-const PartValue& PartValues::Of(const std::string& name) const {
-  auto it = values_.find(block_ == &root_ ? name : KeyOf(name));
-  return it == values_.end() ? kSameValue : it->second;
-}
-
-bool PartValues::IsOpen(const std::string& name) const {
-  const VarDesc* var = Find(name);
-  return var && (var->shape().rank() == 0 || !var->shape().IsKnown());
-}
-
-std::vector<PartRead> PartValues::ReadsOf(const std::string& name) const {
-  std::vector<PartRead> reads;
-  std::set<std::string> seen = {name};
-  std::vector<std::string> open = {name};
-  std::set<const OpDesc*> visited;
-  while (!open.empty()) {
-    const std::string next = std::move(open.back());
-    open.pop_back();
-    const auto writers = forward_.find(next);
-    if (writers == forward_.end()) continue;
-    for (const OpDesc* op : writers->second) {
-      if (Exchanges(*op) || !visited.insert(op).second) continue;
-      op->ForEachInput([&](const std::string& input) {
-        const auto read = reads_.find({op, input});
-        if (read != reads_.end()) reads.push_back(*read);
-        if (seen.insert(input).second) open.push_back(input);
-      });
-    }
-  }
-  return reads;
-}
-
-void PartValues::VisitInput(const VarDesc& var) {
-  if (!IsOpen(var.name())) return;
-  const Shape& shape = var.shape();
-  PartValue value = {.kind = PartKind::kRows, .ragged = var.lod_level() > 0};
-  while (value.place.axis < shape.rank() && shape[value.place.axis] >= 0) ++value.place.axis;
-  for (int d = value.place.axis + 1; d < shape.rank(); ++d) value.ragged |= shape[d] < 0;
-  values_[var.name()] = value;
+// A loss may read gradients. No weight is known for gradients of the rank's rows.
+void PartValues::VisitGradientOp(const OpDesc& op) {
+  if (!IsBackward(op)) return;
+  const auto differs = [&](const std::string& name) { return Of(name).kind != PartKind::kSame; };
+  if (!op.AnyInput(differs)) return;
+  op.ForEachOutput([&](const std::string& name) {
+    const auto& readers = root_.Uses(name).readers;
+    if (std::any_of(readers.begin(), readers.end(),
+                    [](const OpDesc* reader) { return HasForwardRole(*reader); }))
+      values_[name] =
+          UnknownPart(op.type(), fmt::format("makes {}, a gradient of the rows", Quote(name)));
+  });
 }
 
 void PartValues::Visit(const OpDesc& op) {
-  if (op.type() == "feed") {
+  const OpSpec* spec = ops_.Find(op.type());
+  if (!spec) return;
+  if (spec->kind == OpKind::kFeed) {
     op.ForEachOutput([&](const std::string& name) {
       if (const VarDesc* var = root_.FindVar(name)) VisitInput(*var);
     });
     return;
   }
-  if (op.HasSubBlock()) return VisitBlocksOf(op);
-  std::vector<std::pair<std::string, PartValue>> made;
+  if (op.HasSubBlock()) return VisitBlocks(op);
+  std::vector<std::pair<std::string, Part>> made;
   op.ForEachOutput([&](const std::string& name, const std::string& slot) {
-    made.emplace_back(name, Apply(op, name, slot));
+    made.emplace_back(name, Apply(op, *spec, name, slot));
   });
-  for (auto& [name, value] : made) {
-    if (block_ == &root_) forward_[name].push_back(&op);
-    const VarDesc* var = Find(name);
-    // Elements of an array stay, and so does what the block around may have left as it was.
-    const bool joins = (var && var->type() == VarType::kLoDTensorArray) || !IsOwn(name);
-    Set(name, joins ? Join(op, Of(name), value) : value);
+  for (auto& [name, part] : made) {
+    writers_[name].push_back(&op);
+    // The other elements of an array stay.
+    const VarDesc* var = root_.FindVarRecursive(name);
+    const bool joins = var && var->type() == VarType::kLoDTensorArray;
+    values_[name] = joins ? EitherPart(op.type(), Of(name), part) : part;
   }
 }
 
-PartValue PartValues::Apply(const OpDesc& op, const std::string& out, const std::string& slot) {
-  if (Exchanges(op)) return {};
-  const PartValue* unknown = nullptr;
-  bool rows = false, numbers = false, unsorted = false, longest = true;
-  PartValue inputs{.kind = PartKind::kRows};
-  op.ForEachInput([&](const std::string& name, const std::string& slot) {
-    if (MovesOn(op, slot)) return;
-    const PartValue& value = Of(name);
-    if (value.kind == PartKind::kUnknown && !unknown) unknown = &value;
-    longest &= value.kind == PartKind::kSame || value.longest;
-    rows |= value.kind == PartKind::kRows;
-    unsorted |= value.kind == PartKind::kRows && !value.sorted;
-    inputs.ragged |= value.ragged;
-    inputs.padded |= value.padded;
-    inputs.sorted |= value.sorted;
-    inputs.places |= value.places && (MovesOnly(op) || op.type() == "slice");
-    numbers |= value.IsNumber();
-  });
-  if (unknown) {
-    PartValue value = *unknown;
-    value.longest = longest && IsAnyOf(op.type(), {"less_than", "assign"});
-    return value;
+// Which rows a block mixes, and how often a loop runs, is not followed.
+void PartValues::VisitBlocks(const OpDesc& op) {
+  Part made;
+  const auto note = [&](const std::string& name) {
+    const Part& part = Of(name);
+    if (made.kind == PartKind::kUnknown || part.kind == PartKind::kSame) return;
+    made = part.kind == PartKind::kUnknown
+               ? part
+               : UnknownPart(op.type(), fmt::format("runs a block on {}", Quote(name)));
+  };
+  op.ForEachInput(note);
+  Names written = OutputNames(op);
+  for (const BlockDesc* block : op.block()->program().BlocksRunBy(op)) {
+    block->ForEachOp([&](const OpDesc& inner) { inner.ForEachInput(note); });
+    for (const std::string& name : OuterWrites(*block)) written.push_back(name);
   }
-  if (!rows && !numbers) return {};
-  if (!rows) return OfNumbers(op);
-  PartValue failed;
-  if (numbers) {
-    op.ForEachInput([&](const std::string& name, const std::string& slot) {
-      if (!Of(name).IsNumber() || MovesOn(op, slot)) return;
-      if (!ReadWhole(op, name))
-        failed = Unknown(op, fmt::format("reads {} of the rank's part", Quote(name)));
-    });
-    if (failed.kind == PartKind::kUnknown) return failed;
+  for (const std::string& name : written) {
+    writers_[name].push_back(&op);
+    if (made.kind == PartKind::kUnknown) values_[name] = made;
   }
-  if (inputs.sorted || op.type() == "lod_rank_table") {
-    if (const auto value = OfSorted(op, out, unsorted)) return *value;
-  }
-  if (op.type() == "accuracy" && Of(OneInput(op, "Label")).kind == PartKind::kRows) {
-    if (slot == "Accuracy") return MeanOf(OneInput(op, "Label"));
-    return {.kind = PartKind::kSum};
-  }
-  if (op.type() == "nll_loss" && slot == "Total_weight") return {.kind = PartKind::kSum};
-  return Reduces(op) ? OfReduced(op, out) : OfRows(op, out, inputs);
 }
 
-PartValue PartValues::MeanOf(const std::string& x) const {
+// Whether the op reads the input only to update a running statistic.
+bool PartValues::IsStatistic(const OpDesc& op, const OpSpec& spec,
+                             const std::string& input_slot) const {
+  return std::any_of(spec.inplace.begin(), spec.inplace.end(), [&](const auto& pair) {
+    return pair.first == input_slot &&
+           EffectOn(op, spec, pair.second, root_, Places()).rule == RowRule::kStatistic;
+  });
+}
+
+Part PartValues::Apply(const OpDesc& op, const OpSpec& spec, const std::string& out,
+                       const std::string& slot) {
+  if (EffectOn(op, spec, slot, root_, Places()).rule == RowRule::kSame) return {};
+  const Part* unknown = nullptr;
+  bool rows = false;
+  Names numbers;
+  op.ForEachInput([&](const std::string& name, const std::string& input_slot) {
+    const Part& part = Of(name);
+    if (part.kind == PartKind::kSame || IsStatistic(op, spec, input_slot)) return;
+    if (part.kind == PartKind::kUnknown && !unknown) unknown = &part;
+    rows |= part.kind == PartKind::kRows;
+    if (part.IsNumber()) numbers.push_back(name);
+  });
+  if (unknown) return *unknown;
+  if (!rows) return numbers.empty() ? Part() : OfNumbers(op, spec);
+  for (const std::string& name : numbers) {
+    if (!Replace(op, name, true))
+      return UnknownPart(op.type(), fmt::format("reads {} of the rank's rows", Quote(name)));
+  }
+  return OfRows(op, spec, out, slot);
+}
+
+Part PartValues::OfRows(const OpDesc& op, const OpSpec& spec, const std::string& out,
+                        const std::string& slot) const {
+  const RowEffect effect = EffectOn(op, spec, slot, root_, Places());
+  if (effect.rule == RowRule::kMixes) return UnknownPart(op.type(), "mixes the rows of the batch");
+  if (effect.rule == RowRule::kUndeclared)
+    return UnknownPart(op.type(), "does not declare how rows pass (OpDef::Rows)");
+  if (effect.rule == RowRule::kStatistic)
+    return UnknownPart(op.type(), fmt::format("makes {} of all rows together", Quote(out)));
+  const bool reduces = effect.rule == RowRule::kSum || effect.rule == RowRule::kMean;
+  if (reduces && !IsOpen(out)) return OfReduced(op, spec, out, effect);
+  if (!IsOpen(out))
+    return UnknownPart(op.type(), fmt::format("makes {} of all rows together", Quote(out)));
+  const RowFlow flow = FlowOf(op, spec, out, root_, Places());
+  if (!flow.broken.empty()) return UnknownPart(op.type(), flow.broken);
+  bool ragged = IsRagged(spec, out);
+  op.ForEachInput([&](const std::string& name) { ragged |= Of(name).ragged; });
+  return {.kind = PartKind::kRows, .place = flow.place, .ragged = ragged};
+}
+
+Part PartValues::OfReduced(const OpDesc& op, const OpSpec& spec, const std::string& out,
+                           const RowEffect& effect) const {
+  const bool mean = effect.rule == RowRule::kMean;
+  const bool from_floats = op.AnyInput([&](const std::string& name) { return IsFloat(name); });
+  if (!IsFloat(out) && (mean || (from_floats && !spec.rows.linear.empty())))
+    return UnknownPart(op.type(), "rounds the result of a rank's rows");
+  if (spec.FindOutput(effect.of))
+    return {.kind = PartKind::kMean, .weight = op.Output(effect.of).at(0)};
+  const std::string x = op.Input(effect.of).at(0);
+  if (Of(x).kind != PartKind::kRows)
+    return UnknownPart(op.type(), fmt::format("reduces {}, which has no rows", Quote(x)));
+  if (!mean) return {.kind = PartKind::kSum};
   return {.kind = PartKind::kMean, .weight = Of(x).ragged ? x : ""};
 }
 
-PartValue PartValues::OfReduced(const OpDesc& op, const std::string& out) const {
-  const std::string x = OneInput(op, "X");
-  const VarDesc* in = Find(x);
-  if (in && in->shape().rank() > 0 && IsOpen(out)) {
-    // Some of the open dimensions are left; the rows must be among them.
-    for (const int32_t dim : op.GetAttr<std::vector<int32_t>>("dim", {0})) {
-      if (dim == Of(x).place.axis || dim + in->shape().rank() == Of(x).place.axis)
-        return Unknown(op, fmt::format("reduces the rows of {} and leaves others", Quote(x)));
-    }
-    return FlowInto(op, out, Of(x));
-  }
-  if (Of(x).padded) {
-    return Unknown(op,
-                   "reads what is as long as the longest sequence of the rank's part, not of the "
-                   "whole batch");
-  }
-  if (op.type() != "reduce_sum" && !IsFloat(out)) return Unknown(op, "rounds the mean of a part");
-  if (IsFloat(x) && !IsFloat(out)) return Unknown(op, "rounds the sum of a part");
-  return op.type() == "reduce_sum" ? PartValue{.kind = PartKind::kSum} : MeanOf(x);
+// --- means and sums ---
+
+// Whether the rank's value may go through the op: nothing is rounded, and no constant is added to
+// a sum.
+bool PartValues::StaysLinear(const OpDesc& op, const OpSpec& spec, const std::string& name) const {
+  if (Of(name).kind == PartKind::kSum && op.GetAttr<float>("bias", 0) != 0) return false;
+  if (!spec.alias.empty()) return true;
+  const bool moves = spec.rows.effect.rule == RowRule::kMoves;
+  return (moves || IsFloat(name)) &&
+         !op.AnyOutput([&](const std::string& out) { return !IsFloat(out); });
 }
 
-// An op takes each row by itself, unless it is known to reduce them.
-PartValue PartValues::OfRows(const OpDesc& op, const std::string& out, PartValue inputs) const {
-  const std::string& type = op.type();
-  if (IsAnyOf(type, {"size", "squared_l2_norm", "l1_norm"})) return {.kind = PartKind::kSum};
-  if (type == "sigmoid_cross_entropy_with_logits" && op.GetAttr<bool>("normalize", false))
-    return Unknown(op, "divides by the number of the rank's labels");
-  if (IsAnyOf(type, {"kldiv_loss", "nll_loss"})) {
-    const auto how = op.GetAttr<std::string>("reduction", "mean");
-    if (how == "sum") return {.kind = PartKind::kSum};
-    // Divides by the first dimension, wherever the rows are.
-    if (how == "batchmean" && Of(OneInput(op, "X")).place.axis != 0)
-      return {.kind = PartKind::kSum};
-    if (how == "batchmean") return MeanOf(OneInput(op, "X"));
-    if (how == "mean" && type == "kldiv_loss") return MeanOf(OneInput(op, "X"));
-    const std::vector<std::string>& weight = op.Output("Total_weight");
-    if (how == "mean" && weight.size() == 1)
-      return {.kind = PartKind::kMean, .weight = weight[0], .counted = true};
-    if (how == "mean") return Unknown(op, "divides by the weight of the rank's labels");
-  }
-  inputs.ragged |= IsRagged(op, out);
-  inputs.places |=
-      type == "where_index" ||
-      (type == "filter_by_instag" && op.Output("IndexMap") == std::vector<std::string>{out});
-  // Of ops in blocks the ranks do not agree on the length.
-  if (type == "sequence_pad" || block_ != &root_) inputs.padded |= PadsToLongest(op);
-  if (type == "sequence_unpad") inputs.padded = false;
-  if (type == "viterbi_decode") inputs.padded = true;
-  const PartValue& index = Of(OneInput(op, "Index"));
-  if (IsAnyOf(type, {"gather", "gather_nd"}) && Of(OneInput(op, "X")).kind == PartKind::kRows) {
-    if (index.places) return inputs;
-    if (type == "gather_nd" || index.kind == PartKind::kRows)
-      return Unknown(op, "picks rows by places that may be those in the whole batch");
-  }
-  return FlowInto(op, out, inputs);
-}
-
-PartValue PartValues::FlowInto(const OpDesc& op, const std::string& out, PartValue inputs) const {
-  if (!IsOpen(out)) return Unknown(op, fmt::format("makes {} of the rank's rows", Quote(out)));
-  const RowFlow flow = FlowOf(op, out, *block_, ops_, [&](const std::string& name) {
-    const PartValue& value = Of(name);
-    return value.kind == PartKind::kRows ? &value.place : nullptr;
+// Numbers among the inputs that the op is linear in together remain parts; the op must read the
+// whole values of others.
+Part PartValues::OfNumbers(const OpDesc& op, const OpSpec& spec) {
+  Names slots, terms, whole;
+  op.ForEachInput([&](const std::string& name, const std::string& slot) {
+    if (slots.empty() && Of(name).IsNumber() && StaysLinear(op, spec, name))
+      slots = LinearWith(spec, slot);
   });
-  if (!flow.broken.empty()) return Unknown(op, flow.broken);
-  inputs.place = flow.place;
-  return inputs;
-}
-
-// Whether an output has as many rows, or elements of a row, as values tell or the LoD.
-bool PartValues::IsRagged(const OpDesc& op, const std::string& out) const {
-  const OpSpec* spec = ops_.Find(op.type());
-  const VarDesc* var = Find(out);
-  return (var && var->lod_level() > 0) || (spec && (spec->run_time_shape || spec->makes_lod));
-}
-
-bool PartValues::AreSame(const OpDesc& op, const char* slot) const {
-  const std::vector<std::string>& args = op.Input(slot);
-  return std::all_of(args.begin(), args.end(),
-                     [&](const std::string& name) { return Of(name).kind == PartKind::kSame; });
-}
-
-bool PartValues::IsFloat(const std::string& name) const {
-  const VarDesc* var = Find(name);
-  return var && IsFloating(var->dtype());
-}
-
-// Whether the op may read `name` of the rank's part. Of integers only what rounds nothing.
-bool PartValues::IsLinear(const OpDesc& op, const std::string& name) const {
-  const VarDesc* var = Find(name);
-  if (!var || var->dtype() == DType::kBool) return false;
-  const bool to_float = !op.AnyOutput([&](const std::string& out) { return !IsFloat(out); });
-  if (op.type() == "cast") return to_float;
-  const bool exact = MovesOnly(op) || IsAnyOf(op.type(), {"elementwise_add", "elementwise_sub",
-                                                          "elementwise_mul", "sum", "reduce_sum"});
-  if (!exact && !(IsFloating(var->dtype()) && to_float)) return false;
-  if (MovesOnly(op) || Reduces(op)) return true;
-  if (op.type() == "scale") {
-    return AreSame(op, "ScaleTensor") &&
-           (Of(name).kind == PartKind::kMean || op.GetAttr<float>("bias", 0) == 0);
+  op.ForEachInput([&](const std::string& name, const std::string& slot) {
+    if (Contains(slots, slot) && (!Of(name).IsNumber() || StaysLinear(op, spec, name)))
+      terms.push_back(name);
+    else if (Of(name).IsNumber())
+      whole.push_back(name);
+  });
+  for (const std::string& name : whole) {
+    std::erase(terms, name);  // a product with itself
+    if (!Replace(op, name, true))
+      return UnknownPart(op.type(), fmt::format("reads {} of the rank's rows", Quote(name)));
   }
-  if (IsAnyOf(op.type(), {"elementwise_add", "elementwise_sub", "sum"})) return true;
-  if (op.type() == "elementwise_mul") return AreSame(op, "X") || AreSame(op, "Y");
-  return op.type() == "elementwise_div" && OneInput(op, "X") == name && OneInput(op, "Y") != name;
+  return OfTerms(op, terms);
 }
 
-// Whether the op, and with it its gradient ops, may read another variable for `name`: that has one
-// value in a run, and its gradient is dense.
+// A sum of terms. Terms that combine in one way keep it, and a mean stays a mean if a value that is
+// equal on all ranks is added. Others are weighted before they are added, which makes a sum of the
+// result; integers cannot be weighted, so whole values are added.
+Part PartValues::OfTerms(const OpDesc& op, const Names& terms) {
+  const Part* number = nullptr;
+  bool same = false, mixed = false;
+  for (const std::string& name : terms) {
+    const Part& part = Of(name);
+    same |= part.kind == PartKind::kSame;
+    if (!part.IsNumber()) continue;
+    mixed |= number && !(*number == part);
+    number = &part;
+  }
+  if (!number) return {};
+  if (!mixed && !(same && number->kind == PartKind::kSum)) return *number;
+  const bool weighs =
+      std::all_of(terms.begin(), terms.end(), [&](const auto& name) { return IsFloat(name); });
+  bool replaced = true;
+  for (const std::string& name : terms) {
+    const PartKind kind = Of(name).kind;
+    if (weighs ? kind != PartKind::kSum : kind != PartKind::kSame)
+      replaced &= Replace(op, name, !weighs);
+  }
+  if (!replaced) return UnknownPart(op.type(), "adds terms that combine differently");
+  return {.kind = weighs ? PartKind::kSum : PartKind::kSame};
+}
+
+// Whether the op and its gradient ops may read another variable instead: `name` has one value in a
+// run, and its gradient is dense.
 bool PartValues::MayReplace(const OpDesc& op, const std::string& name) const {
   int writers = 0;
-  for (const OpDesc* writer : root_.Uses(name).writers) writers += IsForward(*writer) ? 1 : 0;
+  for (const OpDesc* writer : root_.Uses(name).writers) writers += HasForwardRole(*writer) ? 1 : 0;
   if (writers > 1 || op.block() != &root_) return false;
   const std::vector<PartGradient> gradients = GradientsInto(op, name);
   return std::all_of(gradients.begin(), gradients.end(), [&](const PartGradient& gradient) {
@@ -351,48 +342,6 @@ bool PartValues::Replace(const OpDesc& op, const std::string& name, bool whole) 
   if (!MayReplace(op, name)) return false;
   reads_.insert({&op, name, whole, Of(name)});
   return true;
-}
-
-// Of means and sums, and what is the same on all ranks.
-PartValue PartValues::OfNumbers(const OpDesc& op) {
-  PartValue failed;
-  std::string linear;
-  op.ForEachInput([&](const std::string& name) {
-    if (!Of(name).IsNumber()) return;
-    if (IsLinear(op, name)) {
-      linear = name;
-      return;
-    }
-    if (!ReadWhole(op, name))
-      failed = Unknown(op, fmt::format("reads {} of the rank's part", Quote(name)));
-  });
-  if (failed.kind == PartKind::kUnknown) return failed;
-  if (linear.empty()) return {};
-  if (IsAnyOf(op.type(), {"elementwise_add", "elementwise_sub", "sum"})) return OfSum(op);
-  return Of(linear);
-}
-
-// Parts of one kind stay what they are; a mean may have something added that all ranks have. Others
-// are weighed before they are added, which makes a sum of the result; integers cannot be.
-PartValue PartValues::OfSum(const OpDesc& op) {
-  const PartValue* kind = nullptr;
-  bool same = false, mixed = false, replaced = true;
-  op.ForEachInput([&](const std::string& name) {
-    const PartValue& value = Of(name);
-    same |= value.kind == PartKind::kSame;
-    if (!value.IsNumber()) return;
-    mixed |= kind && !(*kind == value);
-    kind = &value;
-  });
-  if (!mixed && !(same && kind->kind == PartKind::kSum)) return *kind;
-  const bool weighs = !op.AnyInput([&](const std::string& name) { return !IsFloat(name); });
-  op.ForEachInput([&](const std::string& name) {
-    const PartKind of = Of(name).kind;
-    if (weighs ? of != PartKind::kSum : of != PartKind::kSame)
-      replaced &= Replace(op, name, !weighs);
-  });
-  if (!replaced) return Unknown(op, "adds parts that weigh differently");
-  return {.kind = weighs ? PartKind::kSum : PartKind::kSame};
 }
 
 }  // namespace coracle

@@ -1,5 +1,6 @@
 #include <coracle/distribute/rank_values.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/op_spec.h>
 #include <fmt/format.h>
@@ -9,116 +10,92 @@
 namespace coracle {
 namespace {
 
-bool IsUpdate(const OpDesc& op) { return (RoleOf(op) & (kOptimize | kLRSched)) != 0; }
+[[noreturn]] void Refuse(const OpDesc& op, const std::string& name, const std::string& origin) {
+  ThrowInvalid(fmt::format("distribute: {} of the update would differ between the ranks, because "
+                           "it depends on {}, which is not exchanged",
+                           Quote(name), Quote(origin)),
+               "  " + Locate(op));
+}
 
-class Follower {
+class RankFollower {
  public:
-  Follower(const ProgramDesc& main, const std::set<std::string>& exchanged)
-      : main_(main), exchanged_(exchanged) {}
-
-  std::vector<RankFlag> Run() {
-    main_.Root().ForEachOp([&](const OpDesc& op) { Visit(op); });
-    return std::move(flags_);
-  }
-
- private:
-  // A value of the rank alone, and where it comes from.
-  const std::string* OriginOf(const std::string& name) const {
-    auto it = origin_.find(name);
-    return it == origin_.end() ? nullptr : &it->second;
-  }
+  RankFollower(const ProgramDesc& main, const std::set<std::string>& exchanged)
+      : main_(main), exchanged_(exchanged), finite_flags_(PartsOf(main).finite_flags) {}
 
   void Visit(const OpDesc& op) {
     if (!IsUpdate(op)) return VisitModel(op);
-    const std::string* origin = nullptr;
+    std::string origin;  // of the first input that differs
     op.ForEachInput([&](const std::string& name) {
-      const std::string* found = OriginOf(name);
-      if (!found || AgreeBefore(op, name)) return;
-      if (!origin) origin = found;
+      if (origin_.count(name) && !AgreeBefore(op, name) && origin.empty())
+        origin = origin_.at(name);
     });
     if (op.HasSubBlock()) return VisitBlocks(op);
     op.ForEachOutput([&](const std::string& name, const std::string& slot) {
-      if (!origin || exchanged_.count(name) || AgreeBehind(op, name, slot)) {
+      if (origin.empty() || exchanged_.count(name) || AgreeAfter(op, name, slot)) {
         origin_.erase(name);
         return;
       }
-      origin_[name] = *origin;
-      RequireNotKept(op, name, *origin);
+      const VarDesc* var = op.block()->FindVarRecursive(name);
+      if (var && var->persistable()) Refuse(op, name, origin);
+      origin_[name] = origin;
     });
   }
 
-  // Forward and backward.
+  std::vector<RankFlag> flags;
+
+ private:
+  // The values of forward and backward differ.
   void VisitModel(const OpDesc& op) {
-    const auto visit = [&](const OpDesc& inner) {
-      inner.ForEachOutput([&](const std::string& name) {
-        if (!exchanged_.count(name)) origin_[name] = name;
-      });
-    };
-    visit(op);
-    for (const BlockDesc* block : main_.BlocksRunBy(op)) block->ForEachOp(visit);
+    op.ForEachOutput([&](const std::string& name) {
+      if (!exchanged_.count(name)) origin_[name] = name;
+    });
+    for (const BlockDesc* block : main_.BlocksRunBy(op))
+      block->ForEachOp([&](const OpDesc& inner) { VisitModel(inner); });
   }
 
-  // Which block runs, and how often, depends on the conditions.
+  // Conditions decide which blocks run, and how often.
   void VisitBlocks(const OpDesc& op) {
     for (const char* slot : {"Cond", "Condition"}) {
-      for (const std::string& name : op.Input(slot)) {
-        const std::string* found = OriginOf(name);
-        if (found) Refuse(op, name, *found);
-      }
+      for (const std::string& name : op.Input(slot))
+        if (origin_.count(name)) Refuse(op, name, origin_.at(name));
     }
     for (const BlockDesc* block : main_.BlocksRunBy(op))
       block->ForEachOp([&](const OpDesc& inner) { Visit(inner); });
   }
 
-  const VarDesc* VarOf(const OpDesc& op, const std::string& name) const {
-    return op.block()->FindVarRecursive(name);
-  }
-  bool IsFlag(const OpDesc& op, const std::string& name) const {
-    const VarDesc* var = VarOf(op, name);
-    return var && var->dtype() == DType::kBool;
-  }
-
-  // What backward found of the gradients that enter error clips.
+  // Backward computes whether all gradients that enter error clips are finite.
   bool AgreeBefore(const OpDesc& op, const std::string& name) {
-    if (!name.starts_with("error_clip_finite") || !IsFlag(op, name)) return false;
-    flags_.push_back({&op, false, name, "c_allreduce_min"});
-    origin_.erase(name);
-    return true;
-  }
-  bool AgreeBehind(const OpDesc& op, const std::string& name, const std::string& slot) {
-    if (!IsFlag(op, name)) return false;
-    if (slot == "FoundInfinite")
-      flags_.push_back({&op, true, name, "c_allreduce_max"});
-    else if (op.type().starts_with("isfinite"))
-      flags_.push_back({&op, true, name, "c_allreduce_min"});
-    else
-      return false;
-    return true;
+    for (const std::string& flag : finite_flags_) {
+      if (flag != name) continue;
+      flags.push_back({&op, false, name, "c_allreduce_min"});
+      origin_.erase(name);
+      return true;
+    }
+    return false;
   }
 
-  void RequireNotKept(const OpDesc& op, const std::string& name, const std::string& origin) const {
-    const VarDesc* var = VarOf(op, name);
-    if (var && var->persistable()) Refuse(op, name, origin);
-  }
-  [[noreturn]] static void Refuse(const OpDesc& op, const std::string& name,
-                                  const std::string& origin) {
-    ThrowInvalid(fmt::format("distribute: {} of the update would differ from rank to rank, since "
-                             "it depends on {}, which is not exchanged",
-                             Quote(name), Quote(origin)),
-                 "  " + Locate(op));
+  bool AgreeAfter(const OpDesc& op, const std::string& name, const std::string& slot) {
+    const bool any_infinite = slot == "FoundInfinite";
+    if (!any_infinite && !ChecksFinite(op)) return false;
+    flags.push_back({&op, true, name, any_infinite ? "c_allreduce_max" : "c_allreduce_min"});
+    return true;
   }
 
   const ProgramDesc& main_;
   const std::set<std::string>& exchanged_;
-  std::unordered_map<std::string, std::string> origin_;
-  std::vector<RankFlag> flags_;
+  const std::vector<std::string> finite_flags_;          // of error clips
+  std::unordered_map<std::string, std::string> origin_;  // why a value differs
 };
 
 }  // namespace
 
+bool ChecksFinite(const OpDesc& op) { return op.type() == "isfinite"; }
+
 std::vector<RankFlag> FindRankFlags(const ProgramDesc& main,
                                     const std::set<std::string>& exchanged) {
-  return Follower(main, exchanged).Run();
+  RankFollower follower(main, exchanged);
+  main.Root().ForEachOp([&](const OpDesc& op) { follower.Visit(op); });
+  return std::move(follower.flags);
 }
 
 }  // namespace coracle

@@ -1,28 +1,30 @@
 #pragma once
-// RankValues: which values of an update would differ from rank to rank. Internal to distribute/.
+// RankValues: which values of an update would differ between the ranks. Internal to distribute/.
 
 #include <coracle/framework/ir/program.h>
 
-#include <functional>
 #include <set>
 #include <string>
 #include <vector>
 
 namespace coracle {
 
-// A flag [1] of type bool that ranks must agree on, behind `writer`, or before `reader` where
-// backward writes it.
+// A bool flag [1] that the ranks must agree on, after the op that writes it, or before an op that
+// reads it if backward writes it.
 struct RankFlag {
   const OpDesc* place;
-  bool behind;
+  bool after;
   std::string name;
-  std::string reduction;  // the op: c_allreduce_min (true where all are), c_allreduce_max
+  std::string reduction;  // the op: c_allreduce_min (true if all are), c_allreduce_max
 };
 
-// Follows the values through the ops of the update, which begin with those of forward and backward
-// except `exchanged`. Returns the flags to be agreed on, after which all that is kept, and every
-// condition, is the same on all ranks. Throws kInvalidArgument where that cannot be had.
+// Follows values through the ops of the update, beginning with the values of forward and backward
+// except `exchanged`. Returns the flags to agree on; then all persistable variables and conditions
+// of the update are equal on all ranks. Throws kInvalidArgument if the ranks cannot be kept equal.
 std::vector<RankFlag> FindRankFlags(const ProgramDesc& main,
                                     const std::set<std::string>& exchanged);
+
+// Whether the op makes a flag that says whether its inputs are finite.
+bool ChecksFinite(const OpDesc& op);
 
 }  // namespace coracle

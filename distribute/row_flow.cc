@@ -1,13 +1,11 @@
 #include <coracle/distribute/row_flow.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/run_rules.h>
+#include <coracle/framework/op/flow_types.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 namespace coracle {
@@ -15,52 +13,56 @@ namespace {
 
 constexpr int64_t kRows = 240, kOther = 60;  // with many divisors, for ops that divide dimensions
 
-// The types of the inputs, where they have so many rows, and of what a shape rule makes of them.
-class TypesWithRows : public MetaTable {
+// The first input that has rows.
+struct RowSource {
+  const RowPlace* place = nullptr;
+  const VarDesc* var = nullptr;
+
+  int rank() const { return var ? var->shape().rank() : 0; }
+};
+
+RowSource SourceOf(const OpDesc& op, const BlockDesc& block, const RowPlaceOf& place_of) {
+  RowSource source;
+  op.ForEachInput([&](const std::string& name) {
+    if (source.place) return;
+    source = {place_of(name), block.FindVarRecursive(name)};
+  });
+  return source;
+}
+
+// Types of variables if the batch has `rows` rows and other open dimensions are kOther.
+class TypesWithRows : public FlowTypes {
  public:
   TypesWithRows(const BlockDesc& block, const RowPlaceOf& place_of, int64_t rows)
-      : block_(block), place_of_(place_of), rows_(rows) {}
+      : FlowTypes(block), place_of_(place_of), rows_(rows) {}
 
-  const VarMeta* Find(const std::string& name) const override {
-    const VarDesc* var = block_.FindVarRecursive(name);
-    if (!var) return nullptr;
-    const auto [at, is_new] = read_.emplace(name, var->meta());
-    const RowPlace* place = place_of_(name);
-    if (!is_new || !place) return &at->second;
+ protected:
+  const VarMeta* Declared(const std::string& name) const override {
+    const VarMeta* declared = FlowTypes::Declared(name);
+    const RowPlace* place = declared ? place_of_(name) : nullptr;
+    if (!place) return declared;
+    const auto [at, is_new] = with_rows_.emplace(name, *declared);
     Shape& shape = at->second.shape;
-    for (int d = 0; d < shape.rank(); ++d) {
+    for (int d = 0; is_new && d < shape.rank(); ++d) {
       if (shape[d] < 0) shape[d] = d == place->axis ? rows_ * place->folded : kOther;
     }
     return &at->second;
   }
-  void Set(const std::string& name, const VarMeta& meta) override { made_[name] = meta; }
-
-  std::optional<Shape> Made(const std::string& name) const {
-    const auto at = made_.find(name);
-    if (at == made_.end() || !at->second.shape.IsKnown()) return std::nullopt;
-    return at->second.shape;
-  }
 
  private:
-  const BlockDesc& block_;
   const RowPlaceOf& place_of_;
   int64_t rows_;
-  mutable std::map<std::string, VarMeta> read_;
-  std::map<std::string, VarMeta> made_;
+  mutable std::map<std::string, VarMeta> with_rows_;
 };
 
-// nullopt where the rule does not tell, or refuses that number.
-std::optional<Shape> ShapeWith(int64_t rows, const OpDesc& op, const std::string& output,
-                               const BlockDesc& block, const OpSpec& spec,
+// nullopt if the shape rule does not determine the shape, or refuses that number of rows.
+std::optional<Shape> ShapeWith(int64_t rows, const OpDesc& op, const OpSpec& spec,
+                               const std::string& output, const BlockDesc& block,
                                const RowPlaceOf& place_of) {
   TypesWithRows types(block, place_of, rows);
-  InferContext context(spec, op, types);
-  try {
-    RunInfer(context);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-  return types.Made(output);
+  if (!types.Infer(spec, op) || types.IsDeclaredOnly(output)) return std::nullopt;
+  const Shape& shape = types.Find(output)->shape;
+  return shape.IsKnown() ? std::optional(shape) : std::nullopt;
 }
 
 std::vector<int64_t> Integers(const Attribute& attr) {
@@ -71,20 +73,18 @@ std::vector<int64_t> Integers(const Attribute& attr) {
   return {};
 }
 
-// The elements stay in their order (reshape2): no attr of theirs is an axis to work along.
-bool KeepsOrder(const OpSpec& spec) { return !spec.alias.empty(); }
-
-// Where an attr counts axes of the first input, and names that of its rows.
+// Whether an attr that counts the axes of the first input names the axis of its rows. Such attrs
+// may count the axes of an output with more axes (stack, unsqueeze).
 bool WorksAlongRows(const OpDesc& op, const OpSpec& spec, int rank_out, const BlockDesc& block,
                     const RowPlaceOf& place_of) {
-  if (spec.elementwise || KeepsOrder(spec) || spec.inputs.empty()) return false;
-  const std::string& type = op.type();
-  if (type == "transpose" || type == "transpose2" || type == "clip_by_norm") return false;
+  const bool decides = spec.rows.fn || spec.elementwise ||
+                       RowEffectOf({op, spec, ""}).rule == RowRule::kMoves || spec.inputs.empty();
+  if (decides) return false;
   for (const std::string& name : op.Input(spec.inputs[0].name)) {
     const RowPlace* place = place_of(name);
     const VarDesc* var = place ? block.FindVarRecursive(name) : nullptr;
     const int rank = var ? var->shape().rank() : 0;
-    if (rank == 0 || rank_out > rank) continue;  // of the output, as stack and unsqueeze have it
+    if (rank == 0 || rank_out > rank) continue;
     for (const char* attr : {"axis", "axes", "dim", "dims"}) {
       if (!spec.FindAttr(attr)) continue;
       for (const int64_t axis : Integers(spec.AttrValue(op, attr)))
@@ -98,108 +98,75 @@ bool WorksAlongRows(const OpDesc& op, const OpSpec& spec, int rank_out, const Bl
   return false;
 }
 
-// What no attr and no shape tells; test/distribute finds those that are missing.
-constexpr std::string_view kMixers[] = {"bipartite_match",
-                                        "coalesce_tensor",
-                                        "collect_fpn_proposals",
-                                        "gather_tree",
-                                        "matrix_nms",
-                                        "distribute_fpn_proposals",
-                                        "locality_aware_nms",
-                                        "multiclass_nms",
-                                        "multiclass_nms2",
-                                        "multiclass_nms3",
-                                        "pad_constant_like",
-                                        "retinanet_target_assign",
-                                        "roll",
-                                        "scatter",
-                                        "scatter_nd_add",
-                                        "segment_pool",
-                                        "unique",
-                                        "unique_with_counts"};
-
-// Whether clip_by_norm has a norm for each row, and one limit for all or one for each.
-bool ClipsEachRow(const OpDesc& op, const OpSpec& spec, const RowPlaceOf& place_of) {
-  const RowPlace* place = place_of(op.Input("X").at(0));
-  return place && spec.AttrOf<int32_t>(op, "axis") == place->axis;
-}
-
-bool MixesRows(const OpDesc& op, const OpSpec& spec, const BlockDesc& block,
-               const RowPlaceOf& place_of) {
-  const std::string& type = op.type();
-  if (std::find(std::begin(kMixers), std::end(kMixers), type) != std::end(kMixers)) return true;
-  if (type == "clip_by_norm") return !ClipsEachRow(op, spec, place_of);
-  // Scaled by the largest element, unless the scale is fixed.
-  if (type.starts_with("fake_") && type.find("abs_max") != type.npos)
-    return !spec.FindAttr("is_test") || !spec.AttrOf<bool>(op, "is_test");
-  bool mixes = false;
-  op.ForEachInput([&](const std::string& name, const std::string& slot) {
-    const RowPlace* place = place_of(name);
-    if (!place) return;
-    // Every row of the result may need all rows of a table or filter.
-    for (const char* weights : {"W", "Embs", "Weight", "Filter", "Bias"}) mixes |= slot == weights;
-    const VarDesc* var = block.FindVarRecursive(name);
-    const int behind = var ? var->shape().rank() - 1 - place->axis : -1;
-    mixes |= behind == 0 && (type == "label_smooth" || type == "top_k");
-    mixes |= behind >= 0 && behind < 2 && type == "tril_triu";
+bool ReadsRowsAsTable(const OpDesc& op, const OpSpec& spec, const RowPlaceOf& place_of) {
+  return std::any_of(spec.rows.tables.begin(), spec.rows.tables.end(), [&](const auto& slot) {
+    const std::vector<std::string>& args = op.Input(slot);
+    return std::any_of(args.begin(), args.end(), place_of);
   });
-  return mixes;
 }
 
-int64_t Before(const Shape& shape, int axis) {
+int64_t ElementsBefore(const Shape& shape, int axis) {
   int64_t elements = 1;
   for (int d = 0; d < axis && d < shape.rank(); ++d) elements *= shape[d] < 0 ? kOther : shape[d];
   return elements;
 }
 
-}  // namespace
+int FirstOpenAxis(const Shape& shape) {
+  for (int d = 0; d < shape.rank(); ++d)
+    if (shape[d] < 0) return d;
+  return 0;
+}
 
-RowFlow FlowOf(const OpDesc& op, const std::string& output, const BlockDesc& block,
-               const OpRegistry& ops, const RowPlaceOf& place_of) {
-  const RowPlace* first = nullptr;
-  const std::string* source = nullptr;
-  op.ForEachInput([&](const std::string& name) {
-    const RowPlace* place = place_of(name);
-    if (!place || first) return;
-    first = place;
-    source = &name;
-  });
+// The flow that the shapes with kRows and with twice as many rows show.
+RowFlow FlowByShapes(const Shape& once, const Shape& twice, const std::string& output) {
   RowFlow flow;
-  if (first) flow.place.folded = first->folded;
-  const VarDesc* out = block.FindVarRecursive(output);
-  for (int d = 0; out && d < out->shape().rank(); ++d) {
-    if (out->shape()[d] >= 0) continue;
-    flow.place.axis = d;
-    break;
-  }
-  const OpSpec* spec = ops.Find(op.type());
-  if (!spec || !first || !out) return flow;
-  if (MixesRows(op, *spec, block, place_of) ||
-      WorksAlongRows(op, *spec, out->shape().rank(), block, place_of)) {
-    flow.broken = "works along the rows of the rank's part";
-    return flow;
-  }
-  const auto once = ShapeWith(kRows, op, output, block, *spec, place_of);
-  const auto twice = ShapeWith(2 * kRows, op, output, block, *spec, place_of);
-  if (!once || !twice || once->rank() != twice->rank()) return flow;
   int changed = 0;
-  for (int d = 0; d < once->rank(); ++d) {
-    if ((*once)[d] == (*twice)[d]) continue;
+  for (int d = 0; d < once.rank(); ++d) {
+    if (once[d] == twice[d]) continue;
     ++changed;
     flow.place.axis = d;
-    if ((*twice)[d] != 2 * (*once)[d]) flow.broken = "makes another number of rows of them";
+    if (twice[d] != 2 * once[d]) flow.broken = "does not keep the number of rows";
   }
-  if (changed == 0) flow.broken = fmt::format("makes {} of the rank's rows", Quote(output));
-  if (changed > 1) flow.broken = "lets the rows of " + Quote(*source) + " meet each other";
-  if (!KeepsOrder(*spec)) {
-    const int64_t times = (*once)[flow.place.axis] / (kRows * first->folded);
-    flow.place.folded = first->folded * std::max<int64_t>(times, 1);
+  if (changed == 0) flow.broken = fmt::format("makes {} of all rows together", Quote(output));
+  if (changed > 1) flow.broken = "combines each row with each other row";
+  return flow;
+}
+
+}  // namespace
+
+RowEffect EffectOn(const OpDesc& op, const OpSpec& spec, std::string_view slot,
+                   const BlockDesc& block, const RowPlaceOf& place_of) {
+  const RowSource source = SourceOf(op, block, place_of);
+  const int axis = source.place ? source.place->axis : 0;
+  return RowEffectOf({op, spec, slot, axis, source.rank()});
+}
+
+RowFlow FlowOf(const OpDesc& op, const OpSpec& spec, const std::string& output,
+               const BlockDesc& block, const RowPlaceOf& place_of) {
+  const RowSource source = SourceOf(op, block, place_of);
+  const VarDesc* out = block.FindVarRecursive(output);
+  RowFlow flow;
+  if (!source.place || !source.var || !out) return flow;
+  flow.place = {FirstOpenAxis(out->shape()), source.place->folded};
+  if (ReadsRowsAsTable(op, spec, place_of) ||
+      WorksAlongRows(op, spec, out->shape().rank(), block, place_of)) {
+    flow.broken = "mixes the rows of the batch";
     return flow;
   }
-  // As many blocks of rows behind each other as before.
-  const VarDesc* from = block.FindVarRecursive(*source);
-  const int64_t blocks = first->folded * Before(from->shape(), first->axis);
-  const int64_t left = Before(*once, flow.place.axis);
+  const auto once = ShapeWith(kRows, op, spec, output, block, place_of);
+  const auto twice = ShapeWith(2 * kRows, op, spec, output, block, place_of);
+  if (!once || !twice || once->rank() != twice->rank()) return flow;
+  flow = FlowByShapes(*once, *twice, output);
+  if (spec.alias.empty()) {
+    const int64_t times = (*once)[flow.place.axis] / (kRows * source.place->folded);
+    flow.place.folded = source.place->folded * std::max<int64_t>(times, 1);
+    return flow;
+  }
+  // The elements keep their order (reshape): the rows stay together only if the elements before
+  // them divide evenly.
+  const int64_t blocks =
+      source.place->folded * ElementsBefore(source.var->shape(), source.place->axis);
+  const int64_t left = ElementsBefore(*once, flow.place.axis);
   if (flow.broken.empty() && left > 0 && blocks % left != 0)
     flow.broken = "divides the rows among other dimensions";
   flow.place.folded = left > 0 ? std::max<int64_t>(blocks / left, 1) : 1;

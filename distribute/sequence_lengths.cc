@@ -1,106 +1,69 @@
 #include <coracle/distribute/exchange_ops.h>
-#include <coracle/distribute/part_values.h>
 #include <coracle/distribute/sequence_lengths.h>
-#include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/operators/operators.h>
 
 #include <map>
-#include <utility>
 
 namespace coracle {
 namespace {
 
-// Makes the longest of all ranks before an op that needs it.
-class LengthWriter {
- public:
-  LengthWriter(ProgramDesc& program, const WholeValueOptions& options, OpInserter* inserter)
-      : program_(program), root_(program.Root()), options_(options), inserter_(*inserter) {}
-
-  // Of lengths, an element for each row, or of the sequences of the LoD of a tensor.
-  std::string LongestOf(const std::string& x, bool lengths, const OpDesc& before) {
-    std::string& whole = longest_[{x, lengths}];
-    if (!whole.empty()) return whole;
-    before_ = &before;
-    whole = lengths ? LargestOf(x) : LongestSequenceOf(x);
-    return whole = Make("c_allreduce_max", "X", whole, DType::kInt64,
-                        {{"ring_id", int32_t{options_.ring_id}}});
-  }
-
-  // The op gives new values to what it writes.
-  void Forget(const OpDesc& op) {
-    op.ForEachOutput([&](const std::string& name) {
-      longest_.erase({name, true});
-      longest_.erase({name, false});
-    });
-  }
-
- private:
-  std::string Make(const std::string& type, const char* slot, const std::string& x, DType dtype,
-                   AttrList attrs = {}, VarType made = VarType::kLoDTensor) {
-    const std::string name = program_.UniqueName("longest_sequence");
-    VarDesc& var = root_.Var(name);
-    var.SetMeta({made, dtype, made == VarType::kLoDTensor ? Shape{1} : Shape{}, 0});
-    var.SetStopGradient(true);
-    inserter_.Before(*before_,
-                     MakeOp(type, {{slot, {x}}}, {{"Out", {name}}}, std::move(attrs), kForward));
-    return name;
-  }
-
-  std::string LargestOf(const std::string& lengths) {
-    const DType dtype = VarOf(root_, lengths).dtype();
-    std::string largest = Make("reduce_max", "X", lengths, dtype,
-                               {{"reduce_all", true}, {"dim", std::vector<int32_t>{0}}});
-    if (IsFloating(dtype)) largest = Make("ceil", "X", largest, dtype);
-    if (dtype == DType::kInt64) return largest;
-    return Make("cast", "X", largest, DType::kInt64, CastAttrs(dtype, DType::kInt64));
-  }
-
-  std::string LongestSequenceOf(const std::string& x) {
-    const std::string table =
-        Make("lod_rank_table", "X", x, DType::kFloat32, {}, VarType::kLoDRankTable);
-    return Make("max_sequence_len", "RankTable", table, DType::kInt64);
-  }
-
-  ProgramDesc& program_;
-  BlockDesc& root_;
-  const WholeValueOptions& options_;
-  OpInserter& inserter_;
-  const OpDesc* before_ = nullptr;
-  // By the variable, and whether it has lengths (else sequences).
-  std::map<std::pair<std::string, bool>, std::string> longest_;
+// An optional input that gives the padded length, and how the longest sequence of X is found.
+struct LengthSlot {
+  const char* name;
+  bool from_elements;  // X holds lengths; otherwise it has sequences
 };
+constexpr LengthSlot kLengthSlots[] = {{"PaddedLengthTensor", false}, {"MaxLenTensor", true}};
+
+// The slot of an op whose rows mix because it pads to the longest sequence; nullptr for other ops.
+const LengthSlot* MissingLength(const OpDesc& op, const OpRegistry& ops) {
+  const OpSpec* spec = ops.Find(op.type());
+  if (!spec || RowEffectOf({op, *spec, "Out"}).rule != RowRule::kMixes) return nullptr;
+  for (const LengthSlot& slot : kLengthSlots)
+    if (spec->FindInput(slot.name)) return &slot;
+  return nullptr;
+}
+
+Variable LargestOf(const Writer& w, const Variable& lengths) {
+  Variable largest = Max(lengths);
+  if (IsFloating(lengths.dtype())) largest = w.Make("ceil", {{"X", {largest.name()}}});
+  return Cast(largest, DType::kInt64);
+}
+
+Variable LongestSequenceOf(const Writer& w, const Variable& x) {
+  const Variable table = w.Make("lod_rank_table", {{"X", {x.name()}}});
+  return w.Make("max_sequence_len", {{"RankTable", {table.name()}}});
+}
+
+Variable LongestOfAllRanks(const Writer& w, const std::string& x, const LengthSlot& slot,
+                           int ring_id) {
+  const Variable own = slot.from_elements ? LargestOf(w, w.Var(x)) : LongestSequenceOf(w, w.Var(x));
+  return w.Named("longest_sequence",
+                 w.Make("c_allreduce_max", {{"X", {own.name()}}}, {{"ring_id", int32_t{ring_id}}}));
+}
 
 }  // namespace
-
-bool PadsToLongest(const OpDesc& op) {
-  if (op.type() == "sequence_mask")
-    return !op.HasInput("MaxLenTensor") && op.GetAttr<int32_t>("maxlen", -1) < 0;
-  return op.type() == "sequence_pad" && !op.HasInput("PaddedLengthTensor") &&
-         op.GetAttr<int32_t>("padded_length", -1) < 0;
-}
 
 void AgreeOnLengths(ProgramDesc& program, const WholeValueOptions& options) {
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
   const PartValues parts(program, ops);
-  OpInserter inserter;
-  LengthWriter writer(program, options, &inserter);
-  std::map<std::vector<std::string>, std::string> given;  // "": none; by the outputs of the op
+  OpInserter inserter(program, ops);
+  std::map<std::vector<std::string>, std::string> lengths;  // by the outputs of the op
   program.Root().ForEachOp([&](OpDesc& op) {
-    if (!PadsToLongest(op)) return writer.Forget(op);
-    const bool lengths = op.type() == "sequence_mask";
-    const std::string& x = op.Input("X").at(0);
-    std::string longest;
-    // A copy that computes the op again takes the same length.
-    const auto first = given.find(op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {}));
-    if (first != given.end())
-      longest = first->second;
-    else if (parts.Of(x).kind != PartKind::kSame)
-      longest = writer.LongestOf(x, lengths, op);
-    given[OutputNames(op)] = longest;
-    if (!longest.empty()) op.SetInput(lengths ? "MaxLenTensor" : "PaddedLengthTensor", {longest});
+    const LengthSlot* slot = MissingLength(op, ops);
+    const std::string x = slot ? op.Input("X").at(0) : "";
+    if (!slot || parts.Of(x).kind == PartKind::kSame) return;
+    // A copy that computes the op again gets the same length.
+    const auto first = lengths.find(op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {}));
+    const std::string length =
+        first != lengths.end() ? first->second
+                               : inserter.Before(op, kForward, [&](const Writer& w) {
+                                   return LongestOfAllRanks(w, x, *slot, options.ring_id).name();
+                                 });
+    lengths[OutputNames(op)] = length;
+    op.SetInput(slot->name, {length});
   });
-  Insert(inserter, program, ops);
+  inserter.Apply();
 }
 
 }  // namespace coracle

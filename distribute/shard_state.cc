@@ -1,20 +1,91 @@
 #include <coracle/distribute/exchange_ops.h>
 #include <coracle/distribute/shard_state.h>
+#include <coracle/operators/operators.h>
 
 #include <algorithm>
-#include <cstring>
-#include <string_view>
+#include <set>
+#include <unordered_map>
 
 namespace coracle {
 namespace {
 
-// Element i of what they write depends on elements i of Param, Grad and states, and on scalars.
-constexpr std::string_view kElementwiseUpdates[] = {
-    "adadelta", "adagrad", "adam",     "adamax",           "adamw",  "decayed_adagrad",
-    "ftrl",     "lion",    "momentum", "proximal_adagrad", "rmsprop"};
+using Names = std::vector<std::string>;
+using UseCounts = std::unordered_map<std::string, int>;
 
-bool WritesName(const OpDesc& op, const std::string& name) {
-  return op.AnyOutput([&](const std::string& out) { return out == name; });
+bool Uses(const OpDesc& op, const std::string& name) {
+  const auto is = [&](const std::string& used) { return used == name; };
+  return op.AnyInput(is) || op.AnyOutput(is);
+}
+
+// The number of ops of all blocks that use each variable. Ops that run a block only list the uses
+// of its ops.
+UseCounts CountUses(const ProgramDesc& main) {
+  UseCounts counts;
+  main.ForEachOp([&](const OpDesc& op) {
+    if (op.HasSubBlock()) return;
+    std::set<std::string> names;
+    const auto note = [&](const std::string& name) { names.insert(name); };
+    op.ForEachInput(note);
+    op.ForEachOutput(note);
+    for (const std::string& name : names) ++counts[name];
+  });
+  return counts;
+}
+
+bool IsFilledByConstant(const std::string& state, const ProgramDesc& startup) {
+  int users = 0;
+  startup.ForEachOp([&](const OpDesc& op) { users += Uses(op, state) ? 1 : 0; });
+  const VarUses uses = startup.Root().Uses(state);
+  return users == 1 && uses.writers.size() == 1 && IsConstant(*uses.writers[0]);
+}
+
+std::string OneInput(const OpDesc& op, const char* slot) {
+  const Names& args = op.Input(slot);
+  return args.size() == 1 ? args[0] : std::string();
+}
+
+// Whether the op updates a parameter element by element.
+bool IsElementwiseUpdate(const OpDesc& op, const OpRegistry& ops) {
+  const OpSpec* spec = ops.Find(op.type());
+  return spec && spec->FindOutput("ParamOut") &&
+         RowEffectOf({op, *spec, "ParamOut"}).rule == RowRule::kEach && !spec->random &&
+         OneInput(op, "MasterParam").empty();
+}
+
+// Fills in the states: inputs of the parameter's shape. Returns whether they can be divided, and
+// all other inputs are single numbers.
+bool FindStates(const ProgramDesc& main, const ProgramDesc& startup, const UseCounts& uses,
+                ShardedUpdate* update) {
+  const OpDesc& op = *update->op;
+  const Shape& shape = op.block()->FindVarRecursive(update->param)->shape();
+  bool all = true;
+  op.ForEachInput([&](const std::string& name) {
+    const VarDesc* var = op.block()->FindVarRecursive(name);
+    if (!var || name == update->param || name == update->gradient) return;
+    if (!(var->shape() == shape)) {
+      all &= var->shape().IsKnown() && var->shape().numel() == 1;
+      return;
+    }
+    all &= var->persistable() && main.Root().FindVar(name) == var && op.Writes(name) &&
+           uses.at(name) == 1 && IsFilledByConstant(name, startup);
+    update->states.push_back(name);
+  });
+  return all && !update->states.empty();
+}
+
+int64_t ShardSize(const Shape& shape, int nranks) { return (shape.numel() + nranks - 1) / nranks; }
+
+// Declares a variable for a part in the block.
+std::string MakeShard(BlockDesc& block, const VarDesc& whole, int nranks) {
+  const std::string name = block.program().UniqueName(whole.name() + "@SHARD");
+  VarDesc& var = block.Var(name);
+  var.SetMeta({VarType::kLoDTensor, whole.dtype(), {ShardSize(whole.shape(), nranks)}, 0});
+  var.SetStopGradient(true);
+  return name;
+}
+
+AttrList ShardAttrs(const AllReduceOptions& options) {
+  return {{"nranks", int32_t{options.nranks}}, {"ring_id", int32_t{options.ring_id}}};
 }
 
 void Rename(OpDesc& op, const std::string& from, const std::string& to) {
@@ -22,197 +93,124 @@ void Rename(OpDesc& op, const std::string& from, const std::string& to) {
   op.RenameOutput(from, to);
 }
 
+// The update reads and writes parts of parameter and gradient; then the ranks gather the parameter.
+void DivideUpdate(const ShardedUpdate& update, const AllReduceOptions& options,
+                  OpInserter* inserter) {
+  OpDesc& op = *update.op;
+  BlockDesc& block = *op.block();
+  const VarDesc& param = VarOf(block, update.param);
+  const std::string param_part = MakeShard(block, param, options.nranks);
+  const std::string gradient_part = MakeShard(block, VarOf(block, update.gradient), options.nranks);
+  inserter->Before(op, kOptimize, [&](const Writer& w) {
+    const std::string& summed = update.summed.empty() ? update.gradient : update.summed;
+    w.Into(gradient_part, "c_flat_shard", {{"X", {summed}}}, ShardAttrs(options));
+    w.Into(param_part, "c_flat_shard", {{"X", {update.param}}}, ShardAttrs(options));
+  });
+  inserter->After(op, kOptimize, [&](const Writer& w) {
+    AttrList attrs = ShardAttrs(options);
+    attrs.push_back({"shape", param.shape().ToVector()});
+    w.Into(update.param, "c_flat_allgather", {{"X", {param_part}}}, attrs);
+  });
+  Rename(op, update.param, param_part);
+  Rename(op, update.gradient, gradient_part);
+}
+
+// Replaces the state by a part of it, in both programs.
+ShardedState DivideState(ProgramDesc& main, ProgramDesc& startup, const std::string& state,
+                         OpDesc& update, int nranks) {
+  const VarDesc& whole = VarOf(main.Root(), state);
+  const ShardedState sharded = {state, MakeShard(main.Root(), whole, nranks), whole.shape()};
+  VarDesc& part = *main.Root().FindVar(sharded.shard);
+  part.SetPersistable(true);
+  Rename(update, state, sharded.shard);
+  VarDesc& made = startup.Root().Var(sharded.shard);
+  made.SetMeta(part.meta());
+  made.SetPersistable(true);
+  OpDesc& fill = *startup.Root().Uses(state).writers[0];
+  fill.SetOutput("Out", {sharded.shard});
+  fill.SetAttr("shape", part.shape().ToVector());
+  startup.Root().RemoveVar(state);
+  main.Root().RemoveVar(state);
+  return sharded;
+}
+
 }  // namespace
 
-void StateSharder::FindUpdates() {
-  // Ops that run a block list what its ops use.
-  main_.ForEachOp([&](const OpDesc& op) {
-    if (op.HasSubBlock()) return;
-    std::set<std::string> names;
-    const auto note = [&](const std::string& name) { names.insert(name); };
-    op.ForEachInput(note);
-    op.ForEachOutput(note);
-    for (const std::string& name : names) ++uses_[name];
+std::vector<ShardedUpdate> FindShardedUpdates(ProgramDesc& main, const ProgramDesc& startup,
+                                              const AllReduceOptions& options) {
+  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  const UseCounts uses = CountUses(main);
+  std::vector<ShardedUpdate> updates;
+  main.ForEachOp([&](OpDesc& op) {
+    if (!IsElementwiseUpdate(op, ops)) return;
+    ShardedUpdate update{&op, OneInput(op, "Param"), OneInput(op, "Grad"), {}};
+    const VarDesc* param = op.block()->FindVarRecursive(update.param);
+    const VarDesc* gradient = op.block()->FindVarRecursive(update.gradient);
+    if (!param || !gradient || !op.Writes(update.param)) return;
+    if (gradient->type() != VarType::kLoDTensor || !(gradient->shape() == param->shape())) return;
+    if (!param->shape().IsKnown() || param->shape().numel() < options.shard_least) return;
+    if (FindStates(main, startup, uses, &update)) updates.push_back(std::move(update));
   });
-  main_.ForEachOp([&](OpDesc& op) {
-    Update update{.op = &op, .param = {}, .gradient = {}, .states = {}};
-    if (MayShard(op, &update)) updates_.push_back(std::move(update));
-  });
+  return updates;
 }
 
-bool StateSharder::MayShard(const OpDesc& op, Update* update) const {
-  if (std::find(std::begin(kElementwiseUpdates), std::end(kElementwiseUpdates), op.type()) ==
-      std::end(kElementwiseUpdates))
-    return false;
-  const auto one = [&](const char* slot) {
-    const std::vector<std::string>& args = op.Input(slot);
-    return args.size() == 1 ? args[0] : std::string();
-  };
-  if (!one("MasterParam").empty()) return false;
-  update->param = one("Param");
-  update->gradient = one("Grad");
-  const VarDesc* param = op.block()->FindVarRecursive(update->param);
-  const VarDesc* gradient = op.block()->FindVarRecursive(update->gradient);
-  if (!param || !gradient || !WritesName(op, update->param)) return false;
-  if (gradient->type() != VarType::kLoDTensor || !(gradient->shape() == param->shape()))
-    return false;
-  if (!param->shape().IsKnown() || param->shape().numel() < options_.shard_least) return false;
-  bool all = true;
-  op.ForEachInput([&](const std::string& name) {
-    const VarDesc* var = op.block()->FindVarRecursive(name);
-    if (!var || name == update->param || name == update->gradient) return;
-    if (!(var->shape() == param->shape())) {
-      all &= var->shape().IsKnown() && var->shape().numel() == 1;
-      return;
+std::vector<ParameterGradient> TakeScattered(const ProgramDesc& main,
+                                             const std::vector<ShardedUpdate>& updates,
+                                             std::vector<ParameterGradient>* gradients) {
+  const BlockDesc& root = main.Root();
+  const UseCounts uses = CountUses(main);
+  std::vector<ParameterGradient> scattered;
+  std::erase_if(*gradients, [&](const ParameterGradient& gradient) {
+    const auto at = std::find_if(updates.begin(), updates.end(), [&](const auto& update) {
+      return update.gradient == gradient.name && update.op->block() == &root;
+    });
+    if (gradient.once || at == updates.end()) return false;
+    int in_backward = 0;
+    for (size_t i = 0; i <= gradient.complete; ++i) {
+      const OpDesc& op = root.op(i);
+      in_backward += !op.HasSubBlock() && Uses(op, gradient.name) ? 1 : 0;
     }
-    all &= var->persistable() && main_.Root().FindVar(name) == var && WritesName(op, name) &&
-           uses_.at(name) == 1 && IsFilled(name);
-    update->states.push_back(name);
+    if (uses.at(gradient.name) != in_backward + 1) return false;
+    scattered.push_back(gradient);
+    return true;
   });
-  return all && !update->states.empty();
+  return scattered;
 }
 
-bool StateSharder::IsFilled(const std::string& state) const {
-  const auto is = [&](const std::string& name) { return name == state; };
-  int users = 0;
-  std::as_const(startup_).ForEachOp(
-      [&](const OpDesc& op) { users += op.AnyInput(is) || op.AnyOutput(is) ? 1 : 0; });
-  const VarUses uses = std::as_const(startup_).Root().Uses(state);
-  if (users != 1 || uses.writers.size() != 1) return false;
-  const OpDesc& fill = *uses.writers[0];
-  // Without tensors that say its shape.
-  return fill.type() == "fill_constant" && !fill.AnyInput([](const std::string&) { return true; });
-}
-
-bool StateSharder::ReadsPartOnly(const std::string& gradient, size_t from) {
-  const auto at = std::find_if(updates_.begin(), updates_.end(), [&](const Update& update) {
-    return update.gradient == gradient && update.op->block() == &main_.Root();
-  });
-  if (at == updates_.end()) return false;
-  const auto is = [&](const std::string& name) { return name == gradient; };
-  int before = 0;
-  for (size_t i = 0; i < from; ++i) {
-    const OpDesc& op = main_.Root().op(i);
-    if (op.HasSubBlock()) continue;
-    before += op.AnyInput(is) || op.AnyOutput(is) ? 1 : 0;
-  }
-  return uses_.at(gradient) == before + 1;
-}
-
-int64_t StateSharder::ShardSize(const Shape& shape) const {
-  return (shape.numel() + options_.nranks - 1) / options_.nranks;
-}
-
-std::string StateSharder::MakeShard(BlockDesc& block, const VarDesc& whole) {
-  const std::string name = main_.UniqueName(whole.name() + "@SHARD");
-  VarDesc& var = block.Var(name);
-  var.SetMeta({VarType::kLoDTensor, whole.dtype(), {ShardSize(whole.shape())}, 0});
-  var.SetStopGradient(true);
-  return name;
-}
-
-OpDesc StateSharder::ShardOp(const std::string& type, const std::vector<std::string>& x,
-                             const std::vector<std::string>& out) const {
-  return MakeOp(type, {{"X", x}}, {{"Out", out}},
-                {{"nranks", int32_t{options_.nranks}}, {"ring_id", int32_t{options_.ring_id}}},
-                kOptimize);
-}
-
-void StateSharder::Scatter(const std::vector<std::string>& gradients, const OpDesc& complete,
-                           OpInserter* main) {
-  std::vector<std::string> sums;
+void ScatterBucket(ProgramDesc& main, const OpenBucket& bucket, const AllReduceOptions& options,
+                   std::vector<ShardedUpdate>* updates, OpInserter* inserter) {
+  const Names& gradients = bucket.bucket.gradients;
+  Names sums;
   for (const std::string& gradient : gradients) {
-    const VarDesc& var = VarOf(main_.Root(), gradient);
-    const std::string& sum = sums.emplace_back(main_.UniqueName(gradient + "@SCATTERED"));
-    main_.Root().Var(sum).SetMeta(var.meta());
-    main_.Root().Var(sum).SetStopGradient(true);
+    const std::string& sum = sums.emplace_back(main.UniqueName(gradient + "@SCATTERED"));
+    main.Root().Var(sum).SetMeta(VarOf(main.Root(), gradient).meta());
+    main.Root().Var(sum).SetStopGradient(true);
   }
-  const OpDesc* first = nullptr;  // updates_ stand in the order of the program
-  for (Update& update : updates_) {
+  const OpDesc* first = nullptr;
+  for (ShardedUpdate& update : *updates) {
     const auto at = std::find(gradients.begin(), gradients.end(), update.gradient);
     if (at == gradients.end()) continue;
     update.summed = sums[static_cast<size_t>(at - gradients.begin())];
     if (!first) first = update.op;
   }
-  OpDesc scatter = ShardOp("c_flat_reducescatter", gradients, sums);
-  scatter.SetAttr(kOpRoleAttr, int32_t{kBackward});
-  main->Behind(complete, std::move(scatter));
-  main->Before(*first, Collective("c_sync_comm_stream", sums, options_.ring_id, kOptimize));
+  inserter->After(main.Root().op(bucket.complete), kBackward, [&](const Writer& w) {
+    w.Append("c_flat_reducescatter", {{"X", gradients}}, {{"Out", sums}}, ShardAttrs(options));
+  });
+  inserter->Before(*first, kOptimize, [&](const Writer& w) {
+    ExchangeInPlace(w, "c_sync_comm_stream", sums, options.ring_id);
+  });
 }
 
-std::vector<ShardedState> StateSharder::Rewrite(OpInserter& main) {
-  std::vector<ShardedState> sharded;
-  for (Update& update : updates_) {
-    OpDesc& op = *update.op;
-    const VarDesc& param = VarOf(*op.block(), update.param);
-    const std::string param_part = MakeShard(*op.block(), param);
-    const std::string gradient_part = MakeShard(*op.block(), VarOf(*op.block(), update.gradient));
-    main.Before(op,
-                ShardOp("c_flat_shard", {update.summed.empty() ? update.gradient : update.summed},
-                        {gradient_part}));
-    main.Before(op, ShardOp("c_flat_shard", {update.param}, {param_part}));
-    OpDesc gather = ShardOp("c_flat_allgather", {param_part}, {update.param});
-    gather.SetAttr("shape", param.shape().ToVector());
-    main.Behind(op, std::move(gather));
-    Rename(op, update.param, param_part);
-    Rename(op, update.gradient, gradient_part);
-    for (const std::string& state : update.states) {
-      const VarDesc& whole = VarOf(main_.Root(), state);
-      const std::string part = MakeShard(main_.Root(), whole);
-      sharded.push_back({state, part, whole.shape()});
-      main_.Root().FindVar(part)->SetPersistable(true);
-      Rename(op, state, part);
-      VarDesc& made = startup_.Root().Var(part);
-      made.SetMeta(VarOf(main_.Root(), part).meta());
-      made.SetPersistable(true);
-      OpDesc& fill = *startup_.Root().Uses(state).writers[0];
-      fill.SetOutput("Out", {part});
-      fill.SetAttr("shape", std::vector<int64_t>{ShardSize(whole.shape())});
-      startup_.Root().RemoveVar(state);
-      main_.Root().RemoveVar(state);
-    }
+std::vector<ShardedState> RewriteUpdates(ProgramDesc& main, ProgramDesc& startup,
+                                         const std::vector<ShardedUpdate>& updates,
+                                         const AllReduceOptions& options, OpInserter* inserter) {
+  std::vector<ShardedState> states;
+  for (const ShardedUpdate& update : updates) {
+    DivideUpdate(update, options, inserter);
+    for (const std::string& state : update.states)
+      states.push_back(DivideState(main, startup, state, *update.op, options.nranks));
   }
-  return sharded;
-}
-
-void StateSharder::NameUses() {
-  std::set<BlockDesc*> blocks;
-  for (Update& update : updates_) blocks.insert(update.op->block());
-  for (BlockDesc* block : blocks) NameUsesOf(*block);
-}
-
-void JoinShards(const Ranks& ranks, const std::vector<ShardedState>& states, Scope& scope) {
-  for (const ShardedState& state : states) {
-    const Tensor& part = scope.Get(state.shard);
-    Tensor whole = Tensor::Zeros(part.dtype(), state.shape);
-    std::vector<int64_t> counts;
-    for (int r = 0; r < ranks.size(); ++r) {
-      const int64_t begin = std::min(r * part.numel(), whole.numel());
-      counts.push_back(std::min(part.numel(), whole.numel() - begin));
-    }
-    if (auto communicator = ranks.communicator()) {
-      communicator->Run(
-          {Exchange::Kind::kAllGather, part.dtype(), counts, part.raw(), whole.raw()});
-    } else {
-      std::memcpy(whole.raw(), part.raw(), static_cast<size_t>(whole.nbytes()));
-    }
-    if (ranks.first()) scope.Set(state.name, std::move(whole));
-  }
-}
-
-void DivideStates(const Ranks& ranks, const std::vector<ShardedState>& states, Scope& scope) {
-  for (const ShardedState& state : states) {
-    if (!scope.Has(state.name)) continue;
-    const Tensor& whole = scope.Get(state.name);
-    const int64_t size = (whole.numel() + ranks.size() - 1) / ranks.size();
-    const int64_t begin = std::min(ranks.rank() * size, whole.numel());
-    const auto bytes = static_cast<int64_t>(SizeOf(whole.dtype()));
-    Tensor part = Tensor::Zeros(whole.dtype(), {size});
-    std::memcpy(part.raw(), static_cast<const char*>(whole.raw()) + begin * bytes,
-                static_cast<size_t>(std::min(size, whole.numel() - begin) * bytes));
-    scope.Set(state.shard, std::move(part));
-    scope.Erase(state.name);
-  }
+  return states;
 }
 
 }  // namespace coracle

@@ -1,11 +1,14 @@
 #pragma once
-// WholeValues: how a rank's loss weighs in that of the whole batch, and values of the whole batch
-// in the forward pass of a rank.
+// WholeValues: makes the values of the whole batch from the values of the ranks' rows.
 
+#include <coracle/distribute/part_values.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_inserter.h>
 #include <coracle/framework/op/op_registry.h>
 
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,23 +18,65 @@ struct WholeValueOptions {
   int nranks = 1;
   std::string share = {};  // see AllReduceOptions
   int ring_id = 0;
+  std::string loss_weight = {};     // see AllReduceOptions
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 
-struct WholeValues {
-  // By those of the wanted variables whose parts do not weigh as their rows, and which ranks do not
-  // have alike: the variable that has the value of the whole batch, on all ranks.
-  std::map<std::string, std::string> of;
-  // "'x' weighs by rows ..., since op reads ...": for those of which no rule tells how they weigh.
-  std::vector<std::string> unknown;
-};
+// Appends to the forward pass what makes the values of the whole batch for the wanted variables:
+// for sums over rows, means over elements (of sequences), and formulas with them, such as a sum
+// divided by a count. Returns, by the wanted variable, the variable that holds its whole value on
+// all ranks. Means over the rows of the batch, variables with a row for each row of the batch, and
+// values that are equal on all ranks are left out. Throws kInvalidArgument if no rule is known for
+// a wanted variable and options.loss_weight is not given.
+std::map<std::string, std::string> InsertWholeValues(ProgramDesc& program,
+                                                     const std::vector<std::string>& wanted,
+                                                     const WholeValueOptions& options);
 
-// Appends to the forward pass what makes the values of the whole batch from those of the ranks'
-// parts: for sums over rows (a reduce_sum), means over other things than rows (those of sequences),
-// and formulas with them, such as a sum divided by the number of what does not lie in padding, or
-// sums of those. Variables that are means over the rows, or have a row for each, stay what they
-// are.
-WholeValues InsertWholeValues(ProgramDesc& program, const std::vector<std::string>& wanted,
-                              const WholeValueOptions& options);
+// Writes the ops that weigh and sum the ranks' values. Internal to distribute/.
+class WholeWriter {
+ public:
+  // All arguments are used until the ops have been inserted.
+  WholeWriter(ProgramDesc& program, const PartValues& parts, const WholeValueOptions& options,
+              OpInserter* inserter)
+      : root_(program.Root()), parts_(parts), options_(options), inserter_(*inserter) {}
+
+  // How `name` combines. From then on, the ops before it read whole or weighted values where that
+  // is needed. If no rule is known, they are left unchanged, as are ops that a later `name` shares
+  // with it, for which then no rule is known either.
+  Part Settle(const std::string& name);
+  // Settles a loss or metric. If no rule is known, returns the declared part, or throws
+  // kInvalidArgument if none is declared.
+  Part SettleOrThrow(const std::string& name);
+  // The factor [1] by which the ranks' values must be multiplied so that they add up to the whole;
+  // nullopt for 1.
+  std::optional<Variable> Factor(const Writer& w, const Part& part, DType dtype) const;
+  // The variable that has the whole value of `name`, which combines as `part`, a number.
+  std::string WholeOf(const std::string& name, const Part& part);
+  // See InsertWholeValues.
+  std::map<std::string, std::string> WholeOf(const std::vector<std::string>& wanted);
+  // 1, or 0 if the rank's rows do not count; nullopt if all ranks' rows count.
+  std::optional<Variable> Counts(const Writer& w, DType dtype) const;
+
+ private:
+  // A value times its weight, and the weight.
+  struct Weighted {
+    std::string name;
+    std::optional<Variable> factor;
+  };
+  Variable ShareOfRows(const Writer& w, DType dtype) const;
+  Variable ShareOfElements(const Writer& w, const std::string& weight, DType dtype) const;
+  Variable SumOverRanks(const Writer& w, const Variable& x) const;
+  Weighted Weigh(const Writer& w, const std::string& name, const Part& part) const;
+  const OpDesc& LastForwardWriter(const std::string& name) const;
+  void Rewrite(const PartRead& read);
+
+  BlockDesc& root_;
+  const PartValues& parts_;
+  const WholeValueOptions& options_;
+  OpInserter& inserter_;
+  std::map<std::string, Weighted> whole_;
+  std::set<PartRead> rewritten_;
+  std::map<PartRead, std::string> kept_;  // unchanged reads, and the variable that needs them so
+};
 
 }  // namespace coracle

@@ -1,5 +1,5 @@
 #pragma once
-// What every communicator must do: bodies of tests, which each rank runs.
+// Checks for every communicator: bodies of tests, which each rank runs.
 
 #include <coracle/communication/communicator.h>
 #include <gtest/gtest.h>
@@ -152,8 +152,8 @@ inline void CheckBuffers(Communicator& c) {
   CheckLargeAndSmallBuffers<int64_t>(c);
 }
 
-// Parts of several buffers as one message, in place and not; of one rank more than MPI takes at
-// once.
+// Parts of several buffers as one message, in place and not; of one rank more than MPI takes
+// at once.
 template <class T>
 void CheckScatteredBuffers(Communicator& c, const std::vector<int64_t>& sizes,
                            Reduction reduction) {

@@ -1,4 +1,4 @@
-// What the environment says of the ranks that were launched together.
+// Reads from the environment which ranks were launched together.
 
 #include <coracle/communication/launched.h>
 #include <gtest/gtest.h>

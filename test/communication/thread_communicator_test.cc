@@ -1,6 +1,7 @@
 // The communicators of threads: results, errors, and what happens when a rank stays away.
 
 #include <coracle/communication/communicator.h>
+#include <coracle/communication/rank_threads.h>
 #include <coracle/test/communication/communicator_checks.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
@@ -156,5 +157,33 @@ TEST(ThreadCommunicator, WrongExchanges) {
   // None of them has broken the communicator.
   c.AllReduce(&x, 1);
   EXPECT_EQ(x, 3.0f);
+}
+
+TEST(RankThreads, EachRankRunsOnceAndTheyExchange) {
+  std::vector<double> sums(3);
+  RunOnThreads(3, 30, [&](std::shared_ptr<Communicator> communicator) {
+    double rank = communicator->rank();
+    communicator->AllReduce(&rank, 1);
+    sums[static_cast<size_t>(communicator->rank())] = rank;
+  });
+  EXPECT_EQ(sums, (std::vector<double>{3, 3, 3}));
+}
+
+// The other ranks only report that one has left.
+TEST(RankThreads, AnErrorNamesTheRankThatFailed) {
+  for (int bad = 0; bad < 3; ++bad) {
+    const auto run = [bad](std::shared_ptr<Communicator> communicator) {
+      if (communicator->rank() == bad) throw Error(ErrorCode::kInvalidArgument, "a bad row");
+      communicator->Barrier();
+    };
+    EXPECT_EQ(ErrorOf([&] { RunOnThreads(3, 30, run); }),
+              "rank " + std::to_string(bad) + ": a bad row");
+  }
+}
+
+// An error of several ranks is one of the job, and names none.
+TEST(RankThreads, AnErrorOfAllRanksNamesNone) {
+  const auto run = [](std::shared_ptr<Communicator>) { ThrowInvalid("a bad job"); };
+  EXPECT_EQ(ErrorOf([&] { RunOnThreads(2, 30, run); }), "a bad job");
 }
 }  // namespace coracle::thread_communicator_test

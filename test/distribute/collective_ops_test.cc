@@ -46,7 +46,7 @@ Values ValuesOf(const Tensor& tensor) {
 
 constexpr int64_t kRows = 12, kColumns = 12;
 
-// What rank `rank` of `size` must get.
+// The result that rank `rank` of `size` must get.
 using Expected = std::function<double(int rank, int size, int64_t row, int64_t column)>;
 double X(int rank, int64_t row, int64_t column, int64_t columns = kColumns) {
   return 100.0 * rank + static_cast<double>(row * columns + column);

@@ -1,4 +1,4 @@
-// Copies that compute an op again are told by what they say of themselves, and not by names.
+// Copies that compute an op again are recognised by their attr, not by names.
 
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/operators/operators.h>

@@ -1,7 +1,7 @@
-// What ranks have of their own: what the startup program draws, and what forward ops change.
+// Values that could differ between ranks: those that the startup program draws, and states that
+// forward ops change.
 
 #include <coracle/distribute/all_reduce.h>
-#include <coracle/distribute/local_sgd.h>
 #include <coracle/layers/layer.h>
 #include <coracle/optimizer/optimizers.h>
 #include <coracle/passes/pass.h>
@@ -22,9 +22,9 @@ layer { fc { input: "h" size: 4 output: "logits" } }
 layer { softmax_with_cross_entropy { logits: "logits" label: "label" output: "ce" } }
 )";
 
-// `layers` make h of x, `behind` the mean's input "terms" of h and ce.
-StepPrograms Make(const std::string& layers, const std::string& behind) {
-  BuiltModel model = ParseModelText(kData + layers + kLoss + behind +
+// `layers` make h from x; `terms` makes the input "terms" of the mean from h and ce.
+StepPrograms Make(const std::string& layers, const std::string& terms) {
+  BuiltModel model = ParseModelText(kData + layers + kLoss + terms +
                                     "layer { mean { input: \"terms\" output: \"loss\" } }");
   const Variable loss(&model.main.Root(), model.main.Root().FindVar("loss"));
   Sgd({.learning_rate = 0.1}).Minimize(loss, model.startup);
@@ -45,7 +45,7 @@ std::vector<Batch> Draw() {
   return batches;
 }
 
-// All persistable variables are those of one rank.
+// Every persistable variable has the value that one rank computes.
 void ExpectWhatOneRankHas(const StepPrograms& whole, const std::vector<std::string>& averaged) {
   if (CommunicatorOfProcess()) GTEST_SKIP() << "of threads";
   Scope one;
@@ -80,7 +80,7 @@ layer { op { center_loss { X: "h" Label: "label" Centers: "centers" CenterUpdate
 layer { elementwise_add { x: "ce" y: "cl" output: "terms" } }
 )";
 
-// Their update is no mean over rows: it divides by one more than the rows of a class.
+// Their update is not a mean over rows: it divides by the rows of a class plus one.
 TEST(ForwardStates, CentersMoveByTheRowsOfAllRanks) {
   std::string centers = kCenters;
   centers.replace(centers.find("DIFF"), 4, "SampleCenterDiff: \"diff\"");
@@ -102,7 +102,7 @@ layer { op { elementwise_add { X: "old" Y: "new" Out: "s" } } }
                        {"s"});
 }
 
-// What each rank has of its own, and what all have the same of.
+// Results of a step differ between the ranks; counters of steps are equal.
 TEST(ForwardStates, ResultsAndCounters) {
   StepPrograms programs = Make(R"(
 layer { parameter { shape: [1] dtype: FP64 param { trainable: false } output: "count" } }
@@ -122,22 +122,6 @@ layer { fc { input: "x" size: 5 output: "h" } }
   EXPECT_TRUE(report.local.empty());
 }
 
-// 16-bit statistics, too, have a mean.
-TEST(ForwardStates, MeansOfHalves) {
-  if (CommunicatorOfProcess()) GTEST_SKIP() << "of threads";
-  std::vector<float> means(2);
-  OnRanks(2, [&](const std::shared_ptr<Communicator>& communicator) {
-    Scope scope;
-    const auto own = static_cast<float>(1 + 2 * communicator->rank());
-    scope.Set("s", Tensor::Full<float>({1}, own).Cast(DType::kBFloat16));
-    AverageLocals(Ranks(communicator), {"s"}, scope);
-    EXPECT_EQ(scope.Get("s").dtype(), DType::kBFloat16);
-    means[static_cast<size_t>(communicator->rank())] =
-        scope.Get("s").Cast(DType::kFloat32).Item<float>();
-  });
-  EXPECT_EQ(means, (std::vector<float>{2, 2}));
-}
-
 // Parameters that are not trained, and drawn variables that are none; the optimizer's constants
 // need no exchange.
 TEST(ForwardStates, AllThatIsDrawnIsOfRankZero) {
@@ -155,25 +139,20 @@ layer { op { mul { X: "a" Y: "drawn" Out: "h" } } }
   };
   Scope one;
   Executor(CompileOptions{.seed = 3}).Prepare(make().startup).Run(one);
-  for (const bool local_sgd : {false, true}) {
-    StepPrograms programs = make();
-    std::vector<std::string> broadcast;
-    if (local_sgd)
-      broadcast = InsertLocalSgd(programs.main, programs.startup, {.nranks = 3}).broadcast;
-    else
-      broadcast = InsertAllReduce(programs.main, programs.startup, {.nranks = 3}).broadcast;
-    EXPECT_EQ(broadcast,
-              (std::vector<std::string>{"drawn", "fc_0.b_0", "fc_1.b_0", "fc_1.w_0", "fixed"}));
-    std::vector<Scope> scopes(3);
-    OnRanks(3, [&](const std::shared_ptr<Communicator>& communicator) {
-      PreparedProgram startup = Executor(CompileOptions{.seed = 3}).Prepare(programs.startup);
-      startup.SetCommunicator(communicator);
-      startup.Run(scopes[static_cast<size_t>(communicator->rank())]);
-    });
-    for (const Scope& scope : scopes) {
-      for (const std::string& name : broadcast)
-        EXPECT_TRUE(BitEqual(scope.Get(name), one.Get(name))) << name;
-    }
+  StepPrograms programs = make();
+  const std::vector<std::string> broadcast =
+      InsertAllReduce(programs.main, programs.startup, {.nranks = 3}).broadcast;
+  EXPECT_EQ(broadcast,
+            (std::vector<std::string>{"drawn", "fc_0.b_0", "fc_1.b_0", "fc_1.w_0", "fixed"}));
+  std::vector<Scope> scopes(3);
+  OnRanks(3, [&](const std::shared_ptr<Communicator>& communicator) {
+    PreparedProgram startup = Executor(CompileOptions{.seed = 3}).Prepare(programs.startup);
+    startup.SetCommunicator(communicator);
+    startup.Run(scopes[static_cast<size_t>(communicator->rank())]);
+  });
+  for (const Scope& scope : scopes) {
+    for (const std::string& name : broadcast)
+      EXPECT_TRUE(BitEqual(scope.Get(name), one.Get(name))) << name;
   }
 }
 

@@ -56,7 +56,7 @@ struct Net {
   std::vector<std::string> fetches;  // loss, then the gradients in the order of Axes
 };
 
-// What rank r of n runs. `to_softmax`: the loss has a term of the softmax, too.
+// The program of rank r of n. `to_softmax`: the loss has a term of the softmax, too.
 Net MakeNet(int r, int n, bool to_softmax) {
   Net net;
   BlockDesc& root = net.program.Root();

@@ -12,7 +12,7 @@ namespace coracle::rank_nets {
 inline constexpr DType kF64 = DType::kFloat64;
 inline constexpr double kTolerance = 1e-12;
 
-// Feeds by name: a shape behind the rows, and the classes of labels (0: drawn numbers).
+// A feed: its dims after the rows, and the number of classes of labels (0: drawn numbers).
 struct FeedSpec {
   std::string name;
   std::vector<int64_t> dims;
@@ -29,6 +29,7 @@ struct Case {
   double bucket_mb = 25;
   bool sync_batch_norm = false;
   bool shard_state = false;
+  std::string loss_weight = {};
 };
 
 inline std::vector<Batch> Draw(const Case& c, int steps) {
@@ -95,7 +96,7 @@ std::function<void(const Variable&, ProgramDesc&)> With(
   };
 }
 
-// The scopes of ranks that train, against that of one rank.
+// Compares the scopes of ranks that train with the scope of one rank.
 inline void ExpectOneRank(const Case& c, const StepPrograms& whole, const StepPrograms& parts,
                           int ranks, const std::string& share) {
   if (FindLaunched().size > 1) GTEST_SKIP() << "of threads";

@@ -4,7 +4,7 @@
 
 #include <coracle/communication/communicator.h>
 #include <coracle/communication/launched.h>
-#include <coracle/distribute/ranks.h>
+#include <coracle/communication/ranks.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/ir/program.h>
@@ -29,7 +29,7 @@ inline std::shared_ptr<Communicator> CommunicatorOfProcess() {
   return communicator;
 }
 
-// Runs `body` on every rank, of which a process is one; fails for an error of any.
+// Runs `body` on every rank, or on this process if it is a rank; fails if any rank throws.
 inline void OnRanks(int size,
                     const std::function<void(const std::shared_ptr<Communicator>&)>& body) {
   if (const auto communicator = CommunicatorOfProcess()) return body(communicator);
@@ -48,7 +48,7 @@ inline void OnRanks(int size,
   for (std::thread& thread : threads) thread.join();
 }
 
-// Of processes each has filled its own scope: fills the others with tensors of its types.
+// If the ranks are processes, each has filled its own scope; fills the scopes of the others.
 inline void ShareScopes(std::vector<Scope>* scopes) {
   const Ranks ranks(CommunicatorOfProcess());
   if (!ranks.several()) return;

@@ -1,5 +1,5 @@
-// What PartValues tells of an op holds: of every op of the registry, by running it on a batch and
-// on its two halves.
+// The declared row traits hold for every op of the registry: each op runs on a batch and on the two
+// halves of the batch.
 
 #include <coracle/distribute/part_values.h>
 #include <coracle/framework/op/infer_context.h>
@@ -17,10 +17,10 @@
 namespace coracle::rows_of_ops_test {
 
 constexpr int64_t kBatch = 4;
-// Of as many sequences.
+// The offsets of kBatch sequences.
 const std::vector<uint64_t> kOffsets = {0, 2, 3, 4, 6};
 
-// An op with inputs some of which have rows of a batch.
+// An op; some of its inputs have the rows of a batch.
 struct Trial {
   ProgramDesc program;
   std::vector<ProgramInput> inputs;
@@ -35,8 +35,8 @@ struct Trial {
 
 bool IsDense(const VarMeta& meta) { return meta.type == VarType::kLoDTensor; }
 
-// All inputs with LoD have sequences of the batch, or the first input has rows; and with `alike`
-// those others of as many. nullopt where none can.
+// All inputs with LoD have the sequences of the batch; without LoD, the first input has rows, and
+// with `alike` so have all inputs with as many rows. nullopt if no input can have rows.
 std::optional<Trial> MakeTrial(const OpSpec& spec, uint64_t seed, bool alike) {
   Trial trial;
   Choices choose(seed);
@@ -100,7 +100,7 @@ std::optional<Trial> MakeTrial(const OpSpec& spec, uint64_t seed, bool alike) {
   return trial;
 }
 
-// Of rows [begin, begin + count).
+// Runs the op on the rows [begin, begin + count).
 std::optional<VarValues> RunRows(const Trial& trial, int64_t begin, int64_t count) {
   VarValues values;
   for (const ProgramInput& input : trial.inputs) {
@@ -136,7 +136,7 @@ std::vector<double> Elements(const Tensor& tensor) {
   return {wide.data<double>(), wide.data<double>() + wide.numel()};
 }
 
-// One behind the other along the axis.
+// The elements of both, joined along the axis.
 std::vector<double> Joined(const Tensor& a, const Tensor& b, int axis) {
   const std::vector<double> x = Elements(a), y = Elements(b);
   int64_t outer = 1;
@@ -153,9 +153,11 @@ std::vector<double> Joined(const Tensor& a, const Tensor& b, int axis) {
   return all;
 }
 
-// What the halves make of the whole, by their kind; nullopt: no rule tells.
-std::optional<std::vector<double>> OfHalves(const PartValue& part, const VarValues& values_a,
+// The whole value that the halves make according to their kind; nullopt if it is unknown.
+std::optional<std::vector<double>> OfHalves(const PartValues& parts, const VarValues& values_a,
                                             const VarValues& values_b, const std::string& name) {
+  const Part& part = parts.Of(name);
+  const bool by_value = parts.Of(part.weight).kind == PartKind::kSum;
   const Tensor &a = *TensorOf(values_a, name), &b = *TensorOf(values_b, name);
   double weight_a = 1, weight_b = 1;
   switch (part.kind) {
@@ -173,7 +175,7 @@ std::optional<std::vector<double>> OfHalves(const PartValue& part, const VarValu
       if (!part.weight.empty()) {
         const auto weight = [&](const VarValues& values) {
           const Tensor& of = *TensorOf(values, part.weight);
-          return part.counted ? Elements(of).at(0) : static_cast<double>(of.numel());
+          return by_value ? Elements(of).at(0) : static_cast<double>(of.numel());
         };
         weight_a = weight(values_a) / (weight(values_a) + weight(values_b));
         weight_b = 1 - weight_a;
@@ -189,12 +191,12 @@ std::optional<std::vector<double>> OfHalves(const PartValue& part, const VarValu
   return sum;
 }
 
-// "" where the halves make the whole, or no rule tells.
-std::string Fault(const PartValue& part, const VarValues& whole, const VarValues& a,
+// "" if the halves make the whole, or the kind is unknown.
+std::string Fault(const PartValues& parts, const VarValues& whole, const VarValues& a,
                   const VarValues& b, const std::string& name) {
-  const auto made = OfHalves(part, a, b, name);
-  // Places count from the part's first row; AgreeOnLengths is not here.
-  if (!made || part.places || part.padded) return "";
+  const Part& part = parts.Of(name);
+  const auto made = OfHalves(parts, a, b, name);
+  if (!made) return "";
   std::vector<double> wanted = Elements(*TensorOf(whole, name));
   if (part.kind == PartKind::kRows && part.place.folded > 1)
     std::sort(wanted.begin(), wanted.end());
@@ -213,13 +215,11 @@ std::string Fault(const PartValue& part, const VarValues& whole, const VarValues
   return difference < tolerance * largest ? "" : fmt::format("differs by {}", difference / largest);
 }
 
-// What the rank's part makes by design: running statistics (each rank has its own, of which a job
-// warns), the length of a mask (see AgreeOnLengths), updates, and gradients within a forward
-// op.
+// Outputs that differ between ranks by design: running statistics, updates, and gradients that a
+// forward op computes.
 bool IsOfTheRank(const OpSpec& spec) {
   return spec.type.find("batch_norm") != spec.type.npos || spec.FindOutput("ParamOut") ||
-         spec.type == "fused_bn_add_activation" || spec.type == "sequence_mask" ||
-         spec.FindOutput("Logits@GRAD");
+         spec.type == "fused_bn_add_activation" || spec.FindOutput("Logits@GRAD");
 }
 
 TEST(RowsOfOps, HalvesOfABatchMakeTheWhole) {
@@ -241,7 +241,7 @@ TEST(RowsOfOps, HalvesOfABatchMakeTheWhole) {
         if (!TensorOf(*whole, name)) continue;
         if (parts.Of(name).kind != PartKind::kUnknown)
           (trial->HasSequences() ? of_sequences : with_rule).insert(type);
-        const std::string fault = Fault(parts.Of(name), *whole, *a, *b, name);
+        const std::string fault = Fault(parts, *whole, *a, *b, name);
         if (fault.empty() || !faulty.insert(type).second) continue;
         ADD_FAILURE() << type << ": " << name << " (of kind "
                       << static_cast<int>(parts.Of(name).kind) << ") " << fault << "\n"

@@ -1,4 +1,4 @@
-// Steps of which some ranks have no rows, or none that count: what N ranks learn is what one does.
+// Steps in which some ranks have no rows, or none that count: N ranks learn what one rank learns.
 
 #include <coracle/backward/backward.h>
 #include <coracle/distribute/all_reduce.h>
@@ -8,6 +8,7 @@
 #include <coracle/optimizer/optimizers.h>
 #include <coracle/passes/pass.h>
 #include <coracle/test/distribute/rank_run.h>
+#include <coracle/test/error_of.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -86,9 +87,7 @@ layer { mean { input: "ce" output: "loss" } }
 layer { fc { input: "x" size: 6 act: "tanh" output: "h" } }
 layer { fill_constant { shape: [1] value: 4 dtype: INT64 output: "four" } }
 layer { less_than { x: "label" y: "four" output: "chosen" } }
-layer { op { where_index { Condition: "chosen" Out: "ix" } } }
-layer { op { slice { Input: "ix" Out: "i0" axes: 1 starts: 0 ends: 1 } } }
-layer { op { gather { X: "h" Index: "i0" Out: "g" } } }
+layer { op { split_lod_tensor { X: "h" Mask: "chosen" OutTrue: "g" OutFalse: "left" } } }
 layer { op { reduce_mean { X: "g" Out: "center" dim: 0 } } }
 layer { op { square { X: "center" Out: "c2" } } }
 layer { op { reduce_sum { X: "c2" Out: "loss" reduce_all: true } } }
@@ -142,10 +141,9 @@ TEST_P(RowsThatCount, EqualOneRank) {
     Scope expected;
     TrainOn(whole, batches, "", {.seed = 3}, nullptr, &expected);
     StepPrograms parts = Make(c);
-    const AllReduceReport report = InsertAllReduce(
-        parts.main, parts.startup, {.nranks = ranks, .share = "share", .sync_batch_norm = true});
+    InsertAllReduce(parts.main, parts.startup,
+                    {.nranks = ranks, .share = "share", .sync_batch_norm = true});
     VerifyOrThrow(parts.main, DefaultOps());
-    EXPECT_TRUE(report.unknown.empty()) << report.unknown[0];
     std::vector<Scope> scopes(static_cast<size_t>(ranks));
     OnRanks(ranks, [&](const std::shared_ptr<Communicator>& communicator) {
       const auto rank = static_cast<size_t>(communicator->rank());
@@ -161,8 +159,13 @@ TEST_P(RowsThatCount, EqualOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RowsThatCount, testing::Values(1, 2, 3, 4));
 
-TEST(RowsThatCount, FixedBatchesAreToldOf) {
-  const auto unknown = [](const char* rows) {
+std::string Refusal(StepPrograms programs) {
+  return ErrorOf(
+      [&] { InsertAllReduce(programs.main, programs.startup, {.nranks = 2, .share = "share"}); });
+}
+
+TEST(RowsThatCount, FixedBatchesAreRefused) {
+  const auto refusal = [](const char* rows) {
     BuiltModel model = ParseModelText(fmt::format(R"(
 data {{ name: "x" shape: [{}, 6] }}
 layer {{ fc {{ input: "x" size: 1 output: "h" }} }}
@@ -171,15 +174,16 @@ layer {{ reduce_sum {{ input: "h" output: "loss" }} }})",
     const Variable loss(&model.main.Root(), model.main.Root().FindVar("loss"));
     OptimizerGroup group{.optimizer = std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.1})};
     AppendTrainingStep({.groups = {group}}, loss, model.startup);
-    return InsertAllReduce(model.main, model.startup, {.nranks = 2}).unknown;
+    return Refusal({std::move(model.main), std::move(model.startup)});
   };
-  EXPECT_TRUE(unknown("-1").empty());
-  EXPECT_EQ(unknown("8"), std::vector<std::string>{
-                              "'loss' depends on no input whose first dimension is open (-1), so "
-                              "that all ranks are taken to read the same rows"});
+  EXPECT_EQ(refusal("-1"), "no error");
+  EXPECT_EQ(
+      refusal("8"),
+      "distribute: input 'x' is float32[8, 6], and ranks divide the batch: its first dimension "
+      "must be -1");
 }
 
-TEST(RowsThatCount, PenaltiesOnGradientsAreToldOf) {
+TEST(RowsThatCount, PenaltiesOnGradientsAreRefused) {
   BuiltModel model = ParseModelText(std::string(kHead) + R"(
 layer { fc { input: "x" size: 6 act: "tanh" output: "h" } }
 layer { reduce_sum { input: "h" output: "s" } }
@@ -192,22 +196,17 @@ layer { reduce_sum { input: "h" output: "s" } }
   const Variable loss = Sum(Square(writer.Var(gradients.at(0))));
   OptimizerGroup group{.optimizer = std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.1})};
   AppendTrainingStep({.groups = {group}}, loss, model.startup);
-  const AllReduceReport report = InsertAllReduce(model.main, model.startup, {.nranks = 2});
-  ASSERT_EQ(report.unknown.size(), 1u);
-  EXPECT_THAT(report.unknown[0],
-              testing::HasSubstr("mul_grad makes a gradient of the rank's rows, 'x@GRAD'"));
+  EXPECT_THAT(Refusal({std::move(model.main), std::move(model.startup)}),
+              testing::HasSubstr("mul_grad makes 'x@GRAD', a gradient of the rows"));
 }
 
-// Statistics of slots are means over those that are there, which ranks cannot add.
-TEST(RowsThatCount, MeansOfSlotsAreToldOf) {
-  const auto unknown = [](int slot_dim) {
-    StepPrograms programs = Make({"slots", StatisticsNet(slot_dim)});
-    return InsertAllReduce(programs.main, programs.startup, {.nranks = 2}).unknown;
-  };
-  EXPECT_TRUE(unknown(-1).empty());
-  EXPECT_EQ(unknown(3), std::vector<std::string>{
-                            "'n@GRAD', which data_norm_grad makes, is a mean over the rank's rows, "
-                            "and ranks add them"});
+// Statistics of slots are means over the rows that have the slot, which ranks cannot add.
+TEST(RowsThatCount, MeansOfSlotsAreRefused) {
+  EXPECT_EQ(Refusal(Make({"slots", StatisticsNet(-1)})), "no error");
+  EXPECT_EQ(
+      Refusal(Make({"slots", StatisticsNet(3)})),
+      "distribute: the ranks cannot add 'n@GRAD', which data_norm_grad makes from the rows of a "
+      "rank; train on one rank, or without the op");
 }
 
 }  // namespace coracle::rows_that_count_test

@@ -1,5 +1,5 @@
-// sync_batch_norm takes the statistics of the whole batch, by the switch of InsertAllReduce or by
-// the model's own op.
+// sync_batch_norm uses the statistics of the whole batch, whether InsertAllReduce or the model asks
+// for it.
 
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/distribute/exchange_states.h>
@@ -60,7 +60,7 @@ TEST(SyncBatchNorm, OfTests) {
   EXPECT_EQ(inputs(true), 0);
 }
 
-// What cannot be done right is refused, and nothing is changed
+// The program stays unchanged if it is refused.
 TEST(SyncBatchNorm, WithinABlockIsRefused) {
   Case c{.name = "norm", .feeds = {}, .net = NormNet, .train = With<Momentum>(MomentumOptions{})};
   StepPrograms programs = Make(c);
@@ -73,15 +73,15 @@ TEST(SyncBatchNorm, WithinABlockIsRefused) {
               InsertAllReduce(programs.main, programs.startup,
                               {.nranks = 2, .sync_batch_norm = true});
             }),
-            "distribute: batch_norm within a block cannot take the statistics of all ranks; leave "
-            "out sync_batch_norm");
+            "distribute: batch_norm in a block cannot use the statistics of all ranks; leave out "
+            "sync_batch_norm");
   EXPECT_EQ(programs.main.Root().NumOps(), ops);
   inner.op(0).SetType("sync_batch_norm");
   EXPECT_EQ(ErrorOf([&] {
               InsertAllReduce(programs.main, programs.startup, {.nranks = 2, .share = "share"});
             }),
-            "distribute: sync_batch_norm within a block would count the rows of ranks that have "
-            "none; take it out of the block, or take batch_norm");
+            "distribute: sync_batch_norm in a block would count the rows of ranks that have none; "
+            "take it out of the block, or use batch_norm");
 }
 
 TEST(SyncBatchNorm, FusedBatchNormIsNotSynchronised) {
@@ -95,7 +95,7 @@ TEST(SyncBatchNorm, FusedBatchNormIsNotSynchronised) {
               InsertAllReduce(programs.main, programs.startup,
                               {.nranks = 2, .sync_batch_norm = true});
             }),
-            "distribute: fused_batch_norm_act cannot take the statistics of all ranks; leave out "
+            "distribute: fused_batch_norm_act cannot use the statistics of all ranks; leave out "
             "sync_batch_norm");
 }
 

@@ -1,6 +1,7 @@
-#include <coracle/distribute/ranks.h>
+#include <coracle/communication/ranks.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/tensor/fingerprint.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -28,6 +29,15 @@ RankRows RowsOfRank(int64_t rows, int rank, int size) {
 
 void Ranks::Sum(std::span<double> values) const {
   if (several()) communicator_->AllReduce(values.data(), static_cast<int64_t>(values.size()));
+}
+
+void Ranks::Sum(Tensor* tensor) const {
+  if (!several()) return;
+  communicator_->Run({Exchange::Kind::kAllReduce,
+                      tensor->dtype(),
+                      {tensor->numel()},
+                      tensor->raw(),
+                      tensor->raw()});
 }
 
 bool Ranks::Any(bool value) const {
@@ -73,9 +83,9 @@ std::vector<std::string> Ranks::Names() const {
 
 namespace {
 
-// Where to begin to show two texts, so that their first difference is among what is shown: at the
-// line that has it, or not far before it.
-size_t DifferingPart(const std::string& a, const std::string& b) {
+// The position from which to show two texts so that their first difference is visible: the start of
+// its line, or a position shortly before it.
+size_t StartOfDifference(const std::string& a, const std::string& b) {
   constexpr size_t kBefore = 60;
   const auto differ = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   const auto at = static_cast<size_t>(differ.first - a.begin());
@@ -89,7 +99,7 @@ size_t DifferingPart(const std::string& a, const std::string& b) {
 void Ranks::RequireSame(const std::string& what, const std::string& value,
                         const std::string& advice) const {
   if (!several()) return;
-  // Each rank's fingerprint on every rank; texts only where they differ.
+  // Exchange fingerprints first, and texts only if these differ.
   const uint64_t own = Fingerprint(value.data(), value.size());
   const std::vector<std::string> prints =
       Gather(std::string(reinterpret_cast<const char*>(&own), sizeof own));
@@ -98,7 +108,7 @@ void Ranks::RequireSame(const std::string& what, const std::string& value,
   if (other == prints.end()) return;
   const auto at = static_cast<size_t>(other - prints.begin());
   const std::vector<std::string> values = Gather(value), names = Names();
-  const size_t part = DifferingPart(values[at], values[0]);
+  const size_t part = StartOfDifference(values[at], values[0]);
   const auto shown = [&](const std::string& text) {
     constexpr size_t kShown = 120;
     return (part > 0 ? "..." : "") +

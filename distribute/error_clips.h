@@ -1,0 +1,17 @@
+#pragma once
+// Error clips of one of several ranks do what they do on one rank. Internal to distribute/.
+
+#include <coracle/distribute/whole_values.h>
+
+namespace coracle {
+
+// During backward, gradients of batch variables are split over the ranks. A clip by value acts on
+// each part, and so does a clip of each row. For a norm of all rows, the ranks add up their
+// squares. The gradient of a variable without rows is first summed over the ranks, unless the
+// variable is a sum over the rows, whose gradient is whole on each rank; with `declared`, a
+// declared weight of the loss, that is not known. Throws kInvalidArgument for a clip that would act
+// on a part of what one rank clips: in a block, of selected rows, of slices that share rows.
+void ClipAsOneRank(ProgramDesc& main, const PartValues& parts, const WholeWriter& writer,
+                   const WholeValueOptions& options, bool declared, OpInserter* inserter);
+
+}  // namespace coracle
