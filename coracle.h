@@ -1,26 +1,21 @@
 #pragma once
-// All of Coracle's public interface.
+// The interface of the library coracle: programs, builder, backward, clips, optimizers, compiler,
+// executor, files. <coracle/train.h> adds training jobs, <coracle/convert.h> ONNX and Caffe.
 
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
 #include <coracle/clip/clip.h>
-#include <coracle/communication/comm_context.h>
 #include <coracle/communication/communicator.h>
 #include <coracle/communication/launched.h>
-#include <coracle/convert/onnx_export.h>
-#include <coracle/convert/onnx_import.h>
+#include <coracle/communication/ranks.h>
 #include <coracle/distribute/all_reduce.h>
-#include <coracle/distribute/local_sgd.h>
 #include <coracle/edit/extract.h>
-#include <coracle/edit/join_parameters.h>
 #include <coracle/edit/merge.h>
 #include <coracle/edit/optimize.h>
 #include <coracle/edit/rename.h>
 #include <coracle/edit/set_shape.h>
-#include <coracle/executor/drawn_values.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/base/latency.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/base/version.h>
@@ -36,7 +31,6 @@
 #include <coracle/inspect/compare_tensors.h>
 #include <coracle/inspect/diff.h>
 #include <coracle/inspect/dot.h>
-#include <coracle/inspect/page.h>
 #include <coracle/inspect/program_ends.h>
 #include <coracle/inspect/program_json.h>
 #include <coracle/layers/builder.h>
@@ -48,6 +42,3 @@
 #include <coracle/optimizer/optimizers.h>
 #include <coracle/passes/pass.h>
 #include <coracle/regularizer/regularizer.h>
-#include <coracle/train/data/data_source.h>
-#include <coracle/train/log/plot.h>
-#include <coracle/train/run/trainer.h>

@@ -30,6 +30,66 @@ using proto::onnx::ValueInfoProto;
 
 constexpr uint64_t kInputBytes = 1024;  // approximate size of an input's variable and op
 
+// The shape of an input, with the dims that the options give.
+Shape ShapeOf(const ValueInfoProto& input, const TypeProto::Tensor& type,
+              const OnnxImportOptions& options) {
+  const auto given = options.input_shapes.find(input.name());
+  if (!type.has_shape()) {
+    if (given != options.input_shapes.end()) return given->second;
+    throw Error(ErrorCode::kUnimplemented,
+                fmt::format("the input {} has no shape, not even a rank; give it one",
+                            Quote(input.name())));
+  }
+  Shape shape;
+  for (const auto& dim : type.shape().dim()) {
+    const bool known = dim.has_dim_value() && dim.dim_value() >= 0;
+    shape.Append(known ? dim.dim_value() : -1);
+  }
+  if (given == options.input_shapes.end() || shape.rank() == 0) return shape;
+  if (!shape.CompatibleWith(given->second)) {
+    ThrowInvalid(fmt::format("the input {} is {} in the model, and cannot be {}",
+                             Quote(input.name()), shape.ToString(), given->second.ToString()));
+  }
+  return given->second;
+}
+
+// The value of an input that is given, after a check of its type.
+onnx::ValuePtr KnownInput(const ValueInfoProto& input, const Tensor& given, DType dtype,
+                          const Shape& shape) {
+  const bool scalar = shape.rank() == 0;
+  const Shape stored = scalar ? Shape{1} : shape;
+  Tensor tensor = given;
+  if (scalar && tensor.shape().rank() == 0) tensor = tensor.Reshaped(stored);
+  if (tensor.dtype() != dtype || !stored.CompatibleWith(tensor.shape())) {
+    ThrowInvalid(fmt::format("the input {} is {}{} in the model, and cannot be {}",
+                             Quote(input.name()), ToString(dtype), shape.ToString(),
+                             tensor.ToString()));
+  }
+  auto value = std::make_shared<Value>();
+  value->constant = tensor;
+  value->data_type = input.type().tensor_type().elem_type();
+  value->scalar = shape.rank() == 0;
+  return value;
+}
+
+// Variables that ops write (the statistics of a batch_norm) are not parameters. Variables that no
+// op reads any more (a loop's body may be imported twice) are removed.
+void SettleParameters(ProgramDesc& program, Scope& parameters) {
+  std::unordered_set<std::string> read, written;
+  program.ForEachOp([&](const OpDesc& op) {
+    op.ForEachInput([&](const std::string& name) { read.insert(name); });
+    op.ForEachOutput([&](const std::string& name) { written.insert(name); });
+  });
+  BlockDesc& root = program.Root();
+  for (size_t i = 0; i < root.NumVars(); ++i) {
+    VarDesc& var = root.var(i);
+    if (var.is_parameter() && written.count(var.name())) var.SetIsParameter(false);
+    if (var.persistable() && !read.count(var.name())) parameters.Erase(var.name());
+  }
+  root.RemoveVarsIf(
+      [&](const VarDesc& var) { return var.persistable() && !read.count(var.name()); });
+}
+
 // The import of one model.
 class ModelImporter {
  public:
@@ -59,7 +119,7 @@ class ModelImporter {
     for (const ValueInfoProto& output : model_.graph().output())
       fetches.push_back(OutputOf(output));
     if (fetches.empty()) ThrowInvalid("the graph has no output");
-    SettleParameters();
+    SettleParameters(result_.program, *state_.parameters);
     SetFeedsAndFetches(result_.program, feeds_, fetches);
     result_.feed_names = feeds_;
     result_.fetch_names = std::move(fetches);
@@ -100,27 +160,6 @@ class ModelImporter {
   }
 
  private:
-  Shape ShapeOf(const ValueInfoProto& input, const TypeProto::Tensor& type) {
-    const auto given = options_.input_shapes.find(input.name());
-    if (!type.has_shape()) {
-      if (given != options_.input_shapes.end()) return given->second;
-      throw Error(ErrorCode::kUnimplemented,
-                  fmt::format("the input {} has no shape, not even a rank; give it one",
-                              Quote(input.name())));
-    }
-    Shape shape;
-    for (const auto& dim : type.shape().dim()) {
-      const bool known = dim.has_dim_value() && dim.dim_value() >= 0;
-      shape.Append(known ? dim.dim_value() : -1);
-    }
-    if (given == options_.input_shapes.end() || shape.rank() == 0) return shape;
-    if (!shape.CompatibleWith(given->second)) {
-      ThrowInvalid(fmt::format("the input {} is {} in the model, and cannot be {}",
-                               Quote(input.name()), shape.ToString(), given->second.ToString()));
-    }
-    return given->second;
-  }
-
   void AddInput(const ValueInfoProto& input) {
     if (input.name().empty()) ThrowInvalid("an input has no name");
     if (!declared_.insert(input.name()).second)
@@ -141,8 +180,10 @@ class ModelImporter {
                   fmt::format("the input {} is {}, which no dtype holds", Quote(input.name()),
                               onnx::DataTypeName(type.elem_type())));
     }
-    const Shape shape = ShapeOf(input, type);
-    if (AddKnownInput(input, *dtype, shape)) return;
+    const Shape shape = ShapeOf(input, type, options_);
+    const auto given = options_.input_values.find(input.name());
+    if (given != options_.input_values.end())
+      return graph_.Define(input.name(), KnownInput(input, given->second, *dtype, shape));
     BlockDesc& root = result_.program.Root();
     VarDesc& var = root.Var(result_.program.FreeName(onnx::UsableName(input.name())));
     var.SetMeta({VarType::kLoDTensor, *dtype, shape.rank() == 0 ? Shape{1} : shape, 0});
@@ -153,27 +194,6 @@ class ModelImporter {
     value->scalar = shape.rank() == 0;
     graph_.Define(input.name(), std::move(value));
     feeds_.push_back(var.name());
-  }
-
-  // False if no value is given.
-  bool AddKnownInput(const ValueInfoProto& input, DType dtype, const Shape& shape) {
-    const auto given = options_.input_values.find(input.name());
-    if (given == options_.input_values.end()) return false;
-    const bool scalar = shape.rank() == 0;
-    const Shape stored = scalar ? Shape{1} : shape;
-    Tensor tensor = given->second;
-    if (scalar && tensor.shape().rank() == 0) tensor = tensor.Reshaped(stored);
-    if (tensor.dtype() != dtype || !stored.CompatibleWith(tensor.shape())) {
-      ThrowInvalid(fmt::format("the input {} is {}{} in the model, and cannot be {}",
-                               Quote(input.name()), ToString(dtype), shape.ToString(),
-                               tensor.ToString()));
-    }
-    auto value = std::make_shared<Value>();
-    value->constant = tensor;
-    value->data_type = input.type().tensor_type().elem_type();
-    value->scalar = shape.rank() == 0;
-    graph_.Define(input.name(), std::move(value));
-    return true;
   }
 
   void CheckOptions() const {
@@ -203,24 +223,6 @@ class ModelImporter {
     if (var.name() == wanted && !var.desc().persistable()) return wanted;
     return state_.writer.Into(result_.program.FreeName(wanted), "assign", {{"X", {var.name()}}})
         .name();
-  }
-
-  // Variables that ops write (the statistics of a batch_norm) are not parameters. Variables that no
-  // op reads any more (a loop's body may be imported twice) are removed.
-  void SettleParameters() {
-    std::unordered_set<std::string> read, written;
-    result_.program.ForEachOp([&](const OpDesc& op) {
-      op.ForEachInput([&](const std::string& name) { read.insert(name); });
-      op.ForEachOutput([&](const std::string& name) { written.insert(name); });
-    });
-    BlockDesc& root = result_.program.Root();
-    for (size_t i = 0; i < root.NumVars(); ++i) {
-      VarDesc& var = root.var(i);
-      if (var.is_parameter() && written.count(var.name())) var.SetIsParameter(false);
-      if (var.persistable() && !read.count(var.name())) state_.parameters->Erase(var.name());
-    }
-    root.RemoveVarsIf(
-        [&](const VarDesc& var) { return var.persistable() && !read.count(var.name()); });
   }
 
   onnx::OnnxModelFile& file_;

@@ -32,7 +32,9 @@ const LayerFields<Conv2dOptions>& Conv2dLayer() {
           .Param("param", &O::param_attr,
                  "filters; default: normal with std sqrt(2 / (height * width * channels))")
           .Bias("bias", &O::bias_attr, "bias; default: 0")
-          .BiasTerm();
+          .BiasTerm()
+          .Example("image: [-1, 3, 32, 32]",
+                   R"(input: "image" num_filters: 8 filter_size: 3 padding: 1 output: "out")");
   return layer;
 }
 
@@ -48,7 +50,9 @@ const LayerFields<Pool2dOptions>& Pool2dLayer() {
           .Field("global_pooling", &O::global_pooling, "one window over the whole image")
           .Field("ceil_mode", &O::ceil_mode, "windows that start inside the image count")
           .Field("exclusive", &O::exclusive, "an average counts no padding")
-          .Field("adaptive", &O::adaptive, "pool_size is the size of the result");
+          .Field("adaptive", &O::adaptive, "pool_size is the size of the result")
+          .Example("image: [-1, 3, 32, 32]",
+                   R"(input: "image" pool_size: 2 pool_stride: 2 output: "out")");
   return layer;
 }
 

@@ -82,6 +82,7 @@ struct LayerDef {
   std::vector<FieldDef> fields;
   Build build;
   Result result = Result::kOne;
+  std::string example = "";  // a model text with the layer; "": help searches for one
 };
 
 // Registers a layer for model text and its schema. Process-wide and thread-safe; throws
@@ -95,24 +96,69 @@ MemberType TypeOfPadding();
 MemberType TypeOfPaddingAlgorithm();
 MemberType TypeOfDType();
 
-template <class Options>
-class LayerFields {
- public:
-  using Call = std::function<std::vector<Variable>(Builder&, const LayerArgs&, const Options&)>;
+// A model text: data entries for the inputs, such as "x: [-1, 8]; ids: [-1, 1] dtype: int64", and
+// the layer with its fields.
+std::string MakeLayerExample(std::string_view layer, std::string_view inputs,
+                             std::string_view fields);
 
-  LayerFields(std::string name, const std::string& doc) : fields_(doc) {
+// The part of LayerFields that does not depend on the options.
+class LayerDeclaration {
+ protected:
+  LayerDeclaration(std::string name, const std::string& doc) {
     def_.name = std::move(name);
     def_.doc = doc;
   }
+  void AddInput(FieldDef::Kind kind, const std::string& name, const std::string& doc,
+                bool required) {
+    const bool one = kind == FieldDef::Kind::kVar;
+    def_.fields.push_back(
+        {name, kind, one ? AttrType::kString : AttrType::kStrings, std::nullopt, required, doc});
+  }
+  void AddField(FieldDef::Kind kind, const FieldSpec& field) {
+    def_.fields.push_back({field.name, kind, field.member.type, field.default_value, field.required,
+                           field.doc, field.range});
+  }
+  void AddParam(const std::string& name, const std::string& doc) {
+    def_.fields.push_back(
+        {name, FieldDef::Kind::kParam, AttrType::kString, std::nullopt, false, doc});
+  }
+  std::string InputName(size_t i) const { return def_.fields.at(i).name; }
+
+  // Sets the options that every layer has.
+  template <class Options>
+  static void SetOutput(const LayerArgs& args, Options* options) {
+    if constexpr (requires { options->name; }) options->name = args.output.name;
+    if constexpr (requires { options->output; }) options->output = args.output.output;
+    if constexpr (requires { options->outputs; }) options->outputs = args.outputs;
+    if constexpr (requires { options->act; }) {
+      options->act = args.output.act;
+      options->error_clip = args.output.error_clip;
+      options->stop_gradient = args.output.stop_gradient;
+    }
+  }
+
+  LayerDef def_;
+};
+
+template <class Options>
+class LayerFields : LayerDeclaration {
+ public:
+  using Call = std::function<std::vector<Variable>(Builder&, const LayerArgs&, const Options&)>;
+
+  LayerFields(std::string name, const std::string& doc)
+      : LayerDeclaration(std::move(name), doc), fields_(doc) {}
 
   LayerFields& Input(const std::string& name, const std::string& doc) {
-    return AddInput(FieldDef::Kind::kVar, name, doc, true);
+    AddInput(FieldDef::Kind::kVar, name, doc, true);
+    return *this;
   }
   LayerFields& OptionalInput(const std::string& name, const std::string& doc) {
-    return AddInput(FieldDef::Kind::kVar, name, doc, false);
+    AddInput(FieldDef::Kind::kVar, name, doc, false);
+    return *this;
   }
   LayerFields& Inputs(const std::string& name, const std::string& doc) {
-    return AddInput(FieldDef::Kind::kVars, name, doc, true);
+    AddInput(FieldDef::Kind::kVars, name, doc, true);
+    return *this;
   }
 
   // Adds a path, which texts give relative to themselves.
@@ -171,6 +217,11 @@ class LayerFields {
     def_.result = result;
     return *this;
   }
+  // An example for help: the inputs as "NAME: SHAPE; NAME: SHAPE", and the fields of the layer.
+  LayerFields& Example(std::string_view inputs, std::string_view fields) {
+    def_.example = MakeLayerExample(def_.name, inputs, fields);
+    return *this;
+  }
 
   // Throws kInvalidArgument for a number out of range: "fc: size must be positive, got 0".
   void Check(const Options& options) const { fields_.Check(def_.name, options); }
@@ -227,37 +278,8 @@ class LayerFields {
   }
 
  private:
-  LayerFields& AddInput(FieldDef::Kind kind, const std::string& name, const std::string& doc,
-                        bool required) {
-    const bool one = kind == FieldDef::Kind::kVar;
-    def_.fields.push_back(
-        {name, kind, one ? AttrType::kString : AttrType::kStrings, std::nullopt, required, doc});
-    return *this;
-  }
-  void AddLast(FieldDef::Kind kind) {
-    const FieldSpec& field = fields_.fields().back();
-    def_.fields.push_back({field.name, kind, field.member.type, field.default_value, field.required,
-                           field.doc, field.range});
-  }
-  void AddParam(const std::string& name, const std::string& doc) {
-    def_.fields.push_back(
-        {name, FieldDef::Kind::kParam, AttrType::kString, std::nullopt, false, doc});
-  }
-  std::string InputName(size_t i) const { return def_.fields.at(i).name; }
+  void AddLast(FieldDef::Kind kind) { AddField(kind, fields_.fields().back()); }
 
-  // Sets the options that every layer has.
-  static void SetOutput(const LayerArgs& args, Options* options) {
-    if constexpr (requires { options->name; }) options->name = args.output.name;
-    if constexpr (requires { options->output; }) options->output = args.output.output;
-    if constexpr (requires { options->outputs; }) options->outputs = args.outputs;
-    if constexpr (requires { options->act; }) {
-      options->act = args.output.act;
-      options->error_clip = args.output.error_clip;
-      options->stop_gradient = args.output.stop_gradient;
-    }
-  }
-
-  LayerDef def_;
   Fields<Options> fields_;
   std::vector<std::function<void(const LayerArgs&, Options*)>> setters_;
 };

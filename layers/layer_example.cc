@@ -1,5 +1,6 @@
-// Examples of layers. If none is written here, one is searched: inputs of usual shapes and types,
-// and small numbers, are tried until the layer's own shape rule accepts them.
+// Examples of layers. If neither the layer's declaration nor this file has one, it is searched:
+// inputs of usual shapes and types, and small numbers, are tried until the layer's own shape rule
+// accepts them.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
@@ -16,39 +17,9 @@ namespace {
 
 using Kind = FieldDef::Kind;
 
-// Examples of layers for which a found one would not show their purpose.
+// Examples of arrays, and of entries that contain entries.
 const std::map<std::string, std::string>& Written() {
   static const std::map<std::string, std::string> written = {
-      {"concat", R"(data { name: "x" shape: [-1, 8] }
-data { name: "y" shape: [-1, 4] }
-layer { concat { input: ["x", "y"] axis: 1 output: "out" } }
-)"},
-      {"stack", R"(data { name: "x" shape: [-1, 8] }
-data { name: "y" shape: [-1, 8] }
-layer { stack { input: ["x", "y"] axis: 1 output: "out" } }
-)"},
-      {"sum", R"(data { name: "x" shape: [-1, 8] }
-data { name: "y" shape: [-1, 8] }
-layer { sum { input: ["x", "y"] output: "out" } }
-)"},
-      {"conv2d", R"(data { name: "image" shape: [-1, 3, 32, 32] }
-layer { conv2d { input: "image" num_filters: 8 filter_size: 3 padding: 1 output: "out" } }
-)"},
-      {"pool2d", R"(data { name: "image" shape: [-1, 3, 32, 32] }
-layer { pool2d { input: "image" pool_size: 2 pool_stride: 2 output: "out" } }
-)"},
-      {"reshape", R"(data { name: "x" shape: [-1, 3, 8] }
-layer { reshape { input: "x" shape: [-1, 24] output: "out" } }
-)"},
-      {"transpose", R"(data { name: "x" shape: [-1, 3, 8] }
-layer { transpose { input: "x" axis: [0, 2, 1] output: "out" } }
-)"},
-      {"split", R"(data { name: "x" shape: [-1, 8] }
-layer { split { input: "x" num: 2 axis: 1 output: ["left", "right"] } }
-)"},
-      {"program", R"(data { name: "x" shape: [-1, 8] }
-layer { program { input: "x" file: "encoder.pdmodel" output: "out" } }
-)"},
       {"array_write", R"(data { name: "x" shape: [-1, 8] }
 layer { fill_constant { shape: 1 dtype: int64 value: 0 output: "i" } }
 layer { create_array { output: "all" } }
@@ -119,87 +90,66 @@ layer { static_rnn { step_input: "x"
   return written;
 }
 
-// Layers whose attrs must agree with each other or with the input: the type of each input by name,
-// and the fields.
+// Layers whose attrs must agree with each other or with the inputs: the types of the required
+// inputs, and the fields.
 struct Hint {
   const char *layer, *inputs, *fields;
 };
 constexpr const char* kBigger = "out_h: 16 out_w: 16";
 constexpr Hint kHints[] = {
-    {"bicubic_interp", "input: [-1, 3, 8, 8]", kBigger},
-    {"bicubic_interp_v2", "input: [-1, 3, 8, 8]", kBigger},
-    {"bilinear_interp", "input: [-1, 3, 8, 8]", kBigger},
-    {"bilinear_interp_v2", "input: [-1, 3, 8, 8]", kBigger},
-    {"nearest_interp", "input: [-1, 3, 8, 8]", kBigger},
-    {"nearest_interp_v2", "input: [-1, 3, 8, 8]", kBigger},
-    {"interpolate", "input: [-1, 3, 8, 8]", "interp_method: \"bilinear\" out_h: 16 out_w: 16"},
-    {"linear_interp", "input: [-1, 3, 8]", "out_w: 16"},
-    {"linear_interp_v2", "input: [-1, 3, 8]", "out_w: 16"},
-    {"trilinear_interp", "input: [-1, 3, 4, 8, 8]", "out_d: 8 out_h: 16 out_w: 16"},
-    {"trilinear_interp_v2", "input: [-1, 3, 4, 8, 8]", "out_d: 8 out_h: 16 out_w: 16"},
-    {"bmm", "x: [-1, 4, 8];y: [-1, 8, 2]", ""},
-    {"clip_by_norm", "input: [-1, 8]", "max_norm: 1"},
-    {"conv_shift", "x: [-1, 8];y: [-1, 3]", ""},
-    {"crop", "x: [4, 8]", "shape: [2, 3] offsets: [0, 1]"},
-    {"crop_tensor", "input: [4, 8]", "shape: [2, 3] offsets: [0, 1]"},
-    {"expand", "input: [-1, 8]", "expand_times: [1, 2]"},
-    {"expand_as_v2", "input: [1, 8]", "target_shape: [4, 8]"},
-    {"expand_v2", "input: [1, 8]", "shape: [4, 8]"},
-    {"fused_elemwise_activation", "x: [-1, 8];y: [-1, 8]",
+    {"bicubic_interp", "[-1, 3, 8, 8]", kBigger},
+    {"bicubic_interp_v2", "[-1, 3, 8, 8]", kBigger},
+    {"bilinear_interp", "[-1, 3, 8, 8]", kBigger},
+    {"bilinear_interp_v2", "[-1, 3, 8, 8]", kBigger},
+    {"nearest_interp", "[-1, 3, 8, 8]", kBigger},
+    {"nearest_interp_v2", "[-1, 3, 8, 8]", kBigger},
+    {"interpolate", "[-1, 3, 8, 8]", "interp_method: \"bilinear\" out_h: 16 out_w: 16"},
+    {"linear_interp", "[-1, 3, 8]", "out_w: 16"},
+    {"linear_interp_v2", "[-1, 3, 8]", "out_w: 16"},
+    {"trilinear_interp", "[-1, 3, 4, 8, 8]", "out_d: 8 out_h: 16 out_w: 16"},
+    {"trilinear_interp_v2", "[-1, 3, 4, 8, 8]", "out_d: 8 out_h: 16 out_w: 16"},
+    {"bmm", "[-1, 4, 8]; [-1, 8, 2]", ""},
+    {"clip_by_norm", "[-1, 8]", "max_norm: 1"},
+    {"conv_shift", "[-1, 8]; [-1, 3]", ""},
+    {"crop", "[4, 8]", "shape: [2, 3] offsets: [0, 1]"},
+    {"crop_tensor", "[4, 8]", "shape: [2, 3] offsets: [0, 1]"},
+    {"expand", "[-1, 8]", "expand_times: [1, 2]"},
+    {"expand_as_v2", "[1, 8]", "target_shape: [4, 8]"},
+    {"expand_v2", "[1, 8]", "shape: [4, 8]"},
+    {"fused_elemwise_activation", "[-1, 8]; [-1, 8]",
      "functor_list: [\"relu\", \"elementwise_add\"]"},
-    {"fused_elemwise_add_activation", "x: [-1, 8];y: [-1, 8]",
+    {"fused_elemwise_add_activation", "[-1, 8]; [-1, 8]",
      "functor_list: [\"relu\", \"elementwise_add\"]"},
-    {"iou_similarity", "x: [-1, 4];y: [10, 4]", ""},
-    {"lod_reset", "x: [6, 8]", "target_lod: [0, 2, 6]"},
-    {"one_hot_v2", "input: [-1] dtype: int64", "depth: 10"},
-    {"pool3d", "input: [-1, 3, 8, 8, 8]",
-     "pooling_type: \"max\" ksize: [2, 2, 2] strides: [2, 2, 2]"},
+    {"iou_similarity", "[-1, 4]; [10, 4]", ""},
+    {"lod_reset", "[6, 8]", "target_lod: [0, 2, 6]"},
+    {"one_hot_v2", "[-1] dtype: int64", "depth: 10"},
+    {"pool3d", "[-1, 3, 8, 8, 8]", "pooling_type: \"max\" ksize: [2, 2, 2] strides: [2, 2, 2]"},
     {"randint", "", "shape: [4, 8] low: 0 high: 10"},
-    {"roll", "input: [-1, 8]", "shifts: 1 axis: 1"},
-    {"shard_index", "input: [-1, 1] dtype: int64", "index_num: 20 nshards: 2 shard_id: 0"},
-    {"spp", "input: [-1, 3, 32, 32]", "pyramid_height: 3 pooling_type: \"max\""},
+    {"roll", "[-1, 8]", "shifts: 1 axis: 1"},
+    {"shard_index", "[-1, 1] dtype: int64", "index_num: 20 nshards: 2 shard_id: 0"},
+    {"spp", "[-1, 3, 32, 32]", "pyramid_height: 3 pooling_type: \"max\""},
 };
-
-std::string VarOf(std::string_view field) { return field == "input" ? "x" : std::string(field); }
-
-// The text of a hint; "" if there is none.
-std::string Hinted(const std::string& layer) {
-  for (const Hint& hint : kHints) {
-    if (layer != hint.layer) continue;
-    std::string data, fields;
-    for (const std::string& input : Split(hint.inputs, ';')) {
-      const size_t colon = input.find(": ");
-      const std::string name = input.substr(0, colon);
-      data += fmt::format("data {{ name: \"{}\" shape{} }}\n", VarOf(name), input.substr(colon));
-      fields += fmt::format("{}: \"{}\" ", name, VarOf(name));
-    }
-    fields += hint.fields;
-    fields += *hint.fields ? " " : "";
-    return data + fmt::format("layer {{ {} {{ {}output: \"out\" }} }}\n", layer, fields);
-  }
-  return "";
-}
 
 // Possible types of an input, the most usual first.
 constexpr const char* kInputs[] = {
-    "shape: [-1, 8]",
-    "shape: [-1, 1] dtype: int64",
-    "shape: [-1, 3, 32, 32]",
-    "shape: [-1, 4, 8]",
-    "shape: [1]",
-    "shape: [8]",
-    "shape: [-1, 8] dtype: int64",
-    "shape: [-1, 8] dtype: bool",
-    "shape: [-1, 8] lod_level: 1",
-    "shape: [-1, 1] dtype: int64 lod_level: 1",
-    "shape: [8, 8]",
-    "shape: [-1, 8] dtype: int32",
-    "shape: [8] dtype: int64",
-    "shape: [1] dtype: int64",
-    "shape: [-1, 4, 8, 8]",
-    "shape: [-1, 3, 8, 8, 8]",
-    "shape: [-1, 8] dtype: complex64",
-    "shape: [4]",
+    "[-1, 8]",
+    "[-1, 1] dtype: int64",
+    "[-1, 3, 32, 32]",
+    "[-1, 4, 8]",
+    "[1]",
+    "[8]",
+    "[-1, 8] dtype: int64",
+    "[-1, 8] dtype: bool",
+    "[-1, 8] lod_level: 1",
+    "[-1, 1] dtype: int64 lod_level: 1",
+    "[8, 8]",
+    "[-1, 8] dtype: int32",
+    "[8] dtype: int64",
+    "[1] dtype: int64",
+    "[-1, 4, 8, 8]",
+    "[-1, 3, 8, 8, 8]",
+    "[-1, 8] dtype: complex64",
+    "[4]",
 };
 // Number of alternative values for required fields.
 constexpr size_t kAlternatives = 4;
@@ -207,14 +157,14 @@ constexpr size_t kAlternatives = 4;
 // The statement that gives a required value; "" for kinds that need none.
 std::string Given(const FieldDef& field, size_t alternative) {
   if (field.kind == Kind::kDType)
-    return fmt::format(" {}: {}", field.name, alternative % 2 ? "int64" : "float32");
+    return fmt::format("{}: {} ", field.name, alternative % 2 ? "int64" : "float32");
   if (field.kind != Kind::kAttr) return "";
   if (!IsList(field.type))
-    return fmt::format(" {}: {}", field.name, ExampleValue(field.type, field.range, alternative));
+    return fmt::format("{}: {} ", field.name, ExampleValue(field.type, field.range, alternative));
   constexpr const char* kLists[kAlternatives] = {"[1]", "[0]", "[4, 8]", "[0, 1]"};
   const bool texts = field.type == AttrType::kStrings;
   const bool truths = field.type == AttrType::kBooleans;
-  return fmt::format(" {}: {}", field.name,
+  return fmt::format("{}: {} ", field.name,
                      texts    ? "[\"x\"]"
                      : truths ? "[true]"
                               : kLists[alternative]);
@@ -229,19 +179,36 @@ std::vector<const FieldDef*> RequiredInputs(const LayerDef& layer) {
   return inputs;
 }
 
-// `combination` encodes the types of the inputs, as a number with one digit per input.
-std::string TextOf(const LayerDef& layer, size_t combination, size_t alternative) {
+// `types` are for the required inputs.
+std::string TextOf(const LayerDef& layer, const std::vector<std::string>& types,
+                   std::string_view values) {
   std::string data, fields;
-  for (const FieldDef* input : RequiredInputs(layer)) {
-    data += fmt::format("data {{ name: \"{}\" {} }}\n", VarOf(input->name),
-                        kInputs[combination % std::size(kInputs)]);
-    combination /= std::size(kInputs);
-    fields += fmt::format(" {}: \"{}\"", input->name, VarOf(input->name));
+  const std::vector<const FieldDef*> inputs = RequiredInputs(layer);
+  for (size_t i = 0; i < std::min(inputs.size(), types.size()); ++i) {
+    const std::string& name = inputs[i]->name;
+    const std::string var = name == "input" ? "x" : name;
+    data += fmt::format("{}{}: {}", i > 0 ? ";" : "", var, Trim(types[i]));
+    fields += fmt::format("{}: \"{}\" ", name, var);
   }
+  fields += values;
+  if (layer.result != LayerDef::Result::kSeveral) fields += "output: \"out\"";
+  return MakeLayerExample(layer.name, data, Trim(fields));
+}
+
+// The values of the required fields.
+std::string ValuesOf(const LayerDef& layer, size_t alternative) {
+  std::string values;
   for (const FieldDef& field : layer.fields)
-    if (field.required) fields += Given(field, alternative);
-  if (layer.result != LayerDef::Result::kSeveral) fields += " output: \"out\"";
-  return data + fmt::format("layer {{ {} {{{} }} }}\n", layer.name, fields);
+    if (field.required) values += Given(field, alternative);
+  return values;
+}
+
+// `combination` encodes the types of the inputs, as a number with one digit per input.
+std::vector<std::string> TypesOf(size_t inputs, size_t combination) {
+  std::vector<std::string> types;
+  for (size_t i = 0; i < inputs; ++i, combination /= std::size(kInputs))
+    types.push_back(kInputs[combination % std::size(kInputs)]);
+  return types;
 }
 
 bool Builds(const std::string& text, const OpRegistry& ops) {
@@ -256,10 +223,10 @@ bool Builds(const std::string& text, const OpRegistry& ops) {
 // Combinations in which all inputs have the same type come first.
 std::vector<size_t> Combinations(size_t inputs) {
   const size_t n = std::size(kInputs);
-  size_t all = 1, alike = 0;  // alike: the number 1, 11 or 111 in that encoding
-  for (size_t i = 0; i < std::min<size_t>(inputs, 3); ++i) alike += all, all *= n;
+  size_t all = 1, equal = 0;  // equal: the number 1, 11 or 111 in that encoding
+  for (size_t i = 0; i < std::min<size_t>(inputs, 3); ++i) equal += all, all *= n;
   std::vector<size_t> combinations;
-  for (size_t i = 0; inputs > 0 && i < n; ++i) combinations.push_back(i * alike);
+  for (size_t i = 0; inputs > 0 && i < n; ++i) combinations.push_back(i * equal);
   const size_t most = inputs > 2 ? 0 : all;  // for more than two inputs, only equal types
   for (size_t i = 0; i < most; ++i) combinations.push_back(i);
   if (inputs == 0) combinations = {0};
@@ -267,13 +234,17 @@ std::vector<size_t> Combinations(size_t inputs) {
 }
 
 std::string Found(const LayerDef& layer, const OpRegistry& ops) {
-  const bool has_values =
-      std::any_of(layer.fields.begin(), layer.fields.end(),
-                  [](const FieldDef& field) { return field.required && !Given(field, 0).empty(); });
-  const std::vector<size_t> combinations = Combinations(RequiredInputs(layer).size());
+  for (const Hint& hint : kHints) {
+    const std::string space = *hint.fields ? " " : "";
+    if (layer.name == hint.layer)
+      return TextOf(layer, Split(hint.inputs, ';'), hint.fields + space);
+  }
+  const size_t inputs = RequiredInputs(layer).size();
+  const bool has_values = !ValuesOf(layer, 0).empty();
   for (size_t alternative = 0; alternative < (has_values ? kAlternatives : 1); ++alternative) {
-    for (const size_t combination : combinations) {
-      std::string text = TextOf(layer, combination, alternative);
+    const std::string values = ValuesOf(layer, alternative);
+    for (const size_t combination : Combinations(inputs)) {
+      std::string text = TextOf(layer, TypesOf(inputs, combination), values);
       if (Builds(text, ops)) return text;
     }
   }
@@ -293,7 +264,7 @@ std::string InitializerExample(const std::string& name, const OpRegistry& ops) {
       }
       const std::string text = fmt::format(
           "data {{ name: \"x\" shape: [-1, 8] }}\n"
-          "layer {{ fc {{ input: \"x\" size: 4 param {{ initializer {{ {} {{{} }} }} }} }} }}\n",
+          "layer {{ fc {{ input: \"x\" size: 4 param {{ initializer {{ {} {{ {}}} }} }} }} }}\n",
           name, given);
       if (Builds(text, ops)) return text;
     }
@@ -303,12 +274,23 @@ std::string InitializerExample(const std::string& name, const OpRegistry& ops) {
 
 }  // namespace
 
+std::string MakeLayerExample(std::string_view layer, std::string_view inputs,
+                             std::string_view fields) {
+  std::string text;
+  for (const std::string& input : Split(std::string(inputs), ';')) {
+    const size_t colon = input.find(':');
+    if (colon == std::string::npos) continue;
+    text += fmt::format("data {{ name: \"{}\" shape{} }}\n",
+                        Trim(std::string_view(input).substr(0, colon)), input.substr(colon));
+  }
+  return text + fmt::format("layer {{ {} {{ {} }} }}\n", layer, fields);
+}
+
 std::string LayerExample(const std::string& name, const OpRegistry& ops) {
   const auto written = Written().find(name);
   if (written != Written().end()) return written->second;
-  if (std::string hinted = Hinted(name); !hinted.empty()) return hinted;
   for (const LayerDef& layer : LayerDefs(ops))
-    if (layer.name == name) return Found(layer, ops);
+    if (layer.name == name) return layer.example.empty() ? Found(layer, ops) : layer.example;
   return InitializerExample(name, ops);
 }
 

@@ -112,6 +112,7 @@ std::vector<LayerDef> MathLayers() {
           .Build(&Builder::Matmul),
       LayerFields<OutputOptions>("sum", "Sum of tensors of one shape, element by element.")
           .Inputs("input", "one or more tensors")
+          .Example("x: [-1, 8]; y: [-1, 8]", R"(input: ["x", "y"] output: "out")")
           .BuildOfMany(&Builder::Sum),
       LayerFields<CastOptions>("cast", "The elements as another type.")
           .Input("input", "tensor of any shape")

@@ -3,6 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/layers/internal/model_reader.h>
 #include <coracle/layers/layer.h>
 #include <fmt/format.h>
@@ -39,7 +40,7 @@ BuiltModel FromProgram(ProgramDesc program) {
   const BlockDesc& root = model.main.Root();
   for (size_t i = 0; i < root.NumOps(); ++i) {
     const OpDesc& op = root.op(i);
-    if (op.type() == "feed" && op.HasOutput("Out")) {
+    if (IsFeed(op) && op.HasOutput("Out")) {
       feeds[op.GetAttr<int32_t>("col", 0)] = op.Output("Out").front();
     }
   }
@@ -79,7 +80,7 @@ BuiltModel ReadModelText(const std::string& path, const OpRegistry& ops, const M
   if (path == "-") return Parse(text, "-", ".", "", ops, state);
   const bool binary = path.ends_with(".pb") || path.ends_with(".pdmodel");
   if (text.empty() && binary) return FromProgram(ParseProgram(text, path));
-  return Parse(text, path, DirectoryOf(path), CanonicalPath(path), ops, state);
+  return Parse(text, path, TextDirectory(path), CanonicalPath(path), ops, state);
 }
 
 std::string ModelSchema(const OpRegistry& ops) { return TextSchema(ops).pool().Print(); }

@@ -63,6 +63,20 @@ LayerDef RecurrentLayer(const std::string& name, const char* doc, RnnMethod meth
       });
 }
 
+// Throws for options that the op would accept, or would refuse with an unclear message.
+void CheckRecurrent(const char* type, const Variable& x, const RnnOptions& o) {
+  auto fail = [type](const std::string& what) { ThrowInvalid(fmt::format("{}: {}", type, what)); };
+  RecurrentFields(type, "").Check(o);
+  if (o.direction != "forward" && o.direction != "bidirect" && o.direction != "bidirectional")
+    fail(fmt::format("direction must be forward or bidirect, got {}", o.direction));
+  const Shape& shape = x.shape();
+  if (shape.rank() != 3 || shape[2] < 0) {
+    fail(fmt::format("its input must have shape {} with known features, got {} of shape {}",
+                     o.time_major ? "[time, batch, features]" : "[batch, time, features]", x.name(),
+                     shape.ToString()));
+  }
+}
+
 // A recurrent layer while it is built.
 class Recurrent {
  public:
@@ -99,22 +113,6 @@ class Recurrent {
     result.out = layer_.Finish(options_.time_major ? out : Transposed(out, layer_.Out()));
     for (const std::string& name : states) result.states.push_back(net_.Var(name));
     return result;
-  }
-
-  // Throws for options that the op would accept, or would refuse with an unclear message.
-  static void Check(const char* type, const Variable& x, const RnnOptions& o) {
-    auto fail = [type](const std::string& what) {
-      ThrowInvalid(fmt::format("{}: {}", type, what));
-    };
-    RecurrentFields(type, "").Check(o);
-    if (o.direction != "forward" && o.direction != "bidirect" && o.direction != "bidirectional")
-      fail(fmt::format("direction must be forward or bidirect, got {}", o.direction));
-    const Shape& shape = x.shape();
-    if (shape.rank() != 3 || shape[2] < 0) {
-      fail(fmt::format("its input must have shape {} with known features, got {} of shape {}",
-                       o.time_major ? "[time, batch, features]" : "[batch, time, features]",
-                       x.name(), shape.ToString()));
-    }
   }
 
  private:
@@ -218,7 +216,7 @@ class Recurrent {
 
 RnnOutput BuildRecurrent(Builder& net, const char* type, const char* mode, const Variable& x,
                          const RnnOptions& options) {
-  Recurrent::Check(type, x, options);
+  CheckRecurrent(type, x, options);
   return Recurrent(net, type, mode, options).Build(x);
 }
 

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
-#include <unordered_set>
 
 namespace coracle {
 namespace {
@@ -27,45 +25,30 @@ std::string CommentOf(const T& descriptor) {
   return text;
 }
 
+// The default as a text gives it; "" if there is none.
 std::string DefaultWord(const FieldDescriptor& field) {
-  if (!field.has_default_value()) return "";
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return field.default_value_bool() ? "true" : "false";
-    case FieldDescriptor::CPPTYPE_STRING:
-      return field.default_value_string();
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return field.default_value_enum()->name();
-    case FieldDescriptor::CPPTYPE_INT32:
-      return std::to_string(field.default_value_int32());
-    case FieldDescriptor::CPPTYPE_INT64:
-      return std::to_string(field.default_value_int64());
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return std::to_string(field.default_value_uint64());
-    case FieldDescriptor::CPPTYPE_FLOAT:
-      return fmt::format("{}", field.default_value_float());
-    default:
-      return fmt::format("{}", field.default_value_double());
-  }
+  google::protobuf::FieldDescriptorProto proto;
+  field.CopyTo(&proto);
+  return proto.default_value();
 }
 
 TextField FieldOf(const SchemaPool& schema, const FieldDescriptor& field) {
   const FieldNote& note = schema.NoteOf(field);
-  TextField told;
-  told.name = field.name();
-  told.type = field.message_type() ? "{ ... }"
+  TextField text;
+  text.name = field.name();
+  text.type = field.message_type() ? "{ ... }"
               : field.enum_type()  ? field.enum_type()->name()
                                    : field.cpp_type_name();
-  told.repeated = field.is_repeated();
-  told.required = note.required;
-  told.default_value = field.is_repeated() ? note.default_list : DefaultWord(field);
-  told.range = note.range ? note.range->text : "";
-  told.doc = note.doc;
+  text.repeated = field.is_repeated();
+  text.required = note.required;
+  text.default_value = field.is_repeated() ? note.default_list : DefaultWord(field);
+  text.range = note.range ? note.range->text : "";
+  text.doc = note.doc;
   for (int i = 0; field.enum_type() && i < field.enum_type()->value_count(); ++i) {
     const auto& value = *field.enum_type()->value(i);
-    told.one_of.emplace_back(value.name(), CommentOf(value));
+    text.one_of.emplace_back(value.name(), CommentOf(value));
   }
-  return told;
+  return text;
 }
 
 // A line like "  size  int32 [4]  columns of the result; must be positive".
@@ -289,24 +272,6 @@ std::vector<std::string> FieldsBelow(const SchemaPool& schema, std::string_view 
     // An unknown path has no fields below it.
   }
   return paths;
-}
-
-std::string ExampleOf(const SchemaPool& schema, const Descriptor& type) {
-  std::deque<Way> ways(1);
-  std::unordered_set<const Descriptor*> seen = {schema.root()};
-  while (!ways.empty()) {
-    const Way way = std::move(ways.front());
-    ways.pop_front();
-    const Descriptor& at = way.empty() ? *schema.root() : *way.back()->message_type();
-    for (int i = 0; i < at.field_count(); ++i) {
-      const Descriptor* next = at.field(i)->message_type();
-      if (!next || !seen.insert(next).second) continue;
-      ways.push_back(way);
-      ways.back().push_back(at.field(i));
-      if (next == &type) return ExampleAt(schema, ways.back());
-    }
-  }
-  return "";
 }
 
 std::string ExampleValue(AttrType type, const std::optional<FieldRange>& range, size_t index) {

@@ -105,6 +105,8 @@ Attribute FieldValue(const google::protobuf::Message& message, const FieldDescri
     case F::CPPTYPE_FLOAT:
       if (several) return list([&](int i) { return r.GetRepeatedFloat(message, &field, i); });
       return r.GetFloat(message, &field);
+    case F::CPPTYPE_UINT64:  // the bits
+      return static_cast<int64_t>(r.GetUInt64(message, &field));
     case F::CPPTYPE_INT64:
       if (several)
         return list([&](int i) -> int64_t { return r.GetRepeatedInt64(message, &field, i); });
@@ -128,19 +130,27 @@ std::string FieldNote::Comment() const {
   return text;
 }
 
+SchemaWriter::SchemaWriter(const std::string& file, const std::string& package,
+                           std::string named_value)
+    : named_value_(std::move(named_value)) {
+  file_.set_name(file);
+  file_.set_package(package);
+  file_.set_syntax("proto2");
+}
+
 Proto& SchemaWriter::Message::Field(const std::string& name, Proto::Type type, bool repeated,
                                     const std::string& type_name, const FieldNote& note) {
+  const int last = proto().field_size();
+  const int number = last > 0 ? proto().field(last - 1).number() + 1 : 1;
   Proto& field = *proto().add_field();
-  // Numbers follow those of the given message. 19000 to 19999 are reserved by protobuf.
-  const int number = proto().field_size() + (index_ < writer_->given_ ? 1000 : 0);
   field.set_name(name);
-  field.set_number(number < 19000 ? number : number + 1000);
+  field.set_number(number == 19000 ? 20000 : number);  // protobuf reserves the numbers between
   field.set_type(type);
   field.set_label(repeated ? Proto::LABEL_REPEATED : Proto::LABEL_OPTIONAL);
   if (!type_name.empty())
     field.set_type_name(fmt::format(".{}.{}", writer_->file_.package(), type_name));
   writer_->Comment({4, index_, 2, proto().field_size() - 1}, note.Comment());
-  writer_->SetNote(proto().name(), name, note);
+  writer_->notes_[proto().name() + "." + name] = note;
   return field;
 }
 
@@ -168,18 +178,43 @@ void SchemaWriter::Message::Enum(const std::string& name, const std::string& typ
   if (!otherwise.empty()) field.set_default_value(otherwise);
 }
 
-void SchemaWriter::Message::Choice(Proto& field) {
-  if (proto().oneof_decl_size() == 0) proto().add_oneof_decl()->set_name("kind");
+void SchemaWriter::Message::Choice(Proto& field, const std::string& name) {
+  if (proto().oneof_decl_size() == 0) proto().add_oneof_decl()->set_name(name);
   field.set_oneof_index(0);
 }
 
 SchemaWriter::Message& SchemaWriter::Message::Add(const FieldTable& table) {
   for (const FieldSpec& field : table.fields()) {
-    Value(field.name, field.member.type, field.default_value, field.required, field.doc,
-          field.range);
+    Proto& added = AddSpec(field, {field.doc, field.required, field.range, "", field.example});
+    if (field.number > 0) added.set_number(field.number);
+    if (field.nested && field.nested->choice) Choice(added, table.choice_name());
   }
   if (table.any()) NestedList("attr", writer_->named_value_, "named values");
   return *this;
+}
+
+Proto& SchemaWriter::Message::AddSpec(const FieldSpec& field, FieldNote note) {
+  if (field.nested) {
+    writer_->AddNested(*field.nested);
+    return Field(field.name, Proto::TYPE_MESSAGE, field.nested->repeated, field.nested->type, note);
+  }
+  const std::optional<Attribute>& value = field.default_value;
+  if (field.one_of) {
+    writer_->AddOneOf(*field.one_of);
+    Proto& added = Field(field.name, Proto::TYPE_ENUM, false, field.one_of->type, note);
+    for (const Enumerator& word : field.one_of->values)
+      if (value == Attribute(word.value)) added.set_default_value(word.name);
+    return added;
+  }
+  const bool list = IsList(field.member.type);
+  if (list && value) note.default_list = ToString(*value);
+  if (note.default_list == "[]") note.default_list.clear();
+  const Proto::Type type =
+      field.member.is_unsigned ? Proto::TYPE_UINT64 : ProtoType(field.member.type);
+  Proto& added = Field(field.name, type, list, "", note);
+  const std::string text = value ? DefaultText(*value) : "";
+  if (!text.empty()) added.set_default_value(text);
+  return added;
 }
 
 bool SchemaWriter::Message::Takes(const std::string& name) const {
@@ -193,10 +228,36 @@ SchemaWriter::Message SchemaWriter::Add(const std::string& name, const std::stri
   return Message(this, file_.message_type_size() - 1);
 }
 
-SchemaWriter::Message SchemaWriter::At(const std::string& name) {
+int SchemaWriter::Find(const std::string& message) const {
   for (int i = 0; i < file_.message_type_size(); ++i)
-    if (file_.message_type(i).name() == name) return Message(this, i);
-  throw InternalError("the schema has no message " + name);
+    if (file_.message_type(i).name() == message) return i;
+  return -1;
+}
+
+void SchemaWriter::AddNested(const NestedFields& nested) {
+  if (!nested.table || Find(nested.type) >= 0) return;
+  Add(nested.type, nested.table->doc()).Add(*nested.table);
+}
+
+void SchemaWriter::AddOneOf(const OneOf& one_of) {
+  const size_t dot = one_of.type.find('.');
+  const int outer = dot == std::string::npos ? -1 : Find(one_of.type.substr(0, dot));
+  auto& types = outer < 0 ? *file_.mutable_enum_type()
+                          : *file_.mutable_message_type(outer)->mutable_enum_type();
+  const std::string name = one_of.type.substr(dot + 1);
+  for (const EnumDescriptorProto& type : types)
+    if (type.name() == name) return;
+  std::vector<int> path = outer < 0 ? std::vector<int>{5} : std::vector<int>{4, outer, 4};
+  path.insert(path.end(), {types.size(), 2, 0});
+  EnumDescriptorProto& type = *types.Add();
+  type.set_name(name);
+  for (const Enumerator& word : one_of.values) {
+    path.back() = type.value_size();
+    auto& value = *type.add_value();
+    value.set_name(word.name);
+    value.set_number(path.back());
+    Comment(path, word.doc);
+  }
 }
 
 void SchemaWriter::AddKinds(Message parent, const std::string& suffix, const KindsWithFields& kinds,

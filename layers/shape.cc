@@ -8,8 +8,9 @@
 namespace coracle {
 namespace {
 
-// A layer with one tensor input and one list of numbers.
+// A layer with one tensor input and one list of numbers. The example has the input `x` and `list`.
 LayerDef ListLayer(const char* name, const char* doc, const char* field, const char* field_doc,
+                   const char* x, const char* list,
                    Variable (Builder::*method)(const Variable&, const std::vector<int32_t>&,
                                                const OutputOptions&)) {
   struct ListOptions {
@@ -18,6 +19,7 @@ LayerDef ListLayer(const char* name, const char* doc, const char* field, const c
   return LayerFields<ListOptions>(name, doc)
       .Input("input", "tensor of any shape")
       .Field(field, &ListOptions::values, field_doc, kRequired)
+      .Example(x, fmt::format("input: \"x\" {}: {} output: \"out\"", field, list))
       .Build([method](Builder& net, const LayerArgs& args, const ListOptions& options) {
         return std::vector<Variable>{(net.*method)(args.Var("input"), options.values, args.output)};
       });
@@ -116,13 +118,15 @@ std::vector<LayerDef> ShapeLayers() {
   const char *kAny = "tensor of any shape", *kOneOrMore = "one or more tensors";
   return {
       ListLayer("reshape", "The elements in another shape.", "shape",
-                "0 keeps the dim of that place, one -1 is worked out", &Builder::Reshape),
+                "0 keeps the dim of that place, one -1 is worked out", "x: [-1, 3, 8]", "[-1, 24]",
+                &Builder::Reshape),
       ListLayer("transpose", "The dims in another order.", "axis",
-                "for each dim of the result the dim of the input", &Builder::Transpose),
+                "for each dim of the result the dim of the input", "x: [-1, 3, 8]", "[0, 2, 1]",
+                &Builder::Transpose),
       ListLayer("squeeze", "Without some dims of 1.", "axes", "the dims to leave out",
-                &Builder::Squeeze),
-      ListLayer("unsqueeze", "With more dims of 1.", "axes", "places of the new dims",
-                &Builder::Unsqueeze),
+                "x: [-1, 1, 8]", "[1]", &Builder::Squeeze),
+      ListLayer("unsqueeze", "With more dims of 1.", "axes", "places of the new dims", "x: [-1, 8]",
+                "[1]", &Builder::Unsqueeze),
       LayerFields<FlattenOptions>("flatten", "Dims start_axis to stop_axis become one.")
           .Input("input", kAny)
           .Field("start_axis", &FlattenOptions::start_axis, "first dim")
@@ -131,10 +135,12 @@ std::vector<LayerDef> ShapeLayers() {
       LayerFields<ConcatOptions>("concat", "Tensors side by side along one axis.")
           .Inputs("input", kOneOrMore)
           .Field("axis", &ConcatOptions::axis, "the axis")
+          .Example("x: [-1, 8]; y: [-1, 4]", R"(input: ["x", "y"] axis: 1 output: "out")")
           .BuildOfMany(&Builder::Concat),
       LayerFields<ConcatOptions>("stack", "Tensors of one shape along a new axis.")
           .Inputs("input", kOneOrMore)
           .Field("axis", &ConcatOptions::axis, "the axis")
+          .Example("x: [-1, 8]; y: [-1, 8]", R"(input: ["x", "y"] axis: 1 output: "out")")
           .Build([](Builder& net, const LayerArgs& args, const ConcatOptions& options) {
             return std::vector<Variable>{net.Stack(args.Vars("input"), options.axis, args.output)};
           }),
@@ -145,6 +151,7 @@ std::vector<LayerDef> ShapeLayers() {
           .Field("sections", &SplitOptions::sections, "sizes, one of which may be -1")
           .Field("axis", &SplitOptions::axis, "the axis")
           .Result(LayerDef::Result::kSeveral)
+          .Example("x: [-1, 8]", R"(input: "x" num: 2 axis: 1 output: ["left", "right"])")
           .Build([](Builder& net, const LayerArgs& args, const SplitOptions& options) {
             return net.Split(args.Var("input"), options);
           }),

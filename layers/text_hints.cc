@@ -142,6 +142,29 @@ bool IsOfRootAlone(const google::protobuf::Descriptor& root,
          !type.FindFieldByName(name);
 }
 
+std::string QuotedIn(const std::string& message, int n) {
+  size_t end = std::string::npos, begin = 0;
+  for (int i = 0; i <= n; ++i) {
+    begin = message.find('"', end + 1);
+    if (begin == std::string::npos) return "";
+    end = message.find('"', begin + 1);
+    if (end == std::string::npos) return "";
+  }
+  return message.substr(begin + 1, end - begin - 1);
+}
+
+std::string TidyMessage(std::string message) {
+  if (message.ends_with("got: "))
+    message.replace(message.size() - 5, 5, "got the end of the text; is a closing brace missing?");
+  while (message.ends_with('.')) message.pop_back();
+  if (message.ends_with("found \"\""))
+    message.replace(message.size() - 2, 2, "the end of the text");
+  if (!message.empty()) {
+    message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
+  }
+  return message;
+}
+
 std::string FieldHint(const google::protobuf::Descriptor& type, const std::string& name) {
   constexpr size_t kMost = 24;
   std::vector<std::string> names;

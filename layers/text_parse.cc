@@ -8,7 +8,6 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 
 namespace coracle {
@@ -33,18 +32,6 @@ struct FirstError : google::protobuf::io::ErrorCollector {
   std::string message;
 };
 
-// The `n`-th text in double quotes; "" if there is none.
-std::string Quoted(const std::string& message, int n) {
-  size_t end = std::string::npos, begin = 0;
-  for (int i = 0; i <= n; ++i) {
-    begin = message.find('"', end + 1);
-    if (begin == std::string::npos) return "";
-    end = message.find('"', begin + 1);
-    if (end == std::string::npos) return "";
-  }
-  return message.substr(begin + 1, end - begin - 1);
-}
-
 // The last occurrence of the name before `offset`, since the parser reports a wrong name one
 // token late.
 size_t PlaceBefore(const std::string& text, size_t offset, const std::string& name) {
@@ -62,8 +49,8 @@ std::string EntryHint(const Descriptor& type, const std::string& name) {
 }
 
 std::string NoSuchField(const TextSchema& schema, const std::string& message) {
-  const Descriptor* type = schema.pool().Find(Quoted(message, 0));
-  const std::string name = Quoted(message, 1);
+  const Descriptor* type = schema.pool().Find(QuotedIn(message, 0));
+  const std::string name = QuotedIn(message, 1);
   if (!type) return message;
   const std::string in = DisplayName(*type);
   if (in == "Op" && FindRefusedOp(name)) return DescribeMissingOp(name);
@@ -84,8 +71,8 @@ std::string OpenBraceHint(const TextFile& file, size_t offset) {
 // Blames an unclosed brace if an entry is inside a message that cannot contain it.
 void ThrowIfUnclosed(const TextSchema& schema, const TextFile& file, const std::string& message,
                      size_t offset) {
-  const Descriptor* type = schema.pool().Find(Quoted(message, 0));
-  const std::string name = Quoted(message, 1);
+  const Descriptor* type = schema.pool().Find(QuotedIn(message, 0));
+  const std::string name = QuotedIn(message, 1);
   if (!type || !IsOfRootAlone(*schema.pool().root(), *type, name)) return;
   const size_t place = PlaceBefore(file.text, offset, name);
   const std::optional<OpenBrace> open = OpenBraceBefore(file.text, place);
@@ -96,23 +83,11 @@ void ThrowIfUnclosed(const TextSchema& schema, const TextFile& file, const std::
 }
 
 std::string UnknownEnumerator(const TextSchema& schema, const std::string& message) {
-  const std::string name = Quoted(message, 0), field = Quoted(message, 1);
+  const std::string name = QuotedIn(message, 0), field = QuotedIn(message, 1);
   std::vector<std::string> names;
   const auto* type = schema.pool().root()->file()->FindEnumTypeByName("DType");
   for (int i = 0; i < type->value_count(); ++i) names.push_back(type->value(i)->name());
   return fmt::format("{}: no such dtype for {}{}", name, field, DidYouMean(name, names));
-}
-
-std::string TidyMessage(std::string message) {
-  if (message.ends_with("got: "))
-    message.replace(message.size() - 5, 5, "got the end of the text; is a closing brace missing?");
-  if (!message.empty() && message.back() == '.') message.pop_back();
-  if (message.ends_with("found \"\""))
-    message.replace(message.size() - 2, 2, "the end of the text");
-  if (!message.empty()) {
-    message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
-  }
-  return message;
 }
 
 [[noreturn]] void ThrowParseError(const TextSchema& schema, const TextFile& file,
@@ -123,19 +98,19 @@ std::string TidyMessage(std::string message) {
   if (error.line < 0) throw LocatedError(file.source, TidyMessage(message));
   if (is("has no field named")) {
     ThrowIfUnclosed(schema, file, message, offset);
-    throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, Quoted(message, 1))),
+    throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, QuotedIn(message, 1))),
                        NoSuchField(schema, message));
   }
   if (is("Unknown enumeration value")) {
-    throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, Quoted(message, 0))),
+    throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, QuotedIn(message, 0))),
                        UnknownEnumerator(schema, message));
   }
   if (is("is specified multiple times")) {
-    throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, Quoted(message, 0))),
-                       fmt::format("{} is given twice", Quoted(message, 0)));
+    throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, QuotedIn(message, 0))),
+                       fmt::format("{} is given twice", QuotedIn(message, 0)));
   }
   if (is("another member of oneof")) {
-    const std::string first = Quoted(message, 1), second = Quoted(message, 0);
+    const std::string first = QuotedIn(message, 1), second = QuotedIn(message, 0);
     throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, second)),
                        fmt::format("an entry can hold only one of {} and {}", second, first));
   }

@@ -3,7 +3,6 @@
 #include <coracle/layers/internal/text_schema.h>
 #include <coracle/regularizer/regularizer.h>
 #include <fmt/format.h>
-#include <google/protobuf/descriptor.pb.h>
 
 #include <cctype>
 #include <cmath>
@@ -278,11 +277,7 @@ void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
 }  // namespace
 
 TextSchema::TextSchema(const OpRegistry& ops) : layers_(LayerDefs(ops)) {
-  google::protobuf::FileDescriptorProto file;
-  file.set_name("coracle/model.proto");
-  file.set_package("coracle.model");
-  file.set_syntax("proto2");
-  SchemaWriter schema(std::move(file), "Value");
+  SchemaWriter schema("coracle/model.proto", "coracle.model", "Value");
   schema.AddEnum("DType", {std::begin(kDTypes), std::end(kDTypes)});
   schema.AddEnum("Phase", {{"TRAIN", 0}, {"TEST", 1}});
   AddClips(schema);

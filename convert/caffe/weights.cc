@@ -34,6 +34,20 @@ constexpr LayerFields kV1Layer = {proto::caffe::V1LayerParameter::kNameFieldNumb
 constexpr LayerFields kV0Layer = {proto::caffe::V0LayerParameter::kNameFieldNumber,
                                   proto::caffe::V0LayerParameter::kBlobsFieldNumber, 0};
 
+// Returns what is wrong with the dims of these values; "" if nothing is.
+std::string ProblemOf(const std::vector<int64_t>& dims, const Tensor& values) {
+  if (dims.size() > static_cast<size_t>(Shape::kMaxRank))
+    return fmt::format("{} dims, but at most {} are supported", dims.size(), Shape::kMaxRank);
+  constexpr __int128 kMost = int64_t{1} << 62;
+  __int128 numel = 1;
+  for (const int64_t dim : dims) {
+    if (dim < 0) return fmt::format("a dim of {}", dim);
+    numel = std::min(numel * dim, kMost);
+  }
+  if (numel == values.numel()) return "";
+  return fmt::format("shape {} for {} values", Shape(dims).ToString(), values.numel());
+}
+
 class Reader {
  public:
   Reader(pb::io::ZeroCopyInputStream* stream, int64_t size, const std::string& source)
@@ -146,9 +160,10 @@ class Reader {
       }
     });
     if (!loose.empty()) data = Tensor::Of<float>({static_cast<int64_t>(loose.size())}, loose);
-    Tensor blob = WithShape(data, dims.empty() && any_old ? old : dims);
+    if (dims.empty() && any_old) dims = old;
+    if (const std::string problem = ProblemOf(dims, data); !problem.empty()) Fail(problem);
     place_ = layer;
-    return blob;
+    return data.Reshaped(Shape(dims));
   }
 
   int64_t ReadVarint() {
@@ -191,22 +206,6 @@ class Reader {
     if (is_double ? !in_.ReadLittleEndian64(&wide) : !in_.ReadLittleEndian32(&narrow))
       Fail("the data ends in the values");
     return is_double ? static_cast<float>(Wire::DecodeDouble(wide)) : Wire::DecodeFloat(narrow);
-  }
-
-  Tensor WithShape(const Tensor& data, const std::vector<int64_t>& dims) {
-    if (dims.size() > static_cast<size_t>(Shape::kMaxRank))
-      Fail(fmt::format("{} dims, but at most {} are supported", dims.size(), Shape::kMaxRank));
-    Shape shape;
-    constexpr __int128 kMost = int64_t{1} << 62;
-    __int128 numel = 1;
-    for (const int64_t dim : dims) {
-      if (dim < 0) Fail(fmt::format("a dim of {}", dim));
-      shape.Append(dim);
-      numel = std::min(numel * dim, kMost);
-    }
-    if (numel != data.numel())
-      Fail(fmt::format("shape {} for {} values", shape.ToString(), data.numel()));
-    return data.Reshaped(shape);
   }
 
   pb::io::CodedInputStream in_;

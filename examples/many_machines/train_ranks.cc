@@ -1,6 +1,6 @@
 // Trains a job as one of the processes that mpirun or srun has started together, or alone.
 //   mpirun -n 2 train_ranks JOB.pbtxt OUTPUT_DIRECTORY
-#include <coracle/coracle.h>
+#include <coracle/train.h>
 
 #include <cstdio>
 

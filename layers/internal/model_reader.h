@@ -13,7 +13,7 @@ namespace coracle {
 
 inline constexpr uint64_t kMaxModelTextBytes = uint64_t{64} << 20;
 
-std::string DirectoryOf(const std::string& path);    // "." if it has none
+std::string TextDirectory(const std::string& path);  // "." if it has none
 std::string CanonicalPath(const std::string& path);  // `path` itself if that fails
 
 // Appends the contents of the text for that state to the model. `path` is canonical, or "" if the

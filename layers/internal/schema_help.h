@@ -19,10 +19,6 @@ TextEntry EntryOf(const SchemaPool& schema, const google::protobuf::Descriptor& 
 TextEntry EntryAt(const SchemaPool& schema, std::string_view path);
 std::vector<std::string> FieldsBelow(const SchemaPool& schema, std::string_view path);
 
-// A text of the schema that contains a message of that type, by the shortest path to one; "" if no
-// path leads to the type.
-std::string ExampleOf(const SchemaPool& schema, const google::protobuf::Descriptor& type);
-
 // A value that the field accepts, as a text gives it. `index` selects among different values.
 std::string ExampleValue(AttrType type, const std::optional<FieldRange>& range, size_t index);
 

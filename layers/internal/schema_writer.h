@@ -39,7 +39,7 @@ struct FieldNote {
   std::optional<FieldRange> range = std::nullopt;
   // "[1, 1]": the default of a list.
   std::string default_list = "";
-  // Statements of the enclosing message; "": ExampleOf finds some.
+  // Statements of the enclosing message; "": help invents some.
   std::string example = "";
 
   // The comment in a printed schema: the doc, "(required)", the default of a list, the range.
@@ -51,12 +51,9 @@ class SchemaWriter {
  public:
   using Proto = google::protobuf::FieldDescriptorProto;
 
-  // `file`: the existing part of the schema; messages are added to its package. `named_value`: the
-  // message that holds an attr of a kind without fields of its own.
-  SchemaWriter(google::protobuf::FileDescriptorProto file, std::string named_value)
-      : file_(std::move(file)),
-        named_value_(std::move(named_value)),
-        given_(file_.message_type_size()) {}
+  // Begins a schema of that file name and package. `named_value`: the message that holds an attr of
+  // a kind without fields of its own.
+  SchemaWriter(const std::string& file, const std::string& package, std::string named_value);
 
   // One message. Fields are numbered in order of addition; the numbers have no meaning in text.
   class Message {
@@ -88,14 +85,15 @@ class SchemaWriter {
                const std::optional<FieldRange>& range = std::nullopt);
     void Enum(const std::string& name, const std::string& type_name, const std::string& otherwise,
               const std::string& doc, bool required = false);
-    // Makes the field one of several that exclude each other.
-    void Choice(Proto& field);
-    // Adds all fields of the table.
+    // Makes the field one of several that exclude each other; `name` is for all of them.
+    void Choice(Proto& field, const std::string& name = "kind");
+    // Adds all fields of the table, and the messages and enums of their types.
     Message& Add(const FieldTable& table);
     // Whether a field of that name could be added.
     bool Takes(const std::string& name) const;
 
    private:
+    Proto& AddSpec(const FieldSpec& field, FieldNote note);
     google::protobuf::DescriptorProto& proto() {
       return *writer_->file_.mutable_message_type(index_);
     }
@@ -108,18 +106,12 @@ class SchemaWriter {
   };
 
   Message Add(const std::string& name, const std::string& doc);
-  // An existing message.
-  Message At(const std::string& name);
   // Adds one message "<kind>_<suffix>" for each kind, and makes each a choice of `parent`. Skips a
   // kind whose name is not an identifier or is the name of another field of the parent.
   void AddKinds(Message parent, const std::string& suffix, const KindsWithFields& kinds,
                 const std::set<std::string>& taken = {});
   void AddEnum(const std::string& name, const std::vector<std::pair<const char*, int>>& values);
 
-  // Sets the properties of a field of the given file, which already has its comment.
-  void SetNote(const std::string& message, const std::string& field, FieldNote note) {
-    notes_[message + "." + field] = std::move(note);
-  }
   void SetExample(const std::string& message, const std::string& field, std::string example) {
     notes_[message + "." + field].example = std::move(example);
   }
@@ -130,10 +122,13 @@ class SchemaWriter {
 
  private:
   void Comment(const std::vector<int>& path, const std::string& text);
+  int Find(const std::string& message) const;  // its index, or -1
+  // Adds the message of these fields, or the enum of these words, unless it exists.
+  void AddNested(const NestedFields& nested);
+  void AddOneOf(const OneOf& one_of);
 
   google::protobuf::FileDescriptorProto file_;
   std::string named_value_;
-  int given_;  // number of messages in the given file
   std::map<std::string, FieldNote> notes_;
 };
 

@@ -31,6 +31,11 @@ std::optional<OpenBrace> OpenBraceBefore(std::string_view text, size_t end);
 bool IsOfRootAlone(const google::protobuf::Descriptor& root,
                    const google::protobuf::Descriptor& type, const std::string& name);
 
+// The `n`-th text in double quotes of an error of protobuf's parser; "" if there is none.
+std::string QuotedIn(const std::string& message, int n);
+// An error of protobuf's parser in lower case and without a full stop.
+std::string TidyMessage(std::string message);
+
 // For a field that a message does not have: "; did you mean size?", its name here if other
 // libraries use the given one, or the list of fields. For a choice of kinds, also mentions
 // --op_library, which adds more.

@@ -1,6 +1,6 @@
 #pragma once
-// A model of one node of any op type that an importer knows, made of what its row says of its
-// inputs.
+// A model of one node of any op type that an importer knows, made of what its row says of
+// its inputs.
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/import/node_importers.h>
@@ -117,7 +117,7 @@ inline void AddAttributes(NodeProto& node) {
   }
 }
 
-// What a node gets for an input.
+// The value that a node gets as an input.
 struct Given {
   enum Kind { kTensor, kConstant, kSequence, kAbsent } kind = kTensor;
   DType dtype = DType::kFloat32;

@@ -1,4 +1,4 @@
-// What fillers of Caffe draw from, by its bounds and second moments.
+// The distributions of Caffe's fillers, by their bounds and second moments.
 
 #include <algorithm>
 #include <cmath>

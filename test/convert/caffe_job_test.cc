@@ -92,7 +92,7 @@ TEST(CaffeJob, APartOfTheObjectiveIsCalledLoss) {
   EXPECT_NEAR(ran.losses[0], 17. / 6 + 7, 1e-5);
 }
 
-// The first layer is not trained, and a layer behind it is.
+// The first layer is not trained, but a later layer is.
 TEST(CaffeJob, PropagateDownStopsTheGradient) {
   Ran ran = SmallJob().Run("base_lr: 0.1", Data("t", 3) + Fc("h", "x", 1, 1) +
                                                Fc("y", "h", 1, 1, "propagate_down: false") + kLoss);
@@ -137,7 +137,7 @@ TEST(CaffeJob, ALossWithoutWeightIsShown) {
   EXPECT_NE(job.text.find("metric { var: \"k\" name: \"k\" }"), std::string::npos) << job.text;
 }
 
-// What differs from Caffe at the end of the data is told.
+// A note names what differs from Caffe at the end of the data.
 TEST(CaffeJob, TheEndOfTheDataIsNoted) {
   const auto notes = [](int batch, const std::string& solver) {
     return SmallJob().Import(solver, Data("t", batch) + Fc("y", "x", 1, 1) + kLoss).notes;

@@ -56,7 +56,7 @@ TEST(CaffeLossWeight, AnyTopAddsItsWeightedSum) {
   ExpectNear(net.Run({{"x", x}, {"t", t}}, net.imported.loss), {distance + 0.5 * sum});
 }
 
-// Of a Reduction of each sample, as of any other layer.
+// A Reduction of each sample has the same rules as other layers.
 TEST(CaffeLossWeight, AReductionOfEachSample) {
   TestNet net(Input("x", "dim: 2 dim: 3") +
                   "layer { name: 'r' type: 'Reduction' bottom: 'x' top: 'r' reduction_param { "
@@ -66,7 +66,7 @@ TEST(CaffeLossWeight, AReductionOfEachSample) {
   ExpectNear(net.Run({{"x", x}}, net.imported.loss), {42});
 }
 
-// The objective has what stands before an activation in place, and what stands behind it.
+// Both an in-place activation's input and its output count towards the objective.
 TEST(CaffeLossWeight, IsNotLostInFusedLayers) {
   const std::string first = Input("x", "dim: 1 dim: 2") + Fc("f", "x", 2, "loss_weight: 3");
   const std::string relu = "layer { name: 'r' type: 'ReLU' bottom: 'f' top: 'f' ";

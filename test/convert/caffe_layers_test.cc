@@ -1,4 +1,4 @@
-// What layers of Caffe compute, against loops written from Caffe's documentation and sources.
+// Results of Caffe's layers, compared with loops written from Caffe's documentation and sources.
 
 #include <algorithm>
 #include <cfloat>
@@ -92,7 +92,7 @@ TEST(CaffeLayers, PoolingWithPaddingOfOneAxis) {
   ExpectNear(got, {0, 3, 3});
 }
 
-// rows x time: the inferred first dim is not that of the bottom.
+// rows x time: the inferred first dim differs from the bottom's first dim.
 TEST(CaffeLayers, ReshapeInfersTheFirstDim) {
   const std::string text =
       OneLayer("dim: 2 dim: 5 dim: 3",

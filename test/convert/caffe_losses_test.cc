@@ -1,4 +1,4 @@
-// What losses of Caffe and Accuracy compute, against their formulas.
+// Results of Caffe's losses and of Accuracy, compared with their formulas.
 
 #include <algorithm>
 #include <cmath>

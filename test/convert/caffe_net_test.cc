@@ -34,7 +34,8 @@ TEST(CaffeNet, AnActivationInPlaceIsTheLayersOwn) {
             "layer { fc { input: \"x\" size: 3 name: \"h\" act: \"relu\" output: \"h\" } }\n");
 }
 
-// The last layer that writes a blob has its name; values before it get the layer's behind.
+// The last layer that writes a blob keeps its name; earlier values get their layer's name as
+// a suffix.
 TEST(CaffeNet, LayersInPlaceKeepTheBlobsName) {
   const ImportedNet net = Import(kInput + Fc("h", "x", 3) +
                                  "layer { name: 'r' type: 'ReLU' bottom: 'h' top: 'h' }"

@@ -217,7 +217,7 @@ TEST(CaffeSolver, TrainStateIsOfTrainingAlone) {
   EXPECT_FALSE(has_dropout(false));
 }
 
-// The size of images is that of the database, and weights are read by layers' names.
+// Images have the database's size, and weights are read by the layers' names.
 TEST(CaffeSolver, TrainsOnADatabaseFromWeights) {
   TemporaryDirectory directory;
   std::vector<std::string> rows;

@@ -27,7 +27,7 @@ std::string Peer(const char* file) {
   return std::string(std::getenv("CORACLE_SOURCE_DIR")) + "/test/convert/peer/" + file;
 }
 
-// What was exported to a folder, and what the program computes.
+// The program exported to a folder, and its results.
 struct Case {
   std::string folder;
   std::vector<Tensor> want;
@@ -124,7 +124,7 @@ void RunPeers(const std::vector<Case>& cases) {
   }
 }
 
-// What the checker says of all models.
+// The checker's report on all models.
 std::string Check(const std::vector<Case>& cases, const std::string& folder) {
   const char* python = std::getenv("CORACLE_ONNX_PYTHON");
   std::string models;
@@ -208,7 +208,8 @@ Network LstmNetwork(const std::string& folder) {
   return network;
 }
 
-// f(name, network) for those of model_bench, and the LSTM; they are saved in `folder`.
+// Calls f(name, network) for the networks of model_bench and for the LSTM; they are saved
+// in `folder`.
 template <class F>
 void ForEachNetwork(const std::string& folder, const F& f) {
   for (const std::string& name : WorkloadNames("infer")) {

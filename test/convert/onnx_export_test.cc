@@ -104,7 +104,7 @@ TEST(OnnxExport, AVariableThatIsWrittenAgain) {
   EXPECT_EQ(graph.node(2).input(0), "y");
 }
 
-// What is fed may be fetched, also twice, and under a name that is the input's.
+// A feed may be fetched, also twice, and under the input's own name.
 TEST(OnnxExport, OutputsThatAreInputs) {
   Net net;
   net.build.Data("x", {2});

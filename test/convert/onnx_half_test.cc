@@ -121,7 +121,7 @@ struct Case {
   int opset = 17;
 };
 
-// The result in 16 bits, and that of the same numbers in float32 rounded once.
+// The result in 16 bits equals the float32 result of the same numbers, rounded once.
 void ExpectRoundedOnce(const Case& c, DType dtype, bool fed) {
   std::vector<std::optional<Tensor>> half, wide;
   for (const Tensor& input : c.inputs) {

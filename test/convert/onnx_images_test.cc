@@ -89,7 +89,7 @@ TEST(OnnxImages, TheFirstResize) {
 }
 
 TEST(OnnxNorms, Lrn) {
-  // Of an even number the channel itself and the next one.
+  // An even size covers the channel itself and the next one.
   ExpectNear(OneNode("LRN", 13, {F({1, 3, 1}, {1, 2, 3})})
                  .Set("size", int64_t{2})
                  .Set("bias", 0.0f)

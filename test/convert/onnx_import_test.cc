@@ -362,7 +362,7 @@ TEST_F(OnnxImport, LoopThatCollectsNothingOfAnyType) {
   }
 }
 
-// What is fetched is called as in ONNX, also where sub-graphs have values of the same name.
+// Fetches have ONNX's names, even if sub-graphs have values of the same name.
 TEST_F(OnnxImport, OutputsOfNodesWithGraphsKeepTheirNames) {
   Input("x", {2});
   Input("c", {}, TensorProto::BOOL);

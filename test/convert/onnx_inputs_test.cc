@@ -1,5 +1,5 @@
-// What the inputs of a node are is checked against the row of its importer: each importer gets each
-// input absent, as a sequence, and of other ranks and dtypes.
+// The rows of the importers declare the inputs of nodes. Each importer gets each input absent, as a
+// sequence, and with other ranks and dtypes.
 #include <coracle/convert/onnx/import/node_importers.h>
 #include <coracle/convert/onnx_import.h>
 #include <coracle/framework/base/error.h>

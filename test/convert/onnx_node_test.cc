@@ -1,6 +1,6 @@
-// ONNX's own node cases: each is a model, its inputs and its outputs, which lie beside it or in
-// test_data_set_0 and so on. Prints a table by op type. ONNX_NODE_CASES names another directory of
-// cases; ONNX_CASE=test_add runs one case and says more.
+// ONNX's own node cases: each is a model with its inputs and outputs, either in its own folder or
+// in test_data_set_0 and so on. Prints a table by op type. ONNX_NODE_CASES names another directory
+// of cases. ONNX_CASE=test_add runs one case and prints its differences.
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/convert/onnx_import.h>
@@ -75,7 +75,7 @@ std::string Values(const Tensor& tensor) {
   return text;
 }
 
-// What differs; "" if nothing does.
+// The differences; "" if there are none.
 std::string Difference(const Tensor& got, const Tensor& wanted) {
   if (got.dtype() != wanted.dtype() || got.shape() != wanted.shape())
     return fmt::format("got {}, wanted {}", got.ToString(), wanted.ToString());
@@ -87,8 +87,8 @@ std::string Difference(const Tensor& got, const Tensor& wanted) {
   return "";
 }
 
-// Why the model of a case does not give the outputs in `values` for the inputs there; "" if it
-// does.
+// Why the model of a case does not give the outputs in `values` for the inputs there; "" if
+// it does.
 std::string RunValues(const std::string& folder, const std::string& values) {
   try {
     Scope scope;
@@ -131,7 +131,7 @@ std::string OpTypeOf(const std::string& folder) {
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// $ONNX_NODE_CASES, or those of the test data.
+// $ONNX_NODE_CASES, or the cases of the test data.
 std::string CasesDirectory() {
   if (const char* given = std::getenv("ONNX_NODE_CASES")) return given;
   const std::string data = TestDataDirectory();

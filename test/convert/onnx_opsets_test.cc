@@ -94,7 +94,7 @@ TEST(OnnxOpsets, UpsampleAndResize) {
   EXPECT_EQ(OneNode("Resize", 11, {x, none, scales}).Run(), twice);
   EXPECT_EQ(OneNode("Resize", 13, {x, kAbsent, kAbsent, I({1, 1, 1, 4})}).Run(), twice);
   EXPECT_EQ(OneNode("Resize", 18, {x, kAbsent, F({1}, {2})}).Set("axes", Integers{3}).Run(), twice);
-  // Of 10 the pixels begin at 0, of 11 they have their centres at halves.
+  // In opset 10 pixels begin at 0; in opset 11 their centres are at halves.
   ExpectNear(OneNode("Resize", 10, {x, scales}).Set("mode", std::string("linear")).Run(),
              {1, 1.5, 2, 2});
   ExpectNear(OneNode("Resize", 11, {x, none, scales}).Set("mode", std::string("linear")).Run(),
@@ -284,7 +284,7 @@ TEST(OnnxOpsets, RegionsAndGrids) {
         .Set("output_width", int64_t{1})
         .Set("sampling_ratio", int64_t{1});
   };
-  // The only sample stands at 1 before 16 (the last pixel), at 0.5 from 16 on.
+  // The only sample is at 1 before opset 16 (the last pixel), and at 0.5 from opset 16 on.
   ExpectNear(align(10).Run(), {3});
   ExpectNear(align(16).Run(), {1.5});
   ExpectNear(

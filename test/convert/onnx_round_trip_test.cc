@@ -1,4 +1,4 @@
-// What is exported and imported again computes what the program computes.
+// A program that is exported and imported again computes the same.
 #include <coracle/convert/onnx_export.h>
 #include <coracle/convert/onnx_import.h>
 #include <coracle/coracle.h>
@@ -82,14 +82,14 @@ void AddEnds(ProgramDesc& program, const std::map<std::string, Tensor>& feeds,
   SetFeedsAndFetches(program, names, fetches);
 }
 
-// What is exported and imported gives the very same elements.
+// Exporting and importing keeps every element exactly.
 void ExpectSame(ProgramDesc program, const std::map<std::string, Tensor>& feeds,
                 const std::vector<std::string>& fetches) {
   AddEnds(program, feeds, fetches);
   EXPECT_EQ(RoundTrip(program, Scope(), feeds), 0);
 }
 
-// What the exported and imported program computes.
+// The results of the exported and imported program.
 std::vector<Tensor> Imported(ProgramDesc program, const std::map<std::string, Tensor>& feeds,
                              const std::vector<std::string>& fetches) {
   AddEnds(program, feeds, fetches);
@@ -279,8 +279,8 @@ ProgramDesc Resized(const std::string& type, const AttrList& attrs) {
   return program;
 }
 
-// Scales whose products with the sizes are no integers: their fractions have no part in the places,
-// and where no size changes the op copies, whatever they are.
+// The scales times the sizes are no whole numbers: the fractions do not affect the places of the
+// samples, and if no size changes, the op copies.
 TEST(OnnxRoundTrip, InterpolationByScales) {
   Tensor x(DType::kFloat32, {1, 2, 4, 5});
   for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = static_cast<float>(i * i % 23);

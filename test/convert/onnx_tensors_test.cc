@@ -88,7 +88,7 @@ TEST(OnnxTensors, NumbersOfUpTo32Bits) {
   EXPECT_FALSE(flags.span<bool>()[0]);
 }
 
-// 16-bit floats stand as their bits; 0xc000 is -2, which some writers extend by sign.
+// 16-bit floats are written as their bits; 0xc000 is -2, which some writers extend by sign.
 TEST(OnnxTensors, HalfFloatsAreBits) {
   for (const int32_t minus_two : {0xc000, 0xc000 - 65536}) {
     const Tensor half = Parse(Int32s(TensorProto::FLOAT16, {0x3c00, minus_two}));
@@ -154,7 +154,7 @@ TEST(OnnxTensors, CountsThatDiffer) {
             "tensor 'w': [1099511627776, 1099511627776] is not a shape");
   EXPECT_EQ(ParseError(Header(TensorProto::FLOAT, {2, -1})), "tensor 'w': [2, -1] is not a shape");
   EXPECT_NE(ParseError(Header(TensorProto::FLOAT, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1})), "no error");
-  // So many elements that their memory must not be asked for.
+  // More elements than memory may be requested for.
   EXPECT_EQ(ParseError(Header(TensorProto::DOUBLE, {int64_t{1} << 45})),
             "tensor 'w': DOUBLE[35184372088832] takes 35184372088832 numbers, but it has 0");
 }

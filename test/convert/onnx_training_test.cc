@@ -116,10 +116,10 @@ Variable LeNet(Builder& net, const Variable& image, bool smooth) {
   return net.Fc(hidden, {.size = 10, .output = "logits"});
 }
 
-// How far the gradients of LeNet, exported and imported, are from its own ones. In float32
-// roundings grow from step to step, so that there each step begins with equal parameters; and the
-// net is smooth there: of 590,000 windows of a maximum some have two elements that are equal but
-// for a rounding, and the gradient goes to the one or the other.
+// The distance between the gradients of LeNet, exported and imported, and its own gradients. In
+// float32, roundings grow from step to step, so each step begins with equal parameters. The float32
+// net is smooth: in some of 590,000 max-pool windows two elements differ only by a rounding, and
+// either one may get the gradient.
 double CompareLeNets(DType dtype) {
   const bool is_float = dtype == DType::kFloat32;
   TemporaryDirectory directory;

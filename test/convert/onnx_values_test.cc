@@ -180,7 +180,7 @@ TEST(OnnxValues, GridSampleOutsideOfInfiniteElements) {
   ExpectEqual(node.Set("mode", std::string("nearest")).Feed(0).Run(), {0, 2});
 }
 
-// Steps behind the end of a sequence may hold anything.
+// Steps after the end of a sequence may hold anything.
 TEST(OnnxValues, RecurrentStepsBehindTheEnd) {
   const Tensor x = F({3, 1, 1}, {1, kInf, kNan}), w = F({1, 1, 1}, {1}), r = F({1, 1, 1}, {1});
   const Tensor lengths = Tensor::Of<int32_t>({1}, {1});

@@ -130,7 +130,7 @@ TEST(TextBoxes, Turned) {
 
 TEST(TextBoxes, SmallestRectangle) {
   ExpectCorners(SmallestRectangle({{3, 4}}), {Point{3, 4}, {3, 4}, {3, 4}, {3, 4}});
-  // A square that stands on a corner, with points on its sides and inside.
+  // A square on its corner, with points on its sides and inside.
   const Quad square =
       SmallestRectangle({{0, 5}, {5, 0}, {10, 5}, {5, 10}, {2.5, 2.5}, {5, 5}, {4, 6}});
   EXPECT_NEAR(Area(Corners(square)), 50, 1e-9);

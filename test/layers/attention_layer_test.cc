@@ -110,7 +110,7 @@ TEST_F(AttentionLayer, Trains) {
   }
 }
 
-// What comes later does not change what a causal layer says of the steps before.
+// Later steps do not change what a causal layer computes for earlier steps.
 TEST_F(AttentionLayer, CausalSeesNoFuture) {
   const Variable x = Feed("x", {1, 5, 4});
   net.Attention(x, {.size = 4, .num_heads = 2, .causal = true, .output = "y"});

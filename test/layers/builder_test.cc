@@ -417,7 +417,7 @@ TEST_F(BuilderTest, ARefusedLayerLeavesNothing) {
   EXPECT_EQ(net.Fc(x, {.size = 3}).shape(), (Shape{-1, 3}));
 }
 
-// A refused Step leaves nothing behind, and another one may follow.
+// A refused Step leaves nothing in the program, and another one may follow.
 TEST_F(BuilderTest, ARefusedStepCanBeMadeAgain) {
   const Variable x = net.Data("x", {5, 3, 4}), h0 = net.Data("h0", {3, 4});
   const Variable lengths = net.Data("lengths", {3}, DType::kInt64);

@@ -51,7 +51,7 @@ TEST(ModelSchema, HasDocsAndDefaults) {
 
 TEST(ModelSchema, NamesThatClashAreKeptApart) {
   OpRegistry ops;
-  // One name as input, output and attr; names that are no identifiers; the names of entries.
+  // One name as input, output and attr; names that are not identifiers; the names of entries.
   ops.Add(Strange("clash")
               .Input("X", "in")
               .Output("X", "out")
@@ -95,8 +95,7 @@ Variable Halves(Builder& net, const Variable& x, const HalvesOptions& options) {
   return result;
 }
 
-// A layer, a clip and a regularizer of a program stand in the schema and are read as those
-// of the library.
+// A program's own layer, clip and regularizer are in the schema and are read as the library's are.
 TEST(ModelSchema, WhatUsersRegister) {
   EXPECT_EQ(ModelSchema().find("message halves"), std::string::npos);
   using O = HalvesOptions;

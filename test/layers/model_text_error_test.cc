@@ -111,7 +111,7 @@ const Case kCases[] = {
      "m:3:14: no variable 'imagee' so far; did you mean image?"},
     {"unknown_var_of_op", "layer { op { clip {\n  X: \"w\" Out: \"o\" min: 0 max: 1 } } }",
      "m:3:3: no variable 'w' so far"},
-    // Values in brackets have one place; without it the second would get that of the third.
+    // Values in brackets have one place; without it the second would get the place of the third.
     {"unknown_var_in_brackets",
      "layer { op { concat {\n  X: [\"v\", \"w\"] X: \"v\" Out: \"o\" axis: 0 } } }",
      "m:3:3: no variable 'w' so far"},

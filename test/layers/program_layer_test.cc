@@ -29,7 +29,7 @@ class ProgramLayer : public ::testing::Test {
     net.Softmax(h, -1, {.output = "y"});
     Executor exe;
     exe.Run(startup, scope_, {}, {});
-    // Statistics that are not those of the start.
+    // Statistics that differ from the initial ones.
     scope_.Set("norm.mean", Tensor::Of<float>({5}, std::vector<float>{.1f, .2f, .3f, .1f, .0f}));
     SaveInferenceModel(Path("model"), {"x"}, {"y"}, main, scope_);
     before_ = RunModel(Path("model"));

@@ -32,7 +32,7 @@ JobConfig Job(const std::vector<float>& x, const std::string& clip = "by_value {
   return job;
 }
 
-// What each display tells.
+// The counts of each display.
 std::vector<std::string> Told(const JobConfig& job) {
   std::vector<std::string> told;
   TrainCallbacks callbacks;
@@ -63,7 +63,7 @@ TEST(ClipCount, ErrorClipsOfAccumulatedGradients) {
   EXPECT_EQ(Told(job), (Lines{" error_clip(h) 3/6 x0.25"}));
 }
 
-// A scale that is no power of two rounds every gradient; what overflows is no gradient.
+// A scale that is not a power of two rounds every gradient; a gradient that overflows is left out.
 TEST(ClipCount, ErrorClipsUnderLossScaling) {
   for (const char* clip : {"by_value { max: 1 }", "by_norm { max_norm: 1 }"}) {
     JobConfig job =

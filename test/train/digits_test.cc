@@ -1,5 +1,5 @@
 #include <coracle/framework/tensor/rng.h>
-#include <coracle/train/data/digits.h>
+#include <coracle/train/data/digits/digits.h>
 
 #include <array>
 #include <cmath>

@@ -95,7 +95,7 @@ uint32_t SlowMasked(const std::string& bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-// What the records of a file hold; every checksum is tried.
+// The contents of a file's records; every checksum is checked.
 std::vector<std::string> ReadRecords(const std::string& path) {
   const std::string bytes = ReadFile(path);
   std::vector<std::string> records;
@@ -156,7 +156,7 @@ TEST(EventWriter, ARecordKnownFromElsewhere) {
                                     bytes({0xec, 0xf3, 0x32, 0x8d}));
 }
 
-// What protoc makes of a message: with our schema, or (--decode_raw) with none.
+// The text that protoc makes of a message: with our schema, or (--decode_raw) without one.
 std::string Protoc(const TempDir& dir, const std::string& options, const std::string& message) {
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
   WriteFileAtomic(dir / "message", message);
@@ -167,7 +167,7 @@ std::string Protoc(const TempDir& dir, const std::string& options, const std::st
   return ReadFile(dir / "text");
 }
 
-// A decoder that is not ours reads what is written. The numbers of the raw form are those of
+// A decoder other than ours reads the file. The field numbers of the raw form come from
 // tensorflow/core/util/event.proto and framework/summary.proto.
 TEST(EventWriter, ProtocDecodesEveryRecord) {
   if (::access(CORACLE_PROTOC, X_OK) != 0) GTEST_SKIP() << "there is no " CORACLE_PROTOC;
@@ -354,7 +354,7 @@ TEST(RunLog, TheFirstSpeedIsANumberToo) {
   EXPECT_EQ(speeds, 2);  // steps 5 and 10
 }
 
-// What a killed run wrote after its last snapshot does not count.
+// Records that a killed run wrote after its last snapshot do not count.
 TEST(RunLog, AResumedRunGoesOnInTheSameFile) {
   TempDir dir;
   JobConfig job = SmallJob();
@@ -378,7 +378,7 @@ TEST(RunLog, AResumedRunGoesOnInTheSameFile) {
     for (size_t i = 0; i < 4; ++i)
       EXPECT_EQ(series.points[i].first, 5 * static_cast<int64_t>(i + 1));
   }
-  // A fresh run begins anew.
+  // A fresh run starts a new file.
   job.max_iter = 5;
   TrainOptions overwrite;
   overwrite.overwrite = true;

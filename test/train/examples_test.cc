@@ -52,7 +52,7 @@ TEST(Examples, CompiledOpsHaveOrigins) {
   }
 }
 
-// The digits are no toy for a linear model...
+// A linear model cannot solve the digits...
 TEST(Examples, SoftmaxRegressionStaysBetween80And93Percent) {
   TrainResult result = RunJob(QuietJob("digits/softmax_job.pbtxt"));
   EXPECT_GT(result.metrics.at(0).value, 0.80);

@@ -1,5 +1,5 @@
 #include <coracle/framework/ir/program.h>
-#include <coracle/train/data/feeder.h>
+#include <coracle/train/run/feeder.h>
 
 #include "train_test_util.h"
 

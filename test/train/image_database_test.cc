@@ -157,7 +157,7 @@ TEST(LevelDb, ReadsDatums) {
   EXPECT_EQ(Fingerprint(path), before);
 }
 
-// More tables of level 0 than the library leaves as they are: it would write all data anew.
+// More tables of level 0 than the library leaves unchanged: it would rewrite all data.
 TEST(LevelDb, ManyTablesStayAsTheyAre) {
   TemporaryDirectory directory;
   const std::string path = directory.File("images_leveldb");

@@ -98,7 +98,7 @@ TEST(JobText, NumbersThatNoRunReaches) {
   }
 }
 
-// What is not closed is named, not only what comes next.
+// The error names what is not closed, not only what comes next.
 TEST(JobText, BracesThatAreNotClosed) {
   EXPECT_EQ(
       TextError("optimizer { sgd { }\ntrain { digits { } }"),
@@ -233,7 +233,7 @@ TEST(JobText, IsToldFromModelText) {
     EXPECT_FALSE(LooksLikeJob(other)) << other;
 }
 
-// A model may stand in the job as one block; its errors have the job's lines.
+// A model may be one block of the job; its errors have the job's lines.
 TEST(JobText, TheModelMayBeOneQuotedBlock) {
   const std::string model =
       "\ndata { name: \"x\" shape: [-1, 2] }  # isn\\'t \"escaped\"\nlayer { mean { input: \"x\" } "
@@ -308,7 +308,7 @@ TEST(JobText, ModelTextsAfterCommentsAndSpace) {
       "a: 1\nmodel_text  # 'it'\n :\t# \"so\"\n\n \"\"\"\n" + model + "\"\"\"", "model_text");
   EXPECT_EQ(apart.first_line, 5);
   ExpectContains(apart.text, "\\\"x\\\"");
-  // What is no such field keeps its quotes, an end that is missing its line.
+  // A value that is not such a field keeps its quotes; a missing end keeps its line.
   for (const char* text :
        {"model_texts: \"a\"", "xmodel: 'a'", "a: \"b\nc: 'd'\n", "\"", "model_text: '"})
     EXPECT_EQ(SplitBlock(text, "model_text").text, text);
@@ -322,6 +322,66 @@ TEST(JobText, NamesDoNotLeadOutOfOutput) {
               "j.pbtxt:2:1: the name '" + std::string(name) +
                   "' makes no directory in output; give another, or an output_dir");
   }
+}
+
+TEST(JobText, WordsOfEnums) {
+  const JobConfig job = ParseJobText(
+      "signal { sigint: NONE sigterm: SNAPSHOT sighup: STOP } non_finite_loss: WARN\n"
+      "metric { var: \"a\" } metric { var: \"p\" kind: AUC label: \"l\" }");
+  EXPECT_EQ(job.signals.interrupt, SignalEffect::kNone);
+  EXPECT_EQ(job.signals.terminate, SignalEffect::kSnapshot);
+  EXPECT_EQ(job.signals.hangup, SignalEffect::kStop);
+  EXPECT_EQ(job.training.non_finite_loss, NonFiniteLoss::kWarn);
+  EXPECT_EQ(job.metrics[0].kind, MetricKind::kMean);
+  EXPECT_EQ(job.metrics[1].kind, MetricKind::kAuc);
+}
+
+// A job with default settings in its text is the job that a program makes.
+TEST(JobText, DefaultsAreTheStructs) {
+  const JobConfig text = ParseJobText(
+      "train { csv { file: \"a\" } } distribute { } signal { } log { } best { } early_stop { }");
+  const JobConfig made;
+  EXPECT_EQ(text.batch_size, made.batch_size);
+  EXPECT_EQ(text.test_batch_size, made.test_batch_size);
+  EXPECT_EQ(text.max_iter, made.max_iter);
+  EXPECT_EQ(text.max_seconds, made.max_seconds);
+  EXPECT_EQ(text.random_seed, made.random_seed);
+  EXPECT_EQ(text.distribute.bucket_mb, made.distribute.bucket_mb);
+  EXPECT_EQ(text.signals.hangup, made.signals.hangup);
+  EXPECT_EQ(text.log.json, made.log.json);
+  EXPECT_EQ(text.early_stop->patience, EarlyStopConfig().patience);
+  EXPECT_EQ(std::get<CsvOptions>(text.train.source).delimiter, ',');
+  EXPECT_EQ(std::get<CsvOptions>(text.train.source).scale, 1.f);
+}
+
+TEST(JobText, NumbersOf64BitsArrive) {
+  const JobConfig job = ParseJobText("random_seed: 18446744073709551615");
+  EXPECT_EQ(job.random_seed, 18446744073709551615u);
+}
+
+// The goal follows from the kind of the metric, also for a job without a text.
+TEST(Job, GoalsOfMetrics) {
+  JobConfig job;
+  job.metrics = {{.var = "p", .name = "top", .kind = MetricKind::kAccuracy, .label = "l"}};
+  EXPECT_EQ(GoalOf(job, {.metric = "top"}), WatchGoal::kMaximize);
+  EXPECT_EQ(GoalOf(job, {.metric = "rotated/top"}), WatchGoal::kMaximize);
+  EXPECT_EQ(GoalOf(job, {.metric = "auc"}), WatchGoal::kMaximize);
+  EXPECT_EQ(GoalOf(job, {.metric = ""}), WatchGoal::kMinimize);
+  EXPECT_EQ(GoalOf(job, {.metric = "top", .goal = WatchGoal::kMinimize}), WatchGoal::kMinimize);
+  const JobConfig text = ParseJobText("best { metric: \"acc\" } early_stop { goal: MAXIMIZE }");
+  EXPECT_EQ(text.best->watch.goal, WatchGoal::kMaximize);
+}
+
+// Those who use the printed schema with protoc rely on the numbers.
+TEST(JobText, SchemaKeepsItsNumbers) {
+  const std::string schema = JobSchema();
+  for (const char* line :
+       {" carry = 26;", " loss = 8 [default = \"loss\"];", " batch_size = 11 [default = 64];",
+        " output_dir = 20;", " uint64 random_seed = 21 [default = 1];", " distribute = 29;",
+        " clip_statistics = 55 [default = true];", " mixed_precision = 60;",
+        " clip_before_average = 72 [default = false];", " optimizer = 1049;", " lookahead = 1051;",
+        " loss_scaling = 1009;", " limit = 11;", " transform = 13;", " label = 41;"})
+    ExpectContains(schema, line);
 }
 
 }  // namespace coracle::job_text_test

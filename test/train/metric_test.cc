@@ -1,5 +1,5 @@
-#include <coracle/train/log/window.h>
-#include <coracle/train/run/metric.h>
+#include <coracle/train/report/metric.h>
+#include <coracle/train/report/window.h>
 
 #include <cmath>
 #include <limits>
@@ -127,7 +127,7 @@ TEST(Metric, AucIsTheShareOfOrderedPairs) {
     EXPECT_EQ(again->Value(), auc->Value());
   }
   auto auc = MakeMetricSum({"p", "auc", MetricKind::kAuc, "label"});
-  // Of two columns the second is the score of class 1.
+  // The second of two columns is the score of class 1.
   auc->Add(Tensor::Of<float>({2, 2}, {.9f, .1f, .2f, .8f}), Tensor::Of<int64_t>({2}, {0, 1}), 2);
   EXPECT_EQ(auc->Value(), 1);
   auc->Clear();

@@ -146,7 +146,7 @@ TEST(NonFinite, WarnGoesOnAndTheExitCodeTells) {
                  "step 3)\n");
 }
 
-// The last update is followed by no loss that would tell.
+// No loss that would show it follows the last update.
 TEST(NonFinite, ParametersAreLookedAtBeforeTheyAreSaved) {
   TempDir dir;
   JobConfig job = Line(24);
@@ -158,7 +158,7 @@ TEST(NonFinite, ParametersAreLookedAtBeforeTheyAreSaved) {
   EXPECT_FALSE(FileExists(dir / "eval.pdmodel"));
 }
 
-// An evaluation that is no number is told, never the best, and seen in the exit code.
+// An evaluation that is nan is reported, is never the best, and shows in the exit code.
 TEST(NonFinite, EvaluationsThatAreNoNumbersAreTold) {
   JobConfig job = Line(24), bad = Line(8, {1});
   job.test.custom = bad.train.custom;

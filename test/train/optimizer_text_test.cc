@@ -41,8 +41,8 @@ const char* const kKinds[] = {"sgd",
                               "proximal_gd",
                               "proximal_adagrad"};
 
-// The defaults of the text are those of the options: a text that gives none of the fields and one
-// that gives the documented defaults make the same program.
+// The text's defaults equal the options' defaults: a text without fields and one with the
+// documented defaults make the same program.
 TEST(OptimizerText, EveryKind) {
   const std::vector<std::string> registered = OptimizerKinds();
   for (const std::string& kind : registered) {
@@ -197,7 +197,7 @@ TEST(OptimizerText, ErrorsHavePlaces) {
   for (const auto& [text, part] : cases) ExpectContains(TextError(text), part);
 }
 
-// What users register is named in job text.
+// Kinds that users register are named in job text.
 class TextSgd : public Optimizer {
  public:
   explicit TextSgd(double rate) : Optimizer(rate) {}
@@ -259,7 +259,7 @@ LrSchedulePtr ThirdRate(const ThirdRateOptions& options) {
   return options.steps > 0 ? FixedRate(options.rate / 3) : nullptr;
 }
 
-// What is registered with a table stands in schema and help, and is read, as what is built in.
+// A kind that is registered with a table is in schema and help, and is read as a built-in kind is.
 TEST(OptimizerText, WhatUsersRegisterWithFields) {
   EXPECT_EQ(DescribeJobKind("factor_sgd"), "");
   ExpectContains(TextError("optimizer { factor_sgd { } }"), "no such field in optimizer");
@@ -326,7 +326,7 @@ TEST(OptimizerText, WhatUsersRegisterWithFields) {
             0.75);
 }
 
-// A kind may be named as those that have no field of their own are: it is read alike.
+// A kind may be named like kinds without a field of their own: it is read in the same way.
 TEST(OptimizerText, BuiltInSchedulesByCustom) {
   const auto config = Parse(R"(optimizer {
     sgd { learning_rate: 0.5 }
@@ -346,7 +346,7 @@ TEST(OptimizerText, PlacesInBrackets) {
   ASSERT_EQ(marks.size(), 2u);
   EXPECT_EQ(marks[1].place, marks[0].place);
   EXPECT_EQ(marks[1].step, 5);
-  // Of brackets and single values mixed it has fewer places than values, and all get the first.
+  // A mix of brackets and single values has fewer places than values, so all get the first place.
   const auto mixed = Parse(
       "optimizer { sgd { } schedule { multistep {\n milestone: [2, 5]\n milestone: 7\n"
       " milestone: 9 } } }");

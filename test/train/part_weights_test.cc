@@ -1,5 +1,5 @@
-// How the parts of a batch weigh: what several ranks show and learn is what one rank does, or a
-// warning says which op is the reason that it may not be.
+// How the ranks' values of a batch combine: several ranks show and learn what one rank does, or the
+// job is refused with the op that is the reason, unless it declares loss_weight.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
@@ -71,9 +71,18 @@ void ExpectWhatOneRankDoes(const JobConfig& job) {
   }
 }
 
-// Where no rule tells, the loss that is shown is the mean of those of the parts by their rows: of
-// the job without updates, whose batches are the parts.
-void ExpectMeanOfParts(JobConfig job, const std::string& reason) {
+// Why it is unknown how the ranks' values of the loss or a metric combine; "" if it is known.
+std::string ReasonOf(const JobConfig& job) {
+  const std::string error = RunOn(2, job)[0].error;
+  const std::string begin = " combine is unknown: ";
+  const size_t at = error.find(begin), end = error.find("; say it with distribute { loss_weight");
+  if (at == error.npos || end == error.npos) return error;
+  return error.substr(at + begin.size(), end - at - begin.size());
+}
+
+// The loss that is shown is the mean over the ranks, weighted by rows: the mean of what a job
+// without updates shows for batches that are the parts.
+void ExpectMeanOfParts(JobConfig job) {
   job.training.optimizers = {SgdOptions{.learning_rate = 0}};
   job.shuffle = false;
   job.drop_last = true;
@@ -86,8 +95,6 @@ void ExpectMeanOfParts(JobConfig job, const std::string& reason) {
     const double mean = (halves[0].losses[2 * i] + halves[0].losses[2 * i + 1]) / 2;
     EXPECT_NEAR(two[0].losses[i], mean, 1e-9) << "step " << i + 1;
   }
-  ASSERT_FALSE(two[0].messages.empty());
-  EXPECT_NE(two[0].messages[0].find(reason), std::string::npos) << two[0].messages[0];
 }
 
 // The mean of costs by their weights: with metrics that read the mean weight in another way.
@@ -106,7 +113,7 @@ layer { op { square { X: "b2" Out: "b4" } } }
                                 {"perplexity", "b4"}));
 }
 
-// A metric that is no linear formula of a number through which the loss's gradient flows.
+// A metric that is not a linear formula of a number through which the loss's gradient flows.
 TEST(PartWeights, AMetricOfWhatTheLossReads) {
   ExpectWhatOneRankDoes(RowsJob(R"(
 layer { reduce_sum { input: "ce" output: "s" } }
@@ -116,10 +123,10 @@ layer { op { sqrt { X: "s" Out: "root" } } }
                                 {"root"}));
 }
 
-// The part's own count, where the loss weighs by rows: not the count of the whole batch, which
-// would make a half of that term.
-TEST(PartWeights, ALossOfWhichNoRuleTells) {
-  const JobConfig job = RowsJob(R"(
+// A declared weight applies to the loss of the rank's rows with the rank's own count. The count of
+// the whole batch would halve that term.
+TEST(PartWeights, ALossWithADeclaredWeight) {
+  JobConfig job = RowsJob(R"(
 layer { reduce_sum { input: "cem" output: "s" } }
 layer { reduce_sum { input: "m" output: "c" } }
 layer { elementwise_div { x: "s" y: "c" output: "masked" } }
@@ -127,8 +134,10 @@ layer { op { slice { Input: "ce" Out: "first" axes: 0 starts: 0 ends: 2 } } }
 layer { mean { input: "first" output: "of_first" } }
 layer { elementwise_add { x: "masked" y: "of_first" output: "loss" } }
 )",
-                                {"masked"});
-  ExpectMeanOfParts(job, "slice works along the rows of the rank's part");
+                          {"masked"});
+  EXPECT_EQ(ReasonOf(job), "slice mixes the rows of the batch");
+  job.distribute.loss_weight = "ROWS";
+  ExpectMeanOfParts(job);
 }
 
 // Terms that weigh differently, in a loss that backward computes again.
@@ -163,7 +172,7 @@ layer { elementwise_add { x: "product" y: "masked" output: "loss" } }
   ExpectWhatOneRankDoes(job);
 }
 
-// 31 sequences of 1 to 6 elements, the longest ones behind each other.
+// 31 sequences of 1 to 6 elements, the longest ones one after the other.
 JobConfig SequencesJob(const std::string& layers) {
   std::mt19937 random(3);
   std::normal_distribution<double> normal;
@@ -215,8 +224,8 @@ layer { mean { input: "of_sequences" output: "loss" } }
 )"));
 }
 
-// Integers round, and a flag is no sum of flags: what is made of a sum or mean must see the
-// whole's.
+// Integers round, and a flag is not a sum of flags: ops on a sum or mean must read the whole
+// batch's value.
 TEST(PartWeights, IntegersAndFlags) {
   const std::string flags = R"(
 layer { fill_constant { shape: [1] value: 0.5 dtype: FP64 output: "half" } }
@@ -256,7 +265,7 @@ layer {{ mean {{ input: "ce2" output: "loss" }} }}
   }
 }
 
-// The gradient of a sum over rows is the whole's on each rank; of what no rule tells it is not.
+// The gradient of a sum over rows is whole on each rank, unless the weight of the loss is declared.
 TEST(PartWeights, ErrorClipsOfNumbers) {
   const std::string sum =
       R"(layer { reduce_sum { input: "ce" output: "s" error_clip { by_value { max: 0.01 } } } })";
@@ -264,20 +273,21 @@ TEST(PartWeights, ErrorClipsOfNumbers) {
 layer { scale { input: "s" scale: 0.05 output: "loss" } }
 )",
                                 {}));
-  const auto ranks = RunOn(2, RowsJob(sum + R"(
+  JobConfig declared = RowsJob(sum + R"(
 layer { op { slice { Input: "ce" Out: "first" axes: 0 starts: 0 ends: 2 } } }
 layer { mean { input: "first" output: "of_first" } }
 layer { elementwise_add { x: "s" y: "of_first" output: "loss" } }
 )",
-                                      {}));
-  ASSERT_EQ(ranks[0].messages.size(), 2u);
-  EXPECT_NE(ranks[0].messages[1].find("the error clip of 's@GRAD', of what has no rows, takes the "
-                                      "rank's part of it for the whole"),
+                               {});
+  declared.distribute.loss_weight = "ROWS";
+  const std::string error = RunOn(2, declared)[0].error;
+  EXPECT_NE(error.find("the error clip of 's@GRAD' is for a value whose weight is unknown, so it "
+                       "would clip a part of what one rank clips; leave out that error clip"),
             std::string::npos)
-      << ranks[0].messages[1];
+      << error;
 }
 
-// A clip of the model that backward computes again is no error clip.
+// A clip of the model that backward recomputes is not an error clip.
 TEST(PartWeights, ARecomputedClip) {
   JobConfig job = RowsJob(R"(
 layer { op { gaussian_random { Out: "g" shape: 4 shape: 4 seed: 3 dtype: FP64 } } }
@@ -301,9 +311,7 @@ layer { fill_constant { shape: [1] value: 0.5 dtype: FP64 output: "half" } }
 layer { greater_than { x: "m" y: "half" output: "b" } }
 layer { op { split_lod_tensor { X: "ce" Mask: "b" OutTrue: "t" OutFalse: "f" } } }
 layer { mean { input: "t" output: "loss" } }
-layer { op { where_index { Condition: "b" Out: "at" } } }
-layer { op { slice { Input: "at" Out: "row" axes: 1 starts: 0 ends: 1 } } }
-layer { op { gather { X: "ce" Index: "row" Out: "picked" } } }
+layer { op { masked_select { X: "ce" Mask: "b" Y: "picked" } } }
 layer { mean { input: "picked" output: "mean_picked" } }
 )",
                           {"mean_picked"});
@@ -313,17 +321,12 @@ layer { mean { input: "picked" output: "mean_picked" } }
   ExpectWhatOneRankDoes(job);
 }
 
-// Ops along the rows, or whose results are no rows of theirs.
+// Ops that mix rows.
 TEST(PartWeights, RowsThatMeet) {
   const auto reason = [](const std::string& layers) {
-    const JobConfig job = RowsJob(layers + R"(layer { mean { input: "z" output: "loss" } })", {});
-    const auto ranks = RunOn(2, job);
-    EXPECT_EQ(ranks[0].error, "");
-    const std::string line = ranks[0].messages.empty() ? "" : ranks[0].messages[0];
-    const size_t at = line.find("the whole batch: ");
-    return at == line.npos ? line : line.substr(at + 17);
+    return ReasonOf(RowsJob(layers + R"(layer { mean { input: "z" output: "loss" } })", {}));
   };
-  const std::string along = " works along the rows of the rank's part";
+  const std::string along = " mixes the rows of the batch";
   EXPECT_EQ(reason(R"(layer { op { slice { Input: "ce" Out: "z" axes: 0 starts: 0 ends: 2 } } })"),
             "slice" + along);
   EXPECT_EQ(reason(R"(
@@ -336,11 +339,19 @@ layer { concat { input: "logits" input: "p" axis: 0 output: "z" } })"),
   EXPECT_EQ(reason(R"(
 layer { op { transpose2 { X: "ce" Out: "columns" axis: 1 axis: 0 } } }
 layer { elementwise_sub { x: "ce" y: "columns" output: "z" } })"),
-            "elementwise_sub lets the rows of 'ce' meet each other");
+            "elementwise_sub combines each row with each other row");
   EXPECT_EQ(reason(R"(
 layer { op { reshape2 { X: "logits" Out: "two" shape: 2 shape: -1 } } }
 layer { op { square { X: "two" Out: "z" } } })"),
             "reshape2 divides the rows among other dimensions");
+  // Rows picked by numbers that count from the rank's first row.
+  EXPECT_EQ(reason(R"(
+layer { fill_constant { shape: [1] value: 0.5 dtype: FP64 output: "half" } }
+layer { greater_than { x: "m" y: "half" output: "b" } }
+layer { op { where_index { Condition: "b" Out: "at" } } }
+layer { op { slice { Input: "at" Out: "row" axes: 1 starts: 0 ends: 1 } } }
+layer { op { gather { X: "ce" Index: "row" Out: "z" } } })"),
+            "where_index" + along);
   // Time first, and back.
   EXPECT_EQ(reason(R"(
 layer { op { transpose2 { X: "logits" Out: "columns" axis: 1 axis: 0 } } }

@@ -1,7 +1,9 @@
-// What is the same on all ranks of a job, here threads, and how one that differs is found.
+// Values that must agree on all ranks of a job, here threads, and how a rank that differs is found.
 
 #include <coracle/communication/communicator.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/distribute/rank_run.h>
+#include <coracle/train/run/rank_variables.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +13,7 @@
 
 namespace coracle::ranks_agree_test {
 
-// Digits that do not tell which they are.
+// Digits without their identity.
 class SecretDigits : public DataSource {
  public:
   SecretDigits(int64_t count, int seed, DigitSplit split)
@@ -59,7 +61,7 @@ TEST(RanksOfAJob, WhatMustBeTheSame) {
           << rank.error;
     }
   }
-  // Of long texts the part is shown that differs.
+  // For long texts the error shows the part that differs.
   const std::string same(400, '#');
   const auto ranks = RunOn(2, RankJob("long"), {}, [&](int rank, JobConfig& job, TrainOptions&) {
     job.text = same + "\nrate: 0." + std::to_string(1 + rank) + "\nmore: 1";
@@ -71,7 +73,7 @@ TEST(RanksOfAJob, WhatMustBeTheSame) {
   EXPECT_NE(RunOn(2, job)[0].error.find("a batch of 1 rows for 2 ranks"), std::string::npos);
 }
 
-// A rank whose parameters are not the others' is told by the first comparison.
+// The first comparison reports a rank whose parameters differ.
 TEST(RanksOfAJob, AParameterThatDiffers) {
   JobConfig job = RankJob("parameters");
   const std::string weights = testing::TempDir() + "/ranks_other.npz";
@@ -112,8 +114,8 @@ class FaultyCommunicator : public Communicator {
   int at_, seen_ = 0;
 };
 
-// All gradients of this job are exchanged at once, so that the exchange 4 is that of step 5; the
-// comparison after step 6 finds it.
+// All gradients of this job are exchanged at once, so exchange 4 belongs to step 5; the comparison
+// after step 6 finds it.
 TEST(RanksOfAJob, AParameterThatAFaultChangesInMidRun) {
   const JobConfig job = RankJob("fault");
   const TrainOptions every{.check_parameters = 3};
@@ -127,39 +129,35 @@ TEST(RanksOfAJob, AParameterThatAFaultChangesInMidRun) {
   EXPECT_EQ(RunOn(2, RankJob("fault"), every)[0].error, "");
 }
 
-// What is drawn and not trained: all ranks have that of rank 0, which is that of a rank alone. A
-// resumed run has it, too, with any number of ranks.
+// Variables that are drawn and not trained: all ranks have rank 0's values, which equal those of a
+// single rank. This holds for a resumed run too, with any number of ranks.
 TEST(RanksOfAJob, FrozenParametersAreOfRankZero) {
-  for (const int64_t local_sgd_steps : {0, 1}) {
-    SCOPED_TRACE(local_sgd_steps);
-    const auto job = [&](const std::string& name) {
-      JobConfig job = RankJob(name);
-      const size_t clip = job.model_text.find("error_clip");
-      job.model_text.erase(clip, job.model_text.find("\n", clip) - 4 - clip);
-      job.freeze = {"fc_0.w_0"};
-      job.distribute.local_sgd_steps = local_sgd_steps;
-      job.max_iter = 6;
-      job.epochs = 0;
-      job.snapshot_interval = 3;
-      return job;
-    };
-    const auto expect_same = [](const RankResult& rank, const RankResult& one) {
-      ASSERT_EQ(rank.error, "");
-      EXPECT_LT(Difference(rank.result.scope, one.result.scope, one.result.main), 2e-5);
-      EXPECT_TRUE(BitEqual(rank.result.scope.Get("fc_0.w_0"), one.result.scope.Get("fc_0.w_0")));
-    };
-    const auto one = RunOn(1, job("frozen_one"));
-    ASSERT_EQ(one[0].error, "");
-    ASSERT_FALSE(one[0].result.main.Root().FindVar("fc_0.w_0")->training().trainable);
-    for (const RankResult& rank : RunOn(3, job("frozen"), {.check_parameters = 1}))
-      expect_same(rank, one[0]);
-    JobConfig part = job("frozen_part");
-    part.max_iter = 3;
-    ASSERT_EQ(RunOn(3, part)[0].error, "");
-    part.max_iter = 6;
-    for (const RankResult& rank : RunOn(2, part, {.resume = true, .check_parameters = 1}))
-      expect_same(rank, one[0]);
-  }
+  const auto job = [&](const std::string& name) {
+    JobConfig job = RankJob(name);
+    const size_t clip = job.model_text.find("error_clip");
+    job.model_text.erase(clip, job.model_text.find("\n", clip) - 4 - clip);
+    job.freeze = {"fc_0.w_0"};
+    job.max_iter = 6;
+    job.epochs = 0;
+    job.snapshot_interval = 3;
+    return job;
+  };
+  const auto expect_same = [](const RankResult& rank, const RankResult& one) {
+    ASSERT_EQ(rank.error, "");
+    EXPECT_LT(Difference(rank.result.scope, one.result.scope, one.result.main), 2e-5);
+    EXPECT_TRUE(BitEqual(rank.result.scope.Get("fc_0.w_0"), one.result.scope.Get("fc_0.w_0")));
+  };
+  const auto one = RunOn(1, job("frozen_one"));
+  ASSERT_EQ(one[0].error, "");
+  ASSERT_FALSE(one[0].result.main.Root().FindVar("fc_0.w_0")->training().trainable);
+  for (const RankResult& rank : RunOn(3, job("frozen"), {.check_parameters = 1}))
+    expect_same(rank, one[0]);
+  JobConfig part = job("frozen_part");
+  part.max_iter = 3;
+  ASSERT_EQ(RunOn(3, part)[0].error, "");
+  part.max_iter = 6;
+  for (const RankResult& rank : RunOn(2, part, {.resume = true, .check_parameters = 1}))
+    expect_same(rank, one[0]);
 }
 
 TEST(RanksOfAJob, AFrozenParameterThatDiffers) {
@@ -173,6 +171,26 @@ TEST(RanksOfAJob, AFrozenParameterThatDiffers) {
   EXPECT_NE(ranks[0].error.find("after step 0 the parameter 'fc_0.w_0' of rank 1 ("),
             std::string::npos)
       << ranks[0].error;
+}
+
+// 16-bit statistics have a mean, too.
+TEST(RanksOfAJob, MeansOfHalves) {
+  if (CommunicatorOfProcess()) GTEST_SKIP() << "of threads";
+  std::vector<float> means(2);
+  OnRanks(2, [&](const std::shared_ptr<Communicator>& communicator) {
+    RankPrograms programs;
+    programs.local = {"s"};
+    Scope scope;
+    const auto own = static_cast<float>(1 + 2 * communicator->rank());
+    scope.Set("s", Tensor::Full<float>({1}, own).Cast(DType::kBFloat16));
+    RankVariables variables(Ranks(communicator), programs);
+    const NamedTensors kept = variables.MakeEqual(scope);
+    EXPECT_EQ(kept.at(0).second.Cast(DType::kFloat32).Item<float>(), own);
+    EXPECT_EQ(scope.Get("s").dtype(), DType::kBFloat16);
+    means[static_cast<size_t>(communicator->rank())] =
+        scope.Get("s").Cast(DType::kFloat32).Item<float>();
+  });
+  EXPECT_EQ(means, (std::vector<float>{2, 2}));
 }
 
 }  // namespace coracle::ranks_agree_test

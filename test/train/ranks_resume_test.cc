@@ -120,38 +120,6 @@ void ResumeWithTwoAndThreeRanks(bool shard_state) {
 TEST(RanksOfAJob, ResumeToTheSameBitsAndWithAnotherNumber) { ResumeWithTwoAndThreeRanks(false); }
 TEST(RanksOfAJob, ResumeWithAPartOfTheStateOnEachRank) { ResumeWithTwoAndThreeRanks(true); }
 
-// Ranks that learn on their own are the same behind an average: what they show, save and go on from
-// is the same on all, whichever step it is.
-TEST(RanksOfAJob, LocalSgd) {
-  JobConfig job = RankJob("local");
-  job.distribute.local_sgd_steps = 3;
-  job.snapshot_interval = 5;
-  const TrainOptions options{.check_parameters = 2};
-  const auto whole = RunOn(2, job, options);
-  ASSERT_EQ(whole[0].error, "");
-  ExpectSameBits(whole[1].result.scope, whole[0].result.scope, whole[0].result.main);
-  EXPECT_LT(whole[0].losses.back(), whole[0].losses.front());
-
-  JobConfig part = RankJob("local_part");
-  part.distribute.local_sgd_steps = 3;
-  part.snapshot_interval = 5;
-  part.max_iter = 10;
-  part.epochs = 0;
-  ASSERT_EQ(RunOn(2, part, options)[0].error, "");
-  part.max_iter = 0;
-  part.epochs = job.epochs;
-  const auto resumed = RunOn(2, part, {.resume = true, .check_parameters = 2});
-  ASSERT_EQ(resumed[1].error, "");
-  ExpectSameBits(resumed[1].result.scope, whole[0].result.scope, whole[0].result.main);
-  EXPECT_EQ(ReadSnapshot(FindSnapshot(part.output_dir)).main.Root().FindVar("@LOCAL_STEPS@"),
-            nullptr);
-
-  JobConfig sharded = RankJob("local_sharded");
-  sharded.distribute = {.shard_state = true, .local_sgd_steps = 3};
-  const std::string error = RunOn(2, sharded)[0].error;
-  EXPECT_NE(error.find("leave out shard_state and sync_batch_norm"), std::string::npos) << error;
-}
-
 TEST(RanksOfAJob, AllStopAfterTheSameStep) {
   JobConfig job = RankJob("stop");
   std::vector<int> asked(2);

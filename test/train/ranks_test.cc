@@ -67,7 +67,7 @@ layer { softmax_with_cross_entropy { logits: "logits" label: "y" output: "ce" } 
 layer { mean { input: "ce" output: "loss" } }
 layer { accuracy { input: "logits" label: "y" output: "acc" } }
 )";
-// REDUCE of the costs: at all positions, or at those of sequences.
+// REDUCE of the costs: at all positions, or at the positions of sequences.
 constexpr const char* kPadded = R"(
 data { name: "x" shape: [-1, -1] dtype: INT64 }
 data { name: "n" shape: [-1, 1] dtype: INT64 }
@@ -105,7 +105,7 @@ layer { op { sequence_unpad { X: "ce" Length: "n" Out: "picked" } } }
 layer { mean { input: "picked" output: "by_length" } }
 )";
 
-// What weighs is the number of elements, or of what a mask counts, not that of rows.
+// The weight is the number of elements, or of elements that a mask counts, not the number of rows.
 TEST(RanksOfAJob, LossesThatAreNoMeansOfRows) {
   const std::string file = SequencesFile();
   const auto run = [&](int size, const std::string& model, const std::string& loss) {
@@ -171,7 +171,7 @@ layer { softmax { input: "logits" output: "prob" } }
   EXPECT_NE(ranks[0].messages[0].find("have their mean over the ranks"), std::string::npos);
 }
 
-// debug_info tells the sizes of the whole batch's gradients, however ranks share them.
+// debug_info shows the sizes of the whole batch's gradients, however the ranks share them.
 TEST(RanksOfAJob, SizesOfGradientsAreThoseOfAllRows) {
   const auto gradients = [](int size, const std::function<void(JobConfig&)>& change) {
     JobConfig job = RankJob("sizes");
@@ -211,7 +211,7 @@ TEST(RanksOfAJob, OpsWithASeedOfTheirOwnAreNamed) {
       << ranks[0].messages[0];
 }
 
-// Of an evaluation whose parts are uneven, and of steps.
+// An evaluation with uneven parts, and steps.
 TEST(RanksOfAJob, MetricsAreThoseOfAllRows) {
   const auto with_metrics = [](const std::string& name) {
     JobConfig job = RankJob(name);
@@ -237,8 +237,8 @@ TEST(RanksOfAJob, MetricsAreThoseOfAllRows) {
   }
 }
 
-// The centers of a step depend on those before it: all ranks have those of one rank, however often
-// snapshots are made.
+// The centers of a step depend on earlier steps: all ranks have the centers of a single rank,
+// however often snapshots are made.
 TEST(RanksOfAJob, CentersThatStepsRead) {
   const auto job = [](const std::string& name, int64_t snapshot_interval) {
     JobConfig job = RankJob(name);
@@ -280,7 +280,8 @@ layer { op { tanh { X: "h" Out: "kept" } } }
   for (const RankResult& rank : ranks) EXPECT_LT(rank.result.scope.Get("kept").shape()[0], 7);
 }
 
-// Ranks divide a batch, which an input of so many rows is not: not even of those that a rank has.
+// Ranks divide a batch. An input with a fixed number of rows is not a batch, not even if a rank has
+// that number of rows.
 TEST(RanksOfAJob, InputsOfAFixedNumberOfRows) {
   for (const char* rows : {"10", "20"}) {
     JobConfig job = RankJob("fixed");
@@ -288,15 +289,15 @@ TEST(RanksOfAJob, InputsOfAFixedNumberOfRows) {
     for (const std::string input : {"[-1, 784", "[-1, 1"})
       job.model_text.replace(job.model_text.find(input) + 1, 2, rows);
     for (const RankResult& rank : RunOn(2, job, {.overwrite = true})) {
-      EXPECT_EQ(rank.error, job.Place("train") + ": model input 'image' is float32[" + rows +
-                                ", 784], but ranks divide the batch: its first dimension must be "
+      EXPECT_EQ(rank.error, std::string("distribute: input 'image' is float32[") + rows +
+                                ", 784], and ranks divide the batch: its first dimension must be "
                                 "-1");
     }
   }
 }
 
-// Of a batch of sequences that are all empty ranks make what one rank makes: a loss that is a nan,
-// and an accuracy of 0.
+// For a batch of empty sequences, ranks compute what one rank computes: a loss of nan, and an
+// accuracy of 0.
 TEST(RanksOfAJob, ABatchWithoutElements) {
   const std::string file = testing::TempDir() + "/ranks_empty.npz";
   const Tensor at = Tensor::Of<int64_t>({7}, {0, 2, 3, 5, 5, 5, 5});

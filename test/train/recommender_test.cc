@@ -20,7 +20,7 @@ std::string Example(const std::string& name) {
   return (source ? std::string(source) : ".") + "/examples/recommender/" + name;
 }
 
-// What the example's own program draws, as clicks.npz of the directory.
+// The data that the example's own program draws, as clicks.npz of the directory.
 NamedTensors DrawClicks(const TempDir& dir) {
   ProgramDesc draw = ReadModelText(Example("draw.pbtxt")).main;
   draw.random_seed = 1;
@@ -39,8 +39,8 @@ bool SameRow(const Tensor& a, const Tensor& b, int64_t row) {
                      sizeof(float) * static_cast<size_t>(width)) == 0;
 }
 
-// Rows of the ids that were trained on have changed, and all others have every bit of their initial
-// values.
+// Rows of the ids that were trained on have changed, and all others have every bit of their
+// initial values.
 void ExpectOnlyTheseChanged(const std::string& name, const Tensor& before, const Tensor& after,
                             const std::unordered_set<int64_t>& ids) {
   ASSERT_EQ(before.shape(), after.shape()) << name;

@@ -93,7 +93,7 @@ TEST_F(BestAfterResume, TheInitialEvaluationHasItsSnapshot) {
   EXPECT_EQ(told.result.loss, told.evals[0].values[0].value);
 }
 
-// What names the best snapshot may have been lost, or lag behind a run that was killed.
+// The file that names the best snapshot may be lost, or may lag after a run was killed.
 TEST_F(BestAfterResume, NoOtherSnapshotPassesForTheBest) {
   WatchForTheWorst();
   job_.keep_snapshots = 0;
@@ -199,7 +199,7 @@ TEST(Resume, TheLastEvaluationPutsOffNoStop) {
   }
 }
 
-// What an early stop goes by is of one metric.
+// An early stop goes by one metric.
 TEST(Resume, AnotherMetricBeginsAnew) {
   const auto make = [](const std::string& metric) {
     JobConfig job;
@@ -237,7 +237,7 @@ TEST(Resume, AnotherMetricBeginsAnew) {
   }
 }
 
-// One of them may be the best, and is no reason to stop.
+// One of the snapshots may be the best; that does not end the run.
 TEST_F(BestAfterResume, TheLastEvaluationMayBeTheBest) {
   job_.test_interval = 4;
   const TrainResult result = Train(job_).result;
@@ -257,7 +257,7 @@ TEST_F(BestAfterResume, TheBestSnapshotComesAlongElsewhere) {
   EXPECT_EQ(told.result.best.step, 1);
   ExpectContains(told.messages, "restored " + dir_ / "other/snapshots/step_00000001");
   ExpectParametersOf(there + "/step_00000001", told.result);
-  // Without it the best begins anew.
+  // Without it, the best starts over.
   fs::remove_all(there + "/step_00000001");
   job_.output_dir = dir_ / "third";
   const Told without = Train(job_, Resume(there));
@@ -286,7 +286,7 @@ TEST_F(BestAfterResume, AnotherRunsOutputIsNotMixedIn) {
   EXPECT_FALSE(BestSnapshot(dir_ / "other/snapshots").empty());
 }
 
-// Of another model nothing can be brought back.
+// Nothing can be restored from another model.
 TEST_F(BestAfterResume, AnOverrideForgetsTheBestOfAnotherModel) {
   WatchForTheWorst();
   Train(job_, {}, 4);
@@ -353,13 +353,13 @@ layer { mean { input: "e" output: "loss" } }
   const TrainResult result = Train(job, Resume()).result;
   EXPECT_EQ(result.non_finite_steps, 2);
   EXPECT_EQ(result.first_non_finite_step, 2);
-  // At its end only the snapshot tells.
+  // At the end only the snapshot shows it.
   std::ostringstream out;
   EXPECT_EQ(TrainAndReport(job, Resume(), out, false), kRunNotFinite);
   ExpectContains(out.str(), "(the loss was not finite in 2 of 8 steps, first at step 2)");
 }
 
-// Of the log that goes on only the last byte is read.
+// Only the last byte of a continued log is read.
 TEST(Resume, LogsOfAnySizeGoOn) {
   TempDir dir;
   JobConfig job = SmallJob();

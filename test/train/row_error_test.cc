@@ -68,7 +68,7 @@ TEST_F(RowError, Ids) {
       "t.csv:5, column 'id', holds 5: lookup_table_v2: Ids holds 5 at 0, outside [0, 4)");
 }
 
-// What an op makes of a column may lie at another place: where it comes from is a guess.
+// An op's result of a column may be at another place: its source is a guess.
 TEST_F(RowError, IdsThatWereMovedAreADetail) {
   std::string model = kClassifier;
   model.replace(model.find("input: \"id\" num"), 11, "input: \"two\"");
@@ -97,7 +97,7 @@ TEST_F(RowError, LabelsOfMetrics) {
                  "in [0, 3)");
 }
 
-// Two columns hold the value where the op has found it: nobody knows which one it read.
+// Two columns hold the value at the op's place: the column that it read is unknown.
 TEST_F(RowError, OneOfSeveralColumns) {
   const std::string error = ErrorOfRun("5,5,5", kClassifier);
   ExpectContains(error.substr(0, error.find('\n')), "lookup_table_v2: Ids holds 5 at 0");

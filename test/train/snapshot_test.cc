@@ -147,7 +147,7 @@ TEST_F(SnapshotTest, LinksAreDamage) {
   EXPECT_FALSE(FileExists(dir_ / "victim"));
 }
 
-// What a killed process leaves: a directory under a temporary name, and LATEST of the one before.
+// Files of a killed process: a directory under a temporary name, and the previous LATEST.
 TEST_F(SnapshotTest, WhatWasNotFinishedIsNeverTaken) {
   const std::string path = TrainTo(4);
   const std::string partial = dir_ / "s/.coracle-999999999-0.tmp";

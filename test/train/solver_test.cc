@@ -1,4 +1,5 @@
-// The loop beside its steps: test sets, phases, what is watched, weights, freezing, messages.
+// The training loop apart from its steps: test sets, phases, watched values, weights,
+// freezing, messages.
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -104,8 +105,8 @@ TEST(Solver, ParametersThatNothingTrainsAreRefused) {
                  "'fc_2.w_0' of the phase TEST is float32[16, 3], but nothing trains it");
 }
 
-// The loss of an untrained network rises and falls as the learning rate is set by hand: what counts
-// is that evaluations 1 .. n are compared as told.
+// The loss of an untrained network rises and falls with the learning rate set by hand; the test
+// checks how evaluations 1 .. n are compared.
 TEST(Solver, EarlyStopCountsEvaluationsWithoutImprovement) {
   JobConfig job = SmallJob();
   job.test_interval = 1;
@@ -339,7 +340,8 @@ TEST(Solver, ClipsAreToldOncePerUpdate) {
   const Log log = Train(job, resume);
   EXPECT_EQ(log.clips.at(0).times, 3);
   EXPECT_EQ(log.clips.at(0).acted, 3);
-  EXPECT_EQ(log.result.scope.Get("gradient_clip.default_group.steps").Item<int64_t>(), 8);
+  const TrainingParts parts = PartsOf(log.result.main);
+  EXPECT_EQ(log.result.scope.Get(parts.norm_clips.at(0).counter).Item<int64_t>(), 8);
 }
 
 TEST(Solver, ClipsOfSeveralOptimizersAreToldByGroup) {
@@ -359,7 +361,7 @@ TEST(Solver, ClipsOfSeveralOptimizersAreToldByGroup) {
   EXPECT_FLOAT_EQ(static_cast<float>(log.clips[1].limit), 0.002f);
 }
 
-// Sizes that debug_info tells, against those of a run that fetches the same by itself.
+// Sizes that debug_info shows, compared with a run that fetches the values itself.
 TEST(Solver, DebugInfoTellsMeansOfAbsoluteValues) {
   JobConfig job = SmallJob();
   job.max_iter = 1;
@@ -386,7 +388,7 @@ TEST(Solver, DebugInfoTellsMeansOfAbsoluteValues) {
   ExpectContains(log.messages, text);
 }
 
-// Squares of these are no float64.
+// The squares of these overflow float64.
 TEST(Solver, DebugInfoHasNormsOfLargeNumbers) {
   JobConfig job;
   job.model_text = R"(
@@ -402,8 +404,8 @@ layer { mean { input: "y" output: "loss" } }
   ExpectContains(Train(job).messages, "their gradients: L1 1e+200 L2 7.07107e+199");
 }
 
-// What the optimizer writes is looked at too, not only what forward and backward compute: here the
-// loss and all gradients are finite, the updated parameter is not.
+// The optimizer's results are checked too, not only forward and backward: here the loss and all
+// gradients are finite, but the updated parameter is not.
 TEST(Solver, CheckNanInfSeesTheOptimizersOutputs) {
   JobConfig job;
   job.model_text = R"(

@@ -3,8 +3,10 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/options.h>
+#include <coracle/tools/generate_text.h>
 #include <coracle/train/data/text_source.h>
 #include <coracle/train/log/progress.h>
+#include <coracle/train/run/evaluate.h>
 #include <coracle/train/run/trainer.h>
 
 #include <algorithm>
@@ -15,6 +17,9 @@
 #include "train_test_util.h"
 
 namespace coracle::text_test {
+
+using tools::GenerateOptions, tools::GenerateProgram, tools::GenerateText,
+    tools::MakeGenerateProgram;
 
 // Words whose letters depend on letters further back.
 std::string SampleText(size_t characters) {
@@ -230,7 +235,7 @@ optimizer { sgd { learning_rate: 1 } gradient_clip { by_value { max: 2 } } })");
   for (const auto& [job_text, message] : errors)
     EXPECT_EQ(message, ErrorOf([&, t = job_text] { ParseJobText(t); }));
 
-  // What other tests register follows these kinds.
+  // Kinds that other tests register follow these kinds.
   const std::pair<const char*, const char*> lists[] = {
       {"optimizer { sgd {} gradient_clip { } }",
        "job:1:20: gradient_clip has no kind; give it one of by_value, by_norm, by_global_norm, "
@@ -319,7 +324,9 @@ TEST_F(Text, LearnsAndSavesWhatGenerateNeeds) {
   job.epochs = 30;
   std::ostringstream lines;
   Progress progress(lines, false);
-  TrainResult result = RunJob(job, {}, progress.Callbacks());
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& report) { progress.Step(report); };
+  TrainResult result = RunJob(job, {}, callbacks);
   EXPECT_LT(result.loss, 0.75);  // the words alone have ln(4) / 5 = 0.28 nats per character
   ExpectContains(lines.str(), " nats=");
   EXPECT_EQ("nats=0.5", FormatResults(0.5, {}, "nats"));

@@ -550,7 +550,7 @@ TEST(Trainer, OneRunAtATimeWritesIntoADirectory) {
   EXPECT_EQ(RunJob(job, overwrite).steps, 4);
 }
 
-// What a process that was killed has left is no lock.
+// A file left by a killed process is not a lock.
 TEST(Trainer, ALockFileWithoutItsProcessHoldsNothing) {
   TempDir dir;
   JobConfig job = SmallJob();

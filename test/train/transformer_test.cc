@@ -5,6 +5,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/layer.h>
+#include <coracle/tools/generate_text.h>
 #include <coracle/train/run/trainer.h>
 
 #include <cstdlib>
@@ -82,13 +83,13 @@ TEST(TransformerExample, PaddingHasNoInfluence) {
   }
   EXPECT_NE(zeros[0], others[0]) << "the padding itself reads as something else";
   for (size_t k = 1; k < fetches.size(); ++k) EXPECT_EQ(zeros[k], others[k]) << fetches[k];
-  // What is inside has influence.
+  // Steps inside the window have influence.
   std::map<std::string, Tensor> changed = PaddedWith(0, 0, 0);
   changed["digits"].data<int64_t>()[2] = 8;
   EXPECT_NE(model.Run(changed, {"loss"})[0], zeros[1]);
 }
 
-// The same sequence alone, and beside a longer one that makes it padded.
+// The same sequence alone, and with a longer one, so that it is padded.
 TEST(TransformerExample, MorePaddingChangesNothing) {
   Model model("sort_model.pbtxt");
   const auto padded = model.Run(PaddedWith(5, 5, 5), {"logits"})[0];
@@ -179,8 +180,8 @@ TEST(TransformerExample, TheFutureHasNoInfluence) {
   }
 }
 
-// A memory of 64 characters and those before a batch: reading in parts is reading at once. What it
-// holds before the beginning is not seen.
+// A memory of the 64 characters before a batch: reading in parts equals reading at once. Characters
+// before the beginning are hidden.
 TEST(TransformerExample, MemoryContinuesAText) {
   Model model("shakespeare_model.pbtxt");
   const std::vector<int64_t> text = SomeText(30);
@@ -203,9 +204,9 @@ TEST(TransformerExample, LearnsShakespeareAndWrites) {
   job.max_iter = 20;
   job.test_iterations = 2;
   EXPECT_LT(RunJob(job).loss, 3.1);
-  GenerateOptions options;
+  tools::GenerateOptions options;
   options.prompt = "ROMEO:";
   options.length = 30;
-  EXPECT_EQ(GenerateText(dir / "run", options).size(), 30u);
+  EXPECT_EQ(tools::GenerateText(dir / "run", options).size(), 30u);
 }
 }  // namespace coracle::transformer_test

@@ -1,4 +1,4 @@
-// What a job is told before its first step, and the directories of other runs.
+// Errors of a job before its first step, and the directories of other runs.
 
 #include <coracle/framework/base/file.h>
 #include <coracle/train/run/run.h>
@@ -57,7 +57,7 @@ TEST(Validate, DeployedInputsThatNothingNeedsAreTold) {
   EXPECT_EQ(Messages(job), "warning: job: no deployed output needs the input 'label'\n");
 }
 
-// What a program's ops say together, with the line of the model text.
+// Warnings about a program's ops together, with the line of the model text.
 TEST(Validate, ALossOfProbabilitiesIsTold) {
   JobConfig job = TextJob("loss: \"loss\" optimizer { sgd {} }");
   job.model_text =
@@ -112,7 +112,7 @@ TEST(Validate, MetricsFitTheirVariables) {
   ExpectContains(refused({"label", "top", MetricKind::kAccuracy, "label"}), "the scores 'label'");
 }
 
-// What a test set alone would show runs before the first step.
+// A mistake that only a test set shows is found before the first step.
 TEST(Validate, TestSetsAreTried) {
   JobConfig job = SmallJob();
   job.test.source = std::monostate();

@@ -125,226 +125,245 @@ class CsvReader {
   int64_t lines_in_cells_ = 0;  // line ends within quotes in this row
 };
 
-class CsvTable {
+// How the columns of a file are used.
+struct CsvLayout {
+  std::vector<CsvColumn> columns;      // the settings of each
+  std::vector<bool> used;              // in the data
+  std::vector<size_t> ids, sequences;  // columns of their own, in the order of the options
+  size_t label = 0;
+  int64_t features = 0;  // values of a row of the data
+};
+
+size_t FindColumn(const CsvOptions& options, const std::vector<std::string>& names,
+                  const std::string& name, size_t count) {
+  if (const auto found = std::find(names.begin(), names.end(), name); found != names.end()) {
+    if (std::find(found + 1, names.end(), name) == names.end())
+      return static_cast<size_t>(found - names.begin());
+    ThrowInvalid(fmt::format("{}: two columns are called {}: give the number of one, from 0",
+                             options.file, Quote(name)));
+  }
+  int64_t number = 0;
+  if (ParseInt64(name, &number) && number >= 0 && static_cast<size_t>(number) < count)
+    return static_cast<size_t>(number);
+  std::string hint = names.empty() ? fmt::format("; there are {}, counted from 0", count)
+                                   : DidYouMean(name, names);
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("{}: no column {}{}", options.file, Quote(name), hint));
+}
+
+// If two words were equal, no value could select the second.
+void RequireDistinct(const CsvOptions& options, const std::vector<std::string>& words,
+                     const std::string& what) {
+  std::set<std::string> seen;
+  for (const std::string& word : words) {
+    if (!seen.insert(word).second)
+      ThrowInvalid(fmt::format("{}: {} lists {} twice", options.file, what, Quote(word, 40)));
+  }
+}
+
+// Replaces the settings of column `i`, taken from the file, by the column's own.
+void SetColumn(const CsvOptions& options, const CsvColumn& own, size_t i, CsvLayout* layout) {
+  CsvColumn& column = layout->columns[i];
+  const bool twice = !column.name.empty();
+  if (twice || !layout->used[i]) {
+    ThrowInvalid(fmt::format("{}: column {} {}", options.file, Quote(own.name),
+                             twice                ? "is described twice"
+                             : i == layout->label ? "is the label, which has settings of its own"
+                                                  : "is left out by skip"));
+  }
+  RequireDistinct(options, own.categories, "category of column " + Quote(own.name));
+  const CsvColumn usual = std::exchange(column, own);
+  if (!column.fill) column.fill = usual.fill;
+  if (!column.mean) column.mean = usual.mean;
+  if (!column.scale) column.scale = usual.scale;
+  if (!column.ids.empty()) layout->ids.push_back(i);
+  if (!column.sequence.empty()) layout->sequences.push_back(i);
+}
+
+CsvLayout LayoutOf(const CsvOptions& options, const std::vector<std::string>& names, size_t count) {
+  RequireDistinct(options, options.classes, "class");
+  CsvLayout layout;
+  layout.used.assign(count, true);
+  layout.label =
+      options.label.empty() ? count - 1 : FindColumn(options, names, options.label, count);
+  for (const std::string& name : options.skip)
+    layout.used[FindColumn(options, names, name, count)] = false;
+  layout.used[layout.label] = false;
+  CsvColumn usual;
+  usual.fill = options.fill;
+  usual.mean = options.mean;
+  usual.scale = options.scale;
+  layout.columns.assign(count, usual);
+  for (const CsvColumn& column : options.columns)
+    SetColumn(options, column, FindColumn(options, names, column.name, count), &layout);
+  for (const auto& own : {layout.ids, layout.sequences})
+    for (const size_t i : own) layout.used[i] = false;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t words = layout.columns[i].categories.size();
+    if (layout.used[i]) layout.features += words > 0 ? static_cast<int64_t>(words) : 1;
+  }
+  return layout;
+}
+
+// The index of the cell among the words.
+int64_t WordIn(const CsvReader& reader, const CsvColumn& column, const Cell& cell) {
+  const auto& words = column.categories;
+  const auto found = std::find(words.begin(), words.end(), cell.text);
+  if (found != words.end()) return found - words.begin();
+  reader.Fail(cell.column,
+              fmt::format("{} is not one of the categories of {}{}", Quote(cell.text, 40),
+                          Quote(column.name), DidYouMean(cell.text, words)));
+}
+
+// Refuses nan: otherwise the loss would become nan much later, without a hint at the cell.
+float NumberIn(const CsvReader& reader, const Cell& cell, std::optional<float> fill) {
+  if (cell.text.empty()) {
+    if (fill) return *fill;
+    reader.Fail(cell.column, "empty cell; give fill a value to use instead");
+  }
+  double value = 0;
+  if (!ParseNumber(cell.text, &value))
+    reader.Fail(cell.column, fmt::format("{} is not a number", Quote(cell.text, 40)));
+  if (!(std::abs(value) <= static_cast<double>(std::numeric_limits<float>::max())))
+    reader.Fail(cell.column, fmt::format("{} is not a finite float32", Quote(cell.text, 40)));
+  return static_cast<float>(value);
+}
+
+// The integers or words of a cell, separated by blanks. An empty cell has none.
+std::vector<int64_t> SequenceIn(const CsvReader& reader, const CsvColumn& column,
+                                const Cell& cell) {
+  constexpr const char* kBlanks = " \t";
+  std::vector<int64_t> values;
+  size_t end = 0;
+  for (size_t at = cell.text.find_first_not_of(kBlanks); at != std::string::npos;
+       at = cell.text.find_first_not_of(kBlanks, end)) {
+    end = std::min(cell.text.find_first_of(kBlanks, at), cell.text.size());
+    const Cell item{cell.text.substr(at, end - at), cell.column};
+    int64_t value = 0;
+    if (!column.categories.empty())
+      value = WordIn(reader, column, item);
+    else if (!ParseInt64(WithoutPlus(item.text), &value))
+      reader.Fail(cell.column, fmt::format("{} is not an integer", Quote(item.text, 40)));
+    values.push_back(value);
+  }
+  return values;
+}
+
+int64_t LabelIn(const CsvReader& reader, const CsvOptions& options, const Cell& cell) {
+  if (options.label_kind == CsvLabel::kInteger) {
+    int64_t value = 0;
+    if (!ParseInt64(WithoutPlus(cell.text), &value))
+      reader.Fail(cell.column, fmt::format("label {} is not an integer; name the classes, or "
+                                           "say that labels are real",
+                                           Quote(cell.text, 40)));
+    return value;
+  }
+  const auto found = std::find(options.classes.begin(), options.classes.end(), cell.text);
+  if (found == options.classes.end())
+    reader.Fail(cell.column,
+                fmt::format("label {} is not one of the classes{}", Quote(cell.text, 40),
+                            DidYouMean(cell.text, options.classes)));
+  return found - options.classes.begin();
+}
+
+// A column of sequences, one after the other.
+struct SequenceColumn {
+  std::vector<int64_t> values = {};
+  std::vector<uint64_t> offsets = {0};
+
+  void Add(const std::vector<int64_t>& sequence) {
+    values.insert(values.end(), sequence.begin(), sequence.end());
+    offsets.push_back(values.size());
+  }
+  MemoryColumn Column(const std::string& name) {
+    MemoryColumn column{name, Tensor(), {1}};
+    column.rows = Tensor::Of<int64_t>({static_cast<int64_t>(values.size()), 1}, values);
+    column.offsets = std::move(offsets);
+    return column;
+  }
+};
+
+// The rows read so far, column by column.
+class CsvRows {
  public:
-  CsvTable(std::string_view text, const CsvOptions& options)
-      : options_(options), reader_(text, options) {}
+  CsvRows(const CsvOptions& options, CsvLayout layout)
+      : options_(options),
+        layout_(std::move(layout)),
+        ids_(layout_.ids.size()),
+        sequences_(layout_.sequences.size()) {}
 
-  DataSourcePtr Read() {
-    std::vector<Cell> cells;
-    if (!reader_.Next(&cells)) ThrowInvalid(options_.file + ": no rows");
-    if (options_.header) {
-      for (const Cell& cell : cells) names_.push_back(cell.text);
+  void Add(const CsvReader& reader, const std::vector<Cell>& cells) {
+    const size_t count = layout_.columns.size();
+    if (cells.size() != count)
+      reader.Fail(1, fmt::format("{} cells, the first line has {}", cells.size(), count));
+    for (size_t i = 0; i < count; ++i)
+      if (layout_.used[i]) AddToData(reader, layout_.columns[i], cells[i]);
+    for (size_t k = 0; k < ids_.size(); ++k) {
+      const size_t i = layout_.ids[k];
+      ids_[k].push_back(WordIn(reader, layout_.columns[i], cells[i]));
     }
-    Choose(cells.size());
-    bool more = !options_.header || reader_.Next(&cells);
-    for (; more; more = reader_.Next(&cells)) AddRow(cells);
-    return Finish();
+    for (size_t k = 0; k < sequences_.size(); ++k) {
+      const size_t i = layout_.sequences[k];
+      sequences_[k].Add(SequenceIn(reader, layout_.columns[i], cells[i]));
+    }
+    const Cell& label = cells[layout_.label];
+    if (options_.label_kind == CsvLabel::kReal)
+      real_labels_.push_back(NumberIn(reader, label, std::nullopt));
+    else
+      labels_.push_back(LabelIn(reader, options_, label));
+    lines_.push_back(reader.line());
   }
 
- private:
-  size_t FindColumn(const std::string& name, size_t count) const {
-    if (const auto found = std::find(names_.begin(), names_.end(), name); found != names_.end()) {
-      if (std::find(found + 1, names_.end(), name) == names_.end())
-        return static_cast<size_t>(found - names_.begin());
-      ThrowInvalid(fmt::format("{}: two columns are called {}: give the number of one, from 0",
-                               options_.file, Quote(name)));
-    }
-    int64_t number = 0;
-    if (ParseInt64(name, &number) && number >= 0 && static_cast<size_t>(number) < count)
-      return static_cast<size_t>(number);
-    std::string hint = names_.empty() ? fmt::format("; there are {}, counted from 0", count)
-                                      : DidYouMean(name, names_);
-    throw Error(ErrorCode::kNotFound,
-                fmt::format("{}: no column {}{}", options_.file, Quote(name), hint));
-  }
-
-  // If two words were equal, no value could select the second.
-  void RequireDistinct(const std::vector<std::string>& words, const std::string& what) const {
-    std::set<std::string> seen;
-    for (const std::string& word : words) {
-      if (!seen.insert(word).second)
-        ThrowInvalid(fmt::format("{}: {} lists {} twice", options_.file, what, Quote(word, 40)));
-    }
-  }
-
-  void Choose(size_t count) {
-    RequireDistinct(options_.classes, "class");
-    used_.assign(count, true);
-    label_ = options_.label.empty() ? count - 1 : FindColumn(options_.label, count);
-    for (const std::string& name : options_.skip) used_[FindColumn(name, count)] = false;
-    used_[label_] = false;
-    CsvColumn usual;
-    usual.fill = options_.fill;
-    usual.mean = options_.mean;
-    usual.scale = options_.scale;
-    columns_.assign(count, usual);
-    for (const CsvColumn& column : options_.columns) Settle(column, count);
-    for (size_t i = 0; i < count; ++i) {
-      if (!used_[i] || !columns_[i].ids.empty() || !columns_[i].sequence.empty()) continue;
-      const size_t words = columns_[i].categories.size();
-      features_ += words > 0 ? static_cast<int64_t>(words) : 1;
-    }
-  }
-
-  void Settle(const CsvColumn& column, size_t count) {
-    const size_t i = FindColumn(column.name, count);
-    const bool twice = !columns_[i].name.empty();
-    if (twice || !used_[i]) {
-      ThrowInvalid(fmt::format("{}: column {} {}", options_.file, Quote(column.name),
-                               twice         ? "is described twice"
-                               : i == label_ ? "is the label, which has settings of its own"
-                                             : "is left out by skip"));
-    }
-    RequireDistinct(column.categories, "category of column " + Quote(column.name));
-    const CsvColumn usual = columns_[i];
-    columns_[i] = column;
-    if (!column.fill) columns_[i].fill = usual.fill;
-    if (!column.mean) columns_[i].mean = usual.mean;
-    if (!column.scale) columns_[i].scale = usual.scale;
-    if (!column.ids.empty()) ids_.emplace_back(i, std::vector<int64_t>());
-    if (!column.sequence.empty()) sequences_.push_back({i, {}, {0}});
-  }
-
-  void AddRow(const std::vector<Cell>& cells) {
-    if (cells.size() != used_.size()) {
-      reader_.Fail(1, fmt::format("{} cells, the first line has {}", cells.size(), used_.size()));
-    }
-    for (size_t i = 0; i < cells.size(); ++i) {
-      if (used_[i]) AddCell(columns_[i], cells[i]);
-    }
-    for (auto& [column, ids] : ids_) ids.push_back(WordOf(columns_[column], cells[column]));
-    for (SequenceColumn& sequence : sequences_) AddSequence(cells[sequence.column], &sequence);
-    AddLabel(cells[label_]);
-    lines_.push_back(reader_.line());
-    ++rows_;
-  }
-
-  void AddCell(const CsvColumn& column, const Cell& cell) {
-    if (!column.ids.empty() || !column.sequence.empty()) return;
-    if (column.categories.empty()) {
-      data_.push_back((Number(cell, column.fill) - *column.mean) * *column.scale);
-      return;
-    }
-    const size_t first = data_.size();
-    data_.resize(first + column.categories.size(), 0);
-    data_[first + static_cast<size_t>(WordOf(column, cell))] = 1;
-  }
-
-  struct SequenceColumn {
-    size_t column;
-    std::vector<int64_t> values;
-    std::vector<uint64_t> offsets;
-  };
-  // An empty cell is an empty sequence.
-  void AddSequence(const Cell& cell, SequenceColumn* sequence) const {
-    const CsvColumn& column = columns_[sequence->column];
-    constexpr const char* kBlanks = " \t";
-    size_t end = 0;
-    for (size_t at = cell.text.find_first_not_of(kBlanks); at != std::string::npos;
-         at = cell.text.find_first_not_of(kBlanks, end)) {
-      end = std::min(cell.text.find_first_of(kBlanks, at), cell.text.size());
-      const Cell item{cell.text.substr(at, end - at), cell.column};
-      int64_t value = 0;
-      if (!column.categories.empty())
-        value = WordOf(column, item);
-      else if (!ParseInt64(WithoutPlus(item.text), &value))
-        reader_.Fail(cell.column, fmt::format("{} is not an integer", Quote(item.text, 40)));
-      sequence->values.push_back(value);
-    }
-    sequence->offsets.push_back(sequence->values.size());
-  }
-
-  // Returns the index of the cell among the column's categories.
-  int64_t WordOf(const CsvColumn& column, const Cell& cell) const {
-    const auto& words = column.categories;
-    const auto found = std::find(words.begin(), words.end(), cell.text);
-    if (found != words.end()) return found - words.begin();
-    reader_.Fail(cell.column,
-                 fmt::format("{} is not one of the categories of {}{}", Quote(cell.text, 40),
-                             Quote(column.name), DidYouMean(cell.text, words)));
-  }
-
-  // Refuses nan: otherwise the loss would become nan much later, without a hint at the cell.
-  float Number(const Cell& cell, std::optional<float> fill) const {
-    if (cell.text.empty()) {
-      if (fill) return *fill;
-      reader_.Fail(cell.column, "empty cell; give fill a value to use instead");
-    }
-    double value = 0;
-    if (!ParseNumber(cell.text, &value))
-      reader_.Fail(cell.column, fmt::format("{} is not a number", Quote(cell.text, 40)));
-    if (!(std::abs(value) <= static_cast<double>(std::numeric_limits<float>::max())))
-      reader_.Fail(cell.column, fmt::format("{} is not a finite float32", Quote(cell.text, 40)));
-    return static_cast<float>(value);
-  }
-
-  void AddLabel(const Cell& cell) {
-    switch (options_.label_kind) {
-      case CsvLabel::kReal:
-        real_labels_.push_back(Number(cell, std::nullopt));
-        break;
-      case CsvLabel::kInteger: {
-        int64_t value = 0;
-        if (!ParseInt64(WithoutPlus(cell.text), &value))
-          reader_.Fail(cell.column, fmt::format("label {} is not an integer; name the classes, or "
-                                                "say that labels are real",
-                                                Quote(cell.text, 40)));
-        labels_.push_back(value);
-        break;
-      }
-      case CsvLabel::kClass: {
-        auto found = std::find(options_.classes.begin(), options_.classes.end(), cell.text);
-        if (found == options_.classes.end())
-          reader_.Fail(cell.column,
-                       fmt::format("label {} is not one of the classes{}", Quote(cell.text, 40),
-                                   DidYouMean(cell.text, options_.classes)));
-        labels_.push_back(found - options_.classes.begin());
-      }
-    }
-  }
-
-  DataSourcePtr Finish() {
-    if (rows_ == 0) ThrowInvalid(options_.file + ": no rows below the header");
-    MemoryColumn label{"label", Tensor(), {1}};
-    label.rows = options_.label_kind == CsvLabel::kReal
-                     ? Tensor::Of<float>({rows_, 1}, real_labels_)
-                     : Tensor::Of<int64_t>({rows_, 1}, labels_);
+  DataSourcePtr Source() {
+    const auto rows = static_cast<int64_t>(lines_.size());
+    if (rows == 0) ThrowInvalid(options_.file + ": no rows below the header");
     std::vector<MemoryColumn> columns;
-    if (features_ > 0) {
-      Shape shape = options_.shape.empty() ? Shape{features_} : Shape(options_.shape);
-      if (!shape.IsKnown() || shape.numel() != features_) {
-        ThrowInvalid(fmt::format("{}: shape {} does not hold the {} values of a row", options_.file,
-                                 shape.ToString(), features_));
-      }
-      columns.push_back({"data", Tensor::Of<float>({rows_, features_}, data_), shape});
+    if (layout_.features > 0)
+      columns.push_back(
+          {"data", Tensor::Of<float>({rows, layout_.features}, data_), ShapeOfData()});
+    for (size_t k = 0; k < ids_.size(); ++k)
+      columns.push_back(
+          {layout_.columns[layout_.ids[k]].ids, Tensor::Of<int64_t>({rows, 1}, ids_[k]), {1}});
+    for (size_t k = 0; k < sequences_.size(); ++k) {
+      columns.push_back(sequences_[k].Column(layout_.columns[layout_.sequences[k]].sequence));
+      MemoryColumn lengths = LengthsOf(columns.back());
+      columns.push_back(std::move(lengths));
     }
-    for (const auto& [column, ids] : ids_)
-      columns.push_back({columns_[column].ids, Tensor::Of<int64_t>({rows_, 1}, ids), {1}});
-    for (SequenceColumn& sequence : sequences_) {
-      MemoryColumn column{columns_[sequence.column].sequence, Tensor(), {1}};
-      const auto size = static_cast<int64_t>(sequence.values.size());
-      column.rows = Tensor::Of<int64_t>({size, 1}, sequence.values);
-      column.offsets = std::move(sequence.offsets);
-      columns.push_back(LengthsOf(column));
-      columns.insert(columns.end() - 1, std::move(column));
-    }
-    columns.push_back(std::move(label));
+    const bool real = options_.label_kind == CsvLabel::kReal;
+    columns.push_back({"label",
+                       real ? Tensor::Of<float>({rows, 1}, real_labels_)
+                            : Tensor::Of<int64_t>({rows, 1}, labels_),
+                       {1}});
     const std::string file = std::filesystem::path(options_.file).filename().string();
     return MakeMemorySource(std::move(columns), fmt::format("csv {}", Quote(file, 300)),
                             {file, std::move(lines_)});
   }
 
+ private:
+  void AddToData(const CsvReader& reader, const CsvColumn& column, const Cell& cell) {
+    if (column.categories.empty()) {
+      data_.push_back((NumberIn(reader, cell, column.fill) - *column.mean) * *column.scale);
+      return;
+    }
+    const size_t first = data_.size();
+    data_.resize(first + column.categories.size(), 0);
+    data_[first + static_cast<size_t>(WordIn(reader, column, cell))] = 1;
+  }
+
+  Shape ShapeOfData() const {
+    const Shape shape = options_.shape.empty() ? Shape{layout_.features} : Shape(options_.shape);
+    if (!shape.IsKnown() || shape.numel() != layout_.features) {
+      ThrowInvalid(fmt::format("{}: shape {} does not hold the {} values of a row", options_.file,
+                               shape.ToString(), layout_.features));
+    }
+    return shape;
+  }
+
   const CsvOptions& options_;
-  CsvReader reader_;
-  std::vector<std::string> names_;
-  std::vector<bool> used_;
-  size_t label_ = 0;
-  int64_t features_ = 0, rows_ = 0;
+  CsvLayout layout_;
   std::vector<float> data_, real_labels_;
   std::vector<int64_t> labels_;
-  std::vector<CsvColumn> columns_;                            // settings of each column
-  std::vector<std::pair<size_t, std::vector<int64_t>>> ids_;  // by column
+  std::vector<std::vector<int64_t>> ids_;
   std::vector<SequenceColumn> sequences_;
   std::vector<int64_t> lines_;  // where each row begins
 };
@@ -352,7 +371,16 @@ class CsvTable {
 }  // namespace
 
 DataSourcePtr ParseCsv(std::string_view text, const CsvOptions& options) {
-  return CsvTable(text, options).Read();
+  CsvReader reader(text, options);
+  std::vector<Cell> cells;
+  if (!reader.Next(&cells)) ThrowInvalid(options.file + ": no rows");
+  std::vector<std::string> names;
+  for (const Cell& cell : cells)
+    if (options.header) names.push_back(cell.text);
+  CsvRows rows(options, LayoutOf(options, names, cells.size()));
+  bool more = !options.header || reader.Next(&cells);
+  for (; more; more = reader.Next(&cells)) rows.Add(reader, cells);
+  return rows.Source();
 }
 
 DataSourcePtr MakeCsvSource(const CsvOptions& options) {

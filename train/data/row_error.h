@@ -27,7 +27,7 @@ Error WithRow(const Error& error, const BatchReader& reader, const std::vector<T
 
 // Runs f and adds the row to errors about indices out of range and about rows that cannot be fed.
 template <class F>
-decltype(auto) NamingRows(const BatchReader& reader, const std::vector<Tensor>& batch, F f) {
+decltype(auto) NameRowsInErrors(const BatchReader& reader, const std::vector<Tensor>& batch, F f) {
   try {
     return f();
   } catch (const BadRow& bad) {

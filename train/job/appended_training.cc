@@ -88,17 +88,10 @@ void MakeHeldRate(const OptimizerConfig& config, ProgramDesc& main, ProgramDesc&
   MakeState(main, startup, held, DType::kFloat64, {1}, config.make()->learning_rate());
 }
 
-// The step counter in the block that computes the rate.
-std::string CounterOf(const ProgramDesc& main, const std::string& rate) {
-  for (int b = 0; b < main.NumBlocks(); ++b) {
-    const BlockDesc& block = main.Block(b);
-    if (block.Uses(rate).writers.empty()) continue;
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      const OpDesc& op = block.op(i);
-      if (op.type() == "increment" && op.Output("Out")[0].starts_with(kStepCounter))
-        return op.Output("Out")[0];
-    }
-  }
+// The step counter of the schedule that computes the rate.
+std::string CounterOf(const TrainingParts& parts, const std::string& rate) {
+  for (const TrainingParts::Schedule& schedule : parts.schedules)
+    if (schedule.rate == rate) return schedule.counter;
   throw InternalError("plateau: no op counts the updates of " + Quote(rate));
 }
 
@@ -129,21 +122,22 @@ AppendedTraining AppendedTraining::Append(const TrainingConfig& config, const Va
                            .place = each.place});
     if (step.groups.back().average) training.averages_.push_back(step.groups.back().average);
   }
-  AppendTrainingStep(step, loss, startup);
+  const TrainingParts parts = AppendTrainingStep(step, loss, startup).parts;
   for (size_t i = 0; i < step.groups.size(); ++i) {
     if (config.optimizers[i].plateau)
-      training.AddPlateau(config.optimizers[i], *step.groups[i].optimizer, main, startup);
+      training.AddPlateau(config.optimizers[i], *step.groups[i].optimizer, parts, main, startup);
   }
   return training;
 }
 
 void AppendedTraining::AddPlateau(const OptimizerConfig& config, const Optimizer& optimizer,
-                                  ProgramDesc& main, ProgramDesc& startup) {
+                                  const TrainingParts& parts, ProgramDesc& main,
+                                  ProgramDesc& startup) {
   const std::string& used = optimizer.learning_rate_var();
   const std::string& rate = config.schedule ? config.plateau->held : used;
   plateaus_.push_back({*config.plateau, config.place, optimizer.learning_rate(), rate,
                        MakePlateauState(main, startup, rate),
-                       config.schedule ? CounterOf(main, used) : ""});
+                       config.schedule ? CounterOf(parts, used) : ""});
 }
 
 bool AppendedTraining::Plateau::InForce(const Scope& scope) const {

@@ -24,7 +24,7 @@ LrSchedulePtr HeldRate(std::string var, double rate);
 class AppendedTraining {
  public:
   // Appends backward and the update to the program of `loss`. Errors begin with a place in the job
-  // text: that of the optimizer, or `place`, that of the loss. `scaling` belongs to the program; a
+  // text: of the optimizer, or `place`, of the loss. `scaling` belongs to the program; a
   // parameter group whose gradients overflow is skipped.
   static AppendedTraining Append(const TrainingConfig& config, const Variable& loss,
                                  const std::string& place, LossScaling& scaling,
@@ -51,8 +51,8 @@ class AppendedTraining {
     std::string counter;      // of the updates; "" if the plateau is the whole schedule
     bool InForce(const Scope& scope) const;
   };
-  void AddPlateau(const OptimizerConfig& config, const Optimizer& optimizer, ProgramDesc& main,
-                  ProgramDesc& startup);
+  void AddPlateau(const OptimizerConfig& config, const Optimizer& optimizer,
+                  const TrainingParts& parts, ProgramDesc& main, ProgramDesc& startup);
 
   std::vector<Plateau> plateaus_;
   std::vector<std::shared_ptr<const WeightAverage>> averages_;

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
-#include <coracle/train/data/digits.h>
 #include <coracle/train/job/job.h>
+#include <coracle/train/job/job_fields.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -100,23 +100,20 @@ DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit s
     source = MakeSubset(std::move(source), data.first, data.limit);
     return data.transform ? Transform(config, *data.transform, std::move(source), test) : source;
   } catch (const Error& e) {
-    const Error told = e.WithPrefix(fmt::format("{}: {}", where, part));
-    if (e.code() != ErrorCode::kNotFound || !config.data_dir.empty()) throw told;
-    throw told.WithDetail("--data_dir=DIR says where data files are, if not beside the job");
+    const Error located = e.WithPrefix(fmt::format("{}: {}", where, part));
+    if (e.code() != ErrorCode::kNotFound || !config.data_dir.empty()) throw located;
+    throw located.WithDetail(
+        "--data_dir=DIR names the directory of data files; default: the job's");
   }
 }
 
-void RequireAtLeast(const JobConfig& config, const char* field, int64_t value, int64_t least) {
-  if (value < least)
-    ThrowInvalid(fmt::format("{}: {} must be at least {}, got {}", config.Place(field), field,
-                             least, value));
-}
-
-// Checks a number that is multiplied by others or determines the size of an allocation.
-void RequireAtMost(const JobConfig& config, const char* field, int64_t value, int64_t most) {
-  if (value > most)
-    ThrowInvalid(
-        fmt::format("{}: {} must be at most {}, got {}", config.Place(field), field, most, value));
+// The ranges of the job's own fields; texts are also checked when they are read.
+void CheckRanges(const JobConfig& config) {
+  for (const FieldSpec& field : JobFields().fields()) {
+    const std::string wrong = FieldTable::OutOfRange(field, &config);
+    if (!wrong.empty())
+      ThrowInvalid(fmt::format("{}: {} {}", config.Place(field.name), field.name, wrong));
+  }
 }
 
 // Logs identify test sets and metrics by their names, so these must differ.
@@ -249,23 +246,7 @@ void CheckJob(const JobConfig& config) {
   if (config.loss.empty()) ThrowInvalid(config.Place("loss") + ": loss must name a variable");
   if (config.max_iter == 0 && config.epochs == 0)
     ThrowInvalid(source + ": the job has no end; give max_iter or epochs");
-  RequireAtLeast(config, "batch_size", config.batch_size, 1);
-  RequireAtLeast(config, "test_batch_size", config.test_batch_size, 0);
-  RequireAtLeast(config, "max_iter", config.max_iter, 0);
-  RequireAtLeast(config, "epochs", config.epochs, 0);
-  RequireAtLeast(config, "test_interval", config.test_interval, 0);
-  RequireAtLeast(config, "test_iter", config.test_iterations, 0);
-  RequireAtLeast(config, "display", config.display, 1);
-  RequireAtLeast(config, "average_loss", config.average_loss, 0);
-  RequireAtMost(config, "average_loss", config.average_loss, 1'000'000);
-  RequireAtMost(config, "iter_size", config.training.iter_size, 1'000'000);
-  RequireAtMost(config, "batch_size", config.batch_size, std::numeric_limits<int32_t>::max());
-  RequireAtMost(config, "test_batch_size", config.test_batch_size,
-                std::numeric_limits<int32_t>::max());
-  RequireAtLeast(config, "snapshot_interval", config.snapshot_interval, 0);
-  RequireAtLeast(config, "keep_snapshots", config.keep_snapshots, 0);
-  if (!(config.max_seconds >= 0))
-    ThrowInvalid(config.Place("max_seconds") + ": max_seconds must not be negative");
+  CheckRanges(config);
   if (config.deploy_inputs.empty() != config.deploy_outputs.empty())
     ThrowInvalid(config.Place("deploy") + ": deploy needs both input and output");
   if (!config.carry.empty() && config.shuffle)

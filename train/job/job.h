@@ -144,12 +144,6 @@ struct MetricConfig {
   int64_t k = 1;  // for accuracy
 };
 
-// A result by its printed name.
-struct NamedValue {
-  std::string name;
-  double value = 0;
-};
-
 // A test set: separate data for evaluations.
 struct TestSetConfig {
   std::string name = "test";  // as printed; different for each set
@@ -160,14 +154,14 @@ struct TestSetConfig {
   std::string where = "test";            // its field in the job: see JobConfig::Place
 };
 
-// Whether a smaller or a larger value of the metric is better.
-enum class WatchGoal { kMinimize, kMaximize };
+// Whether a smaller or a larger value of the metric is better; kAuto: see GoalOf.
+enum class WatchGoal { kAuto, kMinimize, kMaximize };
 struct WatchConfig {
   std::string metric = {};  // printed name of the loss or a metric; "SET/NAME" of a test set
-  WatchGoal goal = WatchGoal::kMinimize;
+  WatchGoal goal = WatchGoal::kAuto;
   double min_delta = 0;  // an improvement must be larger than this
 };
-// Keeps the snapshot of the best evaluation, whatever keep_snapshots is.
+// Keeps the snapshot of the best evaluation, even if it is old.
 struct BestConfig {
   WatchConfig watch = {};
   bool restore = false;  // the job ends with the parameters of that snapshot
@@ -214,7 +208,7 @@ struct DistributeConfig {
   double bucket_mb = 25;
   bool sync_batch_norm = false;
   bool shard_state = false;
-  int64_t local_sgd_steps = 0;
+  std::string loss_weight = {};
 };
 
 struct JobConfig {
@@ -299,6 +293,10 @@ std::vector<std::string> JobKindNames();  // the names known to DescribeJobKind
 // Whether a text is a job and not a model: the first field other than its name is a field of a job.
 // Does not throw.
 bool LooksLikeJob(std::string_view text);
+
+// The goal of a watched metric. kAuto stands for kMaximize if the job's metric of that name has the
+// kind kAccuracy or kAuc, or if the name is "accuracy", "acc" or "auc"; else for kMinimize.
+WatchGoal GoalOf(const JobConfig& config, const WatchConfig& watch);
 
 // Returns "output/NAME". Throws kInvalidArgument for a name that would lead out of "output".
 std::string DefaultOutputDirectory(const JobConfig& config);

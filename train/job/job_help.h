@@ -1,6 +1,6 @@
 #pragma once
-// The documentation of job text, from proto/job.proto and from the field tables of optimizers,
-// schedules, clips, regularizers and averages.
+// The documentation of job text, from the field tables of a job, of optimizers, schedules, clips
+// and regularizers.
 
 #include <coracle/layers/text_help.h>
 

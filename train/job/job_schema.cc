@@ -1,16 +1,14 @@
 #include <coracle/clip/clip.h>
 #include <coracle/layers/internal/schema_help.h>
 #include <coracle/optimizer/optimizers.h>
-#include <coracle/optimizer/option_fields.h>
-#include <coracle/proto/job.pb.h>
 #include <coracle/regularizer/regularizer.h>
-#include <coracle/train/job/declared.h>
 #include <coracle/train/job/job.h>
+#include <coracle/train/job/job_fields.h>
 #include <coracle/train/job/job_help.h>
 #include <coracle/train/job/job_schema.h>
+#include <coracle/train/job/optimizer_text.h>
 #include <coracle/train/job/schedule_text.h>
 
-#include <map>
 #include <mutex>
 
 namespace coracle {
@@ -55,10 +53,7 @@ void AddSchedules(SchemaWriter& schema) {
   schema
       .Add("sequence_schedule", "Each part applies from its `first` step on and counts from there.")
       .NestedList("part", "SequencePartConfig", "");
-  const auto& plateau = FieldsOf(PlateauRate::Options());
-  Message watched = schema.Add("plateau_schedule", plateau.doc());
-  watched.Scalar("metric", Proto::TYPE_STRING, "", "printed name; default: the loss");
-  watched.Add(plateau);
+  schema.Add("plateau_schedule", PlateauFields().doc()).Add(PlateauFields());
   Message schedule = schema.Add("ScheduleConfig",
                                 "The learning rate as a function of t, the number of earlier "
                                 "updates. `rate` is the optimizer's learning_rate by default.");
@@ -70,31 +65,10 @@ void AddSchedules(SchemaWriter& schema) {
 }
 
 void AddOptimizers(SchemaWriter& schema) {
-  Message optimizer = schema.Add("OptimizerConfig",
-                                 "How the parameters are updated. Of several, each updates the "
-                                 "parameters that its `params` match.");
-  optimizer.Nested("gradient_clip", "GradientClipConfig",
-                   "of the gradients of parameters that have no clip of their own");
-  optimizer.List("params", Proto::TYPE_STRING,
-                 "patterns of names: * stands for any characters, ? for one; default: all");
-  optimizer.Nested("schedule", "ScheduleConfig", "");
-  optimizer.Nested("regularizer", "RegularizerConfig",
-                   "for parameters that have none of their own");
-  optimizer.List("no_decay", Proto::TYPE_STRING,
-                 "patterns of names: no weight decay, neither by `regularizer` nor of adamw, lamb, "
-                 "lion and lars_momentum");
+  Message optimizer = schema.Add("OptimizerConfig", OptimizerConfigFields().doc());
+  optimizer.Add(OptimizerConfigFields());
   schema.AddKinds(optimizer, "optimizer", OptimizerFields(), {"custom"});
   AddCustomChoice(optimizer);
-}
-
-void AddAverages(SchemaWriter& schema) {
-  Message average = schema.Add(
-      "AverageConfig", "Averages of the parameters, evaluated and deployed in their place.");
-  schema.AddKinds(average, "average",
-                  {{"ema", FieldsOf(ExponentialMovingAverageOptions())},
-                   {"model_average", FieldsOf(ModelAverageOptions())}});
-  const auto& lookahead = FieldsOf(LookaheadOptions());
-  schema.Add("LookaheadConfig", lookahead.doc()).Add(lookahead);
 }
 
 // Sets examples for fields whose default, or a number in range, would not pass CheckJob.
@@ -112,52 +86,50 @@ void AddExamples(SchemaWriter& schema) {
   schema.SetExample("piecewise_schedule", "boundary", steps);
   schema.SetExample("piecewise_schedule", "value", steps);
   schema.SetExample("warmup_stable_decay_schedule", "steps", "steps: 1000");
-  schema.SetExample("plateau_schedule", "metric", "metric: \"loss\"");
-  schema.SetExample("OptimizerConfig", "params", "params: \"*.b_0\"");
-  schema.SetExample("OptimizerConfig", "no_decay", "no_decay: \"*.b_0\"");
 }
 
 SchemaWriter MakeSchema() {
-  SchemaWriter schema = DeclaredJob();
+  SchemaWriter schema("coracle/job.proto", "coracle.proto", "AttrConfig");
+  schema.Add("JobConfig", JobFields().doc()).Add(JobFields());
   AddCustom(schema);
   AddClips(schema);
   AddRegularizers(schema);
   AddSchedules(schema);
   AddOptimizers(schema);
-  AddAverages(schema);
-  const auto& scaling = FieldsOf(GradScalerOptions());
-  schema.Add("LossScalingConfig", scaling.doc()).Add(scaling);
-  schema.At("MixedPrecisionConfig")
-      .Nested("loss_scaling", "LossScalingConfig",
-              "default: dynamic scaling with its defaults for FLOAT16 at O1 and O2, else none");
-  Message job = schema.At("JobConfig");
-  job.NestedList("optimizer", "OptimizerConfig", "default: sgd with its defaults");
-  job.Nested("average", "AverageConfig", "");
-  job.Nested("lookahead", "LookaheadConfig", "");
   AddExamples(schema);
   return schema;
 }
 
-// The fields whose message types are made here, by name: "warmup" has the type WarmupConfig.
-std::map<std::string, std::string> MadeFields(const SchemaPool& schema) {
-  std::map<std::string, std::string> fields;
-  const google::protobuf::FileDescriptor& file = *schema.root()->file();
-  const int given = proto::JobConfig::descriptor()->file()->message_type_count();
-  for (int i = 0; i < file.message_type_count(); ++i) {
-    for (int k = 0; k < file.message_type(i)->field_count(); ++k) {
-      const auto* type = file.message_type(i)->field(k)->message_type();
-      if (type && type->index() >= given && type->name().ends_with("Config"))
-        fields[file.message_type(i)->field(k)->name()] = type->name();
-    }
-  }
-  return fields;
-}
+// A family of kinds: the suffix of their messages, the field that holds one, and the user's word.
+struct Family {
+  const char *suffix, *holder, *what;
+};
+constexpr Family kFamilies[] = {{"_optimizer", "job.optimizer", "optimizer"},
+                                {"_schedule", "job.optimizer.schedule", "learning-rate schedule"},
+                                {"_clip", "job.optimizer.gradient_clip", "gradient clip"},
+                                {"_regularizer", "job.optimizer.regularizer", "regularizer"},
+                                {"_average", "job.average", "average of parameters"}};
 
-TextEntry EntryOfMessage(const SchemaPool& schema, const std::string& message,
-                         const std::string& kind, const std::string& name) {
-  const auto& type = *schema.root()->file()->FindMessageTypeByName(message);
-  TextEntry entry = EntryOf(schema, type, kind, name);
-  entry.example = ExampleOf(schema, type);
+// Fields that help finds by their names alone.
+constexpr const char* kNamedFields[] = {"job.optimizer",
+                                        "job.optimizer.gradient_clip",
+                                        "job.optimizer.regularizer",
+                                        "job.optimizer.schedule",
+                                        "job.optimizer.schedule.warmup",
+                                        "job.optimizer.schedule.sequence.part",
+                                        "job.optimizer.custom",
+                                        "job.optimizer.custom.attr",
+                                        "job.average",
+                                        "job.lookahead",
+                                        "job.mixed_precision.loss_scaling"};
+
+std::string NameIn(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+
+TextEntry EntryOfKind(const SchemaPool& schema, const std::string& path, const char* what) {
+  TextEntry entry = EntryAt(schema, path);
+  entry.kind = what;
+  entry.name = NameIn(path);
+  entry.field = {};
   return entry;
 }
 
@@ -168,18 +140,12 @@ std::string JobSchema() { return CurrentJobSchema()->Print(); }
 std::vector<TextEntry> JobKindEntries(const std::string& name) {
   const std::shared_ptr<const SchemaPool> schema = CurrentJobSchema();
   std::vector<TextEntry> entries;
-  for (const auto& [suffix, what] : {std::pair{"_optimizer", "optimizer"},
-                                     {"_schedule", "learning-rate schedule"},
-                                     {"_clip", "gradient clip"},
-                                     {"_regularizer", "regularizer"},
-                                     {"_average", "average of parameters"}}) {
-    if (schema->root()->file()->FindMessageTypeByName(name + suffix))
-      entries.push_back(EntryOfMessage(*schema, name + suffix, what, name));
+  for (const Family& family : kFamilies) {
+    if (schema->root()->file()->FindMessageTypeByName(name + family.suffix))
+      entries.push_back(EntryOfKind(*schema, family.holder + ("." + name), family.what));
   }
-  const std::map<std::string, std::string> fields = MadeFields(*schema);
-  const auto found = fields.find(name);
-  if (entries.empty() && found != fields.end())
-    entries.push_back(EntryOfMessage(*schema, found->second, "", name));
+  for (const char* path : kNamedFields)
+    if (entries.empty() && NameIn(path) == name) entries.push_back(EntryOfKind(*schema, path, ""));
   return entries;
 }
 
@@ -197,9 +163,10 @@ std::vector<std::string> JobFieldsBelow(std::string_view path) {
 
 std::vector<std::string> JobKindNames() {
   const std::shared_ptr<const SchemaPool> schema = CurrentJobSchema();
-  std::vector<std::string> names =
-      schema->NamesBefore({"_optimizer", "_schedule", "_clip", "_regularizer", "_average"});
-  for (const auto& [name, type] : MadeFields(*schema)) names.push_back(name);
+  std::vector<std::string> suffixes;
+  for (const Family& family : kFamilies) suffixes.push_back(family.suffix);
+  std::vector<std::string> names = schema->NamesBefore(suffixes);
+  for (const char* path : kNamedFields) names.push_back(NameIn(path));
   return names;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The schema of job text: proto/job.proto and the messages made at run time from the field tables
-// of optimizers, schedules, clips and averages, including those registered by users.
+// The schema of job text, made at run time from the field tables of jobs, optimizers, schedules and
+// clips, including those registered by users.
 
 #include <coracle/layers/internal/schema_writer.h>
 

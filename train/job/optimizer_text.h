@@ -1,13 +1,16 @@
 #pragma once
-// Reads the part of a job text that describes how parameters are updated.
+// Reads the optimizers of a job text: kinds with their fields, clips, regularizers, schedules.
 
-#include <coracle/proto/job.pb.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_node.h>
 
 namespace coracle {
 
-// Checks everything that does not depend on the model. Errors give the place in the text.
-TrainingConfig ToTraining(const proto::JobConfig& job, const JobNode& at);
+// The fields of `optimizer` other than its kinds.
+Fields<OptimizerConfig> OptimizerConfigFields();
+
+// Reads the optimizers of a job. Checks everything that does not depend on the model. Errors give
+// the place in the text.
+void ReadOptimizers(const JobNode& job, TrainingConfig* config);
 
 }  // namespace coracle

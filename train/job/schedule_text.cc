@@ -1,6 +1,7 @@
 #include <coracle/optimizer/optimizers.h>
 #include <coracle/optimizer/option_fields.h>
 #include <coracle/train/job/appended_training.h>
+#include <coracle/train/job/field_reader.h>
 #include <coracle/train/job/schedule_text.h>
 #include <fmt/format.h>
 
@@ -10,8 +11,6 @@
 
 namespace coracle {
 namespace {
-
-using Node = JobNode;
 
 constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
 
@@ -39,13 +38,13 @@ struct Part {
   }
 };
 
-LrSchedulePtr ToSchedule(const Node& schedule, const Part& part);
+LrSchedulePtr ToSchedule(const JobNode& schedule, const Part& part);
 
-LrSchedulePtr ToSequence(const Node& sequence, const Part& whole) {
+LrSchedulePtr ToSequence(const JobNode& sequence, const Part& whole) {
   std::vector<std::pair<int64_t, LrSchedulePtr>> parts;
   const int count = sequence.Count("part");
   for (int i = 0; i < count; ++i) {
-    const Node node = sequence.Child("part", i);
+    const JobNode node = sequence.Child("part", i);
     const auto first = node.Get<int64_t>("first");
     Part part = whole.After(first);
     part.origin = part.first;
@@ -57,15 +56,14 @@ LrSchedulePtr ToSequence(const Node& sequence, const Part& whole) {
   return Located(sequence, [&] { return SequenceRate(parts); });
 }
 
-PlateauConfig ToPlateau(const Node& plateau, double rate) {
-  PlateauConfig config;
-  config.metric = plateau.Get<std::string>("metric");
-  config.options = plateau.Read(FieldsOf(PlateauRate::Options()), "learning-rate schedule plateau");
+PlateauConfig ToPlateau(const JobNode& plateau, double rate) {
+  const PlateauConfig config =
+      ReadOptions(plateau, PlateauFields(), "learning-rate schedule plateau");
   Located(plateau, [&] { return PlateauRate(rate, config.options).rate(); });
   return config;
 }
 
-LrSchedulePtr ToHeldRate(const Node& plateau, const Part& part) {
+LrSchedulePtr ToHeldRate(const JobNode& plateau, const Part& part) {
   if (*part.plateau) {
     plateau.FailHere("plateau: the schedule already has one, and can have only one");
   }
@@ -88,7 +86,8 @@ T ValueOf(const Setting& setting, const FieldTable& fields, const std::string& n
 }
 
 // Adds the steps at which the schedule changes. The arguments of the kind have been checked.
-void AddMarks(const Node& at, const Setting& setting, const FieldTable& fields, const Part& part) {
+void AddMarks(const JobNode& at, const Setting& setting, const FieldTable& fields,
+              const Part& part) {
   for (const ScheduleEvent& event : LrScheduleEvents(setting.kind)) {
     if (!event.unless.empty() && ValueOf<bool>(setting, fields, event.unless)) continue;
     const auto steps = ValueOf<std::vector<int64_t>>(setting, fields, event.field);
@@ -99,10 +98,10 @@ void AddMarks(const Node& at, const Setting& setting, const FieldTable& fields, 
 }
 
 // Makes the schedule of the given kind, without warm-up.
-LrSchedulePtr ToKind(const Node& schedule, const Part& part) {
+LrSchedulePtr ToKind(const JobNode& schedule, const Part& part) {
   if (schedule.Kind().empty() && schedule.Has("warmup")) return FixedRate(part.rate);
   const std::string kind = schedule.RequireKind("schedule");
-  const Node node = schedule.Child(kind);
+  const JobNode node = schedule.Child(kind);
   if (kind == "sequence") return ToSequence(node, part);
   if (kind == "plateau") return ToHeldRate(node, part);
   const KindsWithFields kinds = LrScheduleFields();
@@ -117,11 +116,11 @@ LrSchedulePtr ToKind(const Node& schedule, const Part& part) {
   return made;
 }
 
-LrSchedulePtr ToSchedule(const Node& schedule, const Part& part) {
+LrSchedulePtr ToSchedule(const JobNode& schedule, const Part& part) {
   if (!schedule.Has("warmup")) return ToKind(schedule, part);
-  const Node node = schedule.Child("warmup");
+  const JobNode node = schedule.Child("warmup");
   node.Need("warmup", {"steps"});
-  WarmupOptions warmup = node.Read(WarmupFields());
+  WarmupOptions warmup = ReadOptions(node, WarmupFields());
   if (!node.Has("end")) warmup.end = part.rate;
   const LrSchedulePtr kind = ToKind(schedule, part.After(warmup.steps));
   part.Mark(node.Place("steps"), "the warm-up ends", warmup.steps);
@@ -129,10 +128,10 @@ LrSchedulePtr ToSchedule(const Node& schedule, const Part& part) {
 }
 
 // The values of the `attr` messages.
-AttrList AttrsOf(const Node& at) {
+AttrList AttrsOf(const JobNode& at) {
   AttrList attrs;
   for (int i = 0; i < at.Count("attr"); ++i) {
-    const Node attr = at.Child("attr", i);
+    const JobNode attr = at.Child("attr", i);
     attr.Need("attr", {"name"});
     const std::string value = attr.Kind();
     if (value.empty()) attr.FailHere("attr has no value; give it one of f, i, b, s");
@@ -156,7 +155,15 @@ Fields<WarmupOptions> WarmupFields() {
       .Add("end", &O::end, "default: the optimizer's learning_rate", StandIn{"learning_rate"});
 }
 
-void ReadSchedule(const Node& schedule, double rate, int index, OptimizerConfig* config) {
+Fields<PlateauConfig> PlateauFields() {
+  const auto options = FieldsOf(PlateauRate::Options());
+  return Fields<PlateauConfig>(options.doc())
+      .Add("metric", &PlateauConfig::metric, "printed name; default: the loss",
+           FieldExample{"metric: \"loss\""})
+      .Inline(&PlateauConfig::options, options);
+}
+
+void ReadSchedule(const JobNode& schedule, double rate, int index, OptimizerConfig* config) {
   if (schedule.Kind() == "plateau" && !schedule.Has("warmup")) {
     config->plateau = ToPlateau(schedule.Child("plateau"), rate);
     return;
@@ -165,7 +172,7 @@ void ReadSchedule(const Node& schedule, double rate, int index, OptimizerConfig*
                                            &config->plateau, &config->schedule_marks});
 }
 
-Setting KindSetting(const Node& kind, const std::string& name, const KindsWithFields& kinds) {
+Setting KindSetting(const JobNode& kind, const std::string& name, const KindsWithFields& kinds) {
   if (name == "custom") {
     kind.Need("custom", {"type"});
     return {kind.Get<std::string>("type"), AttrsOf(kind)};
@@ -177,7 +184,7 @@ Setting KindSetting(const Node& kind, const std::string& name, const KindsWithFi
   return kind.Given(name);
 }
 
-void ThrowLocated(const Error& error, const Node& at) {
+void ThrowLocated(const Error& error, const JobNode& at) {
   for (const std::string& field : at.FieldNames()) {
     const std::string word = " " + field + " ";
     if (error.message().find(word) == std::string::npos || !at.Has(field)) continue;

@@ -16,6 +16,8 @@ struct WarmupOptions {
   double end = kNotGiven;
 };
 Fields<WarmupOptions> WarmupFields();
+// The fields of `plateau`.
+Fields<PlateauConfig> PlateauFields();
 
 // Sets the schedule and the plateau of `config`. `rate` is the optimizer's rate and `index` its
 // number among the job's optimizers.

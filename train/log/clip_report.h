@@ -1,7 +1,7 @@
 #pragma once
 // Reports of gradient clips and error clips as text.
 
-#include <coracle/train/run/trainer.h>
+#include <coracle/train/report/report.h>
 
 #include <string>
 #include <vector>

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/crc32c.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/proto/event_log.pb.h>
 #include <coracle/train/log/event_writer.h>
@@ -102,9 +103,8 @@ class GraphMaker {
   }
 
   static const char* GroupOf(const OpDesc& op) {
-    const int role = op.role();
-    if ((role & kOptimize) != 0 || (role & kLRSched) != 0) return "update/";
-    return (role & kBackward) != 0 ? "backward/" : "forward/";
+    if (IsUpdate(op)) return "update/";
+    return IsBackward(op) ? "backward/" : "forward/";
   }
 
   const std::string& Source(const BlockDesc& root, const std::string& var) {

@@ -8,7 +8,7 @@
 #include <coracle/framework/base/append_file.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
-#include <coracle/train/run/metric.h>
+#include <coracle/train/report/report.h>
 
 #include <cstdint>
 #include <string>

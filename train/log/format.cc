@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace coracle {
 namespace {
@@ -29,6 +30,11 @@ std::string FormatValues(const std::vector<NamedValue>& values, std::string (*fo
   for (const NamedValue& value : values)
     text += fmt::format(" {}={}", PrintableLine(value.name), format(value.value));
   return text;
+}
+
+std::string Utf8(const std::string& text) {
+  using Json = nlohmann::json;
+  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::string QuoteIfNeeded(std::string_view name, size_t max_length) {

@@ -1,7 +1,7 @@
 #pragma once
 // Formats numbers for people.
 
-#include <coracle/train/run/metric.h>
+#include <coracle/train/report/report.h>
 
 #include <string>
 #include <string_view>
@@ -18,6 +18,9 @@ std::string FormatShort(double value);
 // Returns " loss=0.25 accuracy=0.9"; `format` formats each number.
 std::string FormatValues(const std::vector<NamedValue>& values,
                          std::string (*format)(double) = FormatNumber);
+
+// Replaces each sequence of bytes that is not UTF-8: JSON cannot hold it.
+std::string Utf8(const std::string& text);
 
 // Returns the name without quotes if it needs none, else with quotes: see Quote.
 std::string QuoteIfNeeded(std::string_view name, size_t max_length = 300);

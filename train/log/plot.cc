@@ -357,35 +357,4 @@ std::string PlotSvg(const std::vector<PlotRun>& runs, bool log_scale) {
   return svg + "</svg>\n";
 }
 
-std::string PlotHtml(const std::vector<PlotRun>& runs, bool log_scale) {
-  const std::string title = Escaped(Names(runs));
-  std::string html = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{}</title>\n"
-      "<style>body{{font-family:sans-serif;margin:1.5em;color:#222}}"
-      "svg{{max-width:100%;height:auto}}table{{border-collapse:collapse;margin-top:1em}}"
-      "td,th{{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:right}}"
-      "td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){{text-align:left}}"
-      "</style>\n</head>\n<body>\n{}",
-      title, PlotSvg(runs, log_scale));
-  html +=
-      "<table>\n<tr><th>run</th><th>value</th><th>last</th><th>at step</th><th>lowest</th>"
-      "<th>highest</th></tr>\n";
-  for (const PlotRun& run : runs) {
-    for (const LogSeries& series : run.series) {
-      double low = INFINITY, high = -INFINITY;
-      for (const auto& point : series.points) {
-        low = std::fmin(low, point.second);
-        high = std::fmax(high, point.second);
-      }
-      if (series.points.empty() || low > high) continue;
-      html += fmt::format(
-          "<tr><td>{}</td><td>{}</td><td>{:.6g}</td><td>{}</td><td>{:.6g}</td><td>{:.6g}</td></"
-          "tr>\n",
-          Escaped(run.name), Escaped(series.name), series.points.back().second,
-          series.points.back().first, low, high);
-    }
-  }
-  return html + "</table>\n</body>\n</html>\n";
-}
-
 }  // namespace coracle

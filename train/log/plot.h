@@ -32,8 +32,6 @@ PlotRun ReadPlotRun(const std::string& path);
 // uses no external resources. A point that is not finite leaves a gap; `log_scale` applies to
 // panels with only positive values. Throws kInvalidArgument if there is nothing to draw.
 std::string PlotSvg(const std::vector<PlotRun>& runs, bool log_scale = false);
-// Returns an HTML page with the same plot and a table of the last values.
-std::string PlotHtml(const std::vector<PlotRun>& runs, bool log_scale = false);
 
 // Round numbers (1, 2 or 5 times a power of ten) that cover [low, high], about `count` of them.
 std::vector<double> RoundTicks(double low, double high, int count);

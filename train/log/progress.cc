@@ -128,6 +128,11 @@ void Progress::Eval(const EvalReport& report) {
   Pause();
 }
 
+void Progress::Snapshot(const std::string& path) {
+  Line("snapshot " + path);
+  Pause();
+}
+
 // Excludes the first step from the speed, since it also makes the plan.
 void Progress::Warm() {
   if (single_step_) return;
@@ -155,19 +160,6 @@ void Progress::Table(const std::string& text) {
 void Progress::EndBar() {
   if (bar_shown_) out_ << "\r\033[K" << std::flush;
   bar_shown_ = false;
-}
-
-TrainCallbacks Progress::Callbacks() {
-  TrainCallbacks callbacks;
-  callbacks.on_start = [this](const TrainPlan& plan) { Start(plan); };
-  callbacks.on_step = [this](const StepReport& report) { Step(report); };
-  callbacks.on_eval = [this](const EvalReport& report) { Eval(report); };
-  callbacks.on_snapshot = [this](const std::string& path) {
-    Line("snapshot " + path);
-    Pause();
-  };
-  callbacks.on_message = [this](const std::string& line) { Line(line); };
-  return callbacks;
 }
 
 std::string FormatResults(double loss, const std::vector<NamedValue>& metrics,

@@ -1,7 +1,7 @@
 #pragma once
 // The output of a training run for people: a line for each display and, on a terminal, a bar below.
 
-#include <coracle/train/run/trainer.h>
+#include <coracle/train/report/report.h>
 
 #include <chrono>
 #include <ostream>
@@ -18,13 +18,11 @@ class Progress {
   void Start(const TrainPlan& plan);
   void Step(const StepReport& report);
   void Eval(const EvalReport& report);
+  void Snapshot(const std::string& path);
   // Prints a separate line, above the bar.
   void Line(const std::string& text);
   void Table(const std::string& text);  // of several lines
   void EndBar();                        // clears the bar
-
-  // Returns callbacks that call this object, which must outlive them.
-  TrainCallbacks Callbacks();
 
  private:
   using Clock = std::chrono::steady_clock;

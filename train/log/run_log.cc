@@ -2,9 +2,9 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/train/log/format.h>
 #include <coracle/train/log/plot.h>
 #include <coracle/train/log/run_log.h>
-#include <coracle/train/run/manifest.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -16,8 +16,9 @@
 // with step N means that the run was resumed at N: it invalidates the earlier lines of later steps.
 
 #include <coracle/framework/base/append_file.h>
+#include <coracle/train/job/job.h>
 #include <coracle/train/log/event_writer.h>
-#include <coracle/train/run/trainer.h>
+#include <coracle/train/report/report.h>
 
 #include <chrono>
 #include <optional>

@@ -2,8 +2,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/data/row_error.h>
+#include <coracle/train/run/evaluate.h>
 #include <coracle/train/run/evaluator.h>
-#include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -172,7 +172,7 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
   if (set.iterations > 0) batches = std::min(batches, set.iterations);
   for (int64_t b = 0; b < batches; ++b) {
     const std::vector<Tensor>& batch = reader.Next();
-    NamingRows(reader, batch, [&] {
+    NameRowsInErrors(reader, batch, [&] {
       const std::vector<Tensor>& out = program.Run(scope, carry.Append(feeder.Bind(batch)));
       results.Add(out, batch);
       carry.Receive(std::span(out).subspan(results.fetches().size()));

@@ -53,7 +53,7 @@ const std::vector<Tensor>& Evaluator::Feeds(const std::vector<Tensor>& batch) {
 void Evaluator::RunBatch(Scope& scope) {
   const std::vector<Tensor>& batch = reader_.Next();
   const int64_t rows = reader_.own_rows();
-  NamingRows(reader_, batch, [&] {
+  NameRowsInErrors(reader_, batch, [&] {
     const std::vector<Tensor>& out = program_.Run(scope, Feeds(batch));
     if (rows > 0) sums_.Add(out, rows);
     carry_.Receive(std::span(out).subspan(sums_.fetches().size()));

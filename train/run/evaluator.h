@@ -2,10 +2,10 @@
 // Evaluator: runs a program on the rows of a data source.
 
 #include <coracle/executor/executor.h>
-#include <coracle/train/data/carry.h>
 #include <coracle/train/data/data_source.h>
-#include <coracle/train/data/feeder.h>
-#include <coracle/train/run/metric.h>
+#include <coracle/train/report/metric.h>
+#include <coracle/train/run/carry.h>
+#include <coracle/train/run/feeder.h>
 
 #include <functional>
 #include <optional>

@@ -1,5 +1,6 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/inspect/op_layers.h>
 #include <coracle/train/run/layer_map.h>
 
@@ -9,8 +10,8 @@ namespace coracle {
 namespace {
 
 StepPart PartOf(const OpDesc& op) {
-  if ((op.role() & (kOptimize | kLRSched)) != 0) return StepPart::kUpdate;
-  return (op.role() & kBackward) != 0 ? StepPart::kBackward : StepPart::kForward;
+  if (IsUpdate(op)) return StepPart::kUpdate;
+  return IsBackward(op) ? StepPart::kBackward : StepPart::kForward;
 }
 
 // The model-text entry of an op with the repeats and includes around it, so that each repetition is

@@ -2,7 +2,7 @@
 // Maps an op to its layer of the model and its part of a training step.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/train/run/trainer.h>
+#include <coracle/train/run/time_model.h>
 
 #include <cstddef>
 #include <map>

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/log/format.h>
 #include <coracle/train/run/manifest.h>
 #include <coracle/train/run/manifest_json.h>
 #include <fmt/format.h>
@@ -103,10 +104,6 @@ std::string Seal(Json manifest) {
 }
 
 }  // namespace
-
-std::string Utf8(const std::string& text) {
-  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
-}
 
 Json StateJson(const TrainSnapshot& s) {
   Json evaluations = Json::array();

@@ -25,9 +25,6 @@ std::string WriteManifest(const Manifest& manifest, const ProgramDesc& main);
 // in errors.
 Manifest ParseManifest(const std::string& text, const std::string& file);
 
-// The name of the data in a manifest, converted to UTF-8.
-std::string Utf8(const std::string& text);
-
 [[noreturn]] void ThrowDamaged(const std::string& file, const std::string& what);
 
 }  // namespace coracle

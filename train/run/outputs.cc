@@ -6,7 +6,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/train/data/data_source.h>
 #include <coracle/train/job/names.h>
-#include <coracle/train/run/metric.h>
+#include <coracle/train/report/metric.h>
 #include <coracle/train/run/outputs.h>
 #include <coracle/train/run/snapshot.h>
 #include <fmt/format.h>
@@ -144,11 +144,7 @@ void WritePrograms(const JobConfig& config, const Programs& programs, const Data
   const ProgramDesc& main = programs.RunTrain().program;
   WriteProgram(main, result->main_path);
   WriteProgram(programs.RunStartup(), result->startup_path);
-  PrintOptions print;
-  print.hide_attr = [&ops](const OpDesc& op, const NamedAttr& attr) {
-    return IsDefaultAttr(ops, op, attr);
-  };
-  WriteFileAtomic(result->dump_path, PrintProgram(main, print));
+  WriteFileAtomic(result->dump_path, PrintProgram(main, ShortListing(ops)));
   if (const Vocabulary* vocabulary = data.vocabulary()) {
     result->vocabulary_path = Output(config, "vocabulary.json");
     WriteFileAtomic(result->vocabulary_path, vocabulary->ToJson());

@@ -1,6 +1,8 @@
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/op.h>
+#include <coracle/framework/ir/role.h>
+#include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/norm_of.h>
 #include <coracle/train/run/probe.h>
@@ -54,7 +56,7 @@ struct Sums {
 const OpDesc* LastWriter(const BlockDesc& block, const std::string& name) {
   const OpDesc* last = nullptr;
   for (const OpDesc* writer : block.Uses(name).writers) {
-    if (!writer->type().starts_with("c_")) last = writer;
+    if (!writer->HasAttr("ring_id")) last = writer;
   }
   return last;
 }
@@ -64,10 +66,19 @@ const OpDesc* LastWriter(const BlockDesc& block, const std::string& name) {
 Probe::Probe(const ProgramDesc& program, bool all, bool gradients,
              const std::vector<std::string>& parts, const Ranks& ranks)
     : parts_(parts), ranks_(ranks) {
-  FindLearningRates(program);
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    FindClips(program.Block(b));
-    FindCounted(program.Block(b));
+  const TrainingParts step = PartsOf(program);
+  for (const std::string& rate : step.rates) {
+    const VarDesc* var = program.Root().FindVar(rate);
+    if (!var) continue;
+    rate_names_.push_back(rate);
+    if (!var->persistable()) Fetch(rate);
+  }
+  for (const TrainingParts::NormClip& clip : step.norm_clips)
+    clips_.push_back({clip.of, Fetch(clip.norm), Fetch(clip.counter), clip.limit});
+  for (const TrainingParts::CountedClip& clip : step.counted_clips) {
+    const bool of_error = clip.stage == TrainingStage::kErrorClip;
+    counted_.push_back({of_error ? ClipReport::Kind::kError : ClipReport::Kind::kGradient, clip.of,
+                        clip.statistics});
   }
   if (all) FindSizes(program);
   if (!gradients) return;
@@ -84,71 +95,14 @@ size_t Probe::Fetch(const std::string& name) {
   return at;
 }
 
-void Probe::FindLearningRates(const ProgramDesc& program) {
-  program.ForEachOp([&](const OpDesc& op) {
-    if (!op.HasInput("LearningRate")) return;
-    const std::string& name = op.Input("LearningRate").front();
-    const VarDesc* var = program.Root().FindVar(name);
-    const bool known = std::find(rate_names_.begin(), rate_names_.end(), name) != rate_names_.end();
-    if (!var || known) return;
-    rate_names_.push_back(name);
-    if (!var->persistable()) Fetch(name);
-  });
-}
-
-// See AppendGradientClips: "gradient_clip.GROUP.norm" holds the norm that is compared with the
-// limit, a constant, in float64.
-void Probe::FindClips(const BlockDesc& block) {
-  const std::string_view prefix = "gradient_clip.", suffix = ".norm";
-  for (size_t i = 0; i < block.NumOps(); ++i) {
-    const OpDesc& op = block.op(i);
-    if (op.type() != "assign" && op.type() != "cast") continue;
-    const std::string& kept = op.Output("Out").front();
-    if (!kept.starts_with(prefix) || !kept.ends_with(suffix)) continue;
-    const std::string unique = kept.substr(0, kept.size() - suffix.size());
-    for (const OpDesc* reader : block.Uses(op.Input("X").front()).readers) {
-      if (reader->type() != "greater_than") continue;
-      const VarUses& limit = block.Uses(reader->Input("Y").front());
-      if (limit.writers.empty()) continue;
-      Clip clip;
-      clip.group = unique.substr(prefix.size());
-      clip.limit = static_cast<double>(limit.writers[0]->GetAttr<float>("value", 0));
-      clip.norm = Fetch(kept);
-      clip.count = Fetch(unique + ".steps");
-      clips_.push_back(clip);
-    }
-  }
-}
-
-// Finds "gradient_clip.KIND.statistics" and "error_clip.VAR.statistics"; several ops may write
-// the latter.
-void Probe::FindCounted(const BlockDesc& block) {
-  for (size_t i = 0; i < block.NumOps(); ++i) {
-    if (block.op(i).type() != "clip_statistics") continue;
-    const std::string& statistics = block.op(i).Output("StatisticsOut").front();
-    const bool known = std::any_of(counted_.begin(), counted_.end(), [&](const Counted& other) {
-      return other.statistics == statistics;
-    });
-    const std::string_view error = "error_clip.", gradient = "gradient_clip.", end = ".statistics";
-    const bool is_error = statistics.starts_with(error);
-    if (known || !statistics.ends_with(end) || (!is_error && !statistics.starts_with(gradient)))
-      continue;
-    const size_t begin = is_error ? error.size() : gradient.size();
-    counted_.push_back({is_error ? ClipReport::Kind::kError : ClipReport::Kind::kGradient,
-                        statistics.substr(begin, statistics.size() - begin - end.size()),
-                        statistics});
-  }
-}
-
 // Activations are the outputs of forward ops. The gradients are those of a parameter or
 // an activation.
 void Probe::FindSizes(const ProgramDesc& program) {
   const BlockDesc& root = program.Root();
   std::vector<Size> gradients;
   for (size_t i = 0; i < root.NumOps(); ++i) {
-    const bool backward = (root.op(i).role() & kBackward) != 0;
-    const bool forward = (root.op(i).role() & ~kLoss) == kForward;
-    if (!backward && !forward) continue;
+    const bool backward = IsBackward(root.op(i));
+    if (!backward && !HasForwardRole(root.op(i))) continue;
     root.op(i).ForEachOutput([&](const std::string& name) {
       const VarDesc* var = root.FindVar(name);
       if (!var || var->persistable() || !IsFloatTensor(*var)) return;
@@ -239,7 +193,7 @@ std::vector<std::pair<std::string, Tensor>> Probe::Gradients() const {
 Tensor Probe::Whole(const std::string& gradient, size_t fetch) const {
   if (std::find(parts_.begin(), parts_.end(), gradient) == parts_.end()) return fetched_[fetch];
   Tensor whole = fetched_[fetch].Clone();
-  SumOverRanks(ranks_, &whole);
+  ranks_.Sum(&whole);
   return whole;
 }
 

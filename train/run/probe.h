@@ -2,11 +2,11 @@
 // Probe: the values that a training step reports in addition to its loss: learning rates, the
 // effect of clips and, for debug_info, the size of every value.
 
-#include <coracle/distribute/ranks.h>
+#include <coracle/communication/ranks.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/log/clip_report.h>
-#include <coracle/train/run/metric.h>
+#include <coracle/train/report/metric.h>
 
 #include <cstdint>
 #include <span>
@@ -67,9 +67,6 @@ class Probe {
 
   size_t Fetch(const std::string& name);
   Tensor Whole(const std::string& gradient, size_t fetch) const;
-  void FindLearningRates(const ProgramDesc& program);
-  void FindClips(const BlockDesc& block);
-  void FindCounted(const BlockDesc& block);
   void FindSizes(const ProgramDesc& program);
   void DescribeSizes(const Scope& scope);
 

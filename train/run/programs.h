@@ -2,7 +2,6 @@
 // Builds the programs of a job.
 
 #include <coracle/distribute/all_reduce.h>
-#include <coracle/distribute/local_sgd.h>
 #include <coracle/train/data/data_source.h>
 #include <coracle/train/job/appended_training.h>
 #include <coracle/train/job/job.h>
@@ -24,7 +23,7 @@ struct Net {
   // For one rank of several: fetched instead of the job's loss, see InsertWholeValues; "":
   // the loss.
   std::string whole_loss = {};
-  // Gradients of parameters of which each rank has only its part; the gradient is the sum of
+  // Gradients of parameters that are divided: each rank has a part, and the gradient is the sum of
   // the parts.
   std::vector<std::string> gradient_parts = {};
 
@@ -40,14 +39,13 @@ inline constexpr const char* kRankShare = "rank_share";
 // The share of this rank's rows in the last batch, [1].
 Tensor ShareOfRows(const BatchReader& reader, DType dtype);
 
-// The programs as changed by InsertAllReduce or InsertLocalSgd.
+// The programs as changed by InsertAllReduce.
 struct RankPrograms {
   Net train;
   ProgramDesc startup;
   std::vector<Net> tests;
   std::vector<GradientBucket> buckets;
   std::vector<ShardedState> states;
-  std::optional<LocalSgdReport> local_sgd;
   std::vector<std::string> broadcast, local, own;  // see AllReduceReport
 };
 
@@ -68,10 +66,5 @@ struct Programs {
 // Reads the model of a job for each state, checks the names in the job, freezes parameters, and
 // appends backward and the optimizer's ops. Throws Error with the place in the job.
 Programs BuildPrograms(const JobConfig& config, const TrainOptions& options);
-
-// Returns the variable `name` of the root block. Throws kNotFound: "PLACE: WHAT 'NAME': the model
-// has no such variable; did you mean ...?".
-const VarDesc& RequireVar(const ProgramDesc& program, const std::string& place,
-                          const std::string& what, const std::string& name);
 
 }  // namespace coracle

@@ -3,6 +3,7 @@
 #include <coracle/distribute/whole_values.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/train/job/names.h>
 #include <coracle/train/run/rank_programs.h>
 #include <fmt/format.h>
@@ -12,20 +13,16 @@
 namespace coracle {
 namespace {
 
-void WarnOnce(const std::string& line, std::vector<std::string>* warnings) {
-  if (!Contains(*warnings, line)) warnings->push_back(line);
-}
-
 // Warns of an op with its own seed. Otherwise each rank draws by a seed of its own.
 void WarnOfOwnSeeds(const ProgramDesc& program, std::vector<std::string>* warnings) {
   const OpDesc* seeded = nullptr;
   int more = -1;
   program.ForEachOp([&](const OpDesc& op) {
-    if ((op.role() & (kBackward | kOptimize)) != 0) return;
+    if (HasRole(op, kBackward | kOptimize)) return;
     const bool fixed = op.HasAttr("fix_seed") ? op.GetAttr<bool>("fix_seed", false)
                                               : op.GetAttr<int32_t>("seed", 0) != 0 ||
                                                     op.GetAttr<int32_t>("startup_seed", 0) != 0;
-    if (!fixed && !(op.type() == "dropout" && op.HasInput("Seed"))) return;
+    if (!fixed && !op.HasInput("Seed")) return;
     if (!seeded) seeded = &op;
     ++more;
   });
@@ -37,8 +34,7 @@ void WarnOfOwnSeeds(const ProgramDesc& program, std::vector<std::string>* warnin
 }
 
 // Warns of persistable variables that forward ops change by rows.
-template <class Report>
-void WarnOfStates(const Report& report, const char* when, std::vector<std::string>* warnings) {
+void WarnOfStates(const AllReduceReport& report, std::vector<std::string>* warnings) {
   const auto warn = [&](const std::vector<std::string>& names, const std::string& what) {
     if (names.empty()) return;
     warnings->push_back(fmt::format(
@@ -47,11 +43,9 @@ void WarnOfStates(const Report& report, const char* when, std::vector<std::strin
   };
   warn(report.local,
        "of each rank's own rows: evaluations and snapshots have their mean over the ranks");
-  warn(
-      report.averaged,
-      fmt::format("of each rank's own rows: ranks exchange the mean {}, which is what one rank has "
-                  "only where the update is a mean over rows",
-                  when));
+  warn(report.averaged,
+       "of each rank's own rows: ranks exchange the mean in each step, which is what one rank has "
+       "only where the update is a mean over rows");
   warn(report.own, "of each rank's own rows: each rank keeps its own, and snapshots have rank 0's");
 }
 
@@ -85,15 +79,15 @@ void DistributeGradients(const JobConfig& config, const Programs& programs, int 
                                             .wanted = WantedWhole(config, own->train),
                                             .sync_batch_norm = how.sync_batch_norm,
                                             .shard_state = how.shard_state,
+                                            .loss_weight = how.loss_weight,
                                             .ops = &ops});
   if (how.shard_state && report.states.empty()) {
     warnings->push_back(
         "warning: " + config.Place("distribute.shard_state") +
         ": the state of the optimizer cannot be divided; each rank keeps all of it");
   }
-  for (const std::string& line : report.unknown) WarnOnce("warning: " + line, warnings);
   own->states = std::move(report.states);
-  WarnOfStates(report, "in each step", warnings);
+  WarnOfStates(report, warnings);
   own->broadcast = std::move(report.broadcast);
   own->local = std::move(report.local);
   own->own = std::move(report.own);
@@ -107,42 +101,6 @@ void DistributeGradients(const JobConfig& config, const Programs& programs, int 
   FetchWhole(config, report.whole, &own->train);
 }
 
-void DistributeParameters(const JobConfig& config, int nranks, const OpRegistry& ops,
-                          RankPrograms* own, std::vector<std::string>* warnings) {
-  const DistributeConfig& how = config.distribute;
-  const std::string place = config.Place("distribute.local_sgd_steps");
-  if (how.shard_state || how.sync_batch_norm) {
-    ThrowInvalid(place +
-                 ": ranks that learn on their own share neither the optimizer's state nor "
-                 "statistics; leave out shard_state and sync_batch_norm");
-  }
-  try {
-    own->local_sgd = InsertLocalSgd(own->train.program, own->startup,
-                                    {.nranks = nranks,
-                                     .steps = how.local_sgd_steps,
-                                     .bucket_mb = how.bucket_mb,
-                                     .share = kRankShare,
-                                     .ops = &ops});
-  } catch (const Error& e) {
-    throw e.WithPrefix(place);
-  }
-  WarnOfStates(*own->local_sgd, "with the parameters", warnings);
-  own->broadcast = own->local_sgd->broadcast;
-  own->local = own->local_sgd->local;
-  own->own = own->local_sgd->own;
-  // Each rank computes its own loss with its own parameters.
-  const WholeValueOptions options{.nranks = nranks, .share = kRankShare, .ops = &ops};
-  ProgramDesc copy = own->train.program;
-  const WholeValues values = InsertWholeValues(copy, {config.loss}, options);
-  if (copy.Root().NumOps() > own->train.program.Root().NumOps() || !values.unknown.empty()) {
-    warnings->push_back(
-        fmt::format("warning: {}: {} is not a mean over the batch: each rank uses its own rows, "
-                    "and averages are weighted by rows",
-                    place, Quote(config.loss)));
-  }
-  AgreeOnLengths(own->train.program, options);
-}
-
 }  // namespace
 
 RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs, int nranks,
@@ -151,20 +109,19 @@ RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs,
   own.train = programs.train;
   own.startup = programs.startup;
   own.tests = programs.tests;
-  const WholeValueOptions whole{.nranks = nranks, .share = kRankShare, .ops = &ops};
+  const WholeValueOptions whole{.nranks = nranks,
+                                .share = kRankShare,
+                                .loss_weight = config.distribute.loss_weight,
+                                .ops = &ops};
   for (Net& net : own.tests) {
     AgreeOnLengths(net.program, whole);
-    const WholeValues values = InsertWholeValues(net.program, WantedWhole(config, net), whole);
-    for (const std::string& line : values.unknown) WarnOnce("warning: " + line, warnings);
-    FetchWhole(config, values.of, &net);
+    FetchWhole(config, InsertWholeValues(net.program, WantedWhole(config, net), whole), &net);
     // A test that changes states must change them like one rank does. Warnings cover the states
     // of training.
     InsertStateExchanges(net.program, {.nranks = nranks, .share = kRankShare, .ops = &ops});
   }
   WarnOfOwnSeeds(own.train.program, warnings);
-  config.distribute.local_sgd_steps > 0
-      ? DistributeParameters(config, nranks, ops, &own, warnings)
-      : DistributeGradients(config, programs, nranks, ops, &own, warnings);
+  DistributeGradients(config, programs, nranks, ops, &own, warnings);
   return own;
 }
 

@@ -1,4 +1,5 @@
 #include <coracle/communication/communicator.h>
+#include <coracle/communication/rank_threads.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/progress.h>
@@ -10,9 +11,9 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include <exception>
 #include <filesystem>
-#include <thread>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -43,31 +44,6 @@ bool TestOne(const std::string& model, const JobConfig& job, const EvaluateOptio
   const std::vector<NamedValue> values = EvaluateSavedModel(model, job, options, &profile);
   out << Printable(profile) << head << FormatValues(values) << std::endl;
   return AllFinite(values);
-}
-
-// Rethrows the first error that does not only report that another rank has left; else the first
-// error. If only one rank failed by itself, the error names it.
-void ThrowCause(const std::vector<std::exception_ptr>& errors) {
-  std::vector<size_t> ranks;
-  std::exception_ptr first;
-  for (size_t rank = 0; rank < errors.size(); ++rank) {
-    if (!errors[rank]) continue;
-    if (!first) first = errors[rank];
-    try {
-      std::rethrow_exception(errors[rank]);
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::kCancelled) ranks.push_back(rank);
-    } catch (...) {
-      ranks.push_back(rank);
-    }
-  }
-  if (!first) return;
-  try {
-    std::rethrow_exception(ranks.empty() ? first : errors[ranks[0]]);
-  } catch (const Error& e) {
-    if (ranks.size() != 1) throw;
-    throw e.WithPrefix(fmt::format("rank {}", ranks[0]));
-  }
 }
 
 const char* NameOf(int signal) {
@@ -118,6 +94,17 @@ bool PrintFinal(const JobConfig& job, const TrainResult& result, int64_t first_s
   return finite;
 }
 
+// Prints what a run reports.
+TrainCallbacks PrintedOn(Progress& progress) {
+  TrainCallbacks callbacks;
+  callbacks.on_start = [&](const TrainPlan& plan) { progress.Start(plan); };
+  callbacks.on_step = [&](const StepReport& report) { progress.Step(report); };
+  callbacks.on_eval = [&](const EvalReport& report) { progress.Eval(report); };
+  callbacks.on_snapshot = [&](const std::string& path) { progress.Snapshot(path); };
+  callbacks.on_message = [&](const std::string& line) { progress.Line(line); };
+  return callbacks;
+}
+
 }  // namespace
 
 int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostream& out,
@@ -126,11 +113,11 @@ int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostre
   Progress progress(out, terminal, width);
   const QuietControlKeys quiet(terminal);
   StopSignal signal(job.signals);
-  TrainCallbacks callbacks = progress.Callbacks();
+  TrainCallbacks callbacks = PrintedOn(progress);
   int64_t first_step = 0;
-  callbacks.on_start = [&first_step, show = callbacks.on_start](const TrainPlan& plan) {
+  callbacks.on_start = [&](const TrainPlan& plan) {
     first_step = plan.first_step;
-    if (show) show(plan);
+    progress.Start(plan);
   };
   callbacks.stop = [&signal] { return signal.requested(); };
   callbacks.save = [&signal] { return signal.ConsumeSnapshotRequest(); };
@@ -159,40 +146,15 @@ int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostre
 int TrainOnThreads(int ranks, const JobConfig& job, const TrainOptions& options, std::ostream& out,
                    bool terminal, int width, double exchange_timeout) {
   RequireRowForEachRank(job, ranks);
-  auto communicators = ThreadCommunicators(ranks, exchange_timeout);
-  std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  threads.reserve(errors.size());
   int code = kRunDone;
-  const auto run = [&](size_t rank, std::unique_ptr<Communicator> communicator) {
+  RunOnThreads(ranks, exchange_timeout, [&](std::shared_ptr<Communicator> communicator) {
     TrainOptions own = options;
     own.communicator = std::move(communicator);
-    try {
-      if (rank == 0)
-        code = TrainAndReport(job, own, out, terminal, width);
-      else
-        RunJob(job, own, {});
-    } catch (...) {
-      errors[rank] = std::current_exception();
-    }
-  };
-  std::string failed;
-  try {
-    for (size_t rank = 1; rank < errors.size(); ++rank)
-      threads.emplace_back(run, rank, std::move(communicators[rank]));
-    run(0, std::move(communicators[0]));
-  } catch (const std::exception& e) {
-    failed = e.what();
-    communicators.clear();  // so that the other ranks do not wait for this one
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (!failed.empty()) {
-    throw Error(ErrorCode::kResourceExhausted,
-                fmt::format("{} ranks as threads: {}; start fewer, or processes on several "
-                            "machines (mpirun)",
-                            ranks, failed));
-  }
-  ThrowCause(errors);
+    if (own.communicator->rank() == 0)
+      code = TrainAndReport(job, own, out, terminal, width);
+    else
+      RunJob(job, own, {});
+  });
   return code;
 }
 

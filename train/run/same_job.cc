@@ -21,13 +21,13 @@ std::string Settings(const JobConfig& config, const TrainOptions& options) {
   return fmt::format(
       "threads {}, kernels {}, optimize {}, without passes [{}], tune {}, profile {}, batch_size "
       "{}, seed {}, max_iter {}, epochs {}, max_seconds {}, snapshot_interval {}, resume {} {}, "
-      "check_parameters {}, bucket_mb {}, sync_batch_norm {}, shard_state {}, local_sgd_steps {}",
+      "check_parameters {}, bucket_mb {}, sync_batch_norm {}, shard_state {}, loss_weight {}",
       NumThreads(), static_cast<int>(compile.kernels), compile.optimize,
       Join(compile.disabled_passes, ", "), compile.tune, compile.profile, config.batch_size,
       config.random_seed, config.max_iter, config.epochs, config.max_seconds,
       config.snapshot_interval, options.resume, options.override_mismatch, options.check_parameters,
       config.distribute.bucket_mb, config.distribute.sync_batch_norm, config.distribute.shard_state,
-      config.distribute.local_sgd_steps);
+      config.distribute.loss_weight);
 }
 
 // The names of the parameters, trained or not, and of the other variables that the startup program
@@ -64,6 +64,7 @@ void RequireSameJob(const Ranks& ranks, const JobConfig& config, const TrainOpti
 
 void RequireSameParameters(const Ranks& ranks, const Programs& programs, const Scope& scope,
                            int64_t step) {
+  if (!ranks.several()) return;
   std::vector<uint64_t> prints;
   const std::vector<std::string> names = ComparedNames(*programs.of_rank, scope);
   for (const std::string& name : names) {

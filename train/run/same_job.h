@@ -1,7 +1,7 @@
 #pragma once
 // Checks that the ranks of a job run the same job and learn the same parameters.
 
-#include <coracle/distribute/ranks.h>
+#include <coracle/communication/ranks.h>
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/trainer.h>
 
@@ -14,9 +14,8 @@ void RequireRowForEachRank(const JobConfig& config, int ranks);
 // it. Throws what Ranks::RequireSame throws, and kInvalidArgument for too few rows.
 void RequireSameJob(const Ranks& ranks, const JobConfig& config, const TrainOptions& options);
 
-// Compares the parameters of all ranks after a step; all ranks must call it. programs.of_rank must
-// be set. Throws kInvalidArgument that names the first parameter in which a rank differs from
-// rank 0.
+// Compares the parameters of all ranks after a step; all ranks must call it. Throws
+// kInvalidArgument that names the first parameter in which a rank differs from rank 0.
 void RequireSameParameters(const Ranks& ranks, const Programs& programs, const Scope& scope,
                            int64_t step);
 

@@ -5,6 +5,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/inspect/diff.h>
 #include <coracle/operators/operators.h>
+#include <coracle/train/log/format.h>
 #include <coracle/train/run/manifest.h>
 #include <coracle/train/run/outputs.h>
 #include <coracle/train/run/snapshot.h>

@@ -15,7 +15,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
-#include <coracle/train/run/trainer.h>
+#include <coracle/train/report/report.h>
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,11 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/log/format.h>
+#include <coracle/train/run/outputs.h>
+#include <coracle/train/run/same_job.h>
+#include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/start.h>
-#include <coracle/train/run/trainer.h>
+#include <coracle/train/run/weights.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,35 +14,38 @@
 namespace coracle {
 namespace {
 
-void RunStartup(const JobConfig& config, const TrainOptions& options, const Programs& programs,
-                const Ranks& ranks, Scope& scope) {
-  const ProgramDesc& startup = programs.RunStartup();
+using Lines = std::vector<std::string>;  // for the user
+
+void RunStartup(const JobConfig& config, const TrainOptions& options, const PreparedJob& job,
+                Scope& scope) {
+  const ProgramDesc& startup = job.programs.RunStartup();
   if (startup.Root().NumOps() == 0) return;
   CompileOptions compile = options.compile;
   compile.seed = config.random_seed;
   compile.profile = false;
-  PreparedProgram program =
-      Executor(compile, options.ops ? *options.ops : DefaultOps()).Prepare(startup);
-  program.SetCommunicator(ranks.communicator());
+  PreparedProgram program = Executor(compile, job.ops).Prepare(startup);
+  program.SetCommunicator(job.ranks.communicator());
   program.Run(scope);
 }
 
-void LoadAllWeights(const JobConfig& config, const ProgramDesc& model, Scope& scope,
-                    std::vector<std::string>* messages) {
+// Returns a line for each file of weights.
+Lines LoadAllWeights(const JobConfig& config, const ProgramDesc& model, Scope& scope) {
+  Lines lines;
   const std::vector<std::string> names = PersistableNames(model);
   for (size_t i = 0; i < config.weights.size(); ++i) {
     WeightsConfig weights = config.weights[i];
     if (!weights.read) weights.file = config.FilePath(weights.file);
     try {
-      messages->push_back(LoadWeights(weights, model, names, scope).ToString());
+      lines.push_back(LoadWeights(weights, model, names, scope).ToString());
     } catch (const Error& e) {
       throw e.WithPrefix(config.Place(fmt::format("weights[{}]", i)));
     }
   }
+  return lines;
 }
 
 // If this snapshot is damaged, the error names another one.
-SavedSnapshot ReadWhole(const std::string& path) {
+SavedSnapshot ReadOrNameOlder(const std::string& path) {
   try {
     return ReadSnapshot(path);
   } catch (const Error& e) {
@@ -72,47 +79,35 @@ std::vector<std::string> LoadCommon(const ProgramDesc& main, SavedSnapshot& save
   return left;
 }
 
-Start BeginAfresh(const JobConfig& config, const TrainOptions& options, const Programs& programs,
-                  const std::string& looked_in, const Ranks& ranks, Scope& scope) {
-  Start start;
+Lines StartFresh(const JobConfig& config, const TrainOptions& options, const std::string& looked_in,
+                 const PreparedJob& job, TrainState& state) {
   if (options.resume && !options.resume_from.empty()) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("no snapshot in {}: nothing to resume", Quote(looked_in, 300)));
   }
   if (options.resume)
-    start.note = fmt::format("no snapshot in {}: starting afresh", Quote(looked_in, 300));
-  RunStartup(config, options, programs, ranks, scope);
-  LoadAllWeights(config, programs.deploy.program, scope, &start.messages);
-  return start;
+    state.plan.note = fmt::format("no snapshot in {}: starting afresh", Quote(looked_in, 300));
+  RunStartup(config, options, job, state.result.scope);
+  return LoadAllWeights(config, job.programs.deploy.program, state.result.scope);
 }
 
-// Returns a line for each difference between the snapshot and the job.
-std::vector<std::string> LoadMatching(const JobConfig& config, const TrainOptions& options,
-                                      const Programs& programs, SavedSnapshot& saved,
-                                      const std::vector<std::string>& mismatches,
-                                      ResumedState state) {
-  std::vector<std::string> lines;
+// Loads what fits of a snapshot that does not match the job. Returns a line for each difference.
+Lines LoadMatching(const JobConfig& config, const TrainOptions& options, const Lines& mismatches,
+                   SavedSnapshot& saved, PreparedJob& job, Scope& scope) {
+  Lines lines;
   for (const std::string& mismatch : mismatches)
     lines.push_back(fmt::format("override: {}: {}", saved.path, mismatch));
-  RunStartup(config, options, programs, state.ranks, state.scope);
-  const std::vector<std::string> left = LoadCommon(programs.train.program, saved, state.scope);
+  RunStartup(config, options, job, scope);
+  const std::vector<std::string> left = LoadCommon(job.programs.train.program, saved, scope);
   if (!left.empty()) {
     lines.push_back("override: not in the snapshot, and new: " + Join(left, ", "));
     if (!saved.state.best.metric.empty())
       lines.push_back("override: the best evaluation so far is of another model, and is dropped");
     saved.state.best = {};
   }
-  const std::string anew = state.step.LoadWhatFits(saved.state);
-  if (!anew.empty()) lines.push_back("override: " + anew);
+  const std::string restarted = job.step->LoadWhatFits(saved.state);
+  if (!restarted.empty()) lines.push_back("override: " + restarted);
   return lines;
-}
-
-// Resets the accumulators of local SGD: a snapshot is written directly after an average.
-void BeginAnew(const Programs& programs, Scope& scope) {
-  for (const std::string& name : programs.of_rank->local_sgd->added) {
-    const VarDesc& var = *programs.of_rank->train.program.Root().FindVar(name);
-    scope.Set(name, Tensor::Zeros(var.dtype(), var.shape()));
-  }
 }
 
 // Loads the rank's own statistics in place of the means.
@@ -128,49 +123,95 @@ void LoadStatistics(const NamedTensors& of_ranks, int rank, Scope& scope) {
   }
 }
 
-Start Resume(const JobConfig& config, const TrainOptions& options, const Programs& programs,
-             const std::string& path, ResumedState state) {
-  SavedSnapshot saved = ReadWhole(path);
-  Start start{saved.state.step, path, "", {}};
+Lines Resume(const JobConfig& config, const TrainOptions& options, const std::string& path,
+             PreparedJob& job, TrainState& state) {
+  SavedSnapshot saved = ReadOrNameOlder(path);
+  Lines lines;
   TrainSnapshot now;
-  state.step.Save(&now);
+  job.step->Save(&now);
   if (saved.state.ranks != now.ranks) {
-    start.messages.push_back(
+    lines.push_back(
         fmt::format("the snapshot was made by {} rank{}, this run has {}: it continues from "
                     "exactly the same parameters, but later results differ in the last bits",
                     saved.state.ranks, saved.state.ranks == 1 ? "" : "s", now.ranks));
   }
-  const std::vector<std::string> mismatches =
-      Mismatches(saved, now, programs.train.program, programs.startup);
+  Scope& scope = state.result.scope;
+  const Lines mismatches = Mismatches(saved, now, job.programs.train.program, job.programs.startup);
   if (mismatches.empty()) {
     for (const std::string& name : saved.variables.LocalNames())
-      state.scope.Var(name) = std::move(saved.variables.Var(name));
-    state.step.Load(saved.state);
+      scope.Var(name) = std::move(saved.variables.Var(name));
+    job.step->Load(saved.state);
+    if (saved.state.ranks == now.ranks && job.ranks.several())
+      LoadStatistics(saved.state.of_ranks, job.ranks.rank(), scope);
   } else {
     if (!options.override_mismatch) Refuse(path, mismatches);
-    for (std::string& line : LoadMatching(config, options, programs, saved, mismatches, state))
-      start.messages.push_back(std::move(line));
+    for (std::string& line : LoadMatching(config, options, mismatches, saved, job, scope))
+      lines.push_back(std::move(line));
   }
-  if (saved.state.ranks == now.ranks && mismatches.empty() && programs.of_rank)
-    LoadStatistics(saved.state.of_ranks, state.ranks.rank(), state.scope);
-  state.evaluations = saved.state.evaluations;
-  if (programs.of_rank) DivideStates(state.ranks, programs.of_rank->states, state.scope);
-  if (programs.of_rank && programs.of_rank->local_sgd) BeginAnew(programs, state.scope);
+  job.variables.DivideStates(scope);
   state.watch.Load(saved.state.best);
   state.non_finite.Load(saved.state.non_finite);
-  return start;
+  state.result.evaluations = saved.state.evaluations;
+  state.result.steps = state.plan.first_step = state.compared = saved.state.step;
+  state.result.snapshot_path = state.plan.resumed_from = path;
+  return lines;
+}
+
+// The results of a job that was finished before it was resumed.
+void TakeLastResults(const PreparedJob& job, TrainState& state) {
+  const int64_t steps = state.result.steps, total = state.plan.total_steps;
+  if (state.plan.resumed_from.empty() || steps < total) return;
+  state.plan.note = fmt::format(
+      "the snapshot is of step {} and the job ends at {}: it is only evaluated and saved", steps,
+      total);
+  state.result.loss = job.step->window().MeanLoss();
+  SetMetrics(job.step->window().MeanMetrics(), state);
+}
+
+// Copies the snapshot of the best evaluation from where the run was resumed. If it was not found,
+// forgets the best evaluation on all ranks and returns a line for the user.
+std::string KeepBestSnapshot(const JobConfig& config, const Ranks& ranks, TrainState& state) {
+  std::string line;
+  const std::string directory = config.SnapshotDirectory(), from = state.plan.resumed_from;
+  const BestRecord best = state.watch.best();
+  if (ranks.first() && config.best && !directory.empty() && !from.empty()) {
+    const bool known = !best.metric.empty();
+    if (!SetBest(directory, known ? DirectoryOfSnapshot(from) : "", best.step) && known) {
+      line =
+          fmt::format("warning: the best so far, {}={} at step {}, is dropped: it has no snapshot",
+                      best.metric, FormatNumber(best.value), best.step);
+    }
+  }
+  if (!ranks.FromFirst(line).empty()) state.watch.Forget();
+  return line;
 }
 
 }  // namespace
 
-Start StartRun(const JobConfig& config, const TrainOptions& options, const Programs& programs,
-               ResumedState state) {
+TrainState StartOrResume(const JobConfig& config, const TrainOptions& options, PreparedJob& job) {
+  TrainState state{job.plan, job.watch, NonFiniteLosses(config), TrainResult()};
+  const Ranks& ranks = job.ranks;
   const std::string from =
       options.resume_from.empty() ? config.SnapshotDirectory() : options.resume_from;
   const std::string path =
-      options.resume ? state.ranks.FromFirst(state.ranks.first() ? FindSnapshot(from) : "") : "";
-  if (path.empty()) return BeginAfresh(config, options, programs, from, state.ranks, state.scope);
-  return Resume(config, options, programs, path, state);
+      options.resume ? ranks.FromFirst(ranks.first() ? FindSnapshot(from) : "") : "";
+  Lines lines = path.empty() ? StartFresh(config, options, from, job, state)
+                             : Resume(config, options, path, job, state);
+  TakeLastResults(job, state);
+  Scope& scope = state.result.scope;
+  job.step->probe().Begin(scope);
+  job.tests->Try(scope);
+  ranks.Any(false);  // after this, rank 0 may remove the files that all have read
+  if (ranks.first() && options.overwrite && !job.resumes_in_place) RemoveOtherOutput(config);
+  lines.insert(lines.end(), job.warnings.begin(), job.warnings.end());
+  if (const std::string line = KeepBestSnapshot(config, ranks, state); !line.empty())
+    lines.push_back(line);
+  job.reporter->Start(state.plan, job.programs.train.program);
+  for (const std::string& line : lines) job.reporter->Line(state.result.steps, line);
+  if (ranks.first()) WritePrograms(config, job.programs, *job.data, job.ops, &state.result);
+  if (options.check_parameters > 0)
+    RequireSameParameters(ranks, job.programs, scope, state.result.steps);
+  return state;
 }
 
 }  // namespace coracle

@@ -84,13 +84,13 @@ void TestSets::Try(Scope& scope) {
 
 bool TestSets::Run(Scope& scope, const std::function<bool()>& stop,
                    const std::function<void(const std::string& set, int64_t rows,
-                                            std::vector<NamedValue> values)>& tell) {
+                                            std::vector<NamedValue> values)>& report) {
   for (const Set& set : sets_) {
     if (!set.evaluator->Run(scope, stop)) return false;
     const std::vector<double> numbers = set.evaluator->Values();
     std::vector<NamedValue> values;
     for (size_t i = 0; i < numbers.size(); ++i) values.push_back({set.value_names[i], numbers[i]});
-    tell(set.name, set.evaluator->rows(), std::move(values));
+    report(set.name, set.evaluator->rows(), std::move(values));
   }
   return true;
 }
@@ -102,7 +102,7 @@ const EvaluationRecord* FindEvaluation(const std::vector<EvaluationRecord>& reco
   return found == records.end() ? nullptr : &*found;
 }
 
-void Remember(EvaluationRecord record, std::vector<EvaluationRecord>* records) {
+void AddRecord(EvaluationRecord record, std::vector<EvaluationRecord>* records) {
   for (EvaluationRecord& old : *records) {
     if (old.set != record.set) continue;
     old = std::move(record);

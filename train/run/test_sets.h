@@ -32,7 +32,7 @@ class TestSets {
   // Evaluates the sets one after the other and reports each. Returns false if `stop` ended it.
   bool Run(Scope& scope, const std::function<bool()>& stop,
            const std::function<void(const std::string& set, int64_t rows,
-                                    std::vector<NamedValue> values)>& tell);
+                                    std::vector<NamedValue> values)>& report);
 
  private:
   struct Set {
@@ -47,6 +47,6 @@ class TestSets {
 const EvaluationRecord* FindEvaluation(const std::vector<EvaluationRecord>& records,
                                        const std::string& set);
 // Adds a record, or replaces the older record of the same set.
-void Remember(EvaluationRecord record, std::vector<EvaluationRecord>* records);
+void AddRecord(EvaluationRecord record, std::vector<EvaluationRecord>* records);
 
 }  // namespace coracle

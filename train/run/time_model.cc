@@ -1,14 +1,15 @@
 #include <coracle/edit/set_shape.h>
 #include <coracle/executor/drawn_values.h>
+#include <coracle/framework/base/latency.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/words.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/optimizer/optimizer.h>
-#include <coracle/train/data/feeder.h>
+#include <coracle/train/run/feeder.h>
 #include <coracle/train/run/layer_map.h>
 #include <coracle/train/run/programs.h>
+#include <coracle/train/run/time_model.h>
 #include <coracle/train/run/timed_step.h>
-#include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -81,9 +81,9 @@ const std::vector<Tensor>& TrainStep::Feeds(const std::vector<Tensor>& batch) {
 double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
   if (reader_.position() % batches_per_epoch_ == 0) carry_.Reset();
   const std::vector<Tensor>& batch = reader_.Next();
-  const std::vector<Tensor>& out = NamingRows(reader_, batch, [&]() -> const std::vector<Tensor>& {
-    return program_.Run(scope, Feeds(batch));
-  });
+  const std::vector<Tensor>& out = NameRowsInErrors(
+      reader_, batch,
+      [&]() -> const std::vector<Tensor>& { return program_.Run(scope, Feeds(batch)); });
   const size_t sums = window_.fetches().size(), states = carry_.from().size();
   carry_.Receive(std::span(out).subspan(sums, states));
   probe_.Receive(std::span(out).subspan(sums + states));
@@ -99,7 +99,7 @@ double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
   if (!finite) carry_.Reset();  // its states are not finite either
   // The values of a skipped step are not counted, since the model did not learn from it.
   if (finite || config_.training.non_finite_loss != NonFiniteLoss::kSkip)
-    NamingRows(reader_, batch, [&] { window_.Add(out, own, loss, all); });
+    NameRowsInErrors(reader_, batch, [&] { window_.Add(out, own, loss, all); });
   *rows += all;
   return loss;
 }

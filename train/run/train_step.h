@@ -3,10 +3,10 @@
 // one update.
 
 #include <coracle/executor/executor.h>
-#include <coracle/train/data/carry.h>
 #include <coracle/train/data/data_source.h>
-#include <coracle/train/data/feeder.h>
-#include <coracle/train/log/window.h>
+#include <coracle/train/report/window.h>
+#include <coracle/train/run/carry.h>
+#include <coracle/train/run/feeder.h>
 #include <coracle/train/run/probe.h>
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/snapshot.h>

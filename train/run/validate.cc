@@ -3,9 +3,9 @@
 #include <coracle/inspect/mistakes.h>
 #include <coracle/operators/operators.h>
 #include <coracle/optimizer/optimizers.h>
-#include <coracle/train/data/feeder.h>
 #include <coracle/train/job/names.h>
 #include <coracle/train/log/format.h>
+#include <coracle/train/run/feeder.h>
 #include <coracle/train/run/validate.h>
 #include <fmt/format.h>
 #include <sys/statvfs.h>

@@ -16,6 +16,7 @@ Watch::Watch(const JobConfig& config, const std::vector<std::string>& set_names,
   if (!active_) return;
   config_ = config.best ? config.best->watch : config.early_stop->watch;
   if (config_.metric.empty()) config_.metric = config.loss_name;
+  config_.goal = GoalOf(config, config_);
   // The form "SET/NAME", or NAME for the first set that has it.
   std::vector<std::string> known;
   for (size_t i = 0; i < set_names.size() && set_.empty(); ++i) {

@@ -12,6 +12,7 @@ namespace coracle {
 
 class Watch {
  public:
+  Watch() = default;  // watches nothing
   // `set_names` are the job's test sets, `values` the printed names of each set's values. Throws
   // kNotFound for an unknown name.
   Watch(const JobConfig& config, const std::vector<std::string>& set_names,

@@ -4,7 +4,7 @@
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/train/run/snapshot.h>
-#include <coracle/train/run/trainer.h>
+#include <coracle/train/run/weights.h>
 #include <fmt/format.h>
 
 #include <algorithm>

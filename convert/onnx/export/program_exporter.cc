@@ -2,6 +2,7 @@
 
 #include <coracle/edit/set_shape.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/inspect/program_ends.h>
 #include <coracle/operators/operators.h>
@@ -15,8 +16,6 @@
 
 namespace coracle::onnx {
 namespace {
-
-constexpr int kTrainingRoles = kBackward | kOptimize | kLRSched;
 
 ProgramDesc Inlined(const ProgramDesc& program) {
   ProgramDesc copy = program;
@@ -59,8 +58,7 @@ void ProgramExporter::CheckOps() const {
   for (const BlockDesc* block : blocks) {
     block->ForEachOp([&](const OpDesc& op) {
       if (DefaultOps().Get(op.type()).kind != OpKind::kCompute) return;
-      if ((op.role() & kTrainingRoles) != 0)
-        Refuse(op, fmt::format("it is a training op. {}", kInferenceOnly));
+      if (!IsForward(op)) Refuse(op, fmt::format("it is a training op. {}", kInferenceOnly));
       if (FindRow(op.type())) return;
       if (!first) first = &op;
       ++missing[op.type()];

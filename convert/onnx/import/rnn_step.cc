@@ -30,6 +30,104 @@ Variable Activated(NodeContext& node, const RnnSpec& spec, const RnnActivation& 
   return node.Unary(type, x);
 }
 
+// Part i of the last axis, of the size of a state.
+Variable PartOf(NodeContext& node, const RnnSpec& spec, const Variable& x, int i) {
+  return SliceOf(node, x, x.shape().rank() - 1, i * spec.hidden, (i + 1) * spec.hidden);
+}
+
+// [T, N, 1]: 1 if a sequence is longer than the step.
+Variable MaskOf(NodeContext& node, const RnnSpec& spec) {
+  const Variable zero = node.ScalarVar(DType::kInt64, 0), one = node.ScalarVar(DType::kInt64, 1);
+  const Variable steps = DimOf(node, spec.x, 0);
+  const Variable numbers = node.Make(
+      "range", {{"Start", {zero.name()}}, {"End", {steps.name()}}, {"Step", {one.name()}}});
+  const Variable lengths = node.Cast(spec.lengths, DType::kInt64);
+  return node.Cast(Less(node.Reshape(numbers, {-1, 1, 1}), node.Reshape(lengths, {1, -1, 1})),
+                   spec.dtype);
+}
+
+// The mask of a step as bools of x's shape. A product with it would give nan for infinite or nan
+// elements of a padded step.
+Variable Longer(NodeContext& node, const Variable& mask, const Variable& x) {
+  return node.Cast(FillLike(x, 1.0) * mask, DType::kBool);
+}
+
+// The weights of the recurrence: transposed products with the state, a bias inside of a gate, and
+// the peepholes of i, o and f.
+struct CellWeights {
+  Variable r, r_candidate, rb;
+  Vars peepholes;
+};
+
+// The formulas of a step.
+class Cell {
+ public:
+  Cell(NodeContext& node, const RnnSpec& spec, const RnnCell& cell, int direction,
+       const CellWeights& weights)
+      : node_(node), spec_(spec), cell_(cell), direction_(direction), weights_(weights) {}
+
+  // The states after a step, from its projected input and the states before it.
+  Vars Next(const Variable& x, const Vars& before) const {
+    if (spec_.gates == 4) return Lstm(x, before);
+    return spec_.gates == 3 ? Gru(x, before) : Rnn(x, before);
+  }
+
+ private:
+  Variable Part(const Variable& x, int i) const { return PartOf(node_, spec_, x, i); }
+  Variable Act(int i, const Variable& x) const {
+    return Activated(node_, spec_, spec_.Activation(direction_, i), x);
+  }
+
+  // Gates i, o, f, c; peepholes i, o, f.
+  Vars Lstm(const Variable& x, const Vars& before) const {
+    const Variable h = before[0], c = before[1];
+    const Variable gates = x + node_.Binary("matmul_v2", h, weights_.r);
+    Variable i = Part(gates, 0), o = Part(gates, 1), f = Part(gates, 2);
+    if (!weights_.peepholes.empty()) i = i + weights_.peepholes[0] * c;
+    i = Act(0, i);
+    if (cell_.couples) {
+      f = 1.0 - i;
+    } else {
+      if (!weights_.peepholes.empty()) f = f + weights_.peepholes[2] * c;
+      f = Act(0, f);
+    }
+    const Variable next = f * c + i * Act(1, Part(gates, 3));
+    if (!weights_.peepholes.empty()) o = o + weights_.peepholes[1] * next;
+    o = Act(0, o);
+    return {o * Act(2, next), next};
+  }
+
+  // Gates z, r, h.
+  Vars Gru(const Variable& x, const Vars& before) const {
+    const Variable h = before[0];
+    Variable z, candidate;
+    if (cell_.linear_before_reset) {
+      Variable u = node_.Binary("matmul_v2", h, weights_.r);
+      if (weights_.rb) u = u + weights_.rb;
+      z = Act(0, Part(x, 0) + Part(u, 0));
+      const Variable r = Act(0, Part(x, 1) + Part(u, 1));
+      candidate = Act(1, Part(x, 2) + r * Part(u, 2));
+    } else {
+      const Variable u =
+          SliceOf(node_, x, 1, 0, 2 * spec_.hidden) + node_.Binary("matmul_v2", h, weights_.r);
+      z = Act(0, Part(u, 0));
+      const Variable r = Act(0, Part(u, 1));
+      candidate = Act(1, Part(x, 2) + node_.Binary("matmul_v2", r * h, weights_.r_candidate));
+    }
+    return {(1.0 - z) * candidate + z * h};
+  }
+
+  Vars Rnn(const Variable& x, const Vars& before) const {
+    return {Act(0, x + node_.Binary("matmul_v2", before[0], weights_.r))};
+  }
+
+  NodeContext& node_;
+  const RnnSpec& spec_;
+  const RnnCell& cell_;
+  const int direction_;
+  const CellWeights& weights_;
+};
+
 // One direction.
 class Stepper {
  public:
@@ -70,10 +168,6 @@ class Stepper {
     for (int i = 1; i < x.shape().rank(); ++i) shape.Append(x.shape()[i]);
     return Reshaped(node_, one, shape);
   }
-  Variable Part(const Variable& x, int i) const {
-    return SliceOf(node_, x, x.shape().rank() - 1, i * spec_.hidden, (i + 1) * spec_.hidden);
-  }
-
   // Outside of the block: the product of all steps with W, with the biases that are not inside a
   // gate, and the masks of the steps.
   void Prepare() {
@@ -81,10 +175,10 @@ class Stepper {
     const Variable r = OfDirection(spec_.r);
     if (spec_.gates == 3 && !cell_.linear_before_reset) {
       const int64_t n = spec_.hidden;
-      r_ = node_.Transpose(SliceOf(node_, r, 0, 0, 2 * n), {1, 0});
-      r_candidate_ = node_.Transpose(SliceOf(node_, r, 0, 2 * n, 3 * n), {1, 0});
+      weights_.r = node_.Transpose(SliceOf(node_, r, 0, 0, 2 * n), {1, 0});
+      weights_.r_candidate = node_.Transpose(SliceOf(node_, r, 0, 2 * n, 3 * n), {1, 0});
     } else {
-      r_ = node_.Transpose(r, {1, 0});
+      weights_.r = node_.Transpose(r, {1, 0});
     }
     projected_ = node_.Make("matmul_v2", {{"X", {spec_.x.name()}}, {"Y", {w.name()}}},
                             {{"trans_x", false}, {"trans_y", true}});
@@ -94,38 +188,20 @@ class Stepper {
       const Variable wb = SliceOf(node_, b, 0, 0, rows), rb = SliceOf(node_, b, 0, rows, 2 * rows);
       projected_ = projected_ + wb;
       if (cell_.linear_before_reset)
-        rb_ = rb;
+        weights_.rb = rb;
       else
         projected_ = projected_ + rb;
     }
     if (spec_.peepholes) {
       const Variable p = OfDirection(spec_.peepholes);
-      peepholes_ = {Part(p, 0), Part(p, 1), Part(p, 2)};
+      for (int i = 0; i < 3; ++i) weights_.peepholes.push_back(PartOf(node_, spec_, p, i));
     }
     for (const Variable& initial : spec_.initial) {
       const Variable one = OfDirection(initial);
       initial_.push_back(one.name());
       state_shape_ = one.shape();
     }
-    if (spec_.lengths) mask_ = Mask();
-  }
-
-  // [T, N, 1]: 1 if a sequence is longer than the step.
-  Variable Mask() const {
-    const Variable zero = node_.ScalarVar(DType::kInt64, 0),
-                   one = node_.ScalarVar(DType::kInt64, 1);
-    const Variable steps = DimOf(node_, spec_.x, 0);
-    const Variable numbers = node_.Make(
-        "range", {{"Start", {zero.name()}}, {"End", {steps.name()}}, {"Step", {one.name()}}});
-    const Variable lengths = node_.Cast(spec_.lengths, DType::kInt64);
-    return node_.Cast(Less(node_.Reshape(numbers, {-1, 1, 1}), node_.Reshape(lengths, {1, -1, 1})),
-                      spec_.dtype);
-  }
-
-  // The mask of a step as bools of x's shape. A product with it would give nan for infinite or nan
-  // elements of a padded step.
-  Variable Longer(const Variable& mask, const Variable& x) const {
-    return node_.Cast(FillLike(x, 1.0) * mask, DType::kBool);
+    if (spec_.lengths) mask_ = MaskOf(node_, spec_);
   }
 
   // The slice of a step, which has the sequence's name.
@@ -156,18 +232,17 @@ class Stepper {
       ex_states_.push_back(node_.NewName("before"));
       before.push_back(Local(ex_states_.back(), state_shape_));
     }
-    const Vars next = spec_.gates == 4   ? Lstm(x, before)
-                      : spec_.gates == 3 ? Gru(x, before)
-                                         : Rnn(x, before);
+    const Vars next = Cell(node_, spec_, cell_, direction_, weights_).Next(x, before);
     for (size_t i = 0; i < next.size(); ++i) {
-      const Variable kept = mask ? Where(Longer(mask, next[i]), next[i], before[i]) : next[i];
+      const Variable kept =
+          mask ? Where(Longer(node_, mask, next[i]), next[i], before[i]) : next[i];
       states_.push_back(node_
                             .Make("rnn_memory_helper", {{"X", {kept.name()}}},
                                   {{"dtype", static_cast<int32_t>(spec_.dtype)}})
                             .name());
       StepOutput(kept);
     }
-    if (mask) StepOutput(Where(Longer(mask, next[0]), next[0], ZerosLike(next[0])));
+    if (mask) StepOutput(Where(Longer(node_, mask, next[0]), next[0], ZerosLike(next[0])));
   }
 
   void Append(BlockDesc& inner) {
@@ -184,61 +259,14 @@ class Stepper {
          {"has_states", true}});
   }
 
-  Variable Act(int i, const Variable& x) const {
-    return Activated(node_, spec_, spec_.Activation(direction_, i), x);
-  }
-
-  // Gates i, o, f, c; peepholes i, o, f.
-  Vars Lstm(const Variable& x, const Vars& before) const {
-    const Variable h = before[0], c = before[1];
-    const Variable gates = x + node_.Binary("matmul_v2", h, r_);
-    Variable i = Part(gates, 0), o = Part(gates, 1), f = Part(gates, 2);
-    if (!peepholes_.empty()) i = i + peepholes_[0] * c;
-    i = Act(0, i);
-    if (cell_.couples) {
-      f = 1.0 - i;
-    } else {
-      if (!peepholes_.empty()) f = f + peepholes_[2] * c;
-      f = Act(0, f);
-    }
-    const Variable next = f * c + i * Act(1, Part(gates, 3));
-    if (!peepholes_.empty()) o = o + peepholes_[1] * next;
-    o = Act(0, o);
-    return {o * Act(2, next), next};
-  }
-
-  // Gates z, r, h.
-  Vars Gru(const Variable& x, const Vars& before) const {
-    const Variable h = before[0];
-    Variable z, candidate;
-    if (cell_.linear_before_reset) {
-      Variable u = node_.Binary("matmul_v2", h, r_);
-      if (rb_) u = u + rb_;
-      z = Act(0, Part(x, 0) + Part(u, 0));
-      const Variable r = Act(0, Part(x, 1) + Part(u, 1));
-      candidate = Act(1, Part(x, 2) + r * Part(u, 2));
-    } else {
-      const Variable u =
-          SliceOf(node_, x, 1, 0, 2 * spec_.hidden) + node_.Binary("matmul_v2", h, r_);
-      z = Act(0, Part(u, 0));
-      const Variable r = Act(0, Part(u, 1));
-      candidate = Act(1, Part(x, 2) + node_.Binary("matmul_v2", r * h, r_candidate_));
-    }
-    return {(1.0 - z) * candidate + z * h};
-  }
-
-  Vars Rnn(const Variable& x, const Vars& before) const {
-    return {Act(0, x + node_.Binary("matmul_v2", before[0], r_))};
-  }
-
   NodeContext& node_;
   const RnnSpec& spec_;
   const RnnCell& cell_;
   int direction_;
   BlockDesc* inner_ = nullptr;
   BlockDesc* outer_ = nullptr;
-  Variable r_, r_candidate_, rb_, projected_, mask_;
-  Vars peepholes_;  // of i, o and f
+  Variable projected_, mask_;
+  CellWeights weights_;
   Shape state_shape_;
   std::vector<std::string> inputs_, initial_, ex_states_, states_, outputs_;
 };

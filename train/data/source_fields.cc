@@ -1,0 +1,222 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/ir/field_places.h>
+#include <coracle/train/data/source_fields.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+MemberType TypeOfDelimiter() {
+  return {AttrType::kString,
+          [](const void* member) -> std::optional<Attribute> {
+            return Attribute(std::string(1, *static_cast<const char*>(member)));
+          },
+          [](void* member, const Attribute& value) {
+            const auto text = AttributeAs<std::string>(value);
+            if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")
+              ThrowInvalid("must be one character, neither a quote nor a line end");
+            *static_cast<char*>(member) = text[0];
+          }};
+}
+
+void CheckDigits(const DigitsOptions& digits, const FieldPlaces& given) {
+  const int64_t most = 10'000'000 / digits.length;
+  if (digits.count > most)
+    given.Fail("count", fmt::format("must be at most {} of that length", most));
+  const std::vector<int32_t>& classes = digits.classes;
+  for (auto c = classes.begin(); c != classes.end(); ++c) {
+    if (*c < 0 || *c > 9 || std::find(classes.begin(), c, *c) != c)
+      given.Fail("classes", fmt::format("must be distinct digits, got {}", *c),
+                 static_cast<int>(c - classes.begin()));
+  }
+}
+
+void CheckCsvColumn(const CsvColumn& column, const FieldPlaces& given) {
+  const bool sequence = given.Has("sequence"), words = !column.categories.empty();
+  if (sequence && column.sequence.empty()) given.Fail("sequence", "must name the new column");
+  if (sequence && given.Has("ids")) given.Fail("sequence", "and ids do not go together");
+  for (const char* field : {"fill", "mean", "scale"})
+    if (sequence && given.Has(field)) given.Fail(field, "does not apply to sequences");
+  if (given.Has("ids") && !words) given.Fail("ids", "needs the words: category: \"...\"");
+  if (given.Has("ids") && column.ids.empty()) given.Fail("ids", "must name the new column");
+  for (const char* field : {"fill", "mean", "scale"})
+    if (words && given.Has(field))
+      given.Fail(field, "does not apply to words, which category lists");
+}
+
+void CheckCsv(const CsvOptions& csv, const FieldPlaces& given) {
+  const bool classes = csv.label_kind == CsvLabel::kClass;
+  if (classes && csv.classes.empty())
+    given.Fail("label_kind", "CLASS needs the names of the classes: class: \"...\"");
+  if (!classes && !csv.classes.empty())
+    given.Fail("class", "names classes, which only label_kind: CLASS has", 0);
+  if (csv.shape.size() >= static_cast<size_t>(Shape::kMaxRank))
+    given.Fail("shape", fmt::format("may have at most {} dimensions", Shape::kMaxRank - 1));
+  for (size_t i = 0; i < csv.shape.size(); ++i)
+    if (csv.shape[i] < 1) given.Fail("shape", "must have positive dimensions", static_cast<int>(i));
+}
+
+Fields<CsvColumn> CsvColumnFields() {
+  using O = CsvColumn;
+  return Fields<O>("A column of data that is not as the others.")
+      .Message("CsvColumnConfig")
+      .Add("name", &O::name, "by name or number", kRequired, FieldExample{"name: \"age\""})
+      .Add("fill", &O::fill, "these in place of the file's")
+      .Add("mean", &O::mean, "")
+      .Add("scale", &O::scale, "")
+      .Add("category", &O::categories,
+           "The column holds one of these words: it becomes one value for each, 1 for the word and "
+           "else 0",
+           FieldExample{"category: [\"red\", \"green\"]"})
+      .Add("ids", &O::ids,
+           "The number of the word instead, as a column of its own: int64 [1], with this name",
+           FieldExample{"category: [\"red\", \"green\"] ids: \"color\""})
+      .Add("sequence", &O::sequence,
+           "The cell holds integers (or words) with blanks between them, any number: sequences of "
+           "int64 [1], as a column of their own, with this name",
+           FieldExample{"sequence: \"words\""})
+      .Rule(CheckCsvColumn);
+}
+
+Fields<NpzColumn> NpzColumnFields() {
+  return Fields<NpzColumn>("")
+      .Message("NpzColumnConfig")
+      .Add("key", &NpzColumn::key, "The name of the array in the file", kRequired,
+           FieldExample{"key: \"x_train\""})
+      .Add("name", &NpzColumn::name, "default: the key", FieldExample{"name: \"image\""});
+}
+
+Fields<DatumOptions> DatabaseFields(const char* doc, const char* message,
+                                    DatumOptions::Format format, const char* file_doc,
+                                    const char* example) {
+  return Fields<DatumOptions>(doc)
+      .Message(message)
+      .Add("file", &DatumOptions::file, file_doc, kRequired, FieldExample{example})
+      .Rule([format](DatumOptions& options, const FieldPlaces&) { options.format = format; });
+}
+
+}  // namespace
+
+Fields<DigitsOptions> FieldsOf(const DigitsOptions&) {
+  using O = DigitsOptions;
+  return Fields<O>(
+             "Digits drawn by coracle itself: columns image float32 [1, 28, 28] in [0, 1], label "
+             "int64 [1]. Those of `train` and of `test` differ, whatever the seeds.")
+      .Message("DigitsConfig")
+      .Add("count", &O::count, "Images to draw", ClosedRange(1, 10'000'000))
+      .Add("seed", &O::seed, "Which images")
+      .Add("classes", &O::classes,
+           "The digits that are drawn; a label is an index in this list. Default: 0 to 9",
+           FieldExample{"classes: [3, 8]"})
+      .Add("length", &O::length,
+           "Digits side by side in one image [1, 28, 28 * length], with labels [length]",
+           ClosedRange(1, 64))
+      .Rule(CheckDigits);
+}
+
+Fields<IdxOptions> FieldsOf(const IdxOptions&) {
+  using O = IdxOptions;
+  return Fields<O>(
+             "The format of MNIST, plain or gzip: columns image and label. image = (value - mean) "
+             "* "
+             "scale.")
+      .Message("IdxConfig")
+      .Add("images", &O::images, "File of the images", kRequired,
+           FieldExample{"images: \"train-images-idx3-ubyte.gz\""})
+      .Add("labels", &O::labels, "File of the labels", kRequired,
+           FieldExample{"labels: \"train-labels-idx1-ubyte.gz\""})
+      .Add("mean", &O::mean, "")
+      .Add("scale", &O::scale, "default: 1/255 for bytes");
+}
+
+Fields<CsvOptions> FieldsOf(const CsvOptions&) {
+  using O = CsvOptions;
+  return Fields<O>("Columns data (all but the label's, (value - mean) * scale) and label.")
+      .Message("CsvConfig")
+      .Add("file", &O::file, "Lines of cells, below data_dir", kRequired,
+           FieldExample{"file: \"train.csv\""})
+      .Add("header", &O::header, "the first line names the columns")
+      .Add("delimiter", &O::delimiter, "between the cells of a line", TypeOfDelimiter())
+      .Add("label", &O::label, "by name or number (from 0); default: the last column")
+      .Add("label_kind", &O::label_kind, "What the cells of the label hold",
+           OneOf{"CsvConfig.LabelKind",
+                 {{"INTEGER", CsvLabel::kInteger},
+                  {"REAL", CsvLabel::kReal},
+                  {"CLASS", CsvLabel::kClass, "one of `class`, which gives its number"}}},
+           FieldExample{"label_kind: REAL"})
+      .Add("class", &O::classes, "The words of the classes, in order of their numbers",
+           FieldExample{"label_kind: CLASS class: [\"cat\", \"dog\"]"})
+      .Add("skip", &O::skip, "columns to leave out, by name or number")
+      .Add("fill", &O::fill, "value of empty cells; without it they are errors")
+      .Add("mean", &O::mean, "Subtracted from all cells")
+      .Add("scale", &O::scale, "Multiplies all cells then")
+      .Add("shape", &O::shape, "of one row of data", FieldExample{"shape: [1, 28, 28]"})
+      .Nested("column", &O::columns, CsvColumnFields(), "")
+      .Rule(CheckCsv);
+}
+
+Fields<NpzOptions> FieldsOf(const NpzOptions&) {
+  using O = NpzOptions;
+  return Fields<O>("")
+      .Message("NpzConfig")
+      .Add("file", &O::file, "Arrays of one length, below data_dir", kRequired,
+           FieldExample{"file: \"train.npz\""})
+      .Nested("column", &O::columns, NpzColumnFields(),
+              "The arrays to read; default: every one, by its key");
+}
+
+Fields<TextOptions> FieldsOf(const TextOptions&) {
+  using O = TextOptions;
+  return Fields<O>(
+             "A text for a model that predicts each character from those before it: columns text "
+             "int64 [sequence_length] and next int64 [sequence_length, 1], as numbers of a "
+             "vocabulary of the text's characters. It is read as batch_size contiguous streams: "
+             "the row that follows row k of a batch is row k of the next batch. Under `train` all "
+             "but the last `holdout` of the text, under `test` that.")
+      .Message("TextConfig")
+      .Add("file", &O::file, "UTF-8", kRequired, FieldExample{"file: \"shakespeare.txt\""})
+      .Add("sequence_length", &O::sequence_length, "", RangeFrom(1))
+      .Add("holdout", &O::holdout, "", ClosedRange(0, 1))
+      .Add("vocabulary", &O::vocabulary,
+           "a saved vocabulary.json; default: made from the training text",
+           FieldExample{"vocabulary: \"vocabulary.json\""});
+}
+
+Fields<DatumOptions> LmdbFields() {
+  return DatabaseFields(
+      "A database of images as Caffe's tools write it, an LMDB of Datum messages: columns data "
+      "float32 [C, H, W], bytes as 0 to 255, and label int64 [1].",
+      "LmdbConfig", DatumOptions::Format::kLmdb, "A directory with data.mdb, below data_dir",
+      "file: \"mnist_train_lmdb\"");
+}
+
+Fields<DatumOptions> LevelDbFields() {
+  return DatabaseFields("The same as a LevelDB, which is only read.", "LevelDbConfig",
+                        DatumOptions::Format::kLevelDb, "Its directory, below data_dir",
+                        "file: \"mnist_train_leveldb\"");
+}
+
+Fields<TransformOptions> FieldsOf(const TransformOptions&) {
+  using O = TransformOptions;
+  return Fields<O>(
+             "Of the first column of images [C, H, W]: (value - mean) * scale, and a part of the "
+             "image.")
+      .Message("TransformConfig")
+      .Add("scale", &O::scale, "")
+      .Add("mean_value", &O::mean_value, "Subtracted: one number for all channels, or one for each",
+           FieldExample{"mean_value: [104, 117, 123]"})
+      .Add("mean_file", &O::mean_file, "Subtracted: a mean image, Caffe's .binaryproto or an .npy",
+           FieldExample{"mean_file: \"mean.binaryproto\""})
+      .Add("crop_size", &O::crop_size,
+           "Height and width of the part: a random one in training, the middle in tests. 0: all",
+           RangeFrom(0))
+      .Add("mirror", &O::mirror, "left and right change places in half of the rows")
+      .Rule([](TransformOptions& transform, const FieldPlaces& given) {
+        if (given.Has("mean_file") && !transform.mean_value.empty())
+          given.Fail("mean_file", "and mean_value do not go together");
+      });
+}
+
+}  // namespace coracle

@@ -1,0 +1,18 @@
+#pragma once
+// Field tables of data sources: the fields that a job text may set.
+
+#include <coracle/framework/ir/fields.h>
+#include <coracle/train/data/data_source.h>
+
+namespace coracle {
+
+Fields<DigitsOptions> FieldsOf(const DigitsOptions&);
+Fields<IdxOptions> FieldsOf(const IdxOptions&);
+Fields<CsvOptions> FieldsOf(const CsvOptions&);
+Fields<NpzOptions> FieldsOf(const NpzOptions&);
+Fields<TextOptions> FieldsOf(const TextOptions&);
+Fields<DatumOptions> LmdbFields();
+Fields<DatumOptions> LevelDbFields();
+Fields<TransformOptions> FieldsOf(const TransformOptions&);
+
+}  // namespace coracle

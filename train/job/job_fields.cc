@@ -1,0 +1,557 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/ir/field_places.h>
+#include <coracle/optimizer/option_fields.h>
+#include <coracle/train/data/source_fields.h>
+#include <coracle/train/job/job_fields.h>
+#include <fmt/format.h>
+
+#include <limits>
+
+namespace coracle {
+namespace {
+
+using Example = FieldExample;
+using Number = FieldNumber;
+
+constexpr double kMostSteps = 1'000'000;  // of fields that are multiplied, or size allocations
+
+bool ComparesScores(MetricKind kind) {
+  return kind == MetricKind::kAccuracy || kind == MetricKind::kAuc;
+}
+
+// --- data ---
+
+Fields<SplitConfig> SplitFields() {
+  using O = SplitConfig;
+  return Fields<O>("")
+      .Message("SplitConfig")
+      .Add("holdout", &O::holdout, "", OpenRange(0, 1))
+      .Add("seed", &O::seed, "which rows");
+}
+
+const Fields<DataConfig>& DataFields() {
+  using O = DataConfig;
+  static const auto table =
+      Fields<O>("")
+          .Message("DataConfig")
+          .Choices("source", "data")
+          .Choice("digits", &O::source, FieldsOf(DigitsOptions()))
+          .Choice("idx", &O::source, FieldsOf(IdxOptions()))
+          .Choice("csv", &O::source, FieldsOf(CsvOptions()))
+          .Choice("npz", &O::source, FieldsOf(NpzOptions()))
+          .Choice("text", &O::source, FieldsOf(TextOptions()))
+          .Choice("lmdb", &O::source, LmdbFields())
+          .Choice("leveldb", &O::source, LevelDbFields())
+          .Add("first", &O::first, "Only rows first .. first + limit - 1", RangeFrom(0), Number{10})
+          .Add("limit", &O::limit, "default: all", RangeFrom(1), kNoDefault)
+          .Nested("split", &O::split, SplitFields(),
+                  "Under `train` all rows except a random part, elsewhere that part; `first` and "
+                  "`limit` count the rows that are left. Not for a text, which has its own holdout")
+          .Nested("transform", &O::transform, FieldsOf(TransformOptions()),
+                  "How images change before they are fed",
+                  Example{"transform { crop_size: 24 mirror: true }"})
+          .Rule([](O& data, const FieldPlaces& given) {
+            if (!std::holds_alternative<TextOptions>(data.source)) return;
+            for (const char* field : {"first", "limit", "split"})
+              if (given.Has(field))
+                given.Fail(field, "does not apply to a text; its holdout divides it");
+          });
+  return table;
+}
+
+Fields<TestSetConfig> TestSetFields() {
+  using O = TestSetConfig;
+  return Fields<O>("Data to evaluate on, with its own name in logs.")
+      .Message("TestSetConfig")
+      .Add("name", &O::name, "A word without slashes", kRequired, Example{"name: \"rotated\""})
+      .Nested("data", &O::data, DataFields(), "The rows", kRequired)
+      .Add("batch_size", &O::batch_size, "default: the job's test_batch_size", RangeFrom(1),
+           kNoDefault)
+      .Add("test_iter", &O::iterations,
+           "batches of one evaluation, from the first on; default: all", RangeFrom(1), kNoDefault)
+      .Add("stage", &O::stages, "what the model's rules see, in addition to the phase TEST",
+           Example{"stage: \"rotated\""})
+      .Rule([](O& set, const FieldPlaces& given) {
+        if (set.name.empty() || set.name.find_first_of("/ \t\n") != std::string::npos)
+          given.Fail("name", "must be a word without slashes");
+      });
+}
+
+Fields<BindConfig> BindFields() {
+  using O = BindConfig;
+  return Fields<O>("")
+      .Message("BindConfig")
+      .Add("column", &O::column, "A column of the data", kRequired, Example{"column: \"image\""})
+      .Add("var", &O::var, "A variable of the model", kRequired, Example{"var: \"x\""})
+      .Rule([](O& bind, const FieldPlaces& given) { bind.where = given.Place(""); });
+}
+
+Fields<CarryConfig> CarryFields() {
+  using O = CarryConfig;
+  return Fields<O>(
+             "`from`: a variable that the model computes; in the next batch it is fed to `to`. No "
+             "gradient flows from batch to batch. At the beginning of an epoch, and of an "
+             "evaluation, `to` is zeros.")
+      .Message("CarryConfig")
+      .Add("from", &O::from, "What the batch computes", kRequired, Example{"from: \"last_h\""})
+      .Add("to", &O::to, "What the next batch is fed", kRequired, Example{"to: \"init_h\""})
+      .Rule([](O& carry, const FieldPlaces& given) { carry.where = given.Place(""); });
+}
+
+// --- results ---
+
+OneOf MetricKinds() {
+  return {"MetricConfig.Kind",
+          {{"MEAN", MetricKind::kMean, "var holds one number, a mean over the batch"},
+           {"PERPLEXITY", MetricKind::kPerplexity, "exp of the mean of such a number"},
+           {"ACCURACY", MetricKind::kAccuracy,
+            "share of rows whose label is among the k largest scores, var"},
+           {"AUC", MetricKind::kAuc,
+            "exact area under the ROC curve of two classes: scores var, labels 0 and 1"}}};
+}
+
+void FinishMetric(MetricConfig& metric, const FieldPlaces& given) {
+  const std::string kind = MetricKinds().values[static_cast<size_t>(metric.kind)].name;
+  const bool scores = ComparesScores(metric.kind);
+  if (scores && !given.Has("label")) given.Fail("kind", kind + " needs label");
+  if (!scores && given.Has("label")) given.Fail("label", "is not of the kind " + kind);
+  if (given.Has("k") && metric.kind != MetricKind::kAccuracy)
+    given.Fail("k", "is not of the kind " + kind);
+  if (!given.Has("name")) metric.name = metric.var;
+}
+
+Fields<MetricConfig> MetricFields() {
+  using O = MetricConfig;
+  return Fields<O>("")
+      .Message("MetricConfig")
+      .Add("var", &O::var, "What is measured", kRequired, Example{"var: \"error\""})
+      .Add("name", &O::name, "as printed; default: var", Example{"name: \"error\""})
+      .Add("kind", &O::kind, "", Number{40}, MetricKinds())
+      .Add("label", &O::label, "of ACCURACY and AUC: one integer per row",
+           Example{"kind: ACCURACY label: \"label\""})
+      .Add("k", &O::k, "of ACCURACY", RangeFrom(1), Example{"kind: ACCURACY label: \"label\" k: 5"})
+      .Rule(FinishMetric);
+}
+
+Fields<WatchConfig> WatchFields() {
+  using O = WatchConfig;
+  return Fields<O>("")
+      .Add("metric", &O::metric, "printed name, or \"SET/NAME\"; default: the loss",
+           Example{"metric: \"loss\""})
+      .Add("goal", &O::goal, "",
+           OneOf{"Goal",
+                 {{"AUTO", WatchGoal::kAuto,
+                   "MAXIMIZE for metrics of the kinds ACCURACY and AUC and those called so, else "
+                   "MINIMIZE"},
+                  {"MINIMIZE", WatchGoal::kMinimize},
+                  {"MAXIMIZE", WatchGoal::kMaximize}}})
+      .Add("min_delta", &O::min_delta, "an improvement is larger than this", NotNegativeRange());
+}
+
+Fields<BestConfig> BestFields() {
+  return Fields<BestConfig>(
+             "The snapshot of the best evaluation is kept, and the file BEST next to the snapshots "
+             "names it.")
+      .Message("BestConfig")
+      .Inline(&BestConfig::watch, WatchFields())
+      .Add("restore", &BestConfig::restore, "the job ends with the best parameters");
+}
+
+Fields<EarlyStopConfig> EarlyStopFields() {
+  return Fields<EarlyStopConfig>(
+             "The job ends after `patience` evaluations without an improvement. With `best` its "
+             "metric is watched; fields that are also given here must be the same.")
+      .Message("EarlyStopConfig")
+      .Add("patience", &EarlyStopConfig::patience, "Evaluations to wait for an improvement",
+           RangeFrom(1))
+      .Inline(&EarlyStopConfig::watch, WatchFields());
+}
+
+void FinishWatches(JobConfig& job, const FieldPlaces& given) {
+  if (job.best) job.best->watch.goal = GoalOf(job, job.best->watch);
+  if (!job.early_stop) return;
+  WatchConfig& own = job.early_stop->watch;
+  own.goal = GoalOf(job, own);
+  if (!job.best) return;
+  const WatchConfig& best = job.best->watch;
+  const auto refuse = [&](const char* field, bool differs) {
+    if (!given.Has(field) || !differs) return;
+    given.Fail(field, "is not that of best, which early_stop watches too; leave it out here");
+  };
+  refuse("early_stop.metric", own.metric != best.metric);
+  refuse("early_stop.goal", own.goal != best.goal);
+  refuse("early_stop.min_delta", own.min_delta != best.min_delta);
+}
+
+// --- the run ---
+
+Fields<SignalConfig> SignalFields() {
+  using O = SignalConfig;
+  const OneOf effect = {
+      "SignalConfig.Effect",
+      {{"NONE", SignalEffect::kNone, "as if the run did not see it"},
+       {"STOP", SignalEffect::kStop, "a snapshot, then the end"},
+       {"SNAPSHOT", SignalEffect::kSnapshot, "a snapshot, and the run continues"}}};
+  return Fields<O>("")
+      .Message("SignalConfig")
+      .Add("sigint", &O::interrupt, "Ctrl-C", effect)
+      .Add("sigterm", &O::terminate, "", effect)
+      .Add("sighup", &O::hangup, "", effect);
+}
+
+Fields<WeightsConfig> WeightsFields() {
+  using O = WeightsConfig;
+  return Fields<O>("")
+      .Message("WeightsConfig")
+      .Add("file", &O::file, "a snapshot, a saved model, its .pdiparams, an .npz or .safetensors",
+           kRequired, Example{"file: \"lenet.pdiparams\""})
+      .Add("skip_mismatched", &O::skip_mismatched, "else another shape is an error");
+}
+
+Fields<LogConfig> LogFields() {
+  using O = LogConfig;
+  return Fields<O>("")
+      .Message("LogConfig")
+      .Add("json", &O::json, "OUTPUT_DIR/log.jsonl")
+      .Add("tensorboard", &O::tensorboard, "OUTPUT_DIR/events.out.tfevents.*")
+      .Add("histogram_interval", &O::histogram_interval,
+           "Steps between histograms of parameters and gradients for TensorBoard; 0: none",
+           RangeFrom(0), Example{"tensorboard: true histogram_interval: 100"})
+      .Rule([](O& log, const FieldPlaces& given) {
+        if (log.histogram_interval > 0 && !log.tensorboard)
+          given.Fail("histogram_interval", "needs tensorboard: true");
+      });
+}
+
+Fields<DistributeConfig> DistributeFields() {
+  using O = DistributeConfig;
+  return Fields<O>("")
+      .Message("DistributeConfig")
+      .Add("bucket_mb", &O::bucket_mb,
+           "Gradients are exchanged in groups of up to this many million bytes, in the order in "
+           "which backward makes them; 0: each by itself",
+           NotNegativeRange())
+      .Add("sync_batch_norm", &O::sync_batch_norm,
+           "batch_norm uses the statistics of the whole batch, not of the rank's rows")
+      .Add("shard_state", &O::shard_state,
+           "Each rank keeps a part of the optimizer's state: less memory, and parameters are "
+           "gathered")
+      .Add("loss_weight", &O::loss_weight,
+           "How a rank's loss or metric counts if its ops do not show it: ROWS (by the rank's "
+           "rows), SUM (the ranks' values are added) or a variable (by its number of elements)",
+           Number{5}, Example{"loss_weight: \"ROWS\""});
+}
+
+Fields<JobConfig> DeployFields() {
+  using O = JobConfig;
+  const Example all = {"input: \"image\" output: \"prob\""};
+  return Fields<O>("")
+      .Message("DeployConfig")
+      .Add("input", &O::deploy_inputs, "What is fed", all)
+      .Add("output", &O::deploy_outputs, "What is fetched", all)
+      .Add("stage", &O::deploy_stages, "what the model's rules see, in addition to the phase TEST",
+           Number{40}, Example{"input: \"image\" output: \"prob\" stage: \"deploy\""});
+}
+
+// --- memory and precision ---
+
+MemberType TypeOfMebibytes() {
+  return {AttrType::kLong,
+          [](const void* member) -> std::optional<Attribute> {
+            return Attribute(static_cast<int64_t>(*static_cast<const uint64_t*>(member) >> 20));
+          },
+          [](void* member, const Attribute& value) {
+            *static_cast<uint64_t*>(member) = static_cast<uint64_t>(AttributeAs<int64_t>(value))
+                                              << 20;
+          }};
+}
+
+Fields<RecomputeOptions> RecomputeFields() {
+  using O = RecomputeOptions;
+  return Fields<O>("One of the two.")
+      .Message("RecomputeConfig")
+      .Add("checkpoint", &O::checkpoints, "Variables to keep; what lies between is computed again",
+           Example{"checkpoint: [\"conv_1\", \"conv_2\"]"})
+      .Add("memory_mb", &O::memory_budget,
+           "Chosen such that activations take at most this many MiB for a batch, or as little as "
+           "possible",
+           TypeOfMebibytes(), ClosedRange(1, 1099511627776), kNoDefault, Example{"memory_mb: 256"})
+      .Rule([](O& recompute, const FieldPlaces& given) {
+        if (given.Has("memory_mb") != recompute.checkpoints.empty())
+          given.FailHere("recompute needs either checkpoint or memory_mb");
+      });
+}
+
+Fields<MixedPrecisionOptions> PrecisionOptionFields() {
+  using O = MixedPrecisionOptions;
+  return Fields<O>("")
+      .Add("dtype", &O::dtype, "",
+           OneOf{"MixedPrecisionConfig.DType",
+                 {{"BFLOAT16", DType::kBFloat16}, {"FLOAT16", DType::kFloat16}}})
+      .Add("level", &O::level, "",
+           OneOf{"MixedPrecisionConfig.Level",
+                 {{"O0", PrecisionLevel::kO0, "all in float32"},
+                  {"O1", PrecisionLevel::kO1, "ops of the white list, and the ops that follow"},
+                  {"O2", PrecisionLevel::kO2, "all except ops of the black list"},
+                  {"O3", PrecisionLevel::kO3, "all, parameters too"}}})
+      .Add("custom_white", &O::custom_white, "op types that compute in 16 bits",
+           Example{"custom_white: \"softmax\""})
+      .Add("custom_black", &O::custom_black, "op types that compute in float32",
+           Example{"custom_black: \"conv2d\""})
+      .Add("black_var", &O::black_vars, "ops that touch one of these compute in float32",
+           Example{"black_var: \"image\""})
+      .Add("float32_var", &O::float32_vars, "variables that stay float32; loss and metrics do",
+           Example{"float32_var: \"prob\""})
+      .Add("master_weights", &O::master_weights, "For levels O2 and O3: parameters are float32",
+           Example{"level: O2 master_weights: true"})
+      .Add("float32_norms", &O::float32_norms,
+           "For levels O2 and O3: scale, bias and statistics of norms are float32",
+           Example{"level: O2 float32_norms: true"});
+}
+
+void FinishPrecision(PrecisionConfig& precision, const FieldPlaces& given) {
+  const MixedPrecisionOptions& options = precision.options;
+  for (const char* field : {"master_weights", "float32_norms"}) {
+    if (given.Has(field) && options.level <= PrecisionLevel::kO1)
+      given.Fail(field, "applies to the levels O2 and O3; below, parameters are float32");
+  }
+  const bool small = options.level == PrecisionLevel::kO1 || options.level == PrecisionLevel::kO2;
+  if (!given.Has("loss_scaling") && options.dtype == DType::kFloat16 && small)
+    precision.scaling = GradScalerOptions();
+}
+
+void CheckScaling(const GradScalerOptions& scaling, const FieldPlaces& given) {
+  if (!scaling.dynamic) return;
+  if (scaling.min_scale > scaling.init_scale)
+    given.Fail(given.Has("min_scale") ? "min_scale" : "init_scale",
+               fmt::format("min_scale {:g} is above init_scale {:g}", scaling.min_scale,
+                           scaling.init_scale));
+  if (scaling.max_scale < scaling.init_scale)
+    given.Fail("max_scale",
+               fmt::format("{:g} is below init_scale {:g}", scaling.max_scale, scaling.init_scale));
+}
+
+Fields<PrecisionConfig> PrecisionFields() {
+  using O = PrecisionConfig;
+  return Fields<O>("")
+      .Message("MixedPrecisionConfig")
+      .Inline(&O::options, PrecisionOptionFields())
+      .Nested("loss_scaling", &O::scaling,
+              FieldsOf(GradScalerOptions()).Message("LossScalingConfig").Rule(CheckScaling),
+              "default: dynamic scaling with its defaults for FLOAT16 at O1 and O2, else none",
+              Number{1009})
+      .Rule(FinishPrecision);
+}
+
+// --- the training step ---
+
+template <class Average, class Options>
+Fields<Options> AverageFields(const char* message, const char* title) {
+  return FieldsOf(Options()).Message(message).Title(title).Rule(
+      [](Options& options, const FieldPlaces& given) {
+        try {
+          Average{options};  // checks numbers that belong together
+        } catch (const Error& error) {
+          throw error.WithPrefix(given.Place(""));
+        }
+      });
+}
+
+Fields<TrainingConfig> AveragesFields() {
+  using O = TrainingConfig;
+  return Fields<O>("Averages of the parameters, evaluated and deployed in their place.")
+      .Message("AverageConfig")
+      .Choice("ema", &O::average,
+              AverageFields<ExponentialMovingAverage, ExponentialMovingAverageOptions>(
+                  "ema_average", "exponential moving average"))
+      .Choice("model_average", &O::average,
+              AverageFields<ModelAverage, ModelAverageOptions>("model_average_average",
+                                                               "model average"));
+}
+
+Fields<TrainingConfig> TrainingFields() {
+  using O = TrainingConfig;
+  return Fields<O>("")
+      .Add("non_finite_loss", &O::non_finite_loss, "At a step whose loss is a nan or infinite",
+           Number{54},
+           OneOf{
+               "JobConfig.NonFiniteLoss",
+               {{"STOP", NonFiniteLoss::kStop, "the run ends with an error"},
+                {"WARN", NonFiniteLoss::kWarn, "the run continues with a warning"},
+                {"SKIP", NonFiniteLoss::kSkip, "the update is left out; 20 in a row end the run"}}})
+      .Add("clip_statistics", &O::clip_statistics,
+           "Counts how often clips act and by how much, for each display; always for clips by norm")
+      .Add("iter_size", &O::iter_size,
+           "Batches whose gradients make one update. A step is an update",
+           LimitedRange(1, kMostSteps), Number{70})
+      .Add("sum_gradients", &O::sum_gradients, "their sum instead of their mean",
+           Example{"iter_size: 4 sum_gradients: true"})
+      .Add("clip_before_average", &O::clip_before_average,
+           "The clip sees the sum, which is divided afterwards (Caffe's order)",
+           Example{"iter_size: 4 clip_before_average: true"})
+      .Declare("optimizer", "OptimizerConfig", true, "default: sgd with its defaults", Number{1049})
+      .Group("average", AveragesFields(), "")
+      .Nested("lookahead", &O::lookahead,
+              FieldsOf(LookaheadOptions()).Message("LookaheadConfig").Title("lookahead"), "")
+      .Rule([](O& training, const FieldPlaces& given) {
+        if (training.clip_before_average && training.sum_gradients)
+          given.Fail("clip_before_average",
+                     "does not apply to sum_gradients, which has no average");
+      });
+}
+
+void FinishJob(JobConfig& job, const FieldPlaces& given) {
+  if (given.Has("model") && given.Has("model_text"))
+    given.Fail("model_text", "and model cannot both be given");
+  if (job.deploy_inputs.empty() != job.deploy_outputs.empty())
+    given.Fail("deploy", "needs both input and output");
+  if (!job.carry.empty() && !given.Has("shuffle")) job.shuffle = false;
+  if (!job.carry.empty() && job.shuffle)
+    given.Fail("shuffle", "must be false where states are carried: rows follow one another");
+  if (given.Has("test_iter") && !given.Has("test"))
+    given.Fail("test_iter", "is of test, which is not given");
+  FinishWatches(job, given);
+}
+
+void AddNetworkAndData(Fields<JobConfig>& job) {
+  using O = JobConfig;
+  job.Add("name", &O::name,
+          "Names the job in messages and its default output directory, output/NAME; must not lead "
+          "out of output. Default: the file's name",
+          kNoDefault, Example{"name: \"lenet\""})
+      .Add("model", &O::model, "The network: a file of model text, relative to the job's directory",
+           Example{"model: \"lenet.pbtxt\""})
+      .Add("model_text", &O::model_text,
+           "The network itself, in quotes (also triple ones); in place of `model`",
+           Example{"model_text: \"data { name: 'x' shape: [-1, 4] } ...\""})
+      .Nested("train", &O::train, DataFields(), "what the steps see")
+      .Nested("test", &O::test, DataFields(), "what evaluations see")
+      .Nested(
+          "bind", &O::bind, BindFields(),
+          "Which column of the data feeds which variable; without an entry, the one of the same "
+          "name")
+      .Nested("carry", &O::carry, CarryFields(),
+              "States that each batch hands to the next: truncated backpropagation through time",
+              Number{26}, Example{"carry { from: \"last_h\" to: \"init_h\" }"})
+      .Add("data_dir", &O::data_dir,
+           "Where relative names of data files begin (relative to the job's directory, which is "
+           "the default). The flag --data_dir overrides it",
+           Number{7}, Example{"data_dir: \"../data\""})
+      .Add("loss", &O::loss, "The variable to minimise: one number, the mean over the batch")
+      .Add("loss_name", &O::loss_name, "as printed: \"nats\"", Number{27},
+           Example{"loss_name: \"nats\""})
+      .Nested("metric", &O::metrics, MetricFields(),
+              "Variables that hold one number, a mean over the batch, shown with the loss",
+              Number{9});
+}
+
+void AddSteps(Fields<JobConfig>& job) {
+  using O = JobConfig;
+  constexpr double kMostRows = std::numeric_limits<int32_t>::max();
+  job.Add("batch_size", &O::batch_size, "Rows of one batch", LimitedRange(1, kMostRows), Number{11})
+      .Add("test_batch_size", &O::test_batch_size, "of evaluations; default: batch_size",
+           LimitedRange(1, kMostRows), kNoDefault)
+      .Add("max_iter", &O::max_iter,
+           "The job ends after this many steps, or after `epochs` if those come first",
+           RangeFrom(1), kNoDefault, Example{"max_iter: 2000"})
+      .Add("epochs", &O::epochs,
+           "The job ends after this many passes over the data, or after `max_iter` if that comes "
+           "first",
+           RangeFrom(1), kNoDefault, Example{"epochs: 10"})
+      .Add("test_interval", &O::test_interval, "steps between evaluations; 0: after each epoch",
+           RangeFrom(0), kNoDefault, Example{"test_interval: 500"})
+      .Add("display", &O::display, "steps between lines of progress", RangeFrom(1));
+}
+
+void AddOutputs(Fields<JobConfig>& job) {
+  using O = JobConfig;
+  job.Add("snapshot_interval", &O::snapshot_interval,
+          "Steps between snapshots. 0: one at the end of the job, or where it was stopped",
+          RangeFrom(0), kNoDefault, Example{"snapshot_interval: 1000"})
+      .Add("snapshot_dir", &O::snapshot_dir, "default: OUTPUT_DIR/snapshots",
+           Example{"snapshot_dir: \"snapshots\""})
+      .Add("keep_snapshots", &O::keep_snapshots, "older ones are removed; 0 keeps all",
+           RangeFrom(0))
+      .Add("output_dir", &O::output_dir, "default: output/NAME, below the working directory",
+           Example{"output_dir: \"output/lenet\""})
+      .Add("random_seed", &O::random_seed, "of initial values, dropout, order of rows")
+      .Add("shuffle", &O::shuffle,
+           "Rows come in another order each epoch; default where states are carried: false")
+      .Add("drop_last", &O::drop_last, "leave out an epoch's last, smaller batch")
+      .Add("prefetch", &O::prefetch, "read the next batch while one is trained on")
+      .Group("deploy", DeployFields(),
+             "Inputs and outputs of the trained model, saved as OUTPUT_DIR/model.pdmodel",
+             Example{"deploy { input: \"image\" output: \"prob\" }"})
+      .Nested("recompute", &O::recompute, RecomputeFields(),
+              "Activations that backward computes again instead of keeping them: less memory, more "
+              "time",
+              Number{28}, Example{"recompute { memory_mb: 256 }"})
+      .Nested("distribute", &O::distribute, DistributeFields(),
+              "How several ranks (--ranks, mpirun, srun) divide the work",
+              Example{"distribute { shard_state: true }"});
+}
+
+void AddRun(Fields<JobConfig>& job) {
+  using O = JobConfig;
+  job.Nested("test_set", &O::test_sets, TestSetFields(),
+             "In addition to `test`, whose name is \"test\"", Number{40})
+      .Add("stage", &O::stages,
+           "What the model's include_if and exclude_if see in training, in addition to the phase "
+           "TRAIN",
+           Example{"stage: \"pretrain\""})
+      .Add("test_iter", &O::test_iterations, "batches of `test` in an evaluation; default: all",
+           RangeFrom(1), kNoDefault, Example{"test_iter: 10"})
+      .Add("initial_test", &O::initial_test, "an evaluation before the first step")
+      .Add("average_loss", &O::average_loss,
+           "The shown loss is the mean over the rows of this many steps; default: of the steps "
+           "since "
+           "it was last shown",
+           LimitedRange(1, kMostSteps), kNoDefault, Example{"average_loss: 100"})
+      .Nested("best", &O::best, BestFields(), "which evaluation is the best")
+      .Nested("early_stop", &O::early_stop, EarlyStopFields(), "when to end before max_iter")
+      .Nested("signal", &O::signals, SignalFields(), "what Ctrl-C and other signals do")
+      .Add("max_seconds", &O::max_seconds,
+           "The run saves and stops after this many seconds; --resume continues it",
+           PositiveRange(), kNoDefault, Example{"max_seconds: 3600"})
+      .Nested("weights", &O::weights, WeightsFields(),
+              "Values to begin with, by name, one file after the other. A resumed run has its own")
+      .Add("freeze", &O::freeze,
+           "Parameters that stay as they are: regular expressions (RE2) of whole names",
+           Example{"freeze: \"conv_[12].*\""})
+      .Add("debug_info", &O::debug_info,
+           "Reports the mean absolute value of every activation, gradient and parameter at each "
+           "display")
+      .Nested("log", &O::log, LogFields(), "files that record the run")
+      .Add("snapshot_after_train", &O::snapshot_after_train, "one at the end, too")
+      .Nested("mixed_precision", &O::mixed_precision, PrecisionFields(),
+              "16-bit floats in the heavy ops, see docs/mixed_precision.md", Number{60});
+}
+
+Fields<JobConfig> MakeJobFields() {
+  Fields<JobConfig> job(
+      "A training job: the network, its data, how it is trained and what is saved.");
+  job.Message("JobConfig");
+  AddNetworkAndData(job);
+  AddSteps(job);
+  AddOutputs(job);
+  AddRun(job);
+  return job.Inline(&JobConfig::training, TrainingFields()).Rule(FinishJob);
+}
+
+}  // namespace
+
+const Fields<JobConfig>& JobFields() {
+  static const Fields<JobConfig> table = MakeJobFields();
+  return table;
+}
+
+WatchGoal GoalOf(const JobConfig& config, const WatchConfig& watch) {
+  if (watch.goal != WatchGoal::kAuto) return watch.goal;
+  const std::string name = watch.metric.substr(watch.metric.find('/') + 1);
+  bool rises = name == "accuracy" || name == "acc" || name == "auc";
+  for (const MetricConfig& metric : config.metrics)
+    rises |= metric.name == name && ComparesScores(metric.kind);
+  return rises ? WatchGoal::kMaximize : WatchGoal::kMinimize;
+}
+
+}  // namespace coracle
