@@ -12,28 +12,46 @@
 #include "flags.h"
 #include "program_input.h"
 
-DEFINE_string(loss, "", "`NAME` of the variable to differentiate; it holds one element");
-DEFINE_string(inputs, "",
-              "`NAMES` of the variables to compute gradients for (none: all trainable parameters); "
-              "extract: the inputs of the part (none: the program's own inputs)");
-DEFINE_string(error_clip, "",
-              "`CLIPS`, each VAR:MAX or VAR:MAX:MIN, separated by commas: keep the gradients of "
-              "these variables in [MIN, MAX]; MIN is -MAX by default");
-DEFINE_string(aggregation, "sum",
-              "`HOW` the contributions to one gradient are added: sum (one op adds all of them) or "
-              "running (adds each one when it is ready; holds at most two)");
-DEFINE_string(unconnected, "none",
-              "`WHAT` to return as gradient of an input that the loss does not depend on: none or "
-              "zero");
-DEFINE_bool(gate_gradients, false,
-            "no op reads a gradient of an op until all gradients of that op are computed");
-DEFINE_string(stop_gradients, "",
-              "`NAMES` of variables that count as constants: they may get a gradient, but it does "
-              "not flow further back");
-DEFINE_string(no_grad, "", "`NAMES` of variables that get no gradient");
-
 namespace coracle::tools {
 namespace {
+
+struct BackwardFlags {
+  std::string loss = {};
+  std::vector<std::string> inputs = {};
+  std::vector<std::string> error_clip = {};
+  std::string aggregation = "sum";
+  std::string unconnected = "none";
+  bool gate_gradients = false;
+  std::vector<std::string> stop_gradients = {};
+  std::vector<std::string> no_grad = {};
+  std::string out = {};
+  LimitFlags limits = {};
+};
+
+Fields<BackwardFlags> BackwardFields() {
+  return Fields<BackwardFlags>("")
+      .Add("loss", &BackwardFlags::loss,
+           "`NAME` of the variable to differentiate; it holds one element")
+      .Add("inputs", &BackwardFlags::inputs,
+           "`NAMES` of the variables to compute gradients for; none: all trainable parameters")
+      .Add("error_clip", &BackwardFlags::error_clip,
+           "`CLIPS`, each VAR:MAX or VAR:MAX:MIN, separated by commas: keep the gradients of "
+           "these variables in [MIN, MAX]; MIN is -MAX by default")
+      .Add("aggregation", &BackwardFlags::aggregation,
+           "`HOW` the contributions to one gradient are added: sum (one op adds all of them) "
+           "or running (adds each one when it is ready; holds at most two)")
+      .Add("unconnected", &BackwardFlags::unconnected,
+           "`WHAT` to return as gradient of an input that the loss does not depend on: none or "
+           "zero")
+      .Add("gate_gradients", &BackwardFlags::gate_gradients,
+           "no op reads a gradient of an op until all gradients of that op are computed")
+      .Add("stop_gradients", &BackwardFlags::stop_gradients,
+           "`NAMES` of variables that count as constants: they may get a gradient, but it does "
+           "not flow further back")
+      .Add("no_grad", &BackwardFlags::no_grad, "`NAMES` of variables that get no gradient")
+      .Add("out", &BackwardFlags::out, "`FILE` of the program with gradient ops")
+      .Inline(&BackwardFlags::limits, LimitFields());
+}
 
 // Parses VAR:MAX[:MIN] from the end, because a variable's name may contain colons.
 void SetErrorClip(ProgramDesc& program, const std::string& text, std::set<std::string>* seen) {
@@ -49,15 +67,15 @@ void SetErrorClip(ProgramDesc& program, const std::string& text, std::set<std::s
   var.desc().SetErrorClip(both ? ErrorClipByValue(before, last) : ErrorClipByValue(last));
 }
 
-BackwardOptions OptionsFromFlags() {
+BackwardOptions OptionsFromFlags(const BackwardFlags& flags) {
   BackwardOptions options;
-  options.parameter_list = ListFlag(FLAGS_inputs);
-  options.stop_gradients = ListFlag(FLAGS_stop_gradients);
-  options.no_grad_set = ListFlag(FLAGS_no_grad);
-  options.gate_gradients = FLAGS_gate_gradients;
+  options.parameter_list = flags.inputs;
+  options.stop_gradients = flags.stop_gradients;
+  options.no_grad_set = flags.no_grad;
+  options.gate_gradients = flags.gate_gradients;
   try {
-    options.aggregation = AggregationFromText(FLAGS_aggregation);
-    options.unconnected = UnconnectedFromText(FLAGS_unconnected);
+    options.aggregation = AggregationFromText(flags.aggregation);
+    options.unconnected = UnconnectedFromText(flags.unconnected);
   } catch (const Error& error) {
     throw UsageError(error.message());
   }
@@ -65,23 +83,23 @@ BackwardOptions OptionsFromFlags() {
   return options;
 }
 
-int RunBackward(const std::vector<std::string>& args) {
+int RunBackward(const Args& args, const BackwardFlags& flags) {
   RequireArgs(args, 1, 1, "one PROGRAM");
-  if (FLAGS_loss.empty()) throw UsageError("--loss=NAME is missing: the variable to differentiate");
-  if (FLAGS_out.empty()) throw UsageError("--out=FILE is missing: where the program goes");
-  RequireProgramName("--out", FLAGS_out);
-  const BackwardOptions options = OptionsFromFlags();
-  const CommandLimits limits(CommandLimits::Time::kCommand);
+  if (flags.loss.empty()) throw UsageError("--loss=NAME is missing: the variable to differentiate");
+  if (flags.out.empty()) throw UsageError("--out=FILE is missing: where the program goes");
+  RequireProgramName("--out", flags.out);
+  const BackwardOptions options = OptionsFromFlags(flags);
+  const CommandLimits limits(flags.limits, CommandLimits::Time::kCommand);
   ProgramDesc program = ReadAnyProgram(args[0]);
   std::set<std::string> clipped;
-  for (const std::string& clip : ListFlag(FLAGS_error_clip)) SetErrorClip(program, clip, &clipped);
-  internal::SettleProgram(program, DefaultOps());
+  for (const std::string& clip : flags.error_clip) SetErrorClip(program, clip, &clipped);
+  internal::CheckAndFillTypes(program, DefaultOps());
   GradToVar grad_to_var;
   const auto pairs =
-      AppendBackward(Variable::Of(program.Root(), FLAGS_loss), options, &grad_to_var);
+      AppendBackward(Variable::Of(program.Root(), flags.loss), options, &grad_to_var);
   WarnOfIdleErrorClips(program, grad_to_var);
-  WriteProgram(program, FLAGS_out);
-  if (FLAGS_out == "-") return 0;
+  WriteProgram(program, flags.out);
+  if (flags.out == "-") return 0;
   std::string report;
   for (const ParamAndGrad& pair : pairs) {
     report += fmt::format(
@@ -95,15 +113,13 @@ int RunBackward(const std::vector<std::string>& args) {
 }  // namespace
 
 Command BackwardCommand() {
-  return {"backward",
-          "appends the ops that compute gradients",
-          "backward PROGRAM --loss=NAME [--inputs=a,b] [--error_clip=VAR:MAX[:MIN],...] --out=FILE",
-          "  coracle backward main.pb --loss=loss --out=train.pb\n"
-          "  coracle backward main.pb --loss=loss --error_clip=hidden1:2e-6:-1e-6 --out=train.pb\n"
-          "  coracle backward main.pb --loss=loss --inputs=x --unconnected=zero --out=train.pb\n",
-          WithLimitFlags({"loss", "inputs", "error_clip", "aggregation", "unconnected",
-                          "gate_gradients", "stop_gradients", "no_grad", "out"}),
-          RunBackward};
+  return MakeCommand(
+      {"backward", "appends the ops that compute gradients",
+       "backward PROGRAM --loss=NAME [--inputs=a,b] [--error_clip=VAR:MAX[:MIN],...] --out=FILE",
+       "  coracle backward main.pb --loss=loss --out=train.pb\n"
+       "  coracle backward main.pb --loss=loss --error_clip=hidden1:2e-6:-1e-6 --out=train.pb\n"
+       "  coracle backward main.pb --loss=loss --inputs=x --unconnected=zero --out=train.pb\n"},
+      BackwardFields(), RunBackward);
 }
 
 }  // namespace coracle::tools

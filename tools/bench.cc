@@ -20,20 +20,36 @@
 #include "process_ranks.h"
 #include "trace_file.h"
 
-DECLARE_int32(batch_size);
-DECLARE_bool(json);
-DECLARE_string(trace);
-DECLARE_int64(trace_runs);
-DEFINE_double(seconds, 3,
-              "`N` seconds of timed runs for each number of threads, but at least ten runs");
-DEFINE_int32(concurrency, 1,
-             "`N` clients that run the program at the same time, each in its own memory");
-
 namespace coracle::tools {
 namespace {
 
 constexpr int64_t kLeastRuns = 10;
 constexpr int kMostClients = 1024;
+
+struct BenchFlags {
+  std::optional<int32_t> batch_size = {};
+  SubjectFlags subject = {};
+  double seconds = 3;
+  int32_t concurrency = 1;
+  bool json = false;
+  TraceFlags trace = {};
+};
+
+Fields<BenchFlags> BenchFields() {
+  return Fields<BenchFlags>("")
+      .Add("batch_size", &BenchFlags::batch_size,
+           "`N` for the unknown dimensions of drawn feeds (default: 1, or a job's own batch size)",
+           LimitedRange(1, INT32_MAX))
+      .Inline(&BenchFlags::subject, SubjectFields())
+      .Add("seconds", &BenchFlags::seconds,
+           "`N` seconds of timed runs for each number of threads, but at least ten runs",
+           PositiveRange())
+      .Add("concurrency", &BenchFlags::concurrency,
+           "`N` clients that run the program at the same time, each in its own memory",
+           ClosedRange(1, kMostClients))
+      .Add("json", &BenchFlags::json, kJsonDoc)
+      .Inline(&BenchFlags::trace, TraceFields());
+}
 
 template <class F>
 double SecondsOf(F&& f) {
@@ -48,18 +64,19 @@ uint64_t PeakMemory() {
   return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-LatencyOptions OptionsFromFlags() {
+LatencyOptions LatencyOptionsOf(const BenchFlags& flags) {
   LatencyOptions options;
-  options.seconds = FLAGS_seconds;
+  options.seconds = flags.seconds;
   options.runs = kLeastRuns;
-  options.warm_up = std::min(0.5, FLAGS_seconds / 4);
+  options.warm_up = std::min(0.5, flags.seconds / 4);
   // Traced runs are warm-up runs, because tracing would distort the times.
-  if (!FLAGS_trace.empty()) options.warm_up_runs = std::max(options.warm_up_runs, FLAGS_trace_runs);
+  if (!flags.trace.trace.empty())
+    options.warm_up_runs = std::max(options.warm_up_runs, flags.trace.trace_runs);
   return options;
 }
 
-PreparedProgram Prepare(BenchSubject& subject) {
-  const Executor executor(CompileOptionsFromFlags());
+PreparedProgram Prepare(const CompileFlags& flags, BenchSubject& subject) {
+  const Executor executor(CompileOptionsOf(flags));
   return subject.trains ? executor.Prepare(subject.program, subject.feeds, subject.fetches)
                         : executor.PrepareOwning(subject.program, subject.scope, subject.feeds,
                                                  subject.fetches);
@@ -76,9 +93,9 @@ bool AllFinite(const std::vector<Tensor>& results) {
 class Clients {
  public:
   Clients(const PreparedProgram& program, const Scope& scope, const std::vector<Tensor>& feeds,
-          int64_t batches)
+          int64_t batches, int concurrency)
       : feeds_(feeds), batches_(batches) {
-    for (int i = 0; i < FLAGS_concurrency; ++i) {
+    for (int i = 0; i < concurrency; ++i) {
       programs_.push_back(program);
       scopes_.push_back(scope.Clone());
     }
@@ -134,14 +151,14 @@ void NoteResults(const BenchSubject& subject, bool finite, const BenchRow& row,
 
 // Loads the subject again for each row, so that the times of loading, compiling and planning are
 // also measured with this number of threads.
-void MeasureRow(const std::string& path, int64_t batch_size, BenchReport* report) {
+void MeasureRow(const std::string& path, const BenchFlags& flags, BenchReport* report) {
   BenchRow row;
   row.threads = NumThreads();
-  BenchSubject subject = LoadSubject(path, batch_size, &row.load);
+  BenchSubject subject = LoadSubject(path, flags.subject, flags.batch_size.value_or(0), &row.load);
   const bool begins = report->rows.empty();
   std::optional<PreparedProgram> program;
-  row.compile = SecondsOf([&] { program.emplace(Prepare(subject)); });
-  const BenchFeeds feeds = DrawFeeds(subject, program->feed_names());
+  row.compile = SecondsOf([&] { program.emplace(Prepare(flags.subject.compile, subject)); });
+  const BenchFeeds feeds = DrawFeeds(subject, flags.subject, program->feed_names());
   const std::vector<Tensor>* results = nullptr;
   row.first_run = SecondsOf([&] { results = &program->Run(subject.scope, feeds.values); });
   const bool finite = AllFinite(*results);
@@ -149,61 +166,47 @@ void MeasureRow(const std::string& path, int64_t batch_size, BenchReport* report
   row.plan = std::max(0.0, row.first_run - second);
   row.workspace = program->WorkspaceBytes();
   if (begins) Describe(subject, feeds, *program, report);
-  Clients clients(*program, subject.scope, feeds.values, subject.batches);
+  Clients clients(*program, subject.scope, feeds.values, subject.batches, flags.concurrency);
   program.reset();  // frees its workspace
-  row.latencies = MeasureLatency(clients.functions(), OptionsFromFlags());
+  row.latencies = MeasureLatency(clients.functions(), LatencyOptionsOf(flags));
   row.peak = PeakMemory();
   NoteResults(subject, finite, row, report);
   report->rows.push_back(std::move(row));
 }
 
-void CheckFlags(const std::vector<std::string>& args, bool batch_given) {
+int RunBench(const Args& args, const BenchFlags& flags) {
   RequireArgs(args, 1, 1, "one MODEL, PROGRAM, DIR or JOB.pbtxt");
-  if (batch_given && FLAGS_batch_size < 1) throw UsageError("--batch_size must be at least 1");
-  if (!(FLAGS_seconds > 0) || !std::isfinite(FLAGS_seconds))
-    throw UsageError(fmt::format("--seconds must be positive, got {:g}", FLAGS_seconds));
-  if (FLAGS_concurrency < 1 || FLAGS_concurrency > kMostClients)
-    throw UsageError(
-        fmt::format("--concurrency must lie in [1, {}], got {}", kMostClients, FLAGS_concurrency));
-  if (args[0] == "-" && ThreadsFromFlag().size() > 1)
+  const std::vector<int> threads = ThreadsFromFlag();
+  if (args[0] == "-" && threads.size() > 1)
     throw UsageError("standard input is read once: give one number of --threads");
-}
-
-int RunBench(const std::vector<std::string>& args) {
-  const bool batch_given = IsGiven("batch_size");
-  CheckFlags(args, batch_given);
   RequireOneProcess("bench", "`coracle train JOB --profile` measures a job on all of them");
-  CompileOptionsFromFlags();  // reports invalid flags before it reads files
-  TraceFile trace;
-  const CommandLimits limits(CommandLimits::Time::kRuns);
+  CompileOptionsOf(flags.subject.compile);  // reports invalid flags before it reads files
+  TraceFile trace(flags.trace);
+  const CommandLimits limits(flags.subject.compile.limits, CommandLimits::Time::kRuns);
   BenchReport report;
   report.program = args[0];
-  report.concurrency = FLAGS_concurrency;
+  report.concurrency = flags.concurrency;
   const int usual = NumThreads();
-  for (const int threads : ThreadsFromFlag()) {
-    SetNumThreads(threads > 0 ? threads : usual);
-    MeasureRow(args[0], batch_given ? FLAGS_batch_size : 0, &report);
+  for (const int number : threads) {
+    SetNumThreads(number > 0 ? number : usual);
+    MeasureRow(args[0], flags, &report);
   }
   trace.Write();
-  FLAGS_json ? PrintData(JsonOf(report)) : Print(TextOf(report));
+  flags.json ? PrintData(JsonOf(report)) : Print(TextOf(report));
   return 0;
 }
 
 }  // namespace
 
 Command BenchCommand() {
-  std::vector<std::string> flags = WithTraceFlags(WithCompileFlags(
-      {"batch_size", "shape", "fetch", "params", "draw", "seconds", "concurrency", "json"}));
-  std::erase(flags, "profile");  // profiling times single ops and would slow the runs down
-  return {"bench",
-          "measures latency, throughput, start-up and memory of a program or of a job's step",
-          "bench MODEL|PROGRAM|DIR|JOB.pbtxt [--batch_size=N] [--shape=VAR:1x3x224x224,...] "
-          "[--threads=1,2] [--concurrency=N] [--seconds=S] [--params=PATH | --draw] [--json]",
-          "  coracle bench inference.pdmodel --shape=x:1x3x640x640 --threads=1,2\n"
-          "  coracle bench inference.pdmodel --batch_size=8 --concurrency=4 --threads=1 --json\n"
-          "  coracle bench examples/digits/lenet.pbtxt --batch_size=64\n",
-          std::move(flags),
-          RunBench};
+  return MakeCommand(
+      {"bench", "measures latency, throughput, start-up and memory of a program or of a job's step",
+       "bench MODEL|PROGRAM|DIR|JOB.pbtxt [--batch_size=N] [--shape=VAR:1x3x224x224,...] "
+       "[--threads=1,2] [--concurrency=N] [--seconds=S] [--params=PATH | --draw] [--json]",
+       "  coracle bench inference.pdmodel --shape=x:1x3x640x640 --threads=1,2\n"
+       "  coracle bench inference.pdmodel --batch_size=8 --concurrency=4 --threads=1 --json\n"
+       "  coracle bench examples/digits/lenet.pbtxt --batch_size=64\n"},
+      BenchFields(), RunBench);
 }
 
 }  // namespace coracle::tools

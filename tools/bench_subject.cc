@@ -10,18 +10,12 @@
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/timed_step.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include <algorithm>
 #include <chrono>
 
 #include "command.h"
-#include "flags.h"
 #include "program_input.h"
-
-DECLARE_string(fetch);
-DECLARE_string(params);
-DEFINE_bool(draw, false, "draw all parameters, not only those that no file provides");
 
 namespace coracle::tools {
 namespace {
@@ -32,8 +26,9 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-BenchSubject ReadJobSubject(const std::string& file, int64_t batch_size, ProgramDesc* startup) {
-  if (!FLAGS_params.empty() || !FLAGS_fetch.empty())
+BenchSubject ReadJobSubject(const std::string& file, const SubjectFlags& flags, int64_t batch_size,
+                            ProgramDesc* startup) {
+  if (!flags.params.empty() || !flags.fetch.empty())
     throw UsageError(
         "--params and --fetch are for programs: a job names what it loads and fetches");
   JobConfig job = ReadJob(file);
@@ -49,7 +44,8 @@ BenchSubject ReadJobSubject(const std::string& file, int64_t batch_size, Program
 }
 
 // Reads a program, or the forward pass of a model text, as it would be deployed.
-BenchSubject ReadModelSubject(const std::string& file, ProgramDesc* startup) {
+BenchSubject ReadModelSubject(const std::string& file, const SubjectFlags& flags,
+                              ProgramDesc* startup) {
   BuiltModel model;
   if (IsOnnx(file))
     model.main = ReadAnyProgram(file);
@@ -62,7 +58,7 @@ BenchSubject ReadModelSubject(const std::string& file, ProgramDesc* startup) {
                        {},
                        {}};
   subject.feeds = InputNames(subject.program, DefaultOps());
-  subject.fetches = DenseNames(subject.program.Root(), ListFlag(FLAGS_fetch));
+  subject.fetches = DenseNames(subject.program.Root(), flags.fetch);
   if (subject.fetches.empty()) subject.fetches = OutputNames(subject.program, DefaultOps());
   if (HasOpOfKind(subject.program.Root(), OpKind::kFetch, DefaultOps()))
     subject.kind = "saved model";
@@ -70,19 +66,17 @@ BenchSubject ReadModelSubject(const std::string& file, ProgramDesc* startup) {
 }
 
 // Returns the source of the parameters.
-std::string LoadWeights(const std::string& file, const ProgramDesc& startup,
-                        BenchSubject* subject) {
-  if (FLAGS_draw || PersistableNames(subject->program).empty()) return "none";
+std::string LoadWeights(const std::string& file, const SubjectFlags& flags,
+                        const ProgramDesc& startup, BenchSubject* subject) {
+  if (flags.draw || PersistableNames(subject->program).empty()) return "none";
   const std::string path =
-      FLAGS_params.empty() ? ParametersBeside(file, subject->program) : FLAGS_params;
+      flags.params.empty() ? ParametersBeside(file, subject->program) : flags.params;
   if (!path.empty()) {
     ReadParameters(subject->program, path, subject->scope);
     return "file";
   }
   if (startup.Root().NumOps() == 0) return "none";
-  CompileOptions options = CompileOptionsFromFlags();
-  options.profile = false;
-  Executor(options).Run(startup, subject->scope);
+  Executor(CompileOptionsOf(flags.compile)).Run(startup, subject->scope);
   return "startup program";
 }
 
@@ -92,16 +86,27 @@ int64_t SamplesOf(const BenchSubject& subject, const VarDesc& var, const Tensor&
 
 }  // namespace
 
-BenchSubject LoadSubject(const std::string& path, int64_t batch_size, double* seconds) {
-  if (FLAGS_draw && !FLAGS_params.empty())
+Fields<SubjectFlags> SubjectFields() {
+  return Fields<SubjectFlags>("")
+      .Add("shape", &SubjectFlags::shape, kShapeDoc)
+      .Add("fetch", &SubjectFlags::fetch,
+           "`NAMES` of the variables to fetch; none: those of the fetch ops, or the outputs")
+      .Add("params", &SubjectFlags::params, kParamsDoc)
+      .Add("draw", &SubjectFlags::draw, "draw all parameters, not only those that no file provides")
+      .Inline(&SubjectFlags::compile, CompileFields(/*with_profile=*/false));
+}
+
+BenchSubject LoadSubject(const std::string& path, const SubjectFlags& flags, int64_t batch_size,
+                         double* seconds) {
+  if (flags.draw && !flags.params.empty())
     throw UsageError("--draw and --params exclude each other");
   const Clock::time_point begin = Clock::now();
   const std::string file = ProgramFile(path);
   ProgramDesc startup;
-  BenchSubject subject =
-      IsJob(file) ? ReadJobSubject(file, batch_size, &startup) : ReadModelSubject(file, &startup);
+  BenchSubject subject = IsJob(file) ? ReadJobSubject(file, flags, batch_size, &startup)
+                                     : ReadModelSubject(file, flags, &startup);
   if (!subject.trains) subject.batch_size = std::max<int64_t>(batch_size, 1);
-  subject.weights = LoadWeights(file, startup, &subject);
+  subject.weights = LoadWeights(file, flags, startup, &subject);
   *seconds = SecondsSince(begin);
   const bool drawn = !DrawMissingParameters(subject.program, subject.scope).empty();
   if (drawn)
@@ -109,10 +114,11 @@ BenchSubject LoadSubject(const std::string& path, int64_t batch_size, double* se
   return subject;
 }
 
-BenchFeeds DrawFeeds(const BenchSubject& subject, const std::vector<std::string>& names) {
+BenchFeeds DrawFeeds(const BenchSubject& subject, const SubjectFlags& flags,
+                     const std::vector<std::string>& names) {
   const BlockDesc& root = subject.program.Root();
   const NamedShapes shapes =
-      FeedShapes(subject.program, names, subject.batch_size, ShapesFromFlag());
+      FeedShapes(subject.program, names, subject.batch_size, ShapesOf(flags.shape));
   BenchFeeds feeds{names, {}, 0};
   for (size_t i = 0; i < names.size(); ++i) {
     const VarDesc& var = *root.FindVar(names[i]);

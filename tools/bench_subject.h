@@ -8,7 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "flags.h"
+
 namespace coracle::tools {
+
+// The flags of bench that say what runs, and on what.
+struct SubjectFlags {
+  std::vector<std::string> shape = {};
+  std::vector<std::string> fetch = {};
+  std::string params = {};
+  bool draw = false;
+  CompileFlags compile = {};
+};
+Fields<SubjectFlags> SubjectFields();
 
 struct BenchSubject {
   std::string kind;  // "saved model", "program", "model text" or "job"
@@ -25,7 +37,8 @@ struct BenchSubject {
 // the program, or from its startup program; missing ones are drawn (all of them with --draw). Sets
 // `seconds` to the time of everything except drawing. `batch_size` 0 means the job's own batch
 // size, or 1 for a program. Throws UsageError for flags that do not apply to `path`.
-BenchSubject LoadSubject(const std::string& path, int64_t batch_size, double* seconds);
+BenchSubject LoadSubject(const std::string& path, const SubjectFlags& flags, int64_t batch_size,
+                         double* seconds);
 
 struct BenchFeeds {
   std::vector<std::string> names;
@@ -36,6 +49,7 @@ struct BenchFeeds {
 // Draws a feed for each of `names`, in the shape given by --shape or declared by the program.
 // Throws kInvalidArgument for dims that neither gives, and kNotFound for a name that the program
 // does not feed.
-BenchFeeds DrawFeeds(const BenchSubject& subject, const std::vector<std::string>& names);
+BenchFeeds DrawFeeds(const BenchSubject& subject, const SubjectFlags& flags,
+                     const std::vector<std::string>& names);
 
 }  // namespace coracle::tools

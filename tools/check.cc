@@ -5,7 +5,6 @@
 #include <coracle/inspect/mistakes.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include <algorithm>
 #include <map>
@@ -14,14 +13,19 @@
 #include "op_use.h"
 #include "program_input.h"
 
-DECLARE_bool(json);
-DEFINE_bool(
-    gradients, false,
-    "check: counts the ops that lack a gradient, by type; rename: renames x@GRAD and the like "
-    "with x");
-
 namespace coracle::tools {
 namespace {
+
+struct CheckFlags {
+  bool gradients = false;
+  bool json = false;
+};
+
+Fields<CheckFlags> CheckFields() {
+  return Fields<CheckFlags>("")
+      .Add("gradients", &CheckFlags::gradients, "count the ops that lack a gradient, by type")
+      .Add("json", &CheckFlags::json, "print JSON");
+}
 
 std::string Indented(const std::string& details) {
   std::string text;
@@ -48,7 +52,7 @@ struct Findings {
   std::vector<OpUse> uses;                              // with --gradients
 };
 
-Findings Check(const ProgramDesc& program, const std::string& argument) {
+Findings Check(const CheckFlags& flags, const ProgramDesc& program, const std::string& argument) {
   Findings found;
   found.program = argument == "-" ? "standard input" : argument;
   found.blocks = static_cast<size_t>(program.NumBlocks());
@@ -66,7 +70,7 @@ Findings Check(const ProgramDesc& program, const std::string& argument) {
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   if (found.errors == 0) found.mistakes = FindMistakes(program, DefaultOps());
   found.warnings = found.mistakes.size();
-  if (FLAGS_gradients) found.uses = UsesOf(program, DefaultOps());
+  if (flags.gradients) found.uses = UsesOf(program, DefaultOps());
   return found;
 }
 
@@ -84,7 +88,7 @@ std::string DescribeMissing(const Findings& found) {
   return text;
 }
 
-std::string Describe(const Findings& found) {
+std::string Describe(const CheckFlags& flags, const Findings& found) {
   std::string text;
   for (const VerifyProblem& problem : found.problems) {
     text += fmt::format("{}: {}\n{}", IsError(problem) ? "error" : "note",
@@ -93,7 +97,7 @@ std::string Describe(const Findings& found) {
   for (const Mistake& mistake : found.mistakes)
     text += fmt::format("warning: {}\n", PrintableLine(DescribeMistake(mistake)));
   if (!found.missing.empty()) text += DescribeMissing(found);
-  if (FLAGS_gradients) text += DescribeLackingGradients(found.uses);
+  if (flags.gradients) text += DescribeLackingGradients(found.uses);
   std::vector<std::string> counts = {found.errors > 0 ? Counted(found.errors, "error")
                                                       : "no errors"};
   if (found.warnings > 0) counts.push_back(Counted(found.warnings, "warning"));
@@ -129,7 +133,7 @@ Json MistakeJson(const Mistake& mistake) {
   return json;
 }
 
-std::string DescribeAsJson(const Findings& found) {
+std::string DescribeAsJson(const CheckFlags& flags, const Findings& found) {
   Json json = JsonDocument("check");
   json["program"] = JsonString(found.program);
   json["blocks"] = found.blocks;
@@ -148,7 +152,7 @@ std::string DescribeAsJson(const Findings& found) {
     if (const RefusedOp* refused = FindRefusedOp(type)) entry["reason"] = refused->reason;
     json["missing_types"].push_back(std::move(entry));
   }
-  if (!FLAGS_gradients) return JsonText(json);
+  if (!flags.gradients) return JsonText(json);
   json["types_without_gradient"] = Json::array();
   for (const OpUse& use : found.uses) {
     if (LacksGradient(use))
@@ -158,23 +162,21 @@ std::string DescribeAsJson(const Findings& found) {
   return JsonText(json);
 }
 
-int RunCheck(const std::vector<std::string>& args) {
+int RunCheck(const Args& args, const CheckFlags& flags) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   const ProgramDesc program = ReadAnyProgram(args[0]);
-  const Findings found = Check(program, args[0]);
-  FLAGS_json ? PrintData(DescribeAsJson(found)) : Print(Describe(found));
+  const Findings found = Check(flags, program, args[0]);
+  flags.json ? PrintData(DescribeAsJson(flags, found)) : Print(Describe(flags, found));
   return found.errors == 0 ? 0 : 1;
 }
 
 }  // namespace
 
 Command CheckCommand() {
-  return {"check",
-          "verifies a program and lists all problems",
-          "check PROGRAM [--gradients] [--json]",
-          "  coracle check inference.pdmodel\n  cat model.pb | coracle check -\n",
-          {"gradients", "json"},
-          RunCheck};
+  return MakeCommand(
+      {"check", "verifies a program and lists all problems", "check PROGRAM [--gradients] [--json]",
+       "  coracle check inference.pdmodel\n  cat model.pb | coracle check -\n"},
+      CheckFields(), RunCheck);
 }
 
 }  // namespace coracle::tools

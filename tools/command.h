@@ -2,30 +2,51 @@
 // A subcommand of `coracle`. Each subcommand has its own file; the table is in main.cc.
 
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "flag_table.h"
+
 namespace coracle::tools {
 
-struct Command {
+using Args = std::vector<std::string>;
+
+struct CommandText {
   std::string name;
   std::string summary;   // one line for `coracle help`
   std::string usage;     // "dump PROGRAM [--format=text|pbtxt]"
   std::string examples;  // lines of shell, or ""
-  // The gflags that it takes in addition to the global ones. In a flag's description, the word in
-  // backquotes is the placeholder of its value: "`FILE` to write" is shown as "--out=FILE  file
-  // to write".
-  std::vector<std::string> flags;
-  // Gets the words that are not flags. Returns the exit code. An exception becomes "coracle: ..."
-  // and exit code 1 (2 after FailAsTrouble); a UsageError becomes exit code 2.
-  int (*run)(const std::vector<std::string>& args);
+};
+
+struct Command : CommandText {
+  std::shared_ptr<const FieldTable> flags;  // its flags, in addition to those of the process
+  // Gets the words that are not flags, and the flags. Returns the exit code. An exception becomes
+  // "coracle: ..." and exit code 1 (2 after FailAsTrouble); a UsageError becomes exit code 2.
+  std::function<int(const Args& args, const GivenFlags& given)> run;
   // Text flags whose value may be omitted (a value is given only as --flag=VALUE), and the value
   // that they have then.
   std::vector<std::pair<std::string, std::string>> bare_values = {};
+  // "convert DIR FILE": the new form of a command with an old name. The command still works, with a
+  // note; lists of commands leave it out.
+  std::string replaced_by = {};
 };
+
+// A command whose function gets the words that are not flags, and the flags as a struct.
+template <class Flags>
+Command MakeCommand(CommandText text, const Fields<Flags>& table,
+                    int (*run)(const Args& args, const Flags& flags)) {
+  const auto flags = std::make_shared<const FieldTable>(table);
+  return {std::move(text), flags, [flags, run](const Args& args, const GivenFlags& given) {
+            Flags values{};
+            SetFlags(*flags, given, &values);
+            return run(args, values);
+          }};
+}
+Command MakeCommand(CommandText text, int (*run)(const Args& args));  // without flags
 
 // A mistake in the command line: exit code 2.
 class UsageError : public std::runtime_error {
@@ -55,7 +76,8 @@ void PrintData(std::string_view text);
 // standard output has closed it, because other files and the exit code still matter.
 void WriteOutput(const std::function<void()>& write);
 
-// All commands, sorted by name.
+// All commands, sorted by name; and those of them that are not old names.
 const std::vector<Command>& Commands();
+std::vector<Command> ListedCommands();
 
 }  // namespace coracle::tools

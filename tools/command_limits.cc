@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "command_line.h"
-#include "flags.h"
 
 // Defined only under sanitizers, which reserve more memory than any limit allows.
 // NOLINTNEXTLINE(bugprone-reserved-identifier)
@@ -33,17 +32,18 @@ std::optional<rlimit> LimitProcessMemory(uint64_t bytes) {
   return before;
 }
 
-std::shared_ptr<ResourceLimits> LimitsOf(CommandLimits::Time time) {
+std::shared_ptr<ResourceLimits> LimitsOf(const LimitFlags& flags, CommandLimits::Time time) {
   ResourceOptions options;
-  options.memory = MemoryLimitFromFlags();
-  if (time == CommandLimits::Time::kCommand) options.seconds = TimeLimitFromFlags();
+  options.memory = MemoryLimitOf(flags);
+  if (time == CommandLimits::Time::kCommand) options.seconds = flags.time_limit;
   return std::make_shared<ResourceLimits>(options);
 }
 
 }  // namespace
 
-Watchdog::Watchdog(std::shared_ptr<const ResourceLimits> limits) : limits_(std::move(limits)) {
-  if (TimeLimitFromFlags() > 0) thread_ = std::thread([this] { Watch(); });
+Watchdog::Watchdog(std::shared_ptr<const ResourceLimits> limits, double seconds)
+    : limits_(std::move(limits)), seconds_(seconds) {
+  if (seconds > 0) thread_ = std::thread([this] { Watch(); });
 }
 
 Watchdog::~Watchdog() {
@@ -61,15 +61,14 @@ void Watchdog::Watch() {
   while (limits_->SecondsOverdue() < kGrace) {
     if (ended_.wait_for(lock, kPeriod, [this] { return end_; })) return;
   }
-  std::fprintf(stderr, "coracle: passed the time limit of %g s (--time_limit)\n",
-               TimeLimitFromFlags());
+  std::fprintf(stderr, "coracle: passed the time limit of %g s (--time_limit)\n", seconds_);
   std::_Exit(FailureCode());
 }
 
-CommandLimits::CommandLimits(Time time)
-    : before_(LimitProcessMemory(MemoryLimitFromFlags())),
-      scoped_(LimitsOf(time)),
-      watchdog_(ResourceLimits::Current()) {}
+CommandLimits::CommandLimits(const LimitFlags& flags, Time time)
+    : before_(LimitProcessMemory(MemoryLimitOf(flags))),
+      scoped_(LimitsOf(flags, time)),
+      watchdog_(ResourceLimits::Current(), flags.time_limit) {}
 
 CommandLimits::~CommandLimits() {
   if (before_) ::setrlimit(RLIMIT_DATA, &*before_);

@@ -10,6 +10,8 @@
 #include <optional>
 #include <thread>
 
+#include "flags.h"
+
 namespace coracle::tools {
 
 // Ends the process with FailureCode() when `limits`, or the limits of a run inside them, are
@@ -17,7 +19,8 @@ namespace coracle::tools {
 // that does not check the time.
 class Watchdog {
  public:
-  explicit Watchdog(std::shared_ptr<const ResourceLimits> limits);
+  // `seconds` is the time limit for the message; 0: the watchdog does nothing.
+  Watchdog(std::shared_ptr<const ResourceLimits> limits, double seconds);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -26,6 +29,7 @@ class Watchdog {
   void Watch();
 
   std::shared_ptr<const ResourceLimits> limits_;
+  double seconds_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool end_ = false;
@@ -41,7 +45,7 @@ class CommandLimits {
     kCommand,  // the time limit applies to the whole command
     kRuns,     // each run of a program has its own time limit
   };
-  explicit CommandLimits(Time time);
+  CommandLimits(const LimitFlags& flags, Time time);
   ~CommandLimits();
   CommandLimits(const CommandLimits&) = delete;
   CommandLimits& operator=(const CommandLimits&) = delete;

@@ -10,15 +10,18 @@
 namespace coracle::tools {
 namespace {
 
-bool Contains(const std::vector<std::string>& list, const std::string& name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
+// The flags that every command takes; they are gflags.
+const std::vector<std::string>& GlobalFlags() {
+  static const std::vector<std::string> flags = {"op_library", "threads", "v", "logtostderr"};
+  return flags;
 }
 
-gflags::CommandLineFlagInfo InfoOf(const std::string& flag) {
-  gflags::CommandLineFlagInfo info;
-  if (!gflags::GetCommandLineFlagInfo(flag.c_str(), &info))
-    throw InternalError("a command names a flag that is not defined: " + flag);
-  return info;
+bool IsGlobal(const std::string& name) {
+  return std::find(GlobalFlags().begin(), GlobalFlags().end(), name) != GlobalFlags().end();
+}
+
+bool IsGlobalSwitch(const std::string& name) {
+  return gflags::GetCommandLineFlagInfoOrDie(name.c_str()).type == "bool";
 }
 
 struct FlagWord {
@@ -37,27 +40,17 @@ FlagWord SplitFlag(const std::string& word) {
 }
 
 // Replaces glog's own descriptions, which refer to its macros.
-const char* DescriptionOf(const gflags::CommandLineFlagInfo& info) {
+std::string DescriptionOf(const gflags::CommandLineFlagInfo& info) {
   if (info.name == "v")
     return "print more to standard error; `N`: 1 for gradient ops, 2 also for sums";
   if (info.name == "logtostderr") return "=false writes messages to files in /tmp (see glog)";
-  return info.description.c_str();
-}
-
-// The form of a value of this flag type, for messages.
-const char* Expected(const std::string& type) {
-  if (type == "bool") return "true or false";
-  if (type == "double") return "a number";
-  if (type == "int32") return "a whole number below 2147483648";
-  return type == "uint64" ? "a whole number that is not negative" : "a whole number";
+  return info.description;
 }
 
 class Parser {
  public:
   Parser(const std::vector<std::string>& words, const Command* command)
-      : words_(words), command_(command), allowed_(GlobalFlags()) {
-    if (command) allowed_.insert(allowed_.end(), command->flags.begin(), command->flags.end());
-  }
+      : words_(words), command_(command) {}
 
   ParsedLine Run() {
     for (at_ = 0; at_ < words_.size(); ++at_) {
@@ -70,49 +63,57 @@ class Parser {
       if (word.size() < 2 || word[0] != '-')
         line_.args.push_back(word);
       else
-        Flag(SplitFlag(word));
+        AddFlag(SplitFlag(word));
     }
     return line_;
   }
 
  private:
-  void Flag(FlagWord flag) {
+  bool IsKnown(const std::string& name) const {
+    return IsGlobal(name) || (command_ && command_->flags->Find(name));
+  }
+  bool IsSwitchName(const std::string& name) const {
+    if (!IsKnown(name)) return false;
+    return IsGlobal(name) ? IsGlobalSwitch(name) : IsSwitch(*command_->flags->Find(name));
+  }
+
+  void AddFlag(FlagWord flag) {
     if (flag.name == "help" || flag.name == "h") {
       line_.help = true;
       return;
     }
-    if (flag.name == "o" && Contains(allowed_, "out")) flag.name = "out";
-    if (!Contains(allowed_, flag.name) && flag.name.starts_with("no") && !flag.has_value &&
-        Contains(allowed_, flag.name.substr(2)) && InfoOf(flag.name.substr(2)).type == "bool") {
+    if (flag.name == "o" && IsKnown("out")) flag.name = "out";
+    if (!IsKnown(flag.name) && flag.name.starts_with("no") && !flag.has_value &&
+        IsSwitchName(flag.name.substr(2)))
       flag = {flag.name.substr(2), "false", true};
-    }
-    if (!Contains(allowed_, flag.name)) ThrowUnknown(flag.name);
-    const std::string type = InfoOf(flag.name).type;
-    if (!flag.has_value && type == "bool") {
-      flag.value = "true";
-    } else if (const std::string* bare = flag.has_value ? nullptr : BareValue(flag.name)) {
-      flag.value = *bare;
-    } else if (!flag.has_value) {
-      if (++at_ >= words_.size()) throw UsageError("--" + flag.name + " needs a value");
-      flag.value = words_[at_];
-    }
-    if (gflags::SetCommandLineOption(flag.name.c_str(), flag.value.c_str()).empty()) {
-      throw UsageError(
-          fmt::format("--{} takes {}, got {}", flag.name, Expected(type), Quote(flag.value)));
-    }
+    if (!IsKnown(flag.name)) ThrowUnknown(flag.name);
+    if (!flag.has_value) flag.value = ValueOf(flag.name);
+    if (!IsGlobal(flag.name))
+      line_.given.emplace_back(flag.name, flag.value);
+    else if (gflags::SetCommandLineOption(flag.name.c_str(), flag.value.c_str()).empty())
+      throw UsageError(fmt::format("--{} takes {}, got {}", flag.name,
+                                   IsGlobalSwitch(flag.name) ? "true or false" : "a whole number",
+                                   Quote(flag.value)));
   }
 
-  const std::string* BareValue(const std::string& name) const {
-    if (!command_) return nullptr;
-    for (const auto& entry : command_->bare_values) {
-      if (entry.first == name) return &entry.second;
+  // The value of a flag without one: that of a bool or of a text whose value may be omitted, or
+  // the next word.
+  std::string ValueOf(const std::string& name) {
+    if (IsSwitchName(name)) return "true";
+    if (command_) {
+      for (const auto& [bare, value] : command_->bare_values)
+        if (bare == name) return value;
     }
-    return nullptr;
+    if (++at_ >= words_.size()) throw UsageError("--" + name + " needs a value");
+    return words_[at_];
   }
 
   [[noreturn]] void ThrowUnknown(const std::string& name) const {
-    std::vector<std::string> known = allowed_;
+    std::vector<std::string> known = GlobalFlags();
     known.push_back("help");
+    if (command_) {
+      for (const FieldSpec& flag : command_->flags->fields()) known.push_back(flag.name);
+    }
     const std::string near = NearestName(name, known);
     throw UsageError(fmt::format("unknown flag --{}{}{}", PrintableLine(name),
                                  command_ ? " of " + command_->name : "",
@@ -121,17 +122,11 @@ class Parser {
 
   const std::vector<std::string>& words_;
   const Command* command_;
-  std::vector<std::string> allowed_;
   ParsedLine line_;
   size_t at_ = 0;
 };
 
 }  // namespace
-
-const std::vector<std::string>& GlobalFlags() {
-  static const std::vector<std::string> flags = {"op_library", "threads", "v", "logtostderr"};
-  return flags;
-}
 
 ParsedLine ParseFlags(const std::vector<std::string>& words, const Command* command) {
   return Parser(words, command).Run();
@@ -139,37 +134,32 @@ ParsedLine ParseFlags(const std::vector<std::string>& words, const Command* comm
 
 bool NeedsValue(const std::string& word) {
   const FlagWord flag = SplitFlag(word);
-  gflags::CommandLineFlagInfo info;
-  return !flag.has_value && Contains(GlobalFlags(), flag.name) &&
-         gflags::GetCommandLineFlagInfo(flag.name.c_str(), &info) && info.type != "bool";
+  return !flag.has_value && IsGlobal(flag.name) && !IsGlobalSwitch(flag.name);
 }
 
-FlagHelp HelpOfFlag(const std::string& flag) {
-  const auto info = InfoOf(flag);
-  std::string text = DescriptionOf(info), word = info.type == "string" ? "TEXT" : "N";
-  const size_t begin = text.find('`'), end = text.find('`', begin + 1);
-  if (begin != text.npos && end != text.npos) {
-    word = text.substr(begin + 1, end - begin - 1);
-    text = text.substr(0, begin) + word + text.substr(end + 1);
+std::vector<FlagHelp> GlobalFlagHelp() {
+  std::vector<FlagHelp> flags;
+  for (const std::string& name : GlobalFlags()) {
+    const auto info = gflags::GetCommandLineFlagInfoOrDie(name.c_str());
+    FieldSpec flag = {name, DescriptionOf(info), {AttrType::kString, nullptr, nullptr}, 0, {}};
+    if (info.type == "bool") flag.member.type = AttrType::kBoolean;
+    flags.push_back(HelpOf(flag));
   }
-  const bool tell = !info.default_value.empty() && info.default_value != "false" &&
-                    info.default_value != "true" && info.default_value != "0" &&
-                    info.default_value != "-1";
-  double number = 0;  // the text from gflags has 17 digits
-  const bool is_number = info.type == "double" && ParseDouble(info.default_value, &number);
-  if (tell)
-    text +=
-        fmt::format(" (default: {})", is_number ? fmt::format("{}", number) : info.default_value);
-  return {info.type == "bool" ? "" : "=" + word, text};
+  return flags;
 }
 
-std::string DescribeFlags(const std::vector<std::string>& flags) {
+std::vector<FlagHelp> HelpOfFlags(const Command& command) {
+  std::vector<FlagHelp> flags;
+  for (const FieldSpec& flag : command.flags->fields()) flags.push_back(HelpOf(flag));
+  return flags;
+}
+
+std::string DescribeFlags(const std::vector<FlagHelp>& flags) {
   constexpr size_t kIndent = 29;
   std::string text;
-  for (const std::string& flag : flags) {
-    const FlagHelp help = HelpOfFlag(flag);
-    std::string line = fmt::format("  {:<{}}", "--" + flag + help.value, kIndent - 3);
-    for (const std::string& word : Split(help.text, ' ')) {
+  for (const FlagHelp& flag : flags) {
+    std::string line = fmt::format("  {:<{}}", "--" + flag.name + flag.value, kIndent - 3);
+    for (const std::string& word : Split(flag.text, ' ')) {
       if (line.size() > kIndent && line.size() + 1 + word.size() > 98) {
         text += line + "\n";
         line = std::string(kIndent - 1, ' ');

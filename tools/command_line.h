@@ -15,31 +15,26 @@ void FailAsTrouble();
 // The exit code of a failure of the running command: 1, or 2 after FailAsTrouble.
 int FailureCode();
 
-// Flags that every command takes.
-const std::vector<std::string>& GlobalFlags();
-
 struct ParsedLine {
-  std::vector<std::string> args;
+  Args args;  // the words that are not flags
+  GivenFlags given;
   bool help = false;
 };
 
-// Sets the flags among `words` that the command takes (nullptr: only the global ones) and returns
-// the other words. Flags are --name=value, --name value, --name and --noname for bools, and -o for
-// --out; words after "--" are not flags. Throws UsageError for an unknown flag or a value of the
-// wrong type.
+// Sets the flags of the process among `words`, and returns those of the command (nullptr: none)
+// and the other words. Flags are --name=value, --name value, --name and --noname for bools, and -o
+// for --out; words after "--" are not flags. Throws UsageError for an unknown flag, and for a value
+// of the wrong type of a flag of the process.
 ParsedLine ParseFlags(const std::vector<std::string>& words, const Command* command);
 
-// Whether a word is a flag whose value is the next word.
+// Whether a word is a flag of the process whose value is the next word.
 bool NeedsValue(const std::string& word);
 
-// How help shows a flag. HelpOfFlag throws InternalError for an undefined flag.
-struct FlagHelp {
-  std::string value;  // "=FILE"; "" for flags that take none
-  std::string text;
-};
-FlagHelp HelpOfFlag(const std::string& flag);
+// The flags of the process, and those of a command.
+std::vector<FlagHelp> GlobalFlagHelp();
+std::vector<FlagHelp> HelpOfFlags(const Command& command);
 
 // Makes a line "  --out=FILE  file to write (default: -)" for each flag, wrapped at 98 columns.
-std::string DescribeFlags(const std::vector<std::string>& flags);
+std::string DescribeFlags(const std::vector<FlagHelp>& flags);
 
 }  // namespace coracle::tools

@@ -21,15 +21,52 @@
 #include "tensor_csv.h"
 #include "tensor_file.h"
 
-DECLARE_bool(json);
-DEFINE_string(run, "", "how A is run: `FLAGS` of run, such as '--kernels=reference --threads=1'");
-DEFINE_bool(fetch_all, false,
-            "fetch and compare every variable in both runs, which keeps passes from fusing ops");
-DEFINE_string(with, "--kernels=reference --disabled_passes=all",
-              "how B is run: `FLAGS` of run, or the npz file that run --save_all wrote");
-
 namespace coracle::tools {
 namespace {
+
+struct CompareFlags {
+  bool json = false;
+  std::string feed = {};
+  std::vector<std::string> fetch = {};
+  bool fetch_all = false;
+  std::string params = {};
+  std::optional<std::string> run = {};
+  std::string with = {};  // "": the default
+  ToleranceFlags tolerance = {};
+  LimitFlags limits = {};
+};
+
+Fields<CompareFlags> CompareFields() {
+  return Fields<CompareFlags>("")
+      .Add("json", &CompareFlags::json, "print JSON")
+      .Add("feed", &CompareFlags::feed, kFeedDoc)
+      .Add("fetch", &CompareFlags::fetch,
+           "`NAMES` of the variables to compare; none: those of the program's fetch ops")
+      .Add("fetch_all", &CompareFlags::fetch_all,
+           "fetch and compare every variable in both runs, which keeps passes from fusing ops")
+      .Add("params", &CompareFlags::params, kParamsDoc)
+      .Add("run", &CompareFlags::run,
+           "how A is run: `FLAGS` of run, such as '--kernels=reference --threads=1'")
+      .Add("with", &CompareFlags::with,
+           "how B is run: `FLAGS` of run, or the npz file that run --save_all wrote (default: "
+           "--kernels=reference --disabled_passes=all)")
+      .Inline(&CompareFlags::tolerance, ToleranceFields())
+      .Inline(&CompareFlags::limits, LimitFields());
+}
+
+constexpr const char* kDefaultWith = "--kernels=reference --disabled_passes=all";
+
+// The flags of a run in --run and --with.
+struct WayFlags {
+  std::optional<std::string> params = {};
+  CompileFlags compile = {};
+};
+
+Fields<WayFlags> WayFields() {
+  return Fields<WayFlags>("")
+      .Add("params", &WayFlags::params, kParamsDoc)
+      .Inline(&WayFlags::compile, CompileFields());
+}
 
 namespace fs = std::filesystem;
 
@@ -87,8 +124,9 @@ void AdoptNames(const NamedTensors& from, NamedTensors* to) {
   for (size_t i = 0; i < names.size(); ++i) (*to)[i].first = names[i];
 }
 
-int CompareFiles(const std::vector<std::string>& args, Tolerance tolerance) {
-  const CommandLimits limits(CommandLimits::Time::kCommand);
+int CompareFiles(const CompareFlags& flags, const std::vector<std::string>& args,
+                 Tolerance tolerance) {
+  const CommandLimits limits(flags.limits, CommandLimits::Time::kCommand);
   NamedTensors a = ReadSide(args[0]), b = ReadSide(args[1]);
   AdoptNames(a, &b);
   AdoptNames(b, &a);
@@ -99,7 +137,7 @@ int CompareFiles(const std::vector<std::string>& args, Tolerance tolerance) {
   if (differences.empty())
     ThrowInvalid(fmt::format("neither {} nor {} holds a tensor", Quote(args[0]), Quote(args[1])));
   const Sides sides{args[0], args[1]};
-  FLAGS_json ? PrintData(CompareJson(differences, tolerance, sides))
+  flags.json ? PrintData(CompareJson(differences, tolerance, sides))
              : Print(CompareText(differences, tolerance, sides));
   return AnyDiffers(differences) ? 1 : 0;
 }
@@ -107,10 +145,10 @@ int CompareFiles(const std::vector<std::string>& args, Tolerance tolerance) {
 // --- runs ---
 
 // Sets the way's options from text such as "--kernels=reference --threads=1"; `flag` names it.
-void ParseWay(const std::string& flag, const std::string& text, const std::string& file,
-              RunWay* way) {
-  const gflags::FlagSaver restore;
-  const Command command = {flag, "", "", "", WithCompileFlags({"params"}), nullptr};
+void ParseWay(const std::string& given_params, const std::string& flag, const std::string& text,
+              const std::string& file, RunWay* way) {
+  const gflags::FlagSaver restore;  // of --threads
+  const Command command = MakeCommand<WayFlags>({flag, "", "", ""}, WayFields(), nullptr);
   std::vector<std::string> words;
   for (const std::string& word : Split(text, ' ')) {
     if (!word.empty()) words.push_back(word);
@@ -119,11 +157,13 @@ void ParseWay(const std::string& flag, const std::string& text, const std::strin
   if (line.help || !line.args.empty())
     throw UsageError(fmt::format("{} takes flags of run, such as --kernels=reference, got {}", flag,
                                  Quote(text)));
-  way->options = CompileOptionsFromFlags();
+  WayFlags flags;
+  SetFlags(*command.flags, line.given, &flags);
+  way->options = CompileOptionsOf(flags.compile);
   const std::vector<int> threads = ThreadsFromFlag();
   if (threads.size() != 1) throw UsageError(flag + ": --threads takes one number");
   way->threads = threads[0];
-  const std::string params = FLAGS_params;
+  const std::string params = flags.params.value_or(given_params);
   way->parameters = [program = way->program, params, file] {
     Scope scope;
     const std::string path = params.empty() ? ParametersBeside(ProgramFile(file)) : params;
@@ -141,27 +181,29 @@ bool LacksParameters(const RunWay& way) {
                      [&](const std::string& name) { return !scope.Find(name); });
 }
 
-RunsDifference CompareWays(const RunWay& a, const RunWay& b, const Tolerance& tolerance) {
+RunsDifference CompareWays(const CompareFlags& flags, const RunWay& a, const RunWay& b,
+                           const Tolerance& tolerance) {
   try {
     return CompareRuns(a, b, tolerance);
   } catch (const Error& e) {
-    if (e.code() != ErrorCode::kNotFound || !FLAGS_params.empty()) throw;
+    if (e.code() != ErrorCode::kNotFound || !flags.params.empty()) throw;
     if (!LacksParameters(a) && !LacksParameters(b)) throw;
     throw e.WithDetail("--params=DIR or --params=FILE gives the parameters");
   }
 }
 
-void SetFeeds(const ProgramDesc& program, RunWay* way) {
-  for (auto& [name, tensor] : ReadFeeds(program)) way->feeds[name] = tensor;
+void SetFeeds(const CompareFlags& flags, const ProgramDesc& program, RunWay* way) {
+  for (auto& [name, tensor] : ReadFeeds(flags.feed, program)) way->feeds[name] = tensor;
   if (!HasOpOfKind(program.Root(), OpKind::kFeed, DefaultOps())) return;
   NamedTensors given(way->feeds.begin(), way->feeds.end());
-  InOrder(given, InputNames(program, DefaultOps()));  // throws for a missing one
+  InOrder(flags.feed, given, InputNames(program, DefaultOps()));  // throws for a missing one
 }
 
 // The variables to fetch. For selected rows, adds ops to the program that make dense copies.
-std::vector<std::string> FetchesFromFlags(ProgramDesc& program, const std::string& file) {
-  if (FLAGS_fetch_all) return WrittenNames(program);
-  const std::vector<std::string> names = ListFlag(FLAGS_fetch);
+std::vector<std::string> FetchesFromFlags(const CompareFlags& flags, ProgramDesc& program,
+                                          const std::string& file) {
+  if (flags.fetch_all) return WrittenNames(program);
+  const std::vector<std::string> names = flags.fetch;
   for (const std::string& name : names) {
     if (program.Root().FindVar(name)) continue;
     throw Error(ErrorCode::kNotFound,
@@ -170,11 +212,13 @@ std::vector<std::string> FetchesFromFlags(ProgramDesc& program, const std::strin
   return DenseNames(program.Root(), names);
 }
 
-int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& tolerance) {
+int CompareProgramRuns(const CompareFlags& flags, const std::vector<std::string>& args,
+                       const Tolerance& tolerance) {
   RequireOneProcess("compare",
                     "`coracle run --check=FILE` compares what a program computes on all of them");
-  const CommandLimits limits(CommandLimits::Time::kRuns);
-  const bool saved = IsTensorArchive(FLAGS_with) && !FLAGS_with.starts_with('-');
+  const CommandLimits limits(flags.limits, CommandLimits::Time::kRuns);
+  const std::string with = flags.with.empty() ? kDefaultWith : flags.with;
+  const bool saved = IsTensorArchive(with) && !with.starts_with('-');
   if (args.size() == 2 && saved)
     throw UsageError("--with=FILE replaces the run of the second program: give one PROGRAM");
   const std::string &file_a = args.front(), &file_b = args.back();
@@ -183,63 +227,62 @@ int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& to
   RunWay a, b;
   a.program = &program_a;
   b.program = args.size() == 2 ? &program_b : &program_a;
-  ParseWay("--run", FLAGS_run, file_a, &a);
+  ParseWay(flags.params, "--run", flags.run.value_or(""), file_a, &a);
   if (saved)
-    b.saved = std::make_shared<WrittenTensors>(FromArrays(ReadTensorArchive(FLAGS_with)));
+    b.saved = std::make_shared<WrittenTensors>(FromArrays(ReadTensorArchive(with)));
   else
-    ParseWay("--with", FLAGS_with, file_b, &b);
+    ParseWay(flags.params, "--with", with, file_b, &b);
   for (RunWay* way : {&a, &b}) {
-    if (!way->saved) SetFeeds(*way->program, way);
+    if (!way->saved) SetFeeds(flags, *way->program, way);
   }
-  a.fetches = FetchesFromFlags(program_a, file_a);
-  b.fetches = args.size() == 2 ? FetchesFromFlags(program_b, file_b) : a.fetches;
-  a.fetches_all = b.fetches_all = FLAGS_fetch_all;
-  const RunsDifference runs = CompareWays(a, b, tolerance);
+  a.fetches = FetchesFromFlags(flags, program_a, file_a);
+  b.fetches = args.size() == 2 ? FetchesFromFlags(flags, program_b, file_b) : a.fetches;
+  a.fetches_all = b.fetches_all = flags.fetch_all;
+  const RunsDifference runs = CompareWays(flags, a, b, tolerance);
   if (runs.compared.empty() && runs.other_results.empty())
     ThrowInvalid(
         "the two runs write no variable that could be compared: see --fetch and --fetch_all");
   const auto side = [](const std::string& file, const std::string& flags) {
     return flags.empty() ? file : file + " " + flags;
   };
-  const Sides sides{side(file_a, FLAGS_run), b.saved ? FLAGS_with : side(file_b, FLAGS_with)};
-  FLAGS_json ? PrintData(RunsJson(runs, tolerance, sides))
+  const Sides sides{side(file_a, flags.run.value_or("")), b.saved ? with : side(file_b, with)};
+  flags.json ? PrintData(RunsJson(runs, tolerance, sides))
              : Print(RunsText(runs, tolerance, sides));
   return runs.Differs() ? 1 : 0;
 }
 
-int RunCompare(const std::vector<std::string>& args) {
+int RunCompare(const Args& args, const CompareFlags& flags) {
   FailAsTrouble();
   RequireArgs(args, 1, 2, "A and B, or one PROGRAM to run in two ways");
   for (const std::string& arg : args) {
     if (arg == "-") throw UsageError("takes names of files, not standard input");
   }
-  const Tolerance tolerance = ToleranceFromFlags();
-  if (FLAGS_fetch_all && !FLAGS_fetch.empty())
+  const Tolerance tolerance = ToleranceOf(flags.tolerance);
+  if (flags.fetch_all && !flags.fetch.empty())
     throw UsageError("--fetch and --fetch_all exclude each other");
-  const bool runs = args.size() == 1 || IsGiven("run") || IsGiven("with") || IsGiven("feed");
-  if (runs) return CompareProgramRuns(args, tolerance);
-  for (const char* flag : {"params", "fetch", "fetch_all"}) {
-    if (IsGiven(flag))
+  const bool runs = args.size() == 1 || flags.run || !flags.with.empty() || !flags.feed.empty();
+  if (runs) return CompareProgramRuns(flags, args, tolerance);
+  for (const auto& [flag, given] : {std::pair{"params", !flags.params.empty()},
+                                    {"fetch", !flags.fetch.empty()},
+                                    {"fetch_all", flags.fetch_all}}) {
+    if (given)
       throw UsageError(fmt::format("--{} is for runs of a PROGRAM, not for two files", flag));
   }
-  return CompareFiles(args, tolerance);
+  return CompareFiles(flags, args, tolerance);
 }
 
 }  // namespace
 
 Command CompareCommand() {
-  return {
-      "compare",
-      "compares the tensors of two files, or finds where two runs of a program diverge",
-      "compare A B | compare PROGRAM [PROGRAM2] --feed=in.npz [--run=FLAGS] [--with=FLAGS|FILE]",
-      "  coracle compare out.npz golden.npz --rtol=1e-3\n"
-      "  coracle compare model_a/ model_b.pdiparams --json\n"
-      "  coracle compare inference.pdmodel --feed=in.npz --with='--disabled_passes=nhwc'\n"
-      "  coracle run inference.pdmodel --feed=in.npz --save_all=values.npz  # with another build\n"
-      "  coracle compare inference.pdmodel --feed=in.npz --with=values.npz\n",
-      WithLimitFlags({"rtol", "atol", "same_dtype", "json", "feed", "fetch", "fetch_all", "params",
-                      "run", "with"}),
-      RunCompare};
+  return MakeCommand(
+      {"compare", "compares the tensors of two files, or finds where two runs of a program diverge",
+       "compare A B | compare PROGRAM [PROGRAM2] --feed=in.npz [--run=FLAGS] [--with=FLAGS|FILE]",
+       "  coracle compare out.npz golden.npz --rtol=1e-3\n"
+       "  coracle compare model_a/ model_b.pdiparams --json\n"
+       "  coracle compare inference.pdmodel --feed=in.npz --with='--disabled_passes=nhwc'\n"
+       "  coracle run inference.pdmodel --feed=in.npz --save_all=values.npz  # with another build\n"
+       "  coracle compare inference.pdmodel --feed=in.npz --with=values.npz\n"},
+      CompareFields(), RunCompare);
 }
 
 }  // namespace coracle::tools

@@ -10,8 +10,6 @@
 #include "command.h"
 #include "flags.h"
 
-DEFINE_bool(same_dtype, true, "tensors of different dtypes differ, whatever their values");
-
 namespace coracle::tools {
 namespace {
 
@@ -165,14 +163,24 @@ std::string NotComparedText(const RunsDifference& runs) {
 
 }  // namespace
 
-Tolerance ToleranceFromFlags() {
-  for (const double value : {FLAGS_rtol, FLAGS_atol}) {
-    if (!(value >= 0)) throw UsageError("--rtol and --atol must not be negative");
-  }
-  return {.relative = FLAGS_rtol,
-          .absolute = FLAGS_atol,
-          .same_dtype = FLAGS_same_dtype,
-          .exact_integers = !IsGiven("rtol") && !IsGiven("atol")};
+Fields<ToleranceFlags> ToleranceFields() {
+  return Fields<ToleranceFlags>("")
+      .Add("rtol", &ToleranceFlags::rtol,
+           "relative tolerance: `NUMBER` times the magnitude of the second element (default: "
+           "1e-05)",
+           NotNegativeRange())
+      .Add("atol", &ToleranceFlags::atol,
+           "absolute tolerance: `NUMBER` added to the relative one (default: 1e-06)",
+           NotNegativeRange())
+      .Add("same_dtype", &ToleranceFlags::same_dtype,
+           "tensors of different dtypes differ, whatever their values");
+}
+
+Tolerance ToleranceOf(const ToleranceFlags& flags) {
+  return {.relative = flags.rtol.value_or(1e-5),
+          .absolute = flags.atol.value_or(1e-6),
+          .same_dtype = flags.same_dtype,
+          .exact_integers = !flags.rtol && !flags.atol};
 }
 
 bool HoldsComplex(const TensorDifference& difference) {

@@ -3,8 +3,11 @@
 
 #include <coracle/inspect/compare_runs.h>
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "flag_table.h"
 
 namespace coracle::tools {
 
@@ -13,8 +16,14 @@ struct Sides {
   std::string a, b;
 };
 
-// Reads --rtol, --atol and --same_dtype. Throws UsageError for negative tolerances.
-Tolerance ToleranceFromFlags();
+// --rtol, --atol and --same_dtype.
+struct ToleranceFlags {
+  std::optional<double> rtol = {}, atol = {};
+  bool same_dtype = true;
+};
+Fields<ToleranceFlags> ToleranceFields();
+// Without --rtol and --atol, integers must be equal.
+Tolerance ToleranceOf(const ToleranceFlags& flags);
 
 // Whether one of the two tensors holds complex numbers.
 bool HoldsComplex(const TensorDifference& difference);

@@ -1,16 +1,22 @@
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include "commands.h"
 #include "completion_words.h"
 
-DEFINE_bool(line, false,
-            "lists completions for the command line given after --, whose last word is incomplete "
-            "(used by the shell scripts)");
-
 namespace coracle::tools {
 namespace {
+
+struct CompletionFlags {
+  bool line = false;
+};
+
+Fields<CompletionFlags> CompletionFields() {
+  return Fields<CompletionFlags>("").Add(
+      "line", &CompletionFlags::line,
+      "list completions for the command line given after --, whose last word is "
+      "incomplete (used by the shell scripts)");
+}
 
 // The shells complete file names themselves and ask for all other words with --line, so the scripts
 // stay valid for later versions. The answer has a line for each word (the word, a tab, its
@@ -135,8 +141,8 @@ std::string Answer(const NextWords& next) {
   return text + "\n";
 }
 
-int RunCompletion(const std::vector<std::string>& args) {
-  if (FLAGS_line) {
+int RunCompletion(const Args& args, const CompletionFlags& flags) {
+  if (flags.line) {
     PrintData(Answer(WordsAfter(args)));
     return 0;
   }
@@ -152,13 +158,12 @@ int RunCompletion(const std::vector<std::string>& args) {
 }  // namespace
 
 Command CompletionCommand() {
-  return {"completion",
-          "prints a script that completes command lines in bash, zsh or fish",
-          "completion bash|zsh|fish",
-          "  source <(coracle completion bash)\n"
-          "  coracle completion fish > ~/.config/fish/completions/coracle.fish\n",
-          {"line"},
-          RunCompletion};
+  return MakeCommand(
+      {"completion", "prints a script that completes command lines in bash, zsh or fish",
+       "completion bash|zsh|fish",
+       "  source <(coracle completion bash)\n"
+       "  coracle completion fish > ~/.config/fish/completions/coracle.fish\n"},
+      CompletionFields(), RunCompletion);
 }
 
 }  // namespace coracle::tools

@@ -5,7 +5,6 @@
 #include <coracle/operators/operators.h>
 #include <coracle/passes/pass.h>
 #include <coracle/train/job/job_help.h>
-#include <gflags/gflags.h>
 
 #include <algorithm>
 #include <cctype>
@@ -32,16 +31,21 @@ std::string FlagName(const std::string& word) {
   return name == "o" ? "out" : name;
 }
 
-Strings FlagsOf(const Command* command) {
-  Strings flags = command ? command->flags : Strings();
-  flags.insert(flags.end(), GlobalFlags().begin(), GlobalFlags().end());
+std::vector<FlagHelp> FlagsOf(const Command* command) {
+  std::vector<FlagHelp> flags = command ? HelpOfFlags(*command) : std::vector<FlagHelp>();
+  for (FlagHelp& flag : GlobalFlagHelp()) flags.push_back(std::move(flag));
   return flags;
 }
 
+// The placeholder of the flag's value, "=FILE"; "" for one without a value, and an unknown one.
+std::string ValueOf(const std::string& flag, const Command* command) {
+  for (const FlagHelp& help : FlagsOf(command))
+    if (help.name == flag) return help.value;
+  return "";
+}
+
 bool HasValue(const std::string& flag, const Command* command) {
-  const Strings known = FlagsOf(command);
-  return std::find(known.begin(), known.end(), flag) != known.end() &&
-         !HelpOfFlag(flag).value.empty();
+  return !ValueOf(flag, command).empty();
 }
 
 // Whether the next word is the value of the flag `word`. The value of a bare flag needs "=".
@@ -86,12 +90,17 @@ void AddValues(const std::string& flag, const Command* command, NextWords* next)
   const Strings choices = Split(shown, '|');
   if (choices.size() > 1 && std::all_of(choices.begin(), choices.end(), IsLiteral))
     return AddWords(choices, next);
-  if (flag == "kernels") return AddWords({"auto", "reference"}, next);
+  const FieldSpec* spec = command ? command->flags->Find(flag) : nullptr;
+  if (spec && spec->one_of) {
+    for (const Enumerator& word : spec->one_of->values)
+      next->words.emplace_back(word.name, word.doc);
+    return;
+  }
   if (flag == "disabled_passes" || flag == "passes") {
     if (flag != "passes") AddWords({"all"}, next);
     return AddWords(PassesWithout({}), next);
   }
-  const std::string kind = HelpOfFlag(flag).value + "|" + shown;
+  const std::string kind = ValueOf(flag, command) + "|" + shown;
   if (kind.find("DIR") != kind.npos) next->directories = true;
   const std::string ending =
       IsLiteral(shown) || shown.find(',') != shown.npos ? "" : EndingOf(shown);
@@ -102,17 +111,16 @@ void AddValues(const std::string& flag, const Command* command, NextWords* next)
 }
 
 void AddFlags(const Command* command, NextWords* next) {
-  for (const std::string& flag : FlagsOf(command)) {
-    const FlagHelp help = HelpOfFlag(flag);
-    next->words.emplace_back("--" + flag + (help.value.empty() ? "" : "="), help.text);
-  }
+  for (const FlagHelp& flag : FlagsOf(command))
+    next->words.emplace_back("--" + flag.name + (flag.value.empty() ? "" : "="), flag.text);
   next->words.emplace_back("--help", "explains the command");
 }
 
 // Adds the names that help takes: commands, layers and so on, and the fields below the path typed
 // so far.
 void AddHelpNames(const std::string& current, NextWords* next) {
-  for (const Command& command : Commands()) next->words.emplace_back(command.name, command.summary);
+  for (const Command& command : ListedCommands())
+    next->words.emplace_back(command.name, command.summary);
   AddWords(DescribedNames(), next);
   AddWords({"job", "model"}, next);
   const std::string above = current.substr(0, current.rfind('.'));
@@ -208,7 +216,7 @@ NextWords WordsAfter(const std::vector<std::string>& line) {
     AddFlags(command, &next);
     if (!command) next.words.emplace_back("--version", "prints the version");
   } else if (!command) {
-    for (const Command& each : Commands()) next.words.emplace_back(each.name, each.summary);
+    for (const Command& each : ListedCommands()) next.words.emplace_back(each.name, each.summary);
   } else {
     AddArgument(*command, arguments, current, &next);
   }

@@ -3,7 +3,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include <algorithm>
 
@@ -15,10 +14,25 @@
 #include "program_input.h"
 #include "run_input.h"
 
-DEFINE_int32(opset, 17, "`NUMBER` of the opset of an ONNX model");
-
 namespace coracle::tools {
 namespace {
+
+struct ConvertFlags {
+  std::string compat = {};
+  std::string params = {};
+  int32_t opset = 17;
+  CaffeFlags caffe = {};
+};
+
+Fields<ConvertFlags> ConvertFields() {
+  return Fields<ConvertFlags>("")
+      .Add("compat", &ConvertFlags::compat,
+           "`paddle`: removes everything that only Coracle understands, and lists it")
+      .Add("params", &ConvertFlags::params,
+           "`PATH` of the parameters: a directory, a combined file or a training snapshot")
+      .Add("opset", &ConvertFlags::opset, "`NUMBER` of the opset of an ONNX model")
+      .Inline(&ConvertFlags::caffe, CaffeFields());
+}
 
 constexpr size_t kMaxNames = 8;
 
@@ -46,9 +60,9 @@ void TellLosses(const std::vector<LeftOut>& left_out, const ProgramDesc& program
 }
 
 // Writes the program and its parameters, from --params or next to the program, as an ONNX model.
-void WriteOnnx(const std::string& in, const std::string& out) {
-  if (!FLAGS_compat.empty()) throw UsageError("--compat is for programs, and OUT is an ONNX model");
-  const ModelFiles model = ReadModel(in, FLAGS_params);
+void WriteOnnx(const ConvertFlags& flags, const std::string& in, const std::string& out) {
+  if (!flags.compat.empty()) throw UsageError("--compat is for programs, and OUT is an ONNX model");
+  const ModelFiles model = ReadModel(in, flags.params);
   if (!model.has_values) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("{} has no parameters next to it, but an ONNX model holds them; "
@@ -57,7 +71,7 @@ void WriteOnnx(const std::string& in, const std::string& out) {
   }
   RefuseOwnFiles(model.read, {out});
   OnnxExportOptions options;
-  options.opset = FLAGS_opset;
+  options.opset = flags.opset;
   ExportOnnx(out, model.program, model.values, options);
 }
 
@@ -75,39 +89,48 @@ void SaveValues(const ModelFiles& model, const std::string& out) {
   SaveCombined(model.values, names, path);
 }
 
-int RunConvertTensors(const std::string& in, const std::string& out) {
+int RunConvertTensors(const ConvertFlags& flags, const std::string& in, const std::string& out) {
   if (!IsTensorFileName(out)) {
     throw UsageError(
         fmt::format("{} holds tensors: OUT must be a file of tensors too (.npz, .safetensors, "
                     ".pdiparams, ...), got {}",
                     Quote(in, 300), Quote(out, 300)));
   }
-  if (!FLAGS_compat.empty()) throw UsageError("--compat is for programs");
-  ConvertTensors(in, out, FLAGS_params);
+  if (!flags.compat.empty()) throw UsageError("--compat is for programs");
+  ConvertTensors(in, out, flags.params);
   return 0;
 }
 
-int RunConvert(const std::vector<std::string>& args) {
-  if (!args.empty() && IsCaffeText(args[0])) return ConvertCaffe(args);
+int RunConvert(const Args& args, const ConvertFlags& flags) {
+  if (!args.empty() && IsCaffeText(args[0])) return ConvertCaffe(args, flags.caffe);
   RequireArgs(args, 2, 2, "IN and OUT");
-  if (FLAGS_opset < kLeastOnnxOpset || FLAGS_opset > kLatestOnnxOpset) {
+  if (flags.opset < kLeastOnnxOpset || flags.opset > kLatestOnnxOpset) {
     throw UsageError(fmt::format("--opset lies between {} and {}, got {}", kLeastOnnxOpset,
-                                 kLatestOnnxOpset, FLAGS_opset));
+                                 kLatestOnnxOpset, flags.opset));
   }
-  if (IsOnnx(args[1])) return WriteOnnx(args[0], args[1]), 0;
+  if (IsParameterDirectory(args[0])) {
+    RequireParametersName("OUT", args[1]);
+    JoinParameterFiles(args[0], flags.params, args[1]);
+    return 0;
+  }
+  if (args[1].ends_with('/')) {
+    SplitParameters(args[0], flags.params, args[1].substr(0, args[1].size() - 1));
+    return 0;
+  }
+  if (IsOnnx(args[1])) return WriteOnnx(flags, args[0], args[1]), 0;
   if (IsTensorFileName(args[0]) || IsTensorFileName(args[1]))
-    return RunConvertTensors(args[0], args[1]);
-  if (!FLAGS_params.empty()) throw UsageError("--params needs an OUT of tensors or ONNX");
+    return RunConvertTensors(flags, args[0], args[1]);
+  if (!flags.params.empty()) throw UsageError("--params needs an OUT of tensors or ONNX");
   RequireProgramName("OUT", args[1]);
-  if (!FLAGS_compat.empty() && FLAGS_compat != "paddle")
-    throw UsageError("--compat is paddle, got " + Quote(FLAGS_compat));
+  if (!flags.compat.empty() && flags.compat != "paddle")
+    throw UsageError("--compat is paddle, got " + Quote(flags.compat));
   ModelFiles model;
   if (IsOnnx(args[0]))
     model = ReadModel(args[0], "");
   else
     model.program = ReadAnyProgram(args[0]);
   ProgramDesc& program = model.program;
-  if (FLAGS_compat == "paddle") TellLosses(KeepPaddleFields(program), program);
+  if (flags.compat == "paddle") TellLosses(KeepPaddleFields(program), program);
   if (model.has_values) SaveValues(model, args[1]);
   WriteProgram(program, args[1]);
   return 0;
@@ -116,24 +139,25 @@ int RunConvert(const std::vector<std::string>& args) {
 }  // namespace
 
 Command ConvertCommand() {
-  return {
-      "convert",
-      "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx), and "
-      "files of tensors",
-      "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17], or convert TEXT.prototxt "
-      "[WEIGHTS.caffemodel] OUT",
-      "  coracle convert inference.pdmodel model.pbtxt\n"
-      "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
-      "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
-      "  coracle convert inference.pdmodel model.onnx   # with the parameters next to it\n"
-      "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n"
-      "  coracle convert inference.pdmodel inference.safetensors   # its parameters by name\n"
-      "  coracle convert values.npz values.safetensors\n"
-      "  coracle convert lenet_train_test.prototxt lenet.pbtxt      # from Caffe to model text\n"
-      "  coracle convert deploy.prototxt net.caffemodel net.pdmodel\n"
-      "  coracle convert lenet_solver.prototxt job.pbtxt --data_dir=mnist\n",
-      {"compat", "params", "opset", "data", "data_dir", "shape", "stage"},
-      RunConvert};
+  return MakeCommand(
+      {"convert",
+       "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx), and "
+       "files of tensors",
+       "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17], or convert TEXT.prototxt "
+       "[WEIGHTS.caffemodel] OUT",
+       "  coracle convert inference.pdmodel model.pbtxt\n"
+       "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
+       "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
+       "  coracle convert inference.pdmodel model.onnx   # with the parameters next to it\n"
+       "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n"
+       "  coracle convert inference.pdmodel inference.safetensors   # its parameters by name\n"
+       "  coracle convert values.npz values.safetensors\n"
+       "  coracle convert inference.pdmodel params/      # a file for each parameter\n"
+       "  coracle convert params inference.pdiparams     # and back to one file\n"
+       "  coracle convert lenet_train_test.prototxt lenet.pbtxt      # from Caffe to model text\n"
+       "  coracle convert deploy.prototxt net.caffemodel net.pdmodel\n"
+       "  coracle convert lenet_solver.prototxt job.pbtxt --data_dir=mnist\n"},
+      ConvertFields(), RunConvert);
 }
 
 }  // namespace coracle::tools

@@ -7,21 +7,12 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/layer.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include <filesystem>
 #include <memory>
 
-#include "command.h"
 #include "flags.h"
 #include "program_input.h"
-
-DEFINE_string(
-    data, "",
-    "for Caffe's texts, replaces their databases: `train:FILE,test:FILE`, each an .npz, a "
-    "database's directory or MNIST's images-idx3 file");
-DECLARE_string(data_dir);
-DECLARE_string(stage);
 
 namespace coracle::tools {
 namespace {
@@ -29,15 +20,15 @@ namespace {
 namespace fs = std::filesystem;
 using caffe::ImportOptions;
 
-ImportOptions OptionsFromFlags() {
+ImportOptions OptionsOf(const CaffeFlags& flags) {
   ImportOptions options;
-  for (const auto& [name, shape] : ShapesFromFlag()) {
+  for (const auto& [name, shape] : ShapesOf(flags.shape)) {
     const std::vector<int64_t> dims = shape.ToVector();
     options.shapes[name] = dims;
   }
-  options.stages = ListFlag(FLAGS_stage);
-  options.data_dir = FLAGS_data_dir;
-  for (const std::string& entry : ListFlag(FLAGS_data)) {
+  options.stages = flags.stage;
+  options.data_dir = flags.data_dir;
+  for (const std::string& entry : flags.data) {
     const size_t colon = entry.find(':');
     const std::string part = entry.substr(0, colon);
     if (colon == std::string::npos || (part != "train" && part != "test"))
@@ -87,10 +78,11 @@ std::string NoDatabase(const caffe::ImportedJob& job) {
                      caffe::kDataAdvice);
 }
 
-int ConvertSolver(const std::string& text, const std::string& weights, const std::string& out) {
+int ConvertSolver(const std::string& text, const std::string& weights, const std::string& out,
+                  const CaffeFlags& flags) {
   RequireEnding("OUT", out, {".pbtxt", ".txt"});
   const std::string npz = WeightsBeside(out);
-  ImportOptions options = OptionsFromFlags();
+  ImportOptions options = OptionsOf(flags);
   if (!weights.empty()) options.weights = {weights};
   const caffe::ImportedJob job =
       caffe::ImportSolver(text, options, fs::path(npz).filename().string());
@@ -102,8 +94,9 @@ int ConvertSolver(const std::string& text, const std::string& weights, const std
   return 0;
 }
 
-int ConvertNet(const std::string& text, const std::string& weights, const std::string& out) {
-  const ImportOptions options = OptionsFromFlags();
+int ConvertNet(const std::string& text, const std::string& weights, const std::string& out,
+               const CaffeFlags& flags) {
+  const ImportOptions options = OptionsOf(flags);
   const bool is_text = out == "-" || out.ends_with(".pbtxt") || out.ends_with(".txt");
   if (!is_text) {
     RequireProgramName("OUT", out);
@@ -138,26 +131,39 @@ int ConvertNet(const std::string& text, const std::string& weights, const std::s
 
 }  // namespace
 
+Fields<CaffeFlags> CaffeFields() {
+  return Fields<CaffeFlags>("")
+      .Add("data", &CaffeFlags::data,
+           "for a text of Caffe, replaces its databases: `train:FILE,test:FILE`, each an .npz, a "
+           "database's directory or MNIST's images-idx3 file")
+      .Add("data_dir", &CaffeFlags::data_dir,
+           "`DIR` that contains the data files with relative names")
+      .Add("shape", &CaffeFlags::shape,
+           "for a text of Caffe, shapes of inputs that it does not give: `VAR:8x3x32x32,...`")
+      .Add("stage", &CaffeFlags::stage,
+           "for a text of Caffe, `NAMES` of the stages for its include and exclude rules");
+}
+
 bool IsCaffeText(const std::string& path) { return path.ends_with(".prototxt"); }
 
-int ConvertCaffe(const std::vector<std::string>& args) {
+int ConvertCaffe(const Args& args, const CaffeFlags& flags) {
   RequireArgs(args, 2, 3, "TEXT.prototxt, perhaps WEIGHTS.caffemodel, and OUT");
   const std::string weights = args.size() == 3 ? args[1] : "";
   if (!weights.empty() && !IsWeights(weights)) {
     throw UsageError("the second of three arguments must be a .caffemodel, got " +
                      Quote(weights, 300));
   }
-  return caffe::IsSolverFile(args[0]) ? ConvertSolver(args[0], weights, args.back())
-                                      : ConvertNet(args[0], weights, args.back());
+  return caffe::IsSolverFile(args[0]) ? ConvertSolver(args[0], weights, args.back(), flags)
+                                      : ConvertNet(args[0], weights, args.back(), flags);
 }
 
-JobConfig ReadSolverJob(const std::string& path) {
+JobConfig ReadSolverJob(const std::string& path, const CaffeFlags& flags) {
   if (!caffe::IsSolverFile(path)) {
     throw UsageError(
         fmt::format("{} is a network's text; a solver's says how it is trained", Quote(path, 300)));
   }
   const auto job =
-      std::make_shared<const caffe::ImportedJob>(caffe::ImportSolver(path, OptionsFromFlags(), ""));
+      std::make_shared<const caffe::ImportedJob>(caffe::ImportSolver(path, OptionsOf(flags), ""));
   Tell(job->notes);
   if (!job->missing.empty())
     throw Error(ErrorCode::kNotFound, PrintableLine(path) + ": " + NoDatabase(*job));

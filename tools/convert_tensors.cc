@@ -1,6 +1,10 @@
 #include "convert_tensors.h"
 
+#include <coracle/edit/join_parameters.h>
+#include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_archive.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,18 +18,19 @@
 namespace coracle::tools {
 namespace {
 
+namespace fs = std::filesystem;
+
 bool IsCombined(const std::string& path) { return path.ends_with(".pdiparams"); }
 
 NamedTensors ReadCombined(const std::string& path) {
   const std::string program = ProgramBeside(path);
   if (!program.empty()) return ParametersOf(ReadAnyProgram(program), path);
-  throw Error(
-      ErrorCode::kNotFound,
-      fmt::format("{} holds no names, and its program {} is not next to it; "
-                  "`convert PROGRAM OUT --params={}` names the program",
-                  Quote(path, 300),
-                  Quote(std::filesystem::path(path).replace_extension(".pdmodel").string(), 300),
-                  PrintableLine(path)));
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("{} holds no names, and its program {} is not next to it; "
+                          "`convert PROGRAM OUT --params={}` names the program",
+                          Quote(path, 300),
+                          Quote(fs::path(path).replace_extension(".pdmodel").string(), 300),
+                          PrintableLine(path)));
 }
 
 NamedTensors ReadOfModel(const std::string& path, const std::string& params) {
@@ -75,6 +80,60 @@ void ConvertTensors(const std::string& in, const std::string& out, const std::st
   }
   const NamedTensors tensors = ReadTensors(in, params);
   IsCombined(out) ? WriteCombined(tensors, out) : WriteTensorFile(tensors, out);
+}
+
+bool IsParameterDirectory(const std::string& path) {
+  if (!IsDirectory(path)) return false;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(path, ignored)) {
+    if (entry.path().filename() == "__model__" || entry.path().extension() == ".pdmodel")
+      return false;
+  }
+  return true;
+}
+
+namespace {
+
+size_t JoinOfModel(const std::string& in, const std::string& params, const std::string& out) {
+  const bool among_files =
+      params.empty() && IsDirectory(in) && ParametersBeside(ProgramFile(in)).empty();
+  const ModelFiles model = ReadModel(in, among_files ? in : params);
+  const std::vector<std::string> names = PersistableNames(model.program);
+  if (names.empty())
+    throw Error(ErrorCode::kNotFound, "the program has no persistable variables to join");
+  if (!model.has_values) {
+    throw Error(ErrorCode::kNotFound,
+                "the program came without parameters; --params=DIR gives them");
+  }
+  SaveParameters(model.values, names, out);
+  return names.size();
+}
+
+}  // namespace
+
+void JoinParameterFiles(const std::string& in, const std::string& params, const std::string& out) {
+  const size_t joined =
+      IsParameterDirectory(in) ? JoinParameters(in, out).size() : JoinOfModel(in, params, out);
+  if (out != "-")
+    Print(fmt::format("{}: {}\n", Shown(out), Counted(joined, "persistable variable")));
+}
+
+void SplitParameters(const std::string& in, const std::string& params, const std::string& out) {
+  std::error_code ignored;
+  if (FileExists(out) && !fs::is_empty(out, ignored)) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("{} is there and not empty; name a new directory", Quote(out, 300)));
+  }
+  const ModelFiles model = ReadModel(in, params);
+  const std::vector<std::string> names = PersistableNames(model.program);
+  if (names.empty())
+    throw Error(ErrorCode::kNotFound, "the program has no persistable variables to split");
+  if (!model.has_values) {
+    throw Error(ErrorCode::kNotFound,
+                "the program came without parameters; --params=FILE gives them");
+  }
+  SaveSeparate(model.values, names, out);
+  Print(fmt::format("{}: {}\n", Shown(out), Counted(names.size(), "file")));
 }
 
 }  // namespace coracle::tools

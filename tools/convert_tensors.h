@@ -14,4 +14,13 @@ bool IsTensorFileName(const std::string& path);
 // else the order of the names.
 void ConvertTensors(const std::string& in, const std::string& out, const std::string& params);
 
+// Whether the path is a directory of parameters in files of their own, without a program.
+bool IsParameterDirectory(const std::string& path);
+// Joins the files of such a directory, or the parameters of a model (see ReadModel), to one file.
+// Prints how many. Throws kNotFound for a model without parameters.
+void JoinParameterFiles(const std::string& in, const std::string& params, const std::string& out);
+// Writes each parameter of a model to a file of its own in the new directory `out`, in Paddle's
+// format. Throws kAlreadyExists for a directory that is not empty.
+void SplitParameters(const std::string& in, const std::string& params, const std::string& out);
+
 }  // namespace coracle::tools

@@ -6,7 +6,6 @@
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/snapshot.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include "command_limits.h"
 #include "command_line.h"
@@ -14,12 +13,33 @@
 #include "flags.h"
 #include "program_input.h"
 
-DECLARE_bool(json);
-DECLARE_string(params);
-DEFINE_bool(values, false, "also compare the values of parameters");
-
 namespace coracle::tools {
 namespace {
+
+struct DiffFlags {
+  bool values = false;
+  std::optional<double> rtol = {};
+  std::optional<double> atol = {};
+  std::vector<std::string> params = {};
+  bool json = false;
+  LimitFlags limits = {};
+};
+
+Fields<DiffFlags> DiffFields() {
+  return Fields<DiffFlags>("")
+      .Add("values", &DiffFlags::values, "also compare the values of parameters")
+      .Add("rtol", &DiffFlags::rtol,
+           "relative tolerance of values: `NUMBER` times the magnitude of B's element "
+           "(default: 0)",
+           NotNegativeRange())
+      .Add("atol", &DiffFlags::atol,
+           "absolute tolerance of values: `NUMBER` added to the relative one (default: 0)",
+           NotNegativeRange())
+      .Add("params", &DiffFlags::params,
+           "`A,B`: the parameters of the first and of the second program")
+      .Add("json", &DiffFlags::json, "print JSON")
+      .Inline(&DiffFlags::limits, LimitFields());
+}
 
 struct DiffSide {
   ProgramDesc program;
@@ -37,7 +57,7 @@ void ReadValues(const std::string& file, std::string params, DiffSide* side) {
   ReadParameters(side->program, params, side->values);
 }
 
-DiffSide ReadSide(const std::string& path, const std::string& params) {
+DiffSide ReadSide(const DiffFlags& flags, const std::string& path, const std::string& params) {
   DiffSide side;
   const std::string snapshot = path == "-" ? "" : FindSnapshot(path);
   if (!snapshot.empty()) {
@@ -47,11 +67,11 @@ DiffSide ReadSide(const std::string& path, const std::string& params) {
   const std::string file = ProgramFile(path);
   if (IsJob(file)) {
     side.program = BuildPrograms(ReadJob(file), TrainOptions()).train.program;
-    if (FLAGS_values) throw UsageError("--values: a job has no values; give its snapshots");
+    if (flags.values) throw UsageError("--values: a job has no values; give its snapshots");
     return side;
   }
   side.program = ReadAnyProgram(path);
-  if (FLAGS_values) ReadValues(file, params, &side);
+  if (flags.values) ReadValues(file, params, &side);
   return side;
 }
 
@@ -69,49 +89,44 @@ std::string Report(const std::vector<std::string>& args, const DiffSide& a, cons
          DiffText(diff, a.program, b.program, DefaultOps(), values);
 }
 
-int Diff(const std::vector<std::string>& args) {
-  const std::vector<std::string> params = ListFlag(FLAGS_params);
-  const DiffSide a = ReadSide(args[0], params.empty() ? "" : params[0]);
-  const DiffSide b = ReadSide(args[1], params.empty() ? "" : params[1]);
+int Diff(const DiffFlags& flags, const std::vector<std::string>& args) {
+  const std::vector<std::string>& params = flags.params;
+  const DiffSide a = ReadSide(flags, args[0], params.empty() ? "" : params[0]);
+  const DiffSide b = ReadSide(flags, args[1], params.empty() ? "" : params[1]);
   const ProgramDiff diff = DiffPrograms(a.program, b.program, DefaultOps());
   std::vector<ValueDiff> values;
-  if (FLAGS_values) {
-    const bool given = IsGiven("rtol") || IsGiven("atol");
+  if (flags.values) {
     values = DiffValues(diff, a.program, a.values, b.program, b.values,
-                        {.relative = IsGiven("rtol") ? FLAGS_rtol : 0,
-                         .absolute = IsGiven("atol") ? FLAGS_atol : 0,
-                         .exact_integers = !given});
+                        {.relative = flags.rtol.value_or(0),
+                         .absolute = flags.atol.value_or(0),
+                         .exact_integers = !flags.rtol && !flags.atol});
   }
-  FLAGS_json ? PrintData(DiffJson(diff, a.program, b.program, values))
+  flags.json ? PrintData(DiffJson(diff, a.program, b.program, values))
              : Print(Report(args, a, b, diff, values));
   return diff.empty() && values.empty() ? 0 : 1;
 }
 
-int RunDiff(const std::vector<std::string>& args) {
+int RunDiff(const Args& args, const DiffFlags& flags) {
   FailAsTrouble();
   RequireArgs(args, 2, 2, "two PROGRAMs");
   if (args[0] == "-" && args[1] == "-")
     throw UsageError("only one of the two can be standard input");
-  if (!FLAGS_params.empty() && ListFlag(FLAGS_params).size() != 2)
+  if (!flags.params.empty() && flags.params.size() != 2)
     throw UsageError("--params takes A,B: the parameters of the first and of the second");
-  if (!FLAGS_params.empty() && !FLAGS_values) throw UsageError("--params needs --values");
-  if (!(FLAGS_rtol >= 0) || !(FLAGS_atol >= 0))
-    throw UsageError("--rtol and --atol must not be negative");
-  const CommandLimits limits(CommandLimits::Time::kCommand);
-  return Diff(args);
+  if (!flags.params.empty() && !flags.values) throw UsageError("--params needs --values");
+  const CommandLimits limits(flags.limits, CommandLimits::Time::kCommand);
+  return Diff(flags, args);
 }
 
 }  // namespace
 
 Command DiffCommand() {
-  return {"diff",
-          "shows the differences between two programs, by their graphs",
-          "diff A B [--values] [--json]",
-          "  coracle diff before.pb after.pb\n"
-          "  coracle diff runs/1/snapshots runs/2/snapshots --values --rtol=1e-5\n"
-          "  coracle diff old.pdmodel new.pdmodel --json\n",
-          WithLimitFlags({"values", "rtol", "atol", "params", "json"}),
-          RunDiff};
+  return MakeCommand({"diff", "shows the differences between two programs, by their graphs",
+                      "diff A B [--values] [--json]",
+                      "  coracle diff before.pb after.pb\n"
+                      "  coracle diff runs/1/snapshots runs/2/snapshots --values --rtol=1e-5\n"
+                      "  coracle diff old.pdmodel new.pdmodel --json\n"},
+                     DiffFields(), RunDiff);
 }
 
 }  // namespace coracle::tools

@@ -15,18 +15,34 @@
 #include "flags.h"
 #include "program_input.h"
 
-DECLARE_bool(json);
-DEFINE_string(
-    format, "",
-    "`KIND` of the output; dump: text, a readable listing, or pbtxt, the program as protobuf "
-    "text; graph: dot or svg");
-DEFINE_string(ops, "", "only ops whose type matches this `REGEX` (RE2's syntax)");
-DEFINE_string(vars, "",
-              "only variables whose name matches this `REGEX`, and the ops that use them");
-DEFINE_int32(block, -1, "only block `N`; -1: all");
-
 namespace coracle::tools {
 namespace {
+
+enum class Format { kText, kPbtxt };
+
+struct DumpFlags {
+  Format format = Format::kText;
+  bool full = false;
+  bool json = false;
+  std::string ops = {};
+  std::string vars = {};
+  int32_t block = -1;
+};
+
+Fields<DumpFlags> DumpFields() {
+  return Fields<DumpFlags>("")
+      .Add("format", &DumpFlags::format,
+           "`KIND` of the output: text, a readable listing, or pbtxt, the program as protobuf text",
+           OneOf{"Format", {{"text", Format::kText}, {"pbtxt", Format::kPbtxt}}})
+      .Add("full", &DumpFlags::full,
+           "name the slot of every output, and show the attrs with default values, the outputs "
+           "that are an input in place, and those that only the gradient op reads")
+      .Add("json", &DumpFlags::json, "print JSON")
+      .Add("ops", &DumpFlags::ops, "only ops whose type matches this `REGEX` (RE2's syntax)")
+      .Add("vars", &DumpFlags::vars,
+           "only variables whose name matches this `REGEX`, and the ops that use them")
+      .Add("block", &DumpFlags::block, "only block `N`; -1: all", LimitedRange(-1, INT32_MAX));
+}
 
 std::optional<Regex> RegexOf(const char* flag, const std::string& text) {
   if (text.empty()) return std::nullopt;
@@ -53,7 +69,8 @@ std::string FilesText(const ProgramDesc& program) {
 // The selection of --ops and --vars, for PrintOptions and ProgramJsonOptions.
 class Filter {
  public:
-  Filter() : ops_(RegexOf("ops", FLAGS_ops)), vars_(RegexOf("vars", FLAGS_vars)) {}
+  explicit Filter(const DumpFlags& flags)
+      : ops_(RegexOf("ops", flags.ops)), vars_(RegexOf("vars", flags.vars)) {}
 
   template <class Options>
   void Apply(Options* options) const {
@@ -70,60 +87,58 @@ class Filter {
   std::optional<Regex> ops_, vars_;
 };
 
-void CheckFlags() {
-  const bool as_pbtxt = FLAGS_format == "pbtxt";
-  if (!as_pbtxt && !FLAGS_format.empty() && FLAGS_format != "text")
-    throw UsageError("--format of dump is text or pbtxt, got " + Quote(FLAGS_format));
-  if (as_pbtxt && (FLAGS_json || !FLAGS_ops.empty() || !FLAGS_vars.empty() || FLAGS_block >= 0))
-    throw UsageError("--json, --ops, --vars and --block do not go with --format=pbtxt");
-  if (FLAGS_block < -1)
-    throw UsageError(fmt::format("--block takes the number of a block, got {}", FLAGS_block));
+void CheckFlags(const DumpFlags& flags) {
+  if (flags.format == Format::kPbtxt &&
+      (flags.full || flags.json || !flags.ops.empty() || !flags.vars.empty() || flags.block >= 0))
+    throw UsageError("--full, --json, --ops, --vars and --block do not go with --format=pbtxt");
+  if (flags.full && flags.json) throw UsageError("--json shows everything; leave out --full");
 }
 
-std::string Json(const ProgramDesc& program, const Filter& filter) {
+std::string Json(const DumpFlags& flags, const ProgramDesc& program, const Filter& filter) {
   ProgramJsonOptions options;
-  if (FLAGS_block >= 0) options.blocks = {FLAGS_block};
+  if (flags.block >= 0) options.blocks = {flags.block};
   filter.Apply(&options);
   return ProgramJson(program, DefaultOps(), options);
 }
 
-std::string Text(const ProgramDesc& program, const Filter& filter) {
+std::string Text(const DumpFlags& flags, const ProgramDesc& program, const Filter& filter) {
   PrintOptions options;
-  options.block = FLAGS_block;
-  options.hide_attr = [](const OpDesc& op, const NamedAttr& attr) {
-    return IsDefaultAttr(DefaultOps(), op, attr);
-  };
+  if (flags.full)
+    options.name_all_outputs = true;
+  else
+    options = ShortListing(DefaultOps());
+  options.block = flags.block;
   filter.Apply(&options);
   return PrintProgram(program, options) + FilesText(program);
 }
 
-int RunDump(const std::vector<std::string>& args) {
+int RunDump(const Args& args, const DumpFlags& flags) {
   RequireArgs(args, 1, 1, "one PROGRAM");
-  CheckFlags();
-  const Filter filter;
+  CheckFlags(flags);
+  const Filter filter(flags);
   const ProgramDesc program = ReadAnyProgram(args[0]);
-  if (FLAGS_block >= program.NumBlocks())
-    ThrowInvalid(fmt::format("no block {}: the program has {}", FLAGS_block, program.NumBlocks()));
-  if (FLAGS_format == "pbtxt")
+  if (flags.block >= program.NumBlocks())
+    ThrowInvalid(fmt::format("no block {}: the program has {}", flags.block, program.NumBlocks()));
+  if (flags.format == Format::kPbtxt)
     PrintData(ProgramToText(program));
   else
-    FLAGS_json ? PrintData(Json(program, filter)) : Print(Text(program, filter));
+    flags.json ? PrintData(Json(flags, program, filter)) : Print(Text(flags, program, filter));
   return 0;
 }
 
 }  // namespace
 
 Command DumpCommand() {
-  return {"dump",
-          "prints a program: inputs, outputs, one line per op, and parameters",
-          "dump PROGRAM [--format=text|pbtxt] [--json] [--ops=REGEX] [--vars=REGEX] [--block=N]",
-          "  coracle dump inference.pdmodel\n"
-          "  coracle dump model.pb --ops='conv2d|pool2d'\n"
-          "  coracle dump trained.pb --vars='^fc_0.*@GRAD'\n"
-          "  coracle dump inference.pdmodel --format=pbtxt > model.pbtxt\n"
-          "  coracle dump inference.pdmodel --json > model.json\n",
-          {"format", "json", "ops", "vars", "block"},
-          RunDump};
+  return MakeCommand(
+      {"dump", "prints a program: inputs, outputs, one line per op, and parameters",
+       "dump PROGRAM [--format=text|pbtxt] [--full] [--json] [--ops=REGEX] [--vars=REGEX] "
+       "[--block=N]",
+       "  coracle dump inference.pdmodel\n"
+       "  coracle dump model.pb --ops='conv2d|pool2d'\n"
+       "  coracle dump trained.pb --vars='^fc_0.*@GRAD'\n"
+       "  coracle dump inference.pdmodel --format=pbtxt > model.pbtxt\n"
+       "  coracle dump inference.pdmodel --json > model.json\n"},
+      DumpFields(), RunDump);
 }
 
 }  // namespace coracle::tools

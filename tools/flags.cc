@@ -14,39 +14,6 @@ DEFINE_string(
     threads, "0",
     "number `N` of threads; 0: OMP_NUM_THREADS, or as many as the cores and the CPU quota "
     "allow; bench takes several, as in 1,2,4");
-DEFINE_string(out, "", "`PATH` of the result: a file, for train a directory");
-DEFINE_string(kernels, "auto", "`KIND` of kernels: auto, or reference for plain loops only");
-DEFINE_bool(check_nan_inf, false, "stop at the first op that computes a nan or inf");
-DEFINE_bool(profile, false, "print the time of each op");
-DEFINE_bool(shape_warnings, true,
-            "warn if a feed or a parameter has another shape than the program declares");
-DEFINE_bool(tune, false, "time an op's kernels and choose the fastest, which slows down the start");
-DEFINE_string(disabled_passes, "", "`NAMES` of compiler passes to turn off, or all");
-DEFINE_string(memory_limit, "",
-              "memory limit in `BYTES`, as in 512M or 2G; none: 80% of the machine's memory");
-DEFINE_double(time_limit, 600,
-              "time limit in `SECONDS` for one run of a program (one training step), or for the "
-              "whole command if it runs no program; 0: no limit");
-DEFINE_string(allow_files, "",
-              "`DIR` in which the program's own ops (save, load) may read and write files; none: "
-              "programs that name files are refused");
-DEFINE_string(
-    compat, "",
-    "`READER` of the result: paddle removes everything that only Coracle understands, and "
-    "lists it (opt: runs only passes whose result Paddle understands)");
-DEFINE_double(
-    rtol, 1e-5,
-    "relative tolerance: `NUMBER` times the magnitude of B's element; diff: 0 by default");
-DEFINE_double(atol, 1e-6,
-              "absolute tolerance: `NUMBER` added to the relative one; diff: 0 by default");
-DEFINE_string(shape, "", "shapes of inputs that have unknown dims: `VAR:8x3x32x32,...`");
-DEFINE_uint64(seed, 0, "seed of random ops, unless the program sets one");
-
-DEFINE_string(ranks, "",
-              "train: trains with `N` ranks, which are threads of this process and share each "
-              "batch; time: forecasts a step on these numbers of machines, as in 8,64,1024");
-DEFINE_double(bucket_mb, 25,
-              "bucket size: gradients are exchanged in groups of up to `MB` megabytes");
 
 namespace coracle::tools {
 namespace {
@@ -81,62 +48,88 @@ std::pair<std::string, Shape> ParseShape(const std::string& what, const std::str
   return {text.substr(0, colon), shape};
 }
 
+Fields<LimitFlags> LimitFieldsFor(const std::string& time) {
+  return Fields<LimitFlags>("")
+      .Add("memory_limit", &LimitFlags::memory_limit,
+           "memory limit in `BYTES`, as in 512M or 2G; none: 80% of the machine's memory")
+      .Add("time_limit", &LimitFlags::time_limit, time, NotNegativeRange());
+}
+
 }  // namespace
 
-bool IsGiven(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
+Fields<LimitFlags> LimitFields() {
+  return LimitFieldsFor("time limit of the command in `SECONDS`; 0: no limit");
+}
 
-uint64_t MemoryLimitFromFlags() {
-  const uint64_t bytes = ParseBytes(FLAGS_memory_limit);
+Fields<LimitFlags> RunLimitFields() {
+  return LimitFieldsFor(
+      "time limit of one run of a program (one training step) in `SECONDS`; 0: no limit");
+}
+
+uint64_t MemoryLimitOf(const LimitFlags& flags) {
+  const uint64_t bytes = ParseBytes(flags.memory_limit);
   return bytes > 0 ? bytes : DefaultMemoryLimit();
 }
 
-double TimeLimitFromFlags() {
-  if (!(FLAGS_time_limit >= 0)) throw UsageError("--time_limit must not be negative");
-  return FLAGS_time_limit;
+Fields<PassFlags> PassFields() {
+  return Fields<PassFlags>("")
+      .Add("kernels", &PassFlags::kernels,
+           "`KIND` of kernels: auto, or reference for plain loops only",
+           OneOf{"Kernels", {{"auto", KernelMode::kAuto}, {"reference", KernelMode::kReference}}})
+      .Add("check_nan_inf", &PassFlags::check_nan_inf,
+           "stop at the first op that computes a nan or inf")
+      .Add("disabled_passes", &PassFlags::disabled_passes,
+           "`NAMES` of compiler passes to turn off, or all")
+      .Add("allow_files", &PassFlags::allow_files,
+           "`DIR` in which the program's own ops (save, load) may read and write files; none: "
+           "programs that name files are refused");
 }
 
-std::vector<std::string> WithCompileFlags(std::vector<std::string> flags) {
-  for (const char* name : {"kernels", "check_nan_inf", "profile", "tune", "disabled_passes",
-                           "shape_warnings", "allow_files", "seed"})
-    flags.emplace_back(name);
-  return WithLimitFlags(std::move(flags));
+Fields<CompileFlags> CompileFields(bool with_profile) {
+  Fields<CompileFlags> fields("");
+  fields.Inline(&CompileFlags::passes, PassFields());
+  if (with_profile) fields.Add("profile", &CompileFlags::profile, "print the time of each op");
+  return fields
+      .Add("tune", &CompileFlags::tune,
+           "time an op's kernels and choose the fastest, which slows down the start")
+      .Add("shape_warnings", &CompileFlags::shape_warnings,
+           "warn if a feed or a parameter has another shape than the program declares")
+      .Add("seed", &CompileFlags::seed, "seed of random ops, unless the program sets one")
+      .Inline(&CompileFlags::limits, RunLimitFields());
 }
 
-std::vector<std::string> WithLimitFlags(std::vector<std::string> flags) {
-  flags.insert(flags.end(), {"memory_limit", "time_limit"});
-  return flags;
-}
-
-CompileOptions CompileOptionsFromFlags() {
+CompileOptions CompileOptionsOf(const PassFlags& flags, const LimitFlags& limits) {
   CompileOptions options;
-  if (FLAGS_kernels != "auto" && FLAGS_kernels != "reference")
-    throw UsageError("--kernels is auto or reference, got " + Quote(FLAGS_kernels));
-  options.kernels = FLAGS_kernels == "auto" ? KernelMode::kAuto : KernelMode::kReference;
-  options.check_nan_inf = FLAGS_check_nan_inf;
-  options.profile = FLAGS_profile;
-  options.tune = FLAGS_tune;
-  options.shape_warnings = FLAGS_shape_warnings;
-  options.disabled_passes = ListFlag(FLAGS_disabled_passes);
-  if (FLAGS_disabled_passes == "all") {
+  options.kernels = flags.kernels;
+  options.check_nan_inf = flags.check_nan_inf;
+  options.disabled_passes = flags.disabled_passes;
+  if (flags.disabled_passes == std::vector<std::string>{"all"}) {
     options.disabled_passes.clear();
     options.optimize = false;
   }
   PassesWithout(options.disabled_passes);  // throws for an unknown name
-  options.memory_limit = MemoryLimitFromFlags();
-  options.time_limit = TimeLimitFromFlags();
-  options.allow_files = FLAGS_allow_files;
-  options.seed = FLAGS_seed;
+  options.memory_limit = MemoryLimitOf(limits);
+  options.time_limit = limits.time_limit;
+  options.allow_files = flags.allow_files;
   return options;
 }
 
-std::vector<std::pair<std::string, Shape>> ShapesFromFlag() {
-  return ParseShapes("--shape takes", ListFlag(FLAGS_shape), 0);
+CompileOptions CompileOptionsOf(const CompileFlags& flags) {
+  CompileOptions options = CompileOptionsOf(flags.passes, flags.limits);
+  options.profile = flags.profile;
+  options.tune = flags.tune;
+  options.shape_warnings = flags.shape_warnings;
+  options.seed = flags.seed;
+  return options;
 }
 
-std::vector<std::pair<std::string, Shape>> ParseShapes(const std::string& what,
-                                                       const std::vector<std::string>& texts,
-                                                       int64_t least) {
-  std::vector<std::pair<std::string, Shape>> shapes;
+FlagShapes ShapesOf(const std::vector<std::string>& texts) {
+  return ParseShapes("--shape takes", texts, 0);
+}
+
+FlagShapes ParseShapes(const std::string& what, const std::vector<std::string>& texts,
+                       int64_t least) {
+  FlagShapes shapes;
   std::unordered_map<std::string, std::string> seen;
   for (const std::string& text : texts) {
     const auto& [name, shape] = shapes.emplace_back(ParseShape(what, text, least));
@@ -158,25 +151,6 @@ std::vector<int> ThreadsFromFlag() {
   }
   if (threads.empty()) throw UsageError("--threads needs a value");
   return threads;
-}
-
-std::vector<int> RanksFromFlag() {
-  std::vector<int> ranks;
-  for (const std::string& text : ListFlag(FLAGS_ranks)) {
-    int64_t value = 0;
-    if (!ParseInt64(text, &value) || value < 1 || value > 1'000'000)
-      throw UsageError("--ranks takes numbers in [1, 1000000], got " + Quote(text));
-    ranks.push_back(static_cast<int>(value));
-  }
-  return ranks;
-}
-
-std::vector<std::string> ListFlag(const std::string& value) {
-  std::vector<std::string> parts;
-  for (std::string& part : Split(value, ',')) {
-    if (!part.empty()) parts.push_back(std::move(part));
-  }
-  return parts;
 }
 
 }  // namespace coracle::tools

@@ -1,5 +1,5 @@
 #pragma once
-// Flags that several commands share. A flag of a single command is defined in that command's file.
+// Flags that several commands share: structs to inline into a command's own (flag_table.h).
 
 #include <coracle/executor/executor.h>
 #include <gflags/gflags.h>
@@ -8,55 +8,67 @@
 #include <utility>
 #include <vector>
 
+#include "flag_table.h"
+
+// Flags of the process, which every command takes.
 DECLARE_string(op_library);
 DECLARE_string(threads);
-DECLARE_string(out);
-DECLARE_string(kernels);
-DECLARE_bool(check_nan_inf);
-DECLARE_bool(profile);
-DECLARE_string(disabled_passes);
-DECLARE_string(memory_limit);
-DECLARE_double(time_limit);
-DECLARE_string(allow_files);
-DECLARE_string(compat);
-DECLARE_double(rtol);
-DECLARE_double(atol);
-DECLARE_string(shape);
-DECLARE_uint64(seed);
-DECLARE_string(ranks);
-DECLARE_double(bucket_mb);
 
 namespace coracle::tools {
 
-// Whether the command line gives the flag.
-bool IsGiven(const char* flag);
+// --memory_limit and --time_limit.
+struct LimitFlags {
+  std::string memory_limit = {};
+  double time_limit = 600;  // seconds; 0: no limit
+};
+Fields<LimitFlags> LimitFields();     // of a command whose time is limited as a whole
+Fields<LimitFlags> RunLimitFields();  // of a command that limits each run of a program
 
-// Appends the flags that CompileOptionsFromFlags reads to a command's list.
-std::vector<std::string> WithCompileFlags(std::vector<std::string> flags);
-CompileOptions CompileOptionsFromFlags();
+// The limit in bytes, never 0. Throws UsageError for a text that is no number of bytes.
+uint64_t MemoryLimitOf(const LimitFlags& flags);
 
-// Appends the flags that CommandLimits (command_limits.h) reads to the list of a command that does
-// not run a program.
-std::vector<std::string> WithLimitFlags(std::vector<std::string> flags);
+// What the compiler makes of a program.
+struct PassFlags {
+  KernelMode kernels = KernelMode::kAuto;
+  bool check_nan_inf = false;
+  std::vector<std::string> disabled_passes = {};
+  std::string allow_files = {};
+};
+Fields<PassFlags> PassFields();
 
-uint64_t MemoryLimitFromFlags();  // bytes, never 0
-double TimeLimitFromFlags();      // seconds; 0: no limit
+// How a program is compiled and run.
+struct CompileFlags {
+  PassFlags passes = {};
+  bool profile = false;
+  bool tune = false;
+  bool shape_warnings = true;
+  uint64_t seed = 0;
+  LimitFlags limits = {};  // of each run
+};
+Fields<CompileFlags> CompileFields(bool with_profile = true);
 
-// Parses --shape. Throws UsageError for a value that is not like VAR:8x3x32x32.
-std::vector<std::pair<std::string, Shape>> ShapesFromFlag();
+// Throw UsageError for invalid values, kNotFound for an unknown pass.
+CompileOptions CompileOptionsOf(const PassFlags& flags, const LimitFlags& limits);
+CompileOptions CompileOptionsOf(const CompileFlags& flags);
+
+// Docs of flags that several commands have.
+inline constexpr const char* kParamsDoc =
+    "`PATH` of the parameters: a directory, a combined file or a training snapshot";
+inline constexpr const char* kShapeDoc =
+    "shapes of inputs that have unknown dims: `VAR:8x3x32x32,...`";
+inline constexpr const char* kJsonDoc = "print JSON";
+
+// Shapes of variables, by name.
+using FlagShapes = std::vector<std::pair<std::string, Shape>>;
+// Parses the texts of --shape. Throws UsageError for one that is not like VAR:8x3x32x32.
+FlagShapes ShapesOf(const std::vector<std::string>& texts);
 // Parses each text "x:8x3x32x32". It is read from the end, because a variable's name may contain
 // colons. Throws UsageError, whose text begins with `what`, for any other form, for a dim below
 // `least` and for a second shape of the same variable.
-std::vector<std::pair<std::string, Shape>> ParseShapes(const std::string& what,
-                                                       const std::vector<std::string>& texts,
-                                                       int64_t least);
+FlagShapes ParseShapes(const std::string& what, const std::vector<std::string>& texts,
+                       int64_t least);
 
 // The numbers of --threads, at least one; 0 is the default number.
 std::vector<int> ThreadsFromFlag();
-
-// The numbers of --ranks, each at least one; empty if --ranks is "".
-std::vector<int> RanksFromFlag();
-
-std::vector<std::string> ListFlag(const std::string& value);  // "a,b" -> {a, b}; "" -> {}
 
 }  // namespace coracle::tools

@@ -8,7 +8,6 @@
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_help.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -20,10 +19,20 @@
 #include "flags.h"
 #include "man_page.h"
 
-DEFINE_bool(man, false, "print the page for `man`; with --out=DIR write the pages of all commands");
-
 namespace coracle::tools {
 namespace {
+
+struct HelpFlags {
+  bool man = false;
+  std::string out = {};
+};
+
+Fields<HelpFlags> HelpFields() {
+  return Fields<HelpFlags>("")
+      .Add("man", &HelpFlags::man,
+           "print the page for `man`; with --out=DIR write the pages of all commands")
+      .Add("out", &HelpFlags::out, "`DIR` for the pages of --man");
+}
 
 // Describes the fields of the layer, optimizer, schedule and so on of that name.
 std::string DescribeName(const std::string& name) {
@@ -73,25 +82,25 @@ std::string DescribeFields(const std::string& name) {
   return text.empty() ? "" : fmt::format("{} is a field in several places:\n{}", name, text);
 }
 
-int WritePages() {
-  std::filesystem::create_directories(FLAGS_out);
-  for (const auto& [name, text] : ManPages()) WriteFileAtomic(FLAGS_out + "/" + name, text);
+int WritePages(const HelpFlags& flags) {
+  std::filesystem::create_directories(flags.out);
+  for (const auto& [name, text] : ManPages()) WriteFileAtomic(flags.out + "/" + name, text);
   return 0;
 }
 
-int RunMan(const std::vector<std::string>& args) {
-  if (!FLAGS_out.empty()) {
+int RunMan(const Args& args, const HelpFlags& flags) {
+  if (!flags.out.empty()) {
     RequireArgs(args, 0, 0, "no command with --man --out=DIR");
-    return WritePages();
+    return WritePages(flags);
   }
   PrintData(args.empty() ? ManOverview() : ManPage(RequireCommand(args[0])));
   return 0;
 }
 
-int RunHelp(const std::vector<std::string>& args) {
+int RunHelp(const Args& args, const HelpFlags& flags) {
   RequireArgs(args, 0, 1, "at most one command or name");
-  if (FLAGS_man) return RunMan(args);
-  if (!FLAGS_out.empty()) throw UsageError("--out needs --man");
+  if (flags.man) return RunMan(args, flags);
+  if (!flags.out.empty()) throw UsageError("--out needs --man");
   if (args.empty()) {
     Print(Overview());
     return 0;
@@ -120,9 +129,9 @@ std::string Overview() {
   std::string text =
       "coracle: deep-learning programs in Paddle's format: inspect, build, differentiate, train, "
       "run\n\nusage: coracle COMMAND [ARGUMENTS] [--FLAG=VALUE ...]\n\ncommands\n";
-  for (const Command& command : Commands())
+  for (const Command& command : ListedCommands())
     text += fmt::format("  {:<16} {}\n", command.name, command.summary);
-  text += "\nflags of every command\n" + DescribeFlags(GlobalFlags()) + ExitCodeLines();
+  text += "\nflags of every command\n" + DescribeFlags(GlobalFlagHelp()) + ExitCodeLines();
   return text +
          "\n`coracle help COMMAND` explains a command, `coracle help NAME` the fields of a layer, "
          "optimizer,\nschedule, clip and the like in texts, `coracle help job.FIELD` a field of a "
@@ -133,7 +142,8 @@ std::string Overview() {
 std::string HelpOf(const Command& command) {
   std::string text =
       fmt::format("{}: {}\n\nusage: coracle {}\n", command.name, command.summary, command.usage);
-  if (!command.flags.empty()) text += "\nflags\n" + DescribeFlags(command.flags);
+  const std::vector<FlagHelp> flags = HelpOfFlags(command);
+  if (!flags.empty()) text += "\nflags\n" + DescribeFlags(flags);
   if (!command.examples.empty()) text += "\nexamples\n" + command.examples;
   return text;
 }
@@ -172,13 +182,12 @@ std::vector<std::string> DescribedNames() {
 }
 
 Command HelpCommand() {
-  return {"help",
-          "explains a command, the fields of a layer, optimizer, ..., or a field of a job",
-          "help [COMMAND|NAME|job.FIELD|model.FIELD] [--man [--out=DIR]]",
-          "  coracle help dump\n  coracle help conv2d\n  coracle help noam\n"
-          "  coracle help job.train.csv\n  coracle help --man --out=share/man/man1\n",
-          {"man", "out"},
-          RunHelp};
+  return MakeCommand(
+      {"help", "explains a command, the fields of a layer, optimizer, ..., or a field of a job",
+       "help [COMMAND|NAME|job.FIELD|model.FIELD] [--man [--out=DIR]]",
+       "  coracle help dump\n  coracle help conv2d\n  coracle help noam\n"
+       "  coracle help job.train.csv\n  coracle help --man --out=share/man/man1\n"},
+      HelpFields(), RunHelp);
 }
 
 }  // namespace coracle::tools

@@ -5,17 +5,24 @@
 #include <coracle/layers/layer.h>
 #include <coracle/layers/text_help.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include <algorithm>
 
 #include "commands.h"
 
-DECLARE_bool(json);
-DECLARE_bool(names);
-
 namespace coracle::tools {
 namespace {
+
+struct LayersFlags {
+  bool names = false;
+  bool json = false;
+};
+
+Fields<LayersFlags> LayersFields() {
+  return Fields<LayersFlags>("")
+      .Add("names", &LayersFlags::names, "print only the names, one per line")
+      .Add("json", &LayersFlags::json, "print JSON");
+}
 
 Json JsonOf(const TextField& field) {
   Json json = {{"name", field.name}, {"type", field.type == "{ ... }" ? "message" : field.type}};
@@ -68,12 +75,12 @@ std::vector<TextEntry> Find(const std::string& name) {
               fmt::format("there is no layer {}{}", Quote(name), LayerHint(name, DefaultOps())));
 }
 
-int RunLayers(const std::vector<std::string>& args) {
+int RunLayers(const Args& args, const LayersFlags& flags) {
   RequireArgs(args, 0, 1, "at most one layer");
   const std::vector<TextEntry> entries = args.empty() ? LayerEntries(DefaultOps()) : Find(args[0]);
-  if (FLAGS_json) {
+  if (flags.json) {
     PrintJson(entries);
-  } else if (FLAGS_names) {
+  } else if (flags.names) {
     for (const TextEntry& entry : entries) Print(entry.name + "\n");
   } else if (args.empty()) {
     Print(List(entries));
@@ -86,13 +93,12 @@ int RunLayers(const std::vector<std::string>& args) {
 }  // namespace
 
 Command LayersCommand() {
-  return {"layers",
-          "lists the layers of model text, or describes the fields of one, with an example",
-          "layers [NAME] [--names] [--json]",
-          "  coracle layers\n  coracle layers conv2d\n"
-          "  coracle layers --names --op_library=./my_ops.so\n",
-          {"names", "json"},
-          RunLayers};
+  return MakeCommand(
+      {"layers", "lists the layers of model text, or describes the fields of one, with an example",
+       "layers [NAME] [--names] [--json]",
+       "  coracle layers\n  coracle layers conv2d\n"
+       "  coracle layers --names --op_library=./my_ops.so\n"},
+      LayersFields(), RunLayers);
 }
 
 }  // namespace coracle::tools

@@ -93,7 +93,7 @@ int Main(std::vector<std::string> words) {
     words.erase(words.begin(), end);
   }
   const bool asked = std::find(before.begin(), before.end(), "--version") != before.end();
-  if (asked) return VersionCommand().run({});
+  if (asked) return VersionCommand().run({}, {});
   if (ParseFlags(before, nullptr).help) {
     Print(Overview());
     return 0;
@@ -111,8 +111,12 @@ int Main(std::vector<std::string> words) {
     return 0;
   }
   ApplyGlobalFlags(command);
+  if (!command.replaced_by.empty())
+    LogMessage(MessageLevel::kInfo,
+               fmt::format("{} is an old name, which the next version drops: use `coracle {}`",
+                           command.name, command.replaced_by));
   try {
-    return command.run(line.args);
+    return command.run(line.args, line.given);
   } catch (const UsageError& e) {
     throw UsageError(fmt::format("{}: {}\nusage: coracle {}", command.name, PrintableLine(e.what()),
                                  command.usage));
@@ -143,6 +147,11 @@ void RequireArgs(const std::vector<std::string>& args, size_t least, size_t most
                  const std::string& what) {
   if (args.size() < least || args.size() > most)
     throw UsageError(fmt::format("takes {}, got {}", what, Counted(args.size(), "argument")));
+}
+
+Command MakeCommand(CommandText text, int (*run)(const Args& args)) {
+  return {std::move(text), std::make_shared<const FieldTable>(),
+          [run](const Args& args, const GivenFlags&) { return run(args); }};
 }
 
 std::string Shown(const std::string& name) { return QuoteIfNeeded(name); }
@@ -215,6 +224,12 @@ const std::vector<Command>& Commands() {
     return made;
   }();
   return commands;
+}
+
+std::vector<Command> ListedCommands() {
+  std::vector<Command> listed = Commands();
+  std::erase_if(listed, [](const Command& command) { return !command.replaced_by.empty(); });
+  return listed;
 }
 
 namespace {

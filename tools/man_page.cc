@@ -59,12 +59,11 @@ std::string Head(const std::string& page, const std::string& summary) {
       Escape(Upper(page)), CORACLE_VERSION, Escape(page), Escape(summary));
 }
 
-std::string Flags(const char* title, const std::vector<std::string>& flags) {
+std::string Flags(const char* title, const std::vector<FlagHelp>& flags) {
   if (flags.empty()) return "";
   std::string text = fmt::format(".SH {}\n", title);
-  for (const std::string& flag : flags) {
-    const FlagHelp help = HelpOfFlag(flag);
-    text += fmt::format(".TP\n\\fB\\-\\-{}\\fR", Escape(flag));
+  for (const FlagHelp& help : flags) {
+    text += fmt::format(".TP\n\\fB\\-\\-{}\\fR", Escape(help.name));
     if (!help.value.empty()) text += fmt::format("=\\fI{}\\fR", Escape(help.value.substr(1)));
     text += "\n" + Escape(help.text) + "\n";
   }
@@ -98,7 +97,8 @@ std::string ManPage(const Command& command) {
   std::string text = Head(PageName(command), command.summary);
   text += fmt::format(".SH SYNOPSIS\n\\fBcoracle {}\\fR\n", Escape(command.name));
   if (space != std::string::npos) text += Escape(command.usage.substr(space + 1)) + "\n";
-  text += Flags("OPTIONS", command.flags) + Flags("OPTIONS OF EVERY COMMAND", GlobalFlags());
+  text +=
+      Flags("OPTIONS", HelpOfFlags(command)) + Flags("OPTIONS OF EVERY COMMAND", GlobalFlagHelp());
   text += Verbatim("EXAMPLES", command.examples) + ExitStatus(command.name);
   return text + ".SH SEE ALSO\n.BR coracle (1)\n";
 }
@@ -110,17 +110,17 @@ std::string ManOverview() {
   text +=
       ".SH SYNOPSIS\n\\fBcoracle\\fR \\fICOMMAND\\fR [\\fIARGUMENTS\\fR] "
       "[\\fB\\-\\-\\fIFLAG\\fR=\\fIVALUE\\fR ...]\n.SH COMMANDS\n";
-  for (const Command& command : Commands()) {
+  for (const Command& command : ListedCommands()) {
     text +=
         fmt::format(".TP\n.BR {} (1)\n{}\n", Escape(PageName(command)), Escape(command.summary));
   }
-  text += Flags("OPTIONS OF EVERY COMMAND", GlobalFlags()) + ExitStatus("");
+  text += Flags("OPTIONS OF EVERY COMMAND", GlobalFlagHelp()) + ExitStatus("");
   return text;
 }
 
 std::vector<std::pair<std::string, std::string>> ManPages() {
   std::vector<std::pair<std::string, std::string>> pages = {{"coracle.1", ManOverview()}};
-  for (const Command& command : Commands())
+  for (const Command& command : ListedCommands())
     pages.emplace_back(PageName(command) + ".1", ManPage(command));
   return pages;
 }

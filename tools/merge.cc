@@ -3,20 +3,31 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
 #include "model_files.h"
 
-DECLARE_string(params);
-DEFINE_string(connect, "",
-              "`OUTPUT:INPUT,...` that feed the second program; none: by name, or by order");
-DEFINE_string(prefix, "b.", "`TEXT` to put before names of the second program that clash");
-
 namespace coracle::tools {
 namespace {
+
+struct MergeFlags {
+  std::vector<std::string> connect = {};
+  std::string prefix = "b.";
+  ModelFlags model = {};
+  LimitFlags limits = {};
+};
+
+Fields<MergeFlags> MergeFields() {
+  return Fields<MergeFlags>("")
+      .Add("connect", &MergeFlags::connect,
+           "`OUTPUT:INPUT,...` that feed the second program; none: by name, or by order")
+      .Add("prefix", &MergeFlags::prefix,
+           "`TEXT` to put before names of the second program that clash")
+      .Inline(&MergeFlags::model, ModelFields())
+      .Inline(&MergeFlags::limits, LimitFields());
+}
 
 // Splits "a_out:b_in" where both names are known, or else at the first colon: names may
 // have colons.
@@ -68,23 +79,23 @@ void JoinValues(const MergedProgram& merged, ModelFiles& a, ModelFiles& b) {
     a.values.Var(name) = std::move(b.values.Var(name));
 }
 
-int RunMerge(const std::vector<std::string>& args) {
+int RunMerge(const Args& args, const MergeFlags& flags) {
   RequireArgs(args, 2, 2, "the programs A and B");
   if (args[0] == "-" && args[1] == "-") throw UsageError("A and B cannot both be standard input");
-  CheckModelFlags();
-  std::vector<std::string> params = Split(FLAGS_params, ',');
+  CheckModelFlags(flags.model);
+  std::vector<std::string> params = Split(flags.model.params, ',');
   if (!params.empty() && params.size() != 2)
-    throw UsageError("--params takes FILE_OF_A,FILE_OF_B, got " + Quote(FLAGS_params));
+    throw UsageError("--params takes FILE_OF_A,FILE_OF_B, got " + Quote(flags.model.params));
   params.resize(2);
-  const CommandLimits limits(CommandLimits::Time::kCommand);
+  const CommandLimits limits(flags.limits, CommandLimits::Time::kCommand);
   ModelFiles a = ReadModel(args[0], params[0]), b = ReadModel(args[1], params[1]);
-  MergeOptions options = {{}, FLAGS_prefix};
-  for (const std::string& text : ListFlag(FLAGS_connect))
+  MergeOptions options = {{}, flags.prefix};
+  for (const std::string& text : flags.connect)
     options.connections.push_back(ParseConnection(a.program, b.program, text));
   MergedProgram merged = MergePrograms(a.program, b.program, DefaultOps(), options);
   JoinValues(merged, a, b);
   a.program = merged.program;
-  const std::string report = WriteModel(a);
+  const std::string report = WriteModel(a, flags.model);
   if (!report.empty()) Print(report + Describe(merged));
   return 0;
 }
@@ -92,14 +103,13 @@ int RunMerge(const std::vector<std::string>& args) {
 }  // namespace
 
 Command MergeCommand() {
-  return {"merge",
-          "makes one program of two: the outputs of A feed B",
-          "merge A B [--connect=OUTPUT:INPUT,...] -o OUT [--prefix=TEXT] "
-          "[--params=FILE_OF_A,FILE_OF_B] [--save_params=FILE]",
-          "  coracle merge head.pdmodel tail.pdmodel -o whole.pdmodel\n"
-          "  coracle merge detector.pdmodel classifier.pdmodel --connect=crops:x -o both.pdmodel\n",
-          WithLimitFlags({"connect", "prefix", "out", "params", "save_params"}),
-          RunMerge};
+  return MakeCommand(
+      {"merge", "makes one program of two: the outputs of A feed B",
+       "merge A B [--connect=OUTPUT:INPUT,...] -o OUT [--prefix=TEXT] "
+       "[--params=FILE_OF_A,FILE_OF_B] [--save_params=FILE]",
+       "  coracle merge head.pdmodel tail.pdmodel -o whole.pdmodel\n"
+       "  coracle merge detector.pdmodel classifier.pdmodel --connect=crops:x -o both.pdmodel\n"},
+      MergeFields(), RunMerge);
 }
 
 }  // namespace coracle::tools

@@ -12,8 +12,6 @@
 #include "flags.h"
 #include "program_input.h"
 
-DECLARE_string(save_params);
-
 namespace coracle::tools {
 namespace {
 
@@ -29,6 +27,14 @@ std::string WriteParameters(const ModelFiles& model, const std::string& path) {
 }
 
 }  // namespace
+
+Fields<ModelFlags> ModelFields() {
+  return Fields<ModelFlags>("")
+      .Add("out", &ModelFlags::out, "`FILE` of the resulting program")
+      .Add("params", &ModelFlags::params, kParamsDoc)
+      .Add("save_params", &ModelFlags::save_params,
+           "`FILE` for the values of the persistable variables");
+}
 
 std::string ParametersFileOf(const std::string& program_file) {
   const fs::path file = program_file;
@@ -55,15 +61,15 @@ ModelFiles ReadModel(const std::string& path, const std::string& given) {
   return model;
 }
 
-void CheckModelFlags() {
-  if (FLAGS_out.empty()) throw UsageError("--out=FILE is missing: where the program goes");
-  RequireProgramName("--out", FLAGS_out);
-  RequireParametersName("--save_params", FLAGS_save_params);
-  if (FLAGS_out == FLAGS_save_params) throw UsageError("--out and --save_params are the same file");
+void CheckModelFlags(const ModelFlags& flags) {
+  if (flags.out.empty()) throw UsageError("--out=FILE is missing: where the program goes");
+  RequireProgramName("--out", flags.out);
+  RequireParametersName("--save_params", flags.save_params);
+  if (flags.out == flags.save_params) throw UsageError("--out and --save_params are the same file");
 }
 
-std::string WrittenParameters() {
-  return FLAGS_save_params.empty() ? ParametersFileOf(FLAGS_out) : FLAGS_save_params;
+std::string WrittenParameters(const ModelFlags& flags) {
+  return flags.save_params.empty() ? ParametersFileOf(flags.out) : flags.save_params;
 }
 
 void RefuseOwnFiles(const std::vector<std::string>& read, const std::vector<std::string>& written) {
@@ -76,8 +82,8 @@ void RefuseOwnFiles(const std::vector<std::string>& read, const std::vector<std:
   }
 }
 
-void RefuseForeignParameters() {
-  const std::string beside = ParametersFileOf(FLAGS_out);
+void RefuseForeignParameters(const ModelFlags& flags) {
+  const std::string beside = ParametersFileOf(flags.out);
   if (beside.empty() || !FileExists(beside)) return;
   throw Error(ErrorCode::kAlreadyExists,
               fmt::format("{} holds parameters of another program, which readers would take for "
@@ -85,31 +91,31 @@ void RefuseForeignParameters() {
                           Quote(beside, 300)));
 }
 
-std::string WriteModel(const ModelFiles& model) {
-  const std::string params = WrittenParameters();
-  RefuseOwnFiles(model.read, {FLAGS_out, params});
+std::string WriteModel(const ModelFiles& model, const ModelFlags& flags) {
+  const std::string params = WrittenParameters(flags);
+  RefuseOwnFiles(model.read, {flags.out, params});
   if (!model.has_values) {
-    if (!FLAGS_save_params.empty()) {
+    if (!flags.save_params.empty()) {
       throw Error(ErrorCode::kNotFound,
                   "--save_params: the program came without parameters; --params=DIR or "
                   "--params=FILE gives them");
     }
-    RefuseForeignParameters();
+    RefuseForeignParameters(flags);
   }
   std::string report;
   const bool any =
-      !PersistableNames(model.program).empty() || !FLAGS_save_params.empty() || FileExists(params);
+      !PersistableNames(model.program).empty() || !flags.save_params.empty() || FileExists(params);
   if (model.has_values && any && !params.empty()) report = WriteParameters(model, params);
   // last, so that a reader that finds the program finds the parameters too
-  WriteProgram(model.program, FLAGS_out);
-  if (FLAGS_out == "-" || FLAGS_save_params == "-") return "";
+  WriteProgram(model.program, flags.out);
+  if (flags.out == "-" || flags.save_params == "-") return "";
   size_t ops = 0;
   model.program.ForEachOp([&](const OpDesc&) { ++ops; });
   const bool needs = !PersistableNames(model.program).empty() && report.empty();
   const std::string without = !needs             ? ""
                               : model.has_values ? ", without parameters; --save_params writes them"
                                                  : ", without parameters: the program came without";
-  return fmt::format("{}: {} in {}{}\n", Shown(FLAGS_out), Counted(ops, "op"),
+  return fmt::format("{}: {} in {}{}\n", Shown(flags.out), Counted(ops, "op"),
                      Counted(static_cast<size_t>(model.program.NumBlocks()), "block"), without) +
          report;
 }

@@ -6,8 +6,19 @@
 #include <coracle/framework/tensor/tensor.h>
 
 #include <string>
+#include <vector>
+
+#include "flag_table.h"
 
 namespace coracle::tools {
+
+// --out, --params and --save_params of a command that writes the model it has read.
+struct ModelFlags {
+  std::string out = {};
+  std::string params = {};
+  std::string save_params = {};
+};
+Fields<ModelFlags> ModelFields();
 
 struct ModelFiles {
   ProgramDesc program;
@@ -25,17 +36,17 @@ std::string ParametersFileOf(const std::string& program_file);
 
 // Throws UsageError unless --out is given and names a program file, and --save_params is "" or
 // names a parameter file.
-void CheckModelFlags();
+void CheckModelFlags(const ModelFlags& flags);
 
 // Writes the program to --out, and its parameters, if there are any, to --save_params, or else to
 // NAME.pdiparams next to NAME.pdmodel or to __params__ next to __model__. Returns a line for each
 // file, or "" if the program goes to standard output. Throws before it writes anything if values
 // are requested that the model does not have, if the parameters of another program are where
 // readers would look for those of this one, or if an input file would be overwritten.
-std::string WriteModel(const ModelFiles& model);
+std::string WriteModel(const ModelFiles& model, const ModelFlags& flags);
 
 // The file to which WriteModel writes the parameters; "" if it writes none.
-std::string WrittenParameters();
+std::string WrittenParameters(const ModelFlags& flags);
 
 // Throws UsageError if a file to be written is one of those read. The program and its parameters
 // are two files: if the command stopped after overwriting only one, they would not match.
@@ -43,7 +54,7 @@ void RefuseOwnFiles(const std::vector<std::string>& read, const std::vector<std:
 
 // Throws if parameters of another program are next to --out, because readers would take them for
 // its own.
-void RefuseForeignParameters();
+void RefuseForeignParameters(const ModelFlags& flags);
 
 // Makes a line such as "inputs   x float32[-1, 3], y int64[-1]" for variables of the root block.
 std::string DescribeVars(const std::string& heading, const ProgramDesc& program,

@@ -58,8 +58,8 @@ std::string Section(const OpSpec& def) {
     text += fmt::format("* {}: {}\n", constraint.id, Escape(constraint.text));
   text += Slots("input", def.inputs) + Slots("output", def.outputs) + Attrs(def.attrs) + "\n";
   return text + Property("gradient", GradientText(def)) + Property("LoD", LodText(def)) +
-         Property("elements", DTypesText(def)) + Property("kernels", KernelsText(def)) +
-         Property("may share memory", InplaceText(def));
+         Property("rows", RowsText(def)) + Property("elements", DTypesText(def)) +
+         Property("kernels", KernelsText(def)) + Property("may share memory", InplaceText(def));
 }
 
 std::string FamilyPage(const OpFamily& family) {

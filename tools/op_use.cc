@@ -33,7 +33,10 @@ const char* GradientOf(const OpUse& use) {
   return "no";
 }
 
-const char* FastOf(const OpUse& use) { return use.def && use.def->HasFastKernel() ? "yes" : "no"; }
+// An op that expands has the kernels of the ops that it joins.
+bool IsFast(const OpUse& use) {
+  return use.def && (use.def->HasFastKernel() || use.def->Expands());
+}
 
 size_t CountOps(const std::vector<OpUse>& uses, bool (*counts)(const OpUse&)) {
   size_t ops = 0;
@@ -75,7 +78,7 @@ std::string TableOfOps(const std::vector<OpUse>& uses) {
                                  "forward", "gradient", "fast kernel");
   for (const OpUse& use : uses) {
     text += fmt::format("{:>7}  {:<{}}  {:<7}  {:<9}  {}\n", use.count, Shown(use.type), width,
-                        ForwardOf(use), GradientOf(use), FastOf(use));
+                        ForwardOf(use), GradientOf(use), IsFast(use) ? "yes" : "no");
     if (!use.refused.empty()) text += fmt::format("{:9}{}\n", "", use.refused);
   }
   return text + fmt::format("{} of {}: {} cannot run, {} without a gradient\n", Counted(ops, "op"),
@@ -91,7 +94,7 @@ std::string JsonOfOps(const std::vector<OpUse>& uses) {
                   {"count", use.count},
                   {"forward", ForwardOf(use)},
                   {"gradient", GradientOf(use)},
-                  {"fast", use.def && use.def->HasFastKernel()}};
+                  {"fast", IsFast(use)}};
     if (!use.refused.empty()) entry["reason"] = use.refused;
     document["types"].push_back(std::move(entry));
   }

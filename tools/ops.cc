@@ -7,7 +7,6 @@
 #include <coracle/layers/layer.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include <algorithm>
 
@@ -17,13 +16,25 @@
 #include "op_use.h"
 #include "program_input.h"
 
-DEFINE_bool(all, false, "also list gradient ops and refused types");
-DEFINE_bool(json, false, "print JSON");
-DEFINE_bool(markdown, false, "write the pages of docs/ops");
-DEFINE_bool(names, false, "print only the names, one per line");
-
 namespace coracle::tools {
 namespace {
+
+struct OpsFlags {
+  bool all = false;
+  bool names = false;
+  bool json = false;
+  bool markdown = false;
+  std::string out = {};
+};
+
+Fields<OpsFlags> OpsFields() {
+  return Fields<OpsFlags>("")
+      .Add("all", &OpsFlags::all, "also list gradient ops and refused types")
+      .Add("names", &OpsFlags::names, "print only the names, one per line")
+      .Add("json", &OpsFlags::json, "print JSON")
+      .Add("markdown", &OpsFlags::markdown, "write the pages of docs/ops")
+      .Add("out", &OpsFlags::out, "`DIR` for the pages of --markdown");
+}
 
 // Whether a word is the id of a constraint, such as "C1:".
 bool IsConstraintId(const std::string& word) {
@@ -84,7 +95,8 @@ std::string Paragraph(const char* title, const std::string& text) {
 std::string Describe(const OpSpec& def) {
   std::string text = def.type + "\n" + Wrap(def.Documentation(), 2);
   text += Slots("inputs", def.inputs) + Slots("outputs", def.outputs) + Attrs(def);
-  text += Paragraph("gradient", GradientText(def)) + Paragraph("LoD", LodText(def));
+  text += Paragraph("gradient", GradientText(def)) + Paragraph("LoD", LodText(def)) +
+          Paragraph("rows", RowsText(def));
   text += Paragraph("elements", DTypesText(def)) + Paragraph("kernels", KernelsText(def));
   return text + Paragraph("may share memory", InplaceText(def));
 }
@@ -126,6 +138,7 @@ Json JsonOf(const OpSpec& def) {
           {"gradient", GradientText(def)},
           {"has_gradient", def.HasGradient()},
           {"lod", LodText(def)},
+          {"rows", RowsText(def)},
           {"elements", DTypesText(def)},
           {"fast", def.HasFastKernel()}};
 }
@@ -154,9 +167,9 @@ std::string Names() {
 }
 
 // The list of ops. With --all, it includes gradient ops and refused types.
-std::string List() {
+std::string List(const OpsFlags& flags) {
   const std::vector<std::string> types = DefaultOps().Types();
-  const auto shown = [](const std::string& type) { return FLAGS_all || !type.ends_with("_grad"); };
+  const auto shown = [&](const std::string& type) { return flags.all || !type.ends_with("_grad"); };
   size_t width = 0, count = 0;
   for (const std::string& type : types) width = std::max(width, shown(type) ? type.size() : 0);
   std::string text;
@@ -167,7 +180,7 @@ std::string List() {
     text += fmt::format("{:<{}}  {:<8}  {}\n", type, width, def.HasGradient() ? "gradient" : "",
                         Brief(def.doc, BriefWidth()));
   }
-  if (!FLAGS_all) {
+  if (!flags.all) {
     return text + fmt::format(
                       "{} ops, and {} more that compute gradients; `coracle ops NAME` "
                       "describes one\n",
@@ -180,11 +193,11 @@ std::string List() {
   return text;
 }
 
-int WritePages() {
-  if (FLAGS_out.empty()) throw UsageError("--markdown needs --out=DIR");
-  RequireDirectoryName("--out", FLAGS_out);
-  MakeDirectories(FLAGS_out);
-  for (const auto& [name, text] : OpPages()) WriteFileAtomic(FLAGS_out + "/" + name, text);
+int WritePages(const OpsFlags& flags) {
+  if (flags.out.empty()) throw UsageError("--markdown needs --out=DIR");
+  RequireDirectoryName("--out", flags.out);
+  MakeDirectories(flags.out);
+  for (const auto& [name, text] : OpPages()) WriteFileAtomic(flags.out + "/" + name, text);
   return 0;
 }
 
@@ -215,22 +228,22 @@ const OpSpec& RequireOp(const std::string& name) {
   return DefaultOps().Get(name);
 }
 
-int RunOps(const std::vector<std::string>& args) {
+int RunOps(const Args& args, const OpsFlags& flags) {
   RequireArgs(args, 0, 1, "at most one op or PROGRAM");
-  if (FLAGS_markdown) {
+  if (flags.markdown) {
     RequireArgs(args, 0, 0, "no op with --markdown");
-    return WritePages();
+    return WritePages(flags);
   }
-  if (!FLAGS_out.empty()) throw UsageError("--out needs --markdown");
-  const auto print = FLAGS_json ? PrintData : Print;
+  if (!flags.out.empty()) throw UsageError("--out needs --markdown");
+  const auto print = flags.json ? PrintData : Print;
   if (args.empty()) {
-    print(FLAGS_json ? JsonOfAll() : FLAGS_names ? Names() : List());
+    print(flags.json ? JsonOfAll() : flags.names ? Names() : List(flags));
   } else if (IsProgram(args[0])) {
     const std::vector<OpUse> uses = UsesOf(ReadAnyProgram(args[0]), DefaultOps());
-    print(FLAGS_json ? JsonOfOps(uses) : TableOfOps(uses));
+    print(flags.json ? JsonOfOps(uses) : TableOfOps(uses));
   } else {
     const OpSpec& def = RequireOp(args[0]);
-    print(FLAGS_json ? ToText("op", JsonOf(def)) : Describe(def) + LayerHint(args[0]));
+    print(flags.json ? ToText("op", JsonOf(def)) : Describe(def) + LayerHint(args[0]));
   }
   return 0;
 }
@@ -238,13 +251,12 @@ int RunOps(const std::vector<std::string>& args) {
 }  // namespace
 
 Command OpsCommand() {
-  return {"ops",
-          "lists the ops, describes one, or shows the support for the ops of a program",
-          "ops [NAME | PROGRAM] [--all] [--names] [--json] [--markdown --out=DIR]",
-          "  coracle ops\n  coracle ops conv2d\n  coracle ops inference.pdmodel --json\n"
-          "  coracle ops --names --op_library=./my_ops.so\n",
-          {"all", "names", "json", "markdown", "out"},
-          RunOps};
+  return MakeCommand(
+      {"ops", "lists the ops, describes one, or shows the support for the ops of a program",
+       "ops [NAME | PROGRAM] [--all] [--names] [--json] [--markdown --out=DIR]",
+       "  coracle ops\n  coracle ops conv2d\n  coracle ops inference.pdmodel --json\n"
+       "  coracle ops --names --op_library=./my_ops.so\n"},
+      OpsFields(), RunOps);
 }
 
 }  // namespace coracle::tools

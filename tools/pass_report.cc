@@ -104,11 +104,17 @@ std::string ExplainPass(const PassRun& run) {
 }
 
 std::string ListProgram(const ProgramDesc& program) {
-  PrintOptions print;
-  print.hide_attr = [](const OpDesc& op, const NamedAttr& attr) {
-    return IsDefaultAttr(DefaultOps(), op, attr);
-  };
-  return PrintProgram(program, print);
+  return PrintProgram(program, ShortListing(DefaultOps()));
+}
+
+void FillMissingParameters(const ProgramDesc& program, Scope& scope) {
+  const BlockDesc& root = program.Root();
+  for (size_t i = 0; i < root.NumVars(); ++i) {
+    const VarDesc& var = root.var(i);
+    if (var.persistable() && var.type() == VarType::kLoDTensor && var.shape().IsKnown() &&
+        IsValid(var.dtype()) && !scope.Find(var.name()))
+      scope.Set(var.name(), Tensor::Zeros(var.dtype(), var.shape()));
+  }
 }
 
 std::vector<std::string> FeedsToCompile(const ProgramDesc& program) {
@@ -116,8 +122,8 @@ std::vector<std::string> FeedsToCompile(const ProgramDesc& program) {
   return has ? std::vector<std::string>() : InputNames(program, DefaultOps());
 }
 
-std::vector<std::string> FetchesToCompile(const ProgramDesc& program) {
-  std::vector<std::string> fetches = ListFlag(FLAGS_fetch);
+std::vector<std::string> FetchesToCompile(const ProgramDesc& program,
+                                          const std::vector<std::string>& fetches) {
   const bool has = HasOpOfKind(program.Root(), OpKind::kFetch, DefaultOps());
   return fetches.empty() && !has ? OutputNames(program, DefaultOps()) : fetches;
 }

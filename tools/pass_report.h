@@ -2,6 +2,7 @@
 // Reports what the compiler's passes changed in a program, for the commands passes and opt.
 
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/passes/pass.h>
 
 #include <cstdint>
@@ -34,10 +35,14 @@ std::string ExplainPass(const PassRun& run);
 // PrintProgram without attrs that have their default values.
 std::string ListProgram(const ProgramDesc& program);
 
+// Sets parameters that the scope lacks to zeros: their values hardly affect the passes.
+void FillMissingParameters(const ProgramDesc& program, Scope& scope);
+
 // The feeds and fetches to compile a program with. Feeds are empty if the program has feed ops.
-// Fetches are the variables of --fetch; without any, the program's outputs, or none if it has
+// Fetches are `fetches` (--fetch); without any, the program's outputs, or none if it has
 // fetch ops.
 std::vector<std::string> FeedsToCompile(const ProgramDesc& program);
-std::vector<std::string> FetchesToCompile(const ProgramDesc& program);
+std::vector<std::string> FetchesToCompile(const ProgramDesc& program,
+                                          const std::vector<std::string>& fetches);
 
 }  // namespace coracle::tools

@@ -6,13 +6,19 @@
 #include <memory>
 #include <string>
 
+#include "flag_table.h"
+
 namespace coracle::tools {
 
-// Reads --exchange_timeout. Throws UsageError for an invalid value.
-double ExchangeTimeout();
+// --exchange_timeout.
+struct ExchangeFlags {
+  double exchange_timeout = 120;  // seconds; 0: no limit
+};
+Fields<ExchangeFlags> ExchangeFields();
+
 // Makes the communicator that the flags describe; nullptr if this is the only process. Call
 // it once.
-std::shared_ptr<Communicator> CommunicatorOfProcess();
+std::shared_ptr<Communicator> CommunicatorOfProcess(const ExchangeFlags& flags);
 // Throws kInvalidArgument if this is one of several processes. The command does not share its work,
 // so each process would do all of it. `instead` tells the user how to work on several ranks.
 void RequireOneProcess(const std::string& command, const std::string& instead);

@@ -2,22 +2,31 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
 #include "model_files.h"
 
-DECLARE_bool(gradients);
-DECLARE_string(params);
-DEFINE_string(
-    regex, "",
-    "`REGEX=TEXT`: replaces matches of the expression (RE2's syntax) by TEXT in every name; "
-    "\\1 in TEXT is the first group");
-
 namespace coracle::tools {
 namespace {
+
+struct RenameFlags {
+  std::string regex = {};
+  bool gradients = false;
+  ModelFlags model = {};
+  LimitFlags limits = {};
+};
+
+Fields<RenameFlags> RenameFields() {
+  return Fields<RenameFlags>("")
+      .Add("regex", &RenameFlags::regex,
+           "`REGEX=TEXT`: replaces matches of the expression (RE2's syntax) by TEXT in every "
+           "name; \\1 in TEXT is the first group")
+      .Add("gradients", &RenameFlags::gradients, "rename x@GRAD and the like with x")
+      .Inline(&RenameFlags::model, ModelFields())
+      .Inline(&RenameFlags::limits, LimitFields());
+}
 
 // Splits "old=new". A name may contain "=": splits at the first one that leaves a known name.
 std::pair<std::string, std::string> ParsePair(const ProgramDesc& program, const std::string& text) {
@@ -33,11 +42,11 @@ std::pair<std::string, std::string> ParsePair(const ProgramDesc& program, const 
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
-NamePairs PairsFromRegexFlag(const ProgramDesc& program) {
-  const size_t at = FLAGS_regex.rfind('=');
-  if (at == FLAGS_regex.npos || at == 0)
-    throw UsageError("--regex takes REGEX=TEXT, got " + Quote(FLAGS_regex));
-  return PairsByRegex(program, FLAGS_regex.substr(0, at), FLAGS_regex.substr(at + 1));
+NamePairs PairsFromRegexFlag(const RenameFlags& flags, const ProgramDesc& program) {
+  const size_t at = flags.regex.rfind('=');
+  if (at == flags.regex.npos || at == 0)
+    throw UsageError("--regex takes REGEX=TEXT, got " + Quote(flags.regex));
+  return PairsByRegex(program, flags.regex.substr(0, at), flags.regex.substr(at + 1));
 }
 
 // Lists the renamed variables, but not more than twenty.
@@ -59,25 +68,25 @@ std::string Describe(const Renamed& renamed) {
   return text;
 }
 
-int RunRename(const std::vector<std::string>& args) {
+int RunRename(const Args& args, const RenameFlags& flags) {
   RequireArgs(args, 1, 2, "a PROGRAM, and names or --regex");
-  if ((args.size() == 2) == !FLAGS_regex.empty())
+  if ((args.size() == 2) == !flags.regex.empty())
     throw UsageError("takes either names, as OLD=NEW,OLD=NEW, or --regex");
-  CheckModelFlags();
-  const CommandLimits limits(CommandLimits::Time::kCommand);
-  ModelFiles model = ReadModel(args[0], FLAGS_params);
+  CheckModelFlags(flags.model);
+  const CommandLimits limits(flags.limits, CommandLimits::Time::kCommand);
+  ModelFiles model = ReadModel(args[0], flags.model.params);
   NamePairs pairs;
   if (args.size() == 1) {
-    pairs = PairsFromRegexFlag(model.program);
+    pairs = PairsFromRegexFlag(flags, model.program);
   } else {
-    for (const std::string& text : ListFlag(args[1]))
-      pairs.push_back(ParsePair(model.program, text));
+    for (const std::string& text : Split(args[1], ','))
+      if (!text.empty()) pairs.push_back(ParsePair(model.program, text));
   }
   if (pairs.empty()) throw Error(ErrorCode::kInvalidArgument, "rename: no name would change");
   const Renamed renamed =
-      RenameVariables(model.program, pairs, DefaultOps(), {.derived = FLAGS_gradients});
+      RenameVariables(model.program, pairs, DefaultOps(), {.derived = flags.gradients});
   RenameValues(renamed.names, model.values);
-  const std::string report = WriteModel(model);
+  const std::string report = WriteModel(model, flags.model);
   if (!report.empty()) Print(report + Describe(renamed));
   return 0;
 }
@@ -85,17 +94,16 @@ int RunRename(const std::vector<std::string>& args) {
 }  // namespace
 
 Command RenameCommand() {
-  return {"rename",
-          "gives variables other names, in the program and in its parameter file",
-          "rename PROGRAM OLD=NEW,...|--regex=REGEX=TEXT -o OUT [--gradients] [--params=DIR|FILE] "
-          "[--save_params=FILE]",
-          "  coracle rename inference.pdmodel x=image,save_infer_model/scale_0.tmp_1=out -o "
-          "named.pdmodel\n"
-          "  coracle rename train.pb h=hidden --gradients -o train2.pb  # h@GRAD becomes "
-          "hidden@GRAD\n"
-          "  coracle rename inference.pdmodel '--regex=^conv2d_(\\d+)=c\\1' -o short.pdmodel\n",
-          WithLimitFlags({"regex", "gradients", "out", "params", "save_params"}),
-          RunRename};
+  return MakeCommand(
+      {"rename", "gives variables other names, in the program and in its parameter file",
+       "rename PROGRAM OLD=NEW,...|--regex=REGEX=TEXT -o OUT [--gradients] [--params=DIR|FILE] "
+       "[--save_params=FILE]",
+       "  coracle rename inference.pdmodel x=image,save_infer_model/scale_0.tmp_1=out -o "
+       "named.pdmodel\n"
+       "  coracle rename train.pb h=hidden --gradients -o train2.pb  # h@GRAD becomes "
+       "hidden@GRAD\n"
+       "  coracle rename inference.pdmodel '--regex=^conv2d_(\\d+)=c\\1' -o short.pdmodel\n"},
+      RenameFields(), RunRename);
 }
 
 }  // namespace coracle::tools

@@ -25,18 +25,46 @@
 #include "tensor_file.h"
 #include "trace_file.h"
 
-DEFINE_string(save_params, "", "`FILE` for the final values of the persistable variables");
-DEFINE_int32(repeat, 1, "number of runs; the results are those of the last one");
-DEFINE_string(
-    save_all, "",
-    "npz `FILE` for every tensor that the ops of the root block write in the last run, for "
-    "compare --with; a tensor x that is written several times is x@WRITE@0, ..., x");
-DEFINE_string(check, "",
-              "`FILE` with expected results (npz, npy, csv or json); differences beyond the "
-              "tolerance are listed and the exit code is 1");
-
 namespace coracle::tools {
 namespace {
+
+struct RunFlags {
+  std::string feed = {};
+  std::vector<std::string> fetch = {};
+  std::string out = {};
+  std::string params = {};
+  std::string save_params = {};
+  std::string save_all = {};
+  std::string check = {};
+  int32_t repeat = 1;
+  ToleranceFlags tolerance = {};
+  ExchangeFlags exchange = {};
+  CompileFlags compile = {};
+  TraceFlags trace = {};
+};
+
+Fields<RunFlags> RunFields() {
+  return Fields<RunFlags>("")
+      .Add("feed", &RunFlags::feed, kFeedDoc)
+      .Add("fetch", &RunFlags::fetch,
+           "`NAMES` of the variables to fetch; none: those of the program's fetch ops")
+      .Add("out", &RunFlags::out, "`FILE` of the results (npz, npy, safetensors, csv or json)")
+      .Add("params", &RunFlags::params, kParamsDoc)
+      .Add("save_params", &RunFlags::save_params,
+           "`FILE` for the final values of the persistable variables")
+      .Add("save_all", &RunFlags::save_all,
+           "npz `FILE` for every tensor that the ops of the root block write in the last run, "
+           "for compare --with; a tensor x that is written several times is x@WRITE@0, ..., x")
+      .Add("check", &RunFlags::check,
+           "`FILE` with expected results (npz, npy, csv or json); differences beyond the "
+           "tolerance are listed and the exit code is 1")
+      .Add("repeat", &RunFlags::repeat, "number of runs; the results are those of the last one",
+           LimitedRange(1, INT32_MAX))
+      .Inline(&RunFlags::tolerance, ToleranceFields())
+      .Inline(&RunFlags::exchange, ExchangeFields())
+      .Inline(&RunFlags::compile, CompileFields())
+      .Inline(&RunFlags::trace, TraceFields());
+}
 
 // The results without repeated names, which a file cannot hold.
 NamedTensors Distinct(const NamedTensors& named) {
@@ -127,84 +155,85 @@ std::string Describe(const std::string& name, const Tensor& tensor) {
   return text + (tensor.numel() > 8 ? " ...\n" : "\n");
 }
 
-void CheckFlags(const std::vector<std::string>& args) {
+void CheckFlags(const RunFlags& flags, const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
-  RequireTensorEnding("--out", FLAGS_out);
-  RequireParametersName("--save_params", FLAGS_save_params);
-  RequireEnding("--save_all", FLAGS_save_all, {".npz", ".safetensors"});
-  if (FLAGS_repeat < 1) throw UsageError("--repeat must be at least 1");
-  if (args[0] == "-" && FLAGS_feed == "-")
+  RequireTensorEnding("--out", flags.out);
+  RequireParametersName("--save_params", flags.save_params);
+  RequireEnding("--save_all", flags.save_all, {".npz", ".safetensors"});
+  if (args[0] == "-" && flags.feed == "-")
     throw UsageError("PROGRAM and --feed cannot both be standard input");
   int streams = 0;
-  for (const std::string& out : {FLAGS_out, FLAGS_save_params, FLAGS_save_all})
+  for (const std::string& out : {flags.out, flags.save_params, flags.save_all})
     streams += out == "-";
   if (streams > 1) throw UsageError("only one output can be standard output");
 }
 
-PreparedProgram Prepare(ProgramDesc program, const NamedTensors& given, Scope& scope) {
+PreparedProgram Prepare(const RunFlags& flags, ProgramDesc program, const NamedTensors& given,
+                        Scope& scope) {
   const std::vector<std::string> feeds = FeedNames(program, given);
-  std::vector<std::string> names = ListFlag(FLAGS_fetch);
+  std::vector<std::string> names = flags.fetch;
   // Without a fetch, passes would remove the tensors to be saved.
-  if (names.empty() && !FLAGS_save_all.empty()) names = FetchesOf({.program = &program});
+  if (names.empty() && !flags.save_all.empty()) names = FetchesOf({.program = &program});
   const std::vector<std::string> fetches = DenseNames(program.Root(), names);
-  const Executor executor(CompileOptionsFromFlags());
-  return FLAGS_save_params.empty() ? executor.PrepareOwning(program, scope, feeds, fetches)
+  const Executor executor(CompileOptionsOf(flags.compile));
+  return flags.save_params.empty() ? executor.PrepareOwning(program, scope, feeds, fetches)
                                    : executor.PrepareFrozen(program, scope, feeds, fetches);
 }
 
-std::vector<std::string> ResultNames(const PreparedProgram& prepared) {
-  const std::vector<std::string> names = ListFlag(FLAGS_fetch);
+std::vector<std::string> ResultNames(const RunFlags& flags, const PreparedProgram& prepared) {
+  const std::vector<std::string> names = flags.fetch;
   return names.empty() ? prepared.fetch_names() : names;
 }
 
 // Checks before the run that the output file can hold the results.
-void CheckOutputs(const PreparedProgram& prepared) {
-  const std::vector<std::string> names = ResultNames(prepared);
-  if (names.empty() && !FLAGS_out.empty())
+void CheckOutputs(const RunFlags& flags, const PreparedProgram& prepared) {
+  const std::vector<std::string> names = ResultNames(flags, prepared);
+  if (names.empty() && !flags.out.empty())
     throw UsageError("--out: the program fetches nothing; --fetch=NAMES says what to write");
-  RequireTensorCount("--out", FLAGS_out,
+  RequireTensorCount("--out", flags.out,
                      std::unordered_set<std::string>(names.begin(), names.end()).size());
 }
 
-NamedTensors Run(PreparedProgram& prepared, const std::vector<Tensor>& feeds, Scope& scope,
-                 WrittenTensors* written) {
+NamedTensors Run(const RunFlags& flags, PreparedProgram& prepared, const std::vector<Tensor>& feeds,
+                 Scope& scope, WrittenTensors* written) {
   const std::vector<Tensor>* results = nullptr;
   try {
-    for (int i = 1; i < FLAGS_repeat; ++i) prepared.Run(scope, feeds);
+    for (int i = 1; i < flags.repeat; ++i) prepared.Run(scope, feeds);
     std::optional<ScopedValueObserver> observer;
-    if (!FLAGS_save_all.empty()) observer.emplace(KeepInto(written));
+    if (!flags.save_all.empty()) observer.emplace(KeepInto(written));
     results = &prepared.Run(scope, feeds);
   } catch (const Error& e) {
-    if (e.code() != ErrorCode::kNotFound || !FLAGS_params.empty()) throw;
+    if (e.code() != ErrorCode::kNotFound || !flags.params.empty()) throw;
     throw e.WithDetail("--params=DIR or --params=FILE gives the parameters");
   }
   NamedTensors named;
-  const std::vector<std::string> names = ResultNames(prepared);
+  const std::vector<std::string> names = ResultNames(flags, prepared);
   for (size_t i = 0; i < results->size(); ++i) named.emplace_back(names[i], (*results)[i]);
   return named;
 }
 
 // Compares the results with stored ones. The array of an npy file gets the name of the only result.
 // Returns the exit code.
-int Check(const NamedTensors& results, NamedTensors stored, bool quiet) {
+int Check(const RunFlags& flags, const NamedTensors& results, NamedTensors stored, bool quiet) {
   if (stored.size() == 1 && stored[0].first.empty() && results.size() == 1)
     stored[0].first = results[0].first;
-  Tolerance tolerance = ToleranceFromFlags();
-  if (IsCsvName(FLAGS_check)) {
+  Tolerance tolerance = ToleranceOf(flags.tolerance);
+  if (IsCsvName(flags.check)) {
     tolerance.same_dtype = false;
     AdoptDTypes(results, &stored);
   }
   const auto differences = CompareNamed(results, stored, tolerance);
-  const std::string text = CompareText(differences, tolerance, {"this run", FLAGS_check});
+  const std::string text = CompareText(differences, tolerance, {"this run", flags.check});
   quiet ? LogMessage(MessageLevel::kInfo, text) : Print(text);
   return AnyDiffers(differences) ? 1 : 0;
 }
 
-std::string ReportOf(const NamedTensors& results, const PreparedProgram& prepared) {
+std::string ReportOf(const RunFlags& flags, const NamedTensors& results,
+                     const PreparedProgram& prepared) {
   std::string report;
   for (const auto& entry : results) report += Describe(Shown(entry.first), entry.second);
-  if (FLAGS_profile) report += prepared.ProfileTable();
-  if (report.empty() && FLAGS_save_params.empty() && FLAGS_save_all.empty())
+  if (flags.compile.profile) report += prepared.ProfileTable();
+  if (report.empty() && flags.save_params.empty() && flags.save_all.empty())
     report = "done; nothing was fetched: --fetch=NAMES shows values\n";
   return report;
 }
@@ -217,9 +246,9 @@ struct Subject {
 
 // Imports an ONNX model for the given feeds, because some models can be converted only for known
 // input values; the program is then valid only for these.
-Subject ReadOnnxSubject(const std::string& file) {
+Subject ReadOnnxSubject(const RunFlags& flags, const std::string& file) {
   Subject subject;
-  NamedTensors given = ReadFeeds(OnnxInputs(file));
+  NamedTensors given = ReadFeeds(flags.feed, OnnxInputs(file));
   for (auto& entry : given) {  // ONNX's rank 0 becomes shape [1]
     if (entry.second.shape().rank() == 0) entry.second = entry.second.Reshaped({1});
   }
@@ -231,16 +260,16 @@ Subject ReadOnnxSubject(const std::string& file) {
       subject.feeds.push_back(entry);
   }
   subject.program = std::move(model.program);
-  if (!FLAGS_params.empty()) ReadParameters(subject.program, FLAGS_params, subject.scope);
+  if (!flags.params.empty()) ReadParameters(subject.program, flags.params, subject.scope);
   return subject;
 }
 
-Subject ReadSubject(const std::string& file) {
-  if (IsOnnx(file)) return ReadOnnxSubject(file);
+Subject ReadSubject(const RunFlags& flags, const std::string& file) {
+  if (IsOnnx(file)) return ReadOnnxSubject(flags, file);
   Subject subject;
   subject.program = ReadAnyProgram(file);
-  LoadParametersFor(subject.program, file, subject.scope);
-  subject.feeds = ReadFeeds(subject.program);
+  LoadParametersFor(flags.params, subject.program, file, subject.scope);
+  subject.feeds = ReadFeeds(flags.feed, subject.program);
   return subject;
 }
 
@@ -254,55 +283,51 @@ bool ExchangesWithRanks(const ProgramDesc& program) {
   return exchanges;
 }
 
-int RunRun(const std::vector<std::string>& args) {
-  if (!FLAGS_check.empty()) FailAsTrouble();
-  CheckFlags(args);
-  CompileOptionsFromFlags();  // reports invalid flags before it reads files
-  ToleranceFromFlags();
-  ExchangeTimeout();
-  TraceFile trace;
-  const CommandLimits limits(CommandLimits::Time::kRuns);
-  Subject subject = ReadSubject(args[0]);
+int RunRun(const Args& args, const RunFlags& flags) {
+  if (!flags.check.empty()) FailAsTrouble();
+  CheckFlags(flags, args);
+  CompileOptionsOf(flags.compile);  // reports invalid flags before it reads files
+  TraceFile trace(flags.trace);
+  const CommandLimits limits(flags.compile.limits, CommandLimits::Time::kRuns);
+  Subject subject = ReadSubject(flags, args[0]);
   const ProgramDesc& program = subject.program;
   Scope& scope = subject.scope;
   const NamedTensors& given = subject.feeds;
   NamedTensors stored;
-  if (!FLAGS_check.empty()) stored = ReadTensorFile(FLAGS_check);
-  PreparedProgram prepared = Prepare(program, given, scope);
-  CheckOutputs(prepared);
-  const auto communicator = ExchangesWithRanks(program) ? CommunicatorOfProcess() : nullptr;
+  if (!flags.check.empty()) stored = ReadTensorFile(flags.check);
+  PreparedProgram prepared = Prepare(flags, program, given, scope);
+  CheckOutputs(flags, prepared);
+  const auto communicator =
+      ExchangesWithRanks(program) ? CommunicatorOfProcess(flags.exchange) : nullptr;
   prepared.SetCommunicator(communicator);
   WrittenTensors written;
-  const NamedTensors results =
-      Distinct(Run(prepared, InOrder(given, prepared.feed_names()), scope, &written));
+  const NamedTensors results = Distinct(
+      Run(flags, prepared, InOrder(flags.feed, given, prepared.feed_names()), scope, &written));
   trace.Write();
   if (communicator && communicator->rank() > 0) return 0;
-  if (!FLAGS_out.empty()) WriteOutput([&] { WriteTensorFile(results, FLAGS_out); });
-  if (!FLAGS_save_all.empty())
-    WriteOutput([&] { WriteTensorArchive(ToArrays(written, program), FLAGS_save_all); });
-  if (!FLAGS_save_params.empty())
-    WriteOutput([&] { SaveParameters(scope, PersistableNames(program), FLAGS_save_params); });
-  const bool quiet = FLAGS_out == "-" || FLAGS_save_all == "-" || FLAGS_save_params == "-";
-  if (!quiet) Print(ReportOf(results, prepared));
-  return FLAGS_check.empty() ? 0 : Check(results, std::move(stored), quiet);
+  if (!flags.out.empty()) WriteOutput([&] { WriteTensorFile(results, flags.out); });
+  if (!flags.save_all.empty())
+    WriteOutput([&] { WriteTensorArchive(ToArrays(written, program), flags.save_all); });
+  if (!flags.save_params.empty())
+    WriteOutput([&] { SaveParameters(scope, PersistableNames(program), flags.save_params); });
+  const bool quiet = flags.out == "-" || flags.save_all == "-" || flags.save_params == "-";
+  if (!quiet) Print(ReportOf(flags, results, prepared));
+  return flags.check.empty() ? 0 : Check(flags, results, std::move(stored), quiet);
 }
 
 }  // namespace
 
 Command RunCommand() {
-  return {"run",
-          "runs a program",
-          "run PROGRAM [--feed=in.npz] [--fetch=a,b] [--out=out.npz] [--check=golden.npz]\n"
-          "           [--params=DIR|FILE] [FLAGS]",
-          "  coracle run inference.pdmodel --feed=in.npz --out=out.npz\n"
-          "  coracle run startup.pb --save_params=params\n"
-          "  coracle run inference.pdmodel --feed=in.npy --check=golden.npy --rtol=1e-3\n"
-          "  coracle run model.onnx --feed=in.npz\n"
-          "  coracle run train.pb --params=params --feed=in.npz --fetch=loss,fc_0.w_0@GRAD\n",
-          WithTraceFlags(WithCompileFlags({"feed", "fetch", "out", "params", "save_params",
-                                           "save_all", "check", "rtol", "atol", "same_dtype",
-                                           "repeat", "exchange_timeout"})),
-          RunRun};
+  return MakeCommand(
+      {"run", "runs a program",
+       "run PROGRAM [--feed=in.npz] [--fetch=a,b] [--out=out.npz] [--check=golden.npz]\n"
+       "           [--params=DIR|FILE] [FLAGS]",
+       "  coracle run inference.pdmodel --feed=in.npz --out=out.npz\n"
+       "  coracle run startup.pb --save_params=params\n"
+       "  coracle run inference.pdmodel --feed=in.npy --check=golden.npy --rtol=1e-3\n"
+       "  coracle run model.onnx --feed=in.npz\n"
+       "  coracle run train.pb --params=params --feed=in.npz --fetch=loss,fc_0.w_0@GRAD\n"},
+      RunFields(), RunRun);
 }
 
 }  // namespace coracle::tools

@@ -14,20 +14,13 @@
 #include "tensor_csv.h"
 #include "tensor_file.h"
 
-DEFINE_string(feed, "",
-              "`FILE` of inputs: npz, csv or json with arrays named like the variables (in npz, "
-              "x@LOD@0 holds the offsets of x's sequences), or npy if there is only one input");
-DEFINE_string(fetch, "",
-              "`NAMES` of the variables to fetch; none: those of the program's fetch ops");
-DEFINE_string(params, "",
-              "`PATH` of the parameters: a directory, a combined file or a training snapshot");
-
 namespace coracle::tools {
 namespace {
 
 // Casts a tensor of a csv file, which does not store dtypes, to the variable's dtype. Throws if
 // that cannot hold its values.
-Tensor AsDeclared(const BlockDesc& root, const std::string& name, const Tensor& tensor) {
+Tensor AsDeclared(const std::string& file, const BlockDesc& root, const std::string& name,
+                  const Tensor& tensor) {
   const VarDesc* var = root.FindVar(name);
   if (!var || !IsValid(var->dtype()) || tensor.dtype() == var->dtype()) return tensor;
   const bool whole = tensor.dtype() == DType::kInt64 || IsFloating(var->dtype());
@@ -38,16 +31,16 @@ Tensor AsDeclared(const BlockDesc& root, const std::string& name, const Tensor& 
   ThrowInvalid(
       fmt::format("{}: the column {} holds a number that is not a valid {}, the dtype of "
                   "the variable",
-                  FLAGS_feed, Quote(name), ToString(var->dtype())));
+                  file, Quote(name), ToString(var->dtype())));
 }
 
 }  // namespace
 
-NamedTensors ReadFeeds(const ProgramDesc& program) {
-  if (FLAGS_feed.empty()) return {};
-  NamedTensors feeds = ReadTensorFile(FLAGS_feed);
-  if (IsCsvName(FLAGS_feed)) {
-    for (auto& [name, tensor] : feeds) tensor = AsDeclared(program.Root(), name, tensor);
+NamedTensors ReadFeeds(const std::string& file, const ProgramDesc& program) {
+  if (file.empty()) return {};
+  NamedTensors feeds = ReadTensorFile(file);
+  if (IsCsvName(file)) {
+    for (auto& [name, tensor] : feeds) tensor = AsDeclared(file, program.Root(), name, tensor);
   }
   if (feeds.size() != 1 || !feeds[0].first.empty()) return feeds;
   const std::vector<std::string> inputs = InputNames(program, DefaultOps());
@@ -66,7 +59,8 @@ std::vector<std::string> FeedNames(const ProgramDesc& program, const NamedTensor
   return names;
 }
 
-std::vector<Tensor> InOrder(const NamedTensors& feeds, const std::vector<std::string>& names) {
+std::vector<Tensor> InOrder(const std::string& file, const NamedTensors& feeds,
+                            const std::vector<std::string>& names) {
   std::vector<Tensor> tensors;
   std::vector<std::string> keys;
   for (const auto& entry : feeds) keys.push_back(entry.first);
@@ -74,7 +68,7 @@ std::vector<Tensor> InOrder(const NamedTensors& feeds, const std::vector<std::st
     const auto it = std::find(keys.begin(), keys.end(), name);
     if (it == keys.end()) {
       throw Error(ErrorCode::kNotFound,
-                  FLAGS_feed.empty()
+                  file.empty()
                       ? fmt::format("the program reads {}; give it with --feed=FILE", Quote(name))
                       : fmt::format("--feed has no {}, which the program reads; it has {}",
                                     Quote(name), Join(keys, ", ")));
@@ -84,10 +78,10 @@ std::vector<Tensor> InOrder(const NamedTensors& feeds, const std::vector<std::st
   return tensors;
 }
 
-void LoadParametersFor(const ProgramDesc& program, const std::string& file, Scope& scope) {
-  const std::string params =
-      FLAGS_params.empty() ? ParametersBeside(ProgramFile(file)) : FLAGS_params;
-  if (!params.empty()) ReadParameters(program, params, scope);
+void LoadParametersFor(const std::string& params, const ProgramDesc& program,
+                       const std::string& file, Scope& scope) {
+  const std::string path = params.empty() ? ParametersBeside(ProgramFile(file)) : params;
+  if (!path.empty()) ReadParameters(program, path, scope);
 }
 
 }  // namespace coracle::tools

@@ -7,7 +7,7 @@
 namespace coracle::tools {
 namespace {
 
-int RunSchema(const std::vector<std::string>& args) {
+int RunSchema(const Args& args) {
   RequireArgs(args, 0, 1, "at most one of model and job");
   const std::string what = args.empty() ? "model" : args[0];
   if (what != "model" && what != "job")
@@ -19,12 +19,10 @@ int RunSchema(const std::vector<std::string>& args) {
 }  // namespace
 
 Command SchemaCommand() {
-  return {"schema",
-          "prints the schema of model text or of job text as a .proto file",
-          "schema [model|job]",
-          "  coracle schema > model.proto\n  coracle schema job > job.proto\n",
-          {},
-          RunSchema};
+  return MakeCommand(
+      {"schema", "prints the schema of model text or of job text as a .proto file",
+       "schema [model|job]", "  coracle schema > model.proto\n  coracle schema job > job.proto\n"},
+      RunSchema);
 }
 
 }  // namespace coracle::tools

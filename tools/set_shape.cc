@@ -2,7 +2,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include <map>
 
@@ -11,10 +10,19 @@
 #include "flags.h"
 #include "model_files.h"
 
-DECLARE_string(params);
-
 namespace coracle::tools {
 namespace {
+
+struct SetShapeFlags {
+  ModelFlags model = {};
+  LimitFlags limits = {};
+};
+
+Fields<SetShapeFlags> SetShapeFields() {
+  return Fields<SetShapeFlags>("")
+      .Inline(&SetShapeFlags::model, ModelFields())
+      .Inline(&SetShapeFlags::limits, LimitFields());
+}
 
 using Types = std::map<std::pair<int, size_t>, std::string>;  // by block and variable
 
@@ -40,15 +48,15 @@ std::string Describe(const ProgramDesc& program, const InputShapes& shapes, cons
   return text + Counted(changed, "variable") + " changed in all\n";
 }
 
-int RunSetShape(const std::vector<std::string>& args) {
+int RunSetShape(const Args& args, const SetShapeFlags& flags) {
   if (args.size() < 2) throw UsageError("takes a PROGRAM and shapes as VAR:8x3x32x32");
   const InputShapes shapes = ParseShapes("takes shapes as", {args.begin() + 1, args.end()}, -1);
-  CheckModelFlags();
-  const CommandLimits limits(CommandLimits::Time::kCommand);
-  ModelFiles model = ReadModel(args[0], FLAGS_params);
+  CheckModelFlags(flags.model);
+  const CommandLimits limits(flags.limits, CommandLimits::Time::kCommand);
+  ModelFiles model = ReadModel(args[0], flags.model.params);
   const Types before = TypesOf(model.program);
   DeclareShapes(model.program, shapes, DefaultOps());
-  const std::string report = WriteModel(model);
+  const std::string report = WriteModel(model, flags.model);
   if (!report.empty()) Print(report + Describe(model.program, shapes, before));
   return 0;
 }
@@ -56,13 +64,12 @@ int RunSetShape(const std::vector<std::string>& args) {
 }  // namespace
 
 Command SetShapeCommand() {
-  return {"set-shape",
-          "changes shapes of a program's inputs, and infers those of all other variables",
-          "set-shape PROGRAM VAR:-1x3x48x-1 ... -o OUT [--params=DIR|FILE] [--save_params=FILE]",
-          "  coracle set-shape inference.pdmodel x:-1x3x48x-1 -o any_width.pdmodel\n"
-          "  coracle set-shape inference.pdmodel x:1x3x640x640 -o fixed.pdmodel\n",
-          WithLimitFlags({"out", "params", "save_params"}),
-          RunSetShape};
+  return MakeCommand(
+      {"set-shape", "changes shapes of a program's inputs, and infers those of all other variables",
+       "set-shape PROGRAM VAR:-1x3x48x-1 ... -o OUT [--params=DIR|FILE] [--save_params=FILE]",
+       "  coracle set-shape inference.pdmodel x:-1x3x48x-1 -o any_width.pdmodel\n"
+       "  coracle set-shape inference.pdmodel x:1x3x640x640 -o fixed.pdmodel\n"},
+      SetShapeFields(), RunSetShape);
 }
 
 }  // namespace coracle::tools

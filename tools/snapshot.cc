@@ -3,14 +3,19 @@
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/snapshot_json.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include "commands.h"
 
-DECLARE_bool(json);
-
 namespace coracle::tools {
 namespace {
+
+struct SnapshotFlags {
+  bool json = false;
+};
+
+Fields<SnapshotFlags> SnapshotFields() {
+  return Fields<SnapshotFlags>("").Add("json", &SnapshotFlags::json, "print JSON");
+}
 
 SavedSnapshot Open(const std::string& path) {
   const std::string found = FindSnapshot(path);
@@ -19,11 +24,11 @@ SavedSnapshot Open(const std::string& path) {
   return ReadSnapshot(found);
 }
 
-int RunSnapshot(const std::vector<std::string>& args) {
+int RunSnapshot(const Args& args, const SnapshotFlags& flags) {
   RequireArgs(args, 1, 2, "one DIR or two");
-  if (FLAGS_json && args.size() == 2) throw UsageError("--json takes one DIR, got two");
+  if (flags.json && args.size() == 2) throw UsageError("--json takes one DIR, got two");
   const SavedSnapshot first = Open(args[0]);
-  if (FLAGS_json) {
+  if (flags.json) {
     PrintData(SnapshotJson(first));
     return 0;
   }
@@ -34,14 +39,13 @@ int RunSnapshot(const std::vector<std::string>& args) {
 }  // namespace
 
 Command SnapshotCommand() {
-  return {"snapshot",
-          "checks a snapshot and shows its contents, or the differences between two",
-          "snapshot DIR [DIR2] | snapshot DIR --json",
-          "  coracle snapshot output/digits_lenet/snapshots\n"
-          "  coracle snapshot runs/1/snapshots/step_00000500 runs/2/snapshots/step_00000500\n"
-          "  coracle snapshot output/digits_lenet --json\n",
-          {"json"},
-          RunSnapshot};
+  return MakeCommand(
+      {"snapshot", "checks a snapshot and shows its contents, or the differences between two",
+       "snapshot DIR [DIR2] | snapshot DIR --json",
+       "  coracle snapshot output/digits_lenet/snapshots\n"
+       "  coracle snapshot runs/1/snapshots/step_00000500 runs/2/snapshots/step_00000500\n"
+       "  coracle snapshot output/digits_lenet --json\n"},
+      SnapshotFields(), RunSnapshot);
 }
 
 }  // namespace coracle::tools

@@ -7,7 +7,6 @@
 #include <coracle/inspect/program_ends.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,10 +16,19 @@
 #include "flags.h"
 #include "program_input.h"
 
-DECLARE_bool(json);
-
 namespace coracle::tools {
 namespace {
+
+struct SummaryFlags {
+  std::vector<std::string> shape = {};
+  bool json = false;
+};
+
+Fields<SummaryFlags> SummaryFields() {
+  return Fields<SummaryFlags>("")
+      .Add("shape", &SummaryFlags::shape, kShapeDoc)
+      .Add("json", &SummaryFlags::json, "print JSON");
+}
 
 double Bytes(const VarDesc& var) {
   if (var.type() != VarType::kLoDTensor) return 0;
@@ -174,14 +182,14 @@ std::string DescribeAsJson(const ProgramDesc& program, const Totals& totals) {
   return JsonText(json);
 }
 
-int RunSummary(const std::vector<std::string>& args) {
+int RunSummary(const Args& args, const SummaryFlags& flags) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   ProgramDesc program = ReadAnyProgram(args[0]);
-  const auto shapes = ShapesFromFlag();
+  const auto shapes = ShapesOf(flags.shape);
   if (!shapes.empty()) SetShapes(program, shapes, DefaultOps());
   Totals totals;
   for (int i = 0; i < program.NumBlocks(); ++i) totals.AddBlock(program.Block(i));
-  if (FLAGS_json)
+  if (flags.json)
     PrintData(DescribeAsJson(program, totals));
   else
     Print(Overview(program, totals) + "\n" + TableOfTypes(totals));
@@ -191,13 +199,12 @@ int RunSummary(const std::vector<std::string>& args) {
 }  // namespace
 
 Command SummaryCommand() {
-  return {"summary",
-          "names inputs and outputs, counts ops, parameters, memory and multiply-adds",
-          "summary PROGRAM [--shape=VAR:8x3x32x32,...] [--json]",
-          "  coracle summary inference.pdmodel\n"
-          "  coracle summary inference.pdmodel --shape=x:1x3x48x192\n",
-          {"shape", "json"},
-          RunSummary};
+  return MakeCommand(
+      {"summary", "names inputs and outputs, counts ops, parameters, memory and multiply-adds",
+       "summary PROGRAM [--shape=VAR:8x3x32x32,...] [--json]",
+       "  coracle summary inference.pdmodel\n"
+       "  coracle summary inference.pdmodel --shape=x:1x3x48x192\n"},
+      SummaryFields(), RunSummary);
 }
 
 }  // namespace coracle::tools

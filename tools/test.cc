@@ -10,11 +10,22 @@
 #include "flags.h"
 #include "process_ranks.h"
 
-DECLARE_string(data_dir);
-DEFINE_string(test_set, "", "only that test set: `NAME`");
-
 namespace coracle::tools {
 namespace {
+
+struct TestFlags {
+  std::string data_dir = {};
+  std::string test_set = {};
+  CompileFlags compile = {};
+};
+
+Fields<TestFlags> TestFields() {
+  return Fields<TestFlags>("")
+      .Add("data_dir", &TestFlags::data_dir,
+           "`DIR` that contains the data files with relative names")
+      .Add("test_set", &TestFlags::test_set, "only that test set: `NAME`")
+      .Inline(&TestFlags::compile, CompileFields());
+}
 
 // The model that measures loss and metrics in a run's output directory.
 std::string ModelFile(const std::string& path) {
@@ -22,17 +33,17 @@ std::string ModelFile(const std::string& path) {
   return IsDirectory(path) && FileExists(eval.string()) ? eval.string() : path;
 }
 
-int RunTest(const std::vector<std::string>& args) {
+int RunTest(const Args& args, const TestFlags& flags) {
   RequireArgs(args, 2, 2, "MODEL and JOB.pbtxt");
   if (args[1].ends_with(".pdmodel"))
     throw UsageError("MODEL comes before JOB.pbtxt, got " + Quote(args[1], 300) + " as the job");
   RequireOneProcess("test", "`coracle train` evaluates its test sets on all of them");
-  const CommandLimits limits(CommandLimits::Time::kRuns);
+  const CommandLimits limits(flags.compile.limits, CommandLimits::Time::kRuns);
   JobConfig job = ReadJob(args[1]);
-  if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;
+  if (!flags.data_dir.empty()) job.data_dir = flags.data_dir;
   EvaluateOptions options;
-  options.test_set = FLAGS_test_set;
-  options.compile = CompileOptionsFromFlags();
+  options.test_set = flags.test_set;
+  options.compile = CompileOptionsOf(flags.compile);
   const int code = TestAndReport(ModelFile(args[0]), job, options, std::cout);
   std::cout.flush();
   return code;
@@ -41,12 +52,11 @@ int RunTest(const std::vector<std::string>& args) {
 }  // namespace
 
 Command TestCommand() {
-  return {"test",
-          "evaluates a saved model on the test sets of a job",
-          "test MODEL JOB.pbtxt [--test_set=NAME] [--data_dir=DIR]",
-          "  coracle test output/digits_lenet/eval.pdmodel examples/digits/lenet_job.pbtxt\n",
-          WithCompileFlags({"data_dir", "test_set"}),
-          RunTest};
+  return MakeCommand(
+      {"test", "evaluates a saved model on the test sets of a job",
+       "test MODEL JOB.pbtxt [--test_set=NAME] [--data_dir=DIR]",
+       "  coracle test output/digits_lenet/eval.pdmodel examples/digits/lenet_job.pbtxt\n"},
+      TestFields(), RunTest);
 }
 
 }  // namespace coracle::tools

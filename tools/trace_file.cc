@@ -4,14 +4,9 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include "command.h"
 #include "program_input.h"
-
-DEFINE_string(trace, "",
-              "`FILE.json` for a timeline of all ops, for ui.perfetto.dev and about:tracing");
-DEFINE_int64(trace_runs, 20, "number `N` of first runs of each program whose ops --trace records");
 
 namespace coracle::tools {
 namespace {
@@ -20,17 +15,20 @@ const std::string kEnding = ".json";
 
 }  // namespace
 
-std::vector<std::string> WithTraceFlags(std::vector<std::string> flags) {
-  flags.insert(flags.end(), {"trace", "trace_runs"});
-  return flags;
+Fields<TraceFlags> TraceFields() {
+  return Fields<TraceFlags>("")
+      .Add("trace", &TraceFlags::trace,
+           "`FILE.json` for a timeline of all ops, for ui.perfetto.dev and about:tracing")
+      .Add("trace_runs", &TraceFlags::trace_runs,
+           "number `N` of first runs of each program whose ops --trace records",
+           LimitedRange(0, INT64_MAX));
 }
 
-TraceFile::TraceFile() {
-  if (FLAGS_trace_runs < 0) throw UsageError("--trace_runs must not be negative");
-  RequireEnding("--trace", FLAGS_trace, {kEnding});
-  if (FLAGS_trace.empty()) return;
+TraceFile::TraceFile(const TraceFlags& flags) : file_(flags.trace) {
+  RequireEnding("--trace", file_, {kEnding});
+  if (file_.empty()) return;
   TraceOptions options;
-  options.runs = FLAGS_trace_runs;
+  options.runs = flags.trace_runs;
   trace_.emplace(options);
   recording_.emplace(*trace_);
 }
@@ -39,7 +37,7 @@ void TraceFile::Write() {
   if (!trace_) return;
   recording_.reset();
   // If there are several processes, each writes its own file.
-  std::string file = FLAGS_trace;
+  std::string file = file_;
   if (const int rank = FindLaunched().rank; rank > 0)
     file.insert(file.size() - kEnding.size(), fmt::format(".rank{}", rank));
   trace_->Write(file);

@@ -6,7 +6,7 @@
 namespace coracle::tools {
 namespace {
 
-int RunVersion(const std::vector<std::string>& args) {
+int RunVersion(const Args& args) {
   RequireArgs(args, 0, 0, "no arguments");
 #ifdef CORACLE_ONEDNN
   const char* kernels = "with oneDNN";
@@ -21,7 +21,8 @@ int RunVersion(const std::vector<std::string>& args) {
 }  // namespace
 
 Command VersionCommand() {
-  return {"version", "prints the version", "version", "  coracle version\n", {}, RunVersion};
+  return MakeCommand({"version", "prints the version", "version", "  coracle version\n"},
+                     RunVersion);
 }
 
 }  // namespace coracle::tools

@@ -20,18 +20,37 @@
 #include "program_input.h"
 #include "tensor_file.h"
 
-DECLARE_string(data_dir);
-DECLARE_string(params);
-DECLARE_string(of);
-DEFINE_string(arrays, "",
-              "`FILE` with values of variables (npz, safetensors, csv or json), to show their "
-              "statistics");
-DEFINE_string(times, "",
-              "`FILE` with the measured times of ops, written by --trace of run, bench or train");
-DEFINE_bool(memory, true, "plan the memory of each program");
-
 namespace coracle::tools {
 namespace {
+
+struct ViewFlags {
+  std::string out = {};
+  std::vector<std::string> shape = {};
+  std::string params = {};
+  std::string arrays = {};
+  std::string times = {};
+  std::string of = {};
+  bool memory = true;
+  std::string data_dir = {};
+  LimitFlags limits = {};
+};
+
+Fields<ViewFlags> ViewFields() {
+  return Fields<ViewFlags>("")
+      .Add("out", &ViewFlags::out, "`FILE` of the page")
+      .Add("shape", &ViewFlags::shape, kShapeDoc)
+      .Add("params", &ViewFlags::params, kParamsDoc)
+      .Add("arrays", &ViewFlags::arrays,
+           "`FILE` with values of variables (npz, safetensors, csv or json), to show their "
+           "statistics")
+      .Add("times", &ViewFlags::times,
+           "`FILE` with the measured times of ops, written by --trace of run, bench or train")
+      .Add("of", &ViewFlags::of, "`NAME` of the variable whose gradient the page explains")
+      .Add("memory", &ViewFlags::memory, "plan the memory of each program")
+      .Add("data_dir", &ViewFlags::data_dir,
+           "`DIR` that contains the data files of a job with relative names")
+      .Inline(&ViewFlags::limits, LimitFields());
+}
 
 namespace fs = std::filesystem;
 
@@ -53,19 +72,19 @@ void ReadSnapshotInput(const std::string& path, Input* input) {
   input->has_values = true;
 }
 
-void ReadJobInput(const std::string& file, Input* input) {
+void ReadJobInput(const ViewFlags& flags, const std::string& file, Input* input) {
   JobConfig job = ReadJob(file);
-  if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;
+  if (!flags.data_dir.empty()) job.data_dir = flags.data_dir;
   input->what = "training program of the job " + Quote(job.name);
   input->program = std::move(BuildPrograms(job, {}).train.program);
 }
 
-void ReadProgramInput(const std::string& path, const std::string& file, bool only_one,
-                      Input* input) {
+void ReadProgramInput(const ViewFlags& flags, const std::string& path, const std::string& file,
+                      bool only_one, Input* input) {
   input->program = ReadAnyProgram(path);
   input->what = path == "-" ? "from standard input" : "";
-  const bool given = only_one && !FLAGS_params.empty();
-  const std::string params = given ? FLAGS_params : ParametersBeside(file, input->program);
+  const bool given = only_one && !flags.params.empty();
+  const std::string params = given ? flags.params : ParametersBeside(file, input->program);
   if (params.empty()) return;
   ReadParameters(input->program, params, input->values);
   input->has_values = true;
@@ -83,7 +102,7 @@ std::string NameOf(const std::string& path) {
   return directory.empty() ? name : directory + "/" + name;
 }
 
-void ReadInput(const std::string& path, bool only_one, Input* input) {
+void ReadInput(const ViewFlags& flags, const std::string& path, bool only_one, Input* input) {
   input->name = NameOf(path);
   const std::string snapshot = path != "-" && IsDirectory(path) ? FindSnapshot(path) : "";
   if (!snapshot.empty()) return ReadSnapshotInput(snapshot, input);
@@ -91,10 +110,10 @@ void ReadInput(const std::string& path, bool only_one, Input* input) {
   const bool is_job =
       file != "-" && file.ends_with(".pbtxt") && LooksLikeJob(ReadFile(file, kMaxProgramBytes));
   if (is_job) {
-    if (!FLAGS_params.empty()) throw UsageError("--params is for a program, not for a job");
-    return ReadJobInput(file, input);
+    if (!flags.params.empty()) throw UsageError("--params is for a program, not for a job");
+    return ReadJobInput(flags, file, input);
   }
-  ReadProgramInput(path, file, only_one, input);
+  ReadProgramInput(flags, path, file, only_one, input);
 }
 
 // Adds the arrays of a file to the values of the input, by name.
@@ -104,39 +123,39 @@ void AddValues(const std::string& file, Input* input) {
   input->has_values = true;
 }
 
-int RunView(const std::vector<std::string>& args) {
+int RunView(const Args& args, const ViewFlags& flags) {
   RequireArgs(args, 1, 2, "one FILE or two");
-  if (FLAGS_out.empty()) throw UsageError("-o FILE.html is missing: where the page goes");
-  RequireEnding("--out", FLAGS_out, {".html"});
-  if (args.size() == 2 && !FLAGS_params.empty())
+  if (flags.out.empty()) throw UsageError("-o FILE.html is missing: where the page goes");
+  RequireEnding("--out", flags.out, {".html"});
+  if (args.size() == 2 && !flags.params.empty())
     throw UsageError("--params is for one program; two programs are read with those next to them");
-  const CommandLimits limits(CommandLimits::Time::kCommand);
-  const auto shapes = ShapesFromFlag();
+  const CommandLimits limits(flags.limits, CommandLimits::Time::kCommand);
+  const auto shapes = ShapesOf(flags.shape);
   std::deque<Input> inputs(args.size());
   std::vector<PageProgram> programs;
-  const std::string trace = FLAGS_times.empty() ? "" : ReadFile(FLAGS_times, kMaxTraceBytes);
-  if (trace.empty() && !FLAGS_times.empty())
+  const std::string trace = flags.times.empty() ? "" : ReadFile(flags.times, kMaxTraceBytes);
+  if (trace.empty() && !flags.times.empty())
     throw Error(ErrorCode::kDataLoss,
-                Quote(FLAGS_times, 300) + " is not a trace of ops: it is empty");
+                Quote(flags.times, 300) + " is not a trace of ops: it is empty");
   for (size_t i = 0; i < args.size(); ++i) {
     Input& input = inputs[i];
-    ReadInput(args[i], args.size() == 1, &input);
+    ReadInput(flags, args[i], args.size() == 1, &input);
     if (!shapes.empty()) SetShapes(input.program, shapes, DefaultOps());
-    if (!FLAGS_arrays.empty()) AddValues(FLAGS_arrays, &input);
+    if (!flags.arrays.empty()) AddValues(flags.arrays, &input);
     programs.push_back({input.name, input.what, input.program,
-                        input.has_values ? &input.values : nullptr, FLAGS_of, trace,
-                        trace.empty() ? "" : fs::path(FLAGS_times).filename().string()});
+                        input.has_values ? &input.values : nullptr, flags.of, trace,
+                        trace.empty() ? "" : fs::path(flags.times).filename().string()});
   }
   PageOptions options;
   options.title = args.size() == 1 ? inputs[0].name : inputs[0].name + " → " + inputs[1].name;
-  options.plan_memory = FLAGS_memory;
+  options.plan_memory = flags.memory;
   const std::string page = ProgramPage(programs, DefaultOps(), options);
-  WriteFileAtomic(FLAGS_out, page);
-  if (FLAGS_out != "-") {
+  WriteFileAtomic(flags.out, page);
+  if (flags.out != "-") {
     size_t ops = 0;
     for (const Input& input : inputs) input.program.ForEachOp([&](const OpDesc&) { ++ops; });
     Print(
-        fmt::format("{}: {}, {}\n", Shown(FLAGS_out), Counted(ops, "op"), HumanBytes(page.size())));
+        fmt::format("{}: {}, {}\n", Shown(flags.out), Counted(ops, "op"), HumanBytes(page.size())));
   }
   return 0;
 }
@@ -144,17 +163,17 @@ int RunView(const std::vector<std::string>& args) {
 }  // namespace
 
 Command ViewCommand() {
-  return {"view",
-          "makes a web page of a program, model text, job or snapshot, or of the differences of "
-          "two",
-          "view FILE [FILE2] -o model.html [--shape=x:1x3x640x640] [--params=DIR|FILE] "
-          "[--arrays=FILE] [--times=FILE.json] [--of=loss] [--nomemory] [--data_dir=DIR]",
-          "  coracle view inference.pdmodel -o model.html --shape=x:1x3x640x640\n"
-          "  coracle view examples/digits/lenet.pbtxt -o lenet.html\n"
-          "  coracle view output/digits_lenet/snapshots -o trained.html\n"
-          "  coracle view before.pb after.pb -o difference.html\n",
-          WithLimitFlags({"out", "shape", "params", "arrays", "times", "of", "memory", "data_dir"}),
-          RunView};
+  return MakeCommand(
+      {"view",
+       "makes a web page of a program, model text, job or snapshot, or of the differences of "
+       "two",
+       "view FILE [FILE2] -o model.html [--shape=x:1x3x640x640] [--params=DIR|FILE] "
+       "[--arrays=FILE] [--times=FILE.json] [--of=loss] [--nomemory] [--data_dir=DIR]",
+       "  coracle view inference.pdmodel -o model.html --shape=x:1x3x640x640\n"
+       "  coracle view examples/digits/lenet.pbtxt -o lenet.html\n"
+       "  coracle view output/digits_lenet/snapshots -o trained.html\n"
+       "  coracle view before.pb after.pb -o difference.html\n"},
+      ViewFields(), RunView);
 }
 
 }  // namespace coracle::tools

@@ -1,5 +1,5 @@
 #pragma once
-// What the fuzz targets do with any program that a reader accepted.
+// Work of the fuzz targets on any program that a reader accepted.
 
 #include <coracle/framework/ir/program.h>
 

@@ -61,7 +61,7 @@ void ChangeVar(Sequence& s, VarDesc& var) {
   }
 }
 
-// Of one element more often than not.
+// One element more often than not.
 Variable AnyLoss(Sequence& s) {
   Variable loss;
   s.Try("loss", [&] {
@@ -230,7 +230,7 @@ void CallBackward(Sequence& s) {
 }
 
 void CallOptimizer(Sequence& s) {
-  const size_t kind = s.choose.Below(10);
+  const size_t kind = s.choose.Below(9);
   const Variable loss = AnyLoss(s);
   AnyStep step;
   if (kind == 3 || kind == 4) s.Try("settings of a step", [&] { step = MakeStep(s); });
@@ -251,12 +251,10 @@ void CallOptimizer(Sequence& s) {
       InsertAllReduce(s.main(), s.startup(),
                       {.nranks = static_cast<int>(s.choose.Below(4)),
                        .bucket_mb = s.AnyNumber(),
-                       .shard_state = s.choose.OneIn(2)});
+                       .shard_state = s.choose.OneIn(2),
+                       .loss_weight = s.choose.OneIn(2) ? "ROWS" : ""});
     }
-    if (kind == 8)
-      InsertLocalSgd(s.main(), s.startup(),
-                     {.nranks = 2, .steps = static_cast<int64_t>(s.choose.Below(3))});
-    if (kind == 9) {
+    if (kind == 8) {
       AppendGradientClips(s.main().Root(), s.startup(),
                           {{{s.AnyName(), s.AnyName()}, s.AnyClip().value_or(NoGradientClip())}});
     }

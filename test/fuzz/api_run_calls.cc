@@ -1,5 +1,7 @@
 // Calls that read programs: files, runs, descriptions; data; and moves of objects.
 
+#include <coracle/executor/drawn_values.h>
+#include <coracle/inspect/page.h>
 #include <coracle/test/fuzz/api_state.h>
 
 #include <algorithm>

@@ -17,7 +17,7 @@ std::string BytesOf(const ProgramDesc& program) {
   return program.NumBlocks() == 0 ? "" : SerializeProgram(program);
 }
 
-// What a refused edit must leave as it was.
+// State that a refused edit must leave unchanged.
 class State {
  public:
   explicit State(ProgramDesc& program) : bytes_(BytesOf(program)), copy_(program) {

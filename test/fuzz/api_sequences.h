@@ -14,8 +14,8 @@ struct ApiCounts {
   std::map<std::string, uint64_t> done, refused;  // calls, by name
 };
 
-// What went wrong in the sequence of that seed, with the calls that led there; none if all held.
-// `directory` takes the files that it writes.
+// The failure in the sequence of that seed, with the calls that led to it; nothing if all checks
+// held. `directory` takes the files that it writes.
 std::optional<std::string> RunApiSequence(uint64_t seed, const std::string& directory,
                                           ApiCounts* counts);
 

@@ -1,9 +1,10 @@
 #pragma once
-// What the calls of a sequence work on, and what they draw from.
+// The state that the calls of a sequence work on, and what they draw from.
 
-#include <coracle/coracle.h>
+#include <coracle/convert.h>
 #include <coracle/test/fuzz/api_sequences.h>
 #include <coracle/test/fuzz/choices.h>
+#include <coracle/train.h>
 
 #include <functional>
 #include <memory>

@@ -26,7 +26,7 @@ bool IsCount(const std::string& flag) {
                      [&](const char* name) { return flag.find(name) != flag.npos; });
 }
 
-// What a user may ask for and the fuzzer must not: files outside of the sandbox, other code,
+// Flags that a user may give and the fuzzer must not: files outside the sandbox, other code,
 // messages into files, work without end.
 std::string Tamed(std::string word, const std::string& before) {
   if (word.find("op_library") != word.npos || word.find("logtostderr") != word.npos) return "x";
@@ -111,7 +111,7 @@ const std::vector<FileUse>& FileUses() {
   const std::string limits = "--memory_limit=200M";
   static const std::vector<FileUse> uses = {
       {"run/log.jsonl", {"plot", "run", "--out=o.svg"}},
-      {"run/log.jsonl", {"plot", "run", "--out=o.html", "--log_scale"}},
+      {"run/log.jsonl", {"plot", "run", "--out=l.svg", "--log_scale"}},
       {"run/vocabulary.json", {"generate", "run", "--length=3", limits}, false},
       {"run/model.pdmodel", {"generate", "run", "--prompt=a", "--length=3", limits}, false},
       {"run/model.pdiparams", {"generate", "run", "--prompt=a", "--length=3", limits}, false},

@@ -1,5 +1,5 @@
 #pragma once
-// What the targets that run the command make of bytes, with what the command says.
+// Runs the command on bytes, and checks its output.
 
 #include <coracle/test/fuzz/sandbox.h>
 

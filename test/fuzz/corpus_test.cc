@@ -53,7 +53,7 @@ TEST_P(FuzzCorpus, Runs) {
 INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus, testing::ValuesIn(kTargets),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// What the command says to a seed: one that ends among the flags tries nothing behind them.
+// The command's output for a seed: a seed that ends among the flags tries nothing after them.
 struct SeedResult {
   int code;
   const char* part;  // of what is printed; "" where nothing is

@@ -64,7 +64,7 @@ class OpDrawer {
   Choices& choose_;
   bool smooth_;
   int next_name_ = 0;
-  // Of the op being drawn.
+  // State of the op being drawn.
   const BlockDesc* block_ = nullptr;
   const std::vector<Live>* live_ = nullptr;
   bool may_make_inputs_ = true;

@@ -32,8 +32,8 @@ struct HostileCounts {
 };
 
 // Writes and reads the program, verifies it and runs it with a memory limit of 16 MiB and a time
-// limit of 1 s. A finding is an InternalError, an exception that is no Error, an error of several
-// lines, memory that was not asked for (see LimitMemory), or a run of more than 10 s.
+// limit of 1 s. A finding is an InternalError, an exception other than Error, an error of several
+// lines, memory beyond the request (see LimitMemory), or a run of more than 10 s.
 std::optional<Finding> RunHostileCase(const HostileCase& made, HostileCounts* counts);
 
 // The system gives this process no more than 2 GiB: what asks it for more without asking the limits

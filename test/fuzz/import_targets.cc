@@ -25,7 +25,7 @@ std::shared_ptr<ResourceLimits> SmallLimits() {
       ResourceOptions{.memory = uint64_t{64} << 20, .seconds = 2});
 }
 
-// What is imported must be a program that runs.
+// An imported program must run.
 void RequireSound(const ProgramDesc& program) {
   for (const VerifyProblem& problem : Verify(program, DefaultOps())) {
     if (problem.severity == VerifyProblem::Severity::kError)
@@ -33,7 +33,7 @@ void RequireSound(const ProgramDesc& program) {
   }
 }
 
-// Inputs of zeros; 2 stands for a dim that is not known.
+// Inputs of zeros; 2 replaces an unknown dim.
 std::vector<Tensor> ZerosFor(const InferenceModel& model) {
   std::vector<Tensor> feeds;
   for (const std::string& name : model.feed_names) {

@@ -1,6 +1,6 @@
 #pragma once
-// What completes a drawn op: attrs and inputs that fit the inputs it has. Named by the rows of the
-// table in op_hint_table.cc.
+// Completes a drawn op: attrs and inputs that fit its inputs. The rows of the table in
+// op_hint_table.cc name these functions.
 
 #include <coracle/test/fuzz/op_hints.h>
 

@@ -460,7 +460,7 @@ constexpr OpHint kOther[] = {
     {"fake_init", "", "shape=[2,3]|[1]|[]"},
     {"delete_var", "X*"},
     {"marker c_comm_init_all", ""},
-    // Of a phase that is not this one, so that nothing is written.
+    // For another phase, so that nothing is written.
     {"print", "In:a", "print_phase=FORWARD is_forward=false"},
     {"chunk_eval", "Inference:i<3[b,t] Label:i<3[b,t] SeqLength:i<t[b]",
      "num_chunk_types=1|2 chunk_scheme=IOB|IOE excluded_chunk_types=[]"},

@@ -1,7 +1,7 @@
 #pragma once
-// What the generator of programs should know of an op where drawing at random has no chance: shapes
-// that fit together, and attrs that fit the shapes. One table, in op_hint_table.cc; an op without a
-// line there is drawn from its declaration alone: see SlotFromDoc.
+// Facts about ops that the program generator cannot find at random: shapes that fit together, and
+// attrs that fit the shapes. They are one table, in op_hint_table.cc; an op without a line there is
+// drawn from its declaration alone (SlotFromDoc).
 
 #include <coracle/framework/ir/block.h>
 #include <coracle/framework/op/op_def.h>
@@ -50,10 +50,10 @@ struct OpDraft {
   std::string NewInput(DType type, const Shape& shape, double limit = 0);
 };
 
-// Slots: NAME with ? (may be left out) or * (one to three), then the kind of variable and its
-// dims, "X:n[...,m,k]". Kinds: none floating-point, n of the op's dtype (numbers), a any dtype,
-// + positive, i<LIMIT indices, c int32 counts, b bool, z complex, A array, R selected rows. Dims: a
-// letter stands for one size throughout the op, ? for any, "..." for the same dims in all slots; no
+// Slots: NAME with ? (may be left out) or * (one to three), then the kind of variable and its dims,
+// "X:n[...,m,k]". Kinds: none floating-point, n of the op's dtype (numbers), a any dtype, +
+// positive, i<LIMIT indices, c int32 counts, b bool, z complex, A array, R selected rows. Dims: a
+// letter means one size throughout the op, ? any size, "..." the same dims in all slots; no
 // brackets: any shape.
 struct SlotHint {
   std::string name;
@@ -79,8 +79,8 @@ struct Recipe {
   bool smooth = false;  // outputs have derivatives of all orders wherever inputs lie as told
 };
 
-// The rows of the table (op_hint_table.cc): ops whose outputs have derivatives of all orders
-// wherever inputs lie as told, and all others.
+// The rows of the table (op_hint_table.cc): ops whose outputs have derivatives of all orders for
+// inputs as described, and all others.
 std::span<const OpHint> SmoothHints();
 std::span<const OpHint> OtherHints();
 

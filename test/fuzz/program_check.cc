@@ -308,7 +308,7 @@ class Check {
     ++counts_.differentiated;
     RoundTrip(program);
     if (!Verified(program, "backward")) {
-      // What was spoiled in a way that no rule minds is still no program that backward made.
+      // A spoiled program that no rule refuses is still not a program that backward made.
       return;
     }
     std::erase(fetches, "");
@@ -322,7 +322,7 @@ class Check {
     if (plan_.second) DifferentiateAgain(program, fetches);
   }
 
-  // Backward looks at programs that nobody verified.
+  // Backward accepts programs that were not verified.
   void DifferentiateRefused() {
     const std::vector<std::string> inputs = Existing(plan_.inputs);
     std::vector<std::string> targets = Existing(plan_.targets);

@@ -1,5 +1,5 @@
 #pragma once
-// What must hold of every program, and the reduction of one for which it does not.
+// Properties of every program, and the reduction of a program that violates one.
 
 #include <coracle/backward/backward.h>
 #include <coracle/test/fuzz/random_program.h>
@@ -13,7 +13,8 @@
 
 namespace coracle {
 
-// What is done with a program; drawn once, so that it stays the same while the program is reduced.
+// The steps done with a program; drawn once, so that they stay the same while the program
+// is reduced.
 struct CheckPlan {
   uint64_t seed = 1;     // of the values
   bool spoiled = false;  // errors of any kind are in order

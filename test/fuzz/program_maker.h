@@ -136,7 +136,7 @@ class ProgramMaker {
           continue;
         }
         std::string existing = Overwritten(def, op, slot, meta->second);
-        // What is live has a gradient.
+        // A live variable has a gradient.
         if (options_.smooth && OpDrawer::IsConstant(def, slot.name) && IsLive(existing))
           existing = "";
         if (existing.empty() || written.count(existing) > 0) {
@@ -152,7 +152,7 @@ class ProgramMaker {
     }
   }
 
-  // What was known of its values does not hold any more.
+  // Known values are forgotten.
   void Forget(const std::string& name) {
     for (Live& var : live_) {
       if (var.name == name) var.limit = 0, var.positive = false;
@@ -251,7 +251,7 @@ class ProgramMaker {
     return true;
   }
 
-  // Ops of a sub-block; what they define is gone behind it.
+  // Ops of a sub-block; the variables that they define are gone after it.
   template <class Body>
   auto Inside(bool may_write_outer, const Body& body) {
     return [this, may_write_outer, &body] {

@@ -107,7 +107,7 @@ class Inputs {
  private:
   size_t Below(size_t n) { return static_cast<size_t>(random_() % n); }
 
-  // Puts a piece in the place of a value: of what stands between "=" and the end of its line.
+  // Replaces a value, the text from "=" to the end of its line, by a piece.
   bool ReplaceValue(std::string* input) {
     const size_t equals = input->find('=', Below(input->size() + 1));
     if (equals == std::string::npos) return false;

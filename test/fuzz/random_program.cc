@@ -12,7 +12,7 @@ std::vector<std::string> DrawnTypes() {
   return types;
 }
 
-// The verifier knows a type that an op of the same block tells.
+// The verifier knows a type that an op of the same block determines.
 void LeaveTypesOpen(ProgramDesc& program, Choices& choose) {
   const auto is_used_elsewhere = [&](const BlockDesc& home, const std::string& name) {
     for (int b = 0; b < program.NumBlocks(); ++b) {
@@ -39,7 +39,7 @@ void LeaveTypesOpen(ProgramDesc& program, Choices& choose) {
       const bool written_first =
           !uses.writers.empty() && (uses.readers.empty() || block.IndexOf(*uses.writers[0]) <
                                                                 block.IndexOf(*uses.readers[0]));
-      // (An op that runs a block does not tell the types of what it writes.)
+      // (An op that runs a block does not determine the types of its outputs.)
       if (written_first && !uses.writers[0]->HasSubBlock() && var.type() == VarType::kLoDTensor &&
           !var.persistable() && !is_used_elsewhere(block, var.name()) && !results.count(var.name()))
         written.push_back(&var);

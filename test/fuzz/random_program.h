@@ -24,7 +24,7 @@ struct GradientInBlock {
 struct RandomProgram {
   ProgramDesc program;
   std::vector<ProgramInput> inputs;
-  // Of the root block: floating-point tensors that have been computed.
+  // Floating-point tensors of the root block that have been computed.
   std::vector<std::string> computed;
   std::vector<GradientInBlock> inner;
   std::string loss;     // one element; "" when there is none

@@ -79,7 +79,7 @@ class Runner {
     counts_.Add(counts);
   }
 
-  // Remembers the seed of program `k`, and tells now and then how far a long run is.
+  // Remembers the seed of program `k`, and sometimes prints the progress of a long run.
   void StartOf(uint64_t k) {
     current_seed = FLAGS_seed + k;
     if (k > 0 && k % 5000 == 0)

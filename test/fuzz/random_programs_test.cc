@@ -33,8 +33,8 @@ class RandomPrograms : public ::testing::Test {
 
 TEST_F(RandomPrograms, ThousandsHold) {
   for (uint64_t seed = 1; seed <= 3000 && !HasFailure(); ++seed) CheckSeed(seed);
-  // They are not about nothing. What a seed draws changes with every new op; what is rare may take
-  // some programs more.
+  // The programs are not trivial. The programs of a seed change with every new op; rare features
+  // may take some more programs.
   const auto is_rare = [&] {
     return counts_.second_gradients <= 60 || counts_.inner_gradients <= 80 || counts_.saved < 8;
   };
@@ -69,8 +69,8 @@ TEST_F(RandomPrograms, HostileOnesEndWithAnErrorOrRun) {
 
 // Each gets programs of its own, until one of them runs.
 TEST_F(RandomPrograms, EveryOpRuns) {
-  // Taken out when a program is compiled; those that read or write files; and the one that stands
-  // only in programs of several ranks, which the tests of distribute run.
+  // Ops removed by compilation; ops that read or write files; and the op of programs for several
+  // ranks, which the tests of distribute run.
   const std::set<std::string> justified = {"feed",
                                            "fetch",
                                            "save",

@@ -1,7 +1,6 @@
 #pragma once
-// What the fuzzers run, one function for each. Each takes any bytes: what it throws, or
-// any sanitizer's report, is a defect. The corpus test runs the same functions on the
-// files in corpus/<target>.
+// The functions that the fuzzers run. Each takes any bytes: an exception, or any sanitizer's
+// report, is a defect. The corpus test runs the same functions on the files in corpus/<target>.
 
 #include <string_view>
 

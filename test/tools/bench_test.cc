@@ -145,7 +145,8 @@ TEST_F(Bench, WrongInput) {
   Expect("mkdir empty && coracle bench empty", 1, {"neither __model__ nor a .pdmodel file"});
   Expect("coracle bench model.pbtxt --fetch=los", 1, {"'los'", "did you mean"});
   Expect("coracle bench model.pbtxt --seconds=0", 2, {"--seconds must be positive, got 0"});
-  Expect("coracle bench model.pbtxt --concurrency=0", 2, {"--concurrency must lie in [1, 1024]"});
+  Expect("coracle bench model.pbtxt --concurrency=0", 2,
+         {"--concurrency must be in [1, 1024], got 0"});
   Expect("coracle bench model.pbtxt --batch_size=0", 2, {"--batch_size must be at least 1"});
   Expect("coracle bench model.pbtxt --draw --params=p", 2, {"--draw and --params exclude"});
   Expect("coracle bench model.pbtxt --shape=x", 2, {"--shape takes VAR:8x3x32x32, got 'x'"});

@@ -1,4 +1,4 @@
-// Caffe's files and the command: what goes wrong is told in one line, with exit code 1.
+// Caffe's files and the command: an error is one line, with exit code 1.
 
 #include <coracle/framework/base/text.h>
 #include <coracle/test/lmdb_file.h>

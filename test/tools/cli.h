@@ -19,7 +19,7 @@ struct Result {
   std::string text;  // standard output and standard error
 };
 
-// Runs a shell command in which "coracle" stands for the binary.
+// Runs a shell command in which "coracle" means the binary.
 inline Result Shell(std::string command) {
   for (size_t at = command.find("coracle "); at != command.npos;
        at = command.find("coracle ", at + std::string(CORACLE_CLI).size())) {

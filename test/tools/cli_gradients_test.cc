@@ -157,7 +157,7 @@ TEST_F(Cli, SparseGradientsAreDumpedAndFetched) {
   Expect("coracle build words.pbtxt --out=m.pb --startup_out=s.pb", 0, {});
   Expect("coracle run s.pb --save_params=params", 0, {});
   Expect("coracle backward m.pb --loss=loss --out=train.pb && coracle dump train.pb", 0,
-         {"W@GRAD=table@GRAD:SELECTED_ROWS float32[4,2] = lookup_table_v2_grad("});
+         {"table@GRAD:SELECTED_ROWS float32[4,2] = lookup_table_v2_grad("});
   WriteNpz({{"ids", Tensor::Of<int64_t>({2}, {3, 3})}}, Path("in.npz"));
   Expect("coracle run train.pb --params=params --feed=in.npz --fetch=table@GRAD,loss", 0,
          {"table@GRAD: float32[4, 2], min 0, mean 0.125, max 0.5: 0 0 0 0 0 0 0.5 0.5",

@@ -32,7 +32,7 @@ TEST_F(Cli, ComplexNumbers) {
          {"output var 'y' complex64[2] has a nan or inf at index 0"});
 }
 
-// The offsets of sequences come in and go out beside their tensors.
+// The offsets of sequences are read and written together with their tensors.
 TEST_F(Cli, SequencesInNpzFiles) {
   WriteFileAtomic(Path("pool.pbtxt"), R"(
     data { name: "x" shape: [-1, 1] lod_level: 1 stop_gradient: false }

@@ -40,14 +40,15 @@ TEST_F(Cli, WrongUsageIsTwo) {
   Expect("coracle dump --loss=x a", 2, {"unknown flag --loss of dump"});
   Expect("coracle dump --block=x a", 2, {"--block takes a whole number below 2147483648, got 'x'"});
   Expect("coracle dump a --block", 2, {"--block needs a value"});
-  Expect("coracle dump a --block=-5", 2, {"--block takes the number of a block, got -5"});
+  Expect("coracle dump a --block=-5", 2, {"--block must be at least -1, got -5"});
   Expect("coracle version x", 2, {"takes no arguments, got 1 argument\n"});
   Expect("coracle frobnicate", 2, {"unknown command 'frobnicate'; `coracle help` lists"});
   Expect("coracle run - --feed=-", 2, {"cannot both be standard input"});
-  Expect("coracle dump --format=xml model.pbtxt", 2, {"--format of dump is text or pbtxt"});
+  Expect("coracle dump --format=xml model.pbtxt", 2, {"--format takes text or pbtxt, got 'xml'"});
   Expect("coracle dump '--ops=(' model.pbtxt", 2, {"--ops: "});
   Expect("coracle --thread=2 version", 2, {"did you mean --threads?"});
-  Expect("coracle run --kernels=slow model.pbtxt", 2, {"--kernels is auto or reference"});
+  Expect("coracle run --kernels=slow model.pbtxt", 2,
+         {"--kernels takes auto or reference, got 'slow'"});
   Expect("coracle run --memory_limit=lots model.pbtxt", 2, {"--memory_limit takes bytes"});
   Expect("coracle backward model.pbtxt --out=x.pb", 2, {"--loss=NAME is missing"});
 }
@@ -113,7 +114,7 @@ TEST_F(Cli, FailuresAreOne) {
   Expect("printf '\\012\\377\\377\\377\\377' | coracle dump -", 1, {"coracle: "});
   Expect("coracle --op_library=none.so ops", 1, {"cannot load the op library 'none.so'"});
   Expect("coracle --op_library=. ops", 1, {"coracle: cannot read '.': it is a directory"});
-  Expect("coracle time none.pb --ranks=2", 1, {"cannot open 'none.pb'"});
+  Expect("coracle time none.pb", 1, {"cannot open 'none.pb'"});
   for (const char* command : {"build empty.pb --out=o.pb", "bench empty.pb", "time empty.pb"})
     Expect(": > empty.pb; coracle " + std::string(command), 1, {"empty.pb: contains no block"});
   Expect("printf 'layer' > cut.pbtxt; coracle dump cut.pbtxt", 1,
@@ -124,7 +125,7 @@ TEST_F(Cli, FailuresAreOne) {
 
 TEST_F(Cli, DumpReadsFilesDirectoriesAndStandardInput) {
   const std::vector<std::string> listing = {"parameters\n", "fc_0.w_0  float32[3,2]  24 B",
-                                            "Out=loss:float32[1] = mean(X=h)"};
+                                            " loss:float32[1] = mean(X=h)"};
   Expect("coracle dump model.pbtxt", 0, listing);
   Expect("coracle dump - < model.pbtxt", 0, listing);
   Expect("coracle convert model.pbtxt m.pb && coracle dump m.pb", 0, listing);
@@ -175,18 +176,21 @@ TEST_F(Cli, Passes) {
     layer { op { assign { X: ["x"] Out: ["unread"] } } }
     layer { fc { input: "a" size: 2 output: "h" } }
   )");
-  Expect("coracle passes net.pbtxt --fetch=h", 0,
+  Expect("coracle opt net.pbtxt --for=inference --fetch=h", 0,
          {"pass                       before  after       ms  changes\n",
           "dead_code                       4      3 ", "  -1 assign\n",
           "remove_identities               3      2 ", "all                             4      1 ",
           "  -2 assign, -1 elementwise_add, +1 fc, -1 mul\n"});
-  Expect("coracle passes net.pbtxt --fetch=h --program --nofrozen", 0,
-         {"program: 1 block, 1 op", "Out=h:float32[-1,2] = fc("});
-  // What nobody reads is fetched where nothing else is.
-  Expect("coracle passes net.pbtxt --json", 0,
+  Expect("coracle opt net.pbtxt --fetch=h --program", 0,
+         {"program: 1 block, 1 op", "h:float32[-1,2] = fc("});
+  // A variable that no op reads is fetched if there are no other fetches.
+  Expect("coracle opt net.pbtxt --json", 0,
          {R"("pass": "dead_code",)", R"("ops_before": 4,)", R"("assign": -1)"});
-  Expect("coracle passes net.pbtxt --fetch=z", 1, {"cannot fetch 'z'"});
-  Expect("coracle passes", 2, {"takes one PROGRAM"});
+  Expect("coracle opt net.pbtxt --fetch=z", 1, {"cannot fetch 'z'"});
+  Expect("coracle opt", 2, {"takes one PROGRAM"});
+  // The old name works as before, and names the new form.
+  Expect("coracle passes net.pbtxt --fetch=h", 0,
+         {"passes is an old name", "use `coracle opt PROGRAM --for=inference`", "  -1 assign\n"});
 }
 
 TEST_F(Cli, Ops) {
@@ -295,7 +299,7 @@ TEST_F(Cli, CheckWarnsOfLikelyMistakes) {
           "no errors, 1 warning\n"});
 }
 
-// What is no program is called what it is.
+// The error names the kind of a file that is not a program.
 TEST_F(Cli, FilesThatAreNoPrograms) {
   Expect("printf '\\014\\001\\002' > g.pdmodel && coracle dump g.pdmodel", 1,
          {"g.pdmodel: damaged at byte"});

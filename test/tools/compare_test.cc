@@ -124,7 +124,7 @@ TEST_F(Compare, ParametersAndModels) {
   Expect("coracle compare p q", 0, {"2 variables within"});
   Expect("coracle run startup.pb --save_params=r --seed=7 && coracle compare p r", 1,
          {"#1: float32[3, 2]: 6 of 6", "1 of 2 variables differs"});
-  // Beside a program the tensors have its names; an npz file lends its own.
+  // Next to a program the tensors have its names; an npz file lends its own.
   Expect("mkdir m && cp main.pb m/__model__ && cp r m/__params__ && coracle compare m p", 1,
          {"fc_0.w_0: float32[3, 2]: 6 of 6"});
   Expect("coracle compare m m/__params__", 0, {"2 variables within"});
@@ -141,7 +141,8 @@ TEST_F(Compare, WrongInput) {
   Expect("coracle compare none.npz none.npz", 2, {"neither 'none.npz' nor 'none.npz' holds"});
   Expect("coracle compare model.pbtxt --feed=a.npz --fetch=h --fetch_all", 2,
          {"exclude each other"});
-  Expect("coracle compare a.npz b.npz --rtol=-1", 2, {"must not be negative"});
+  Expect("coracle compare a.npz b.npz --rtol=-1", 2,
+         {"--rtol must be finite and not negative, got -1"});
   Expect("coracle compare a.npz -", 2, {"not standard input"});
   WriteNpz({{"x", Tensor::Of<float>({1, 3}, {1, 2, 3})}}, Path("in.npz"));
   Expect("coracle compare model.pbtxt --feed=in.npz --run=a.npz", 2, {"--run takes flags of run"});
@@ -174,7 +175,7 @@ TEST_F(Compare, Runs) {
           " within rtol 1e-05 and atol 1e-06"});
   Expect(compare + "--run=--disabled_passes=all", 0, {"3 variables within"});
   Expect(compare + "--fetch_all", 0, {"3 variables within"});
-  // Without --fetch what nobody reads is fetched.
+  // Without --fetch, variables that no op reads are fetched.
   Expect("coracle run net.pbtxt --feed=in.npz --save_all=some.npz", 0, {"loss: float32[1]"});
   // Another build whose relu is wrong.
   Expect(

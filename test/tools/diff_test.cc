@@ -1,4 +1,4 @@
-// `coracle diff` as a user runs it: what it tells, its exit codes, and inputs of every kind.
+// `coracle diff` as a user runs it: its output, its exit codes, and inputs of every kind.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/tools/cli.h>
@@ -39,7 +39,7 @@ TEST_F(DiffCli, AnErrorClipBeforeAndBehindBackward) {
       0, {});
   const Result result = Shell("cd " + dir_ + " && coracle diff a.pb b.pb");
   EXPECT_EQ(result.code, 1);
-  EXPECT_NE(result.text.find("  + op 5  Out=h@GRAD:float32[-1,2] = clip(X=h@GRAD) {min=-2, max=2}\n"
+  EXPECT_NE(result.text.find("  + op 5  h@GRAD:float32[-1,2] = clip(X=h@GRAD) {min=-2, max=2}\n"
                              "1 op added; 1 variable changed\n"),
             std::string::npos)
       << result.text;
@@ -91,11 +91,12 @@ TEST_F(DiffCli, TroubleIsTwo) {
   Expect("head -c 100 /dev/zero > zeros.pb; coracle diff zeros.pb m.pb", 2, {"zeros.pb"});
   Expect("coracle diff model.pbtxt m.pb --params=a,b", 2, {"--params needs --values"});
   Expect("coracle diff model.pbtxt m.pb --values --params=a", 2, {"--params takes A,B"});
-  Expect("coracle diff model.pbtxt m.pb --rtol=-1", 2, {"must not be negative"});
+  Expect("coracle diff model.pbtxt m.pb --rtol=-1", 2,
+         {"--rtol must be finite and not negative, got -1"});
   Expect("coracle diff model.pbtxt m.pb --value", 2, {"did you mean --values?"});
 }
 
-// Jobs and their snapshots, and what `coracle snapshot` tells of two.
+// Jobs and their snapshots, and the output of `coracle snapshot` for two.
 TEST_F(DiffCli, JobsAndSnapshots) {
   WriteFileAtomic(Path("softmax.pbtxt"), R"(
     data { name: "image" shape: [-1, 1, 28, 28] }

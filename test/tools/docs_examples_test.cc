@@ -27,7 +27,7 @@ std::vector<std::string> LinesOf(const std::string& text) {
   return lines;
 }
 
-// Commands behind "$ " in blocks of code, with what follows them up to the next one.
+// Commands after "$ " in blocks of code, with the text up to the next one.
 std::vector<Example> ExamplesOf(const std::string& page) {
   std::vector<Example> examples;
   bool code = false, goes_on = false;
@@ -63,7 +63,7 @@ std::string WithoutNumbers(const std::string& line) {
   return text;
 }
 
-// Whether `got` is `line`, in which "..." stands for anything.
+// Whether `got` equals `line`, in which "..." matches anything.
 bool LineMatches(const std::string& line, const std::string& got) {
   static const std::regex kSpecial("[.^$|()\\[\\]{}*+?\\\\]");
   std::string pattern = std::regex_replace(line, kSpecial, "\\$&");
@@ -71,7 +71,7 @@ bool LineMatches(const std::string& line, const std::string& got) {
   return std::regex_match(got, std::regex(pattern));
 }
 
-// A line of dots stands for any lines.
+// A line of dots matches any lines.
 bool Matches(std::span<const std::string> printed, std::span<const std::string> got) {
   if (printed.empty()) return got.empty();
   if (Trim(printed[0]) == "...") {

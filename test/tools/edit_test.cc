@@ -75,7 +75,7 @@ TEST_F(Edit, NamesThatCollideGetAPrefix) {
 }
 
 TEST_F(Edit, RenameMovesParametersInTheirFile) {
-  // The order of the file is that of the names: the first becomes the last.
+  // The file is in the order of the names: the first becomes the last.
   Expect("coracle rename net.pdmodel fc_0.b_0=zz,x=image -o named.pdmodel", 0,
          {"named.pdiparams: 4 persistable variables", "x -> image\n", "fc_0.b_0 -> zz\n"});
   WriteNpz({{"image", ReadNpz(Path("in.npz"))[0].second}}, Path("image.npz"));
@@ -83,7 +83,7 @@ TEST_F(Edit, RenameMovesParametersInTheirFile) {
   Expect("coracle rename net.pdmodel '--regex=^fc_(\\d)=layer\\1' -o layers.pdmodel", 0,
          {"fc_0.w_0 -> layer0.w_0\n"});
   ExpectWhole("layers.pdmodel");
-  // Of names of one letter none is near another.
+  // Among names of one letter none is near another.
   Expect("coracle rename net.pdmodel q=z2 -o no.pdmodel", 1,
          {"coracle: rename: the program has no var 'q'\n"});
   Expect("coracle backward main.pb --loss=loss --out=t.pb", 1, {"loss"});
@@ -92,7 +92,7 @@ TEST_F(Edit, RenameMovesParametersInTheirFile) {
   Expect("coracle check t.pbtxt", 0, {});
 }
 
-// What feed and fetch ops fill and take is no state of the program.
+// Variables of feed and fetch ops are not state of the program.
 TEST_F(Edit, SummaryCountsWhatIsKept) {
   Expect("coracle summary net.pdmodel", 0, {"parameters     4 with", "persistable    4, "});
 }
@@ -100,7 +100,7 @@ TEST_F(Edit, SummaryCountsWhatIsKept) {
 TEST_F(Edit, SetShape) {
   Expect("coracle set-shape net.pdmodel x:5x3 -o five.pdmodel", 0,
          {"x: float32[-1, 3] -> float32[5, 3]\n", "variables changed in all\n"});
-  Expect("coracle dump five.pdmodel", 0, {"Out=z:float32[5,2] = "});
+  Expect("coracle dump five.pdmodel", 0, {" z:float32[5,2] = "});
   Expect("coracle set-shape five.pdmodel x:-1x3 -o any.pdmodel", 0, {});
   ExpectWhole("any.pdmodel");
   Expect("coracle set-shape net.pdmodel x:5x4 -o no.pdmodel", 1,
@@ -116,13 +116,24 @@ TEST_F(Edit, SetShape) {
   EXPECT_FALSE(FileExists(Path("no.pdmodel")));
 }
 
+// The old names work as before, and name the new form.
+TEST_F(Edit, SplitAndJoinByOldNames) {
+  Expect("coracle split-params net.pdmodel -o params", 0,
+         {"split-params is an old name", "use `coracle convert MODEL DIR/`", "params: 4 files\n"});
+  Expect("coracle join-params params -o joined.pdiparams", 0,
+         {"use `coracle convert DIR FILE.pdiparams`"});
+  Expect("cmp joined.pdiparams net.pdiparams && coracle help | grep -c -e join-params", 1, {"0\n"});
+  Expect("coracle split-params net.pdmodel", 2, {"--out=DIR is missing"});
+  Expect("coracle join-params params", 2, {"--out=FILE is missing"});
+}
+
 TEST_F(Edit, SplitAndJoin) {
-  Expect("coracle split-params net.pdmodel -o params", 0, {"params: 4 files\n"});
+  Expect("coracle convert net.pdmodel params/", 0, {"params: 4 files\n"});
   EXPECT_TRUE(FileExists(Path("params/fc_0.w_0")));
-  Expect("cp net.pdmodel alone.pb && coracle join-params params -o joined.pdiparams", 0,
+  Expect("cp net.pdmodel alone.pb && coracle convert params joined.pdiparams", 0,
          {"joined.pdiparams: 4 persistable variables\n"});
   Expect("cmp joined.pdiparams net.pdiparams", 0, {});
-  Expect("coracle join-params alone.pb --params=params -o again.pdiparams", 0, {});
+  Expect("coracle convert alone.pb again.pdiparams --params=params", 0, {});
   Expect("cmp again.pdiparams net.pdiparams", 0, {});
   Expect("cp net.pdmodel params/__model__ && coracle join-params params -o third.params", 0, {});
   Expect("cmp third.params net.pdiparams", 0, {});
@@ -131,14 +142,13 @@ TEST_F(Edit, SplitAndJoin) {
       "coracle join-params named -o fourth.params && cmp fourth.params net.pdiparams",
       0, {});
   ExpectWhole("params");
-  Expect("coracle split-params net.pdmodel -o params", 1, {"'params' is there and not empty"});
-  Expect("coracle split-params alone.pb -o p", 1, {"came without parameters"});
-  Expect("coracle split-params model.pbtxt --params=net.pdiparams -o p", 1, {"net.pdiparams"});
-  Expect("coracle split-params net.pdmodel", 2, {"--out=DIR is missing"});
-  Expect("coracle join-params params -o p.csv", 2, {"--out must end in .pdiparams or .params"});
-  Expect("coracle join-params params", 2, {"--out=FILE is missing"});
+  Expect("coracle convert net.pdmodel params/", 1, {"'params' is there and not empty"});
+  Expect("coracle convert alone.pb p/", 1, {"came without parameters"});
+  Expect("coracle convert model.pbtxt p/ --params=net.pdiparams", 1, {"net.pdiparams"});
+  Expect("mv params/__model__ . && coracle convert params p.csv", 2,
+         {"OUT must end in .pdiparams or .params"});
   Expect("coracle join-params nowhere -o p.pdiparams", 1, {"nowhere"});
-  Expect("mkdir empty && coracle join-params empty -o p.pdiparams", 1,
+  Expect("mkdir empty && coracle convert empty p.pdiparams", 1,
          {"'empty' holds no parameter files"});
   EXPECT_FALSE(FileExists(Path("p")));
   EXPECT_FALSE(FileExists(Path("p.pdiparams")));
@@ -194,7 +204,7 @@ TEST_F(Edit, ParametersThatAreNotThere) {
   EXPECT_FALSE(FileExists(Path("part.pdiparams")));
   Expect("coracle extract main.pb --outputs=r -o part.pb --save_params=p.params", 1,
          {"--save_params: the program came without parameters"});
-  // Those of another program would be taken for its own.
+  // Parameters of another program would be taken for its own.
   Expect("coracle extract main.pb --outputs=r -o net.pdmodel", 1,
          {"net.pdiparams' holds parameters of another program"});
   Expect("coracle merge net.pdmodel main.pb --connect=h:x -o m.pdmodel", 1, {"coracle: merge: "});

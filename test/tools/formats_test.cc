@@ -1,4 +1,4 @@
-// What --feed reads and --out writes besides npz: npy, csv, json; and programs for Paddle.
+// Formats of --feed and --out other than npz: npy, csv, json; and programs for Paddle.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/test_data.h>
@@ -45,7 +45,7 @@ TEST_F(Formats, Csv) {
   EXPECT_FALSE(FileExists(Path("q.csv")));
 }
 
-// What would be lost, or be read as something else.
+// Values that would be lost, or be read as something else.
 TEST_F(Formats, WhatNoCsvHolds) {
   ProgramDesc program;
   BlockDesc& root = program.Root();

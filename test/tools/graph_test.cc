@@ -49,7 +49,7 @@ TEST_F(GraphCommand, WrongUse) {
 }
 
 TEST_F(GraphCommand, SvgNeedsGraphviz) {
-  // Without a PATH there is no dot, whatever the machine has.
+  // Without a PATH there is no dot on any machine.
   Expect("PATH=/nowhere coracle graph model.pbtxt -o g.svg", 1,
          {"Graphviz's dot, which draws svg, is not installed"});
   EXPECT_FALSE(FileExists(Path("g.svg")));

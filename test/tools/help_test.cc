@@ -120,7 +120,7 @@ TEST_F(HelpCommand, LayersOfAnOpLibrary) {
     Expect("coracle layers " + name + library, 0, {"layer " + name, "example\n", name + " {"});
 }
 
-// The statements of a small job but for those that `example` gives.
+// The statements of a small job, without the fields that `example` gives.
 std::string JobWith(const std::string& example) {
   const std::pair<const char*, const char*> base[] = {
       {"model", "model_text: \"data { name: 'image' }\"\n"},
@@ -166,7 +166,7 @@ TEST_F(HelpCommand, EveryJobExampleIsAJob) {
   EXPECT_GT(count, 450u);
 }
 
-// Those of optimizers, schedules and the like, which `help NAME` shows.
+// Fields of optimizers, schedules and the like, which `help NAME` shows.
 TEST_F(HelpCommand, EveryKindHasAnExample) {
   for (const std::string& name : JobKindNames()) {
     if (name == "custom" || name == "attr") continue;  // name what only a user registers
@@ -212,7 +212,7 @@ TEST_F(HelpCommand, WrongFields) {
   Expect("coracle help jobs", 2, {"unknown command 'jobs'"});
 }
 
-// What proto/job.proto declares is what its reader checks.
+// The reader checks what the schema declares.
 TEST_F(HelpCommand, DeclaredRangesHold) {
   const auto error = [](const std::string& text) {
     return ErrorOf([&] { ParseJobText(text, "j"); });
@@ -266,7 +266,7 @@ TEST_F(HelpCommand, ManPages) {
          {"coracle-train - ", "SYNOPSIS\n coracle train JOB.pbtxt", "coracle train examples"});
 }
 
-// What bash would offer for the words of a line, the last of them unfinished.
+// The completions that bash offers for the words of a line, the last of them unfinished.
 std::string Bash(const std::string& dir, const std::string& words) {
   const std::string script =
       "source <(coracle completion bash); COMP_WORDS=(coracle " + words +

@@ -1,4 +1,4 @@
-// What the command does with files that somebody made to harm whoever reads them.
+// The command and files that were made to harm their reader.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>

@@ -1,4 +1,4 @@
-// What jobs, and the models that they train, may hold to harm whoever runs them.
+// Jobs, and the models that they train, that could harm their user.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/tools/cli.h>
@@ -47,7 +47,7 @@ class HostileJobs : public Cli {
     WriteFileAtomic(Path("text.pbtxt"), kText);
     Expect("coracle train text.pbtxt --out=letters", 0, {"vocabulary letters/vocabulary.json"});
   }
-  // The saved model writes a file beside what it did before.
+  // The saved model writes a file in addition to its usual work.
   void AppendSave(const std::string& model, const std::string& var) {
     ProgramDesc program = ReadProgram(Path(model));
     program.Root().AppendOp("save", {{"X", {var}}}, {}, {{"file_path", std::string("victim")}});

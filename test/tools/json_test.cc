@@ -1,5 +1,5 @@
-// What --json prints against the tables of docs/json.md: no field that they lack, and none that is
-// gone.
+// The output of --json agrees with the tables of docs/json.md: no field is missing there, and none
+// is outdated.
 
 #include <coracle/coracle.h>
 #include <coracle/test/tools/cli.h>
@@ -118,7 +118,7 @@ class Validator {
   std::set<std::string> seen_;
 };
 
-// What a model text can say of training, a loop and two rounds.
+// A model text's fields for training, a loop and two rounds.
 constexpr const char* kModel = R"(
   name: "net"
   data { name: "x" shape: [-1, 4] }
@@ -142,7 +142,7 @@ class JsonPage : public Cli {
     kinds_ = FieldsOfPage(ReadFile(std::string(sources) + "/docs/json.md"));
   }
 
-  // What the command prints, checked against the table of `kind`. All in one line each.
+  // Checks the command's output against the table of `kind`. All in one line each.
   Json Get(const std::string& command, int code = 0) {
     const Result result = Shell("cd " + dir_ + " && " + command);
     EXPECT_EQ(result.code, code) << command << "\n" << result.text;
@@ -334,7 +334,7 @@ TEST_F(JsonPage, BenchPassesAndLayers) {
       Get("coracle bench model.pbtxt --shape=x:4x3 --seconds=0.01 --json 2>/dev/null");
   ExpectFields("bench", {bench},
                bench["notes"].empty() ? std::set<std::string>{"notes[]"} : std::set<std::string>{});
-  ExpectFields("passes", {Get("coracle passes model.pbtxt --json")});
+  ExpectFields("passes", {Get("coracle opt model.pbtxt --json")});
   ExpectFields("layers", {Get("coracle layers --json"), Get("coracle layers conv2d --json"),
                           Get("coracle layers embedding --json")});
 }

@@ -1,4 +1,4 @@
-// What a stranger's program or text may make a command do: each ends quickly with one line.
+// Hostile programs and texts: each ends the command quickly with one line.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
@@ -72,7 +72,7 @@ TEST_F(CommandLimits, LoopsThatNeverEnd) {
     ExpectRefusal(std::string(command) + " --time_limit=0.5", "passed the time limit of 0.5 s");
 }
 
-// Nobody asks for the time in the middle of an op.
+// The op does not check the time.
 TEST_F(CommandLimits, AnOpThatGoesOnForHours) {
   Write("long.pbtxt", R"(
     layer { op { fill_constant { shape: 20000 shape: 20000 dtype: FP32 value: 1 Out: "x" } } }
@@ -86,7 +86,7 @@ TEST_F(CommandLimits, AnOpThatGoesOnForHours) {
 // In the model of a job, and in the model that it leaves.
 class JobLimits : public CommandLimits {
  protected:
-  // Trains `entries` beside a small net, with limits that let them pass.
+  // Trains `entries` together with a small net, with limits that let them pass.
   void WriteJob(const std::string& entries) {
     Write("job.pbtxt", R"(
       model_text: """
@@ -231,7 +231,7 @@ TEST_F(CommandLimits, SizesThatExplode) {
     ExpectRefusal(command + " --memory_limit=64M", "out of memory: ");
 }
 
-// Of lists and shapes that a text asks for: none of these may come to the standard library's words.
+// Large lists and shapes in a text: none of these errors may have the standard library's words.
 TEST_F(CommandLimits, NumbersThatExplode) {
   const std::string n = "2147483647", many = "has too many elements";
   for (const auto& [layer, why] :

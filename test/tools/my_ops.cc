@@ -19,7 +19,7 @@ KernelOf<T> Triple(const PrepareContext& ctx) {
   };
 }
 
-// Of as many ranks as run the program.
+// For as many ranks as run the program.
 Kernel SumOverRanks(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   return [=](Workspace& ws) {

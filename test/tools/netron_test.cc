@@ -1,5 +1,6 @@
-// Files of `convert --compat=paddle` in Netron's own reader. $CORACLE_NETRON is a directory with
-// Netron's sources (that of its package that holds paddle.js); these tests are for development.
+// Files of `convert --compat=paddle` in Netron's own reader. $CORACLE_NETRON is a directory
+// with Netron's sources (the directory of its package that holds paddle.js). These tests are
+// for development.
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/test_data.h>
 #include <fmt/format.h>
@@ -20,8 +21,8 @@ class Netron : public Cli {
     const char* netron = std::getenv("CORACLE_NETRON");
     if (!sources || !netron) GTEST_SKIP() << "CORACLE_NETRON does not name Netron's sources";
     if (Shell("command -v node").code != 0) GTEST_SKIP() << "node is not installed";
-    // Paddle 3 has other names for tensors in texts: newer readers refuse texts with those of
-    // Paddle 2.
+    // Paddle 3 has other names for tensors in texts: newer readers refuse texts with Paddle
+    // 2's names.
     reads_texts_ =
         ReadFile(netron + std::string("/paddle-proto.js")).find("LOD_TENSOR") != std::string::npos;
     reader_ = fmt::format("node {}/test/tools/netron_read.mjs {} ", sources, netron);
@@ -29,8 +30,8 @@ class Netron : public Cli {
     Cli::SetUp();
   }
 
-  // What Netron reads of a file in the directory of the test must be what the file holds;
-  // `weights`: parameters with values.
+  // Netron must read from a file in the test's directory what the file holds; `weights`: parameters
+  // with values.
   void ExpectRead(const std::string& file, size_t weights = 0) {
     const Result result = Shell(reader_ + Path(file));
     ASSERT_EQ(result.code, 0) << file << ": " << result.text;

@@ -1,4 +1,4 @@
-// `coracle opt` as a user runs it: what it tells, what it saves, and what it refuses.
+// `coracle opt` as a user runs it: its output, the saved files, and its refusals.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/tools/cli.h>
@@ -28,7 +28,7 @@ class OptCli : public Cli {
     WriteNpz({{"x", x}}, Path("x.npz"));
   }
 
-  // The largest element of the result, and its difference from that of m/net.pdmodel.
+  // The largest element of the result, and its difference from the result of m/net.pdmodel.
   void ExpectSameResult(const std::string& program, const std::string& flags = "") {
     Expect("coracle run m/net.pdmodel --feed=x.npz --fetch=h --disabled_passes=all --out=want.npz",
            0, {});
@@ -49,7 +49,7 @@ TEST_F(OptCli, SavesWhatRuns) {
   Expect("coracle opt m/net.pdmodel --fetch=h -o o/net.pdmodel", 0,
          {"pass                       before  after       ms  changes\n", "fuse_fc ",
           "+1 fc, -1 mul", "o/net.pdmodel, o/net.pdiparams\n"});
-  Expect("coracle dump o/net.pdmodel", 0, {"1 op,", "Out=h:float32[-1,2] = fc("});
+  Expect("coracle dump o/net.pdmodel", 0, {"1 op,", " h:float32[-1,2] = fc("});
   ExpectSameResult("o/net.pdmodel");
   ExpectSameResult("o/net.pdmodel", "--disabled_passes=all");
   // Once more.
@@ -64,7 +64,7 @@ TEST_F(OptCli, SavesWhatRuns) {
 TEST_F(OptCli, ForTraining) {
   Expect("coracle opt net.pbtxt --fetch=h -o o.pb", 0, {"fuse_fc", "o.pb\n"});
   Expect("coracle diff net.pbtxt o.pb", 1,
-         {"  + op 0  Out=h:float32[-1,2] = fc(", "1 op added, 4 removed"});
+         {"  + op 0  h:float32[-1,2] = fc(", "1 op added, 4 removed"});
   ExpectSameResult("o.pb", "--params=m/net.pdiparams");
   Expect("coracle opt m/net.pdmodel --for=training --fetch=h -o q/net.pdmodel", 0,
          {"q/net.pdmodel, q/net.pdiparams\n"});
@@ -73,7 +73,8 @@ TEST_F(OptCli, ForTraining) {
 
 TEST_F(OptCli, TellsReasonsAndChanges) {
   Expect("coracle opt m/net.pdmodel --fetch=h --passes=dead_code --explain", 0,
-         {"dead_code: removes ops whose results are unused", "  - op 0  Out=same", "\nall  "});
+         {"dead_code: removes ops whose results are unused",
+          "  - op 0  same:float32[-1,3] = assign(", "\nall  "});
   Expect("coracle opt m/net.pdmodel --fetch=h --print-after-all", 0,
          {"after dead_code\nprogram: 1 block", "after fuse_fc\nprogram: 1 block, 1 op"});
   const Result result = Shell(

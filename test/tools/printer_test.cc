@@ -1,4 +1,6 @@
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +34,10 @@ ProgramDesc TrainingProgram() {
                  {{"x_num_col_dims", 1}, {"op_role", 0}, {"op_callstack", std::string("a")}});
   block.AppendOp("seed", {}, {{"Out", {"h@GRAD"}}}, {{"op_role", int32_t{kBackward}}});
   block.AppendOp("clip", {{"X", {"h@GRAD"}}}, {{"Out", {"h@GRAD"}}},
-                 {{"min", -1.0f}, {"max", 2.0f}, {"op_role", int32_t{kBackward}}});
+                 {{"min", -1.0f},
+                  {"max", 2.0f},
+                  {"op_role", int32_t{kBackward}},
+                  {"training_stage", std::string("error clip")}});
   block.AppendOp("mul_grad", {{"X", {"x"}}, {"Out@GRAD", {"h@GRAD"}}},
                  {{"X@GRAD", {"@EMPTY@"}}, {"Y@GRAD", {"w@GRAD"}}},
                  {{"op_role", int32_t{kBackward}}});
@@ -52,13 +57,13 @@ block 0
   outputs
     h  float32[-1,2]  error_clip by_value(max=2, min=-1)
   ops
-    0  Out=h:float32[-1,2] = mul(X=x, Y=w) {x_num_col_dims=1}
+    0  h:float32[-1,2] = mul(X=x, Y=w) {x_num_col_dims=1}
   -- backward --
-    1  Out=h@GRAD:float32[-1,2] = seed()
-    2  Out=h@GRAD:float32[-1,2] = clip(X=h@GRAD) {min=-1, max=2}  # error clip
-    3  Y@GRAD=w@GRAD:float32[4,2] = mul_grad(X=x, Out@GRAD=h@GRAD)
+    1  h@GRAD:float32[-1,2] = seed()
+    2  h@GRAD:float32[-1,2] = clip(X=h@GRAD) {min=-1, max=2}  # error clip
+    3  w@GRAD:float32[4,2] = mul_grad(X=x, Out@GRAD=h@GRAD)
   -- optimize --
-    4  ParamOut=w:float32[4,2] = sgd(Param=w, Grad=w@GRAD, LearningRate=lr)
+    4  w:float32[4,2] = sgd(Param=w, Grad=w@GRAD, LearningRate=lr)
   parameters
     w  float32[4,2]  32 B  learning_rate 0.5  regularizer l2_decay(coeff=0.25)
   persistable
@@ -75,10 +80,10 @@ TEST(Printer, InputsAndOutputsComeFirst) {
   AddVar(block, "b", {2}).SetPersistable(true);
   block.AppendOp("reshape", {{"X", {"x"}}}, {{"Out", {"h"}}, {"XShape", {"shape"}}});
   block.AppendOp("add", {{"X", {"h"}}, {"Y", {"b"}}}, {{"Out", {"y"}}});
-  // `shape` is no result: the op that writes it is run for `h`.
+  // `shape` is not a result: the op that writes it is run for `h`.
   const std::string ops =
       "  ops\n    0  Out=h:float32[2], XShape=shape:float32[2] = reshape(X=x)\n"
-      "    1  Out=y:float32[2] = add(X=h, Y=b)\n";
+      "    1  y:float32[2] = add(X=h, Y=b)\n";
   const std::string rest =
       "  persistable\n    b  float32[2]  8 B\n"
       "  variables that no op of this block uses\n    idle  float32[2]\n";
@@ -107,7 +112,39 @@ TEST(Printer, FiltersAndHiddenAttrs) {
   options.hide_attr = [](const OpDesc&, const NamedAttr& attr) { return attr.name == "min"; };
   EXPECT_EQ(PrintProgram(program, options),
             "block 0\n  ops\n  -- backward --\n"
-            "    2  Out=h@GRAD:float32[-1,2] = clip(X=h@GRAD) {max=2}  # error clip\n");
+            "    2  h@GRAD:float32[-1,2] = clip(X=h@GRAD) {max=2}  # error clip\n");
+}
+
+// A short listing of batch_norm shows Y alone: the running statistics are written in place, and
+// only the gradient op reads the saved ones. sgd has no other output than the one in place.
+TEST(Printer, ShortListingHidesMinorOutputs) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  for (const char* name : {"x", "y", "scale", "bias", "mean", "variance", "sm", "sv", "g", "lr"})
+    AddVar(block, name, {2});
+  block.AppendOp("batch_norm",
+                 {{"X", {"x"}},
+                  {"Scale", {"scale"}},
+                  {"Bias", {"bias"}},
+                  {"Mean", {"mean"}},
+                  {"Variance", {"variance"}}},
+                 {{"MeanOut", {"mean"}},
+                  {"SavedMean", {"sm"}},
+                  {"SavedVariance", {"sv"}},
+                  {"VarianceOut", {"variance"}},
+                  {"Y", {"y"}}});
+  block.AppendOp("sgd", {{"Param", {"bias"}}, {"Grad", {"g"}}, {"LearningRate", {"lr"}}},
+                 {{"ParamOut", {"bias"}}});
+  const PrintOptions listing = ShortListing(DefaultOps());
+  EXPECT_EQ(PrintOp(block.op(0), listing),
+            "y:float32[2] = batch_norm(X=x, Scale=scale, Bias=bias, Mean=mean, Variance=variance)");
+  EXPECT_EQ(PrintOp(block.op(1), listing),
+            "bias:float32[2] = sgd(Param=bias, Grad=g, LearningRate=lr)");
+  EXPECT_EQ(PrintOp(block.op(1), {.name_all_outputs = true}),
+            "ParamOut=bias:float32[2] = sgd(Param=bias, Grad=g, LearningRate=lr)");
+  // An op type that is not registered shows everything.
+  block.op(0).SetType("norm_of_mine");
+  EXPECT_TRUE(PrintOp(block.op(0), listing).starts_with("MeanOut=mean:float32[2], SavedMean=sm"));
 }
 
 TEST(Printer, SubBlocksAndOtherKindsOfValues) {
@@ -122,9 +159,9 @@ TEST(Printer, SubBlocksAndOtherKindsOfValues) {
   program.Root().AppendOp("while", {}, {}, {{"sub_block", BlockRef{1}}});
   const std::string text = PrintProgram(program);
   EXPECT_NE(text.find("block 1, parent 0\n"), text.npos) << text;
-  EXPECT_NE(text.find("0  Out=list:LOD_TENSOR_ARRAY float32[-1,3] = f(X=[a, words])"), text.npos)
+  EXPECT_NE(text.find("0  list:LOD_TENSOR_ARRAY float32[-1,3] = f(X=[a, words])"), text.npos)
       << text;
-  EXPECT_NE(text.find("1  Out=rows:SELECTED_ROWS float32[9,2] = f(X=a)"), text.npos) << text;
+  EXPECT_NE(text.find("1  rows:SELECTED_ROWS float32[9,2] = f(X=a)"), text.npos) << text;
   EXPECT_NE(text.find("words  int64[-1,1] lod 1"), text.npos) << text;
   EXPECT_NE(text.find("while() {sub_block=block 1}"), text.npos) << text;
   PrintOptions options;

@@ -16,7 +16,7 @@ namespace coracle::trace_file_test {
 
 using Json = nlohmann::json;
 
-// What check_trace.mjs, which reads as a viewer does, says of the file; null without node.
+// The report of check_trace.mjs, which reads the file as a viewer does; null without node.
 Json CheckedByNode(const std::string& file) {
   const char* sources = std::getenv("CORACLE_SOURCE_DIR");
   if (!sources || Shell("command -v node").code != 0) return nullptr;
@@ -169,7 +169,7 @@ TEST_F(TraceFile, OpsOfALoopAreInsideOfIt) {
 TEST_F(TraceFile, WrongFlags) {
   Expect("coracle run model.pbtxt --trace=t.txt", 2, {"--trace must end in .json, got 't.txt'"});
   Expect("coracle run model.pbtxt --trace=t.json --trace_runs=-1", 2,
-         {"--trace_runs must not be negative"});
+         {"--trace_runs must be at least 0"});
   Expect("coracle run missing.pb --trace=t.json", 1, {"missing.pb"});
   EXPECT_FALSE(FileExists(Path("t.json")));
 }

@@ -42,7 +42,7 @@ class View : public Cli {
     root.AppendOp("constructor", {{"valueOf", {"y"}}}, {});
     WriteProgram(program, Path("hostile.pb"));
   }
-  // A loop whose body increments i so many times; 0: without the loop.
+  // A loop whose body increments i this many times; 0: without the loop.
   void WriteLoop(const std::string& file, int increments) {
     ProgramDesc program;
     BlockDesc& root = program.Root();
