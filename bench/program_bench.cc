@@ -119,10 +119,7 @@ void Measure(const char* self, int64_t num_ops) {
   const double backward = WarmSeconds([&] { AppendBackward(Variable::Of(scratch.Root(), "loss")); },
                                       [&] { scratch = program; });
   if (errors > 0) std::printf("%zu problems\n", errors);
-  PrintOptions listing;
-  listing.hide_attr = [](const OpDesc& op, const NamedAttr& attr) {
-    return IsDefaultAttr(DefaultOps(), op, attr);
-  };
+  const PrintOptions listing = ShortListing(DefaultOps());
   const double dump = WarmSeconds([&] { PrintProgram(program, listing); });
   std::printf("%9lld %8.1f %9.0f %8.4f %8.4f %8.4f %8.4f %8.4f %8.4f\n",
               static_cast<long long>(num_ops), static_cast<double>(bytes.size()) / 1e6,

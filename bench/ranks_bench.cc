@@ -4,6 +4,7 @@
 //   [--bucket_mb=25] [--shard] [--ranks=N]
 // --ranks uses threads of this process instead of processes. --passes=off,overlap_exchanges waits
 // for each exchange where it begins.
+#include <coracle/communication/comm_context.h>
 #include <coracle/coracle.h>
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/coracle)
 
-install(TARGETS coracle coracle_headers EXPORT coracle-targets
+install(TARGETS coracle coracle_train_library coracle_convert_library coracle_headers EXPORT coracle-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT coracle-targets NAMESPACE coracle:: DESTINATION ${config_dir})
 file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
@@ -24,7 +24,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md ${PR
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/coracle)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto DESTINATION ${CMAKE_INSTALL_DATADIR}/coracle
-  FILES_MATCHING PATTERN "*.proto" PATTERN "job.proto" EXCLUDE)
+  FILES_MATCHING PATTERN "*.proto")
 
 # What the command says of itself: man pages, completions, the schemas of its texts.
 install(CODE "set(coracle \"$<TARGET_FILE:coracle_cli>\")
@@ -45,14 +45,17 @@ if(NOT CORACLE_SHARED)
   if(CORACLE_ONEDNN)
     string(APPEND pc_libs " -ldnnl")
   endif()
-  if(leveldb_FOUND)
-    string(APPEND pc_libs " -lleveldb")
-  endif()
+endif()
+set(pc_train_libs "")
+if(leveldb_FOUND AND NOT CORACLE_SHARED)
+  set(pc_train_libs "-lleveldb")
 endif()
 file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
-configure_file(${CMAKE_CURRENT_LIST_DIR}/coracle.pc.in ${PROJECT_BINARY_DIR}/coracle.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/coracle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(name coracle coracle_train coracle_convert)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "the Coracle authors")

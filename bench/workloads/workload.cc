@@ -1,5 +1,7 @@
 #include "workload.h"
 
+#include <coracle/executor/drawn_values.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <functional>

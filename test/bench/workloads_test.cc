@@ -1,4 +1,4 @@
-// What the workloads compute, counted by hand from their definitions in bench/README.md.
+// The work of the workloads, counted by hand from their definitions in bench/README.md.
 
 #include <coracle/bench/workloads/limit.h>
 #include <coracle/inspect/multiply_adds.h>
@@ -16,7 +16,7 @@ struct Expected {
   double multiply_adds;
 };
 
-// Running statistics are no parameters.
+// Running statistics are not counted as parameters.
 TEST(Workloads, InferenceCounts) {
   const Expected rows[] = {{"mlp", 669706, 668672},
                            {"lenet", 431080, 2293000},
@@ -62,7 +62,7 @@ TEST(Workloads, BytesToMove) {
   EXPECT_EQ(CostOf("micro", "eltwise6_16m_fwdbwd").bytes, 8 * kArray);  // weight, 3 gradients
   // LeNet in inference: image, parameters, logits.
   EXPECT_EQ(CostOf("infer", "lenet").bytes, 4.0 * (784 + 431080 + 10));
-  // Of the table only the rows that are looked up are read and written.
+  // Only the rows of the table that are looked up are read and written.
   const double rows = 512 * 26 * 16 * 4.0, dense = 139777 * 4.0;
   const double fed = 512 * (26 * 8 + 4.0) + 4, rate = 4;
   EXPECT_EQ(CostOf("train", "reco_sgd").bytes, fed + 2 * rows + 2 * dense + rate);

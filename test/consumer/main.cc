@@ -10,7 +10,7 @@ using namespace coracle;
 
 namespace {
 
-// What docs/executor.md says of frozen parameters: results differ in their last bits only.
+// As docs/executor.md states, results with frozen parameters differ only in their last bits.
 bool DifferInLastBits(const Tensor& a, const Tensor& b) {
   if (!(a.shape() == b.shape())) return false;
   float largest = 0, difference = 0;

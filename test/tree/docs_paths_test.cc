@@ -18,7 +18,7 @@ const std::vector<std::string> kSources = {
 
 // Every file of the tree, with a slash before its path.
 std::string AllPaths(const fs::path& root) {
-  std::string all = "/coracle.h\n";
+  std::string all = "/coracle.h\n/train.h\n/convert.h\n";
   for (const std::string& directory : kSources) {
     for (const auto& entry : fs::recursive_directory_iterator(root / directory))
       all += "/" + fs::relative(entry.path(), root).string() + "\n";

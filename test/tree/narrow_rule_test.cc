@@ -12,7 +12,7 @@ namespace narrow_rule_test {
 
 namespace fs = std::filesystem;
 
-// What is wrong with a line of an importer; "" when nothing is.
+// The mistake in a line of an importer; "" if there is none.
 std::string WrongNarrowing(const std::string& line) {
   // The number of a dtype, which is one of a list, may be cast.
   static const std::regex cast(R"(static_cast<int32_t>\((?![^()]*(DType::|dtype)))");

@@ -1,5 +1,5 @@
-// What reaches files, the terminal and regular expressions does so in few places, which check
-// what strangers wrote.
+// Only few places access files, the terminal and regular expressions; they check text
+// from strangers.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -35,7 +35,7 @@ const std::vector<Rule>& Rules() {
         "framework/base/append_file.cc", "train/run/directory_lock.cc",
         // Temporary files that a signal handler removes, and LevelDB's own way to files.
         "framework/base/temporaries.cc", "train/data/leveldb_env.cc",
-        // What the kernel says of memory and processors.
+        // The kernel's data on memory and processors.
         "framework/base/internal/control_group.cc", "framework/base/internal/thread_limit.cc"}},
       {"matches a regular expression (framework/base/regex.h)",
        {"<regex>", "<regex.h>", "std::regex", "<re2/", "regcomp("},
@@ -46,8 +46,8 @@ const std::vector<Rule>& Rules() {
        "operators/"},
       {"reads JSON of others (framework/base/json_reader.h)",
        {"Json::parse(", "json::parse("},
-       {"framework/base/json_reader.cc", "train/run/manifest.cc",
-        // Stands below train/; asks each value for its kind.
+       {"framework/base/json_reader.cc", "train/log/format.cc",
+        // Is below train/; checks the kind of each value.
         "inspect/trace_times.cc"}},
   };
   return rules;

@@ -1,5 +1,5 @@
-// What every op declaration must have. That every constraint and gradient is tested is checked at
-// the end of operators_test, which sees what its tests provoked (test/completeness.cc).
+// Requirements on every op declaration. The end of operators_test checks that every constraint and
+// gradient is tested, because it sees what its tests provoked (test/completeness.cc).
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
@@ -58,9 +58,36 @@ TEST(Registry, EveryForwardOpIsTested) {
 TEST(Registry, EveryComputingOpHasAReferenceKernel) {
   for (const std::string& type : DefaultOps().Types()) {
     const OpSpec& def = DefaultOps().Get(type);
-    EXPECT_TRUE(def.HasReferenceKernel() || def.block.replaced || def.kind != OpKind::kCompute)
+    EXPECT_TRUE(def.HasReferenceKernel() || def.block.replaced || def.Expands() ||
+                def.kind != OpKind::kCompute)
         << type;
   }
+}
+
+// How rows pass is declared, or clear from the kind of the op.
+TEST(Registry, EveryOpSaysHowRowsPass) {
+  for (const std::string& type : DefaultOps().Types()) {
+    const OpSpec& def = DefaultOps().Get(type);
+    EXPECT_TRUE(HasRowTrait(def)) << type << " declares no Rows";
+    for (const std::string& slot : def.rows.tables)
+      EXPECT_TRUE(IsGradientOp(type) || def.FindInput(slot)) << type << " has no input " << slot;
+    for (const std::vector<std::string>& slots : def.rows.linear)
+      for (const std::string& slot : slots)
+        EXPECT_TRUE(def.FindInput(slot)) << type << " has no input " << slot;
+    EXPECT_EQ(static_cast<bool>(def.rows.fn), !def.rows.text.empty()) << type;
+  }
+}
+
+TEST(Registry, OpsExpandToOpsWithKernels) {
+  int expanding = 0;
+  for (const std::string& type : DefaultOps().Types()) {
+    const OpSpec& def = DefaultOps().Get(type);
+    expanding += def.Expands() ? 1 : 0;
+    EXPECT_EQ(def.Expands(), !def.expands_to.empty()) << type;
+    for (const std::string& part : def.expands_to)
+      EXPECT_TRUE(DefaultOps().Get(part).HasReferenceKernel()) << type << " expands to " << part;
+  }
+  EXPECT_GE(expanding, 14);
 }
 
 TEST(Registry, DeclarationsAreComplete) {
@@ -79,6 +106,10 @@ TEST(Registry, DeclarationsAreComplete) {
   fails(OpDef("a").Doc("text").NoGradient("none").Input("X", "d").Input("X", "d"),
         "declared twice");
   fails(OpDef("a").Doc("text").NoGradient("none").Inplace("X", "Out"), "names an unknown slot");
+  const auto expand = [](ExpandContext&) {};
+  fails(OpDef("a").Doc("text").NoGradient("none").Expands({"b"}, expand), "has the kernels");
+  fails(OpDef("a").Doc("text").Expands({"b"}, expand).Fast({[](const auto&) { return Kernel(); }}),
+        "has the kernels");
   ops.Add(OpDef("a").Doc("text").NoGradient("none"));
   fails(OpDef("a").Doc("text").NoGradient("none"), "already registered");
 }

@@ -42,7 +42,7 @@ std::vector<Line> Statements() {
   return statements;
 }
 
-// What is wrong with a statement; "" when nothing is.
+// The mistake in a statement; "" if there is none.
 std::string WrongProduct(const std::string& text) {
   static const std::regex bytes(
       R"(\*\s*(static_cast<\w+>\()?(SizeOf|sizeof)\(|(SizeOf|sizeof)\([^)]*\)+\s*\*[^)>])");

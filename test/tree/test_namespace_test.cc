@@ -1,5 +1,5 @@
-// Test files, and those of ops, are compiled several at a time, so that what one defines must not
-// meet what another does: each has a namespace that is called like the file.
+// Test files and op files are compiled several at a time, so their names must not collide: each has
+// a namespace with the file's name.
 
 #include <gtest/gtest.h>
 
