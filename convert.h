@@ -2,6 +2,5 @@
 // The interface of the library coracle_convert: reads and writes ONNX models. (The command and
 // training jobs also read models of Caffe.)
 
-#include <coracle/convert/onnx_export.h>
-#include <coracle/convert/onnx_import.h>
+#include <coracle/convert/onnx.h>
 #include <coracle/coracle.h>

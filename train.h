@@ -3,6 +3,5 @@
 
 #include <coracle/coracle.h>
 #include <coracle/train/data/data_source.h>
-#include <coracle/train/run/evaluate.h>
+#include <coracle/train/run/saved_model.h>
 #include <coracle/train/run/trainer.h>
-#include <coracle/train/run/weights.h>

@@ -1,11 +1,10 @@
 #include <coracle/backward/backward.h>
-#include <coracle/backward/check_gradient.h>
 #include <coracle/backward/verify_program.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/passes/pass.h>

@@ -11,6 +11,7 @@
 #include <coracle/framework/op/inner_gradient.h>
 #include <coracle/passes/pass.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -97,8 +98,8 @@ std::unique_ptr<Path> FindPath(const Request& request, OpenTypes& open) {
   return path;
 }
 
-// Whether the path contains an op that only joins others, perhaps in a sub-block.
-bool NeedsExpansion(const ForwardGraph& graph, const Request& request) {
+// Whether the path in one block contains an op that only joins others, perhaps in a sub-block.
+bool NeedsExpansionIn(const ForwardGraph& graph, const Request& request) {
   const auto expands = [&](const OpDesc& op) {
     const OpSpec* spec = request.ops.Find(op.type());
     return spec && spec->Expands();
@@ -117,6 +118,14 @@ bool NeedsExpansion(const ForwardGraph& graph, const Request& request) {
   return false;
 }
 
+bool NeedsExpansion(Path& path, const Request& request) {
+  if (NeedsExpansionIn(*path.graph, request)) return true;
+  if (!path.outer) return false;
+  const std::vector<ForwardGraph*> graphs = path.outer->MarkedGraphs();
+  return std::any_of(graphs.begin(), graphs.end(),
+                     [&](const ForwardGraph* graph) { return NeedsExpansionIn(*graph, request); });
+}
+
 // Whether the path contains the gradient of a call. It has no gradient itself, but the ops that
 // replace it do.
 bool NeedsInlining(const ForwardGraph& graph) {
@@ -133,7 +142,7 @@ bool NeedsInlining(const ForwardGraph& graph) {
 std::unique_ptr<Path> FindDifferentiablePath(const Request& request, OpenTypes& open) {
   ProgramDesc& program = request.block.program();
   std::unique_ptr<Path> path = FindPath(request, open);
-  if (NeedsExpansion(*path->graph, request)) {
+  if (NeedsExpansion(*path, request)) {
     path.reset();
     open.Commit();  // it refers to variables of sub-blocks, which are remade
     RequireProgram(program, request.ops);

@@ -1,4 +1,4 @@
-#include <coracle/backward/check_gradient.h>
+#include <coracle/backward/backward.h>
 #include <coracle/backward/forward_graph.h>
 #include <coracle/backward/gradient_tree.h>
 #include <coracle/backward/open_types.h>

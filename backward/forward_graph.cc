@@ -324,7 +324,9 @@ void ForwardGraph::ThrowNoGradient(const char* who, const Node& node, std::strin
                             DescribeMissingOp(node.op->type(), ops_.Types())),
                 details);
   }
-  const std::string& reason = node.def->no_gradient_reason;
+  const std::string reason = node.def->no_gradient_reason.empty() && node.def->Expands()
+                                 ? "the ops that it joins must replace it first (ExpandOps)"
+                                 : node.def->no_gradient_reason;
   if (node.def->gradient_kind == GradientKind::kForbidden) {
     const std::string message = node.op->GetAttr<std::string>("message", "");
     ThrowInvalid(

@@ -2,7 +2,7 @@
 // ForwardGraph: one block as a graph of values. Each write of a variable makes a new value (a
 // "version"); since backward works on versions, overwritten names need no special treatment.
 
-#include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 
 #include <cstdint>

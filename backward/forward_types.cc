@@ -1,4 +1,5 @@
-// The types of the versions in a ForwardGraph.
+// The types of the versions in a ForwardGraph. Those of an overwritten variable have individual
+// types, determined by their writers; every other variable has a single type.
 
 #include <coracle/backward/forward_graph.h>
 #include <coracle/backward/open_types.h>
@@ -23,9 +24,6 @@ bool HasList(const OpDesc& op) {
 }
 
 }  // namespace
-
-// Versions of overwritten variables have individual types, determined by their writers; every other
-// variable has a single type.
 
 // The ops whose shape rules determine the types of overwritten variables, in order: ops that write
 // such a variable, and the ops that write overwritten variables which these ops read.

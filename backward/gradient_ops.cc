@@ -3,7 +3,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/run_rules.h>
 #include <fmt/format.h>
 

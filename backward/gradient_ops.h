@@ -5,7 +5,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/backward/forward_graph.h>
 #include <coracle/backward/saved_values.h>
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <functional>
 #include <string>

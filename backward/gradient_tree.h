@@ -2,7 +2,7 @@
 // A tree of the gradient paths from one variable to all variables that it depends on: the result of
 // ExplainGradient for every variable of a program, in linear time.
 
-#include <coracle/backward/check_gradient.h>
+#include <coracle/backward/backward.h>
 
 #include <cstddef>
 #include <cstdint>

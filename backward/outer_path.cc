@@ -155,6 +155,19 @@ void OuterPath::Refuse(const OpDesc& runner, const std::string& name, const char
               "  " + Locate(runner));
 }
 
+std::vector<ForwardGraph*> OuterPath::MarkedGraphs() {
+  std::vector<ForwardGraph*> graphs;
+  for (const Level& level : levels_) {
+    std::vector<int32_t> via;
+    for (const std::string& name : level.via) {
+      if (const int32_t v = level.graph->Last(name); v >= 0) via.push_back(v);
+    }
+    level.graph->MarkPath(via);
+    graphs.push_back(level.graph.get());
+  }
+  return graphs;
+}
+
 void OuterPath::Append(BackwardRun& run, BlockDesc& target,
                        std::unordered_map<std::string, std::string>* gradients) {
   for (Level& level : levels_) AppendLevel(level, run, target, gradients);

@@ -28,6 +28,8 @@ class OuterPath {
   // The outer variables that are computed from wanted ones. The targets' block must yield their
   // gradients too.
   const std::vector<std::string>& names() const { return names_; }
+  // The graphs of the enclosing blocks, in which the path from names() is marked.
+  std::vector<ForwardGraph*> MarkedGraphs();
   // Appends the gradient ops of the outer path to `target`, the targets' block. On entry,
   // `gradients` has the contribution from the block ("" for none) to each outer variable that is
   // wanted or in names(); on return, it has the complete gradients.

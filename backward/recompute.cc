@@ -4,7 +4,7 @@
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/recomputed.h>
 #include <fmt/format.h>
 

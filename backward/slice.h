@@ -2,7 +2,7 @@
 // Slice: the ops of a block that can be between two sets of variables. It uses the block's index of
 // uses, so its cost depends on the cheaper of the two sides, not on the size of the block.
 
-#include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 //   backward_bench [OPS...]     default: 1000 10000 100000
 
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <unistd.h>
 
 #include <algorithm>

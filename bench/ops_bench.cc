@@ -4,9 +4,8 @@
 
 #include <benchmark/benchmark.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/kernel_choice.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/operators.h>
 
 #include <map>

@@ -8,7 +8,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <unistd.h>

@@ -26,7 +26,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DAT
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto DESTINATION ${CMAKE_INSTALL_DATADIR}/coracle
   FILES_MATCHING PATTERN "*.proto")
 
-# What the command says of itself: man pages, completions, the schemas of its texts.
+# The help of the command as files: man pages, completions, the schemas of its texts.
 install(CODE "set(coracle \"$<TARGET_FILE:coracle_cli>\")
 set(man \"${CMAKE_INSTALL_MANDIR}/man1\")
 set(data \"${CMAKE_INSTALL_DATADIR}\")")
@@ -38,7 +38,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/coracle-config-version.cm
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/coracle-config.cmake ${PROJECT_BINARY_DIR}/coracle-config-version.cmake
   DESTINATION ${config_dir})
-# What find_package finds for the static library, for pkg-config. A shared one names its needs itself.
+# The libraries that the static library needs, for pkg-config. A shared one names them itself.
 set(pc_libs "")
 if(NOT CORACLE_SHARED)
   set(pc_libs "-lprotobuf -lglog -lre2 -lfmt -lz -lhwy -lgomp -lpthread -ldl")

@@ -1,4 +1,4 @@
-# Writes what `coracle` prints of itself below the prefix: man pages to `man`, the rest to `data`.
+# Writes the help of the command below the prefix: man pages to `man`, the rest to `data`.
 cmake_policy(VERSION 3.25)
 set(prefix "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
 function(write_output path)

@@ -2,10 +2,10 @@
 #   coracle          programs, builder, backward, clips, optimizers, compiler, executor, files
 #   coracle_train    training jobs and their data
 #   coracle_convert  models of ONNX and Caffe
-# Each links those above it in this list. Their CMake targets are coracle::coracle, coracle::train and
-# coracle::convert.
+# Each links the libraries above it in this list. Their CMake targets are coracle::coracle,
+# coracle::train and coracle::convert.
 if(CORACLE_OBJECTS_FROM)
-  # As the build there lists them: its directories may also hold objects of deleted sources.
+  # Ninja lists the objects in use. The directories may also hold objects of deleted sources.
   execute_process(COMMAND ${CMAKE_MAKE_PROGRAM} -t inputs libcoracle.a libcoracle_train.a libcoracle_convert.a
     WORKING_DIRECTORY ${CORACLE_OBJECTS_FROM} OUTPUT_VARIABLE all_objects COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "[^\n]+\\.o\n" all_objects "${all_objects}")
@@ -13,11 +13,11 @@ if(CORACLE_OBJECTS_FROM)
   list(TRANSFORM all_objects PREPEND ${CORACLE_OBJECTS_FROM}/)
 endif()
 
-# Adds the library `target`, a file of the name `name`, of the objects of the parts that follow.
+# Adds the library `target`, in a file called `name`, from the objects of the parts that follow.
 function(coracle_library target name)
   if(CORACLE_SHARED)
     add_library(${target} SHARED)
-    # Threads of the pool rest in the library's code: it stays when a program closes the library.
+    # Threads of the pool sleep in the library's code, so it must stay loaded if a program closes the library.
     target_link_options(${target} PRIVATE LINKER:-z,nodelete)
   else()
     add_library(${target} STATIC)
@@ -41,7 +41,7 @@ function(coracle_library target name)
     ZLIB::ZLIB protobuf::libprotobuf Threads::Threads)
 endfunction()
 
-# The headers alone: for op libraries, which take Coracle's symbols from the program that loads them.
+# Only the headers, for op libraries: they take Coracle's symbols from the program that loads them.
 add_library(coracle_headers INTERFACE)
 add_library(coracle::headers ALIAS coracle_headers)
 set_target_properties(coracle_headers PROPERTIES EXPORT_NAME headers)

@@ -14,7 +14,7 @@ endforeach()
 set(script "(() => {\n${script}\n})();")
 string(SHA256 style_hash "${style}")
 string(SHA256 script_hash "${script}")
-# A literal ends at its delimiter, which no part may hold.
+# A string literal ends at its delimiter, so no part may contain the delimiter.
 foreach(part html style script)
   string(FIND "${${part}}" ")CORACLE\"" found)
   if(NOT found EQUAL -1)

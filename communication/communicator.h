@@ -2,11 +2,13 @@
 // Communicator: exchanges tensors between the ranks of a distributed run. Ranks are processes or
 // threads that run the same program, each on its part of the data; they are numbered from 0 on.
 
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -116,5 +118,80 @@ constexpr double kLongestWait = 1e9;
 // to arrive computes the result. `time_limit`: seconds that Wait waits for other ranks; 0: no
 // limit. With size 1 every exchange copies.
 std::vector<std::unique_ptr<Communicator>> ThreadCommunicators(int size, double time_limit = 0);
+
+// Ranks: exchanges between the ranks of a job, outside of programs; and the rows of each rank.
+
+class Tensor;
+
+// A rank's part of a batch. Parts differ by at most one row; the first ranks have the larger ones.
+// If there are fewer rows than ranks, the last ranks take row 0 without counting it, since every
+// rank must run every step.
+struct RankRows {
+  int64_t begin = 0, count = 0;
+  bool counted = true;
+
+  int64_t rows() const { return counted ? count : 0; }
+};
+// REQUIRES: 0 <= rank < size, rows > 0.
+RankRows RowsOfRank(int64_t rows, int rank, int size);
+
+// All ranks must call the functions that exchange, in the same order; they throw what exchanges
+// throw. A rank alone (nullptr, or a communicator of one rank) exchanges nothing.
+class Ranks {
+ public:
+  explicit Ranks(std::shared_ptr<Communicator> communicator = nullptr)
+      : communicator_(std::move(communicator)) {}
+
+  int rank() const { return communicator_ ? communicator_->rank() : 0; }
+  int size() const { return communicator_ ? communicator_->size() : 1; }
+  bool several() const { return size() > 1; }
+  bool first() const { return rank() == 0; }  // reports, and writes files
+  // nullptr for a rank alone.
+  std::shared_ptr<Communicator> communicator() const { return several() ? communicator_ : nullptr; }
+  RankRows RowsOf(int64_t rows) const { return RowsOfRank(rows, rank(), size()); }
+
+  void Sum(std::span<double> values) const;  // in place
+  // Replaces a tensor, which has the same dtype and shape on all ranks, by its sum over the ranks.
+  void Sum(Tensor* tensor) const;
+  bool Any(bool value) const;
+  // Returns the bytes of each rank, by rank.
+  std::vector<std::string> Gather(const std::string& bytes) const;
+  std::string FromFirst(const std::string& bytes) const;  // returns the bytes of rank 0
+  std::vector<std::string> Names() const;                 // "rank 1 (its host)" for each rank
+  // Throws kInvalidArgument "rank 1 (host b) and rank 0 (host a) differ in the WHAT: 'x' and 'y';
+  // ADVICE" unless all ranks have the same value.
+  void RequireSame(const std::string& what, const std::string& value,
+                   const std::string& advice) const;
+
+ private:
+  std::shared_ptr<Communicator> communicator_;
+};
+
+// Processes as ranks: whether this process was launched as one of several, and its communicator.
+
+// How mpirun, srun or another MPI launcher started this process, according to its environment.
+struct Launched {
+  int rank = 0, size = 1;
+  std::string by = {};  // "mpirun", "srun", "PMI"; "" if this is the only process
+};
+// Values that are not numbers are ignored.
+Launched FindLaunched();
+
+// The communicator of all processes that were launched together, by Open MPI. It initialises MPI,
+// and may be made only once. It comes from the plugin libcoracle_mpi.so, so only its users need
+// MPI. The plugin is searched in the directory of the program, in ../lib/coracle relative to it,
+// and in the directories of the dynamic loader. `time_limit`: seconds that Wait waits for other
+// ranks; 0: no limit. Throws kNotFound if there is no plugin, and kInvalidArgument if its version
+// differs or if MPI reports another number of processes than FindLaunched. The plugin takes
+// Coracle's symbols from the program, so a program linked to a static libcoracle must export them
+// (CMake's ENABLE_EXPORTS, -rdynamic).
+//
+// MPI runs in its own thread. After an exchange has failed, the process can only end. It must end
+// with an exit code other than 0, on which the launcher ends the other ranks.
+std::shared_ptr<Communicator> LoadMpiCommunicator(double time_limit = 0);
+
+// The function that the plugin exports under this name.
+inline constexpr const char* kMpiEntry = "CoracleMpiCommunicator";
+using MpiEntry = Communicator* (*)(const char* version, double time_limit);
 
 }  // namespace coracle

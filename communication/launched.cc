@@ -1,4 +1,4 @@
-#include <coracle/communication/launched.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/version.h>
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 #pragma once
 // RankTimes: measures how long the ranks of a job wait for exchanges and for each other.
 
-#include <coracle/communication/ranks.h>
+#include <coracle/communication/communicator.h>
 
 #include <chrono>
 #include <string>

@@ -1,4 +1,4 @@
-#include <coracle/communication/ranks.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/tensor/fingerprint.h>
 #include <coracle/framework/tensor/tensor.h>

@@ -1,5 +1,4 @@
-#include "onnx_export.h"
-
+#include <coracle/convert/onnx.h>
 #include <coracle/framework/base/version.h>
 #include <fmt/format.h>
 

@@ -1,5 +1,4 @@
-#include "onnx_import.h"
-
+#include <coracle/convert/onnx.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/model_reader.h>
 #include <coracle/framework/ir/feed_fetch.h>

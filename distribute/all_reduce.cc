@@ -36,6 +36,17 @@ const VarDesc* FixedInput(const BlockDesc& root, const std::string& share) {
   return found;
 }
 
+std::string LossOf(const OpDesc& loss_gradient) {
+  const std::string& grad = loss_gradient.Output("Out").at(0);
+  return grad.substr(0, grad.rfind(kGradSuffix));
+}
+
+std::vector<std::string> LossesOf(const ProgramDesc& main) {
+  std::vector<std::string> losses;
+  for (const OpDesc* op : LossGradients(main)) losses.push_back(LossOf(*op));
+  return losses;
+}
+
 // Multiplies the gradient of each loss by the weight of the rank's part. Returns whether all losses
 // combine by known rules.
 bool ScaleLosses(ProgramDesc& main, const PartValues& parts, const AllReduceOptions& options,
@@ -45,7 +56,7 @@ bool ScaleLosses(ProgramDesc& main, const PartValues& parts, const AllReduceOpti
     const std::string& grad = op->Output("Out").at(0);
     const DType dtype = VarOf(main.Root(), grad).dtype();
     if (!options.share.empty()) DeclareShare(main.Root(), options.share, dtype);
-    const std::string loss = grad.substr(0, grad.rfind(kGradSuffix));
+    const std::string loss = LossOf(*op);
     const Part part = writer->SettleOrThrow(loss);
     known &= parts.Of(loss).kind != PartKind::kUnknown;
     const VarDesc* fixed = FixedInput(main.Root(), options.share);
@@ -153,11 +164,15 @@ void NameUsesOfUpdates(const std::vector<ShardedUpdate>& updates) {
 
 AllReduceReport Rewrite(ProgramDesc& main, ProgramDesc& startup, const AllReduceOptions& options,
                         const OpRegistry& ops) {
-  const WholeValueOptions whole{options.nranks, options.share, options.ring_id, options.loss_weight,
-                                &ops};
+  WholeValueOptions whole{.nranks = options.nranks,
+                          .share = options.share,
+                          .ring_id = options.ring_id,
+                          .loss_weight = options.loss_weight,
+                          .ops = &ops};
   AgreeOnLengths(main, whole);
   AllReduceReport report;
   std::vector<ParameterGradient> summed = FindGradients(main, ops), scattered;
+  whole.losses = LossesOf(main);
   std::vector<ShardedUpdate> updates;
   if (options.shard_state) {
     updates = FindShardedUpdates(main, startup, options);
@@ -167,7 +182,7 @@ AllReduceReport Rewrite(ProgramDesc& main, ProgramDesc& startup, const AllReduce
   OpInserter inserter(main, ops), startup_inserter(startup, ops);
   WholeWriter writer(main, parts, whole, &inserter);
   const bool known = ScaleLosses(main, parts, options, &writer, &inserter);
-  report.whole = writer.WholeOf(options.wanted);
+  report.whole = writer.WholeOf(options.wanted, &report.unknown);
   ClipAsOneRank(main, parts, writer, whole, !known, &inserter);
   LeaveOutUncountedRows(main, options, ops, writer, &inserter);
   for (const OpenBucket& bucket : MakeBuckets(main, summed, options.bucket_mb)) {

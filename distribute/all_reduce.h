@@ -33,8 +33,9 @@ struct AllReduceOptions {
   bool shard_state = false;
   int64_t shard_least = 4096;
   int ring_id = 0;
-  // How losses and wanted variables combine if no rule is known: "ROWS" (the mean, by the rank's
-  // rows), "SUM", or the name of a variable (the mean, by its number of elements). "": an error.
+  // How losses combine if no rule is known: "ROWS" (the mean, by the rank's rows), "SUM", or the
+  // name of a variable that is computed before the loss (the mean, by its number of elements, or by
+  // its value if it is a sum over the rows). "": an error.
   std::string loss_weight = {};
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
@@ -57,14 +58,16 @@ struct AllReduceReport {
   std::vector<ShardedState> states;
   // Persistable variables that the startup program copies from rank 0 to all ranks.
   std::vector<std::string> broadcast;
-  // Persistable variables that forward ops change by the rank's rows. `local`: running statistics,
-  // which are not exchanged because no step reads them. `averaged`: states that
-  // steps read; after the last op that writes one, it becomes the mean over the ranks, weighted by
-  // rows. `own`: results of a step, and states that are not float or have an open shape; each rank
-  // keeps its own.
+  // Persistable variables that forward ops change by the rank's rows or draws. `local`: running
+  // statistics, which are not exchanged because no step reads them. `averaged`: states that steps
+  // read; after the last op that writes one, it becomes the mean over the ranks, weighted by rows.
+  // `own`: results of a step, and states that are not float or have an open shape; each rank keeps
+  // its own.
   std::vector<std::string> local, averaged, own;
   // By the wanted variable: the variable that has the value of the whole batch, if it is another.
   std::map<std::string, std::string> whole;
+  // Wanted variables that are no loss and for which no rule is known. No exchange makes them whole.
+  std::vector<std::string> unknown;
 };
 
 // Rewrites a program with backward and update ops, and its startup program.
@@ -79,8 +82,8 @@ struct AllReduceReport {
 // (dpsgd) draw the same on all ranks. The startup program broadcasts what rank 0 has drawn or read.
 //
 // Throws kInvalidArgument, and changes nothing, for a program without gradients of parameters, for
-// one that exchanges values already, for a loss or wanted variable for which no rule is known and
-// no loss_weight is given, and for ops that would make the ranks differ from one rank (an error
+// one that exchanges values already, for a loss for which no rule is known and no loss_weight is
+// given, and for ops that would make the ranks differ from one rank (an error
 // clip in a loop, an update by a value of one rank, ...). The message says which op it is.
 AllReduceReport InsertAllReduce(ProgramDesc& main, ProgramDesc& startup,
                                 const AllReduceOptions& options);

@@ -131,7 +131,9 @@ void ClipAsOneRank(ProgramDesc& main, const PartValues& parts, const WholeWriter
     const VarDesc& grad = VarOf(*op.block(), op.Input("X").at(0));
     const std::string name = ClippedVariable(op);
     const VarDesc* var = op.block()->FindVarRecursive(name);
-    const bool by_norm = ClipsNorm(*spec), is_open = var && !var->shape().IsKnown();
+    if (!var || !(var->shape() == grad.shape()))
+      RefuseClip(op, fmt::format("does not name a variable of its shape, but {}", Quote(name)));
+    const bool by_norm = ClipsNorm(*spec), is_open = !var->shape().IsKnown();
     const Part& part = parts.Of(name);
     if (op.block() != &main.Root()) {
       if (by_norm || !is_open) RefuseClip(op, "is in a block");
@@ -143,6 +145,7 @@ void ClipAsOneRank(ProgramDesc& main, const PartValues& parts, const WholeWriter
       if (axis >= 0 && !of_each_row) RefuseClip(op, "is for slices along an axis without the rows");
       if (by_norm && axis < 0) ClipByNormOfAll(op, grad, options, inserter);
     } else if (part.kind == PartKind::kSame || part.kind == PartKind::kMean) {
+      if (is_open) RefuseClip(op, "is for a value of open shape without rows");
       ClipSum(op, grad, part, writer, options, inserter);
     } else if (part.kind != PartKind::kSum || declared) {
       RefuseClip(op, "is for a value whose weight is unknown");

@@ -3,6 +3,7 @@
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/ir/role.h>
 #include <coracle/framework/op/block_use.h>
+#include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,11 +25,31 @@ void RequireRanksToBe(int nranks) {
   if (nranks < 1) ThrowInvalid(fmt::format("distribute: {} ranks; at least 1 is needed", nranks));
 }
 
+namespace {
+
+// Whether the op joins what the ranks have for the same rows or parameters, as model parallel
+// programs and programs with exchanged gradients do. Copies of rank 0 (c_broadcast) and ops that
+// divide or gather rows (c_allgather) do not; their effect on rows is declared.
+bool JoinsRanks(const OpSpec& spec) {
+  if (!spec.side_effect || spec.takes_any_value) return false;
+  switch (spec.rows.effect.rule) {
+    case RowRule::kSame:
+      return !spec.FindAttr("root");
+    case RowRule::kMixes:
+      return !spec.inplace.empty();
+    case RowRule::kEach:
+      return spec.FindAttr("ring_id") != nullptr;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 void RequireNoExchanges(const ProgramDesc& main, const OpRegistry& ops) {
   main.ForEachOp([&](const OpDesc& op) {
     const OpSpec* spec = ops.Find(op.type());
-    const RowRule rule = spec ? spec->rows.effect.rule : RowRule::kUndeclared;
-    if (!spec || !spec->side_effect || (rule != RowRule::kSame && rule != RowRule::kMixes)) return;
+    if (!spec || !JoinsRanks(*spec)) return;
     ThrowInvalid("distribute: the program exchanges values between ranks already",
                  "  " + Locate(op));
   });
@@ -85,6 +106,13 @@ void DeclareShare(BlockDesc& root, const std::string& name, DType dtype) {
 
 void DeclareShareUnlessThere(BlockDesc& root, const std::string& name, DType dtype) {
   if (!root.FindVar(name)) DeclareShare(root, name, dtype);
+}
+
+Variable ShareOfRows(const Writer& w, BlockDesc& root, const std::string& share, int nranks,
+                     DType dtype) {
+  if (share.empty()) return w.Named("rank_share", FillConstant(w, dtype, 1.0 / nranks));
+  DeclareShareUnlessThere(root, share, dtype);
+  return Cast(w.Var(share), dtype);
 }
 
 namespace {

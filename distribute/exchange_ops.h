@@ -18,7 +18,7 @@ const VarDesc& VarOf(const BlockDesc& block, const std::string& name);
 bool IsConstant(const OpDesc& op);
 
 void RequireRanksToBe(int nranks);  // at least 1
-// Throws kInvalidArgument for a program with ops that exchange values between ranks.
+// Throws kInvalidArgument for a program with ops that sum or compare values of the ranks.
 void RequireNoExchanges(const ProgramDesc& main, const OpRegistry& ops);
 
 // The ops that begin the gradient of a loss. Throws kInvalidArgument if there are none.
@@ -29,6 +29,11 @@ std::vector<const OpDesc*> LossGradients(const ProgramDesc& main);
 void DeclareShare(BlockDesc& root, const std::string& name, DType dtype);
 // The same, but an existing variable may have any type.
 void DeclareShareUnlessThere(BlockDesc& root, const std::string& name, DType dtype);
+
+// The rank's rows divided by all rows [1]: the variable `share`, which is declared unless it is
+// there, or 1 / nranks if `share` is "".
+Variable ShareOfRows(const Writer& w, BlockDesc& root, const std::string& share, int nranks,
+                     DType dtype);
 
 // After the startup ops that fill them, all ranks get the persistable variables of rank 0,
 // parameters or not. Constants that are not parameters (states of the optimizer) are left out.

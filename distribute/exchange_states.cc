@@ -11,18 +11,13 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The rank's rows divided by all rows.
-Variable ShareOfRows(const Writer& w, const AllReduceOptions& options, DType dtype) {
-  if (options.share.empty()) return FillConstant(w, dtype, 1.0 / options.nranks);
-  return Cast(w.Var(options.share), dtype);
-}
-
 // 16-bit floats are averaged as float32.
-void Average(const Writer& w, const VarDesc& state, const AllReduceOptions& options) {
+void Average(const Writer& w, BlockDesc& root, const VarDesc& state,
+             const AllReduceOptions& options) {
   const DType kept = state.dtype();
   const DType dtype = kept == DType::kFloat64 ? kept : DType::kFloat32;
   const Variable sum = Cast(w.Var(state.name()), dtype);
-  ScaleInPlace(w, sum.name(), ShareOfRows(w, options, dtype));
+  ScaleInPlace(w, sum.name(), ShareOfRows(w, root, options.share, options.nranks, dtype));
   SumInPlace(w, {sum.name()}, options.ring_id);
   if (dtype != kept) w.Into(state.name(), "cast", {{"X", {sum.name()}}}, CastAttrs(dtype, kept));
 }
@@ -106,7 +101,8 @@ void ExchangeStates(ProgramDesc& main, const PartValues& parts, const AllReduceO
   for (const auto& [name, last] : found.states) {
     const VarDesc& state = VarOf(main.Root(), name);
     if (MoveCenters(main, state, options, inserter)) continue;
-    inserter->After(*last, kForward, [&](const Writer& w) { Average(w, state, options); });
+    inserter->After(*last, kForward,
+                    [&](const Writer& w) { Average(w, main.Root(), state, options); });
     report->averaged.push_back(name);
   }
 }

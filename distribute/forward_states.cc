@@ -9,7 +9,7 @@ namespace {
 
 // How forward ops use a persistable variable.
 struct StateUse {
-  bool written = false;          // by the rank's rows
+  bool written = false;          // by the rank's rows or draws
   bool carried = false;          // a step reads the value of the step before
   bool statistic = true;         // only updates of running statistics use it
   const OpDesc* last = nullptr;  // the last op of the root block that writes it
@@ -56,7 +56,8 @@ class StateUses {
   }
   // Without reads that only a loss or metric lets rewrite.
   bool IsSame(const std::string& name) const {
-    return parts_.Of(name).kind == PartKind::kSame && parts_.ReadsOf(name).empty();
+    const Part& part = parts_.Of(name);
+    return part.kind == PartKind::kSame && !part.drawn && parts_.ReadsOf(name).empty();
   }
   static RowRule RuleOf(const OpDesc& op, const OpSpec& spec, const std::string& slot) {
     return RowEffectOf({op, spec, slot}).rule;

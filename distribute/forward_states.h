@@ -1,6 +1,6 @@
 #pragma once
-// ForwardStates: the persistable variables that forward ops change by a rank's rows. Internal to
-// the folder distribute/.
+// ForwardStates: the persistable variables that forward ops change by a rank's rows, or by what the
+// rank draws. Internal to the folder distribute/.
 
 #include <coracle/distribute/part_values.h>
 

@@ -7,6 +7,7 @@ Part UnknownPart(const std::string& op_type, const std::string& why) {
 }
 
 Part EitherPart(const std::string& op_type, const Part& a, const Part& b) {
+  if (a.kind == PartKind::kSame && b.kind == PartKind::kSame) return a.drawn ? a : b;
   if (a == b || b.kind == PartKind::kSame) return a;
   if (a.kind == PartKind::kSame) return b;
   if (a.kind == PartKind::kUnknown) return a;

@@ -32,6 +32,8 @@ struct Part {
   // the rows of the batch count.
   std::string weight = {};
   std::string reason = {};  // of kUnknown: "slice mixes the rows of the batch"
+  // Of kSame: random ops made it, so each rank has drawn its own. It weighs like an equal value.
+  bool drawn = false;
 
   bool IsNumber() const { return kind == PartKind::kMean || kind == PartKind::kSum; }
   bool MeanOfRows() const { return kind == PartKind::kMean && weight.empty(); }

@@ -182,6 +182,7 @@ void PartValues::VisitBlocks(const OpDesc& op) {
   Part made;
   const auto note = [&](const std::string& name) {
     const Part& part = Of(name);
+    made.drawn |= part.drawn;
     if (made.kind == PartKind::kUnknown || part.kind == PartKind::kSame) return;
     made = part.kind == PartKind::kUnknown
                ? part
@@ -190,13 +191,28 @@ void PartValues::VisitBlocks(const OpDesc& op) {
   op.ForEachInput(note);
   Names written = OutputNames(op);
   for (const BlockDesc* block : op.block()->program().BlocksRunBy(op)) {
-    block->ForEachOp([&](const OpDesc& inner) { inner.ForEachInput(note); });
+    block->ForEachOp([&](const OpDesc& inner) {
+      const OpSpec* spec = ops_.Find(inner.type());
+      made.drawn |= spec && spec->random;
+      inner.ForEachInput(note);
+    });
     for (const std::string& name : OuterWrites(*block)) written.push_back(name);
   }
   for (const std::string& name : written) {
     writers_[name].push_back(&op);
-    if (made.kind == PartKind::kUnknown) values_[name] = made;
+    values_[name] = AfterBlock(op, name, made);
   }
+}
+
+// How a variable combines after a block that writes `made` to it, or leaves it as it was.
+Part PartValues::AfterBlock(const OpDesc& op, const std::string& name, const Part& made) const {
+  const Part& before = Of(name);
+  if (made.kind == PartKind::kUnknown) return made;
+  if (before.kind == PartKind::kUnknown || before.drawn) return before;
+  if (before.kind == PartKind::kSame) return made;
+  return UnknownPart(op.type(), fmt::format("may replace {} of the rank's rows by a value that all "
+                                            "ranks have",
+                                            Quote(name)));
 }
 
 // Whether the op reads the input only to update a running statistic.
@@ -222,7 +238,12 @@ Part PartValues::Apply(const OpDesc& op, const OpSpec& spec, const std::string& 
     if (part.IsNumber()) numbers.push_back(name);
   });
   if (unknown) return *unknown;
-  if (!rows) return numbers.empty() ? Part() : OfNumbers(op, spec);
+  if (!rows) {
+    Part part = numbers.empty() ? Part() : OfNumbers(op, spec);
+    const auto drawn = [&](const std::string& name) { return Of(name).drawn; };
+    part.drawn = part.kind == PartKind::kSame && (spec.random || op.AnyInput(drawn));
+    return part;
+  }
   for (const std::string& name : numbers) {
     if (!Replace(op, name, true))
       return UnknownPart(op.type(), fmt::format("reads {} of the rank's rows", Quote(name)));
@@ -253,7 +274,9 @@ Part PartValues::OfReduced(const OpDesc& op, const OpSpec& spec, const std::stri
                            const RowEffect& effect) const {
   const bool mean = effect.rule == RowRule::kMean;
   const bool from_floats = op.AnyInput([&](const std::string& name) { return IsFloat(name); });
-  if (!IsFloat(out) && (mean || (from_floats && !spec.rows.linear.empty())))
+  // A linear op, unlike one that counts (size), adds the values that it reads.
+  const bool adds_values = !spec.rows.linear.empty();
+  if (!IsFloat(out) && (mean || (from_floats && adds_values)))
     return UnknownPart(op.type(), "rounds the result of a rank's rows");
   if (spec.FindOutput(effect.of))
     return {.kind = PartKind::kMean, .weight = op.Output(effect.of).at(0)};

@@ -39,7 +39,8 @@ struct PartGradient {
 class PartValues {
  public:
   // Inputs with an open dimension that no op writes have rows. What a loop or branch writes is
-  // unknown if it reads anything that differs between the ranks. Program and ops must outlive this.
+  // unknown if it reads anything that differs between the ranks, or replaces a value that does.
+  // Program and ops must outlive this.
   PartValues(const ProgramDesc& program, const OpRegistry& ops);
 
   const Part& Of(const std::string& name) const;
@@ -63,6 +64,7 @@ class PartValues {
   void LinkGradientOp(const OpDesc& gradient);
 
   void VisitBlocks(const OpDesc& op);
+  Part AfterBlock(const OpDesc& op, const std::string& name, const Part& made) const;
   Part Apply(const OpDesc& op, const OpSpec& spec, const std::string& out, const std::string& slot);
   bool IsStatistic(const OpDesc& op, const OpSpec& spec, const std::string& input_slot) const;
   Part OfNumbers(const OpDesc& op, const OpSpec& spec);

@@ -1,8 +1,7 @@
 #include <coracle/distribute/rank_values.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/ir/training_stage.h>
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <fmt/format.h>
 
 #include <unordered_map>
@@ -20,7 +19,7 @@ namespace {
 class RankFollower {
  public:
   RankFollower(const ProgramDesc& main, const std::set<std::string>& exchanged)
-      : main_(main), exchanged_(exchanged), finite_flags_(PartsOf(main).finite_flags) {}
+      : main_(main), exchanged_(exchanged) {}
 
   void Visit(const OpDesc& op) {
     if (!IsUpdate(op)) return VisitModel(op);
@@ -46,11 +45,21 @@ class RankFollower {
  private:
   // The values of forward and backward differ.
   void VisitModel(const OpDesc& op) {
-    op.ForEachOutput([&](const std::string& name) {
-      if (!exchanged_.count(name)) origin_[name] = name;
-    });
-    for (const BlockDesc* block : main_.BlocksRunBy(op))
-      block->ForEachOp([&](const OpDesc& inner) { VisitModel(inner); });
+    const auto visit = [&](const OpDesc& inner) {
+      inner.ForEachOutput([&](const std::string& name) {
+        if (!exchanged_.count(name)) origin_[name] = name;
+        if (ChecksFinite(inner)) checks_.insert(name);
+        if (JoinsChecks(inner, name)) finite_flags_.insert(name);
+      });
+    };
+    visit(op);
+    for (const BlockDesc* block : main_.BlocksRunBy(op)) block->ForEachOp(visit);
+  }
+
+  // Whether backward updates the flag that all gradients that enter error clips are finite.
+  bool JoinsChecks(const OpDesc& op, const std::string& flag) const {
+    return op.type() == "logical_and" && IsBackward(op) && op.Reads(flag) &&
+           op.AnyInput([&](const std::string& name) { return checks_.count(name) > 0; });
   }
 
   // Conditions decide which blocks run, and how often.
@@ -59,19 +68,15 @@ class RankFollower {
       for (const std::string& name : op.Input(slot))
         if (origin_.count(name)) Refuse(op, name, origin_.at(name));
     }
-    for (const BlockDesc* block : main_.BlocksRunBy(op))
-      block->ForEachOp([&](const OpDesc& inner) { Visit(inner); });
+    for (const int block : op.SubBlocks())
+      main_.Block(block).ForEachOp([&](const OpDesc& inner) { Visit(inner); });
   }
 
-  // Backward computes whether all gradients that enter error clips are finite.
   bool AgreeBefore(const OpDesc& op, const std::string& name) {
-    for (const std::string& flag : finite_flags_) {
-      if (flag != name) continue;
-      flags.push_back({&op, false, name, "c_allreduce_min"});
-      origin_.erase(name);
-      return true;
-    }
-    return false;
+    if (!finite_flags_.count(name)) return false;
+    flags.push_back({&op, false, name, "c_allreduce_min"});
+    origin_.erase(name);
+    return true;
   }
 
   bool AgreeAfter(const OpDesc& op, const std::string& name, const std::string& slot) {
@@ -83,7 +88,8 @@ class RankFollower {
 
   const ProgramDesc& main_;
   const std::set<std::string>& exchanged_;
-  const std::vector<std::string> finite_flags_;          // of error clips
+  std::set<std::string> checks_;                         // whether one gradient is finite
+  std::set<std::string> finite_flags_;                   // of error clips
   std::unordered_map<std::string, std::string> origin_;  // why a value differs
 };
 

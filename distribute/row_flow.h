@@ -2,8 +2,8 @@
 // RowFlow: where the output of an op has the rows of the batch. Internal to distribute/.
 
 #include <coracle/distribute/part.h>
-#include <coracle/framework/ir/block.h>
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <functional>
 #include <string>

@@ -48,20 +48,26 @@ void AgreeOnLengths(ProgramDesc& program, const WholeValueOptions& options) {
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
   const PartValues parts(program, ops);
   OpInserter inserter(program, ops);
+  using Reader = std::pair<const LengthSlot*, std::string>;
+  std::map<Reader, std::string> longest;                    // by the variable that the op reads
   std::map<std::vector<std::string>, std::string> lengths;  // by the outputs of the op
   program.Root().ForEachOp([&](OpDesc& op) {
     const LengthSlot* slot = MissingLength(op, ops);
-    const std::string x = slot ? op.Input("X").at(0) : "";
-    if (!slot || parts.Of(x).kind == PartKind::kSame) return;
-    // A copy that computes the op again gets the same length.
-    const auto first = lengths.find(op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {}));
-    const std::string length =
-        first != lengths.end() ? first->second
-                               : inserter.Before(op, kForward, [&](const Writer& w) {
-                                   return LongestOfAllRanks(w, x, *slot, options.ring_id).name();
-                                 });
-    lengths[OutputNames(op)] = length;
-    op.SetInput(slot->name, {length});
+    if (!slot) return;
+    // A copy that computes the op again gets the same length. Its input may be a copy, too.
+    const auto copied = lengths.find(op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {}));
+    if (copied != lengths.end()) return op.SetInput(slot->name, {copied->second});
+    const std::string x = op.Input("X").at(0);
+    if (parts.Of(x).kind == PartKind::kSame) return;
+    std::string length;
+    std::string& of_x = program.Root().Uses(x).writers.size() > 1 ? length : longest[{slot, x}];
+    if (of_x.empty()) {
+      of_x = inserter.Before(op, kForward, [&](const Writer& w) {
+        return LongestOfAllRanks(w, x, *slot, options.ring_id).name();
+      });
+    }
+    lengths[OutputNames(op)] = of_x;
+    op.SetInput(slot->name, {of_x});
   });
   inserter.Apply();
 }

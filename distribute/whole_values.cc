@@ -56,10 +56,7 @@ Variable WholeWriter::SumOverRanks(const Writer& w, const Variable& x) const {
 }
 
 Variable WholeWriter::ShareOfRows(const Writer& w, DType dtype) const {
-  if (options_.share.empty())
-    return w.Named("rank_share", FillConstant(w, dtype, 1.0 / options_.nranks));
-  DeclareShareUnlessThere(root_, options_.share, dtype);
-  return Cast(w.Var(options_.share), dtype);
+  return coracle::ShareOfRows(w, root_, options_.share, options_.nranks, dtype);
 }
 
 std::optional<Variable> WholeWriter::Counts(const Writer& w, DType dtype) const {
@@ -166,42 +163,73 @@ Part WholeWriter::Settle(const std::string& name) {
   return part;
 }
 
-Part WholeWriter::SettleOrThrow(const std::string& name) {
-  const Part part = Settle(name);
-  if (part.kind != PartKind::kUnknown) return part;
-  if (options_.loss_weight.empty()) {
-    ThrowInvalid(
-        fmt::format("distribute: how the ranks' values of {} combine is unknown: {}; say it with "
-                    "distribute {{ loss_weight: \"ROWS\" }} (or \"SUM\", or the name of a variable "
-                    "whose elements count)",
-                    Quote(name), part.reason));
-  }
+// A variable that the job names as the weight of the loss must have the rank's part of the batch,
+// and have it before the loss.
+Part WholeWriter::DeclaredPartOf(const std::string& loss) {
   const Part declared = DeclaredPart(options_.loss_weight);
-  if (!declared.weight.empty() && !root_.FindVar(declared.weight)) {
+  const std::string& weight = declared.weight;
+  if (weight.empty()) return declared;
+  const VarDesc* var = root_.FindVar(weight);
+  if (!var) {
     ThrowInvalid(
         fmt::format("distribute: loss_weight must be ROWS, SUM or a variable of the "
                     "program, got {}",
-                    Quote(declared.weight)));
+                    Quote(weight)));
+  }
+  const PartKind kind = parts_.Of(weight).kind;
+  const bool has_elements = kind == PartKind::kRows || kind == PartKind::kUnknown;
+  const size_t made = root_.IndexOf(LastForwardWriter(loss));
+  const auto is_late = [&](const OpDesc* writer) {
+    return !HasForwardRole(*writer) || root_.IndexOf(*writer) > made;
+  };
+  const auto writers = std::as_const(root_).Uses(weight).writers;
+  const bool counts = has_elements ? !var->shape().IsKnown()
+                                   : kind == PartKind::kSum && Settle(weight).kind == kind;
+  if (!counts || std::any_of(writers.begin(), writers.end(), is_late)) {
+    ThrowInvalid(
+        fmt::format("distribute: loss_weight {} does not show how much of the batch a rank has; "
+                    "name a variable with an open dimension, or a sum over the rows, that is "
+                    "computed before {}",
+                    Quote(weight), Quote(loss)));
   }
   return declared;
 }
 
-std::map<std::string, std::string> WholeWriter::WholeOf(const Names& wanted) {
+Part WholeWriter::SettleOrThrow(const std::string& loss) {
+  const Part part = Settle(loss);
+  if (part.kind != PartKind::kUnknown) return part;
+  if (!options_.loss_weight.empty()) return DeclaredPartOf(loss);
+  ThrowInvalid(
+      fmt::format("distribute: how the ranks' values of {} combine is unknown: {}; say it with "
+                  "distribute {{ loss_weight: \"ROWS\" }} (or \"SUM\", or the name of a variable "
+                  "whose elements count)",
+                  Quote(loss), part.reason));
+}
+
+std::map<std::string, std::string> WholeWriter::WholeOf(const Names& wanted, Names* unknown) {
   std::map<std::string, std::string> whole;
   for (const std::string& name : wanted) {
-    const Part part = SettleOrThrow(name);
+    const Names& losses = options_.losses;
+    const bool is_loss = std::find(losses.begin(), losses.end(), name) != losses.end();
+    Part part = parts_.Of(name);
+    if (is_loss)
+      part = SettleOrThrow(name);
+    else if (part.kind != PartKind::kUnknown)
+      part = Settle(name);
+    if (part.kind == PartKind::kUnknown) unknown->push_back(name);
     if (part.IsNumber() && !part.MeanOfRows()) whole[name] = WholeOf(name, part);
   }
   return whole;
 }
 
 std::map<std::string, std::string> InsertWholeValues(ProgramDesc& program, const Names& wanted,
-                                                     const WholeValueOptions& options) {
+                                                     const WholeValueOptions& options,
+                                                     Names* unknown) {
   const EditGuard guard(program);
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
   const PartValues parts(program, ops);
   OpInserter inserter(program, ops);
-  const auto whole = WholeWriter(program, parts, options, &inserter).WholeOf(wanted);
+  const auto whole = WholeWriter(program, parts, options, &inserter).WholeOf(wanted, unknown);
   inserter.Apply();
   return whole;
 }

@@ -18,19 +18,22 @@ struct WholeValueOptions {
   int nranks = 1;
   std::string share = {};  // see AllReduceOptions
   int ring_id = 0;
-  std::string loss_weight = {};     // see AllReduceOptions
-  const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+  std::string loss_weight = {};          // see AllReduceOptions
+  std::vector<std::string> losses = {};  // the variables that loss_weight is for
+  const OpRegistry* ops = nullptr;       // nullptr: DefaultOps()
 };
 
 // Appends to the forward pass what makes the values of the whole batch for the wanted variables:
 // for sums over rows, means over elements (of sequences), and formulas with them, such as a sum
 // divided by a count. Returns, by the wanted variable, the variable that holds its whole value on
 // all ranks. Means over the rows of the batch, variables with a row for each row of the batch, and
-// values that are equal on all ranks are left out. Throws kInvalidArgument if no rule is known for
-// a wanted variable and options.loss_weight is not given.
+// values that are equal on all ranks are left out. If no rule is known for a wanted variable, it is
+// appended to `unknown` and left out, too; for one of options.losses, options.loss_weight decides,
+// or kInvalidArgument is thrown if it is not given.
 std::map<std::string, std::string> InsertWholeValues(ProgramDesc& program,
                                                      const std::vector<std::string>& wanted,
-                                                     const WholeValueOptions& options);
+                                                     const WholeValueOptions& options,
+                                                     std::vector<std::string>* unknown);
 
 // Writes the ops that weigh and sum the ranks' values. Internal to distribute/.
 class WholeWriter {
@@ -44,16 +47,17 @@ class WholeWriter {
   // is needed. If no rule is known, they are left unchanged, as are ops that a later `name` shares
   // with it, for which then no rule is known either.
   Part Settle(const std::string& name);
-  // Settles a loss or metric. If no rule is known, returns the declared part, or throws
-  // kInvalidArgument if none is declared.
-  Part SettleOrThrow(const std::string& name);
+  // Settles a loss. If no rule is known, returns the declared part, or throws kInvalidArgument if
+  // none is declared.
+  Part SettleOrThrow(const std::string& loss);
   // The factor [1] by which the ranks' values must be multiplied so that they add up to the whole;
   // nullopt for 1.
   std::optional<Variable> Factor(const Writer& w, const Part& part, DType dtype) const;
   // The variable that has the whole value of `name`, which combines as `part`, a number.
   std::string WholeOf(const std::string& name, const Part& part);
   // See InsertWholeValues.
-  std::map<std::string, std::string> WholeOf(const std::vector<std::string>& wanted);
+  std::map<std::string, std::string> WholeOf(const std::vector<std::string>& wanted,
+                                             std::vector<std::string>* unknown);
   // 1, or 0 if the rank's rows do not count; nullopt if all ranks' rows count.
   std::optional<Variable> Counts(const Writer& w, DType dtype) const;
 
@@ -64,6 +68,7 @@ class WholeWriter {
     std::optional<Variable> factor;
   };
   Variable ShareOfRows(const Writer& w, DType dtype) const;
+  Part DeclaredPartOf(const std::string& loss);
   Variable ShareOfElements(const Writer& w, const std::string& weight, DType dtype) const;
   Variable SumOverRanks(const Writer& w, const Variable& x) const;
   Weighted Weigh(const Writer& w, const std::string& name, const Part& part) const;

@@ -1,5 +1,5 @@
 #include <coracle/backward/backward.h>
-#include <coracle/edit/extract.h>
+#include <coracle/edit/edit.h>
 #include <coracle/edit/require_var.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block_order.h>

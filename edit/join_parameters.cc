@@ -3,7 +3,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_pieces.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_archive.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 
 #include <algorithm>

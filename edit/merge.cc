@@ -1,10 +1,10 @@
-#include <coracle/edit/merge.h>
+#include <coracle/edit/edit.h>
 #include <coracle/edit/require_var.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block_order.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/op/random_draws.h>
-#include <coracle/inspect/program_ends.h>
+#include <coracle/inspect/inspect.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include <coracle/edit/optimize.h>
+#include <coracle/edit/edit.h>
 #include <coracle/executor/compiled_program.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>

@@ -1,4 +1,4 @@
-#include <coracle/edit/rename.h>
+#include <coracle/edit/edit.h>
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>

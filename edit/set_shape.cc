@@ -1,10 +1,10 @@
+#include <coracle/edit/edit.h>
 #include <coracle/edit/require_var.h>
-#include <coracle/edit/set_shape.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/ir/mismatch.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/outer_names.h>
 #include <fmt/format.h>
 

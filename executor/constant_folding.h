@@ -2,8 +2,8 @@
 // Computes results that are known while the plan is made. Internal to executor/.
 
 #include <coracle/executor/plan_draft.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <optional>
 #include <string>

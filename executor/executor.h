@@ -4,8 +4,8 @@
 // look-ups, shape inference or allocation. docs/executor.md explains how.
 
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/op_spec.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/operators/operators.h>
 

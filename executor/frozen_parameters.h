@@ -3,7 +3,7 @@
 // of its plans. Internal to executor/.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/tensor.h>
 
 #include <functional>

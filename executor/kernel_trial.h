@@ -1,7 +1,7 @@
 #pragma once
 // Times the possible kernels of an op, for CompileOptions::tune. Internal to executor/.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <string>
 #include <vector>

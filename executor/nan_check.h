@@ -1,7 +1,7 @@
 #pragma once
 // Searches for values that are not finite. Internal to executor/.
 
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <cstdint>
 

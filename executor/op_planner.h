@@ -5,8 +5,7 @@
 #include <coracle/executor/plan_draft.h>
 #include <coracle/executor/sub_block_planner.h>
 #include <coracle/framework/base/file_access.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <memory>
 #include <string>

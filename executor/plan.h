@@ -10,7 +10,7 @@
 #include <coracle/executor/ids.h>
 #include <coracle/executor/procedure.h>
 #include <coracle/framework/ir/origin.h>
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/out_of_memory.h>
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // SubBlockPlanner: plans the calls of sub-blocks by one op. Internal to executor/.
 
 #include <coracle/executor/plan_draft.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <set>
 #include <string>

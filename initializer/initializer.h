@@ -3,7 +3,6 @@
 // Setting, which a ParamAttr carries and a program keeps. Formulas and defaults are
 // Paddle's (python/paddle/fluid/initializer.py).
 
-#include <coracle/framework/ir/attribute.h>
 #include <coracle/framework/ir/fields.h>
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/tensor/tensor.h>

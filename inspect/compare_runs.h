@@ -2,7 +2,7 @@
 // Finds where two runs of a program diverge: runs with other kernels, passes or threads, in another
 // precision, or with saved values of another build.
 
-#include <coracle/inspect/compare_tensors.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/root_ops.h>
 #include <coracle/inspect/written_values.h>
 

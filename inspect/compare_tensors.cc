@@ -1,6 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/inspect/compare_tensors.h>
+#include <coracle/inspect/inspect.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,8 +1,7 @@
 #include <coracle/framework/ir/listing.h>
 #include <coracle/framework/op/random_draws.h>
-#include <coracle/inspect/diff.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/op_changes.h>
-#include <coracle/inspect/program_ends.h>
 #include <fmt/format.h>
 
 #include <algorithm>

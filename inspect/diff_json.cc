@@ -1,4 +1,4 @@
-#include <coracle/inspect/diff.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/json.h>
 
 namespace coracle {

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/listing.h>
-#include <coracle/inspect/diff.h>
+#include <coracle/inspect/inspect.h>
 #include <fmt/format.h>
 
 #include <algorithm>

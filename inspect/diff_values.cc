@@ -1,5 +1,5 @@
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/inspect/diff.h>
+#include <coracle/inspect/inspect.h>
 #include <fmt/format.h>
 
 #include <complex>

@@ -1,8 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/inspect/dot.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/op_layers.h>
-#include <coracle/inspect/program_ends.h>
 #include <fmt/format.h>
 
 #include <algorithm>

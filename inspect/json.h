@@ -2,7 +2,7 @@
 // Writes Coracle's values as JSON. Not a public header, because it includes nlohmann's.
 // docs/json.md describes the output of the commands.
 
-#include <coracle/framework/ir/attribute.h>
+#include <coracle/framework/ir/op.h>
 #include <coracle/framework/ir/var.h>
 
 #include <nlohmann/json.hpp>

@@ -1,8 +1,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/mistakes.h>
-#include <coracle/inspect/program_ends.h>
 #include <fmt/format.h>
 
 #include <algorithm>

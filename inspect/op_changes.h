@@ -1,7 +1,7 @@
 #pragma once
 // The differences between two matched ops. Internal to inspect/.
 
-#include <coracle/inspect/diff.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/op_matching.h>
 
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 // Describes the declaration of an op in words, for `coracle ops` and the pages of docs/ops.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <string>
 

@@ -2,13 +2,12 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/inspect/diff.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/json.h>
 #include <coracle/inspect/multiply_adds.h>
 #include <coracle/inspect/op_text.h>
 #include <coracle/inspect/page_data.h>
 #include <coracle/inspect/planned_memory.h>
-#include <coracle/inspect/program_json.h>
 #include <coracle/inspect/trace_times.h>
 #include <coracle/inspect/value_statistics.h>
 #include <fmt/format.h>

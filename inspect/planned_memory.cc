@@ -1,8 +1,8 @@
 #include <coracle/executor/compiled_program.h>
 #include <coracle/executor/memory_plan.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/planned_memory.h>
-#include <coracle/inspect/program_ends.h>
 #include <fmt/format.h>
 
 #include <algorithm>

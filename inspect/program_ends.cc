@@ -1,5 +1,5 @@
 #include <coracle/framework/ir/op.h>
-#include <coracle/inspect/program_ends.h>
+#include <coracle/inspect/inspect.h>
 
 #include <algorithm>
 #include <unordered_set>

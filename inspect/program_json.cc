@@ -1,9 +1,8 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/ir/training_stage.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/json.h>
 #include <coracle/inspect/op_layers.h>
-#include <coracle/inspect/program_ends.h>
-#include <coracle/inspect/program_json.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/inspect/program_ends.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/root_ops.h>
 #include <coracle/inspect/written_values.h>
 #include <coracle/operators/operators.h>

@@ -11,7 +11,7 @@
 #include <coracle/clip/clip.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/var.h>
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/regularizer/regularizer.h>
 
 #include <initializer_list>

@@ -6,6 +6,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/feed_fetch.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/op/name_attrs.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
@@ -302,6 +303,9 @@ void AppendOp(const ModelCopy& copy, const OpDesc& op, const BlockNames& names, 
     return IsEmptyName(name) ? name : names[name];
   };
   appended->RemoveAttr(kOpCallstackAttr);
+  // In the model that is built, all these ops are forward ops.
+  if (RoleOf(op) != kForward) appended->RemoveAttr(kOpRoleAttr);
+  appended->RemoveAttr(kOpRoleVarAttr);
   const OpSpec* spec = copy.net.ops().Find(op.type());
   FreeBatch(op, copy.from.root(), copy.from.feeds, copy.x, *appended);
   SetTraining(spec, copy.options, *appended);

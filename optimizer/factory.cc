@@ -1,6 +1,6 @@
 #include <coracle/optimizer/internal/optimizer_kinds.h>
 #include <coracle/optimizer/internal/schedule_kinds.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 
 namespace coracle {
 namespace {

@@ -24,7 +24,7 @@ Variable EvaluateAt(const LrSchedule& schedule, const Variable& t) { return sche
 std::string CounterOf(const Writer& w, ProgramDesc& startup) {
   ProgramDesc& main = w.block().program();
   const OpDesc* counts = FindPart(w.block(), TrainingStage::kSchedule, TrainingPart::kCounter);
-  if (counts) return counts->Output("Out")[0];
+  if (counts) return counts->Output("Out").at(0);
   const std::string name =
       MakeState(main, startup, main.FreeName(kStepCounter), DType::kInt64, {1}, -1);
   w.Part(TrainingPart::kCounter).Into(name, "increment", {{"X", {name}}}, {{"step", 1.0f}});

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/passes/pass.h>

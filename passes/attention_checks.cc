@@ -1,4 +1,4 @@
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/passes/attention_checks.h>
 
 #include <algorithm>

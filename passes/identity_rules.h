@@ -2,8 +2,8 @@
 // The ops that return their input. Internal to passes/.
 
 #include <coracle/framework/ir/op.h>
-#include <coracle/framework/op/op_spec.h>
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/op/op_def.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <functional>
 #include <optional>

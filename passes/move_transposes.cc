@@ -10,7 +10,7 @@
 
 #include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/transposed_ops.h>
 #include <coracle/passes/transposes.h>

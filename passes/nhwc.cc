@@ -1,5 +1,5 @@
 #include <coracle/framework/ir/origin.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/value_flow.h>

@@ -2,7 +2,7 @@
 // Replaces groups of ops of the root block by one op each, which runs them in its own block.
 // Internal to passes/.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/passes/pass.h>
 
 #include <string>

@@ -102,9 +102,10 @@ bool InlineCalls(ProgramDesc& program, ProgramOrigins* origins = nullptr);
 bool InlineDerivedCalls(ProgramDesc& program);
 
 // Replaces each op that only joins others (OpDef::Expands) by these, at the same place and in every
-// block. The values of the op's variables do not change. Returns whether there was such an op.
-// Without `trains`, no gradient of the new ops will be taken, so they need not write what only
-// gradients read. REQUIRES: the program is sound (Verify).
+// block. The values of the op's outputs do not change; the new ops do not write some intermediate
+// outputs (ColMat, FCOut). Returns whether there was such an op. Without `trains`, no gradient of
+// the new ops will be taken, so they need not write what only gradients read. REQUIRES: the program
+// is sound (Verify).
 bool ExpandOps(ProgramDesc& program, const OpRegistry& ops, bool trains = true);
 
 // Some ops read the previous value of their output although it is not in any input slot (see

@@ -1,7 +1,7 @@
 // Removes ops that return their input: readers of their output read the input instead. Most of
 // these ops cost no time, but they hide patterns from other passes.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/passes/identity_rules.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/remarks.h>

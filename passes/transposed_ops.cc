@@ -1,4 +1,4 @@
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/passes/transposed_ops.h>
 
 #include <algorithm>

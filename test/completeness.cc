@@ -1,7 +1,6 @@
 #include "completeness.h"
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/run_rules.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 #include "higher_order.h"
 
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/operators/operators.h>

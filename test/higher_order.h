@@ -4,7 +4,6 @@
 // and so on. In double, compares the second and third order with central differences of the order
 // before, along random directions.
 
-#include <coracle/framework/ir/attribute.h>
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/tensor/tensor.h>
 

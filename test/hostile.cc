@@ -1,6 +1,6 @@
 #include "hostile.h"
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/tensor.h>

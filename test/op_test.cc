@@ -1,8 +1,7 @@
 #include "op_test.h"
 
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/rng.h>

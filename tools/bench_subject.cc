@@ -5,7 +5,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/inspect/program_ends.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/layers/layer.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/timed_step.h>

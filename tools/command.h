@@ -76,7 +76,7 @@ void PrintData(std::string_view text);
 // standard output has closed it, because other files and the exit code still matter.
 void WriteOutput(const std::function<void()>& write);
 
-// All commands, sorted by name; and those of them that are not old names.
+// All commands, sorted by name. ListedCommands leaves out old names.
 const std::vector<Command>& Commands();
 std::vector<Command> ListedCommands();
 

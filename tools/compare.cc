@@ -1,7 +1,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/inspect/program_ends.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
@@ -24,6 +24,8 @@
 namespace coracle::tools {
 namespace {
 
+constexpr const char* kDefaultWith = "--kernels=reference --disabled_passes=all";
+
 struct CompareFlags {
   bool json = false;
   std::string feed = {};
@@ -31,7 +33,7 @@ struct CompareFlags {
   bool fetch_all = false;
   std::string params = {};
   std::optional<std::string> run = {};
-  std::string with = {};  // "": the default
+  std::optional<std::string> with = {};
   ToleranceFlags tolerance = {};
   LimitFlags limits = {};
 };
@@ -48,13 +50,13 @@ Fields<CompareFlags> CompareFields() {
       .Add("run", &CompareFlags::run,
            "how A is run: `FLAGS` of run, such as '--kernels=reference --threads=1'")
       .Add("with", &CompareFlags::with,
-           "how B is run: `FLAGS` of run, or the npz file that run --save_all wrote (default: "
-           "--kernels=reference --disabled_passes=all)")
+           fmt::format(
+               "how B is run: `FLAGS` of run, or the npz file that run --save_all wrote (default: "
+               "{})",
+               kDefaultWith))
       .Inline(&CompareFlags::tolerance, ToleranceFields())
-      .Inline(&CompareFlags::limits, LimitFields());
+      .Inline(&CompareFlags::limits, RunLimitFields());
 }
-
-constexpr const char* kDefaultWith = "--kernels=reference --disabled_passes=all";
 
 // The flags of a run in --run and --with.
 struct WayFlags {
@@ -145,7 +147,8 @@ int CompareFiles(const CompareFlags& flags, const std::vector<std::string>& args
 // --- runs ---
 
 // Sets the way's options from text such as "--kernels=reference --threads=1"; `flag` names it.
-void ParseWay(const std::string& given_params, const std::string& flag, const std::string& text,
+// Limits and parameters are those of the command, unless the text gives others.
+void ParseWay(const CompareFlags& own, const std::string& flag, const std::string& text,
               const std::string& file, RunWay* way) {
   const gflags::FlagSaver restore;  // of --threads
   const Command command = MakeCommand<WayFlags>({flag, "", "", ""}, WayFields(), nullptr);
@@ -158,12 +161,13 @@ void ParseWay(const std::string& given_params, const std::string& flag, const st
     throw UsageError(fmt::format("{} takes flags of run, such as --kernels=reference, got {}", flag,
                                  Quote(text)));
   WayFlags flags;
+  flags.compile.limits = own.limits;
   SetFlags(*command.flags, line.given, &flags);
   way->options = CompileOptionsOf(flags.compile);
   const std::vector<int> threads = ThreadsFromFlag();
   if (threads.size() != 1) throw UsageError(flag + ": --threads takes one number");
   way->threads = threads[0];
-  const std::string params = flags.params.value_or(given_params);
+  const std::string params = flags.params.value_or(own.params);
   way->parameters = [program = way->program, params, file] {
     Scope scope;
     const std::string path = params.empty() ? ParametersBeside(ProgramFile(file)) : params;
@@ -217,7 +221,7 @@ int CompareProgramRuns(const CompareFlags& flags, const std::vector<std::string>
   RequireOneProcess("compare",
                     "`coracle run --check=FILE` compares what a program computes on all of them");
   const CommandLimits limits(flags.limits, CommandLimits::Time::kRuns);
-  const std::string with = flags.with.empty() ? kDefaultWith : flags.with;
+  const std::string with = flags.with.value_or(kDefaultWith);
   const bool saved = IsTensorArchive(with) && !with.starts_with('-');
   if (args.size() == 2 && saved)
     throw UsageError("--with=FILE replaces the run of the second program: give one PROGRAM");
@@ -227,11 +231,11 @@ int CompareProgramRuns(const CompareFlags& flags, const std::vector<std::string>
   RunWay a, b;
   a.program = &program_a;
   b.program = args.size() == 2 ? &program_b : &program_a;
-  ParseWay(flags.params, "--run", flags.run.value_or(""), file_a, &a);
+  ParseWay(flags, "--run", flags.run.value_or(""), file_a, &a);
   if (saved)
     b.saved = std::make_shared<WrittenTensors>(FromArrays(ReadTensorArchive(with)));
   else
-    ParseWay(flags.params, "--with", with, file_b, &b);
+    ParseWay(flags, "--with", with, file_b, &b);
   for (RunWay* way : {&a, &b}) {
     if (!way->saved) SetFeeds(flags, *way->program, way);
   }
@@ -260,7 +264,7 @@ int RunCompare(const Args& args, const CompareFlags& flags) {
   const Tolerance tolerance = ToleranceOf(flags.tolerance);
   if (flags.fetch_all && !flags.fetch.empty())
     throw UsageError("--fetch and --fetch_all exclude each other");
-  const bool runs = args.size() == 1 || flags.run || !flags.with.empty() || !flags.feed.empty();
+  const bool runs = args.size() == 1 || flags.run || flags.with || !flags.feed.empty();
   if (runs) return CompareProgramRuns(flags, args, tolerance);
   for (const auto& [flag, given] : {std::pair{"params", !flags.params.empty()},
                                     {"fetch", !flags.fetch.empty()},

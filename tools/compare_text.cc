@@ -2,7 +2,6 @@
 
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include <algorithm>
 #include <cmath>
@@ -168,10 +167,9 @@ Fields<ToleranceFlags> ToleranceFields() {
       .Add("rtol", &ToleranceFlags::rtol,
            "relative tolerance: `NUMBER` times the magnitude of the second element (default: "
            "1e-05)",
-           NotNegativeRange())
+           ZeroOrMore())
       .Add("atol", &ToleranceFlags::atol,
-           "absolute tolerance: `NUMBER` added to the relative one (default: 1e-06)",
-           NotNegativeRange())
+           "absolute tolerance: `NUMBER` added to the relative one (default: 1e-06)", ZeroOrMore())
       .Add("same_dtype", &ToleranceFlags::same_dtype,
            "tensors of different dtypes differ, whatever their values");
 }

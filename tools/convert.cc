@@ -1,4 +1,4 @@
-#include <coracle/convert/onnx_export.h>
+#include <coracle/convert/onnx.h>
 #include <coracle/edit/paddle_fields.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "command_limits.h"
 #include "commands.h"
 #include "convert_caffe.h"
 #include "convert_tensors.h"
@@ -21,6 +22,7 @@ struct ConvertFlags {
   std::string compat = {};
   std::string params = {};
   int32_t opset = 17;
+  LimitFlags limits = {};
   CaffeFlags caffe = {};
 };
 
@@ -31,7 +33,8 @@ Fields<ConvertFlags> ConvertFields() {
       .Add("params", &ConvertFlags::params,
            "`PATH` of the parameters: a directory, a combined file or a training snapshot")
       .Add("opset", &ConvertFlags::opset, "`NUMBER` of the opset of an ONNX model")
-      .Inline(&ConvertFlags::caffe, CaffeFields());
+      .Inline(&ConvertFlags::caffe, CaffeFields())
+      .Inline(&ConvertFlags::limits, LimitFields());
 }
 
 constexpr size_t kMaxNames = 8;
@@ -108,12 +111,14 @@ int RunConvert(const Args& args, const ConvertFlags& flags) {
     throw UsageError(fmt::format("--opset lies between {} and {}, got {}", kLeastOnnxOpset,
                                  kLatestOnnxOpset, flags.opset));
   }
-  if (IsParameterDirectory(args[0])) {
-    RequireParametersName("OUT", args[1]);
-    JoinParameterFiles(args[0], flags.params, args[1]);
-    return 0;
-  }
-  if (args[1].ends_with('/')) {
+  const CommandLimits limits(flags.limits, CommandLimits::Time::kCommand);
+  const bool to_directory = args[1].ends_with('/');
+  // Any other OUT needs a program: reading the directory says that it holds none.
+  const bool joins = IsParameterDirectory(args[0]) && IsParametersName(args[1]);
+  if ((to_directory || joins) && !flags.compat.empty())
+    throw UsageError("--compat is for programs, and OUT holds parameters");
+  if (joins) return JoinParameterFiles(args[0], flags.params, args[1]), 0;
+  if (to_directory) {
     SplitParameters(args[0], flags.params, args[1].substr(0, args[1].size() - 1));
     return 0;
   }

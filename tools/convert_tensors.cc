@@ -3,7 +3,6 @@
 #include <coracle/edit/join_parameters.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_archive.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 
 namespace coracle::tools {
 
-// Whether the name is that of a tensor file: npz, npy, safetensors, csv, json or .pdiparams.
+// Whether the name has the ending of a tensor file: npz, npy, safetensors, csv, json or .pdiparams.
 bool IsTensorFileName(const std::string& path);
 
 // Rewrites the tensors of `in` in the format given by the ending of `out`. `in` is such a file, or

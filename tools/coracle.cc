@@ -1,4 +1,4 @@
-#include <coracle/communication/launched.h>
+#include <coracle/communication/communicator.h>
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/inspect/diff.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/snapshot.h>
@@ -31,10 +31,10 @@ Fields<DiffFlags> DiffFields() {
       .Add("rtol", &DiffFlags::rtol,
            "relative tolerance of values: `NUMBER` times the magnitude of B's element "
            "(default: 0)",
-           NotNegativeRange())
+           ZeroOrMore())
       .Add("atol", &DiffFlags::atol,
            "absolute tolerance of values: `NUMBER` added to the relative one (default: 0)",
-           NotNegativeRange())
+           ZeroOrMore())
       .Add("params", &DiffFlags::params,
            "`A,B`: the parameters of the first and of the second program")
       .Add("json", &DiffFlags::json, "print JSON")

@@ -41,7 +41,7 @@ Fields<DistributeFlags> DistributeFields() {
            "each rank stores and updates a part of the optimizer's state")
       .Add("loss_weight", &DistributeFlags::loss_weight,
            "how a rank's loss counts if its ops do not show it: ROWS, SUM or the `NAME` of a "
-           "variable whose elements count")
+           "variable (its elements count, or its value if it is a sum over rows)")
       .Add("out", &DistributeFlags::out, "`FILE` of the program")
       .Add("startup_out", &DistributeFlags::startup_out, "`FILE` of the startup program")
       .Inline(&DistributeFlags::limits, LimitFields());

@@ -5,7 +5,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/inspect/program_json.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include <coracle/backward/check_gradient.h>
+#include <coracle/backward/backward.h>
 
 #include "command_limits.h"
 #include "commands.h"

@@ -1,4 +1,4 @@
-#include <coracle/edit/extract.h>
+#include <coracle/edit/edit.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/operators/operators.h>
 

@@ -3,7 +3,9 @@
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
+#include <cctype>
 #include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "command.h"
@@ -35,7 +37,8 @@ std::string Expected(const FieldSpec& flag) {
   }
 }
 
-std::optional<Attribute> BoolFrom(const std::string& text) {
+std::optional<Attribute> BoolFrom(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (const char* word : {"true", "t", "yes", "y", "1"})
     if (text == word) return Attribute(true);
   for (const char* word : {"false", "f", "no", "n", "0"})
@@ -99,6 +102,8 @@ std::string DefaultText(const FieldSpec& flag) {
 }
 
 }  // namespace
+
+FieldRange ZeroOrMore() { return {0, HUGE_VAL, false, false, "must not be negative"}; }
 
 bool IsSwitch(const FieldSpec& flag) {
   return flag.member.type == AttrType::kBoolean && !flag.one_of;

@@ -30,6 +30,9 @@ struct FlagHelp {
 };
 FlagHelp HelpOf(const FieldSpec& flag);
 
+// "must not be negative"; allows infinity.
+FieldRange ZeroOrMore();
+
 // Flags with the texts of their values, in the order of the command line.
 using GivenFlags = std::vector<std::pair<std::string, std::string>>;
 

@@ -52,7 +52,7 @@ Fields<LimitFlags> LimitFieldsFor(const std::string& time) {
   return Fields<LimitFlags>("")
       .Add("memory_limit", &LimitFlags::memory_limit,
            "memory limit in `BYTES`, as in 512M or 2G; none: 80% of the machine's memory")
-      .Add("time_limit", &LimitFlags::time_limit, time, NotNegativeRange());
+      .Add("time_limit", &LimitFlags::time_limit, time, ZeroOrMore());
 }
 
 }  // namespace

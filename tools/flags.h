@@ -24,10 +24,10 @@ struct LimitFlags {
 Fields<LimitFlags> LimitFields();     // of a command whose time is limited as a whole
 Fields<LimitFlags> RunLimitFields();  // of a command that limits each run of a program
 
-// The limit in bytes, never 0. Throws UsageError for a text that is no number of bytes.
+// The limit in bytes, never 0. Throws UsageError for any other text.
 uint64_t MemoryLimitOf(const LimitFlags& flags);
 
-// What the compiler makes of a program.
+// How a program is compiled.
 struct PassFlags {
   KernelMode kernels = KernelMode::kAuto;
   bool check_nan_inf = false;
@@ -36,7 +36,7 @@ struct PassFlags {
 };
 Fields<PassFlags> PassFields();
 
-// How a program is compiled and run.
+// How a program is compiled and run, for commands that run it.
 struct CompileFlags {
   PassFlags passes = {};
   bool profile = false;

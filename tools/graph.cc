@@ -1,6 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/inspect/dot.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 

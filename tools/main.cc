@@ -1,7 +1,7 @@
 // The `coracle` command: the table of subcommands, and the code that they share.
 
-#include <coracle/communication/launched.h>
-#include <coracle/convert/onnx_import.h>
+#include <coracle/communication/communicator.h>
+#include <coracle/convert/onnx.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/temporaries.h>

@@ -1,4 +1,4 @@
-#include <coracle/edit/merge.h>
+#include <coracle/edit/edit.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/operators/operators.h>

@@ -1,7 +1,7 @@
-#include <coracle/edit/optimize.h>
+#include <coracle/edit/edit.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_archive.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 

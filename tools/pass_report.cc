@@ -1,9 +1,8 @@
 #include "pass_report.h"
 
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/inspect/diff.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/json.h>
-#include <coracle/inspect/program_ends.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>

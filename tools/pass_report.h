@@ -29,7 +29,7 @@ PassEffect EffectOf(const PassRun& run);
 std::string EffectsText(const std::vector<PassEffect>& effects);
 std::string EffectsJson(const std::vector<PassEffect>& effects);
 
-// The reason for the pass, and the changes that it made to the program (inspect/diff.h).
+// The reason for the pass, and the changes that it made to the program (inspect/inspect.h).
 std::string ExplainPass(const PassRun& run);
 
 // PrintProgram without attrs that have their default values.

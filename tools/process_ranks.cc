@@ -1,6 +1,6 @@
 #include "process_ranks.h"
 
-#include <coracle/communication/launched.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/base/error.h>
 #include <fmt/format.h>
 

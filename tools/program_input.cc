@@ -1,6 +1,6 @@
 #include "program_input.h"
 
-#include <coracle/convert/onnx_import.h>
+#include <coracle/convert/onnx.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/layer.h>
@@ -180,6 +180,12 @@ void RequireEnding(const std::string& what, const std::string& path,
 
 void RequireParametersName(const std::string& what, const std::string& path) {
   RequireEnding(what, path, {".pdiparams", ".params", ".safetensors", ".npz", ""});
+}
+
+bool IsParametersName(const std::string& path) {
+  for (const char* ending : {".pdiparams", ".params", ".safetensors", ".npz"})
+    if (path.ends_with(ending)) return true;
+  return false;
 }
 
 void RequireDirectoryName(const std::string& what, const std::string& path) {

@@ -43,6 +43,8 @@ NamedTensors ParametersOf(const ProgramDesc& program, const std::string& params)
 // RequireEnding also accepts "-"; an ending "" in its list allows a name without an ending.
 void RequireProgramName(const std::string& what, const std::string& path);
 void RequireParametersName(const std::string& what, const std::string& path);
+// Whether the name has the ending of a file of parameters.
+bool IsParametersName(const std::string& path);
 void RequireEnding(const std::string& what, const std::string& path,
                    const std::vector<std::string>& endings);
 // The same for a directory that the command creates: its name must not have the ending of a file

@@ -1,9 +1,9 @@
 #include <coracle/backward/backward.h>
-#include <coracle/communication/launched.h>
-#include <coracle/convert/onnx_import.h>
+#include <coracle/communication/communicator.h>
+#include <coracle/convert/onnx.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_archive.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/operators/collective/exchange.h>
 #include <fmt/format.h>
 

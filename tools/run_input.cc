@@ -2,7 +2,7 @@
 
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/inspect/program_ends.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 

@@ -1,10 +1,10 @@
-#include <coracle/edit/set_shape.h>
+#include <coracle/edit/edit.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/json.h>
 #include <coracle/inspect/multiply_adds.h>
-#include <coracle/inspect/program_ends.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 // Reads and writes the tensor files of commands: npz, npy, safetensors, csv and json.
 // docs/command_line.md describes csv and json.
 
-#include <coracle/framework/io/tensor_archive.h>
+#include <coracle/framework/io/tensor_io.h>
 
 #include <string>
 #include <vector>

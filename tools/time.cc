@@ -2,7 +2,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/inspect/program_ends.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
 #include <coracle/train/run/feeder.h>
 #include <coracle/train/run/time_model.h>

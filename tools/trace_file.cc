@@ -1,6 +1,6 @@
 #include "trace_file.h"
 
-#include <coracle/communication/launched.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include <coracle/communication/launched.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/train/run/run.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>

@@ -1,6 +1,6 @@
 // `coracle view`: programs as one page for a browser.
 
-#include <coracle/edit/set_shape.h>
+#include <coracle/edit/edit.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>

@@ -1,6 +1,6 @@
 #include "limit.h"
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/inspect/multiply_adds.h>
 #include <coracle/train/run/layer_map.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 # Copies the pages of the site, with the files that they link to, from `source` to `pages`. The
-# folders stay as they are, so that links between the pages hold.
+# folders stay the same, so that links between the pages are valid.
 cmake_policy(VERSION 3.25)
 file(REMOVE_RECURSE ${pages})
 file(GLOB_RECURSE files RELATIVE ${source}

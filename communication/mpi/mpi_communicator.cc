@@ -1,6 +1,6 @@
 // The plugin libcoracle_mpi.so: processes as ranks, by Open MPI.
 
-#include <coracle/communication/launched.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/communication/mpi/mpi_thread.h>
 #include <coracle/framework/base/version.h>
 #include <fmt/format.h>

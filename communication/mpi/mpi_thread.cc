@@ -1,7 +1,7 @@
 #include <coracle/communication/mpi/mpi_thread.h>
 #include <coracle/communication/mpi/rank_elements.h>
 #include <coracle/framework/base/trace.h>
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 // Maps element types between ONNX and Coracle.
 
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <optional>
 #include <string>

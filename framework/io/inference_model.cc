@@ -5,6 +5,7 @@
 #include <coracle/framework/io/model_reader.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/feed_fetch.h>
+#include <coracle/framework/ir/training_stage.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -110,6 +111,14 @@ ModelFiles FindModel(const std::string& path) {
                           Quote(path, 300), prefix));
 }
 
+// Marks of the training step that the model was a part of must not steer a step that trains it.
+void RemoveMarks(ProgramDesc& program) {
+  program.ForEachOp([](OpDesc& op) {
+    for (const char* mark : {kTrainingStageAttr, kTrainingPartAttr, kTrainingOfAttr})
+      if (op.HasAttr(mark)) op.RemoveAttr(mark);
+  });
+}
+
 std::map<std::string, ModelReader>& Readers() {
   static std::map<std::string, ModelReader> readers;
   return readers;
@@ -146,6 +155,7 @@ InferenceModel LoadInferenceModel(const std::string& path, Scope& scope) {
   ModelFiles files = FindModel(path);
   InferenceModel model;
   model.program = ReadProgram(files.program);
+  RemoveMarks(model.program);
   model.feed_names = FeedNames(model.program);
   model.fetch_names = FetchNames(model.program);
   if (!PersistableNames(model.program).empty())

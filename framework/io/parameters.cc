@@ -5,7 +5,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/io/internal/tensor_stream.h>
-#include <coracle/framework/io/tensor_archive.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/tensor/slab.h>
 #include <fmt/format.h>

@@ -3,7 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/internal/byte_source.h>
 #include <coracle/framework/io/internal/lod_arrays.h>
-#include <coracle/framework/io/tensor_archive.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/tensor/slab.h>
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/attribute.h>
+#include <coracle/framework/ir/op.h>
 #include <fmt/format.h>
 
 #include <cmath>

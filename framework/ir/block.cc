@@ -1,5 +1,4 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/block.h>
 #include <coracle/framework/ir/edit_journal.h>
 #include <coracle/framework/ir/program.h>
 #include <fmt/format.h>

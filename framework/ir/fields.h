@@ -17,7 +17,7 @@
 // field follow its doc: a range, kRequired, kNoDefault, a StandIn, OneOf, FieldExample or
 // FieldNumber. Nested, Group and Choice declare fields that hold fields.
 
-#include <coracle/framework/ir/attribute.h>
+#include <coracle/framework/ir/op.h>
 
 #include <cmath>
 #include <cstddef>

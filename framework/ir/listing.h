@@ -1,7 +1,7 @@
 #pragma once
 // Parts of PrintProgram's output, for other code that displays programs.
 
-#include <coracle/framework/ir/attribute.h>
+#include <coracle/framework/ir/op.h>
 
 #include <string>
 #include <string_view>

@@ -1,7 +1,7 @@
-#include <coracle/framework/ir/block.h>
 #include <coracle/framework/ir/edit_journal.h>
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/ir/origin.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <fmt/format.h>
 

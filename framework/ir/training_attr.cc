@@ -1,5 +1,4 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/block.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/var.h>
 #include <fmt/format.h>

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace coracle {
 namespace {
@@ -73,50 +76,118 @@ std::string FirstOutput(const OpDesc& op) {
   return first;
 }
 
-// The entry of the list that `is` accepts, added if there is none.
-template <class T, class Is>
-T& FindOrAdd(std::vector<T>& list, T added, Is is) {
-  const auto found = std::find_if(list.begin(), list.end(), is);
-  return found == list.end() ? list.emplace_back(std::move(added)) : *found;
+// The dense persistable variable of the root block that has this name where the op is.
+const VarDesc* StateOf(const OpDesc& op, const std::string& name) {
+  const VarDesc* var = op.block()->program().Root().FindVar(name);
+  const bool is_state = var && var->persistable() && var->type() == VarType::kLoDTensor &&
+                        op.block()->FindVarRecursive(name) == var;
+  return is_state ? var : nullptr;
 }
 
-void AddUnique(std::vector<std::string>& names, const std::string& name) {
-  FindOrAdd(names, name, [&](const std::string& other) { return other == name; });
+bool IsState(const OpDesc& op, const std::string& name, DType dtype, int64_t size) {
+  const VarDesc* var = StateOf(op, name);
+  return var && var->dtype() == dtype && var->shape() == Shape{size};
 }
 
-TrainingParts::NormClip& NormClipOf(TrainingParts& parts, const std::string& of) {
-  const TrainingParts::NormClip none = {of, "", "", 0};
-  return FindOrAdd(parts.norm_clips, none, [&](const auto& clip) { return clip.of == of; });
+bool IsNorm(const OpDesc& op, const std::string& name) {
+  const VarDesc* var = StateOf(op, name);
+  return var && IsFloating(var->dtype()) && var->shape().rank() == 1 && var->shape().IsKnown();
 }
 
-void AddPart(const OpDesc& op, TrainingParts& parts) {
-  if (!op.HasAttr(kTrainingPartAttr)) return;  // most ops
-  const TrainingMark mark = MarkOf(op);
-  const std::string out = FirstOutput(op);
+std::optional<float> FloatIn(const OpDesc& op, const char* name) {
+  const Attribute* attr = op.FindAttr(name);
+  Attribute value;
+  if (!attr || !ConvertAttribute(*attr, AttrType::kFloat, &value)) return std::nullopt;
+  return std::get<float>(value);
+}
+
+bool CountsSteps(const OpDesc& op, const std::string& out) {
+  return op.Output("Out").size() == 1 && op.Input("X") == op.Output("Out") &&
+         FloatIn(op, "step") == 1.0f && IsState(op, out, DType::kInt64, 1);
+}
+
+// Whether the op can be the part that its mark says. A file may have any marks on any ops.
+bool IsPart(const OpDesc& op, const TrainingMark& mark, const std::string& out) {
+  const bool schedule = mark.stage == Stage::kSchedule, clip = mark.stage == Stage::kClip;
+  const bool error_clip = mark.stage == Stage::kErrorClip;
+  size_t outputs = 0;
+  op.ForEachOutput([&](const std::string&) { ++outputs; });
+  if (outputs != 1) return false;
   switch (mark.part) {
     case Part::kNone:
-      break;
-    case Part::kRate:
-      parts.schedules.push_back({out, mark.of});
-      break;
-    case Part::kNorm:
-      NormClipOf(parts, mark.of).norm = out;
-      break;
+      return false;
     case Part::kCounter:
-      if (mark.stage == Stage::kClip) NormClipOf(parts, mark.of).counter = out;
-      break;
+      return (schedule || clip) && CountsSteps(op, out);
+    case Part::kRate:
+      return schedule && IsState(op, mark.of, DType::kInt64, 1);
+    case Part::kNorm:
+      return clip && !op.Reads(out) && IsNorm(op, out);
     case Part::kLimit:
-      NormClipOf(parts, mark.of).limit = static_cast<double>(op.GetAttr<float>("value", 0));
-      break;
+      return clip && !op.AnyInput([](const std::string&) { return true; }) &&
+             FloatIn(op, "value").has_value();
     case Part::kStatistics:
-      FindOrAdd(parts.counted_clips, {mark.stage.value_or(Stage::kClip), mark.of, out},
-                [&](const auto& clip) { return clip.statistics == out; });
-      break;
+      return (clip || error_clip) && op.HasOutput("StatisticsOut") && op.Reads(out) &&
+             IsState(op, out, DType::kFloat64, 3);
     case Part::kFinite:
-      AddUnique(parts.finite_flags, out);
-      break;
+      return error_clip && op.Reads(out) && IsState(op, out, DType::kBool, 1);
   }
+  return false;
 }
+
+// Collects the parts of a program.
+class PartCollector {
+ public:
+  void Add(const OpDesc& op) {
+    if (op.HasInput("LearningRate")) AddRate(op.Input("LearningRate").front());
+    if (!op.HasAttr(kTrainingPartAttr)) return;  // most ops
+    const TrainingMark mark = MarkOf(op);
+    const std::string out = FirstOutput(op);
+    if (IsPart(op, mark, out)) AddPart(op, mark, out);
+  }
+  // Clips by norm without a norm, a counter or a limit are left out.
+  TrainingParts Take() {
+    std::erase_if(parts_.norm_clips, [](const TrainingParts::NormClip& clip) {
+      return clip.norm.empty() || clip.counter.empty() || std::isnan(clip.limit);
+    });
+    return std::move(parts_);
+  }
+
+ private:
+  void AddRate(const std::string& name) {
+    if (rates_.insert(name).second) parts_.rates.push_back(name);
+  }
+
+  void AddPart(const OpDesc& op, const TrainingMark& mark, const std::string& out) {
+    if (mark.part == Part::kRate) {
+      parts_.schedules.push_back({out, mark.of});
+    } else if (mark.part == Part::kNorm) {
+      ClipWithout(&TrainingParts::NormClip::norm, mark.of).norm = out;
+    } else if (mark.part == Part::kCounter && mark.stage == Stage::kClip) {
+      ClipWithout(&TrainingParts::NormClip::counter, mark.of).counter = out;
+    } else if (mark.part == Part::kLimit) {
+      if (const auto clip = clips_.find(mark.of); clip != clips_.end())
+        parts_.norm_clips[clip->second].limit = double{FloatIn(op, "value").value()};
+    } else if (mark.part == Part::kStatistics) {
+      if (states_.insert(out).second) parts_.counted_clips.push_back({*mark.stage, mark.of, out});
+    } else if (mark.part == Part::kFinite) {
+      if (states_.insert(out).second) parts_.finite_flags.push_back(out);
+    }
+  }
+
+  // The last clip of the owner; a new one if that has this member, as in merged programs.
+  TrainingParts::NormClip& ClipWithout(std::string TrainingParts::NormClip::*member,
+                                       const std::string& of) {
+    std::vector<TrainingParts::NormClip>& clips = parts_.norm_clips;
+    const auto [last, added] = clips_.try_emplace(of, clips.size());
+    if (!added && (clips[last->second].*member).empty()) return clips[last->second];
+    last->second = clips.size();
+    return clips.emplace_back(TrainingParts::NormClip{of, "", "", std::nan("")});
+  }
+
+  TrainingParts parts_;
+  std::unordered_set<std::string> rates_, states_;
+  std::unordered_map<std::string, size_t> clips_;  // the last of each owner, in norm_clips
+};
 
 }  // namespace
 
@@ -149,19 +220,17 @@ TrainingStage StageOf(const OpDesc& op) {
 
 const OpDesc* FindPart(const BlockDesc& block, TrainingStage stage, TrainingPart part) {
   for (size_t i = 0; i < block.NumOps(); ++i) {
-    const TrainingMark mark = MarkOf(block.op(i));
-    if (mark.stage == stage && mark.part == part) return &block.op(i);
+    const OpDesc& op = block.op(i);
+    const TrainingMark mark = MarkOf(op);
+    if (mark.stage == stage && mark.part == part && IsPart(op, mark, FirstOutput(op))) return &op;
   }
   return nullptr;
 }
 
 TrainingParts PartsOf(const ProgramDesc& program) {
-  TrainingParts parts;
-  program.ForEachOp([&](const OpDesc& op) {
-    if (op.HasInput("LearningRate")) AddUnique(parts.rates, op.Input("LearningRate").front());
-    AddPart(op, parts);
-  });
-  return parts;
+  PartCollector parts;
+  program.ForEachOp([&](const OpDesc& op) { parts.Add(op); });
+  return parts.Take();
 }
 
 }  // namespace coracle

@@ -1,8 +1,8 @@
 #pragma once
 // VarDesc: one variable of a block, with its type and its settings for training.
 
-#include <coracle/framework/ir/attribute.h>
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/ir/op.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <concepts>
 #include <cstddef>

@@ -2,7 +2,7 @@
 // Checks attr values against their declaration: the type, and the limits of OpDef::Range
 // and OpDef::OneOf.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <string>
 

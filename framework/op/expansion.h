@@ -3,7 +3,7 @@
 // differentiates a program and before a program runs.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/writer.h>
 

@@ -2,7 +2,7 @@
 // Infers the types of a block's variables with the rules of its ops, because the types declared in
 // a file may be wrong or missing.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 
 #include <string>

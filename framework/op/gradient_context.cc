@@ -1,7 +1,7 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/gradient_stage.h>
 #include <coracle/framework/op/inner_gradient.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/recomputed.h>
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 // 16-bit floats in ops whose kernels support only float32: stored in 16 bits, computed in float32.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <string_view>
 

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/block.h>
 #include <coracle/framework/ir/origin.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/run_rules.h>
 #include <fmt/format.h>

@@ -5,12 +5,11 @@
 #include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/expansion.h>
 #include <coracle/framework/op/file_use.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/kept_outputs.h>
 #include <coracle/framework/op/kernel_choice.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/out_of_memory.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -338,7 +337,10 @@ void RunExpansion(const OpDesc& op, const OpSpec& def, const OpRegistry& ops,
                   const ValueMetaTable& types, VarValues& env, const InterpretOptions& options) {
   int made = 0;
   const ProgramDesc program = ExpandOp(def, op, ops, types, [&](const std::string& hint) {
-    return fmt::format("{}@{}", hint, made++);
+    std::string name;
+    do name = fmt::format("{}@{}", hint, made++);
+    while (op.Reads(name) || op.Writes(name));
+    return name;
   });
   VarValues inner;
   op.ForEachInput([&](const std::string& name) {

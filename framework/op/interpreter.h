@@ -4,8 +4,8 @@
 // it, and the planner folds constants with it.
 
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/op_spec.h>
 
 #include <string>
 #include <unordered_map>

@@ -3,7 +3,7 @@
 // OpDef::KeepsOutputs names such outputs, and OpDef::Inplace names the input slot that Coracle uses
 // for the old value.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <functional>
 #include <string>

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/half_kernel.h>
 #include <coracle/framework/op/kernel_choice.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <fmt/format.h>
 

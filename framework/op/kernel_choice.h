@@ -2,7 +2,7 @@
 // Selects the kernel of an op by element type and mode; 16-bit floats are computed in float32 if no
 // loop or no fast kernel supports them.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <string>
 #include <string_view>

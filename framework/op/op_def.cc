@@ -1,6 +1,6 @@
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/kernel_choice.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 #pragma once
 // OpShapes: the shapes and attrs of an op, for OpDef::MultiplyAdds.
 
-#include <coracle/framework/ir/block.h>
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <string>
 #include <string_view>

@@ -1,8 +1,8 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/block.h>
 #include <coracle/framework/ir/origin.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/attr_limits.h>
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <fmt/format.h>
 
 namespace coracle {

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/block.h>
 #include <coracle/framework/ir/origin.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/out_of_memory.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/file_access.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/framework/tensor/rng.h>
 #include <fmt/format.h>

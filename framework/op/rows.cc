@@ -1,5 +1,4 @@
-#include <coracle/framework/op/op_spec.h>
-#include <coracle/framework/op/rows.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <algorithm>
 

@@ -1,9 +1,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/attr_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/kernel_choice.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <fmt/format.h>

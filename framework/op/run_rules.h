@@ -1,7 +1,7 @@
 #pragma once
 // Runs the rules of an op's declaration.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 
 namespace coracle {
 

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/writer.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <algorithm>
 #include <cctype>

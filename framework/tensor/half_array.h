@@ -2,7 +2,7 @@
 // Converts arrays of 16-bit floats to and from float: the conversions of dtype.h, with the widest
 // SIMD of the machine and several threads.
 
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <bit>
 #include <cmath>

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 // The parts of a row of the activation family; see activation_formulas.h.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/operators/kernels/simd.h>
 
 #include <array>

@@ -3,10 +3,8 @@
 // get the same loss. A single rank has all classes and uses the gradient
 // of softmax_with_cross_entropy.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/loss/class_loss.h>

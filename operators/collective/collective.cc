@@ -2,10 +2,8 @@
 // every op returns its input. The gradient ops are Paddle's, except for c_split: Paddle uses
 // c_allgather, which joins rows instead of columns.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/selected_rows.h>

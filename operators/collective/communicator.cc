@@ -1,9 +1,7 @@
 // Ops around collective communication: set-up, which does nothing, and waiting.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/copy.h>
 

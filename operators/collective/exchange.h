@@ -2,8 +2,8 @@
 // Shared by the kernels of collective communication. Without a communicator there is a single rank.
 
 #include <coracle/communication/comm_context.h>
-#include <coracle/framework/op/op_spec.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <string>
 

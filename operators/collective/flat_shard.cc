@@ -1,9 +1,8 @@
 // Flat shards: the elements of a tensor, in row-major order, distributed over the ranks. Each rank
 // has ceil(elements / nranks) elements; the last ranks may have fewer, padded with zeros.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>

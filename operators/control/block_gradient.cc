@@ -1,5 +1,4 @@
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/control/add_value.h>
 #include <coracle/operators/control/block_gradient.h>
 #include <fmt/format.h>

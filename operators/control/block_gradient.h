@@ -6,7 +6,7 @@
 // c). Backward goes from the last run to the first: ds = (df/ds)^T ds', dc += (df/dc)^T ds'. If the
 // block did not run, ds is the incoming gradient and dc is zero.
 
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
 
 namespace coracle {

@@ -1,7 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <fmt/format.h>
 

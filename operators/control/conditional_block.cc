@@ -1,10 +1,8 @@
 // conditional_block: runs a block once, or not at all.
 
 #include <coracle/framework/op/block_use.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/block_gradient.h>
 #include <coracle/operators/control/conditional_block.h>
 #include <coracle/operators/kernels/scalar_input.h>

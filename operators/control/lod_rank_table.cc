@@ -1,10 +1,8 @@
 // Step-by-step processing of batches of sequences of different lengths. Sequences are sorted by
 // length, so that the first rows at step t belong to the sequences longer than t.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/lod_parts.h>
 #include <coracle/operators/control/rank_table.h>
 #include <coracle/operators/rules/index.h>

@@ -2,8 +2,8 @@
 // Checked access to a rank table, for the ops of dynamic recurrent nets.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_context.h>
+#include <coracle/framework/op/op_def.h>
 #include <fmt/format.h>
 
 #include <algorithm>

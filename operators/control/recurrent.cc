@@ -8,10 +8,8 @@
 
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/add_value.h>
 #include <coracle/operators/control/block_gradient.h>
 #include <fmt/format.h>

@@ -1,9 +1,7 @@
 // select_input, select_output: choose one of several variables by its index.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/add_value.h>
 #include <coracle/operators/kernels/scalar_input.h>
 #include <coracle/operators/rules/index.h>

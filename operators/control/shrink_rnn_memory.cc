@@ -1,10 +1,8 @@
 // shrink_rnn_memory, reorder_lod_tensor_by_rank: states and inputs of a dynamic recurrent net, in
 // the order of a rank table.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/lod_parts.h>
 #include <coracle/operators/control/rank_table.h>
 #include <coracle/operators/kernels/scalar_input.h>

@@ -1,11 +1,10 @@
 // split_lod_tensor, merge_lod_tensor: distribute the sequences of a batch over two branches by a
 // mask, and join them again.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/lod_parts.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 
@@ -226,7 +225,7 @@ void DeclareMerge(OpDef& def) {
       .OptionalInput("LikeFalse", "tensor whose LoD replaces the LoD of InFalse's")
       .Output("Out", "tensor")
       .NoGradientTo({"X", "Mask", "LikeTrue", "LikeFalse"})
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Infer(InferMerge);
 }
 
@@ -242,7 +241,7 @@ void Register(OpRegistry& ops) {
               .OptionalOutput("OutTrue", "tensor; without rows if no element is true")
               .OptionalOutput("OutFalse", "tensor")
               .NoGradientTo({"Mask", "Like"})
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferSplit)
               .Gradient(SplitGradient)
               .Reference(Split));

@@ -1,10 +1,8 @@
 // Tensor arrays: lists of tensors that a loop writes and reads. An array variable is empty at the
 // beginning of each run of its block.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/scalar_input.h>
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>

@@ -1,10 +1,8 @@
 // tensor_array_to_tensor: joins the elements of an array in one tensor.
 
 #include <coracle/framework/base/checked.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
 
 #include <cstring>

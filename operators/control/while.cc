@@ -1,9 +1,7 @@
 // while: runs a block while a condition is true.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/block_gradient.h>
 #include <coracle/operators/kernels/scalar_input.h>
 

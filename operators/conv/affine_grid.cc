@@ -1,9 +1,8 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 namespace coracle::affine_grid_op {
 
@@ -117,7 +116,7 @@ void Register(OpRegistry& ops) {
               .Attr<bool>("align_corners", true, "as for grid_sampler")
               .Attr<std::vector<int32_t>>("output_shape", {}, "{N, C, h, w}, or empty")
               .NoGradientTo({"OutputShape"})
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferAffineGrid)
               .Gradient([](GradientContext& g) {
                 SlotList inputs = g.ForwardInputs({"OutputShape"});

@@ -2,7 +2,7 @@
 // Convolution of images and of volumes: geometry, and the fast kernels of conv2d, depthwise_conv2d
 // and conv3d.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/conv/conv_activation.h>
 #include <coracle/operators/kernels/window.h>
 

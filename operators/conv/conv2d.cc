@@ -1,7 +1,6 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/half_kernel.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/op_shapes.h>
 #include <coracle/framework/tensor/half_array.h>
@@ -9,6 +8,7 @@
 #include <coracle/operators/conv/conv_half.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -444,7 +444,7 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
       .Apply(DeclareFusedActivation)
       .ImageLayout("data_format", {"Input", "ResidualData", "Output"})
       .Inplace("ResidualData", "Output")
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Tables({"Filter", "Bias"})
       .MultiplyAdds({"Input", "Filter"}, ConvMultiplyAdds)
       .Infer(InferConv)

@@ -1,9 +1,10 @@
 // conv2d_fusion: conv2d with an activation, as used in inference programs.
 
 #include <coracle/framework/op/expansion.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/kernels/window.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <string>
 #include <utility>
@@ -82,7 +83,7 @@ void Register(OpRegistry& ops) {
           .OneOf({"identity", "relu", "relu6", "sigmoid", "tanh"})
           .Attr<std::vector<int32_t>>("split_channels", {}, "channels of each of Outputs")
           .Attr<int32_t>("search_times", -1, "changes nothing")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Tables({"Filter", "Bias"})
           .Infer([infer = conv.infer](InferContext& ctx) { InferParts(ctx, infer); })
           .Expands({"conv2d", "relu", "relu6", "sigmoid", "tanh", "split"}, ExpandConv));

@@ -1,13 +1,12 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/op_shapes.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/conv/conv.h>
 #include <coracle/operators/conv/conv_direct.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <utility>
@@ -324,7 +323,7 @@ void Add(OpRegistry& ops, const std::string& type) {
       .Apply(DeclareFusedActivation)
       .ImageLayout("data_format", {"Input", "Output"})
       .NoLod()
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Tables({"Filter", "Bias"})
       .MultiplyAdds({"Input", "Filter"}, TransposedMultiplyAdds)
       .Infer(InferConvTranspose)

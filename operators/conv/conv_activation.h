@@ -2,9 +2,8 @@
 // The activation that a convolution applies to its sums in inference programs: attrs
 // fuse_activation, fuse_alpha and fuse_beta, as in Paddle's conv2d.
 
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/simd.h>
 
 #include <optional>

@@ -1,14 +1,13 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/conv/bilinear.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/kernels/vision_simd.h>
 #include <coracle/operators/kernels/window.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -393,7 +392,7 @@ void Add(OpRegistry& ops, const std::string& type) {
           .Constraint("C6", "all inputs must have one dtype")
           .Apply(DeclareConv, mask)
           .Output("Output", "[N, M, H', W']")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Tables({"Filter"})
           .Infer([](InferContext& ctx) { ctx.SetOutput("Output", CheckConv(ctx)); })
           .GradientOp(mask ? std::vector<std::string>{"Input", "Offset", "Mask", "Filter"}

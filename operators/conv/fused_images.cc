@@ -1,10 +1,10 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/kernel_choice.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/elementwise/fused_group.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <map>
@@ -334,7 +334,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C9", "images must be indices of X")
               .Attr<std::vector<int32_t>>("images", {},
                                           "indices of the X whose first dim is the images")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer([all](InferContext& ctx) { InferImages(ctx, *all); })
               .Reference([all](const PrepareContext& ctx) {
                 return PlanImages(ctx, *all, KernelMode::kReference);

@@ -1,10 +1,9 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/conv/bilinear.h>
 #include <coracle/operators/kernels/vision_simd.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -237,7 +236,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C3", "X and Grid must have one dtype")
               .Apply(DeclareSampler)
               .Output("Output", "[N, C, h, w]")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Output", SamplerOut(ctx)); })
               .GradientOp({"X", "Grid"})
               .Reference(GridSampler<float>, GridSampler<double>)

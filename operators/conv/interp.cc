@@ -4,16 +4,15 @@
 // their gradients.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/conv/resample.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/window.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <array>
@@ -506,7 +505,7 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& what, 
       .Output("Out", "X resized")
       .Apply(DeclareSizes, type)
       .Apply(DeclareLayout, type, std::vector<std::string>{"X", "Out"})
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Infer(InferInterp)
       .Fast(InterpFast)
       .GradientOp({"X", "OutSize", "SizeTensor", "Scale"});

@@ -1,13 +1,13 @@
 // max_pool2d_with_index and max_pool3d_with_index: maxima of windows with their positions; unpool:
 // puts elements back at such positions.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/pool.h>
 #include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -146,7 +146,7 @@ void AddPool(OpRegistry& ops, const std::string& type) {
                       "window i covers [floor(i in / out), ceil((i + 1) in / out)), out = ksize")
           .Attr<Ints>("strides", Ints(n, 1), "steps of the window along the axes")
           .Attr<Ints>("paddings", Ints(n, 0), "padding on both sides of X along each axis")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferPool)
           .Gradient(PoolGradient)
           .Reference(Pool<float>, Pool<double>));
@@ -275,7 +275,7 @@ void Register(OpRegistry& ops) {
               .Attr<std::string>("unpooling_type", "max")
               .OneOf({"max"})
               .NoGradientTo({"Indices"})
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferUnpool)
               .GradientOp({"X", "Indices"})
               .Reference(Unpool<float>, Unpool<double>));

@@ -1,13 +1,12 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/conv/pad.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/rows.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -236,7 +235,7 @@ void AddPadOps(OpRegistry& ops, const PadType& t) {
       .Input("X", t.input)
       .Output("Out", t.output)
       .Apply(DeclarePads, t)
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Infer([n = t.axes](InferContext& ctx) { ctx.SetOutput("Out", PadOut(ctx, n)); })
       .GradientOp({"X", "Paddings"})
       .Reference<float, double, int32_t, int64_t>(

@@ -1,11 +1,11 @@
 #include <coracle/framework/base/checked.h>
-#include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/half_kernel.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/pool.h>
 #include <coracle/operators/kernels/half_part.h>
 #include <coracle/operators/kernels/total_order.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -402,7 +402,7 @@ OpDef ForwardDef(const std::string& type) {
       .Output("Out", "pooled images or volumes in X's layout")
       .Apply(DeclarePoolAttrs, AxesOf(type))
       .ImageLayout("data_format", {"X", "Out"})
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Infer(InferPool)
       .GradientOp({"X", "Out"})
       .Reference(PoolReference<float>, PoolReference<double>)

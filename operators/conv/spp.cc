@@ -1,11 +1,11 @@
 #include <coracle/framework/base/checked.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/pool.h>
 #include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -129,7 +129,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("pyramid_height", "P, the number of levels")
               .Attr<std::string>("pooling_type", "max or avg")
               .OneOf({"max", "avg"})
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferSpp)
               .Gradient(SppGradient)
               .Reference(Spp<float>, Spp<double>));

@@ -1,8 +1,6 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/window.h>
 
 #include <cstring>
@@ -105,7 +103,7 @@ void Register(OpRegistry& ops) {
           .Attr<std::string>("data_format", "NCHW", "layout of X and Out: NCHW or NHWC")
           .OneOf({"NCHW", "NHWC"})
           .ImageLayout("data_format", {"X", "Out"})
-          .Rows(RowRule::kEach)
+          .Rows(RowRule::kMixes)
           .Infer([](InferContext& ctx) {
             CheckShift(ctx, "X");
             ctx.SetOutput("Out", ctx.Input("X"));

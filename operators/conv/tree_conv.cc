@@ -1,13 +1,12 @@
 // tree_conv: convolution over the nodes of trees (Mou et al., 2016).
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 
@@ -248,7 +247,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("max_depth", 2, "depths of a window")
               .Range(2, std::nullopt)
               .NoLod()
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Tables({"Filter"})
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", TreeOut(ctx)); })
               .GradientOp({"NodesVector", "EdgeSet", "Filter"})

@@ -1,10 +1,9 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/window.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -158,7 +157,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "[N, C, H, W]")
               .Output("Y", "[N, C kernel height kernel width, patches]")
               .Apply(DeclareUnfold)
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Y", UnfoldOut(ctx)); })
               .GradientOp({"X"})
               .Reference(Unfold<float>, Unfold<double>));

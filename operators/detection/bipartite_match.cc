@@ -1,11 +1,11 @@
 // bipartite_match, target_assign, mine_hard_examples: match prior boxes with targets.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/images.h>
 #include <coracle/operators/detection/nms.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <cmath>
@@ -308,7 +308,7 @@ void Register(OpRegistry& ops) {
           .Attr<int32_t>("mismatch_value", 0, "target of unmatched elements")
           .NoLod()
           .NotDifferentiable("assigns targets")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferAssign)
           .Reference(TargetAssign<float>, TargetAssign<double>, TargetAssign<int32_t>,
                      TargetAssign<int64_t>));
@@ -336,7 +336,7 @@ void Register(OpRegistry& ops) {
               .RunTimeShape()
               .MakesLod()
               .NotDifferentiable("a choice has no derivative")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferMine)
               .Reference<float, double>(ForReals{MineHardExamples}));
 }

@@ -1,9 +1,8 @@
 // box_coder and box_decoder_and_assign: boxes relative to prior boxes, and back.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/boxes.h>
 #include <coracle/operators/detection/overlap_simd.h>
 

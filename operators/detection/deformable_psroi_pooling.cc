@@ -1,10 +1,9 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/roi.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <cmath>
 
@@ -251,7 +250,7 @@ void Register(OpRegistry& ops) {
           .Range(1, 1024)
           .Attr<float>("trans_std", "factor of the shifts")
           .NoLod()
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferPool)
           .GradientOp({"Input", "ROIs", "Trans"})
           .Reference<float, double>(ForReals{Pool}));

@@ -1,9 +1,8 @@
 // distribute_fpn_proposals and collect_fpn_proposals: distribute the boxes of a batch over the
 // levels of a pyramid, and collect them.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/boxes.h>
 #include <coracle/operators/detection/images.h>
 #include <coracle/operators/detection/nms.h>

@@ -1,8 +1,7 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/boxes.h>
 #include <coracle/operators/detection/images.h>
 #include <coracle/operators/detection/polygon_mask.h>

@@ -1,12 +1,12 @@
 // generate_proposals and generate_proposals_v2: the best boxes of a region proposal network.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/images.h>
 #include <coracle/operators/detection/nms.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <cmath>
 #include <numeric>
@@ -206,7 +206,7 @@ OpDef ProposalsOp(const std::string& type) {
       .RunTimeShape()
       .MakesLod()
       .NotDifferentiable("a choice has no derivative")
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Infer(InferProposals)
       .Reference<float, double>(ForReals{GenerateProposals});
   return def;

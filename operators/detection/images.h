@@ -1,7 +1,7 @@
 #pragma once
 // Maps rows of a tensor to the images of a batch.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
 

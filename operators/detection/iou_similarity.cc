@@ -1,12 +1,12 @@
 // iou_similarity, box_clip, polygon_box_transform.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/boxes.h>
 #include <coracle/operators/detection/images.h>
 #include <coracle/operators/detection/overlap_simd.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <cmath>
 
@@ -126,7 +126,7 @@ void Register(OpRegistry& ops) {
               .Output("Output", "tensor of Input's shape and dtype")
               .Inplace("Input", "Output")
               .NotDifferentiable("boxes are results of a detector")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferClip)
               .Reference<float, double>(ForReals{BoxClip}));
   ops.Add(OpDef("polygon_box_transform")
@@ -137,7 +137,7 @@ void Register(OpRegistry& ops) {
               .Output("Output", "tensor of Input's shape and dtype")
               .Inplace("Input", "Output")
               .NotDifferentiable("boxes are results of a detector")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferPolygon)
               .Reference<float, double>(ForReals{PolygonTransform}));
 }

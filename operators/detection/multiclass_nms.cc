@@ -2,9 +2,8 @@
 // score for each class.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/detections.h>
 #include <coracle/operators/detection/overlap_simd.h>
 #include <coracle/operators/rules/dims.h>

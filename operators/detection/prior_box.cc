@@ -3,11 +3,11 @@
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/boxes.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <cmath>
@@ -218,6 +218,10 @@ Kernel AnchorGenerator(const PrepareContext& ctx) {
   return WriteGrid(ctx, "Anchors", std::move(grid));
 }
 
+RowEffect GridRows(const RowQuery& query) {
+  return query.axis == 0 ? OfShapeRows(query) : RowRule::kMixes;
+}
+
 OpDef GridOp(const std::string& type, const char* boxes_slot) {
   OpDef def(type);
   def.Constraint("C1", "Input and Image must have rank 4")
@@ -231,7 +235,7 @@ OpDef GridOp(const std::string& type, const char* boxes_slot) {
       .Output("Variances", "tensor of the same shape: the four variances for each box")
       .Attr<Floats>("variances", "four numbers for the deltas of boxes")
       .NoLod()
-      .Rows(RowRule::kEach)
+      .Rows(GridRows, "equal on all machines, if the rows are axis 0; otherwise mixed")
       .NotDifferentiable("it depends on shapes only");
   return def;
 }

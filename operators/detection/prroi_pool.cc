@@ -1,9 +1,8 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/roi.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <cmath>
 
@@ -177,7 +176,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor [R, C, pooled_height, pooled_width]")
               .Apply(DeclarePooling)
               .NoLod()
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferPool)
               .GradientOp({"X", "ROIs", kCounts})
               .Reference<float, double>(ForReals{Pool}));

@@ -1,10 +1,9 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/roi.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <cmath>
 
@@ -110,7 +109,7 @@ void Register(OpRegistry& ops) {
               .Range(1, {})
               .Apply(DeclarePooling)
               .NoLod()
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferPool)
               .GradientOp({"X", "ROIs"})
               .Reference<float, double>(ForReals{Pool}));

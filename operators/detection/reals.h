@@ -2,9 +2,8 @@
 // Float32 and float64 tensors, read and written as double. Detection ops compute in double for both
 // dtypes, so that one loop serves both and thresholds mean the same in both.
 
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/op_spec.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <cstdint>
 #include <initializer_list>

@@ -1,8 +1,8 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/detections.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <cmath>
@@ -147,7 +147,7 @@ void Register(OpRegistry& ops) {
               .RunTimeShape()
               .MakesLod()
               .NotDifferentiable("a choice has no derivative")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferOutput)
               .Reference<float, double>(ForReals{DetectionOutput}));
 }

@@ -1,8 +1,8 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/roi.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <cmath>
 
@@ -186,7 +186,7 @@ void Register(OpRegistry& ops) {
                              "samples of a bin along an axis; 0 or less: the bin's size rounded up")
               .Attr<bool>("aligned", false, "pixels have their centres at whole numbers")
               .NoLod()
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferAlign)
               .GradientOp({"X", "ROIs", "RoisNum"})
               .Reference(Align<float>, Align<double>));

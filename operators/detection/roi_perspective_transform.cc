@@ -1,9 +1,9 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/roi.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <cmath>
 
@@ -284,7 +284,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("transformed_width", 1, "columns of Out")
               .Range(1, {})
               .LodFrom("ROIs")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferTransform)
               .GradientOp({"X", "ROIs"})
               .Reference(Transform<float>, Transform<double>));

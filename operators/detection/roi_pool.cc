@@ -1,9 +1,9 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/roi.h>
 #include <coracle/operators/kernels/total_order.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <cmath>
 
@@ -108,7 +108,7 @@ void Register(OpRegistry& ops) {
                               "equal; -1 for an empty bin")
           .Apply(DeclarePooling)
           .NoLod()
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferPool)
           .GradientOp({"X", "ROIs", "RoisNum", "Argmax"})
           .Reference(Pool<float>, Pool<double>));

@@ -1,10 +1,9 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <cmath>
 #include <limits>
@@ -122,7 +121,7 @@ void Register(OpRegistry& ops) {
           .Range(0, {})
           .Attr<float>("alpha", 0.25f, "weight of the labels' classes")
           .Inplace("X", "Out")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferLoss)
           .GradientOp({"X", "Label", "FgNum"})
           .Reference(Loss<float>, Loss<double>));

@@ -1,8 +1,8 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/nms.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <numeric>
@@ -88,7 +88,7 @@ void Register(OpRegistry& ops) {
           .Range(1, 3)
           .Attr<Ints>("indexes", "which slices")
           .NotDifferentiable("a choice has no derivative")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferFocus)
           .Reference<float, double>(ForReals{Focus}));
 }

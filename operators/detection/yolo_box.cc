@@ -1,12 +1,12 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/yolo.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 
@@ -166,7 +166,7 @@ void Register(OpRegistry& ops) {
           .Attr<float>("iou_aware_factor", 0.5f, "their weight")
           .NoLod()
           .NotDifferentiable("boxes are results of a detector")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferYoloBox)
           .Reference<float, double>(ForReals{YoloBox}));
 }

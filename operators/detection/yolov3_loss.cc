@@ -1,12 +1,11 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/yolo.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <cmath>
@@ -332,7 +331,7 @@ void Register(OpRegistry& ops) {
           .Attr<bool>("use_label_smooth", true, "smooth the targets of classes")
           .Attr<float>("scale_x_y", 1.f, "scale of centres in a cell")
           .NoLod()
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferLoss)
           .GradientOp({"X", "GTBox", "GTLabel", "GTScore", "ObjectnessMask", "GTMatchMask"})
           .Reference<float, double>(ForReals{Loss}));

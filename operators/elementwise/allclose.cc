@@ -1,9 +1,8 @@
 // Comparisons of whole tensors: allclose and equal_all.
 
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/same_type.h>
 

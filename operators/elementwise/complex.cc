@@ -4,10 +4,8 @@
 // dL/dIm(X), so that X@GRAD = Out@GRAD times the conjugate of dOut/dX if Out is a polynomial of X.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/operators.h>

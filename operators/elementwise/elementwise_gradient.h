@@ -1,7 +1,7 @@
 #pragma once
 // Shared by the gradient rules of the elementwise family.
 
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 
 namespace coracle {
 

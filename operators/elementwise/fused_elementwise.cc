@@ -1,5 +1,5 @@
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/elementwise/fused_group.h>
 
 namespace coracle::fused_elementwise_op {

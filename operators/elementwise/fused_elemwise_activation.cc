@@ -2,7 +2,7 @@
 // and fused_elemwise_add_activation.
 
 #include <coracle/framework/op/expansion.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/rules/same_type.h>

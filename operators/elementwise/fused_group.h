@@ -5,10 +5,9 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 
 #include <array>
 #include <functional>

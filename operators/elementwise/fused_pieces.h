@@ -1,7 +1,7 @@
 #pragma once
 // The execution of a fused_elementwise on the pieces of its tensors.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/operators/elementwise/fused_group.h>
 
 #include <array>

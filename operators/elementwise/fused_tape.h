@@ -2,7 +2,7 @@
 // A fused group of ops that expose their formulas (LaneKernel), as a tape of instructions
 // on registers.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/operators/elementwise/fused_group.h>
 #include <coracle/operators/kernels/simd.h>
 

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/elementwise/fused_tape.h>
 #include <hwy/cache_control.h>
 

@@ -1,8 +1,7 @@
 // Ops that annotate a program and compute nothing.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 
 namespace coracle::marker_op {
 

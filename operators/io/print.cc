@@ -2,10 +2,8 @@
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/scalar_input.h>

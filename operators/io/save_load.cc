@@ -1,9 +1,8 @@
 #include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <fmt/format.h>
 
 #include <cstring>

@@ -2,7 +2,7 @@
 // Arithmetic on elements, defined for every value: integers wrap around, conversions from float to
 // integer truncate and saturate, and 16-bit floats compute in float.
 
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <cmath>
 #include <cstdint>

@@ -4,8 +4,8 @@
 // axis = k >= 0, they align with dims k, k + 1, ... (excess trailing 1s are dropped). Then dims of
 // 1 are broadcast.
 
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_context.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <cstdint>
 #include <optional>

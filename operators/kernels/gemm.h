@@ -2,7 +2,7 @@
 // C[m, n] = alpha * op(A) op(B) + beta * C, row-major, op(A) of size [m, k] and op(B) of
 // size [k, n].
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/operators/kernels/simd.h>
 
 #include <cstdint>

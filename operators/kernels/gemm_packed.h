@@ -1,7 +1,7 @@
 #pragma once
 // Matrix products with a constant matrix that is stored in a packed layout.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/kernels/gemm.h>
 
 #include <functional>

@@ -1,7 +1,7 @@
 #pragma once
 // Converts parts of a 16-bit tensor to float32 while a kernel computes with them.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/framework/tensor/half_array.h>
 
 namespace coracle {

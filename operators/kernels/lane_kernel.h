@@ -2,7 +2,7 @@
 // Fast kernels of elementwise ops that expose their formulas, so that a group of such ops can run
 // in registers.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/operators/kernels/simd.h>
 
 #include <vector>

@@ -4,7 +4,7 @@
 // including subnormal ones. If a sum overflows, or has summands too small for a double, the
 // elements are divided by the largest of them (by the smallest if p < 0) and summed again.
 
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/operators/kernels/arithmetic.h>
 
 #include <cmath>

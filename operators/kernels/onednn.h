@@ -2,7 +2,7 @@
 // Helpers for kernels on oneDNN: the engine, a stream for each thread, memory descriptors, calls.
 // Include only from .cc files under `#ifdef CORACLE_ONEDNN`; not a public header.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <dnnl.hpp>
 #include <initializer_list>

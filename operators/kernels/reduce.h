@@ -2,7 +2,7 @@
 // Reductions over some dims of a row-major tensor.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/operators/kernels/simd.h>
 
 #include <algorithm>

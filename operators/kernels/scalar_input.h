@@ -1,8 +1,8 @@
 #pragma once
 // Inputs of ops that hold one number: rates, limits, conditions, counters and indices.
 
-#include <coracle/framework/op/op_spec.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <cstddef>
 #include <string>

@@ -2,7 +2,7 @@
 // Sums of rows by index: the gradient of gather and of embeddings.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/operators/kernels/selected_rows.h>
 
 #include <algorithm>

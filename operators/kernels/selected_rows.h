@@ -4,8 +4,8 @@
 // of threads.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/op_spec.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/operators/kernels/arithmetic.h>
 
 #include <algorithm>

@@ -3,9 +3,8 @@
 // sequences are valid.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/op_spec.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <cstdint>
 #include <cstring>

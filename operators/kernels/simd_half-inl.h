@@ -7,7 +7,7 @@
 #define CORACLE_OPERATORS_KERNELS_SIMD_HALF_INL_H_
 #endif
 
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/operators/kernels/simd-inl.h>
 
 HWY_BEFORE_NAMESPACE();

@@ -3,7 +3,7 @@
 // n elements along the axis, `stride` (= inner) apart. Input and output may be the same memory.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 #pragma once
 // Norms of whole tensors.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 
 namespace coracle {
 

@@ -2,7 +2,7 @@
 // An op's work on one tensor, or on all of its items (OpDef::MultiTensor), as one sweep over all
 // elements that is distributed evenly over the threads.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <cstdint>
 #include <functional>

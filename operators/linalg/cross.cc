@@ -1,7 +1,5 @@
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/operators.h>
@@ -55,6 +53,13 @@ void CrossGradient(GradientContext& g) {
   g.Set("Y", g.Make("cross", {{"X", {dout}}, {"Y", {g.Input("X")}}}, dim));
 }
 
+// Without dim, a rank that has three rows would take them as the elements of a vector.
+RowEffect CrossRows(const RowQuery& query) {
+  const auto dim = query.spec.AttrOf<int32_t>(query.op, "dim");
+  const int axis = dim < 0 ? dim + query.rank : dim;
+  return dim == kUnset || axis == query.axis ? RowRule::kMixes : RowRule::kEach;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("cross")
@@ -67,7 +72,7 @@ void Register(OpRegistry& ops) {
           .Output("Out", "tensor of X's shape and dtype")
           .Attr<int32_t>("dim", kUnset,
                          "the dim of the vectors, negative from the end; 9: the first of size 3")
-          .Rows(RowRule::kEach)
+          .Rows(CrossRows, "each by itself, unless dim names them, or none")
           .Infer(InferCross)
           .Gradient(CrossGradient)
           .Reference(Cross<float>, Cross<double>, Cross<int32_t>, Cross<int64_t>));

@@ -1,10 +1,8 @@
 // Ops on diagonals: diagonal extracts them, trace sums them; diag, diag_v2 and diag_embed build
 // matrices from them.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/reduce.h>
@@ -303,6 +301,23 @@ void DeclarePlane(OpDef& def) {
       .Attr<int32_t>("axis2", 1, "the dim of the columns");
 }
 
+struct RowAttrs {
+  template <class T>
+  T Attr(const char* name) const {
+    return query.spec.AttrOf<T>(query.op, name);
+  }
+  const RowQuery& query;
+};
+
+RowEffect PlaneRows(const RowQuery& query) {
+  if (query.rank == 0) return RowRule::kMixes;
+  const RowAttrs attrs{query};
+  const bool trace = query.spec.FindAttr("dim1") != nullptr;
+  const Plane plane = trace ? TracePlane(attrs, query.rank) : PlaneOf(attrs, query.rank);
+  const bool inside = query.axis == plane.first || query.axis == plane.second;
+  return inside ? RowRule::kMixes : RowRule::kEach;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("diagonal")
@@ -312,7 +327,7 @@ void Register(OpRegistry& ops) {
           .Input("Input", "tensor of numbers or bool")
           .Output("Out", "tensor without the two dims and with the diagonals as the last dim")
           .NoLod()
-          .Rows(RowRule::kEach)
+          .Rows(PlaneRows, "each by itself, unless they are in the plane")
           .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DiagonalOut(ctx)); })
           .GradientOp({"Input"})
           .Reference(Diagonal<float>, Diagonal<double>, Diagonal<int32_t>, Diagonal<int64_t>,
@@ -343,7 +358,7 @@ void Register(OpRegistry& ops) {
           .Input("Input", "tensor of numbers")
           .Output("Out", "tensor without the two dims; [1] if no dim is left")
           .NoLod()
-          .Rows(RowRule::kEach)
+          .Rows(PlaneRows, "each by itself, unless they are in the plane")
           .Infer(InferTrace)
           .Gradient(TraceGradient)
           .Reference(Trace<float>, Trace<double>, Trace<int32_t>, Trace<int64_t>, Trace<complex64>,
@@ -353,7 +368,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C1", "Diagonal must have rank 1")
               .Input("Diagonal", "[N]")
               .Output("Out", "[N, N]")
-              .Rows(RowRule::kEach)
+              .Rows(RowRule::kMixes)
               .Infer(InferDiag)
               .Gradient(DiagGradient)
               .Reference(Diag<float>, Diag<double>, Diag<int32_t>, Diag<int64_t>));
@@ -365,7 +380,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "matrix or vector")
               .Attr<int32_t>("offset", 0, "which diagonal; 0: the main one, > 0: above it")
               .Attr<float>("padding_value", 0.0f, "value outside of the diagonal")
-              .Rows(RowRule::kEach)
+              .Rows(RowRule::kMixes)
               .Infer(InferDiagV2)
               .Gradient(DiagV2Gradient)
               .Reference(DiagV2<float>, DiagV2<double>, DiagV2<int32_t>, DiagV2<int64_t>));

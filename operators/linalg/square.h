@@ -1,7 +1,7 @@
 #pragma once
 // Ops that map square matrices to square matrices of the same size.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 
 namespace coracle {
 

@@ -1,10 +1,9 @@
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 
@@ -131,7 +130,7 @@ void Register(OpRegistry& ops) {
           .Attr<bool>("need_update", "move the centers towards the samples")
           .NoGradientTo({"Label", "Centers", "CenterUpdateRate"})
           .Inplace("Centers", "CentersOut")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferCenterLoss)
           .Gradient(CenterLossGradient)
           .Reference(CenterLoss<float>, CenterLoss<double>));

@@ -1,7 +1,7 @@
 #pragma once
 // Shared by losses over classes: the shape rule of logits (or probabilities) and labels.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/loss/labels.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/same_type.h>

@@ -2,13 +2,12 @@
 // the probabilities of the turns on its path.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/loss/row_gradient.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <bit>
@@ -253,7 +252,7 @@ void Register(OpRegistry& ops) {
           .Attr<bool>(
               "is_sparse", false,
               "with PathTable, the gradient of W is selected rows, one for each node of the paths")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Tables({"W", "Bias"})
           .Infer(InferForward)
           .GradientOp({"X", "W", "Label", "PathTable", "PathCode", "Bias"})

@@ -1,7 +1,7 @@
 #pragma once
 // Second-order rules that several losses share, composed of other ops.
 
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/operators.h>
 
 #include <string>

@@ -1,10 +1,8 @@
 // nce: noise-contrastive estimation (Gutmann and Hyvarinen: "Noise-contrastive estimation", 2010).
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/loss/row_gradient.h>
 #include <coracle/operators/random/generator.h>

@@ -1,7 +1,5 @@
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/loss/labels.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/index.h>
@@ -138,6 +136,7 @@ void DeclareInputs(OpDef& def) {
 }
 
 RowEffect LossRows(const RowQuery& query) {
+  if (query.axis == 1) return RowRule::kMixes;  // the classes
   const auto how = query.spec.AttrOf<std::string>(query.op, "reduction");
   if (query.output == "Total_weight" || how == "sum") return RowRule::kSum;
   if (how == "none") return RowRule::kEach;

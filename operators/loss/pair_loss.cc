@@ -2,10 +2,8 @@
 // a struct with the value and the gradient rule.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/operators.h>

@@ -2,10 +2,8 @@
 // Y may have one row for all.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>

@@ -1,7 +1,7 @@
 #pragma once
 // The gradient of a matrix of which a run uses few rows: dense, or selected rows with these.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/simd.h>
 

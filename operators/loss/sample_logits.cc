@@ -1,12 +1,11 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <cmath>
@@ -177,7 +176,7 @@ void Register(OpRegistry& ops) {
           .Attr<int32_t>("seed", 0, "of the draws; 0: the program's")
           .NoGradientTo({"Labels", "CustomizedSamples", "CustomizedProbabilities"})
           .Random()
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferSampleLogits)
           .Gradient(SampleLogitsGradient)
           .Reference(SampleLogits<float>, SampleLogits<double>));

@@ -1,11 +1,9 @@
 // scaled_dot_product_attention: softmax(scale Q K^T + Mask) V without the matrix of scores.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/op_shapes.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/matmul/attention.h>
 #include <coracle/operators/rules/dims.h>
 
@@ -428,6 +426,13 @@ double AttentionMultiplyAdds(const OpShapes& op) {
   return Elements(*q, 0, rank - 1) * Elements(*k, keys, keys + 1) * columns;
 }
 
+// With other layouts than BHSD, rows are accepted on axis 0 only.
+RowEffect AttentionRows(const RowQuery& query) {
+  const bool heads = query.spec.AttrOf<std::string>(query.op, "layout") == "BHSD";
+  const bool each = query.axis == 0 ? query.rank != 2 : heads && query.axis < query.rank - 2;
+  return each ? RowRule::kEach : RowRule::kMixes;
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef(kType)
@@ -467,7 +472,7 @@ void Register(OpRegistry& ops) {
           .Random()
           .ComputesIn(OpPrecision::kLow)
           .Float32Slots({"SoftmaxStats", "Weights"})
-          .Rows(RowRule::kEach)
+          .Rows(AttentionRows, "each by itself, unless they are queries, keys or columns")
           .MultiplyAdds({}, AttentionMultiplyAdds)
           .Infer(InferForward)
           .Gradient(AttentionGradient)

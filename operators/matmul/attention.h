@@ -1,7 +1,7 @@
 #pragma once
 // scaled_dot_product_attention: declarations shared by its kernels.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/framework/tensor/rng.h>
 
 #include <cstdint>

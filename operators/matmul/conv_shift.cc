@@ -1,10 +1,9 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/bilinear_gradient.h>
 #include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -93,7 +92,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C4", "X and Y must have one dtype")
               .Apply(DeclareConvShift)
               .Output("Out", "[N, M]")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer([](InferContext& ctx) {
                 CheckConvShift(ctx);
                 ctx.SetOutput("Out", ctx.Input("X"));

@@ -1,11 +1,9 @@
 // Layers of matrix products: fc, its gradient, and fusion_repeated_fc_relu.
 
 #include <coracle/framework/op/expansion.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/op_shapes.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/kernels/gemm_packed.h>

@@ -1,5 +1,5 @@
 #include <coracle/framework/op/expansion.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>

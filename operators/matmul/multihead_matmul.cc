@@ -1,8 +1,9 @@
 // multihead_matmul: the attention of a transformer, with its projections.
 
 #include <coracle/framework/op/expansion.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <vector>
 
@@ -73,7 +74,7 @@ void Register(OpRegistry& ops) {
               .Attr<bool>("transpose_Q", false, "false")
               .Attr<bool>("transpose_K", true, "true")
               .Attr<bool>("transpose_V", false, "false")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Tables({"W", "Bias"})
               .Infer(InferAttention)
               .Expands({"reshape2", "fc", "scaled_dot_product_attention"}, ExpandAttention));

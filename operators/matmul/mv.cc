@@ -1,7 +1,5 @@
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>

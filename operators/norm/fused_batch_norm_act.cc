@@ -1,9 +1,7 @@
 // batch_norm in training, fused with a following relu, or with a following sum and relu.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/norm/batch_norm.h>
 

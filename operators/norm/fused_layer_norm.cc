@@ -1,7 +1,7 @@
 // A sum and its layer_norm, as used in inference programs.
 
 #include <coracle/framework/op/expansion.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>

@@ -1,8 +1,7 @@
 // layer_norm in training, fused with the preceding sum and with the dropout of one of its terms.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/norm/norm_def.h>
 #include <coracle/operators/random/drop.h>

@@ -1,14 +1,13 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/window.h>
 #include <coracle/operators/norm/norm.h>
 #include <coracle/operators/norm/norm_def.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <cmath>
@@ -490,7 +489,7 @@ void Register(OpRegistry& ops) {
               .IntermediateOutput("Variance", "[N, groups], without epsilon")
               .ImageLayout("data_layout", {"X", "Y"})
               .Float32Slots({"Scale", "Bias", "Mean", "Variance"})
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Tables({"Bias"})
               .Infer(InferGroupNorm)
               .GradientOp({"X", "Scale", "Bias"})

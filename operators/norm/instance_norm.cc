@@ -1,11 +1,10 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/norm/norm_def.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <cmath>
@@ -376,7 +375,7 @@ OpDef ForwardDef() {
       .IntermediateOutput("SavedVariance", "[N * C], 1 / sqrt(variance + epsilon)")
       .Float32Slots({"Scale", "Bias", "SavedMean", "SavedVariance"})
       .Inplace("X", "Y")
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Tables({"Bias"})
       .Infer(InferInstanceNorm)
       .GradientOp({"X", "Scale", "Bias", "SavedMean", "SavedVariance"})

@@ -1,9 +1,8 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/window.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -144,7 +143,7 @@ void Register(OpRegistry& ops) {
               .OneOf({"NCHW", "NHWC", "AnyLayout"})
               .Attr<bool>("is_test", false, "accepted, no effect")
               .ImageLayout("data_format", {"X", "Out", "MidOut"})
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer([](InferContext& ctx) {
                 CheckLrn(ctx);
                 ctx.SetOutput("Out", ctx.Input("X"));

@@ -1,11 +1,9 @@
 #pragma once
 // Shared by the norms, in addition to the loops of norm.h: rules, declarations, slots of gradients.
 
-#include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/half_kernel.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/norm/norm.h>

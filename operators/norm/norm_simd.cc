@@ -1,5 +1,5 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/operators/norm/norm.h>
 
 #include <algorithm>

@@ -1,9 +1,7 @@
 // Quantisation with a scale for each channel.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/quantize/quantize.h>
 
 #include <algorithm>

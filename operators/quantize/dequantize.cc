@@ -1,8 +1,7 @@
 // Dequantization of tensors of integers, or of floats with integer values.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/quantize/quantize.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>

@@ -2,10 +2,8 @@
 // the scale.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/quantize/quantize.h>
 #include <coracle/operators/rules/dims.h>

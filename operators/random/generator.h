@@ -1,7 +1,7 @@
 #pragma once
 // The random numbers of an op.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/rng.h>
 
 #include <cstdint>

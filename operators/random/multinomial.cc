@@ -1,9 +1,8 @@
 // Draws by probabilities: multinomial and bernoulli.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/random/generator.h>
 #include <fmt/format.h>
 

@@ -1,8 +1,7 @@
 // Random integers: randint and seed.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/random/generator.h>
 #include <coracle/operators/rules/dims.h>
 

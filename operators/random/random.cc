@@ -1,9 +1,8 @@
 // Random tensors. An element depends only on (seed, name of Out, step, index), see rng.h.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/random/generator.h>
 #include <coracle/operators/random/normal.h>
 #include <coracle/operators/rules/dims.h>

@@ -1,9 +1,7 @@
 // Random orders: randperm and shuffle_batch.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/random/generator.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>

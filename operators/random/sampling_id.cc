@@ -1,8 +1,7 @@
 // sampling_id: draws one column of each row by its probabilities.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/rng.h>
 #include <fmt/format.h>
 

@@ -1,8 +1,7 @@
 #pragma once
 // The dims that a reduction removes, and their restoration in gradient rules.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <cstdint>
 #include <vector>

@@ -1,8 +1,7 @@
 // clip_statistics: how often clips act, and how much they remove.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/kernels/sum_of_squares.h>

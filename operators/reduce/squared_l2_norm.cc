@@ -1,10 +1,8 @@
 // squared_l2_norm, and total_norm, the norm of a gradient for clips. total_norm is float64: the
 // norm of floats may exceed the largest float, and its square may be below the smallest.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/decimal.h>
 #include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/kernels/selected_rows.h>

@@ -2,15 +2,15 @@
 // the weights depend on the rows and the cell.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/rnn/gate_activation.h>
 #include <coracle/operators/rnn/rnn_rules.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <string>
@@ -180,7 +180,7 @@ void Register(OpRegistry& ops) {
           .Apply(DeclareActivation, "cell_activation", "tanh", "activation of the cell")
           .Apply(DeclareActivation, "candidate_activation", "tanh", "activation of the candidate")
           .NoGradient("it is made for inference; train with ops in a loop")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferAttention)
           .Reference<float, double>([]<class T>(const PrepareContext& c) {
             return RunAttention<T>(c, KernelMode::kReference);

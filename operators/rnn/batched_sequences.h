@@ -4,7 +4,7 @@
 // sequences of a step are then the first ones of the previous step, so a step is a dense matrix
 // with fewer and fewer rows.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/kernels/sequences.h>
 
 #include <cstdint>

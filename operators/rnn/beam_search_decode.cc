@@ -1,9 +1,8 @@
 // beam_search_decode: the sentences found by the steps of a beam search.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>

@@ -1,12 +1,14 @@
 // fusion_lstm, fused_embedding_fc_lstm and fusion_gru: a product or a look-up, and lstm or gru.
 
 #include <coracle/framework/op/expansion.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/rnn/rnn_rules.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -88,12 +90,16 @@ Variable Gates(ExpandContext& ctx) {
                   {{"W", {ctx.In("Embeddings").name()}}, {"Ids", {ctx.In("Ids").name()}}});
 }
 
+// Bias has 7/4 as many columns, which slice counts in int32.
+constexpr int64_t kMaxWeightColumns = std::numeric_limits<int32_t>::max() / 7 * 4;
+
 // The bias of lstm for gates that already include b: zeros, then the peepholes.
 Variable PeepholesOf(ExpandContext& ctx) {
   const Variable bias = ctx.In("Bias");
   if (!ctx.Attr<bool>("use_peepholes")) return ctx.Make("fill_zeros_like", {{"X", {bias.name()}}});
   const int64_t b = ctx.InShape("WeightH")[1];
   if (b < 0) ThrowInvalid("the number of columns of WeightH must be known");
+  if (b > kMaxWeightColumns) ThrowInvalid("WeightH has too many columns to slice Bias");
   const auto part = [&](int64_t from, int64_t to) {
     return ctx.Make("slice", {{"Input", {bias.name()}}},
                     {{"axes", std::vector<int32_t>{1}},
@@ -172,7 +178,7 @@ void AddLstm(OpRegistry& ops, bool embedding) {
                        "CheckedCell"});
   def.Apply(DeclareLstmAttrs)
       .Attr<bool>("use_seq", true, "changes nothing")
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Tables({"WeightH", "Bias"})
       .KernelTypeFrom("WeightH")
       .Infer(InferFusionLstm)
@@ -197,7 +203,7 @@ void AddGru(OpRegistry& ops) {
   DeclareInner(def, {"BatchedInput", "BatchedOut", "ReorderedH0"});
   def.Apply(DeclareGruAttrs)
       .Attr<bool>("use_seq", true, "changes nothing")
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Tables({"WeightH", "Bias"})
       .KernelTypeFrom("WeightH")
       .Infer(InferFusionGru)

@@ -2,7 +2,7 @@
 // The activations of recurrent cells, applied to pieces of rows. Arguments are not clamped. (Paddle
 // clamps the arguments of sigmoid to [-40, 13], so that its gates end at 1 - 2.3e-6.)
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <cstdint>
 #include <string>

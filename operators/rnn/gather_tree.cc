@@ -1,8 +1,7 @@
 // gather_tree: computes the whole paths of a beam search from the ids and parents of each step.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/same_type.h>
 

@@ -1,13 +1,12 @@
 // gru over sequences, and gru_unit, one step of it; the recurrence is in sequence_gru.h.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rnn/rnn_rules.h>
 #include <coracle/operators/rnn/sequence_gru.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <numeric>
@@ -278,7 +277,7 @@ void AddGru(OpRegistry& ops) {
       .IntermediateOutput("BatchHidden", "h of every step [rows, D], in the order of time")
       .Output("Hidden", "h of every step [rows, D]")
       .Apply(DeclareGruAttrs)
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Tables({"Weight", "Bias"})
       .MultiplyAdds({"Input", "Weight"}, RecurrentMultiplyAdds)
       .Infer(InferForward)
@@ -322,7 +321,7 @@ void AddGruUnit(OpRegistry& ops) {
       .IntermediateOutput("ResetHiddenPrev", "r h [B, D]")
       .Output("Hidden", "h' [B, D]")
       .Apply(DeclareUnitAttrs)
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Tables({"Weight", "Bias"})
       .Infer(InferForward)
       .Gradient([](GradientContext& g) {

@@ -1,13 +1,12 @@
 // lstm and lstmp (with a projection); the recurrence is in sequence_lstm.h.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rnn/rnn_rules.h>
 #include <coracle/operators/rnn/sequence_lstm.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <string>
 
@@ -180,7 +179,7 @@ OpDef ForwardDef(const std::string& type) {
       .IntermediateOutput("BatchCellPreAct", "c, in the order of time");
   if (projects) def.IntermediateOutput("BatchHidden", "h, in the order of time");
   def.Apply(DeclareAttrs)
-      .Rows(RowRule::kEach)
+      .Rows(EachBatchRow, kEachBatchRow)
       .Tables({"Weight", "Bias"})
       .Infer(InferLstm)
       .Gradient(LstmGradient)

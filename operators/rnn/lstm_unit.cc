@@ -1,12 +1,11 @@
 // lstm_unit: the cell of an LSTM, given its gates.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <cmath>
 
@@ -121,7 +120,7 @@ void Register(OpRegistry& ops) {
               .Output("C", "the cell [B, D]")
               .Output("H", "the hidden state [B, D]")
               .Attr<float>("forget_bias", 0.f, "added to the forget gate")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferUnit)
               .GradientOp({"X", "C_prev", "C"})
               .Reference(Unit<float>, Unit<double>));

@@ -1,9 +1,9 @@
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/op_shapes.h>
 #include <coracle/operators/rnn/rnn_kernels.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 #include <fmt/format.h>
 
 #include <memory>
@@ -249,7 +249,7 @@ void AddCudnnLstm(OpRegistry& ops) {
           .KernelTypeFrom("Input")
           .Random()
           .NoGradient("train with rnn, which computes the same")
-          .Rows(RowRule::kEach)
+          .Rows(EachSampleOfSteps, kEachSampleOfSteps)
           .Tables({"W"})
           .Infer(InferCudnnLstm)
           .Reference<float, double>([rnn]<class T>(const PrepareContext& c) {
@@ -301,7 +301,7 @@ void Register(OpRegistry& ops) {
           .NoGradientTo({"SequenceLength"})
           .KernelTypeFrom("Input")
           .Random()
-          .Rows(RowRule::kEach)
+          .Rows(EachSampleOfSteps, kEachSampleOfSteps)
           .MultiplyAdds({"Input", "WeightList"}, RnnMultiplyAdds)
           .Infer(InferRnn)
           .Gradient(RnnGradient)

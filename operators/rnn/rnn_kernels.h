@@ -1,7 +1,7 @@
 #pragma once
 // The rnn op: sizes, memory between forward and backward, kernels. Not a public header.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/rnn/rnn_cell.h>
 
 #include <cstdint>

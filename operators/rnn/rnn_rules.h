@@ -2,7 +2,7 @@
 // Declarations and checks shared by the recurrent ops over sequences. The constraint ids are the
 // same in all of them: C1 the input, C2 parameters, C3 initial states, C4 dtypes, C5 LoD.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
 
 #include <cstdint>

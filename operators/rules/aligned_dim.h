@@ -1,7 +1,7 @@
 #pragma once
 // Shapes of different rank, aligned at their last dims.
 
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <cstdint>
 

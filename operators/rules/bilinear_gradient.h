@@ -1,7 +1,7 @@
 #pragma once
 // The gradient of a bilinear op's gradient op.
 
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <string>
 

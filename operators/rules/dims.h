@@ -2,7 +2,7 @@
 // Arithmetic on dimensions (-1: not known yet), and shapes that a program gives by attr or
 // by tensor.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <cstdint>
 #include <initializer_list>

@@ -1,8 +1,8 @@
 #pragma once
 // Indices in tensors: int32 or int64 elements, checked against the dimension that they index.
 
-#include <coracle/framework/op/op_spec.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <cstdint>
 #include <string>

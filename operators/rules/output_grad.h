@@ -1,7 +1,7 @@
 #pragma once
 // A check for gradient ops that need only the shape of their forward op's result.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 
 namespace coracle {
 

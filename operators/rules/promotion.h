@@ -2,10 +2,8 @@
 // Real and complex operands X and Y of one op. As in Paddle, the real one is converted to complex.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/op_spec.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/operators/operators.h>
 
 #include <string>

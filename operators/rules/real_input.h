@@ -1,7 +1,7 @@
 #pragma once
 // A check for ops without a meaning, or a loop, for complex elements.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <fmt/format.h>
 
 #include <string_view>

@@ -1,7 +1,7 @@
 #pragma once
 // A check that many shape rules share.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <string_view>
 

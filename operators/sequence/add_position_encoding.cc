@@ -1,10 +1,9 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <cmath>
@@ -86,7 +85,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape and LoD")
               .Attr<float>("alpha", 1.f, "factor of X")
               .Attr<float>("beta", 1.f, "factor of the encoding")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferEncoding)
               .Gradient([](GradientContext& g) {
                 g.Set("X", g.Grad("Out") * static_cast<double>(g.Attr<float>("alpha")));

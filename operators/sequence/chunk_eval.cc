@@ -1,8 +1,7 @@
 // chunk_eval: counts the correct chunks (named entities, phrases) of a tagging.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/sequence/sequence_batch.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // Shared by linear_chain_crf and crf_decoding: emissions of a batch of sequences, and
 // transition weights.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/sequence/sequence_batch.h>

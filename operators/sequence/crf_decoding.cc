@@ -2,9 +2,9 @@
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/sequence/crf.h>
 #include <coracle/operators/sequence/parts.h>
 #include <coracle/operators/sequence/viterbi_step.h>
@@ -94,7 +94,7 @@ void Register(OpRegistry& ops) {
                       "int64 tensor [steps, 1] with Emission's LoD, or [batch, "
                       "time]")
               .NotDifferentiable("a choice has no derivative")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferDecoding)
               .Reference(Decode<float>, Decode<double>));
 }

@@ -1,8 +1,8 @@
 // ctc_align: removes repetitions and blanks from the paths of CTC.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/sequence/sequence_batch.h>
 
 #include <algorithm>
@@ -98,7 +98,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("padding_value", 0, "padding of the rows of Output")
               .RunTimeShape()
               .NotDifferentiable("works on integers")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferAlign)
               .Reference(Align<int32_t>, Align<int64_t>));
 }

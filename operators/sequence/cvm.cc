@@ -1,8 +1,7 @@
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <cmath>
@@ -92,7 +91,7 @@ void Register(OpRegistry& ops) {
           .Constraint("C2", "CVM must be a matrix of two columns, of X's dtype")
           .Apply(DeclareCvm)
           .Output("Y", "matrix")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer([](InferContext& ctx) { ctx.SetOutput("Y", ctx.InputDType("X"), CvmOut(ctx)); })
           .GradientOp({"X", "CVM"})
           .Reference(Cvm<float>, Cvm<double>));

@@ -2,9 +2,9 @@
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/sequence/parts.h>
 #include <coracle/operators/sequence/sequence_batch.h>
 
@@ -106,7 +106,7 @@ void Register(OpRegistry& ops) {
               .Attr<bool>("normalized", false, "divide by the length of the true sequence")
               .NoLod()
               .NotDifferentiable("works on integers")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferDistance)
               .Reference(EditDistance));
 }

@@ -3,15 +3,15 @@
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/expansion.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -92,6 +92,8 @@ void InferExpand(InferContext& ctx) {
 // The rows of FCWeight from `begin` on that belong to an input with so many columns.
 Variable WeightRows(const ExpandContext& ctx, int64_t begin, int64_t count) {
   if (count < 0) ThrowInvalid("the number of columns of every X must be known");
+  if (count > std::numeric_limits<int32_t>::max() - begin)
+    ThrowInvalid("all X together must have fewer than 2^31 columns");
   using Ints = std::vector<int32_t>;
   return ctx.Make("slice", {{"Input", {ctx.In("FCWeight").name()}}},
                   {{"axes", Ints{0}},

@@ -1,12 +1,11 @@
 // im2sequence: the patches of each image as the rows of a sequence.
 
 #include <coracle/framework/base/checked.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <array>
@@ -213,7 +212,7 @@ void Register(OpRegistry& ops) {
               .Attr<Ints>("out_stride", {1, 1}, "divisors of Y")
               .RunTimeShape()
               .MakesLod()
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer([](InferContext& ctx) {
                 const Shape out = PatchRows(ctx);
                 ctx.SetOutput("Out", {VarType::kLoDTensor, ctx.InputDType("X"), out, 1});

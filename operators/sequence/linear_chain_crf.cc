@@ -3,11 +3,10 @@
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/sequence/crf.h>
 #include <coracle/operators/sequence/log_sum.h>
 #include <coracle/operators/sequence/parts.h>
@@ -443,7 +442,7 @@ void Register(OpRegistry& ops) {
           .Output("LogLikelihood", "tensor [sequences, 1] of Emission's dtype")
           .NoLod()
           .ComputesIn(OpPrecision::kFloat32)
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferCost)
           .GradientOp({"Emission", "Transition", "Label", "Length"})
           .Reference(Cost<float>, Cost<double>));

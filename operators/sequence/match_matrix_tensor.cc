@@ -2,13 +2,12 @@
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 
@@ -172,7 +171,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("dim_t", 1, "number of matrices in W")
               .Range(1, std::nullopt)
               .RunTimeShape()
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Tables({"W"})
               .Infer(InferMatch)
               .GradientOp({"X", "Y", "W"})

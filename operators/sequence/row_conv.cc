@@ -1,10 +1,9 @@
 // row_conv: weighted sums of each row and the rows after it (lookahead convolution).
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -103,7 +102,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C3", "X of rank 2 must have LoD of one level")
               .Apply(DeclareRowConv)
               .Output("Out", "tensor of X's type")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Tables({"Filter"})
               .Infer([](InferContext& ctx) {
                 RequireRowConv(ctx);

@@ -1,14 +1,13 @@
 // sequence_conv: convolution over the rows of each sequence.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -326,7 +325,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("contextStart", 0, "its first row, from t on")
               .Attr<int32_t>("contextStride", 1, "1")
               .Attr<bool>("paddingTrainable", false, "take PaddingData")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Tables({"Filter"})
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ConvOut(ctx)); })
               .GradientOp({"X", "Filter", "PaddingData"})

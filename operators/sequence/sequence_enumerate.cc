@@ -1,9 +1,9 @@
 // sequence_enumerate: lists each row together with the rows after it in its sequence.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <limits>
 
@@ -45,7 +45,7 @@ void Register(OpRegistry& ops) {
               .Range(1, std::nullopt)
               .Attr<int32_t>("pad_value", 0, "value after the end of a sequence")
               .NotDifferentiable("works on integers")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferEnumerate)
               .Reference(Enumerate<int32_t>, Enumerate<int64_t>));
 }

@@ -1,9 +1,9 @@
 // sequence_erase: removes the numbers of a list from sequences.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <limits>
@@ -53,7 +53,7 @@ void Register(OpRegistry& ops) {
               .Attr<std::vector<int32_t>>("tokens", "numbers to leave out")
               .RunTimeShape()
               .NotDifferentiable("works on integers")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferErase)
               .Reference(Erase<int32_t>, Erase<int64_t>));
 }

@@ -1,13 +1,12 @@
 // sequence_pad, sequence_unpad: convert sequences to rows of one length, and back.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -270,7 +269,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor with LoD")
               .RunTimeShape()
               .NoGradientTo({"Length"})
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferUnpad)
               .GradientOp({"X", "Length"})
               .Reference(Unpad));

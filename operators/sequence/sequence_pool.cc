@@ -1,10 +1,8 @@
 // sequence_pool: one row for each sequence of a batch.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/output_grad.h>

@@ -1,14 +1,13 @@
 // sequence_reshape: changes the width of the rows of each sequence.
 
 #include <coracle/framework/base/checked.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/rows.h>
 
 namespace coracle::sequence_reshape_op {
 
@@ -59,7 +58,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("new_dim", "columns of Out")
               .MakesLod()
               .Alias("X", "Out")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ReshapeOut(ctx)); })
               .GradientOp({"X"})
               .Reference(Reshape));

@@ -1,12 +1,11 @@
 // sequence_scatter: adds a sequence of updates to each row.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 namespace coracle::sequence_scatter_op {
@@ -104,7 +103,7 @@ void Register(OpRegistry& ops) {
               .Apply(DeclareScatter)
               .Output("Out", "tensor of X's type")
               .Inplace("X", "Out")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer([](InferContext& ctx) {
                 RequireScatter(ctx, ctx.Input("X"));
                 ctx.SetOutput("Out", ctx.Input("X"));

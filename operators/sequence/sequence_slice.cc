@@ -1,9 +1,7 @@
 // sequence_slice: a part of each sequence.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/rules/dims.h>

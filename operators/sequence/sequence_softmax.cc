@@ -1,12 +1,11 @@
 // sequence_softmax: softmax inside each sequence.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/kernels/softmax.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -99,7 +98,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "floating-point tensor with LoD")
               .Output("Out", "tensor of X's shape")
               .Inplace("X", "Out")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer([](InferContext& ctx) {
                 RequireColumn(ctx);
                 ctx.SetOutput("Out", ctx.Input("X"));

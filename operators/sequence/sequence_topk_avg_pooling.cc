@@ -1,14 +1,13 @@
 // sequence_topk_avg_pooling: averages of the largest elements of each row of a batch of images.
 
 #include <coracle/framework/base/checked.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sequences.h>
 #include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <numeric>
@@ -174,7 +173,7 @@ void Register(OpRegistry& ops) {
           .Attr<std::vector<int32_t>>("topks", "numbers of elements to average")
           .Attr<int32_t>("channel_num", "number of images of a sample")
           .LodFrom("ROW")
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferTopKPool)
           .GradientOp({"X", "ROW", "COLUMN"})
           .Reference(TopKPool<float>, TopKPool<double>));

@@ -3,11 +3,10 @@
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/softmax.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/sequence/log_sum.h>
 #include <coracle/operators/sequence/parts.h>
 #include <coracle/operators/sequence/sequence_batch.h>
@@ -378,7 +377,7 @@ void Register(OpRegistry& ops) {
           .NoLod()
           .NoGradientTo({"Label", "LogitsLength", "LabelLength"})
           .ComputesIn(OpPrecision::kFloat32)
-          .Rows(RowRule::kEach)
+          .Rows(EachBatchRow, kEachBatchRow)
           .Infer(InferCtc)
           .Gradient(CtcGradient)
           .Reference<float, double>(

@@ -1,7 +1,7 @@
 #pragma once
 // A tensor split into pieces along one axis: concat joins them, split cuts them.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/operators/kernels/copy.h>
 
 #include <vector>

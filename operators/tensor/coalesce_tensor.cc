@@ -1,10 +1,9 @@
 // coalesce_tensor: one tensor that holds several tensors, one after the other.
 
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/block.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>
 

@@ -1,9 +1,7 @@
 // Older forms of expand_v2 and tile, and broadcasts to the shape of another tensor.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/tensor/repeat.h>

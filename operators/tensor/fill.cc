@@ -1,8 +1,7 @@
 // Ops that create tensors: fill (values of an attr), empty, fill_zeros_like2.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>

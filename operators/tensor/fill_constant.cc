@@ -1,9 +1,9 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <array>
 #include <cstring>
@@ -158,7 +158,7 @@ void Register(OpRegistry& ops) {
               .ShapeOnly()
               .NotDifferentiable(kNoGradientReason)
               .NoLod()
-              .Rows(RowRule::kEach)
+              .Rows(OfShapeRows, kOfShapeRows)
               .Infer(InferBatchSizeLike)
               .Reference(FillBatchSizeLike));
   ops.Add(OpDef("fill_any_like")
@@ -170,7 +170,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("dtype", -1, "dtype of Out; -1: X's")
               .ShapeOnly()
               .NotDifferentiable(kNoGradientReason)
-              .Rows(RowRule::kEach)
+              .Rows(OfShapeRows, kOfShapeRows)
               .Infer(InferFillAnyLike)
               .Reference(FillAnyLike));
 }

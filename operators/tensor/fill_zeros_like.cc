@@ -1,7 +1,7 @@
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/add_value.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <cstring>
 
@@ -26,7 +26,7 @@ void Register(OpRegistry& ops) {
               .Takes(VarType::kLoDTensorArray, {"X"})
               .ShapeOnly()
               .NotDifferentiable("the output does not depend on the values of X")
-              .Rows(RowRule::kEach)
+              .Rows(OfShapeRows, kOfShapeRows)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Reference(FillZeros));
 }

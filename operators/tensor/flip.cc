@@ -1,9 +1,7 @@
 // flip, reverse and roll: permutations along axes.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <bit>
 #include <cstring>
@@ -81,7 +81,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("num_hash", 1, "number of hashes of a row")
               .Attr<int64_t>("mod_by", 100000, "upper bound of a hash, exclusive")
               .NotDifferentiable("integers have no gradient")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferHash)
               .Reference(Hash<int32_t>, Hash<int64_t>));
 }

@@ -1,12 +1,11 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/gather_rows.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/rows.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -98,7 +97,7 @@ void Register(OpRegistry& ops) {
               .Input("Index", "int32 or int64 matrix of columns")
               .Output("Out", "tensor of Index's shape and X's dtype")
               .NoGradientTo({"Index"})
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferIndexSample)
               .GradientOp({"X", "Index"})
               .Reference(IndexSample));

@@ -2,10 +2,9 @@
 // is known only at run time.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/rows.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -183,7 +182,7 @@ void Register(OpRegistry& ops) {
               .Output("Y", "vector [n]")
               .NoGradientTo({"Mask"})
               .RunTimeShape()
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferMaskedSelect)
               .GradientOp({"X", "Mask"})
               .Reference(MaskedSelect));

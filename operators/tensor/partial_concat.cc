@@ -1,11 +1,10 @@
 // partial_concat and partial_sum: some columns of each input, joined or summed.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <limits>
@@ -99,7 +98,7 @@ void AddPartial(OpRegistry& ops, const std::string& type, const std::string& doc
               .Output("Out", "a matrix with X's rows")
               .Attr<int32_t>("start_index", 0, "first column; counted from the end if negative")
               .Attr<int32_t>("length", -1, "number of columns; negative: all from there")
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferPartial)
               .Gradient(PartialGradient)
               .Reference(Partial<float>, Partial<double>, Partial<int32_t>, Partial<int64_t>));

@@ -1,13 +1,12 @@
 // Bijections between the elements of X and Out that are views with other strides: pixel_shuffle,
 // shuffle_channel, space_to_depth. Each is a row; the gradient copies in the other direction.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <limits>
 
@@ -165,7 +164,7 @@ void Add(OpRegistry& ops) {
               .Input("X", "images of any dtype")
               .Output("Out", "the rearranged images")
               .Apply(Row::Declare)
-              .Rows(RowRule::kEach)
+              .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferOut<Row>)
               .GradientOp({"X"})
               .Reference(Rearrange<Row>));

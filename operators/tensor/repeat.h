@@ -1,7 +1,7 @@
 #pragma once
 // Kernels that repeat a tensor along its axes, for expand, tile and related ops.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/tensor/strided_sum.h>
 

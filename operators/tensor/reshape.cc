@@ -1,10 +1,8 @@
 // Ops that change the shape of a tensor but not its elements: reshape, squeeze, unsqueeze, flatten.
 // Each is a row of a table; they share kernel and gradient.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>
 

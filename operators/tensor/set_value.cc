@@ -1,9 +1,7 @@
 // set_value: replaces a part of a tensor, like `x[1:3, 0] = value`.
 
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/operators.h>

@@ -1,8 +1,7 @@
 // unique and unique_with_counts. The number of different elements is known only at run time.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/radix_sort.h>
 #include <coracle/operators/kernels/total_order.h>
 

@@ -1,8 +1,8 @@
 // average_accumulates: the sums of a parameter that ModelAverage divides.
 
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/rules/same_type.h>

@@ -2,7 +2,7 @@
 // Hyper-parameters of update ops: float attrs, which a float64 update reads as the decimal numbers
 // that they were written as.
 
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 
 namespace coracle {
 

@@ -2,8 +2,7 @@
 // Shared by optimizer ops: the shape rule, scalars that are read at run time, and the update loops,
 // which are one sweep over the parameter. Outputs may share memory with their inputs.
 
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/kernels/scalar_input.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/rules/same_type.h>

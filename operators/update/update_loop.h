@@ -3,7 +3,7 @@
 // their inputs.
 
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/kernels/sweep.h>
 #include <coracle/operators/update/update.h>

@@ -3,7 +3,7 @@
 
 #include <coracle/framework/base/registry.h>
 #include <coracle/framework/ir/fields.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 
 #include <memory>
 #include <string>

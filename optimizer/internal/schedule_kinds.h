@@ -2,7 +2,7 @@
 // The built-in learning-rate schedules, with which the registry begins.
 
 #include <coracle/framework/base/registry.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 
 #include <string>
 #include <utility>

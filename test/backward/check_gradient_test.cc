@@ -1,9 +1,8 @@
 // CheckGradient: right programs pass, and a planted fault is found.
 
-#include <coracle/backward/check_gradient.h>
+#include <coracle/backward/backward.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <gtest/gtest.h>
 
 #include "test_ops.h"

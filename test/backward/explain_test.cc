@@ -1,8 +1,8 @@
 // ExplainGradient: where paths end, and why.
 
-#include <coracle/backward/check_gradient.h>
+#include <coracle/backward/backward.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <gtest/gtest.h>
 
 #include "loop_ops.h"

@@ -1,9 +1,8 @@
 // `call` of functions with loops, branches and recurrent nets in them.
 
 #include <coracle/backward/backward.h>
-#include <coracle/backward/check_gradient.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/passes/pass.h>

@@ -2,12 +2,10 @@
 // the specification of tf.gradients.
 
 #include <coracle/backward/backward.h>
-#include <coracle/backward/check_gradient.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/pass.h>
 #include <gtest/gtest.h>

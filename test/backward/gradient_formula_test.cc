@@ -1,9 +1,8 @@
 // Gradient rules that are formulas on Variables: which ops come of them, and what these are called.
 
 #include <coracle/backward/backward.h>
-#include <coracle/backward/check_gradient.h>
 #include <coracle/clip/clip.h>
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 

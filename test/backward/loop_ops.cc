@@ -1,6 +1,6 @@
 #include "loop_ops.h"
 
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/rng.h>
 #include <gtest/gtest.h>
 

@@ -2,9 +2,8 @@
 // such a program what it makes of one that says all.
 
 #include <coracle/backward/backward.h>
-#include <coracle/backward/check_gradient.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/layers/builder.h>
 #include <coracle/test/backward/message_of.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/test/backward/message_of.h>
@@ -79,6 +79,39 @@ TEST_F(OuterPathTest, OnlyThroughWhatIsComputedOutside) {
   const Variable y = net.Mul(x, x);
   If(net, yes, [&] { Differentiate(net.Scale(y, {.scale = 3.0f}), x); });
   EXPECT_EQ(Run(), 12);
+}
+
+// An op that only joins others has no gradient; those others have one.
+TEST_F(OuterPathTest, ThroughAnOuterOpThatIsReplaced) {
+  const auto gradient = [](const std::function<Variable(Builder&, const Variable&)>& norm) {
+    ProgramDesc main, startup;
+    Builder net(main, startup);
+    const Variable x = net.Data("x", {2, 4});
+    x.desc().SetStopGradient(false);
+    const Variable out = FillConstant(net, {2, 4}, DType::kFloat32, 0);
+    const Variable yes = net.Binary("less_than", FillConstant(net, {1}, DType::kInt64, 0),
+                                    FillConstant(net, {1}, DType::kInt64, 1));
+    const Variable n = norm(net, x);
+    If(net, yes, [&] {
+      const Variable cube = net.Mul(net.Mul(n, n), n);
+      Assign(net, net.Var(Gradients({Variable::Of(net.block(), cube.name())}, {x})[0]), out);
+    });
+    for (const VerifyProblem& p : Verify(main, DefaultOps())) ADD_FAILURE() << p.ToString();
+    Scope scope;
+    const Tensor value =
+        Tensor::Of<float>({2, 4}, std::vector<float>{1, -2, 0.5f, 3, 0.25f, 4, -1, 2});
+    return Executor().Run(main, scope, {{"x", value}}, {out.name()})[0];
+  };
+  const AttrList attrs = {{"epsilon", 0.125f}, {"begin_norm_axis", int32_t{1}}};
+  const Tensor joined = gradient([&](Builder& net, const Variable& x) {
+    return net.Make("skip_layernorm", {{"X", {x.name()}}, {"Y", {x.name()}}}, attrs);
+  });
+  const Tensor apart = gradient([&](Builder& net, const Variable& x) {
+    const Writer w(net.block(), DefaultOps(), {});
+    return w.Make("layer_norm", {{"X", {net.Add(x, x).name()}}}, attrs, "Y");
+  });
+  EXPECT_TRUE(BitEqual(joined, apart)) << joined.ToString();
+  EXPECT_NE(apart.data<float>()[0], 0);
 }
 
 TEST_F(OuterPathTest, AFinishedBlock) {

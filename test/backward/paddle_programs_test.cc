@@ -2,9 +2,8 @@
 // with weights the gradients agree with differences.
 
 #include <coracle/backward/backward.h>
-#include <coracle/backward/check_gradient.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/rng.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

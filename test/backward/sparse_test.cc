@@ -1,11 +1,10 @@
 // Sparse gradients: embeddings with is_sparse, how their gradients add up, and where they turn
 // dense. The rows T38 and T39 are the cases known from tf.gradients.
 #include <coracle/backward/backward.h>
-#include <coracle/backward/check_gradient.h>
 #include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <gtest/gtest.h>

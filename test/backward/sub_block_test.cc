@@ -2,7 +2,7 @@
 
 #include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

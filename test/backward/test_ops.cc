@@ -1,9 +1,7 @@
 #include "test_ops.h"
 
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/rng.h>
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 // Ops of the backward tests, in a registry of their own, and a short way to build programs of them.
 
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <string>
 #include <vector>

@@ -6,7 +6,7 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <gtest/gtest.h>
 

@@ -1,8 +1,7 @@
 // Programs that are wrong: backward says so in the verifier's words, and ends.
 
 #include <coracle/backward/backward.h>
-#include <coracle/backward/check_gradient.h>
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/half_array.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

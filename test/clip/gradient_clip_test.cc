@@ -4,7 +4,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/layer.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 

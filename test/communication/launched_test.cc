@@ -1,6 +1,6 @@
 // Reads from the environment which ranks were launched together.
 
-#include <coracle/communication/launched.h>
+#include <coracle/communication/communicator.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>

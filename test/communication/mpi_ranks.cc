@@ -2,7 +2,7 @@
 //
 //   mpi_ranks checks | unlike | late | leaves | gives_up | outlives
 
-#include <coracle/communication/launched.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/test/communication/communicator_checks.h>
 #include <unistd.h>

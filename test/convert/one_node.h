@@ -1,8 +1,8 @@
 #pragma once
 // A model of one node, all of whose inputs are given: as constants, or when it runs (Feed).
 
+#include <coracle/convert/onnx.h>
 #include <coracle/convert/onnx/dtypes.h>
-#include <coracle/convert/onnx_import.h>
 #include <coracle/executor/executor.h>
 #include <coracle/proto/onnx.pb.h>
 #include <gtest/gtest.h>

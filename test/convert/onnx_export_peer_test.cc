@@ -1,8 +1,7 @@
 // Exported models before other readers: the checker of the package onnx, and ONNX Runtime. For
 // development: $CORACLE_ORT is a folder node_modules with onnxruntime-node, $CORACLE_ONNX_PYTHON a
 // Python that has the package onnx; without them the tests are skipped.
-#include <coracle/convert/onnx_export.h>
-#include <coracle/convert/onnx_import.h>
+#include <coracle/convert/onnx.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>

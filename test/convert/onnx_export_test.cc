@@ -1,6 +1,6 @@
+#include <coracle/convert/onnx.h>
 #include <coracle/convert/onnx/export/rows.h>
 #include <coracle/convert/onnx/model_file.h>
-#include <coracle/convert/onnx_export.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>

@@ -1,7 +1,7 @@
 // Models that ask for more memory or time than they are worth: each is refused by one line.
+#include <coracle/convert/onnx.h>
 #include <coracle/convert/onnx/import/node_importers.h>
 #include <coracle/convert/onnx/model_file.h>
-#include <coracle/convert/onnx_import.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/proto/onnx.pb.h>
 #include <coracle/test/sanitizers.h>

@@ -1,6 +1,5 @@
 // A program that is exported and imported again computes the same.
-#include <coracle/convert/onnx_export.h>
-#include <coracle/convert/onnx_import.h>
+#include <coracle/convert/onnx.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <fmt/format.h>

@@ -1,7 +1,6 @@
 // Imported classifiers are trained further: a loss is appended to what the importer wrote.
+#include <coracle/convert/onnx.h>
 #include <coracle/convert/onnx/tensors.h>
-#include <coracle/convert/onnx_export.h>
-#include <coracle/convert/onnx_import.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/ir/feed_fetch.h>

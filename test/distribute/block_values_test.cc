@@ -3,7 +3,7 @@
 
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/layers/layer.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/passes/pass.h>
 #include <coracle/test/distribute/rank_run.h>
 #include <coracle/test/error_of.h>
@@ -96,6 +96,37 @@ layer { elementwise_mul { x: "h" y: "limit" output: "hl" } }
 layer { assign_to { x: "hl" var: "h" } }
 )" + kTail),
             "");
+}
+
+// A branch that sees nothing of the rows replaces a sum over them.
+TEST(BlockValues, BranchesThatReplaceASum) {
+  const auto text = [](const std::string& output) {
+    return std::string(kHead) + R"(
+layer { square { input: "h" output: "squares" } }
+layer { reduce_sum { input: "squares" output: "s" } }
+layer { scale { input: "limit" scale: 2 output: "other" } }
+layer { if { condition: "yes"
+  layer { assign_to { x: "limit" var: ")" +
+           output + R"(" } } } }
+layer { scale { input: "s" scale: 0.5 output: "loss" } }
+)";
+  };
+  EXPECT_EQ(ReasonOf(text("other")), "");
+  EXPECT_EQ(ReasonOf(text("s")),
+            "conditional_block may replace 's' of the rank's rows by a value that all ranks have");
+}
+
+// The time does not grow with the number of ways through nested blocks.
+TEST(BlockValues, DeeplyNestedBranches) {
+  std::string text = kHead, end;
+  for (int i = 0; i < 40; ++i) {
+    text += "layer { if { condition: \"yes\"\n";
+    end += "} }\n";
+  }
+  text +=
+      "layer { scale { input: \"limit\" scale: 2 output: \"next\" } }\n"
+      "layer { assign_to { x: \"next\" var: \"limit\" } }\n";
+  EXPECT_EQ(ReasonOf(text + end + kTail), "");
 }
 
 TEST(BlockValues, RecurrentNets) {

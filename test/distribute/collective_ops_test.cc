@@ -3,7 +3,7 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/communication/comm_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/test/distribute/rank_run.h>
 #include <coracle/test/error_of.h>
 

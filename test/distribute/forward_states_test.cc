@@ -3,7 +3,7 @@
 
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/layers/layer.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/passes/pass.h>
 #include <coracle/test/distribute/rank_run.h>
 
@@ -120,6 +120,36 @@ layer { fc { input: "x" size: 5 output: "h" } }
   EXPECT_EQ(report.own, (std::vector<std::string>{"h", "seen"}));
   EXPECT_TRUE(report.averaged.empty());
   EXPECT_TRUE(report.local.empty());
+}
+
+// Each rank draws its own numbers, so states that they change are exchanged, in blocks, too.
+TEST(ForwardStates, WalksOfDrawnSteps) {
+  if (CommunicatorOfProcess()) GTEST_SKIP() << "of threads";
+  StepPrograms programs = Make(R"(
+layer { parameter { shape: [1] dtype: FP64 param { trainable: false } output: "walk" } }
+layer { parameter { shape: [1] dtype: FP64 param { trainable: false } output: "way" } }
+layer { op { gaussian_random { Out: "noise" shape: 1 dtype: FP64 } } }
+layer { fill_constant { shape: [1] dtype: BOOL value: 1 output: "yes" } }
+layer { op { elementwise_add { X: "walk" Y: "noise" Out: "walk" } } }
+layer { if { condition: "yes"
+  layer { op { gaussian_random { Out: "more" shape: 1 dtype: FP64 } } }
+  layer { elementwise_add { x: "way" y: "more" output: "next" } }
+  layer { assign_to { x: "next" var: "way" } } } }
+layer { fc { input: "x" size: 5 output: "h0" } }
+layer { elementwise_add { x: "h0" y: "walk" output: "h1" } }
+layer { elementwise_add { x: "h1" y: "way" output: "h" } }
+)",
+                               "layer { scale { input: \"ce\" output: \"terms\" } }");
+  const AllReduceReport report =
+      InsertAllReduce(programs.main, programs.startup, {.nranks = 2, .share = "share"});
+  EXPECT_EQ(report.averaged, (std::vector<std::string>{"walk", "way"}));
+  std::vector<Scope> scopes(2);
+  OnRanks(2, [&](const std::shared_ptr<Communicator>& communicator) {
+    const auto rank = static_cast<size_t>(communicator->rank());
+    TrainOn(programs, Draw(), "share", {.seed = 3 + rank}, communicator, &scopes[rank]);
+  });
+  for (const char* name : {"walk", "way", "fc_0.w_0"})
+    EXPECT_TRUE(BitEqual(scopes[0].Get(name), scopes[1].Get(name))) << name;
 }
 
 // Parameters that are not trained, and drawn variables that are none; the optimizer's constants

@@ -2,7 +2,7 @@
 
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/layers/layer.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/passes/pass.h>
 #include <coracle/test/distribute/rank_run.h>
 #include <fmt/format.h>

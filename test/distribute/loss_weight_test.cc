@@ -42,6 +42,41 @@ TEST(LossWeight, IsNeededWithoutARule) {
             "distribute: loss_weight must be ROWS, SUM or a variable of the program, got 'y'");
 }
 
+// A weight must show how much of the batch a rank has before the loss is computed.
+TEST(LossWeight, OfAVariable) {
+  const auto insert = [](const std::string& loss_weight) {
+    const auto net = [](Builder& net) {
+      const Variable h = net.Fc(net.Data("x", {-1, 6}, kF64), {.size = 4});
+      const Variable r =
+          net.Make("reverse", {{"X", {h.name()}}}, {{"axis", std::vector<int32_t>{0}}});
+      const Variable sum = net.Make("reduce_sum", {{"X", {"x"}}}, {{"reduce_all", true}});
+      net.block().Var("n").SetMeta(sum.desc().meta());
+      net.block().AppendOp("assign", {{"X", {sum.name()}}}, {{"Out", {"n"}}});
+      const Variable loss = Mean(Square(r));
+      net.block().Var("late").SetMeta(h.desc().meta());
+      net.block().AppendOp("assign", {{"X", {"x"}}}, {{"Out", {"late"}}});
+      return loss;
+    };
+    StepPrograms programs =
+        Make({.name = "", .feeds = {}, .net = net, .train = With<Sgd>(SgdOptions{})});
+    const std::string error = ErrorOf([&] {
+      InsertAllReduce(programs.main, programs.startup, {.nranks = 2, .loss_weight = loss_weight});
+    });
+    VerifyOrThrow(programs.main, DefaultOps());
+    return error;
+  };
+  EXPECT_EQ(insert("x"), "no error");
+  EXPECT_EQ(insert("n"), "no error");
+  for (const std::string weight : {"fc_0.w_0", "fc_0.w_0@GRAD", "late"}) {
+    const std::string error = insert(weight);
+    EXPECT_NE(error.find("distribute: loss_weight '" + weight +
+                         "' does not show how much of the batch a rank has; name a variable with "
+                         "an open dimension, or a sum over the rows, that is computed before '"),
+              std::string::npos)
+        << error;
+  }
+}
+
 // Declared weights: the ranks learn what one rank learns from a loss that combines in this way.
 TEST(LossWeight, RanksLearnWhatOneRankLearns) {
   // No rule is known for rows in another order, but means and sums do not change.

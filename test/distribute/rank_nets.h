@@ -2,7 +2,7 @@
 // Small nets of float64 with drawn batches, to be trained by several ranks and by one.
 
 #include <coracle/layers/builder.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/test/distribute/rank_run.h>
 
 #include <random>

@@ -3,8 +3,6 @@
 // ranks are threads, or processes where mpirun has started this one as one of several.
 
 #include <coracle/communication/communicator.h>
-#include <coracle/communication/launched.h>
-#include <coracle/communication/ranks.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/ir/program.h>

@@ -2,8 +2,8 @@
 // halves of the batch.
 
 #include <coracle/distribute/part_values.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/operators.h>
 #include <coracle/test/distribute/rank_run.h>
 #include <coracle/test/fuzz/draw_op.h>
@@ -11,12 +11,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <set>
 
 namespace coracle::rows_of_ops_test {
 
 constexpr int64_t kBatch = 4;
+constexpr uint64_t kAxes = 4;  // rows are tried on the axes below
 // The offsets of kBatch sequences.
 const std::vector<uint64_t> kOffsets = {0, 2, 3, 4, 6};
 
@@ -25,6 +27,7 @@ struct Trial {
   ProgramDesc program;
   std::vector<ProgramInput> inputs;
   std::set<std::string> with_rows;
+  int axis = 0;  // of the rows
   std::set<std::string> outputs;
 
   bool HasSequences() const {
@@ -35,10 +38,11 @@ struct Trial {
 
 bool IsDense(const VarMeta& meta) { return meta.type == VarType::kLoDTensor; }
 
-// All inputs with LoD have the sequences of the batch; without LoD, the first input has rows, and
-// with `alike` so have all inputs with as many rows. nullopt if no input can have rows.
-std::optional<Trial> MakeTrial(const OpSpec& spec, uint64_t seed, bool alike) {
+// All inputs with LoD have the sequences of the batch; without LoD, the first input has rows on the
+// axis, and with `alike` so have all inputs with as many rows. nullopt if none can have rows.
+std::optional<Trial> MakeTrial(const OpSpec& spec, uint64_t seed, int axis, bool alike) {
   Trial trial;
+  trial.axis = axis;
   Choices choose(seed);
   OpDrawer drawer(choose, false);
   BlockDesc& root = trial.program.Root();
@@ -62,21 +66,23 @@ std::optional<Trial> MakeTrial(const OpSpec& spec, uint64_t seed, bool alike) {
   bool sequences = false;
   for (const ProgramInput& input : trial.inputs) {
     if (!IsDense(input.meta) || input.lod.size() > 1) return std::nullopt;
-    if (input.name == first->args[0] && input.meta.shape.rank() > 0 && !sequences)
-      rows = input.meta.shape[0];
+    if (input.name == first->args[0] && input.meta.shape.rank() > axis && !sequences)
+      rows = input.meta.shape[axis];
     if (input.lod.empty()) continue;
+    if (axis > 0) return std::nullopt;
     sequences = true;
     rows = input.meta.shape[0];
   }
   if (rows == 0) return std::nullopt;
   for (ProgramInput& input : trial.inputs) {
     VarMeta meta = input.meta;
-    const bool has_rows = meta.shape.rank() > 0 && input.lod.empty() && meta.shape[0] == rows &&
+    const bool has_rows = meta.shape.rank() > axis && input.lod.empty() &&
+                          meta.shape[axis] == rows &&
                           (alike || (input.name == first->args[0] && !sequences));
     if (has_rows) {
       trial.with_rows.insert(input.name);
-      meta.shape[0] = -1;
-      input.meta.shape[0] = kBatch;
+      meta.shape[axis] = -1;
+      input.meta.shape[axis] = kBatch;
     }
     if (!input.lod.empty()) {
       meta.shape[0] = -1;
@@ -100,13 +106,30 @@ std::optional<Trial> MakeTrial(const OpSpec& spec, uint64_t seed, bool alike) {
   return trial;
 }
 
+// The rows on the axis.
+Tensor SliceAlong(const Tensor& all, int axis, const RankRows& rows) {
+  std::vector<int64_t> dims = all.shape().ToVector();
+  dims[static_cast<size_t>(axis)] = rows.count;
+  Tensor part = Tensor::Zeros(all.dtype(), Shape(dims));
+  if (part.numel() == 0) return part;
+  const auto outer = static_cast<size_t>(all.shape().Product(0, axis));
+  const size_t whole = all.nbytes() / outer, kept = part.nbytes() / outer;
+  const size_t from =
+      whole / static_cast<size_t>(all.shape()[axis]) * static_cast<size_t>(rows.begin);
+  for (size_t i = 0; i < outer; ++i) {
+    std::memcpy(static_cast<char*>(part.raw()) + i * kept,
+                static_cast<const char*>(all.raw()) + i * whole + from, kept);
+  }
+  return part;
+}
+
 // Runs the op on the rows [begin, begin + count).
 std::optional<VarValues> RunRows(const Trial& trial, int64_t begin, int64_t count) {
   VarValues values;
   for (const ProgramInput& input : trial.inputs) {
     VarValue value = DrawValue(input, 1);
     if (trial.with_rows.count(input.name))
-      value = Slice(std::get<Tensor>(value), {.begin = begin, .count = count});
+      value = SliceAlong(std::get<Tensor>(value), trial.axis, {.begin = begin, .count = count});
     if (!input.lod.empty()) {
       std::vector<uint64_t> part(kOffsets.begin() + begin, kOffsets.begin() + begin + count + 1);
       const uint64_t from = part[0];
@@ -229,8 +252,9 @@ TEST(RowsOfOps, HalvesOfABatchMakeTheWhole) {
     if (spec.random || spec.side_effect || spec.block.runs != BlockRuns::kNone ||
         spec.kind != OpKind::kCompute || type.starts_with("c_") || IsOfTheRank(spec))
       continue;
-    for (uint64_t seed = 0; seed < 40; ++seed) {
-      const auto trial = MakeTrial(spec, seed / 2, seed % 2 == 0);
+    for (uint64_t seed = 0; seed < 40 * kAxes; ++seed) {
+      const auto trial =
+          MakeTrial(spec, seed / (2 * kAxes), static_cast<int>(seed / 2 % kAxes), seed % 2 == 0);
       if (!trial) continue;
       const auto whole = RunRows(*trial, 0, kBatch), a = RunRows(*trial, 0, kBatch / 2),
                  b = RunRows(*trial, kBatch / 2, kBatch / 2);
@@ -264,6 +288,69 @@ TEST(RowsOfOps, ClipByNormOfRows) {
         writer.Make("clip_by_norm", {{"X", {"x"}}}, {{"max_norm", 1.0f}, {"axis", axis}});
     const PartValues parts(program, DefaultOps());
     EXPECT_EQ(parts.Of(out.name()).kind, axis == 0 ? PartKind::kRows : PartKind::kUnknown) << axis;
+  }
+}
+
+// The kind of the output if X, the first input, has the shape.
+PartKind KindWith(const char* type, const Shape& shape, const AttrList& attrs = {}) {
+  const OpSpec& spec = DefaultOps().Get(type);
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  root.Var("x").SetMeta({VarType::kLoDTensor, DType::kFloat32, shape, 0});
+  const OpDesc& op =
+      root.AppendOp(type, {{spec.inputs[0].name, {"x"}}}, {{spec.outputs[0].name, {"out"}}}, attrs);
+  InferOp(root, op, DefaultOps());
+  return PartValues(program, DefaultOps()).Of("out").kind;
+}
+
+// Random ops are not among those that the trial runs.
+TEST(RowsOfOps, AttentionMixesQueries) {
+  const auto kind = [](const std::string& layout, int axis) {
+    ProgramDesc program;
+    std::vector<int64_t> dims = {2, 3, 4, 5};
+    dims[static_cast<size_t>(axis)] = -1;
+    const Shape shape(dims);
+    for (const char* name : {"q", "k", "v"})
+      program.Root().Var(name).SetMeta({VarType::kLoDTensor, DType::kFloat32, shape, 0});
+    const Writer writer(program.Root(), DefaultOps());
+    const Variable out =
+        writer.Make("scaled_dot_product_attention", {{"Q", {"q"}}, {"K", {"k"}}, {"V", {"v"}}},
+                    {{"layout", layout}}, "Out");
+    return PartValues(program, DefaultOps()).Of(out.name()).kind;
+  };
+  EXPECT_EQ(kind("BHSD", 0), PartKind::kRows);
+  EXPECT_EQ(kind("BHSD", 1), PartKind::kRows);
+  EXPECT_EQ(kind("BHSD", 2), PartKind::kUnknown);
+  EXPECT_EQ(kind("BSHD", 0), PartKind::kRows);
+  EXPECT_EQ(kind("BSHD", 1), PartKind::kUnknown);
+}
+
+TEST(RowsOfOps, RnnTakesSamplesFromAxis1) {
+  const OpSpec& rnn = DefaultOps().Get("rnn");
+  for (const int axis : {0, 1}) {
+    ProgramDesc program;
+    const OpDesc& op = program.Root().AppendOp("rnn", {{"Input", {"x"}}}, {{"Out", {"out"}}}, {});
+    EXPECT_EQ(RowEffectOf({op, rnn, "Out", axis, 3}).rule,
+              axis == 1 ? RowRule::kEach : RowRule::kMixes);
+  }
+}
+
+// Filled tensors are equal on all ranks, unless their shape has the rows.
+TEST(RowsOfOps, FilledTensors) {
+  const AttrList of_columns = {{"shape", std::vector<int32_t>{7, 7}},
+                               {"input_dim_idx", int32_t{1}}};
+  const AttrList of_rows = {{"shape", std::vector<int32_t>{7, 7}}};
+  EXPECT_EQ(KindWith("fill_zeros_like", {-1, 3}), PartKind::kRows);
+  EXPECT_EQ(KindWith("fill_any_like", {-1, 3}), PartKind::kRows);
+  EXPECT_EQ(KindWith("fill_constant_batch_size_like", {-1, 3}, of_rows), PartKind::kRows);
+  EXPECT_EQ(KindWith("fill_constant_batch_size_like", {-1, 3}, of_columns), PartKind::kSame);
+  for (const char* type : {"fill_zeros_like", "fill_any_like"}) {
+    ProgramDesc program;
+    program.Root().Var("x").SetMeta({VarType::kLoDTensor, DType::kFloat32, {-1, 3}, 0});
+    const Writer writer(program.Root(), DefaultOps());
+    const Variable sum = writer.Make("reduce_sum", {{"X", {"x"}}}, {{"reduce_all", true}});
+    const Variable filled = writer.Make(type, {{"X", {sum.name()}}});
+    EXPECT_EQ(PartValues(program, DefaultOps()).Of(filled.name()).kind, PartKind::kSame) << type;
   }
 }
 

@@ -5,7 +5,7 @@
 #include <coracle/framework/op/writer.h>
 #include <coracle/layers/layer.h>
 #include <coracle/operators/operators.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/passes/pass.h>
 #include <coracle/test/distribute/rank_run.h>
 #include <coracle/test/error_of.h>

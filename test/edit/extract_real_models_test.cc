@@ -1,7 +1,6 @@
 // Real models, cut at several places: both parts in turn are the whole.
 
-#include <coracle/edit/extract.h>
-#include <coracle/edit/merge.h>
+#include <coracle/edit/edit.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/test/real_models.h>

@@ -1,5 +1,4 @@
-#include <coracle/edit/extract.h>
-#include <coracle/edit/merge.h>
+#include <coracle/edit/edit.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/op/op_registry.h>
 

@@ -1,10 +1,11 @@
 // The compiled program, saved and run, gives the same numbers as the original.
 
 #include <coracle/backward/backward.h>
-#include <coracle/edit/optimize.h>
+#include <coracle/edit/edit.h>
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
+#include <coracle/passes/pass.h>
 #include <coracle/test/error_of.h>
 
 #include <set>

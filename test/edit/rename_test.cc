@@ -1,5 +1,5 @@
 #include <coracle/backward/backward.h>
-#include <coracle/edit/rename.h>
+#include <coracle/edit/edit.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/op_registry.h>

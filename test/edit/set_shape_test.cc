@@ -1,4 +1,4 @@
-#include <coracle/edit/set_shape.h>
+#include <coracle/edit/edit.h>
 
 #include "edit_programs.h"
 

@@ -5,7 +5,6 @@
 #include <coracle/layers/builder.h>
 #include <coracle/operators/kernels/onednn_scope.h>
 #include <coracle/optimizer/optimizer.h>
-#include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

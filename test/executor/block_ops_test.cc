@@ -1,7 +1,7 @@
 // Groups of ops on images that are planned as the ops that they were made of.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
 #include <coracle/passes/pass.h>

@@ -2,7 +2,7 @@
 #include <coracle/executor/drawn_values.h>
 #include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

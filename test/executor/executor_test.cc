@@ -1,6 +1,6 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/test/error_of.h>
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>

@@ -2,8 +2,7 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/layers/builder.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <gtest/gtest.h>
 
 #include <functional>

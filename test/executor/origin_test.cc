@@ -4,8 +4,8 @@
 #include <coracle/executor/compiled_program.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/ir/origin.h>
-#include <coracle/framework/op/op_spec.h>
-#include <coracle/inspect/diff.h>
+#include <coracle/framework/op/op_def.h>
+#include <coracle/inspect/inspect.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // Models that Paddle exported, against results of an independent interpreter.
 
-#include <coracle/backward/check_gradient.h>
+#include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/op_registry.h>

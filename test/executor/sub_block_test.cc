@@ -1,9 +1,8 @@
 // Ops that run a sub-block: what the frames of control flow must do, shown by a loop of a fixed
 // number of rounds.
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <gtest/gtest.h>
 
 namespace coracle::sub_block_test {

@@ -1,4 +1,4 @@
-#include <coracle/framework/ir/attribute.h>
+#include <coracle/framework/ir/op.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

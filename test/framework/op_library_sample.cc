@@ -1,8 +1,7 @@
 // A shared object with one op, as users write them.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 
 namespace {
 

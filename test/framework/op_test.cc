@@ -1,10 +1,9 @@
 // Op definitions, registry, libraries and the interpreter.
 
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
@@ -152,6 +151,24 @@ TEST(OpLibrary, OpsOfASharedObjectRun) {
   InterpretOp(OpDesc("triple", {{"X", {"x"}}}, {{"Out", {"y"}}}), ops, env);
   EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("y")), Tensor::Of<float>({2}, {3, -6})));
   EXPECT_THROW(LoadOpLibrary(path, ops), Error);  // its op is registered already
+}
+
+// The new variables of an expansion have other names than those of the op.
+TEST(Interpreter, AnExpansionKeepsTheOpsVariables) {
+  const auto run = [](const std::string& bias) {
+    VarValues env;
+    env["x"] = Tensor::Of<float>({2, 2}, {1, 2, 3, 5});
+    env["y"] = Tensor::Of<float>({2, 2}, {0, 4, -1, 2});
+    env[bias] = Tensor::Of<float>({2}, {10, 20});
+    const SlotList inputs = {{"X", {"x"}}, {"Y", {"y"}}, {"Bias", {bias}}};
+    InterpretOp(OpDesc("skip_layernorm", inputs, {{"Out", {"out"}}},
+                       {{"epsilon", 0.5f}, {"begin_norm_axis", int32_t{1}}}),
+                DefaultOps(), env);
+    return std::get<Tensor>(env.at("out"));
+  };
+  const Tensor expected = run("bias");
+  for (const char* bias : {"elementwise_add@0", "Mean@1", "Variance@2"})
+    EXPECT_TRUE(BitEqual(run(bias), expected)) << bias;
 }
 
 std::string LoadError(const std::string& path) {

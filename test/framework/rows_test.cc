@@ -1,6 +1,6 @@
 // Row traits, and the inserter of ops.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/op_inserter.h>
 #include <coracle/operators/operators.h>

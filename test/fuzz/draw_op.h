@@ -1,7 +1,7 @@
 #pragma once
 // One op at random, with operands, attrs and outputs that its shape rule accepts.
 
-#include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/test/fuzz/choices.h>
 #include <coracle/test/fuzz/op_hints.h>
 

@@ -1,7 +1,7 @@
 // Targets that read models in other formats.
 
 #include <coracle/convert/caffe/weights.h>
-#include <coracle/convert/onnx_import.h>
+#include <coracle/convert/onnx.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_registry.h>

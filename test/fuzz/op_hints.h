@@ -3,7 +3,7 @@
 // attrs that fit the shapes. They are one table, in op_hint_table.cc; an op without a line there is
 // drawn from its declaration alone (SlotFromDoc).
 
-#include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/test/fuzz/choices.h>
 

@@ -1,5 +1,4 @@
 #include <coracle/backward/backward.h>
-#include <coracle/backward/check_gradient.h>
 #include <coracle/executor/compiled_program.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/io/tensor_io.h>

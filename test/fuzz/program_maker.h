@@ -2,7 +2,7 @@
 // The generator of random programs: ops one by one, and blocks around them.
 
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
 #include <coracle/test/fuzz/draw_op.h>

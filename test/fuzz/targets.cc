@@ -1,6 +1,6 @@
 #include <coracle/convert/caffe/import.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/io/tensor_archive.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/layer.h>
 #include <coracle/test/fuzz/any_program.h>
 #include <coracle/test/fuzz/targets.h>

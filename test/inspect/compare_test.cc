@@ -1,7 +1,7 @@
 // Tensors side by side, and where two runs part. All numbers are derived by hand.
 
 #include <coracle/inspect/compare_runs.h>
-#include <coracle/inspect/compare_tensors.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 // Small programs, and what differs between two, for tests.
 
-#include <coracle/inspect/diff.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Programs in DOT, letter by letter.
 
 #include <coracle/coracle.h>
-#include <coracle/inspect/dot.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 

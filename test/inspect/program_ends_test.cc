@@ -1,4 +1,4 @@
-#include <coracle/inspect/program_ends.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>

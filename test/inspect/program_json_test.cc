@@ -2,8 +2,8 @@
 
 #include <coracle/coracle.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/inspect/json.h>
-#include <coracle/inspect/program_json.h>
 #include <gtest/gtest.h>
 
 #include <ctime>

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/layers/internal/schema_writer.h>
 #include <coracle/layers/layer.h>
 #include <coracle/regularizer/regularizer.h>

@@ -208,6 +208,43 @@ TEST_F(ProgramLayer, Errors) {
       "1 results are named, the layer yields 2");
 }
 
+// A saved model may have marks on its ops; they say nothing about the step that trains the layer.
+TEST_F(ProgramLayer, LeavesOutMarksOfATrainingStep) {
+  Scope scope;
+  InferenceModel model = LoadInferenceModel(Path("model"), scope);
+  const TrainingMark mark = {TrainingStage::kSchedule, TrainingPart::kCounter, "x"};
+  SetMarks(model.program.Root(), 0, mark);
+  SaveInferenceModel(Path("marked"), model.feed_names, model.fetch_names, model.program, scope);
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  net.Program({net.Data("image", {-1, 4})}, {.file = Path("marked")});
+  size_t ops = 0;
+  main.ForEachOp([&](const OpDesc& op) {
+    ++ops;
+    for (const char* attr : {kTrainingStageAttr, kTrainingPartAttr, kTrainingOfAttr})
+      EXPECT_FALSE(op.HasAttr(attr)) << PrintOp(op);
+  });
+  EXPECT_GE(ops, 5u);
+}
+
+// An update op would stop the gradient.
+TEST_F(ProgramLayer, HasForwardOpsOnly) {
+  Scope scope;
+  InferenceModel model = LoadInferenceModel(Path("model"), scope);
+  model.program.ForEachOp([](OpDesc& op) {
+    op.SetAttr(kOpRoleAttr, int32_t{kOptimize});
+    op.SetAttr(kOpRoleVarAttr, std::vector<std::string>{"x", "x"});
+  });
+  WriteFileAtomic(Path("model.pdmodel"), SerializeProgram(model.program));
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  net.Program({net.Data("image", {-1, 4})}, {.file = Path("model")});
+  main.ForEachOp([](const OpDesc& op) {
+    EXPECT_EQ(op.role(), kForward) << PrintOp(op);
+    EXPECT_FALSE(op.HasAttr(kOpRoleVarAttr)) << PrintOp(op);
+  });
+}
+
 // The real classifier, when it is there: with a batch that its export does not say, trained on.
 TEST(ProgramLayerOfRealModel, TextDirection) {
   if (TestDataDirectory().empty()) GTEST_SKIP() << "the exported models are not there";

@@ -2,7 +2,7 @@
 // Shapes that InferOp gives to an op of DefaultOps() on its own.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
 

@@ -1,4 +1,4 @@
-#include <coracle/backward/check_gradient.h>
+#include <coracle/backward/backward.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/layers/builder.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,6 @@
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/optimizer/optimizer.h>
-#include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -4,7 +4,6 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/optimizer/optimizer.h>
-#include <coracle/optimizer/optimizers.h>
 #include <coracle/regularizer/regularizer.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/optimizer/lr_schedule.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
@@ -256,6 +256,25 @@ TEST(LrSchedule, AnOptimizerFollowsIt) {
     }
   }
   EXPECT_EQ(increments, 1u);
+}
+
+// Marks in a file may be on any op; a schedule counts by itself then.
+TEST(LrSchedule, DoesNotCountByForeignMarks) {
+  const TrainingMark mark = {TrainingStage::kSchedule, TrainingPart::kCounter, ""};
+  ProgramDesc main, startup;
+  BlockDesc& root = main.Root();
+  root.Var("h").SetMeta({VarType::kLoDTensor, DType::kFloat32, {2, 4}, 0});
+  VarDesc& fives = root.Var("fives");
+  fives.SetMeta({VarType::kLoDTensor, DType::kInt64, {1}, 0});
+  fives.SetPersistable(true);
+  SetMark(root.AppendOp("layer_norm", {{"X", {"h"}}}, {{"Y", {"h"}}}), mark);
+  SetMark(root.AppendOp("relu", {{"X", {"h"}}}, {{"Out", {"h"}}}), mark);
+  SetMark(root.AppendOp("increment", {{"X", {"fives"}}}, {{"Out", {"fives"}}}, {{"step", 5.0f}}),
+          mark);
+  AppendLrSchedule(*StepRate({0.5, 0.5, 2}), root, startup);
+  const TrainingParts parts = PartsOf(main);
+  ASSERT_EQ(parts.schedules.size(), 1u);
+  EXPECT_EQ(parts.schedules[0].counter, kStepCounter);
 }
 
 TEST(LrSchedule, WrongArguments) {

@@ -6,7 +6,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/mixed_precision.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 

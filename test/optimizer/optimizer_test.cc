@@ -2,12 +2,11 @@
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizer.h>
-#include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

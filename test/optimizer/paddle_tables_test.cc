@@ -3,7 +3,6 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizer.h>
-#include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

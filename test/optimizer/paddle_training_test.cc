@@ -10,7 +10,6 @@
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizer.h>
-#include <coracle/optimizer/optimizers.h>
 #include <coracle/regularizer/regularizer.h>
 #include <gtest/gtest.h>
 

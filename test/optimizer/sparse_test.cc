@@ -3,7 +3,7 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -4,7 +4,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/internal/training_step.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -190,6 +190,84 @@ TEST(TrainingStep, PartsOfAProgramWithoutMarksAreRates) {
   EXPECT_EQ(parts.rates.size(), 1u);
   EXPECT_TRUE(parts.schedules.empty() && parts.norm_clips.empty() && parts.counted_clips.empty() &&
               parts.finite_flags.empty());
+}
+
+// A program of marked ops, as a file may have them.
+struct MarkedOps {
+  void State(const std::string& name, DType dtype, const Shape& shape, bool persistable = true) {
+    VarDesc& var = main.Root().Var(name);
+    var.SetMeta({VarType::kLoDTensor, dtype, shape, 0});
+    var.SetPersistable(persistable);
+  }
+  void Op(const TrainingMark& mark, const std::string& type, const SlotList& inputs,
+          const SlotList& outputs, const AttrList& attrs = {}) {
+    SetMark(main.Root().AppendOp(type, inputs, outputs, attrs), mark);
+  }
+  void Clip(const std::string& of, const std::string& norm, const std::string& count, float limit) {
+    using P = TrainingPart;
+    constexpr auto kClip = TrainingStage::kClip;
+    Op({kClip, P::kNorm, of}, "assign", {{"X", {"norm"}}}, {{"Out", {norm}}});
+    Op({kClip, P::kCounter, of}, "increment", {{"X", {count}}}, {{"Out", {count}}},
+       {{"step", 1.0f}});
+    Op({kClip, P::kLimit, of}, "fill_constant", {}, {{"Out", {"limit"}}}, {{"value", limit}});
+  }
+  ProgramDesc main;
+};
+
+TEST(TrainingStep, OpsThatCannotBeThePartOfTheirMarkAreNone) {
+  using P = TrainingPart;
+  using S = TrainingStage;
+  for (const S stage : {S::kClip, S::kErrorClip, S::kSchedule, S::kForward}) {
+    for (const P part : {P::kCounter, P::kRate, P::kNorm, P::kLimit, P::kStatistics, P::kFinite}) {
+      MarkedOps t;
+      t.State("h", DType::kFloat32, {-1, 4}, false);
+      t.State("double", DType::kFloat64, {1});
+      t.State("flag", DType::kBool, {1}, false);
+      t.State("count", DType::kInt64, {1}, false);
+      const TrainingMark mark = {stage, part, "h"};
+      t.Op(mark, "relu", {{"X", {"h"}}}, {{"Out", {"h"}}});
+      t.Op(mark, "layer_norm", {{"X", {"h"}}}, {{"Y", {"h"}}, {"Mean", {"m"}}});
+      t.Op(mark, "print", {{"In", {"h"}}}, {});
+      t.Op(mark, "increment", {{"X", {"count"}}}, {{"Out", {"count"}}});
+      t.Op(mark, "increment", {{"X", {"double"}}}, {{"Out", {"double"}}});
+      t.Op(mark, "logical_not", {{"X", {"flag"}}}, {{"Out", {"flag"}}});
+      t.Op(mark, "clip_statistics", {{"Statistics", {"double"}}}, {{"StatisticsOut", {"double"}}});
+      t.Op(mark, "fill_constant", {}, {{"Out", {"h"}}}, {{"value", std::string("high")}});
+      const TrainingParts parts = PartsOf(t.main);
+      EXPECT_TRUE(parts.schedules.empty() && parts.norm_clips.empty() &&
+                  parts.counted_clips.empty() && parts.finite_flags.empty())
+          << ToString(stage);
+      EXPECT_EQ(FindPart(t.main.Root(), stage, part), nullptr) << ToString(stage);
+    }
+  }
+}
+
+TEST(TrainingStep, IncompleteClipsByNormAreNone) {
+  MarkedOps t;
+  t.State("a.norm", DType::kFloat32, {1});
+  t.State("a.count", DType::kInt64, {1});
+  t.Clip("a", "a.norm", "missing", 1);
+  t.Clip("b", "missing", "a.count", 1);
+  t.Op({TrainingStage::kClip, TrainingPart::kLimit, "c"}, "fill_constant", {}, {{"Out", {"limit"}}},
+       {{"value", 1.0f}});
+  EXPECT_TRUE(PartsOf(t.main).norm_clips.empty());
+}
+
+// As in a merge of two training programs.
+TEST(TrainingStep, ClipsOfOneNameStaySeparate) {
+  MarkedOps t;
+  for (const char* norm : {"a.norm", "b.norm"}) t.State(norm, DType::kFloat32, {1});
+  for (const char* count : {"a.count", "b.count"}) t.State(count, DType::kInt64, {1});
+  t.Clip("all", "a.norm", "a.count", 1);
+  t.Clip("all", "b.norm", "b.count", 2);
+  const TrainingParts parts = PartsOf(t.main);
+  ASSERT_EQ(parts.norm_clips.size(), 2u);
+  EXPECT_EQ(parts.norm_clips[0].norm, "a.norm");
+  EXPECT_EQ(parts.norm_clips[0].counter, "a.count");
+  EXPECT_EQ(parts.norm_clips[0].limit, 1);
+  EXPECT_EQ(parts.norm_clips[1].norm, "b.norm");
+  EXPECT_EQ(parts.norm_clips[1].counter, "b.count");
+  EXPECT_EQ(parts.norm_clips[1].limit, 2);
 }
 
 TEST(TrainingStep, GroupsAreChecked) {

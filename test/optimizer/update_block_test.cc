@@ -7,7 +7,6 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizer.h>
-#include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -4,7 +4,6 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/optimizer/optimizer.h>
-#include <coracle/optimizer/optimizers.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 

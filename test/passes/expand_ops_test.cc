@@ -1,5 +1,5 @@
 #include <coracle/backward/backward.h>
-#include <coracle/edit/optimize.h>
+#include <coracle/edit/edit.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/passes/pass.h>
 

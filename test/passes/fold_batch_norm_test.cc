@@ -1,7 +1,7 @@
 // batch_norm folded into the op before it: the same numbers, and where it must not be done.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/freeze.h>
 #include <coracle/passes/passes.h>

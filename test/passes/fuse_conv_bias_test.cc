@@ -2,7 +2,7 @@
 
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/mixed_precision.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/passes/pass.h>
 #include <gtest/gtest.h>
 

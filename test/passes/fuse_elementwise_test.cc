@@ -1,6 +1,6 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/passes.h>

@@ -3,7 +3,7 @@
 // without them.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/freeze.h>
 #include <gtest/gtest.h>

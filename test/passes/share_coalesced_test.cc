@@ -1,7 +1,7 @@
 // Variables that share memory in a coalesce_tensor: programs in which one side is written and the
 // other read.
 
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/passes/share_coalesced.h>
 #include <coracle/test/error_of.h>
 

@@ -6,7 +6,7 @@
 #include <coracle/layers/builder.h>
 #include <coracle/operators/kernels/bfloat16_products.h>
 #include <coracle/optimizer/mixed_precision.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/passes/passes.h>
 #include <gtest/gtest.h>
 

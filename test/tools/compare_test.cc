@@ -141,8 +141,7 @@ TEST_F(Compare, WrongInput) {
   Expect("coracle compare none.npz none.npz", 2, {"neither 'none.npz' nor 'none.npz' holds"});
   Expect("coracle compare model.pbtxt --feed=a.npz --fetch=h --fetch_all", 2,
          {"exclude each other"});
-  Expect("coracle compare a.npz b.npz --rtol=-1", 2,
-         {"--rtol must be finite and not negative, got -1"});
+  Expect("coracle compare a.npz b.npz --rtol=-1", 2, {"--rtol must not be negative, got -1"});
   Expect("coracle compare a.npz -", 2, {"not standard input"});
   WriteNpz({{"x", Tensor::Of<float>({1, 3}, {1, 2, 3})}}, Path("in.npz"));
   Expect("coracle compare model.pbtxt --feed=in.npz --run=a.npz", 2, {"--run takes flags of run"});
@@ -248,6 +247,14 @@ TEST_F(Compare, FlagsThatEndInAFile) {
   Expect(runs + "--with='--threads=1 --params=p.npz'", 0, {"all elements are equal"});
   Expect("coracle compare m.pb m.pb --feed=in.npz --run=--params=p.npz --with=--params=p.npz", 0,
          {"all elements are equal"});
+  // An empty text is a run without flags, and not the default.
+  Expect("coracle compare m.pb --feed=in.npz --params=p.npz --with= --run=--disabled_passes=x", 2,
+         {"unknown pass 'x'"});
+  Expect("coracle compare m.pb --feed=in.npz --params=p.npz --with=", 0,
+         {"all elements are equal"});
+  // The command's limits hold for both runs.
+  Expect("coracle compare m.pb --feed=in.npz --params=p.npz --time_limit=1e-9", 2,
+         {"passed the time limit of 1e-09 s"});
 }
 
 TEST_F(Compare, SelectedRowsAreFetchedAsDenseCopies) {

@@ -145,8 +145,11 @@ TEST_F(Edit, SplitAndJoin) {
   Expect("coracle convert net.pdmodel params/", 1, {"'params' is there and not empty"});
   Expect("coracle convert alone.pb p/", 1, {"came without parameters"});
   Expect("coracle convert model.pbtxt p/ --params=net.pdiparams", 1, {"net.pdiparams"});
-  Expect("mv params/__model__ . && coracle convert params p.csv", 2,
-         {"OUT must end in .pdiparams or .params"});
+  Expect("mv params/__model__ . && coracle convert params p.csv", 1,
+         {"'params' holds neither __model__ nor a .pdmodel file"});
+  Expect("coracle convert params p.pdiparams --compat=paddle", 2,
+         {"--compat is for programs, and OUT holds parameters"});
+  Expect("coracle convert net.pdmodel p/ --compat=paddle", 2, {"--compat is for programs"});
   Expect("coracle join-params nowhere -o p.pdiparams", 1, {"nowhere"});
   Expect("mkdir empty && coracle convert empty p.pdiparams", 1,
          {"'empty' holds no parameter files"});

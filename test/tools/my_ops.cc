@@ -1,10 +1,8 @@
 // A shared object with an op of its own, for --op_library.
 
 #include <coracle/communication/comm_context.h>
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/prepare_context.h>
 
 #include <algorithm>
 

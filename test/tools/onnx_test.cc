@@ -1,6 +1,6 @@
 // ONNX models as a user of the command meets them: made by convert, run, listed, trained, refused.
 
-#include <coracle/framework/io/tensor_archive.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/tools/cli.h>
 
 #include <filesystem>

@@ -1,5 +1,6 @@
 // How often clips act, and by how much: against gradients that the data alone decides.
 
+#include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/train/log/clip_report.h>
 #include <coracle/train/run/trainer.h>
@@ -54,6 +55,32 @@ TEST(ClipCount, ErrorClipsByValue) {
 TEST(ClipCount, ErrorClipsByNorm) {
   EXPECT_EQ(Told(Job(kGradients, "by_norm { max_norm: 2 }")),
             (Lines{" error_clip(h) 1/3 x0.5", "", ""}));
+}
+
+// The ops of a saved model may have any marks of a training step.
+TEST(ClipCount, MarksOfASavedModelAreNone) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  const Variable y = net.Relu(net.Fc(net.Data("in", {-1, 1}), {.size = 1}));
+  Scope scope;
+  Executor().Run(startup, scope);
+  using P = TrainingPart;
+  for (const P part : {P::kCounter, P::kRate, P::kNorm, P::kLimit, P::kStatistics, P::kFinite}) {
+    for (const TrainingStage stage : {TrainingStage::kClip, TrainingStage::kSchedule}) {
+      ProgramDesc marked = main;
+      SetMarks(marked.Root(), 0, {stage, part, "w"});
+      TempDir dir;
+      SaveInferenceModel(dir / "model", {"in"}, {y.name()}, marked, scope);
+      JobConfig job =
+          Job(kGradients, "by_value { max: 1 }",
+              "optimizer { sgd { learning_rate: 0 } schedule { step { step_size: 3 } } }");
+      const std::string file = dir / "model";
+      job.model_text.insert(
+          job.model_text.find("layer {"),
+          "layer { program { input: \"x\" file: \"" + file + "\" output: \"z\" } }\n");
+      EXPECT_EQ(Told(job), (Lines{" error_clip(h) 2/3 x0.25", " error_clip(h) 1/3 x1", ""}));
+    }
+  }
 }
 
 // Every run of backward is one gradient, also where several make one update.

@@ -4,7 +4,7 @@
 #include <coracle/clip/clip.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/operators/operators.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/regularizer/regularizer.h>
 #include <coracle/train/run/trainer.h>
 

@@ -224,6 +224,51 @@ layer { mean { input: "of_sequences" output: "loss" } }
 )"));
 }
 
+// A mask as long as the largest length of the whole batch, in a net that backward computes again:
+// the lengths are computed again, too.
+TEST(PartWeights, MasksOfComputedLengths) {
+  JobConfig job = RowsJob(R"(
+layer { tanh { input: "logits" output: "h" } }
+layer { reduce_sum { input: "x" dim: 1 output: "length" } }
+layer { scale { input: "length" scale: 3.0 output: "longer" } }
+layer { op { sequence_mask { X: "longer" out_dtype: 6 Y: "mask" } } }
+layer { op { sequence_mask { X: "longer" out_dtype: 6 Y: "same_mask" } } }
+layer { elementwise_add { x: "mask" y: "same_mask" output: "masks" } }
+layer { reduce_mean { input: "masks" dim: 1 keep_dim: true output: "filled" } }
+layer { elementwise_mul { x: "h" y: "filled" output: "hf" } }
+layer { tanh { input: "hf" output: "p" } }
+layer { softmax_with_cross_entropy { logits: "p" label: "y" output: "ce2" } }
+layer { mean { input: "ce2" output: "loss" } }
+)",
+                          {});
+  job.shuffle = false;
+  ExpectWhatOneRankDoes(job);
+  job.recompute.checkpoints = {"p"};
+  ExpectWhatOneRankDoes(job);
+}
+
+// The ranks show the mean of a metric for which no rule is known, and warn of it. The loss needs no
+// declaration for that.
+TEST(PartWeights, AMetricWithoutARule) {
+  const std::string layers = R"(
+layer { mean { input: "ce" output: "loss" } }
+layer { reduce_max { input: "ce" output: "worst" } }
+layer { mean { input: "cem" output: "known" } }
+)";
+  JobConfig job = RowsJob(layers, {"worst", "known"});
+  const auto one = RunOn(1, job), two = RunOn(2, job);
+  ASSERT_EQ(two[0].messages.size(), 1u);
+  EXPECT_EQ(two[0].messages[0],
+            "warning: metric 'worst': how the ranks' values combine is unknown; their mean by rows "
+            "is shown, which may not be what one rank has");
+  ASSERT_EQ(two[0].error, "");
+  for (size_t i = 0; i < one[0].losses.size(); ++i) {
+    EXPECT_NEAR(two[0].losses[i], one[0].losses[i], 1e-9);
+    EXPECT_NEAR(two[0].metrics.at(i)[1], one[0].metrics.at(i)[1], 1e-9);
+    EXPECT_LE(two[0].metrics.at(i)[0], one[0].metrics.at(i)[0] + 1e-9);
+  }
+}
+
 // Integers round, and a flag is not a sum of flags: ops on a sum or mean must read the whole
 // batch's value.
 TEST(PartWeights, IntegersAndFlags) {

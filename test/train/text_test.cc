@@ -6,7 +6,7 @@
 #include <coracle/tools/generate_text.h>
 #include <coracle/train/data/text_source.h>
 #include <coracle/train/log/progress.h>
-#include <coracle/train/run/evaluate.h>
+#include <coracle/train/run/saved_model.h>
 #include <coracle/train/run/trainer.h>
 
 #include <algorithm>

@@ -40,6 +40,7 @@ const std::vector<Exception> kExceptions = {
     {"optimizer/mixed_precision.cc", "cast", "appends and patches casts"},
     {"distribute/exchange_ops.cc", "fill_constant", "looks for constants of the startup program"},
     {"distribute/rank_values.cc", "isfinite", "the flag means: all finite, so ranks agree by and"},
+    {"distribute/rank_values.cc", "logical_and", "joins such flags: ranks agree by and, too"},
     {"edit/optimize.cc", "scale", kPaddle},
     {"edit/optimize.cc", "transpose2", kPaddle},
     {"edit/paddle_fields.cc", "call", kPaddle},

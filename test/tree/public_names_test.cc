@@ -99,7 +99,6 @@ TEST(PublicNames, OptionsByDesignatedInitialisers) {
 
 TEST(PublicNames, FunctionsOfEveryPart) {
   EXPECT_NE(&DenseNames, nullptr);
-  EXPECT_NE(&InlineCalls, nullptr);
   EXPECT_NE(&PrintProgram, nullptr);
   EXPECT_NE(&ExtractProgram, nullptr);
   EXPECT_NE(&ProgramJson, nullptr);

@@ -1,7 +1,7 @@
 #pragma once
 // Sources of training data: a source is a table of rows, with one small tensor per column.
 
-#include <coracle/communication/ranks.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/tensor/tensor.h>
 
 #include <cstdint>

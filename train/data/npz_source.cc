@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_archive.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
 

@@ -6,7 +6,6 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizer.h>
-#include <coracle/optimizer/optimizers.h>
 #include <coracle/train/data/data_source.h>
 
 #include <cstdint>

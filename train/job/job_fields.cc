@@ -237,8 +237,9 @@ Fields<DistributeConfig> DistributeFields() {
            "Each rank keeps a part of the optimizer's state: less memory, and parameters are "
            "gathered")
       .Add("loss_weight", &O::loss_weight,
-           "How a rank's loss or metric counts if its ops do not show it: ROWS (by the rank's "
-           "rows), SUM (the ranks' values are added) or a variable (by its number of elements)",
+           "How a rank's loss counts if its ops do not show it: ROWS (by the rank's rows), SUM "
+           "(the ranks' values are added) or a variable (by its number of elements, or by its "
+           "value if it is a sum over the rows)",
            Number{5}, Example{"loss_weight: \"ROWS\""});
 }
 

@@ -1,6 +1,6 @@
 #include <coracle/clip/clip.h>
 #include <coracle/layers/internal/schema_help.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/regularizer/regularizer.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_fields.h>

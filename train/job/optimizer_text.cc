@@ -2,7 +2,7 @@
 #include <coracle/clip/internal/text_clip.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/regularizer/regularizer.h>
 #include <coracle/train/job/field_reader.h>
 #include <coracle/train/job/optimizer_text.h>

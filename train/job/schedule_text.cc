@@ -1,4 +1,4 @@
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/option_fields.h>
 #include <coracle/train/job/appended_training.h>
 #include <coracle/train/job/field_reader.h>

@@ -1,7 +1,7 @@
 #pragma once
 // Sums metrics over batches.
 
-#include <coracle/communication/ranks.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/job/job.h>

@@ -1,7 +1,7 @@
 #pragma once
 // StateCarry: states that one batch passes to the next.
 
-#include <coracle/communication/ranks.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/train/job/job.h>
 

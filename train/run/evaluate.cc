@@ -2,8 +2,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/data/row_error.h>
-#include <coracle/train/run/evaluate.h>
 #include <coracle/train/run/evaluator.h>
+#include <coracle/train/run/saved_model.h>
 #include <fmt/format.h>
 
 #include <algorithm>

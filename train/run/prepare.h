@@ -1,7 +1,7 @@
 #pragma once
 // Prepares a run: everything that a job needs before its first step.
 
-#include <coracle/communication/ranks.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/executor/executor.h>
 #include <coracle/train/data/data_source.h>
 #include <coracle/train/run/directory_lock.h>

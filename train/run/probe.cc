@@ -52,6 +52,14 @@ struct Sums {
   }
 };
 
+// The state of clip_statistics: how often the clip ran and acted, and the largest share removed.
+std::span<const double> CountsOf(const Scope& scope, const std::string& name) {
+  const Tensor& counts = scope.Get(name);
+  if (counts.dtype() == DType::kFloat64 && counts.numel() == 3) return counts.span<double>();
+  ThrowInvalid(fmt::format("the statistics of a clip, {}, must be a float64 [3]; got {}",
+                           Quote(name), counts.ToString()));
+}
+
 // Ignores exchanges between ranks, which write the variable that they read.
 const OpDesc* LastWriter(const BlockDesc& block, const std::string& name) {
   const OpDesc* last = nullptr;
@@ -120,7 +128,7 @@ void Probe::FindSizes(const ProgramDesc& program) {
 void Probe::Begin(const Scope& scope) {
   for (Clip& clip : clips_) clip.seen = ScalarOf(scope.Get(fetches_[clip.count]), "clip steps");
   for (Counted& clip : counted_) {
-    const auto now = scope.Get(clip.statistics).span<double>();
+    const auto now = CountsOf(scope, clip.statistics);
     clip.times = now[0];
     clip.acted = now[1];
   }
@@ -162,7 +170,7 @@ void Probe::Update(const Scope& scope) {
     reports_.push_back(std::move(report));
   }
   for (const Counted& clip : counted_) {
-    const auto now = scope.Get(clip.statistics).span<double>();
+    const auto now = CountsOf(scope, clip.statistics);
     reports_.push_back({clip.kind, clip.name, static_cast<int64_t>(now[0] - clip.times),
                         static_cast<int64_t>(now[1] - clip.acted), 1 - now[2]});
   }
@@ -175,7 +183,7 @@ void Probe::Restart(Scope& scope) {
     clip.largest = 0;
   }
   for (Counted& clip : counted_) {
-    const auto now = scope.Get(clip.statistics).span<double>();
+    const auto now = CountsOf(scope, clip.statistics);
     clip.times = now[0];
     clip.acted = now[1];
     if (now[2] != 0) scope.Set(clip.statistics, Tensor::Of<double>({3}, {now[0], now[1], 0}));

@@ -2,7 +2,7 @@
 // Probe: the values that a training step reports in addition to its loss: learning rates, the
 // effect of clips and, for debug_info, the size of every value.
 
-#include <coracle/communication/ranks.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/log/clip_report.h>

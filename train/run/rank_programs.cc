@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 
 namespace coracle {
 namespace {
@@ -44,9 +45,21 @@ void WarnOfStates(const AllReduceReport& report, std::vector<std::string>* warni
   warn(report.local,
        "of each rank's own rows: evaluations and snapshots have their mean over the ranks");
   warn(report.averaged,
-       "of each rank's own rows: ranks exchange the mean in each step, which is what one rank has "
+       "of each rank's own rows or draws: ranks exchange the mean in each step, which is what one "
+       "rank has "
        "only where the update is a mean over rows");
-  warn(report.own, "of each rank's own rows: each rank keeps its own, and snapshots have rank 0's");
+  warn(report.own,
+       "of each rank's own rows or draws: each rank keeps its own, and snapshots have rank 0's");
+}
+
+// Warns of metrics that have no rule, in any of the programs.
+void WarnOfMetrics(const std::vector<std::string>& unknown, std::vector<std::string>* warnings) {
+  for (const std::string& name : std::set<std::string>(unknown.begin(), unknown.end())) {
+    warnings->push_back(
+        fmt::format("warning: metric {}: how the ranks' values combine is unknown; their mean by "
+                    "rows is shown, which may not be what one rank has",
+                    Quote(name)));
+  }
 }
 
 std::vector<std::string> WantedWhole(const JobConfig& config, const Net& net) {
@@ -70,7 +83,7 @@ void FetchWhole(const JobConfig& config, const std::map<std::string, std::string
 
 void DistributeGradients(const JobConfig& config, const Programs& programs, int nranks,
                          const OpRegistry& ops, RankPrograms* own,
-                         std::vector<std::string>* warnings) {
+                         std::vector<std::string>* unknown, std::vector<std::string>* warnings) {
   const DistributeConfig& how = config.distribute;
   AllReduceReport report = InsertAllReduce(own->train.program, own->startup,
                                            {.nranks = nranks,
@@ -99,6 +112,7 @@ void DistributeGradients(const JobConfig& config, const Programs& programs, int 
   }
   own->buckets = std::move(report.buckets);
   FetchWhole(config, report.whole, &own->train);
+  unknown->insert(unknown->end(), report.unknown.begin(), report.unknown.end());
 }
 
 }  // namespace
@@ -112,16 +126,20 @@ RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs,
   const WholeValueOptions whole{.nranks = nranks,
                                 .share = kRankShare,
                                 .loss_weight = config.distribute.loss_weight,
+                                .losses = {config.loss},
                                 .ops = &ops};
+  std::vector<std::string> unknown;
   for (Net& net : own.tests) {
     AgreeOnLengths(net.program, whole);
-    FetchWhole(config, InsertWholeValues(net.program, WantedWhole(config, net), whole), &net);
+    const auto made = InsertWholeValues(net.program, WantedWhole(config, net), whole, &unknown);
+    FetchWhole(config, made, &net);
     // A test that changes states must change them like one rank does. Warnings cover the states
     // of training.
     InsertStateExchanges(net.program, {.nranks = nranks, .share = kRankShare, .ops = &ops});
   }
   WarnOfOwnSeeds(own.train.program, warnings);
-  DistributeGradients(config, programs, nranks, ops, &own, warnings);
+  DistributeGradients(config, programs, nranks, ops, &own, &unknown, warnings);
+  WarnOfMetrics(unknown, warnings);
   return own;
 }
 

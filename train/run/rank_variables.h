@@ -2,7 +2,7 @@
 // RankVariables: the variables whose values differ between the ranks of a job, and how they become
 // equal for an evaluation or a snapshot.
 
-#include <coracle/communication/ranks.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/run/programs.h>

@@ -1,7 +1,7 @@
 #pragma once
 // Reporter: what a run says to its caller, by callbacks, and to its log.
 
-#include <coracle/communication/ranks.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/train/log/run_log.h>
 #include <coracle/train/run/trainer.h>

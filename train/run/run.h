@@ -1,7 +1,7 @@
 #pragma once
 // Runs `coracle train` and `coracle test` and prints their progress; flags are parsed in tools/.
 
-#include <coracle/train/run/evaluate.h>
+#include <coracle/train/run/saved_model.h>
 #include <coracle/train/run/trainer.h>
 
 #include <ostream>

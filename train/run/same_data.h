@@ -1,7 +1,7 @@
 #pragma once
 // Checks that the ranks of a job read the same data and snapshots.
 
-#include <coracle/communication/ranks.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/train/data/data_source.h>
 #include <coracle/train/run/snapshot.h>
 

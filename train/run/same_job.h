@@ -1,7 +1,7 @@
 #pragma once
 // Checks that the ranks of a job run the same job and learn the same parameters.
 
-#include <coracle/communication/ranks.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/trainer.h>
 

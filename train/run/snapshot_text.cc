@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/inspect/diff.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/snapshot.h>

@@ -3,9 +3,9 @@
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/outputs.h>
 #include <coracle/train/run/same_job.h>
+#include <coracle/train/run/saved_model.h>
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/start.h>
-#include <coracle/train/run/weights.h>
 #include <fmt/format.h>
 
 #include <algorithm>

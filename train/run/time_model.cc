@@ -1,4 +1,4 @@
-#include <coracle/edit/set_shape.h>
+#include <coracle/edit/edit.h>
 #include <coracle/executor/drawn_values.h>
 #include <coracle/framework/base/latency.h>
 #include <coracle/framework/base/text.h>

@@ -2,7 +2,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/inspect/mistakes.h>
 #include <coracle/operators/operators.h>
-#include <coracle/optimizer/optimizers.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/train/job/names.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/feeder.h>

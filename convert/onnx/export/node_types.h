@@ -2,7 +2,7 @@
 // The element types that ONNX's op types accept and return in operator sets 13 to 22
 // (onnx, docs/Changelog.md).
 
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/proto/onnx.pb.h>
 
 #include <optional>

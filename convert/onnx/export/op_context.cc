@@ -1,7 +1,7 @@
 #include "op_context.h"
 
+#include <coracle/convert/onnx.h>
 #include <coracle/convert/onnx/dtypes.h>
-#include <coracle/convert/onnx_export.h>
 #include <fmt/format.h>
 
 #include "program_exporter.h"

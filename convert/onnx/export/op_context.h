@@ -2,7 +2,7 @@
 // OpContext: access of an op's exporter to the op and to the graph.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/op_def.h>
 
 #include <optional>
 #include <span>

@@ -1,10 +1,10 @@
 #include "program_exporter.h"
 
-#include <coracle/edit/set_shape.h>
+#include <coracle/edit/edit.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/inspect/program_ends.h>
+#include <coracle/framework/op/op_context.h>
+#include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>

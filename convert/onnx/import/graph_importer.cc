@@ -2,7 +2,7 @@
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 // A rank ("4", "3-5", "1+") follows if the importer relies on one. "?" marks an optional input; "*"
 // marks a last word for any number of inputs, none of which may be absent.
 
-#include <coracle/framework/tensor/dtype.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <string>
 #include <string_view>

@@ -2,7 +2,7 @@
 // Attrs and settings on the wire. Private to framework/io.
 
 #include <coracle/framework/io/internal/wire.h>
-#include <coracle/framework/ir/attribute.h>
+#include <coracle/framework/ir/op.h>
 #include <coracle/framework/ir/var.h>
 
 namespace coracle {

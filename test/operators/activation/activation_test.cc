@@ -1,4 +1,4 @@
-#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <cmath>
 #include <functional>

@@ -1,6 +1,6 @@
 // Collectives in a program that one rank runs: a table of them all.
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/collective/exchange.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The constraints of `call`; what it computes, and its gradients: test/backward/function_test.cc.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include "../../completeness.h"
 #include "../../op_test.h"

@@ -1,7 +1,7 @@
 // test/executor/control_flow_test.cc tests the results of programs with loops,
 // test/backward/control_flow_test.cc their gradients in larger programs.
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/layers/builder.h>
 
 #include "../../completeness.h"

@@ -2,7 +2,7 @@
 // parts. The sizes are cut into parts of images and of rows.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/kernels/bfloat16_products.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // A group of ops on images against the same ops one by one, whatever the chunks.
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/test/threads.h>
 
 #include "../../completeness.h"

@@ -1,5 +1,4 @@
-#include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/run_rules.h>
 
 #include "../../op_test.h"

@@ -1,5 +1,5 @@
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <cmath>
 #include <functional>

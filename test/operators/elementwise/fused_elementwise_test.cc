@@ -1,6 +1,6 @@
 // A group of ops against the same ops one by one: the same bits, whatever the pieces.
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/elementwise/fused_group.h>
 #include <coracle/test/threads.h>
 

@@ -1,7 +1,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include <cmath>
 #include <limits>

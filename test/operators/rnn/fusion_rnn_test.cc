@@ -1,3 +1,6 @@
+#include <coracle/passes/pass.h>
+#include <coracle/test/error_of.h>
+
 #include "../../op_test.h"
 #include "naive_recurrent.h"
 
@@ -187,4 +190,23 @@ TEST(FusionRnn, Constraints) {
       .RandomInput("Bias", {1, 4})
       .ExpectError("Ids holds 2 at 0, outside [0, 2)");
 }
+TEST(FusedEmbeddingFcLstm, RefusesColumnsOver31Bits) {
+  const int64_t hidden = int64_t{1} << 29;
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  const auto var = [&](const char* name, DType dtype, const Shape& shape, int lod_level) {
+    root.Var(name).SetMeta({VarType::kLoDTensor, dtype, shape, lod_level});
+  };
+  var("ids", DType::kInt64, {-1, 1}, 1);
+  var("table", DType::kFloat32, {2, 4 * hidden}, 0);
+  var("w", DType::kFloat32, {hidden, 4 * hidden}, 0);
+  var("bias", DType::kFloat32, {1, 7 * hidden}, 0);
+  root.AppendOp(
+      "fused_embedding_fc_lstm",
+      {{"Ids", {"ids"}}, {"Embeddings", {"table"}}, {"WeightH", {"w"}}, {"Bias", {"bias"}}},
+      {{"Hidden", {"hidden"}}, {"Cell", {"cell"}}}, {{"use_peepholes", true}});
+  const std::string error = ErrorOf([&] { ExpandOps(program, DefaultOps()); });
+  EXPECT_NE(error.find("too many columns"), std::string::npos) << error;
+}
+
 }  // namespace coracle::fusion_rnn_test

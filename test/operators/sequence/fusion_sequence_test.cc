@@ -1,3 +1,6 @@
+#include <coracle/passes/pass.h>
+#include <coracle/test/error_of.h>
+
 #include "../../op_test.h"
 
 namespace coracle::fusion_sequence_test {
@@ -176,4 +179,20 @@ TEST(FusionSeqpool, Constraints) {
       .RandomInput("CVM", {1, 2})
       .ExpectError("fusion_seqpool_cvm_concat.C5");
 }
+TEST(FusionSeqexpandConcatFc, RefusesColumnsOver31Bits) {
+  const int64_t columns = int64_t{1} << 30;
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  const auto var = [&](const char* name, const Shape& shape, int lod_level) {
+    root.Var(name).SetMeta({VarType::kLoDTensor, DType::kFloat32, shape, lod_level});
+  };
+  var("x", {-1, columns}, 1);
+  var("y", {-1, columns}, 0);
+  var("w", {2 * columns, 1}, 0);
+  root.AppendOp("fusion_seqexpand_concat_fc", {{"X", {"x", "y"}}, {"FCWeight", {"w"}}},
+                {{"Out", {"out"}}}, {});
+  const std::string error = ErrorOf([&] { ExpandOps(program, DefaultOps()); });
+  EXPECT_NE(error.find("fewer than 2^31 columns"), std::string::npos) << error;
+}
+
 }  // namespace coracle::fusion_sequence_test

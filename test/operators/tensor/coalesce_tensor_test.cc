@@ -1,4 +1,4 @@
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include "../../completeness.h"
 #include "../../op_test.h"

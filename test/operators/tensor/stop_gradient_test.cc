@@ -1,6 +1,6 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_context.h>
 
 #include "../../op_test.h"
 
