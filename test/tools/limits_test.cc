@@ -70,6 +70,9 @@ TEST_F(CommandLimits, LoopsThatNeverEnd) {
   for (const char* command : {"run endless.pbtxt --fetch=go", "time endless.pbtxt",
                               "check-grad endless.pbtxt --loss=loss --wrt=x"})
     ExpectRefusal(std::string(command) + " --time_limit=0.5", "passed the time limit of 0.5 s");
+  // The limit of compare holds for both of its runs.
+  Expect("coracle compare endless.pbtxt --fetch=h --time_limit=0.5", 2,
+         {"passed the time limit of 0.5 s"});
 }
 
 // The op does not check the time.
