@@ -34,7 +34,7 @@ struct Path {
 };
 
 struct Appended {
-  std::vector<std::string> gradients;  // of the inputs; "": none
+  std::vector<std::string> gradients;  // for each input; "" if it has none
   std::vector<OpDesc*> writers;        // the last op that writes each; nullptr: none
 };
 

@@ -1,5 +1,5 @@
-// The types of the versions in a ForwardGraph. Those of an overwritten variable have individual
-// types, determined by their writers; every other variable has a single type.
+// The types of the versions in a ForwardGraph. Each version of an overwritten variable has the type
+// that its writer gives it; every other variable has a single type.
 
 #include <coracle/backward/forward_graph.h>
 #include <coracle/backward/open_types.h>

@@ -180,11 +180,11 @@ Launched FindLaunched();
 // The communicator of all processes that were launched together, by Open MPI. It initialises MPI,
 // and may be made only once. It comes from the plugin libcoracle_mpi.so, so only its users need
 // MPI. The plugin is searched in the directory of the program, in ../lib/coracle relative to it,
-// and in the directories of the dynamic loader. `time_limit`: seconds that Wait waits for other
-// ranks; 0: no limit. Throws kNotFound if there is no plugin, and kInvalidArgument if its version
-// differs or if MPI reports another number of processes than FindLaunched. The plugin takes
-// Coracle's symbols from the program, so a program linked to a static libcoracle must export them
-// (CMake's ENABLE_EXPORTS, -rdynamic).
+// and in the directories of the dynamic loader. `time_limit`: the seconds that Wait waits for
+// other ranks; 0 waits without limit. Throws kNotFound if there is no plugin, and kInvalidArgument
+// if its version differs or if MPI reports another number of processes than FindLaunched. The
+// plugin takes Coracle's symbols from the program, so a program linked to a static libcoracle must
+// export them (CMake's ENABLE_EXPORTS, -rdynamic).
 //
 // MPI runs in its own thread. After an exchange has failed, the process can only end. It must end
 // with an exit code other than 0, on which the launcher ends the other ranks.

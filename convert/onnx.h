@@ -70,9 +70,9 @@ struct OnnxExportOptions {
 };
 
 // Writes `program` to `path` as an ONNX model with its parameters, whose elements are not copied.
-// Inputs are the variables of the feed ops, outputs those of the fetch ops (without such ops, those
-// found by InputNames and OutputNames), with their names, dtypes and shapes; a dim of -1 gets a
-// name. Parameters keep their names, and so does every variable whose name is still free.
+// The feed ops give the model's inputs, and the fetch ops its outputs (without such ops, InputNames
+// and OutputNames do), with their names, dtypes and shapes. A dim of -1 gets a name. Parameters
+// keep their names, and so does every variable whose name is still free.
 //
 // Throws the errors of VerifyOrThrow, kUnimplemented for an op or an attr value without a
 // counterpart in ONNX, for training ops and for LoD, kNotFound for a parameter without a value, and

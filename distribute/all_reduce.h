@@ -1,6 +1,6 @@
 #pragma once
-// InsertAllReduce: rewrites a training program for one of several ranks, each of which computes a
-// part of every batch. docs/distribute.md explains how.
+// InsertAllReduce: rewrites a training program for one of several ranks. Each rank computes a part
+// of every batch. docs/distribute.md explains how.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>

@@ -8,10 +8,10 @@
 namespace coracle {
 
 // Reports the states that forward ops change by a rank's rows. After the last op of the root block
-// that writes such a state, it becomes the mean over the ranks, weighted by their rows. The centers
-// of center_loss, whose update is not a mean, are moved by the rows of all ranks instead, as one
-// rank would move them. A sync_batch_norm gets the share, so that rows that do not count are not in
-// its statistics; in a block it cannot, which throws kInvalidArgument.
+// that writes such a state, it becomes the mean over the ranks, weighted by their rows. The update
+// of center_loss is not a mean: its centers move by the rows of all ranks, as on one rank. A
+// sync_batch_norm gets the share, so that rows that do not count are not in its statistics; in a
+// block it cannot, which throws kInvalidArgument.
 void ExchangeStates(ProgramDesc& main, const PartValues& parts, const AllReduceOptions& options,
                     OpInserter* inserter, AllReduceReport* report);
 

@@ -21,7 +21,7 @@ using proto::caffe::SolverParameter;
 
 constexpr uint64_t kMaxText = uint64_t{1} << 26;
 
-// What every part of the job is written from.
+// The input of every function below: the solver, its path and the options.
 struct Source {
   const SolverText& solver;
   const std::string& path;
@@ -201,8 +201,8 @@ std::vector<std::string> DeployedInputs(const Source& from, const WrittenNet& te
   return NeededInputs(model.main, std::move(inputs), outputs);
 }
 
-// The outputs of the trained net: the probabilities of the last loss's classes, else the results
-// of all losses.
+// The outputs of the trained net: the class probabilities of the last loss if it has any, otherwise
+// every loss.
 Deployed Deploy(const Source& from, const ImportedNet& net) {
   WrittenNet test = net.test;
   const auto softmax = std::find_if(
@@ -307,7 +307,8 @@ void NoteIgnored(const SolverText& s, Notes* notes) {
     notes->push_back(s.Where("snapshot_diff") + ": gradients are not in snapshots here");
 }
 
-// The files that a solver names, separated by commas; those of the options replace them.
+// The files of weights. The options name them; without any, the solver does, with commas between
+// the names.
 std::vector<std::string> WeightFiles(const Source& from) {
   const SolverText& s = from.solver;
   std::vector<std::string> files = from.options.weights;
