@@ -47,7 +47,7 @@ std::string JobName(const Source& from) {
   const auto names = [](const std::string& name) {
     return !name.empty() && name != "." && name != "..";
   };
-  const std::string prefix = fs::path(from.solver.def.snapshot_prefix()).filename().string();
+  std::string prefix = fs::path(from.solver.def.snapshot_prefix()).filename().string();
   if (names(prefix)) return prefix;
   const std::string stem = fs::path(from.path).stem().string();
   return names(stem) ? stem : "job";
