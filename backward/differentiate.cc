@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 // The ops through which the targets depend on the wanted variables. It holds views into a Request.
@@ -274,4 +274,4 @@ std::vector<std::string> Differentiate(const Request& request, OpenTypes& open,
   }
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

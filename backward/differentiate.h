@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 struct Target {
   std::string name;
@@ -35,4 +35,4 @@ struct Request {
 std::vector<std::string> Differentiate(const Request& request, OpenTypes& open,
                                        GradToVar* grad_to_var);
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -408,8 +408,8 @@ void AddInnerSteps(BlockDesc& home, const BackwardOptions& options, GradientTree
 
 }  // namespace
 
-GradientTree MakeGradientTree(const ProgramDesc& program, const std::string& of,
-                              const BackwardOptions& options) {
+GradientTree internal::MakeGradientTree(const ProgramDesc& program, const std::string& of,
+                                        const BackwardOptions& options) {
   ProgramDesc copy = program;
   internal::CheckAndFillTypes(copy, options.ops ? *options.ops : DefaultOps());
   BlockDesc& home = HomeOf(copy, of);

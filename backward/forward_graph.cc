@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 // The outer variables that the sub-blocks of `op` read or write.
@@ -422,4 +422,4 @@ int32_t ForwardGraph::FindId(std::string_view name) const {
   return it == outer_.end() ? -1 : it->second;
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -13,7 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // Whether the sub-blocks of an op read (write) outer variables that are missing from its input
 // (output) slots.
@@ -169,4 +169,4 @@ class ForwardGraph {
   std::unordered_map<int32_t, VarMeta> overwritten_metas_;
 };
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

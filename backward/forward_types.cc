@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 bool HasList(const OpDesc& op) {
@@ -132,4 +132,4 @@ void ForwardGraph::RequireLists(const Node& node) {
   types.InferOrThrow(*node.def, *node.op);
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

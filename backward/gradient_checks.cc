@@ -6,7 +6,7 @@
 #include <coracle/framework/op/flow_types.h>
 #include <fmt/format.h>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 // The declared types of a block's variables. Refuses to infer others.
@@ -122,4 +122,4 @@ void GradientOps::RequireWritten(size_t first_op) {
   }
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 // Up to this number, requests are searched one by one.
@@ -531,4 +531,4 @@ void GradientOps::RemoveUnused() {
   unused_.clear();
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

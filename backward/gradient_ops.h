@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // The state shared by the gradients of a block and of its sub-blocks.
 struct BackwardRun {
@@ -141,4 +141,4 @@ class GradientOps {
   std::unordered_set<std::string> unused_;  // declared for gradients that the rule did not yield
 };
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A step and the place of its op.
 struct PlacedGradientStep {
@@ -40,4 +40,4 @@ struct GradientTree {
 GradientTree MakeGradientTree(const ProgramDesc& program, const std::string& of,
                               const BackwardOptions& options = {});
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

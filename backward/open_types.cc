@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -189,4 +189,4 @@ void OpenTypes::SetBlockInputs(const OpDesc& op, BlockDesc& inner, const Table& 
   }
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // Whether a declaration leaves the element type open.
 bool IsOpen(const VarMeta& meta);
@@ -53,4 +53,4 @@ class OpenTypes {
   std::unordered_map<VarDesc*, VarMeta> changed_;  // with their previous types
 };
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -233,4 +233,4 @@ void OuterPath::RequireVisible(Level& level, const BlockDesc& target) const {
   }
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

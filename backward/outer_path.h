@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 class OuterPath {
  public:
@@ -68,4 +68,4 @@ class OuterPath {
   std::vector<std::string> names_, all_, reads_;
 };
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

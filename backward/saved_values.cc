@@ -1,6 +1,6 @@
 #include <coracle/backward/saved_values.h>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 const SavedValue& SavedValues::Add(BlockDesc& block, std::string_view var, int32_t overwriter,
                                    const VarMeta& meta) {
@@ -70,4 +70,4 @@ void SavedValues::Finish() {
   }
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

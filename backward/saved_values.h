@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 struct SavedValue {
   BlockDesc* block = nullptr;  // where the variable is written; the copy goes there too
@@ -49,4 +49,4 @@ class SavedValues {
   std::unordered_set<std::string> output_names_;
 };
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

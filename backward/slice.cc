@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 using Ops = std::span<const OpDesc* const>;
@@ -135,4 +135,4 @@ std::optional<std::vector<uint32_t>> OpsBetween(const BlockDesc& block, const Op
   return Slice(block, ops).Find(wanted, targets);
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // Positions, in order, of a set of ops that includes every op that depends on a wanted variable and
 // that a target depends on. nullopt: the whole block must be examined, because an op with a
@@ -19,4 +19,4 @@ std::optional<std::vector<uint32_t>> OpsBetween(const BlockDesc& block, const Op
                                                 const std::vector<std::string>& wanted,
                                                 const std::vector<std::string>& targets);
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

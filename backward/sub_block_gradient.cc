@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 // The nesting limit of Verify.
@@ -189,4 +189,4 @@ GradientBlock GradientOps::BlockGradient(const ForwardGraph::Node& node,
   return result;
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 
 #include <coracle/backward/gradient_ops.h>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // Appends the gradient block of request.forward_block; `parent` is the block of the gradient op.
 // `outer_value` returns the name under which to read the value that an outer variable had when the
@@ -13,4 +13,4 @@ GradientBlock AppendSubBlockGradient(BackwardRun& run, BlockDesc& parent,
                                      const GradientBlockRequest& request,
                                      GradientOps::OuterValue outer_value);
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 void ThrowFirstError(const std::vector<VerifyProblem>& problems) {
@@ -98,4 +98,4 @@ BlockDesc& BlockOf(const Variable& variable) {
   return *block;
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // Requires properly nested blocks; otherwise look-ups and walks might not end. Free for a program
 // with one block.
@@ -30,4 +30,4 @@ void ReplaceCalls(ProgramDesc& program, const OpRegistry& ops);
 // writes a variable of an enclosing block.
 BlockDesc& BlockOf(const Variable& variable);
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -1,6 +1,7 @@
 #pragma once
 // Code shared by Coracle's own benchmarks of one repeated step.
 
+#include <coracle/bench/timing.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/base/text.h>
 
@@ -9,8 +10,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "timing.h"
 
 namespace coracle {
 

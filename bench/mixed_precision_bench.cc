@@ -3,12 +3,11 @@
 // bfloat16, prints that and measures nothing.
 //   mixed_precision_bench [--width=2048] [--batch=512] [--rounds=15] [--threads=2]
 
+#include <coracle/bench/measure.h>
 #include <coracle/coracle.h>
 
 #include <cstdio>
 #include <memory>
-
-#include "measure.h"
 
 namespace coracle {
 namespace {

@@ -13,6 +13,9 @@
 // --workload, --describe and --check run all workloads. --hottest=N prints the N kernels that take
 // the most time, with their share of the machine's rates. --save=PREFIX only saves the program of a
 // first run.
+#include <coracle/bench/measure.h>
+#include <coracle/bench/workloads/limit.h>
+#include <coracle/bench/workloads/workload.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/passes/pass.h>
@@ -25,10 +28,6 @@
 #include <iterator>
 #include <map>
 #include <optional>
-
-#include "measure.h"
-#include "workloads/limit.h"
-#include "workloads/workload.h"
 
 namespace coracle {
 namespace {

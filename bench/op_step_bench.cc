@@ -4,13 +4,12 @@
 // NAME is one of op_workloads.h. A step of NAME_train computes the result and the gradients of
 // sum(result * weight) with respect to all inputs that have one; "weight" is drawn and given as the
 // gradient of the result, so that only the op is timed. --check prints sums of the results.
+#include <coracle/bench/measure.h>
+#include <coracle/bench/op_workloads.h>
 #include <coracle/coracle.h>
 
 #include <cstring>
 #include <functional>
-
-#include "measure.h"
-#include "op_workloads.h"
 
 namespace coracle {
 namespace {

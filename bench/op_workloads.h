@@ -2,6 +2,8 @@
 // The workloads of op_step_bench and of its peer, with the same drawn inputs in both. Uses only
 // C++17 and its standard library.
 
+#include <coracle/bench/timing.h>
+
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -9,8 +11,6 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include "timing.h"
 
 namespace coracle {
 

@@ -4,6 +4,8 @@
 //   [--bucket_mb=25] [--shard] [--ranks=N]
 // --ranks uses threads of this process instead of processes. --passes=off,overlap_exchanges waits
 // for each exchange where it begins.
+#include <coracle/bench/measure.h>
+#include <coracle/bench/workloads/workload.h>
 #include <coracle/communication/comm_context.h>
 #include <coracle/coracle.h>
 #include <fmt/format.h>
@@ -12,9 +14,6 @@
 #include <atomic>
 #include <cstring>
 #include <thread>
-
-#include "measure.h"
-#include "workloads/workload.h"
 
 namespace coracle {
 namespace {

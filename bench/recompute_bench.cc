@@ -4,14 +4,13 @@
 //   recompute_bench [--layers=50] [--channels=32] [--size=32] [--batch=8] [--rounds=9]
 //   [--threads=2]
 
+#include <coracle/bench/measure.h>
 #include <coracle/coracle.h>
 
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
-
-#include "measure.h"
 
 namespace coracle {
 namespace {

@@ -6,9 +6,8 @@
 // that must move: 7 for Adam (reads parameter, gradient and two moments; writes all but the
 // gradient), 5 for momentum, 3 for the clip by global norm (reads the gradient for the norm, then
 // reads and writes it for scaling), 3 for the triad a = b + s c.
+#include <coracle/bench/measure.h>
 #include <coracle/coracle.h>
-
-#include "measure.h"
 
 namespace coracle {
 namespace {

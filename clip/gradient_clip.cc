@@ -542,7 +542,7 @@ KindsWithFields GradientClipFields() {
 
 void CheckGradientClip(const Setting& clip) { KindOf(clip).check(clip); }
 
-void CheckTextGradientClip(const Setting& clip) {
+void internal::CheckTextGradientClip(const Setting& clip) {
   const Kind kind = KindOf(clip);
   kind.check(clip);
   kind.fields.CheckSetting(Who(clip), Renamed(clip));

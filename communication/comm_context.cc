@@ -4,7 +4,7 @@
 #include <chrono>
 #include <numeric>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -61,4 +61,4 @@ void CommContext::WaitForAll() {
   while (!pending_.empty()) WaitFor(pending_.front().ring, {});
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

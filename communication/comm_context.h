@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A communicator with the pending exchanges, which kernels have begun and later ops wait for. To be
 // used by one thread at a time.
@@ -54,4 +54,4 @@ class CommContext {
   int64_t exchanges_ = 0, bytes_ = 0;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

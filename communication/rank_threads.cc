@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Whether the error only reports that another rank has left.
@@ -77,4 +77,4 @@ void RunOnThreads(int ranks, double exchange_timeout,
   ThrowCause(errors);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

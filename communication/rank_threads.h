@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Calls `run` once for each rank with the rank's communicator: rank 0 on this thread, the others on
 // new threads. Returns when all have returned. Ranks wait for each other for at most
@@ -16,4 +16,4 @@ namespace coracle {
 void RunOnThreads(int ranks, double exchange_timeout,
                   const std::function<void(std::shared_ptr<Communicator>)>& run);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 RankTimes::RankTimes(const Ranks& ranks) : ranks_(ranks), first_(Read()), last_(first_) {}
 
@@ -49,4 +49,4 @@ std::string RankTimes::Table() const {
   return text;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

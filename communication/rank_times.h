@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class RankTimes {
  public:
@@ -35,4 +35,4 @@ class RankTimes {
   Reading last_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

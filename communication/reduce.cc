@@ -1,10 +1,11 @@
 #include <coracle/communication/reduce.h>
+#include <coracle/framework/tensor/complex.h>
 
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The type in which elements are reduced.
@@ -130,4 +131,4 @@ void ReduceParts(DType dtype, Reduction reduction, std::span<const void* const> 
   throw InternalError("an unknown element type");
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <span>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // For i in [begin, end) and every k: outs[k][i - out_begin] = ins[0][i] + ins[1][i] + ... (or
 // another reduction). An out may be the same memory as an in at the same elements.
@@ -15,4 +15,4 @@ struct ReducedRange {
 void ReduceParts(DType dtype, Reduction reduction, std::span<const void* const> ins,
                  const ReducedRange& range, std::span<void* const> outs);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

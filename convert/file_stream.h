@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class FileStream {
  public:
@@ -38,4 +38,4 @@ class FileStream {
   google::protobuf::io::CopyingInputStreamAdaptor blocks_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,11 +1,10 @@
-#include "narrow.h"
-
+#include <coracle/convert/narrow.h>
 #include <coracle/framework/base/error.h>
 #include <fmt/format.h>
 
 #include <limits>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 int32_t ToInt32(int64_t value, const std::string& what) {
   using Limits = std::numeric_limits<int32_t>;
@@ -21,4 +20,4 @@ std::vector<int32_t> ToInt32(const std::vector<int64_t>& values, const std::stri
   return narrow;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

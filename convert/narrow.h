@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Throw kInvalidArgument "<what> of 4294967302 is beyond the range of int32".
 int32_t ToInt32(int64_t value, const std::string& what);
 std::vector<int32_t> ToInt32(const std::vector<int64_t>& values, const std::string& what);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

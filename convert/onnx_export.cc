@@ -1,9 +1,8 @@
 #include <coracle/convert/onnx.h>
+#include <coracle/convert/onnx/export/program_exporter.h>
+#include <coracle/convert/onnx/export/write_model.h>
 #include <coracle/framework/base/version.h>
 #include <fmt/format.h>
-
-#include "onnx/export/program_exporter.h"
-#include "onnx/export/write_model.h"
 
 namespace coracle {
 namespace {

@@ -1,4 +1,7 @@
 #include <coracle/convert/onnx.h>
+#include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/graph_importer.h>
+#include <coracle/convert/onnx/model_file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/model_reader.h>
 #include <coracle/framework/ir/feed_fetch.h>
@@ -12,10 +15,6 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
-
-#include "onnx/dtypes.h"
-#include "onnx/import/graph_importer.h"
-#include "onnx/model_file.h"
 
 namespace coracle {
 namespace {

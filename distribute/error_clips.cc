@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int32_t kClipExponent = 64;
@@ -153,4 +153,4 @@ void ClipAsOneRank(ProgramDesc& main, const PartValues& parts, const WholeWriter
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

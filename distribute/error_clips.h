@@ -3,7 +3,7 @@
 
 #include <coracle/distribute/whole_values.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // During backward, gradients of batch variables are split over the ranks. A clip by value acts on
 // each part, and so does a clip of each row. For a norm of all rows, the ranks add up their
@@ -14,4 +14,4 @@ namespace coracle {
 void ClipAsOneRank(ProgramDesc& main, const PartValues& parts, const WholeWriter& writer,
                    const WholeValueOptions& options, bool declared, OpInserter* inserter);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

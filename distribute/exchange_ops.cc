@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <map>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 std::vector<std::string> OutputNames(const OpDesc& op) {
   std::vector<std::string> names;
@@ -183,4 +183,4 @@ void ExchangeInPlace(const Writer& w, const std::string& type,
   w.Append(type, {{"X", names}}, {{"Out", names}}, {{"ring_id", int32_t{ring_id}}});
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

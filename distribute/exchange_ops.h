@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The op's outputs, slot by slot, as the attr recomputed_from of copies lists them.
 std::vector<std::string> OutputNames(const OpDesc& op);
@@ -52,4 +52,4 @@ void SumInPlace(const Writer& w, const std::vector<std::string>& names, int ring
 void ExchangeInPlace(const Writer& w, const std::string& type,
                      const std::vector<std::string>& names, int ring_id);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <coracle/passes/freeze.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -118,4 +118,4 @@ AllReduceReport InsertStateExchanges(ProgramDesc& program, const AllReduceOption
   return report;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

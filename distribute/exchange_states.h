@@ -5,7 +5,7 @@
 #include <coracle/distribute/part_values.h>
 #include <coracle/framework/op/op_inserter.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Reports the states that forward ops change by a rank's rows. After the last op of the root block
 // that writes such a state, it becomes the mean over the ranks, weighted by their rows. The update
@@ -18,4 +18,4 @@ void ExchangeStates(ProgramDesc& main, const PartValues& parts, const AllReduceO
 // The same for a program without gradients, as tests run it.
 AllReduceReport InsertStateExchanges(ProgramDesc& program, const AllReduceOptions& options);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

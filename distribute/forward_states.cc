@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // How forward ops use a persistable variable.
@@ -95,4 +95,4 @@ ForwardStates FindForwardStates(const ProgramDesc& main, const OpRegistry& ops,
   return found;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

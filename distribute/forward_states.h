@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct ForwardStates {
   // Running statistics (RowRule::kStatistic) that no other op of the model reads, so that no step
@@ -30,4 +30,4 @@ struct ForwardStates {
 ForwardStates FindForwardStates(const ProgramDesc& main, const OpRegistry& ops,
                                 const PartValues& parts);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <set>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -186,4 +186,4 @@ void SumBucket(const ProgramDesc& main, const OpenBucket& bucket, int ring_id,
     inserter->AtEnd(root, kOptimize, wait);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

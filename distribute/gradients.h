@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A gradient of a parameter in the root block.
 struct ParameterGradient {
@@ -46,4 +46,4 @@ std::vector<OpenBucket> MakeBuckets(const ProgramDesc& main,
 void SumBucket(const ProgramDesc& main, const OpenBucket& bucket, int ring_id,
                OpInserter* inserter);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

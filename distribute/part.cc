@@ -1,6 +1,6 @@
 #include <coracle/distribute/part.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 Part UnknownPart(const std::string& op_type, const std::string& why) {
   return {.kind = PartKind::kUnknown, .reason = op_type + " " + why};
@@ -24,4 +24,4 @@ Part DeclaredPart(const std::string& loss_weight) {
   return {.kind = PartKind::kMean, .weight = loss_weight == "ROWS" ? "" : loss_weight};
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 enum class PartKind : uint8_t {
   kSame,     // equal on all ranks
@@ -46,4 +46,4 @@ Part EitherPart(const std::string& op_type, const Part& a, const Part& b);
 // A declared weight: "ROWS", "SUM", or the name of the variable whose elements count.
 Part DeclaredPart(const std::string& loss_weight);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 const Part kSamePart = {};
@@ -367,4 +367,4 @@ bool PartValues::Replace(const OpDesc& op, const std::string& name, bool whole) 
   return true;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

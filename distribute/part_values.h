@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // An op whose input `name` must be replaced before PartValues::Of is right about its outputs. The
 // gradient ops of the op change with it, so that gradients stay the rank's part.
@@ -85,4 +85,4 @@ class PartValues {
   std::set<PartRead> reads_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

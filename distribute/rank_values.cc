@@ -6,7 +6,7 @@
 
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 [[noreturn]] void Refuse(const OpDesc& op, const std::string& name, const std::string& origin) {
@@ -104,4 +104,4 @@ std::vector<RankFlag> FindRankFlags(const ProgramDesc& main,
   return std::move(follower.flags);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A bool flag [1] that the ranks must agree on, after the op that writes it, or before an op that
 // reads it if backward writes it.
@@ -27,4 +27,4 @@ std::vector<RankFlag> FindRankFlags(const ProgramDesc& main,
 // Whether the op makes a flag that says whether its inputs are finite.
 bool ChecksFinite(const OpDesc& op);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

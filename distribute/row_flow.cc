@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int64_t kRows = 240, kOther = 60;  // with many divisors, for ops that divide dimensions
@@ -173,4 +173,4 @@ RowFlow FlowOf(const OpDesc& op, const OpSpec& spec, const std::string& output,
   return flow;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Returns nullptr for a variable without rows.
 using RowPlaceOf = std::function<const RowPlace*(const std::string& name)>;
@@ -29,4 +29,4 @@ RowEffect EffectOn(const OpDesc& op, const OpSpec& spec, std::string_view slot,
 RowFlow FlowOf(const OpDesc& op, const OpSpec& spec, const std::string& output,
                const BlockDesc& block, const RowPlaceOf& place_of);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // An optional input that gives the padded length, and how the longest sequence of X is found.
@@ -72,4 +72,4 @@ void AgreeOnLengths(ProgramDesc& program, const WholeValueOptions& options) {
   inserter.Apply();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,10 +4,10 @@
 
 #include <coracle/distribute/whole_values.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Gives the ops of the root block that pad to the longest sequence (sequence_pad, sequence_mask
 // without a length) the largest length of all ranks, by an exchange of one number.
 void AgreeOnLengths(ProgramDesc& program, const WholeValueOptions& options);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

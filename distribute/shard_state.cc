@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -213,4 +213,4 @@ std::vector<ShardedState> RewriteUpdates(ProgramDesc& main, ProgramDesc& startup
   return states;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // An update that can be made in parts.
 struct ShardedUpdate {
@@ -40,4 +40,4 @@ std::vector<ShardedState> RewriteUpdates(ProgramDesc& main, ProgramDesc& startup
                                          const std::vector<ShardedUpdate>& updates,
                                          const AllReduceOptions& options, OpInserter* inserter);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

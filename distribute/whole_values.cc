@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -234,4 +234,4 @@ std::map<std::string, std::string> InsertWholeValues(ProgramDesc& program, const
   return whole;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

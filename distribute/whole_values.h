@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct WholeValueOptions {
   int nranks = 1;
@@ -84,4 +84,4 @@ class WholeWriter {
   std::map<PartRead, std::string> kept_;  // unchanged reads, and the variable that needs them so
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -14,7 +14,9 @@
 
 namespace coracle {
 
+inline namespace internal {
 struct PassRun;  // passes/pass.h
+}
 
 // RenameVariables: gives variables of a program other names.
 

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -76,4 +76,4 @@ std::vector<std::string> JoinParameters(const std::string& directory, const std:
   return names;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Joins the files below `directory`, each with one tensor in Paddle's format as SaveSeparate writes
 // it, to one combined file. Sorts by name, as LoadCombined expects; the names are the files' paths
@@ -14,4 +14,4 @@ namespace coracle {
 // kDataLoss for a file that does not hold exactly one tensor.
 std::vector<std::string> JoinParameters(const std::string& directory, const std::string& path);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

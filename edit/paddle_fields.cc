@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <variant>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Types that only Coracle has: results of passes, and ops that Paddle expresses in other ways.
@@ -141,4 +141,4 @@ std::vector<std::pair<std::string, int64_t>> OpsUnknownToPaddle(const ProgramDes
   return found;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A removed part of a program that Paddle's format cannot express.
 struct LeftOut {
@@ -34,4 +34,4 @@ std::vector<LeftOut> KeepPaddleFields(ProgramDesc& program);
 // type and its gradient.
 std::vector<std::pair<std::string, int64_t>> OpsUnknownToPaddle(const ProgramDesc& program);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -2,7 +2,7 @@
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 const VarDesc& RequireVar(const ProgramDesc& program, const std::string& name,
                           const std::string& who) {
@@ -14,4 +14,4 @@ const VarDesc& RequireVar(const ProgramDesc& program, const std::string& name,
                                                 DidYouMean(name, names)));
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

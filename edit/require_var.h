@@ -5,11 +5,11 @@
 
 #include <string>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // The variable of the root block. Throws kNotFound that suggests the nearest name. `who` begins the
 // message: "extract: inputs".
 const VarDesc& RequireVar(const ProgramDesc& program, const std::string& name,
                           const std::string& who);
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // How many frames a stage of a sub-block keeps, for different shapes. The root block keeps only
@@ -173,4 +173,4 @@ uint64_t Activation::CountRunInside(uint64_t outer_run) {
   return runs_inside_++;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

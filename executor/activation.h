@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class Activation final : public BlockCaller {
  public:
@@ -86,4 +86,4 @@ class Activation final : public BlockCaller {
   uint64_t outer_run_ = 0, runs_inside_ = 0;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -59,4 +59,4 @@ std::vector<std::unique_ptr<OpDesc>> OpsInPlaceOf(const OpDesc& op, const PlanDr
   return ops;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Returns the ops of the block that `op` runs once: planned in this order in the draft's block,
 // they have the same effect as `op`. They use the op's names for the block's arguments and
@@ -16,4 +16,4 @@ namespace coracle {
 // arguments and results.
 std::vector<std::unique_ptr<OpDesc>> OpsInPlaceOf(const OpDesc& op, const PlanDraft& draft);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,7 +1,7 @@
 #include <coracle/executor/cell_values.h>
 #include <coracle/framework/op/interpreter.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 ValueId CellValues::Add(CellId cell, const std::string& name, const VarMeta& meta) {
   return values_.AddAt(cell, name, meta);
@@ -41,4 +41,4 @@ ValueId CellValues::Find(const std::string& name) {
   return value;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

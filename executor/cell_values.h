@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class CellValues {
  public:
@@ -48,4 +48,4 @@ class CellValues {
 // The type of a variable that no value determines.
 inline VarMeta UnknownMeta() { return {VarType::kLoDTensor, DType::kFloat32, Shape{-1}, 0}; }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -15,7 +15,7 @@
 #include <atomic>
 #include <map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Removes the feed and fetch ops from the root block. If the caller named no feeds (fetches), their
@@ -224,4 +224,4 @@ void CompiledProgram::CheckFeeds(std::span<const Tensor> feeds) const {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

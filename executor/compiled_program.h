@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class CompiledProgram {
  public:
@@ -78,4 +78,4 @@ class CompiledProgram {
   mutable ProgramDesc without_origins_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,6 +1,6 @@
 #include <coracle/executor/constant_folding.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Larger results are computed in each run, because a plan keeps its constants as long as it lives,
@@ -43,4 +43,4 @@ std::optional<VarValues> RunNow(const PlanDraft& draft, const OpDesc& op, const 
   return env;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

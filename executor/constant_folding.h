@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Whether an op of this type may run at planning time.
 bool IsFoldable(const OpSpec& def);
@@ -19,4 +19,4 @@ bool IsFoldableOutput(const BlockDesc& block, const std::string& name, const Var
 std::optional<VarValues> RunNow(const PlanDraft& draft, const OpDesc& op, const OpSpec& def,
                                 const MetaTable& metas);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

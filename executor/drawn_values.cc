@@ -13,7 +13,7 @@
 #include <unordered_set>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // An integer input whose values are indices into a dim of another input of the same op. These slots
@@ -211,4 +211,4 @@ std::vector<std::string> DrawMissingParameters(const ProgramDesc& program, Scope
   return names;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Rows of one sequence, if neither a shape nor a file says how long sequences are.
 inline constexpr int64_t kDrawnSequence = 8;
@@ -37,4 +37,4 @@ int64_t DrawnIdLimit(const ProgramDesc& program, const std::string& name);
 // kInvalidArgument for an unknown dim of a variable that ops read, and OutOfMemory.
 std::vector<std::string> DrawMissingParameters(const ProgramDesc& program, Scope& scope);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -65,10 +65,12 @@ struct OpTime {
 
 // A program bound to feeds and fetches. Immutable once compiled; any number of threads may run it,
 // each with its own workspace (a PreparedProgram holds one).
+class Communicator;
+inline namespace internal {
 class CompiledProgram;
 class CommContext;
-class Communicator;
 class ShapeWarningLog;
+}
 
 // A compiled program with the workspace to run it, for one thread at a time. Copies share the
 // compiled program and its plans, but each has its own workspace: make one copy per thread.

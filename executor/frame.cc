@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 void* AddressIn(const std::shared_ptr<void>& memory, const Storage& storage) {
@@ -271,4 +271,4 @@ void Frame::RunBlock(int32_t handle, StepScopes::Step* save_to, StepScopes::Step
     scope_.Follow(written.persistable, written.used, &pointers_);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class Frame;
 
@@ -114,4 +114,4 @@ class Frame : public Workspace {
   IdVector<StepId, Trace::LabelId> labels_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

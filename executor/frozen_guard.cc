@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 [[noreturn]] void ThrowChanged(const std::string& name) {
@@ -79,4 +79,4 @@ void FrozenGuard::CheckHeld(size_t i, Watch::Seen* seen) const {
   seen->data = data;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class FrozenGuard {
  public:
@@ -58,4 +58,4 @@ class FrozenGuard {
   std::vector<Original> originals_;  // parallel to names_
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

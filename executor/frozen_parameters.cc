@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Moves packed elements into the memory of the plain ones, if that is large enough and no one else
@@ -57,4 +57,4 @@ std::shared_ptr<const Tensor> FrozenParameters::Packed(const std::string& name,
   return packed;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -12,7 +12,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Not synchronised, since plans are made one at a time.
 class FrozenParameters {
@@ -40,4 +40,4 @@ class FrozenParameters {
   std::unordered_map<std::string, Parameter> parameters_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 bool SameTensor(const VarMeta& a, const VarMeta& b) {
@@ -120,4 +120,4 @@ ValueGuard GuardValue(const std::string& name, const IdVector<FeedId, FeedGuard>
   return {name, InScope(), input.scope.Get(name).Clone()};
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

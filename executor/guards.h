@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The cells of an activation; nullptr for cells that the caller did not bind.
 using Cells = IdVector<CellId, VarCell*>;
@@ -46,4 +46,4 @@ bool MatchesPersistable(const PlanPersistable& persistable, const VarValue* held
 ValueGuard GuardValue(const std::string& name, const IdVector<FeedId, FeedGuard>& feeds,
                       CellId cell, const StageInput& input);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

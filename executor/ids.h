@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 template <class Tag>
 class Id {
@@ -81,4 +81,4 @@ class IdVector {
   std::vector<T> items_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

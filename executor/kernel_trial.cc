@@ -12,7 +12,7 @@
 #include <mutex>
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int kRuns = 5;                 // besides a first run, which is not timed
@@ -164,4 +164,4 @@ KernelTrials TryKernels(const PrepareContext& context, const std::vector<TensorA
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The result of timing the kernels on random elements, in separate memory.
 struct KernelTrials {
@@ -23,4 +23,4 @@ struct KernelTrials {
 KernelTrials TryKernels(const PrepareContext& context, const std::vector<TensorArg>& tensors,
                         const std::vector<KernelWay>& ways);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

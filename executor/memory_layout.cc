@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Free ranges of an arena that grows at its end. Adjacent free ranges are merged at once. An
@@ -100,4 +100,4 @@ void LayOutArena(Plan& plan) {
   plan.arena_bytes = arena.size();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

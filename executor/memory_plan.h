@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // When each value is used, as recorded by the planner.
 struct MemoryUsage {
@@ -37,4 +37,4 @@ void LayOutArena(Plan& plan);
 // The number of bytes rounded up to where the next storage can begin.
 constexpr uint64_t AlignedBytes(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

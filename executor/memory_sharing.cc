@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 class MemorySharer {
@@ -92,4 +92,4 @@ class MemorySharer {
 
 void ShareMemory(Plan& plan, const MemoryUsage& usage) { MemorySharer(plan, usage).Run(); }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

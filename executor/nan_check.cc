@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 int64_t FindNonFinite(const void* data, DType dtype, int64_t numel) {
   if (IsComplex(dtype)) {
@@ -19,4 +19,4 @@ int64_t FindNonFinite(const void* data, DType dtype, int64_t numel) {
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

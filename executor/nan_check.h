@@ -5,10 +5,10 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Index of the first nan or inf among `numel` elements; -1 if there is none (as always
 // for integers).
 int64_t FindNonFinite(const void* data, DType dtype, int64_t numel);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

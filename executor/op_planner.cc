@@ -6,7 +6,7 @@
 #include <coracle/framework/op/run_rules.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 OpPlanner::OpPlanner(PlanDraft& draft, const OpDesc& op, size_t position)
     : draft_(draft),
@@ -339,4 +339,4 @@ Kernel OpPlanner::Choose(const PrepareContext& context, const std::vector<Tensor
 
 bool OpPlanner::HasGradientBlock(BlockRef block) { return sub_blocks_.UseOf(block).has_gradient; }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -13,7 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Lives while one op is planned. Shape rules see it as a MetaTable, Prepare as an ArgTable.
 class OpPlanner : private MetaTable, private ArgTable {
@@ -98,4 +98,4 @@ class OpPlanner : private MetaTable, private ArgTable {
   bool has_open_shape_ = false;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

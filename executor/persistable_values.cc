@@ -3,7 +3,7 @@
 #include <coracle/framework/op/interpreter.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 bool PersistableValues::IsPersistable(const std::string& name) const {
   const VarDesc* var = block_.FindVarRecursive(name);
@@ -103,4 +103,4 @@ PlanPersistable& PersistableValues::PersistableOf(ValueId value) {
   return plan_.persistables[plan_.StorageOf(value).As<PersistableId>()];
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

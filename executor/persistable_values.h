@@ -11,7 +11,7 @@
 #include <string>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Where an op writes a variable. `copy_to`: if set, the written value is then copied there.
 struct OutputPlace {
@@ -56,4 +56,4 @@ class PersistableValues {
   std::unordered_set<std::string> read_, written_;  // by the steps so far
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -2,7 +2,7 @@
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 void PlanValue::SetMeta(const VarMeta& changed) {
   meta = changed;
@@ -53,4 +53,4 @@ std::string Plan::DescribeLargestTemporary() const {
                      MetaOf(value).ToString(), writer);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

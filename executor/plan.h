@@ -21,7 +21,7 @@
 #include <variant>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // For std::visit, with one lambda for each alternative.
 template <class... Functions>
@@ -258,4 +258,4 @@ inline bool SameType(const VarMeta& a, const VarMeta& b) {
   return a.type == b.type && a.dtype == b.dtype && a.shape == b.shape;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

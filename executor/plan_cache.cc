@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <exception>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Plans of a sub-block per plan of the root, since each round of a loop may have other shapes.
@@ -112,4 +112,4 @@ std::vector<ValueGuard> PlanCache::KnownValues(const PlanRequest& request) {
   return known;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class PlanCache {
  public:
@@ -52,4 +52,4 @@ class PlanCache {
   ShapeWarnings shape_warnings_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

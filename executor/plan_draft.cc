@@ -2,7 +2,7 @@
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 PlanDraft::PlanDraft(const PlanContext& context, const PlanRequest& request,
                      ProcedureTable& procedures)
@@ -111,4 +111,4 @@ void PlanDraft::AddSave(ValueId value, size_t index) {
   AddStep({SaveForGradient{value, index, move}, {}, ""}, {value});
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct PlanDraft {
   PlanDraft(const PlanContext& context, const PlanRequest& request, ProcedureTable& procedures);
@@ -59,4 +59,4 @@ struct PlanDraft {
   void AddSave(ValueId value, size_t index);
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

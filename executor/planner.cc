@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The names of the variables that the block, or a block run by its ops, writes.
@@ -98,4 +98,4 @@ Plan MakePlan(const PlanContext& context, const PlanRequest& request, ProcedureT
   return std::move(plan);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The settings shared by all plans of a compiled program.
 struct PlanContext {
@@ -46,4 +46,4 @@ struct PlanRequest {
 // fetch that no op computes.
 Plan MakePlan(const PlanContext& context, const PlanRequest& request, ProcedureTable& procedures);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,6 +1,6 @@
 #include <coracle/executor/procedure.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 CellId Procedure::CellOf(const std::string& variable, CellOwner owner) {
   CellId& cell = variables_[variable];
@@ -43,4 +43,4 @@ ProcedureId ProcedureTable::Get(int block, const std::vector<std::string>& param
   return it->second;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The owner of a cell's memory: the activation, or the caller, which binds the cell before
 // each run.
@@ -73,4 +73,4 @@ class ProcedureTable {
   std::map<Key, ProcedureId> index_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

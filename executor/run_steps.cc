@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -107,4 +107,4 @@ void RunSteps(Frame& frame, ExecutionState& state, bool in_root_block) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The state shared by all activations of one run.
 struct ExecutionState {
@@ -25,4 +25,4 @@ struct ExecutionState {
 // passed on to observers (value_observer.h).
 void RunSteps(Frame& frame, ExecutionState& state, bool in_root_block);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 Tensor MakePersistable(const PlanPersistable& persistable) {
@@ -152,4 +152,4 @@ void ScopeBinding::BindTensor(PersistableId id, ValuePointers* pointers) {
   pointers->Point(persistable.storage, const_cast<void*>(tensor->raw()));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class ScopeBinding {
  public:
@@ -55,4 +55,4 @@ class ScopeBinding {
   uint64_t generation_ = 0;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

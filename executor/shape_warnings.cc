@@ -3,7 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 void ShapeWarningLog::Log(const std::vector<ShapeWarning>& warnings) {
   for (const ShapeWarning& warning : warnings) {
@@ -42,4 +42,4 @@ void ShapeWarnings::Check(const char* what, const std::string& name, const Tenso
            what, Quote(name), tensor.shape().ToString(), declared)});
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct ShapeWarning {
   std::string key;   // the variable and its declared shape
@@ -52,4 +52,4 @@ class ShapeWarnings {
   std::unordered_set<std::string> warned_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

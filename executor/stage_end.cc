@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The names used by the ops from `next` on, by their sub-blocks, and at the end of the block.
@@ -94,4 +94,4 @@ void EndStage(PlanDraft& draft, size_t next, const OpDesc& last, const std::stri
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

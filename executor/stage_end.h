@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Called if the plan reaches the end of the block. Stores the values that the op that runs the
 // block, the enclosing blocks and the gradient blocks read afterwards. Throws if a result has
@@ -19,4 +19,4 @@ void EndBlock(PlanDraft& draft);
 // single one.
 void EndStage(PlanDraft& draft, size_t next, const OpDesc& last, const std::string& shape_var);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

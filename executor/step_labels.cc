@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The bytes of the arena storages that are live during each step.
@@ -50,4 +50,4 @@ IdVector<StepId, Trace::LabelId> AddStepLabels(const Plan& plan, Trace& trace) {
   return labels;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 std::vector<std::string> NamesOf(const std::vector<std::pair<std::string, TensorArg>>& args) {
@@ -110,4 +110,4 @@ ValueId SubBlockPlanner::MoveToCell(const std::string& name) {
   return moved;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class SubBlockPlanner {
  public:
@@ -43,4 +43,4 @@ class SubBlockPlanner {
   std::set<std::string> changed_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

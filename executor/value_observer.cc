@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 thread_local const ValueObserver* current = nullptr;
@@ -14,4 +14,4 @@ ScopedValueObserver::ScopedValueObserver(ValueObserver observer)
 ScopedValueObserver::~ScopedValueObserver() { current = before_; }
 const ValueObserver* ScopedValueObserver::Current() { return current; }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

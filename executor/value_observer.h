@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A variable after an op that writes it has run.
 struct WrittenValue {
@@ -36,4 +36,4 @@ class ScopedValueObserver {
   const ValueObserver* before_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

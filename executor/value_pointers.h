@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class ValuePointers {
  public:
@@ -28,4 +28,4 @@ class ValuePointers {
   IdVector<StorageId, std::vector<ValueId>> values_in_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -2,7 +2,7 @@
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 ValueId ValueTable::AddTemporary(const std::string& name, const VarMeta& meta) {
   const Place place = meta.type == VarType::kLoDTensor ? Place(InArena()) : Place(InFrame());
@@ -44,4 +44,4 @@ ValueId ValueTable::Add(const std::string& name, const VarMeta& meta, Storage st
   return plan_.values.Add(std::move(value));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class ValueTable {
  public:
@@ -41,4 +41,4 @@ class ValueTable {
   std::unordered_map<std::string, ValueId> current_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdlib>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 size_t Index(int i) { return static_cast<size_t>(i); }
@@ -58,4 +58,4 @@ std::vector<std::pair<int, int>> CommonSubsequence(int n, int m,
   return pairs;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

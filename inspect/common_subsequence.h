@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Returns pairs of positions, ascending, of a longest common subsequence of two sequences of n and
 // m elements, by a shortest edit script (E. Myers, An O(ND) Difference Algorithm and Its
@@ -14,4 +14,4 @@ namespace coracle {
 std::vector<std::pair<int, int>> CommonSubsequence(int n, int m,
                                                    const std::function<bool(int, int)>& equal);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

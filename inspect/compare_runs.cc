@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr size_t kBatch = 8, kMaxTried = 128;  // variables fetched in one run, and in all
@@ -344,4 +344,4 @@ RunsDifference CompareRuns(const RunWay& a, const RunWay& b, const Tolerance& to
   return result;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

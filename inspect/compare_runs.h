@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct ComparedVariable {
   TensorDifference difference;
@@ -56,4 +56,4 @@ struct RunsDifference {
 // memory. Positions refer to a's program. Throws the errors of KeepWritten.
 RunsDifference CompareRuns(const RunWay& a, const RunWay& b, const Tolerance& tolerance);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

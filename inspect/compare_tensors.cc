@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/inspect/inspect.h>
 #include <fmt/format.h>
 
@@ -17,13 +18,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <class T>
-struct IsComplexType : std::false_type {};
-template <class R>
-struct IsComplexType<std::complex<R>> : std::true_type {};
-
-template <class T>
 complex128 Widened(T value) {
-  if constexpr (IsComplexType<T>::value)
+  if constexpr (kIsComplex<T>)
     return {static_cast<double>(value.real()), static_cast<double>(value.imag())};
   else if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
     return static_cast<double>(static_cast<float>(value));
@@ -108,13 +104,14 @@ template <class A, class B>
 WorstElement Worst(A a, B b, int64_t position, const Shape& shape) {
   WorstElement worst;
   worst.index = IndexOf(position, shape);
-  worst.a = Widened(a);
-  worst.b = Widened(b);
+  const complex128 wide_a = Widened(a), wide_b = Widened(b);
+  worst.a = {wide_a.real(), wide_a.imag()};
+  worst.b = {wide_b.real(), wide_b.imag()};
   worst.integer_a = IntegerOf(a);
   worst.integer_b = IntegerOf(b);
-  const bool finite = IsFinite(worst.a) && IsFinite(worst.b);
-  worst.absolute = finite ? Distance(a, b) : std::abs(worst.a - worst.b);
-  const double size = std::abs(worst.b);
+  const bool finite = IsFinite(wide_a) && IsFinite(wide_b);
+  worst.absolute = finite ? Distance(a, b) : std::abs(wide_a - wide_b);
+  const double size = std::abs(wide_b);
   worst.relative = worst.absolute == 0 ? 0 : size == 0 ? kInfinity : worst.absolute / size;
   return worst;
 }
@@ -202,17 +199,16 @@ TensorDifference CompareTensors(const std::string& name, const Tensor& a, const 
   return difference;
 }
 
-std::string ElementText(const complex128& value, const std::optional<int64_t>& integer,
-                        DType dtype) {
+std::string ElementText(const Complex& value, const std::optional<int64_t>& integer, DType dtype) {
   if (integer) return fmt::format("{}", *integer);
   const bool wide = dtype == DType::kFloat64 || dtype == DType::kComplex128;
   const auto text = [wide](double part) -> std::string {
     if (std::isnan(part)) return "nan";
     return wide ? fmt::format("{}", part) : fmt::format("{:.9g}", part);
   };
-  if (!IsComplex(dtype)) return text(value.real());
-  const std::string imaginary = text(value.imag());
-  return text(value.real()) + (imaginary[0] == '-' ? "" : "+") + imaginary + "i";
+  if (!IsComplex(dtype)) return text(value.real);
+  const std::string imaginary = text(value.imag);
+  return text(value.real) + (imaginary[0] == '-' ? "" : "+") + imaginary + "i";
 }
 
 TensorDifference OnlyInA(const std::string& name, const Tensor& a) {

@@ -2,7 +2,7 @@
 #include <coracle/inspect/inspect.h>
 #include <fmt/format.h>
 
-#include <complex>
+#include <cmath>
 #include <cstring>
 #include <unordered_map>
 #include <unordered_set>
@@ -12,7 +12,9 @@ namespace coracle {
 namespace {
 
 // A value as a real number: for complex values, the absolute value.
-double Shown(const complex128& value) { return value.imag() == 0 ? value.real() : std::abs(value); }
+double Shown(const Complex& value) {
+  return value.imag == 0 ? value.real : std::hypot(value.real, value.imag);
+}
 
 // The position of an element in row-major order.
 int64_t PositionOf(const std::vector<int64_t>& index, const Shape& shape) {

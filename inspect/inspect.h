@@ -103,7 +103,7 @@ struct Tolerance {
 // element with nan or infinity on only one side is farther than all others.
 struct WorstElement {
   std::vector<int64_t> index;                   // one number for each axis
-  complex128 a = 0, b = 0;                      // imaginary part 0 for real tensors
+  Complex a, b;                                 // imaginary part 0 for real tensors
   std::optional<int64_t> integer_a, integer_b;  // if that side has integers or bools
   double absolute = 0;                          // |a - b|; nan or inf if one of them is
   double relative = 0;  // |a - b| / |b|; 0 for equal elements, inf if only b is 0
@@ -130,7 +130,7 @@ TensorDifference CompareTensors(const std::string& name, const Tensor& a, const 
                                 const Tolerance& tolerance);
 
 // Formats an element with as many digits as identify it in its dtype: "3", "0.1", "1+2i".
-std::string ElementText(const complex128& value, const std::optional<int64_t>& integer,
+std::string ElementText(const Complex& value, const std::optional<int64_t>& integer,
                         DType dtype);
 
 // The result for a tensor that only A has; OnlyInB is the same for B.

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <type_traits>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int64_t kExactInDouble = int64_t{1} << 53;
@@ -30,8 +30,8 @@ Json Of(bool value) { return value; }
 Json Of(const std::string& value) { return JsonString(value); }
 Json Of(const BlockRef& value) { return {{"block", value.idx}}; }
 Json Of(const VarRef& value) { return {{"var", JsonString(value.name)}}; }
-Json Of(const std::complex<double>& value) {
-  return {{"re", JsonNumber(value.real())}, {"im", JsonNumber(value.imag())}};
+Json Of(const Complex& value) {
+  return {{"re", JsonNumber(value.real)}, {"im", JsonNumber(value.imag)}};
 }
 Json Of(const Scalar& value) {
   return std::visit([](const auto& held) { return Of(held); }, value.value);
@@ -108,4 +108,4 @@ void AddMember(Json& object, std::string_view name, Json value) {
                                                  std::move(value));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 using Json = nlohmann::ordered_json;
 
@@ -38,4 +38,4 @@ Json JsonSetting(const Setting& setting);  // {"kind": "l2_decay", "attrs": {"co
 // linear time. The name must be new.
 void AddMember(Json& object, std::string_view name, Json value);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // An op, one of its inputs, and the types of ops whose result is wrong for that input.
@@ -191,4 +191,4 @@ std::string DescribeMistake(const Mistake& mistake) {
   return mistake.place.empty() ? mistake.message : mistake.place + ": " + mistake.message;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct Mistake {
   const OpDesc* op = nullptr;  // an op of the program; nullptr if the mistake is not about an op
@@ -32,4 +32,4 @@ std::vector<Mistake> FindDeployedMistakes(const ProgramDesc& program);
 // The message, preceded by the place.
 std::string DescribeMistake(const Mistake& mistake);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

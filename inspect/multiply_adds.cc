@@ -2,7 +2,7 @@
 #include <coracle/inspect/multiply_adds.h>
 #include <coracle/operators/operators.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The forward op's declaration, if `type` computes its gradient.
@@ -37,4 +37,4 @@ double MultiplyAdds(const OpDesc& op) {
   return 0;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -218,4 +218,4 @@ std::vector<DiffChange> ChangesOfOp(const OpDesc& before, const OpDesc& after,
   return OpComparer(before, after, sides).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The correspondence of names and blocks between the two sides.
 struct DiffSides {
@@ -28,4 +28,4 @@ std::string NamesText(const std::vector<std::string>& names);
 std::vector<DiffChange> ChangesOfOp(const OpDesc& before, const OpDesc& after,
                                     const DiffSides& sides);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 size_t HashOf(std::string_view text) { return MixedBits(std::hash<std::string_view>()(text)); }
@@ -103,4 +103,4 @@ int OpGraph::OuterValue(int name) const {
   return found == outer_.end() ? -1 : found->second;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

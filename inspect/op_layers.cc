@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The variable whose gradient has this name, also for names derived from a gradient.
@@ -166,4 +166,4 @@ const ModelLayer* OpLayers::Find(const OpDesc& op) const {
   return found == layer_of_.end() ? nullptr : &layers_[found->second];
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

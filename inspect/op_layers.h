@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct ModelLayer {
   std::string name;    // name of its result if the text gives one, else of the layer: "fc_0"
@@ -40,4 +40,4 @@ class OpLayers {
   std::unordered_map<const OpDesc*, size_t> layer_of_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

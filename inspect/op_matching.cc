@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The readers of a value with many readers (such as a learning rate) are not compared, because it
@@ -336,4 +336,4 @@ OpMatching MatchOps(const OpGraph& before, const OpGraph& after, NamePairs& name
   return OpMatcher(before, after, names).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

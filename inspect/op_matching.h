@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The names of both programs as numbers, and their pairs.
 class NamePairs {
@@ -127,4 +127,4 @@ struct UsesOfSide {
 std::vector<int> FindMoves(const UsesOfSide& before, const UsesOfSide& after,
                            const OpMatching& matching, const NamePairs& names, size_t* reordered);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

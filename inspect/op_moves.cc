@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Numbers = std::vector<int>;
@@ -130,4 +130,4 @@ std::vector<int> FindMoves(const UsesOfSide& before, const UsesOfSide& after,
   return moved;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 std::string GradientText(const OpSpec& def) {
   switch (def.gradient_kind) {
@@ -112,4 +112,4 @@ std::string AttrLimits(const AttrDef& attr) {
   return text;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

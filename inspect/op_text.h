@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 std::string GradientText(const OpSpec& def);  // "by the op clip_grad", "none: an update"
 std::string LodText(const OpSpec& def);       // how LoD passes
@@ -18,4 +18,4 @@ std::string AttrLimits(const AttrDef& attr);  // ", at least 0"; "" for any valu
 // The first sentence of the doc, cut to `most` characters. ".. " does not end a sentence.
 std::string Brief(const std::string& doc, size_t most = std::string::npos);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

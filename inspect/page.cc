@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Larger data is compressed: browsers decompress it faster than they read the plain text.
@@ -116,4 +116,4 @@ std::string ProgramPage(const std::vector<PageProgram>& programs, const OpRegist
                {"SCRIPT", page_assets::kScript}});
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A program to show. Objects that it refers to must outlive the call.
 struct PageProgram {
@@ -36,4 +36,4 @@ struct PageOptions {
 std::string ProgramPage(const std::vector<PageProgram>& programs, const OpRegistry& ops,
                         const PageOptions& options = {});
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -14,7 +14,7 @@
 
 #include <set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // --- declarations of op types ---
@@ -272,4 +272,4 @@ std::string TitleOf(const std::vector<PageProgram>& programs, const PageOptions&
   return options.title.empty() ? programs.at(0).name : options.title;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

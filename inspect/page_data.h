@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // See ProgramPage.
 std::string PageData(const std::vector<PageProgram>& programs, const OpRegistry& ops,
@@ -15,4 +15,4 @@ std::string PageData(const std::vector<PageProgram>& programs, const OpRegistry&
 // The title of the page: `options.title`, or the name of the first program.
 std::string TitleOf(const std::vector<PageProgram>& programs, const PageOptions& options);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 Tensor FeedOf(const ProgramDesc& program, const std::string& name) {
@@ -76,4 +76,4 @@ PlannedMemory PlanMemory(const ProgramDesc& program, const Scope& values, const 
   return memory;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct PlannedStep {
   std::string op_type;  // "conv2d", or "copy", "store", "keep" for ops that the executor adds
@@ -39,4 +39,4 @@ struct PlannedMemory {
 // Freezes parameters in `values`, as `coracle run` does. Throws the errors of compiling.
 PlannedMemory PlanMemory(const ProgramDesc& program, const Scope& values, const OpRegistry& ops);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

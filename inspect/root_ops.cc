@@ -1,7 +1,7 @@
 #include <coracle/inspect/root_ops.h>
 #include <coracle/operators/operators.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 RootOps::RootOps(const ProgramDesc& program) : root_(program.Root()), reads_(root_.NumOps()) {
   for (size_t i = 0; i < root_.NumOps(); ++i) {
@@ -21,4 +21,4 @@ RootOps::RootOps(const ProgramDesc& program) : root_(program.Root()), reads_(roo
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

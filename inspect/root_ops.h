@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // An op of the root block.
 struct OpPlace {
@@ -42,4 +42,4 @@ class RootOps {
   std::vector<std::string> written_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

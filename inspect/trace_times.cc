@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Json = nlohmann::json;
@@ -336,4 +336,4 @@ TraceTimes ReadTraceTimes(const std::string& text, const std::string& source,
   return SumByOp(spans, index);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct TracedOp {
   int block = 0;
@@ -35,4 +35,4 @@ struct TraceTimes {
 TraceTimes ReadTraceTimes(const std::string& text, const std::string& source,
                           const ProgramDesc& program);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int64_t kChunk = 65536;
@@ -65,4 +65,4 @@ ValueStatistics StatisticsOf(const Tensor& tensor, size_t bins) {
   return s;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

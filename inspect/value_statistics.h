@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Over the finite elements; 0 if there are none. `count` includes all elements.
 struct ValueStatistics {
@@ -22,4 +22,4 @@ struct ValueStatistics {
 // Uses the real parts of complex elements. Reads the elements twice and needs little memory.
 ValueStatistics StatisticsOf(const Tensor& tensor, size_t bins = 64);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

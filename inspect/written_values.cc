@@ -10,7 +10,7 @@
 #include <string_view>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr std::string_view kInfix = "@WRITE@";
@@ -168,4 +168,4 @@ WrittenTensors FromArrays(const NamedTensors& arrays) {
   return written;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

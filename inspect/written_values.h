@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The values that the ops of a program's root block wrote in one run, by variable name; several
 // values for a variable that is written several times (in place). Only dense tensors.
@@ -57,4 +57,4 @@ WrittenTensors KeepWritten(const RunWay& way, const std::vector<std::string>& na
 NamedTensors ToArrays(const WrittenTensors& written, const ProgramDesc& program);
 WrittenTensors FromArrays(const NamedTensors& arrays);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 #include <coracle/layers/builder.h>
 #include <coracle/layers/internal/layer_defs.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Vars = std::vector<Variable>;
@@ -67,4 +67,4 @@ std::vector<LayerDef> ArrayLayers() {
               })};
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

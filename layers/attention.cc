@@ -100,7 +100,7 @@ Variable Builder::Attention(const Variable& x, const AttentionOptions& options) 
   return Fc(Reshape(Var(seen), {0, 0, options.size}), out);
 }
 
-std::vector<LayerDef> AttentionLayers() {
+std::vector<LayerDef> internal::AttentionLayers() {
   return {AttentionLayer().Build([](Builder& net, const LayerArgs& args, AttentionOptions options) {
     if (args.HasVar("memory")) options.memory = args.Var("memory");
     if (args.HasVar("mask")) options.mask = args.Var("mask");

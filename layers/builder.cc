@@ -239,7 +239,7 @@ Variable LayerScope::Finish(const std::string& result) {
   return var;
 }
 
-void RequireFreeOutput(Builder& net, const std::string& type, const std::string& name) {
+void internal::RequireFreeOutput(Builder& net, const std::string& type, const std::string& name) {
   if (name.empty()) return;
   if (IsEmptyName(name)) ThrowInvalid(fmt::format("{}: {} is a reserved name", type, Quote(name)));
   if (net.block().FindVarRecursive(name)) {
@@ -250,7 +250,7 @@ void RequireFreeOutput(Builder& net, const std::string& type, const std::string&
   }
 }
 
-bool IsUnary(const OpSpec& def) {
+bool internal::IsUnary(const OpSpec& def) {
   auto only = [](const std::vector<SlotDef>& slots, const char* name) {
     return std::all_of(slots.begin(), slots.end(),
                        [&](const SlotDef& s) { return s.name == name ? !s.variadic : s.optional; });

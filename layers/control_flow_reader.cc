@@ -4,7 +4,7 @@
 
 #include <functional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Appends the layers of the node; the next op gets the place of `node`.
@@ -92,4 +92,4 @@ void ReadControlFlow(ModelBuild& build, const Surroundings& around, const Node& 
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -177,7 +177,7 @@ Variable Builder::Dropout(const Variable& x, const DropoutOptions& options) {
   return layer.Finish(out);
 }
 
-std::vector<LayerDef> DenseLayers() {
+std::vector<LayerDef> internal::DenseLayers() {
   return {FcLayer().BuildOfMany(&Builder::Fc), EmbeddingLayer().Build(&Builder::Embedding),
           DropoutLayer().Build(&Builder::Dropout), ParameterLayer()};
 }

@@ -117,7 +117,7 @@ Variable Builder::Pool2d(const Variable& x, const Pool2dOptions& options) {
   return layer.Finish(out);
 }
 
-std::vector<LayerDef> ImageLayers() {
+std::vector<LayerDef> internal::ImageLayers() {
   LayerDef pool =
       Pool2dLayer().Build([](Builder& net, const LayerArgs& args, const Pool2dOptions& options) {
         if (!args.Has("pool_size") && !options.global_pooling)

@@ -190,12 +190,12 @@ void RegisterLayer(LayerDef layer) {
   registered.layers.push_back(std::move(layer));
 }
 
-size_t NumRegisteredLayers() {
+size_t internal::NumRegisteredLayers() {
   const std::lock_guard lock(AllRegistered().mutex);
   return AllRegistered().layers.size();
 }
 
-std::vector<FieldDef> AttrFields(const OpSpec& def) {
+std::vector<FieldDef> internal::AttrFields(const OpSpec& def) {
   std::vector<FieldDef> fields;
   for (const AttrDef& attr : def.attrs) {
     if (attr.type == AttrType::kBlock || attr.type == AttrType::kBlocks) continue;
@@ -207,7 +207,7 @@ std::vector<FieldDef> AttrFields(const OpSpec& def) {
   return fields;
 }
 
-std::vector<LayerDef> LayerDefs(const OpRegistry& ops) {
+std::vector<LayerDef> internal::LayerDefs(const OpRegistry& ops) {
   std::vector<LayerDef> defs = BuiltInLayers();
   {
     const std::lock_guard lock(AllRegistered().mutex);

@@ -286,7 +286,7 @@ std::string MakeLayerExample(std::string_view layer, std::string_view inputs,
   return text + fmt::format("layer {{ {} {{ {} }} }}\n", layer, fields);
 }
 
-std::string LayerExample(const std::string& name, const OpRegistry& ops) {
+std::string internal::LayerExample(const std::string& name, const OpRegistry& ops) {
   const auto written = Written().find(name);
   if (written != Written().end()) return written->second;
   for (const LayerDef& layer : LayerDefs(ops))

@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -202,4 +202,4 @@ void ReadOp(ModelBuild& build, const Surroundings& around, const Node& node) {
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

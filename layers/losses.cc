@@ -80,7 +80,7 @@ Variable Builder::Accuracy(const Variable& x, const Variable& label,
   return layer.Finish(out);
 }
 
-std::vector<LayerDef> LossLayers() {
+std::vector<LayerDef> internal::LossLayers() {
   const char* kLabel = "integer tensor [N, 1], or one share per class with soft_label";
   const char* kSoftLabel = "label holds a probability for each class";
   const char* kIgnored = "label whose samples cost nothing";

@@ -98,7 +98,7 @@ Variable Builder::Cast(const Variable& x, DType dtype, const OutputOptions& opti
   return Unary("cast", x, CastAttrs(x.dtype(), dtype), options);
 }
 
-std::vector<LayerDef> MathLayers() {
+std::vector<LayerDef> internal::MathLayers() {
   struct CastOptions {
     DType dtype = DType::kFloat32;
   };

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <filesystem>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -216,4 +216,4 @@ void ReadModel(const TextSchema& schema, const OpRegistry& ops, const ModelState
   ReadFileEntries(build, around, file);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

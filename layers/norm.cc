@@ -150,7 +150,7 @@ Variable Builder::InstanceNorm(const Variable& x, const InstanceNormOptions& opt
   return layer.Finish(out);
 }
 
-std::vector<LayerDef> NormLayers() {
+std::vector<LayerDef> internal::NormLayers() {
   return {BatchNormLayer(), LayerNormLayer(), InstanceNormLayer()};
 }
 

@@ -364,7 +364,7 @@ std::vector<Variable> Builder::Program(const std::vector<Variable>& x,
   return results;
 }
 
-std::vector<LayerDef> ProgramLayers() {
+std::vector<LayerDef> internal::ProgramLayers() {
   return {
       ProgramLayer().Build([](Builder& net, const LayerArgs& args, const ProgramOptions& options) {
         return net.Program(args.Vars("input"), options);

@@ -242,7 +242,7 @@ RnnOutput Builder::SimpleRnn(const Variable& x, const RnnOptions& options) {
                         x, options);
 }
 
-std::vector<LayerDef> RecurrentLayers() {
+std::vector<LayerDef> internal::RecurrentLayers() {
   return {RecurrentLayer("lstm", "Long short-term memory.", &Builder::Lstm),
           RecurrentLayer("gru", "Gated recurrent units.", &Builder::Gru),
           RecurrentLayer("simple_rnn", "h' = act(W x + b + U h + b').", &Builder::SimpleRnn)};

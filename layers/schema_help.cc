@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -286,4 +286,4 @@ std::string ExampleValue(AttrType type, const std::optional<FieldRange>& range, 
   return fit.empty() ? "1" : fit[std::min(index, fit.size() - 1)];
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

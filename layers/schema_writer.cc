@@ -5,7 +5,7 @@
 #include <cctype>
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using google::protobuf::EnumDescriptorProto;
@@ -329,4 +329,4 @@ const FieldNote& SchemaPool::NoteOf(const FieldDescriptor& field) const {
   return found == notes_.end() ? none : found->second;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

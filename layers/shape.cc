@@ -111,7 +111,7 @@ Variable Builder::OneHot(const Variable& ids, int32_t depth, const OutputOptions
   return Unary("one_hot_v2", ids, {{"depth", depth}}, options);
 }
 
-std::vector<LayerDef> ShapeLayers() {
+std::vector<LayerDef> internal::ShapeLayers() {
   struct DepthOptions {
     int32_t depth = 0;
   };

@@ -1,6 +1,6 @@
 #include <coracle/layers/internal/model_reader.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -31,4 +31,4 @@ bool Includes(const Node& entry, const StateToMatch& state, bool* has_rules) {
   return include > 0 ? any : !any;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -43,7 +43,7 @@ std::vector<Named> AllNamed(const SchemaPool& pool) {
 
 }  // namespace
 
-std::vector<TextEntry> LayerEntries(const OpRegistry& ops) {
+std::vector<TextEntry> internal::LayerEntries(const OpRegistry& ops) {
   const std::shared_ptr<const TextSchema> schema = CurrentTextSchema(ops);
   std::vector<TextEntry> entries;
   for (const Named& named : AllNamed(schema->pool())) {
@@ -53,7 +53,7 @@ std::vector<TextEntry> LayerEntries(const OpRegistry& ops) {
   return entries;
 }
 
-std::vector<TextEntry> LayerEntries(const std::string& name, const OpRegistry& ops) {
+std::vector<TextEntry> internal::LayerEntries(const std::string& name, const OpRegistry& ops) {
   const std::shared_ptr<const TextSchema> schema = CurrentTextSchema(ops);
   std::vector<TextEntry> entries;
   for (const Named& named : AllNamed(schema->pool())) {
@@ -77,15 +77,15 @@ std::vector<std::string> LayerNames(const OpRegistry& ops) {
   return names;
 }
 
-std::string LayerHint(const std::string& name, const OpRegistry& ops) {
+std::string internal::LayerHint(const std::string& name, const OpRegistry& ops) {
   return NameHint(name, LayerNames(ops), "layers");
 }
 
-TextEntry ModelField(std::string_view path, const OpRegistry& ops) {
+TextEntry internal::ModelField(std::string_view path, const OpRegistry& ops) {
   return EntryAt(CurrentTextSchema(ops)->pool(), path);
 }
 
-std::vector<std::string> ModelFieldsBelow(std::string_view path, const OpRegistry& ops) {
+std::vector<std::string> internal::ModelFieldsBelow(std::string_view path, const OpRegistry& ops) {
   return FieldsBelow(CurrentTextSchema(ops)->pool(), path);
 }
 

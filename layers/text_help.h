@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct TextField {
   std::string name;
@@ -57,4 +57,4 @@ TextEntry ModelField(std::string_view path, const OpRegistry& ops = DefaultOps()
 std::vector<std::string> ModelFieldsBelow(std::string_view path,
                                           const OpRegistry& ops = DefaultOps());
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Names in PyTorch, TensorFlow, Keras and Caffe, in lower case and without underscores.
@@ -183,4 +183,4 @@ std::string FieldHint(const google::protobuf::Descriptor& type, const std::strin
   return fmt::format("; it has {}{}", Join(names, ", "), library);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <limits>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 class Expander {
@@ -81,4 +81,4 @@ std::string ExpandIndices(const std::string& text, const std::vector<Index>& ind
   return Expander(indices, where).Expand(text);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -259,4 +259,4 @@ std::vector<std::string> FieldNames(const Descriptor& type) {
   return names;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <set>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Proto = SchemaWriter::Proto;
@@ -314,4 +314,4 @@ std::shared_ptr<const TextSchema> CurrentTextSchema(const OpRegistry& ops) {
   return kept;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -146,4 +146,4 @@ ErrorClipPtr ReadErrorClip(const Node& node, const SchemaPool& schema) {
   return SettingReader(schema, none).ReadErrorClip(node);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 std::vector<OpFamily> OpFamilies() {
   OpRegistry ops;
@@ -26,4 +26,4 @@ std::vector<OpFamily> OpFamilies() {
   return families;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

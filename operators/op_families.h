@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct OpFamily {
   std::string name;                // "activation"
@@ -14,4 +14,4 @@ struct OpFamily {
 // Sorted by name.
 std::vector<OpFamily> OpFamilies();
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

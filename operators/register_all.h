@@ -6,10 +6,10 @@
 #include <functional>
 #include <string>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // Registers the ops of all files. If `done` is set, calls it after each file with the file's line
 // of ops.list.
 void RegisterAll(OpRegistry& ops, const std::function<void(const std::string& file)>& done);
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>

@@ -165,7 +165,7 @@ void AdamW::AppendUpdate(const UpdateContext& update) {
   Adam::AppendUpdate(update);
 }
 
-OptimizerEntries AdaptiveOptimizers() {
+OptimizerEntries internal::AdaptiveOptimizers() {
   return {AdamKind(),           AdamWKind(),    AdamaxKind(),  LambKind(), AdagradKind(),
           DecayedAdagradKind(), AdadeltaKind(), RmspropKind(), FtrlKind()};
 }

@@ -136,7 +136,7 @@ LrSchedulePtr OneCycleRate(const OneCycleRateOptions& o) {
   });
 }
 
-ScheduleEntries CyclicSchedules() {
+ScheduleEntries internal::CyclicSchedules() {
   return {MakeKind("cosine", CosineFields(), CosineRate),
           MakeKind("cosine_annealing", CosineAnnealingFields(), CosineAnnealingRate,
                    {{"steps", kScheduleEnds, "the rate rises again"}}),

@@ -37,7 +37,7 @@ bool MultiplyAny(Tensor* tensor, float factor) {
 
 }  // namespace
 
-Fields<GradScalerOptions> FieldsOf(const GradScalerOptions&) {
+Fields<GradScalerOptions> internal::FieldsOf(const GradScalerOptions&) {
   using O = GradScalerOptions;
   constexpr double kMost = std::numeric_limits<float>::max();
   const FieldRange positive = {0, kMost, true, false, "must be positive and finite"};

@@ -54,7 +54,7 @@ std::string AppendLrSchedule(const LrSchedule& schedule, BlockDesc& block, Progr
   return kept;
 }
 
-void RequireRate(const char* schedule, double rate) {
+void internal::RequireRate(const char* schedule, double rate) {
   if (rate >= 0 && std::isfinite(rate)) return;
   ThrowInvalid(fmt::format(
       "learning-rate schedule {}: a rate must be finite and not negative, got {}", schedule, rate));

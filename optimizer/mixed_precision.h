@@ -21,8 +21,10 @@
 
 namespace coracle {
 
+inline namespace internal {
 struct LossScaleRule;
 struct LossScaleState;
+}
 
 //                      O0   O1                    O2                       O3
 // computes in 16 bits  -    white ops and ops     all but black ops        all

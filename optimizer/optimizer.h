@@ -24,8 +24,11 @@ namespace coracle {
 
 class LossScaling;
 class WeightAverage;
+inline namespace internal {
 struct StepState;
 struct StepStage;
+const std::vector<StepStage>& TrainingStages();
+}
 
 struct MinimizeOptions {
   std::vector<std::string> parameter_list = {};
@@ -118,7 +121,7 @@ class Optimizer {
 
  private:
   // The stages of a training step; see TrainingStages.
-  friend const std::vector<StepStage>& TrainingStages();
+  friend const std::vector<StepStage>& internal::TrainingStages();
   friend class StepUndo;
   void Unscale(StepState& step);
   void AverageBeforeClip(StepState& step);

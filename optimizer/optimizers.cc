@@ -148,12 +148,12 @@ std::string GradientFor(const std::string& type, const UpdateContext& update) {
 
 }  // namespace
 
-void CheckOptions(const std::type_info& type, const void* options) {
+void internal::CheckOptions(const std::type_info& type, const void* options) {
   const auto& [name, kind] = KindOf(type);
   kind.fields.CheckRanges(name, options);
 }
 
-const OptimizerEntries& BuiltInOptimizers() {
+const OptimizerEntries& internal::BuiltInOptimizers() {
   static const OptimizerEntries all = MakeBuiltIn();
   return all;
 }

@@ -6,7 +6,7 @@
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizer.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 Fields<PlateauRate::Options> FieldsOf(const PlateauRate::Options&);
 Fields<ExponentialMovingAverageOptions> FieldsOf(const ExponentialMovingAverageOptions&);
@@ -14,4 +14,4 @@ Fields<ModelAverageOptions> FieldsOf(const ModelAverageOptions&);
 Fields<LookaheadOptions> FieldsOf(const LookaheadOptions&);
 Fields<GradScalerOptions> FieldsOf(const GradScalerOptions&);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

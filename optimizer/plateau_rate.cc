@@ -18,7 +18,7 @@ const MemberType kOpposite = {AttrType::kBoolean,
 
 }  // namespace
 
-Fields<PlateauRate::Options> FieldsOf(const PlateauRate::Options&) {
+Fields<PlateauRate::Options> internal::FieldsOf(const PlateauRate::Options&) {
   using O = PlateauRate::Options;
   return Fields<O>("The rate falls when evaluations stop improving; one in a schedule.")
       .Add("maximize", &O::minimize, "larger is better", kOpposite)

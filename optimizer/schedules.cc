@@ -214,7 +214,7 @@ LrSchedulePtr WarmupStableDecayRate(const WarmupStableDecayOptions& o) {
 
 }  // namespace
 
-ScheduleEntries BuiltInSchedules() {
+ScheduleEntries internal::BuiltInSchedules() {
   const char* changes = "the rate changes";
   ScheduleEntries all = {
       MakeKind("exponential", ExponentialFields(), ExponentialRate),

@@ -219,13 +219,13 @@ void OfOptimizer(StepState& step) {
 
 }  // namespace
 
-std::string WideGradient(const Writer& w, const std::string& grad) {
+std::string internal::WideGradient(const Writer& w, const std::string& grad) {
   const Variable var = w.Var(grad);
   if (!IsHalf(var.dtype())) return grad;
   return w.Named(grad + "@FLOAT", Cast(var, DType::kFloat32)).name();
 }
 
-const std::vector<StepStage>& TrainingStages() {
+const std::vector<StepStage>& internal::TrainingStages() {
   using S = TrainingStage;
   constexpr auto kOnce = StepStage::kOnce;
   constexpr auto kEach = StepStage::kEachOptimizer;
@@ -256,7 +256,7 @@ const std::vector<StepStage>& TrainingStages() {
   return stages;
 }
 
-OptimizerGroup GroupOf(Optimizer& optimizer) {
+OptimizerGroup internal::GroupOf(Optimizer& optimizer) {
   return {.optimizer = std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &optimizer)};
 }
 

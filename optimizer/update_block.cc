@@ -26,7 +26,7 @@ std::string All(const Writer& w, const std::vector<std::string>& guards) {
 
 }  // namespace
 
-Writer UpdateWriter(BlockDesc& block, const TrainingMark& mark) {
+Writer internal::UpdateWriter(BlockDesc& block, const TrainingMark& mark) {
   return Writer(block, DefaultOps(), {.role = kOptimize, .mark = mark, .stop_gradient = true});
 }
 

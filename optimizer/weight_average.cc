@@ -72,7 +72,7 @@ std::string ParamState(BlockDesc& block, ProgramDesc& startup, const std::string
 
 }  // namespace
 
-Fields<ExponentialMovingAverageOptions> FieldsOf(const ExponentialMovingAverageOptions&) {
+Fields<ExponentialMovingAverageOptions> internal::FieldsOf(const ExponentialMovingAverageOptions&) {
   using O = ExponentialMovingAverageOptions;
   return Fields<O>("An exponential moving average.")
       .Add("decay", &O::decay, "share of the average that a step keeps", RangeFrom(0, 1))
@@ -83,7 +83,7 @@ namespace {
 FieldRange AtLeastOne() { return {1, HUGE_VAL, false, true, "must be at least 1"}; }
 }  // namespace
 
-Fields<ModelAverageOptions> FieldsOf(const ModelAverageOptions&) {
+Fields<ModelAverageOptions> internal::FieldsOf(const ModelAverageOptions&) {
   using O = ModelAverageOptions;
   return Fields<O>("The mean of the newest updates.")
       .Add("rate", &O::rate, "size of the window over the number of updates", NotNegativeRange())
@@ -91,7 +91,7 @@ Fields<ModelAverageOptions> FieldsOf(const ModelAverageOptions&) {
       .Add("max_window", &O::max_window, "largest size of the window", AtLeastOne());
 }
 
-Fields<LookaheadOptions> FieldsOf(const LookaheadOptions&) {
+Fields<LookaheadOptions> internal::FieldsOf(const LookaheadOptions&) {
   using O = LookaheadOptions;
   return Fields<O>(
              "After each k updates slow weights follow the parameters, which restart from them.")

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 bool IsResult(const AttentionOps& a, const std::string& var) {
@@ -141,4 +141,4 @@ bool HasUsualTypes(const AttentionOps& a, const AttentionScene& scene) {
   return AxesAreLast(scene, a);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <coracle/passes/attention_finder.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Whether it has floats of known ranks, a softmax along the last axis, and a mask that is added to
 // the last dims.
@@ -13,4 +13,4 @@ bool HasUsualTypes(const AttentionOps& a, const AttentionScene& scene);
 // ops run, and there are positions for these.
 bool MayBeFused(const AttentionOps& a, const AttentionScene& scene);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

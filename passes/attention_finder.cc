@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Whether it is a matmul or its gradient. The attrs of matmul_v2 have other names.
@@ -315,4 +315,4 @@ std::tuple<float, bool, std::string> DropoutAttrs(const OpDesc& op) {
           op.GetAttr<std::string>("dropout_implementation", "downgrade_in_infer")};
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

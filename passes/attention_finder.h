@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // An op of an attention and the op that computes its gradient; either may be absent.
 struct AttentionLink {
@@ -104,4 +104,4 @@ std::string OnlyVariable(const std::vector<std::string>& args);
 // The attrs dropout_prob, is_test and dropout_implementation of a dropout or of its gradient.
 std::tuple<float, bool, std::string> DropoutAttrs(const OpDesc& op);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

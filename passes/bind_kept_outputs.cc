@@ -1,7 +1,7 @@
 #include <coracle/framework/op/kept_outputs.h>
 #include <coracle/passes/pass.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 void BindInBlock(BlockDesc& block, const OpRegistry& ops,
@@ -37,4 +37,4 @@ void BindKeptOutputs(ProgramDesc& program, const OpRegistry& ops,
     BindInBlock(program.Block(b), ops, {feeds.begin(), feeds.end()});
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,12 +6,11 @@
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>
-#include <complex>
 #include <cstring>
 #include <type_traits>
 #include <variant>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Ops without inputs compute larger outputs again, because keeping the output until its last reader
@@ -24,7 +23,7 @@ constexpr size_t kMaxCompared = 32;
 
 template <class T>
 bool HasSameBits(const T& a, const T& b) {
-  if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, std::complex<double>>) {
+  if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, Complex>) {
     return std::memcmp(&a, &b, sizeof(T)) == 0;
   } else {
     return a == b;
@@ -180,4 +179,4 @@ void JoinCommonSubexpressions(ProgramDesc& program, const PassContext& context) 
   SubexpressionJoiner(program, context).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

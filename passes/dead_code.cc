@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Adds all variables that the op and its sub-blocks read; a sub-block may read outer variables.
@@ -35,4 +35,4 @@ void EliminateDeadCode(ProgramDesc& program, const PassContext& context) {
   root.SetOps(std::move(kept));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

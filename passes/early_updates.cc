@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int kStart = -1;  // before the first op
@@ -137,4 +137,4 @@ void UpdateEarly(ProgramDesc& program, const PassContext& context) {
   if (any) UpdateMover(program, context).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 std::string FirstOutput(const OpDesc& op) {
@@ -94,4 +94,4 @@ bool ExpandOps(ProgramDesc& program, const OpRegistry& ops, bool trains) {
   return any;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 const std::vector<Pattern>& Patterns() {
@@ -253,4 +253,4 @@ void FoldBatchNorm(ProgramDesc& program, const PassContext& context) {
   if (context.frozen) BatchNormFolder(program, context).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

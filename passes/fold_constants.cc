@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Limit, in bytes, for the total growth of the program's constants, after released ones.
@@ -182,4 +182,4 @@ void FoldConstants(ProgramDesc& program, const PassContext& context) {
   if (context.frozen) ConstantFolder(program, context).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

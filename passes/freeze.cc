@@ -1,6 +1,6 @@
 #include <coracle/passes/freeze.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 void RedirectStatistic(OpDesc& norm, const char* in, const char* out) {
@@ -53,4 +53,4 @@ FrozenValues Freeze(ProgramDesc& program, const Scope& scope,
   return frozen;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

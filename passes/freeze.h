@@ -7,7 +7,7 @@
 
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Returns, by handle, the values of the root block's persistable variables that no op of any block
 // writes and that are not fed. Skips variables for which `scope` does not hold a dense tensor
@@ -23,4 +23,4 @@ void* PlaceOfFrozen(const Tensor& frozen);
 // Whether a batch_norm normalises with Mean and Variance, not with the statistics of the batch.
 bool HasFixedStatistics(const OpDesc& batch_norm);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

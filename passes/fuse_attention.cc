@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr const char* kAttention = "scaled_dot_product_attention";
@@ -239,4 +239,4 @@ void FuseAttention(ProgramDesc& program, const PassContext& context) {
   AttentionFuser(program, context).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 const std::vector<Pattern>& Forward() {
@@ -242,4 +242,4 @@ void FuseBatchNormActivation(ProgramDesc& program, const PassContext& context) {
   BatchNormFuser(program, context).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 const Pattern& Forward() {
@@ -148,4 +148,4 @@ void FuseConvBias(ProgramDesc& program, const PassContext& context) {
   rewrites.Apply();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

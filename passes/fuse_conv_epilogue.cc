@@ -6,7 +6,7 @@
 #include <coracle/passes/passes.h>
 #include <coracle/passes/value_flow.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The sum with its operands in either order.
@@ -132,4 +132,4 @@ void FuseConvEpilogue(ProgramDesc& program, const PassContext& context) {
   EpilogueFuser(program, context).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

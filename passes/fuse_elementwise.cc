@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr size_t kMostMembers = 64;
@@ -231,4 +231,4 @@ void FuseElementwise(ProgramDesc& program, const PassContext& context) {
   ReplaceGroups(program, context, "fused_elementwise", true, {found.begin(), found.end()});
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

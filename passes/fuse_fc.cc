@@ -14,7 +14,7 @@
 #include <unordered_set>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 const std::string kProduct = R"(
@@ -227,4 +227,4 @@ class FcFuser {
 
 void FuseFc(ProgramDesc& program, const PassContext& context) { FcFuser(program, context).Run(); }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Visits the ops and ends a group at an op that cannot join it.
@@ -169,4 +169,4 @@ void FuseImages(ProgramDesc& program, const PassContext& context) {
                 ImageGroups(program.Root(), context).Run());
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -22,7 +22,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr const char* kFused = "fused_residual_layer_norm";
@@ -286,4 +286,4 @@ void FuseLayerNorm(ProgramDesc& program, const PassContext& context) {
   FuseAll(program, context, "layer_norm", FuseForward);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <coracle/passes/match.h>
 #include <coracle/passes/passes.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 const Pattern& WithMean() {
@@ -75,4 +75,4 @@ void FuseSoftmaxCrossEntropy(ProgramDesc& program, const PassContext& context) {
   rewrites.Apply();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Skips a loop whose invariant values are all small, because hoisting them saves no time.
@@ -200,4 +200,4 @@ void HoistInvariants(ProgramDesc& program, const PassContext& context) {
   Hoister(program, context).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

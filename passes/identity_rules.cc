@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Ints = std::vector<int32_t>;
@@ -142,4 +142,4 @@ std::optional<float> TestDropoutFactor(const OpDesc& op, const OpSpec& spec) {
   return static_cast<float>(KeptShare(op, spec));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

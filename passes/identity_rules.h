@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // What a rule needs to know about variables.
 struct VariableFacts {
@@ -26,4 +26,4 @@ std::string ReturnedInput(const OpDesc& op, const OpSpec& spec, const VariableFa
 // factor of float32; nullopt for any other op.
 std::optional<float> TestDropoutFactor(const OpDesc& op, const OpSpec& spec);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -369,4 +369,4 @@ bool InlineCalls(ProgramDesc& program, ProgramOrigins* origins) {
 
 bool InlineDerivedCalls(ProgramDesc& program) { return Inline(program, IsDerivedCall, nullptr); }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The value for the key; nullptr if it is missing.
@@ -314,4 +314,4 @@ void Rewrites::Apply() {
   replaced_.clear();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

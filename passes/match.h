@@ -37,7 +37,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class Pattern {
  public:
@@ -135,4 +135,4 @@ class Rewrites {
   std::unordered_map<const OpDesc*, std::vector<std::unique_ptr<OpDesc>>> replaced_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

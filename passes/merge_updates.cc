@@ -7,7 +7,7 @@
 #include <map>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // A group whose gradients take at least this memory, and this share of all, does not wait for
@@ -170,4 +170,4 @@ void MergeUpdates(ProgramDesc& program, const PassContext& context) {
   for (int b = 0; b < program.NumBlocks(); ++b) Merger(program.Block(b), context.ops).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

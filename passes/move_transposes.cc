@@ -23,7 +23,7 @@
 #include <set>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The fixed cost of a transpose, in elements.
@@ -391,4 +391,4 @@ void MoveTransposes(ProgramDesc& program, const PassContext& context) {
   AbsorbTransposes(program, context);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

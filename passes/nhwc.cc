@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Images [N, C, H, W] and volumes [N, C, D, H, W]. "NHWC" below is NDHWC for volumes.
@@ -339,4 +339,4 @@ void UseNhwcLayout(ProgramDesc& program, const PassContext& context) {
   forms.RemoveUnusedForms();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

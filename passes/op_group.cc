@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 const GroupVar* OpGroup::FindOutput(const std::string& name) const {
   const auto it = std::find_if(outputs.begin(), outputs.end(),
@@ -179,4 +179,4 @@ void ReplaceGroups(ProgramDesc& program, const PassContext& context, const std::
   root.RemoveVarsIf([&](const VarDesc& var) { return writer.gone().count(var.name()) > 0; });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A variable and its type before or after an op of a group.
 struct GroupVar {
@@ -33,4 +33,4 @@ struct OpGroup {
 void ReplaceGroups(ProgramDesc& program, const PassContext& context, const std::string& type,
                    bool in_place, const std::vector<OpGroup>& groups);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr const char* kOverlapAttr = "overlap";
@@ -46,4 +46,4 @@ void OverlapExchanges(ProgramDesc& program, const PassContext& context) {
   for (int b = 0; b < program.NumBlocks(); ++b) Visit(program.Block(b), context.ops);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -13,7 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class ProgramOrigins;
 
@@ -114,4 +114,4 @@ bool ExpandOps(ProgramDesc& program, const OpRegistry& ops, bool trains = true);
 void BindKeptOutputs(ProgramDesc& program, const OpRegistry& ops,
                      const std::vector<std::string>& feeds);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

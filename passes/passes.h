@@ -4,7 +4,7 @@
 
 #include <coracle/passes/pass.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Removes the ops of the root block whose outputs are neither read nor visible.
 void EliminateDeadCode(ProgramDesc& program, const PassContext& context);
@@ -108,4 +108,4 @@ void MergeUpdates(ProgramDesc& program, const PassContext& context);
 // c_sync_comm_stream or c_wait_comm of the same ring.
 void OverlapExchanges(ProgramDesc& program, const PassContext& context);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

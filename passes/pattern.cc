@@ -2,7 +2,7 @@
 #include <coracle/passes/match.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 std::vector<std::string> Parts(std::string_view text, char separator) {
@@ -51,4 +51,4 @@ std::vector<Pattern::Arg> Pattern::ParseArgs(std::string_view list, bool* more) 
   return args;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

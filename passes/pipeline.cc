@@ -9,7 +9,7 @@
 #include <chrono>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 std::unordered_set<std::string> NamesInSubBlocks(const ProgramDesc& program) {
@@ -273,4 +273,4 @@ void RunPassList(ProgramDesc& program, const PassContext& context, const std::ve
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr std::array<const char*, 6> kCopied = {kOpRoleAttr,      kOpNamescopeAttr,
@@ -31,4 +31,4 @@ void AddOriginsOfAll(std::span<const OpDesc* const> from, OpDesc& to) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Copies the remarks of `from` to its replacement `to`, except those that speak of the slots of
 // `from`: op_role_var, and the part of a training step. Adds the origins of `from` to `to`.
@@ -15,4 +15,4 @@ void CopyRemarks(const OpDesc& from, OpDesc& to);
 // Adds the origins of all `from` to `to` (AddOrigins); fast for any number of ops.
 void AddOriginsOfAll(std::span<const OpDesc* const> from, OpDesc& to);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

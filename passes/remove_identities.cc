@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Ints = std::vector<int32_t>;
@@ -165,4 +165,4 @@ void RemoveIdentities(ProgramDesc& program, const PassContext& context) {
   IdentityRemover(program, context).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

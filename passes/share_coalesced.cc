@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr const char* kCoalesce = "coalesce_tensor";
@@ -204,4 +204,4 @@ void ShareCoalesced(ProgramDesc& program, const std::vector<std::string>& fetche
   for (int b = 0; b < program.NumBlocks(); ++b) BlockSharer(program.Block(b), users).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // In Paddle, the Outputs of coalesce_tensor are parts of the memory of its FusedOutput: an op that
 // reads the whole sees what other ops wrote to the parts, and the other way round. Here, each
@@ -16,4 +16,4 @@ namespace coracle {
 // Throws kInvalidArgument if the order of the writes is unknown.
 void ShareCoalesced(ProgramDesc& program, const std::vector<std::string>& fetches = {});
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Larger constants are not stored in a second order of axes.
@@ -190,4 +190,4 @@ std::optional<MovedOp> MoveBeforeTranspose(const OpDesc& op, const TransposeScen
   return made;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

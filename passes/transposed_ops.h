@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The ops that replace one op, and that read its inputs before their transposes.
 struct MovedOp {
@@ -36,4 +36,4 @@ struct TransposeScene {
 // nullopt if no input of the op is transposed, or if the op cannot run before the transposes.
 std::optional<MovedOp> MoveBeforeTranspose(const OpDesc& op, const TransposeScene& scene);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

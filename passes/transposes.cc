@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 bool IsTranspose(const OpDesc& op) {
   return (op.type() == "transpose" || op.type() == "transpose2") && op.Input("X").size() == 1 &&
@@ -135,4 +135,4 @@ void AbsorbTransposes(ProgramDesc& program, const PassContext& context) {
   flow.Apply();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 using Ints = std::vector<int32_t>;
 
@@ -29,4 +29,4 @@ bool JoinTransposes(ProgramDesc& program, const PassContext& context);
 // the consecutive rows of several matrices X form one product with one Y.)
 void AbsorbTransposes(ProgramDesc& program, const PassContext& context);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

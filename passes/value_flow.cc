@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 bool HasOtherInput(const OpDesc& op, std::string_view slot) {
   return op.AnyInput([&](const std::string&, const std::string& other) { return other != slot; });
@@ -281,4 +281,4 @@ std::optional<DType> CertainDTypes::Find(const std::string& var) const {
   return found == dtypes_.end() ? std::nullopt : std::optional(found->second);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -25,7 +25,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Whether the op has an input in a slot other than `slot`.
 bool HasOtherInput(const OpDesc& op, std::string_view slot);
@@ -124,4 +124,4 @@ class CertainDTypes {
   std::unordered_map<std::string, DType> dtypes_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

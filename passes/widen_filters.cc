@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 bool IsConvolution(std::string_view type) {
@@ -120,4 +120,4 @@ void WidenFilters(ProgramDesc& program, const PassContext& context) {
   FilterWidener(program, context).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,8 +1,8 @@
-#include "completeness.h"
-
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/run_rules.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -10,8 +10,6 @@
 #include <iterator>
 #include <regex>
 #include <set>
-
-#include "op_test.h"
 
 namespace coracle {
 namespace {

@@ -1,8 +1,7 @@
-#include "guarded_op.h"
-
 #include <coracle/framework/op/kernel_choice.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/test/guarded_op.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,17 +1,15 @@
-#include "higher_order.h"
-
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/operators/operators.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/higher_order.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
-
-#include "completeness.h"
 
 namespace coracle {
 namespace {

@@ -1,9 +1,8 @@
-#include "hostile.h"
-
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/test/hostile.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-#include "op_test.h"
-
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/run_rules.h>
@@ -7,15 +5,15 @@
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/passes/pass.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/guarded_op.h>
+#include <coracle/test/hostile.h>
+#include <coracle/test/op_test.h>
 #include <fmt/format.h>
 
 #include <cmath>
 #include <map>
 #include <set>
-
-#include "completeness.h"
-#include "guarded_op.h"
-#include "hostile.h"
 
 namespace coracle {
 namespace {

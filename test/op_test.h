@@ -10,6 +10,7 @@
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
+#include <coracle/test/higher_order.h>
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -19,8 +20,6 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include "higher_order.h"
 
 namespace coracle {
 

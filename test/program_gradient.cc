@@ -3,13 +3,12 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
 #include <cmath>
 #include <map>
 #include <random>
-
-#include "completeness.h"
-#include "op_test.h"
 
 namespace coracle {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,8 +12,6 @@
 #include <map>
 #include <string>
 #include <vector>
-
-#include "test_data.h"
 
 namespace coracle {
 

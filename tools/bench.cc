@@ -1,6 +1,13 @@
 #include <coracle/executor/nan_check.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/bench_report.h>
+#include <coracle/tools/bench_subject.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/process_ranks.h>
+#include <coracle/tools/trace_file.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -11,14 +18,6 @@
 #include <functional>
 #include <optional>
 #include <utility>
-
-#include "bench_report.h"
-#include "bench_subject.h"
-#include "command_limits.h"
-#include "commands.h"
-#include "flags.h"
-#include "process_ranks.h"
-#include "trace_file.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,13 +1,11 @@
-#include "bench_report.h"
-
 #include <coracle/framework/base/text.h>
 #include <coracle/inspect/json.h>
+#include <coracle/tools/bench_report.h>
+#include <coracle/tools/command.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
-
-#include "command.h"
 
 namespace coracle::tools {
 namespace {

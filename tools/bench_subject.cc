@@ -1,5 +1,3 @@
-#include "bench_subject.h"
-
 #include <coracle/backward/backward.h>
 #include <coracle/executor/drawn_values.h>
 #include <coracle/framework/base/file.h>
@@ -7,15 +5,15 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/inspect/inspect.h>
 #include <coracle/layers/layer.h>
+#include <coracle/tools/bench_subject.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/program_input.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/timed_step.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-
-#include "command.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

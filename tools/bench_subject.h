@@ -3,12 +3,11 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/tools/flags.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "flags.h"
 
 namespace coracle::tools {
 

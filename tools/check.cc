@@ -4,14 +4,13 @@
 #include <coracle/inspect/json.h>
 #include <coracle/inspect/mistakes.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/op_use.h>
+#include <coracle/tools/program_input.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
-
-#include "commands.h"
-#include "op_use.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

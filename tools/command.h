@@ -1,6 +1,8 @@
 #pragma once
 // A subcommand of `coracle`. Each subcommand has its own file; the table is in main.cc.
 
+#include <coracle/tools/flag_table.h>
+
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -8,8 +10,6 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include "flag_table.h"
 
 namespace coracle::tools {
 

@@ -1,12 +1,11 @@
-#include "command_limits.h"
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/command_line.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-
-#include "command_line.h"
 
 // Defined only under sanitizers, which reserve more memory than any limit allows.
 // NOLINTNEXTLINE(bugprone-reserved-identifier)

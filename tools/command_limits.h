@@ -2,6 +2,7 @@
 // Applies --memory_limit and --time_limit to a command.
 
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/tools/flags.h>
 #include <sys/resource.h>
 
 #include <condition_variable>
@@ -9,8 +10,6 @@
 #include <mutex>
 #include <optional>
 #include <thread>
-
-#include "flags.h"
 
 namespace coracle::tools {
 

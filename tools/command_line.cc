@@ -1,7 +1,6 @@
-#include "command_line.h"
-
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/command_line.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 

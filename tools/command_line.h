@@ -1,7 +1,7 @@
 #pragma once
 // The command line: runs its command and parses its flags.
 
-#include "command.h"
+#include <coracle/tools/command.h>
 
 namespace coracle::tools {
 

@@ -1,7 +1,7 @@
 #pragma once
 // The subcommands; each is in the file of its name.
 
-#include "command.h"
+#include <coracle/tools/command.h>
 
 namespace coracle::tools {
 

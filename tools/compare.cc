@@ -3,23 +3,22 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/command_line.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/compare_text.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/process_ranks.h>
+#include <coracle/tools/program_input.h>
+#include <coracle/tools/run_input.h>
+#include <coracle/tools/tensor_csv.h>
+#include <coracle/tools/tensor_file.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-
-#include "command_limits.h"
-#include "command_line.h"
-#include "commands.h"
-#include "compare_text.h"
-#include "flags.h"
-#include "process_ranks.h"
-#include "program_input.h"
-#include "run_input.h"
-#include "tensor_csv.h"
-#include "tensor_file.h"
 
 namespace coracle::tools {
 namespace {

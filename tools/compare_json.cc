@@ -1,17 +1,16 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/inspect/json.h>
-
-#include "compare_text.h"
+#include <coracle/tools/compare_text.h>
 
 namespace coracle::tools {
 namespace {
 
 using Kind = TensorDifference::Kind;
 
-Json ElementJson(const complex128& value, const std::optional<int64_t>& integer, bool complex) {
+Json ElementJson(const Complex& value, const std::optional<int64_t>& integer, bool complex) {
   if (integer && !complex) return *integer;
-  if (!complex) return JsonNumber(value.real());
-  return Json::array({JsonNumber(value.real()), JsonNumber(value.imag())});
+  if (!complex) return JsonNumber(value.real);
+  return Json::array({JsonNumber(value.real), JsonNumber(value.imag)});
 }
 
 const char* WordOf(Kind kind) {

@@ -1,13 +1,11 @@
-#include "compare_text.h"
-
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/compare_text.h>
+#include <coracle/tools/flags.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "command.h"
-#include "flags.h"
 
 namespace coracle::tools {
 namespace {

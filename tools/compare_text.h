@@ -2,12 +2,11 @@
 // The output of `compare` and `run --check`.
 
 #include <coracle/inspect/compare_runs.h>
+#include <coracle/tools/flag_table.h>
 
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "flag_table.h"
 
 namespace coracle::tools {
 

@@ -1,8 +1,7 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/completion_words.h>
 #include <fmt/format.h>
-
-#include "commands.h"
-#include "completion_words.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,17 +1,15 @@
-#include "completion_words.h"
-
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/layer.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/pass.h>
+#include <coracle/tools/command_line.h>
+#include <coracle/tools/completion_words.h>
+#include <coracle/tools/help.h>
+#include <coracle/tools/tensor_file.h>
 #include <coracle/train/job/job_help.h>
 
 #include <algorithm>
 #include <cctype>
-
-#include "command_line.h"
-#include "help.h"
-#include "tensor_file.h"
 
 namespace coracle::tools {
 namespace {

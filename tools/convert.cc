@@ -2,18 +2,17 @@
 #include <coracle/edit/paddle_fields.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/convert_caffe.h>
+#include <coracle/tools/convert_tensors.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/model_files.h>
+#include <coracle/tools/program_input.h>
+#include <coracle/tools/run_input.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "command_limits.h"
-#include "commands.h"
-#include "convert_caffe.h"
-#include "convert_tensors.h"
-#include "flags.h"
-#include "model_files.h"
-#include "program_input.h"
-#include "run_input.h"
 
 namespace coracle::tools {
 namespace {

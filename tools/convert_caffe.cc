@@ -1,18 +1,16 @@
-#include "convert_caffe.h"
-
 #include <coracle/convert/caffe/data.h>
 #include <coracle/convert/caffe/import.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/layer.h>
+#include <coracle/tools/convert_caffe.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/program_input.h>
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <memory>
-
-#include "flags.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

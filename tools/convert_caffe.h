@@ -1,12 +1,11 @@
 #pragma once
 // Converts Caffe's text files for the commands.
 
+#include <coracle/tools/command.h>
 #include <coracle/train/job/job.h>
 
 #include <string>
 #include <vector>
-
-#include "command.h"
 
 namespace coracle::tools {
 

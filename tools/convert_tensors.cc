@@ -1,18 +1,16 @@
-#include "convert_tensors.h"
-
 #include <coracle/edit/join_parameters.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/convert_tensors.h>
+#include <coracle/tools/model_files.h>
+#include <coracle/tools/program_input.h>
+#include <coracle/tools/tensor_file.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-
-#include "command.h"
-#include "model_files.h"
-#include "program_input.h"
-#include "tensor_file.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,9 +1,8 @@
 #include <coracle/communication/communicator.h>
+#include <coracle/tools/command_line.h>
 #include <unistd.h>
 
 #include <cstdio>
-
-#include "command_line.h"
 
 int main(int argc, char** argv) {
   coracle::tools::SetUp(argv[0]);

@@ -3,15 +3,14 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/command_line.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/program_input.h>
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/snapshot.h>
 #include <fmt/format.h>
-
-#include "command_limits.h"
-#include "command_line.h"
-#include "commands.h"
-#include "flags.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

@@ -7,13 +7,12 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/program_input.h>
 #include <fmt/format.h>
 
 #include <optional>
-
-#include "commands.h"
-#include "flags.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

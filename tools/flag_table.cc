@@ -1,14 +1,12 @@
-#include "flag_table.h"
-
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/flag_table.h>
 #include <fmt/format.h>
 
 #include <cctype>
 #include <charconv>
 #include <cmath>
 #include <limits>
-
-#include "command.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,13 +1,11 @@
-#include "flags.h"
-
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/passes/pass.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/flags.h>
 #include <fmt/format.h>
 
 #include <unordered_map>
-
-#include "command.h"
 
 DEFINE_string(op_library, "", "shared objects with your own ops: `FILE`,...");
 DEFINE_string(

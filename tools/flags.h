@@ -2,13 +2,12 @@
 // Flags that several commands share: structs to inline into a command's own (flag_table.h).
 
 #include <coracle/executor/executor.h>
+#include <coracle/tools/flag_table.h>
 #include <gflags/gflags.h>
 
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "flag_table.h"
 
 // Flags of the process, which every command takes.
 DECLARE_string(op_library);

@@ -1,9 +1,8 @@
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
 #include <coracle/tools/generate_text.h>
-
-#include "command_limits.h"
-#include "commands.h"
-#include "flags.h"
-#include "process_ranks.h"
+#include <coracle/tools/process_ranks.h>
 
 namespace coracle::tools {
 namespace {

@@ -2,15 +2,14 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/graphviz.h>
+#include <coracle/tools/program_input.h>
 #include <fmt/format.h>
 
 #include <filesystem>
-
-#include "command_limits.h"
-#include "commands.h"
-#include "flags.h"
-#include "graphviz.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

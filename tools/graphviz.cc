@@ -1,7 +1,6 @@
-#include "graphviz.h"
-
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/graphviz.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>

@@ -1,10 +1,13 @@
-#include "help.h"
-
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/layer.h>
 #include <coracle/layers/text_help.h>
+#include <coracle/tools/command_line.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/help.h>
+#include <coracle/tools/man_page.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_help.h>
 #include <fmt/format.h>
@@ -13,11 +16,6 @@
 #include <filesystem>
 #include <iterator>
 #include <utility>
-
-#include "command_line.h"
-#include "commands.h"
-#include "flags.h"
-#include "man_page.h"
 
 namespace coracle::tools {
 namespace {

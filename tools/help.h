@@ -2,10 +2,10 @@
 // The texts of `coracle help`: on the command itself, on a subcommand, and on names in model and
 // job texts.
 
+#include <coracle/tools/command.h>
+
 #include <string>
 #include <vector>
-
-#include "command.h"
 
 namespace coracle::tools {
 

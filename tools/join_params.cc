@@ -1,8 +1,8 @@
-#include "command_limits.h"
-#include "commands.h"
-#include "convert_tensors.h"
-#include "flags.h"
-#include "program_input.h"
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/convert_tensors.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/program_input.h>
 
 namespace coracle::tools {
 namespace {

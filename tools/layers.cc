@@ -4,11 +4,10 @@
 #include <coracle/inspect/op_text.h>
 #include <coracle/layers/layer.h>
 #include <coracle/layers/text_help.h>
+#include <coracle/tools/commands.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "commands.h"
 
 namespace coracle::tools {
 namespace {

@@ -8,6 +8,10 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/command_line.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/help.h>
 #include <coracle/train/log/format.h>
 #include <fmt/format.h>
 #include <glog/logging.h>
@@ -24,11 +28,6 @@
 #include <functional>
 #include <new>
 #include <thread>
-
-#include "command_line.h"
-#include "commands.h"
-#include "flags.h"
-#include "help.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,13 +1,11 @@
-#include "man_page.h"
-
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/command_line.h>
+#include <coracle/tools/help.h>
+#include <coracle/tools/man_page.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
-
-#include "command_line.h"
-#include "help.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,11 +1,11 @@
 #pragma once
 // Makes pages for man(1) from the table of commands.
 
+#include <coracle/tools/command.h>
+
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "command.h"
 
 namespace coracle::tools {
 

@@ -1,16 +1,14 @@
-#include "model_files.h"
-
 #include <coracle/convert/onnx.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/model_files.h>
+#include <coracle/tools/program_input.h>
 #include <fmt/format.h>
 
 #include <filesystem>
-
-#include "command.h"
-#include "flags.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

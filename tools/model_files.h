@@ -4,11 +4,10 @@
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/tools/flag_table.h>
 
 #include <string>
 #include <vector>
-
-#include "flag_table.h"
 
 namespace coracle::tools {
 

@@ -1,10 +1,9 @@
-#include "op_pages.h"
-
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/refused_ops.h>
 #include <coracle/inspect/op_text.h>
 #include <coracle/operators/op_families.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/op_pages.h>
 #include <fmt/format.h>
 
 namespace coracle::tools {

@@ -1,14 +1,12 @@
-#include "op_use.h"
-
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/refused_ops.h>
 #include <coracle/inspect/json.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/op_use.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
-
-#include "command.h"
 
 namespace coracle::tools {
 namespace {

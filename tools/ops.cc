@@ -6,15 +6,14 @@
 #include <coracle/inspect/op_text.h>
 #include <coracle/layers/layer.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/op_pages.h>
+#include <coracle/tools/op_use.h>
+#include <coracle/tools/program_input.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "commands.h"
-#include "flags.h"
-#include "op_pages.h"
-#include "op_use.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

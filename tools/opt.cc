@@ -3,14 +3,13 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/model_files.h>
+#include <coracle/tools/pass_report.h>
+#include <coracle/tools/program_input.h>
 #include <fmt/format.h>
-
-#include "command_limits.h"
-#include "commands.h"
-#include "flags.h"
-#include "model_files.h"
-#include "pass_report.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

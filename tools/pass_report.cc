@@ -1,13 +1,11 @@
-#include "pass_report.h"
-
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/inspect/inspect.h>
 #include <coracle/inspect/json.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/pass_report.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
-
-#include "flags.h"
 
 DECLARE_string(fetch);
 

@@ -1,12 +1,11 @@
 #include <coracle/executor/compiled_program.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/operators/operators.h>
-
-#include "command_limits.h"
-#include "commands.h"
-#include "flags.h"
-#include "pass_report.h"
-#include "program_input.h"
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/pass_report.h>
+#include <coracle/tools/program_input.h>
 
 namespace coracle::tools {
 namespace {

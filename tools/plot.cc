@@ -1,9 +1,8 @@
 #include <coracle/framework/base/file.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/program_input.h>
 #include <coracle/train/log/plot.h>
-
-#include "commands.h"
-#include "flags.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,10 +1,8 @@
-#include "process_ranks.h"
-
 #include <coracle/communication/communicator.h>
 #include <coracle/framework/base/error.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/process_ranks.h>
 #include <fmt/format.h>
-
-#include "commands.h"
 
 namespace coracle::tools {
 

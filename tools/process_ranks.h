@@ -2,11 +2,10 @@
 // Handles a process that a launcher has started as one of several.
 
 #include <coracle/communication/communicator.h>
+#include <coracle/tools/flag_table.h>
 
 #include <memory>
 #include <string>
-
-#include "flag_table.h"
 
 namespace coracle::tools {
 

@@ -1,9 +1,10 @@
-#include "program_input.h"
-
 #include <coracle/convert/onnx.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/layer.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/convert_tensors.h>
+#include <coracle/tools/program_input.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/snapshot.h>
 #include <fmt/format.h>
@@ -11,9 +12,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-
-#include "command.h"
-#include "convert_tensors.h"
 
 namespace coracle::tools {
 namespace fs = std::filesystem;

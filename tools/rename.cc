@@ -1,12 +1,11 @@
 #include <coracle/edit/edit.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/model_files.h>
 #include <fmt/format.h>
-
-#include "command_limits.h"
-#include "commands.h"
-#include "flags.h"
-#include "model_files.h"
 
 namespace coracle::tools {
 namespace {

@@ -4,7 +4,19 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/collective/exchange.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/command_line.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/compare_text.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/process_ranks.h>
+#include <coracle/tools/program_input.h>
+#include <coracle/tools/run_input.h>
+#include <coracle/tools/tensor_csv.h>
+#include <coracle/tools/tensor_file.h>
+#include <coracle/tools/trace_file.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,18 +24,6 @@
 #include <map>
 #include <optional>
 #include <unordered_set>
-
-#include "command_limits.h"
-#include "command_line.h"
-#include "commands.h"
-#include "compare_text.h"
-#include "flags.h"
-#include "process_ranks.h"
-#include "program_input.h"
-#include "run_input.h"
-#include "tensor_csv.h"
-#include "tensor_file.h"
-#include "trace_file.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,18 +1,16 @@
-#include "run_input.h"
-
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/program_input.h>
+#include <coracle/tools/run_input.h>
+#include <coracle/tools/tensor_csv.h>
+#include <coracle/tools/tensor_file.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "command.h"
-#include "program_input.h"
-#include "tensor_csv.h"
-#include "tensor_file.h"
 
 namespace coracle::tools {
 namespace {

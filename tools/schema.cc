@@ -1,8 +1,7 @@
 #include <coracle/layers/layer.h>
+#include <coracle/tools/commands.h>
 #include <coracle/train/job/job.h>
 #include <fmt/format.h>
-
-#include "commands.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,10 +1,9 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/commands.h>
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/snapshot_json.h>
 #include <fmt/format.h>
-
-#include "commands.h"
 
 namespace coracle::tools {
 namespace {

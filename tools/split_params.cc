@@ -1,7 +1,7 @@
-#include "command_limits.h"
-#include "commands.h"
-#include "convert_tensors.h"
-#include "flags.h"
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/convert_tensors.h>
+#include <coracle/tools/flags.h>
 
 namespace coracle::tools {
 namespace {

@@ -6,15 +6,14 @@
 #include <coracle/inspect/json.h>
 #include <coracle/inspect/multiply_adds.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/program_input.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-
-#include "commands.h"
-#include "flags.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,6 +1,5 @@
-#include "tensor_csv.h"
-
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/tensor_csv.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,13 +1,11 @@
-#include "tensor_file.h"
-
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/program_input.h>
+#include <coracle/tools/tensor_csv.h>
+#include <coracle/tools/tensor_file.h>
+#include <coracle/tools/tensor_json.h>
 #include <fmt/format.h>
-
-#include "command.h"
-#include "program_input.h"
-#include "tensor_csv.h"
-#include "tensor_json.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,7 +1,7 @@
-#include "tensor_json.h"
-
 #include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/complex.h>
+#include <coracle/tools/tensor_json.h>
 #include <fmt/format.h>
 
 #include <cmath>

@@ -1,14 +1,13 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/process_ranks.h>
 #include <coracle/train/run/run.h>
 
 #include <filesystem>
 #include <iostream>
-
-#include "command_limits.h"
-#include "commands.h"
-#include "flags.h"
-#include "process_ranks.h"
 
 namespace coracle::tools {
 namespace {

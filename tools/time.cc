@@ -4,16 +4,15 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/inspect/inspect.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/process_ranks.h>
+#include <coracle/tools/program_input.h>
 #include <coracle/train/run/feeder.h>
 #include <coracle/train/run/time_model.h>
 #include <coracle/train/run/timed_step.h>
 #include <fmt/format.h>
-
-#include "command_limits.h"
-#include "commands.h"
-#include "flags.h"
-#include "process_ranks.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

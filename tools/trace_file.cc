@@ -1,12 +1,10 @@
-#include "trace_file.h"
-
 #include <coracle/communication/communicator.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/program_input.h>
+#include <coracle/tools/trace_file.h>
 #include <fmt/format.h>
-
-#include "command.h"
-#include "program_input.h"
 
 namespace coracle::tools {
 namespace {

@@ -2,11 +2,10 @@
 // --trace: records what a command does and when.
 
 #include <coracle/framework/base/trace.h>
+#include <coracle/tools/flag_table.h>
 
 #include <optional>
 #include <string>
-
-#include "flag_table.h"
 
 namespace coracle::tools {
 

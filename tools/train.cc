@@ -1,4 +1,11 @@
 #include <coracle/communication/communicator.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/convert_caffe.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/process_ranks.h>
+#include <coracle/tools/program_input.h>
+#include <coracle/tools/trace_file.h>
 #include <coracle/train/run/run.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -8,14 +15,6 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
-
-#include "command_limits.h"
-#include "commands.h"
-#include "convert_caffe.h"
-#include "flags.h"
-#include "process_ranks.h"
-#include "program_input.h"
-#include "trace_file.h"
 
 namespace coracle::tools {
 namespace {

@@ -1,7 +1,6 @@
 #include <coracle/operators/operators.h>
+#include <coracle/tools/commands.h>
 #include <fmt/format.h>
-
-#include "commands.h"
 
 namespace coracle::tools {
 namespace {

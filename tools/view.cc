@@ -6,6 +6,11 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/inspect/page.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/program_input.h>
+#include <coracle/tools/tensor_file.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/snapshot.h>
@@ -13,12 +18,6 @@
 
 #include <deque>
 #include <filesystem>
-
-#include "command_limits.h"
-#include "commands.h"
-#include "flags.h"
-#include "program_input.h"
-#include "tensor_file.h"
 
 namespace coracle::tools {
 namespace {

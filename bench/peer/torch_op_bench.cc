@@ -11,6 +11,7 @@
 //   op with overwrite=false adds up the updates of a row in its place.
 // - nms: libtorch has none. This is what a user would write: a sort, then for each kept box the
 //   overlap with all remaining boxes, and a mask.
+#include <coracle/bench/op_workloads.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -18,8 +19,6 @@
 #include <functional>
 #include <map>
 #include <numeric>
-
-#include "../op_workloads.h"
 
 namespace coracle {
 namespace {

@@ -1,9 +1,8 @@
+#include <coracle/bench/workloads/networks.h>
 #include <coracle/initializer/initializer.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "networks.h"
 
 namespace coracle {
 namespace {

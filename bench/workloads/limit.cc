@@ -1,5 +1,5 @@
-#include "limit.h"
-
+#include <coracle/bench/timing.h>
+#include <coracle/bench/workloads/limit.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/inspect/multiply_adds.h>
 #include <coracle/train/run/layer_map.h>
@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <unordered_map>
-
-#include "../timing.h"
 
 namespace coracle {
 namespace {

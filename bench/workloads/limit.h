@@ -2,11 +2,11 @@
 // A lower bound for the time of a workload: its multiply-adds at the rate of a large matrix
 // product, or the bytes that it must move at the rate of a triad, whichever takes longer.
 
+#include <coracle/bench/workloads/workload.h>
+
 #include <map>
 #include <string>
 #include <utility>
-
-#include "workload.h"
 
 namespace coracle {
 

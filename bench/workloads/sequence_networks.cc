@@ -1,8 +1,7 @@
+#include <coracle/bench/workloads/networks.h>
 #include <coracle/initializer/initializer.h>
 
 #include <cmath>
-
-#include "networks.h"
 
 namespace coracle {
 namespace {

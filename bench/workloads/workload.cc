@@ -1,13 +1,11 @@
-#include "workload.h"
-
+#include <coracle/bench/workloads/networks.h>
+#include <coracle/bench/workloads/workload.h>
 #include <coracle/executor/drawn_values.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <random>
-
-#include "networks.h"
 
 namespace coracle {
 namespace {

@@ -4,7 +4,7 @@
 #include <coracle/framework/op/writer.h>
 #include <coracle/operators/operators.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 inline Writer ClipWriter(BlockDesc& block) {
   return Writer(block, DefaultOps(),
@@ -16,4 +16,4 @@ inline Writer ClipWriter(BlockDesc& block) {
 
 inline bool IsSparse(const Variable& var) { return var.desc().type() == VarType::kSelectedRows; }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 
 #include <exception>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 class MpiExchange final : public PendingExchange {
@@ -50,7 +50,7 @@ class MpiCommunicator final : public Communicator {
 };
 
 }  // namespace
-}  // namespace coracle
+}  // namespace coracle::inline internal
 
 // Returns nullptr if the program has another version.
 extern "C" __attribute__((visibility("default"))) coracle::Communicator* CoracleMpiCommunicator(

@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -596,4 +596,4 @@ const char* MpiThread::SumPiece(const Exchange& exchange, const std::vector<int>
   return part_.data();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

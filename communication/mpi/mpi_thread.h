@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // An exchange that has begun, shared by the thread that waits for it and MpiThread.
 struct MpiJob {
@@ -105,4 +105,4 @@ class MpiThread {
   std::thread thread_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

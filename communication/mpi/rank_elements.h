@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Each rank's elements of all buffers of a kReduceScatter, seen as one sequence.
 class RankElements {
@@ -52,4 +52,4 @@ class RankElements {
   std::vector<int64_t> totals_;  // by rank
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,5 +1,4 @@
-#include "dtypes.h"
-
+#include <coracle/convert/onnx/dtypes.h>
 #include <coracle/proto/onnx.pb.h>
 
 namespace coracle::onnx {

@@ -1,5 +1,4 @@
-#include "external_data.h"
-
+#include <coracle/convert/onnx/external_data.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>

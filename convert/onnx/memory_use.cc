@@ -1,5 +1,4 @@
-#include "memory_use.h"
-
+#include <coracle/convert/onnx/memory_use.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 

@@ -1,8 +1,8 @@
 // Walks the wire format down to the initializers of the graph; protobuf reads the rest.
 
-#include "model_file.h"
-
 #include <coracle/convert/file_stream.h>
+#include <coracle/convert/onnx/model_file.h>
+#include <coracle/convert/onnx/tensors.h>
 #include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
@@ -15,8 +15,6 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
-
-#include "tensors.h"
 
 namespace coracle::onnx {
 namespace {

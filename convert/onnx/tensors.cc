@@ -1,5 +1,5 @@
-#include "tensors.h"
-
+#include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/tensors.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
@@ -8,8 +8,6 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
-
-#include "dtypes.h"
 
 namespace coracle::onnx {
 namespace {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 [[noreturn]] void Throw(const char* what, const std::string& path) {
@@ -49,4 +49,4 @@ bool AppendFile::EndsWithLine() const {
   return size == 0 || (::pread(fd_, &last, 1, size - 1) == 1 && last == '\n');
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class AppendFile {
  public:
@@ -25,4 +25,4 @@ class AppendFile {
   int fd_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

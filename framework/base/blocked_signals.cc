@@ -4,7 +4,7 @@
 
 #include <initializer_list>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 thread_local int alive = 0;  // objects on this thread: only the outermost changes the mask
@@ -23,4 +23,4 @@ BlockedSignals::~BlockedSignals() {
   if (--alive == 0) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

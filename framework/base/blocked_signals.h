@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class BlockedSignals {
  public:
@@ -17,4 +17,4 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

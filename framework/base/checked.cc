@@ -2,7 +2,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 [[noreturn]] void ThrowTooLarge(int64_t a, char sign, int64_t b) {
@@ -23,4 +23,4 @@ int64_t CheckedMul(int64_t a, int64_t b) {
   return product;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

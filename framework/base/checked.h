@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Throw OutOfMemory "a * b passes the range of 64-bit integers".
 int64_t CheckedAdd(int64_t a, int64_t b);
@@ -13,4 +13,4 @@ int64_t CheckedMul(int64_t a, int64_t b, More... more) {
   return CheckedMul(CheckedMul(a, b), more...);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr uint32_t kReflected = 0x82F63B78;
@@ -48,4 +48,4 @@ uint32_t Crc32c(std::string_view bytes, uint32_t crc) {
   return ~crc;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

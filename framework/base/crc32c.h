@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Extends `crc`, the checksum of the preceding bytes (0: none), by `bytes`.
 uint32_t Crc32c(std::string_view bytes, uint32_t crc = 0);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

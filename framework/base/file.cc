@@ -21,7 +21,7 @@
 #include <filesystem>
 #include <system_error>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -264,4 +264,4 @@ void MakeDirectories(const std::string& path) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

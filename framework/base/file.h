@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 40;
 
@@ -41,4 +41,4 @@ bool FileExists(const std::string& path);
 bool IsDirectory(const std::string& path);
 void MakeDirectories(const std::string& path);  // with their parents; existing ones are fine
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The directories on the way to a file, and its name in the last of them.
@@ -156,4 +156,4 @@ void FileAccess::Write(const std::string& path, std::string_view contents, bool 
   ::fsync(parent.get());
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

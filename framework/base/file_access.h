@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class FileHandle;
 class FileReader;
@@ -39,4 +39,4 @@ class FileAccess {
   std::string who_ = "the program";
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

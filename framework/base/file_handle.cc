@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 [[noreturn]] void ThrowTooLarge(const std::string& path, uint64_t max_bytes) {
@@ -121,4 +121,4 @@ void WriteAll(int fd, std::string_view data, const std::string& path) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 using WritePieceFn = std::function<void(std::string_view)>;
 
@@ -14,4 +14,4 @@ using WritePieceFn = std::function<void(std::string_view)>;
 void WriteFileInPieces(const std::string& path,
                        const std::function<void(const WritePieceFn& write)>& fill);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

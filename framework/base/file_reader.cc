@@ -9,7 +9,7 @@
 #include <limits>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr uint64_t kAhead = 16384;
@@ -66,4 +66,4 @@ void FileReader::ReadNow(char* to, uint64_t least, uint64_t most, uint64_t* got)
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class FileReader {
  public:
@@ -36,4 +36,4 @@ class FileReader {
   uint64_t begin_ = 0, end_ = 0;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

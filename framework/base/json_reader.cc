@@ -9,7 +9,7 @@
 #include <optional>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -206,4 +206,4 @@ double JsonReader::Number() const {
   FailKind("a number");
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

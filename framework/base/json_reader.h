@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Errors are kDataLoss and name the source, the key and the value found: "manifest.json:
 // data.drop_last must be true or false, got 3".
@@ -43,4 +43,4 @@ class JsonReader {
   std::string source_, path_;  // path_: "files.main.pb.bytes"
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

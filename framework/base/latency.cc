@@ -17,7 +17,7 @@
 #include <string>
 #include <thread>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 double Now() {
@@ -166,4 +166,4 @@ double Percentile(std::vector<double> values, double percent) {
   return values[static_cast<size_t>(std::clamp<double>(rank, 1, double(values.size()))) - 1];
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct LatencyOptions {
   double seconds = 3;      // minimum duration of the measurement
@@ -32,4 +32,4 @@ Latencies MeasureLatency(const std::vector<std::function<void()>>& clients,
 // for an empty list.
 double Percentile(std::vector<double> values, double percent);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

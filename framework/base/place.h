@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Runs f and prefixes its errors with the place, unless that is "".
 template <class F>
@@ -18,4 +18,4 @@ auto AtPlace(const std::string& place, F f) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <re2/re2.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr size_t kMaxPattern = 1000;
@@ -54,4 +54,4 @@ std::string Regex::Replaced(const std::string& text, const std::string& with) co
   return replaced;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

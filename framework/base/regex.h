@@ -10,7 +10,7 @@ namespace re2 {
 class RE2;
 }
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class Regex {
  public:
@@ -30,4 +30,4 @@ class Regex {
   std::unique_ptr<re2::RE2> regex_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

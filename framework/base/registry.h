@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Text schemas use this name for the choice among kinds, so no kind may have it.
 inline constexpr char kChoiceName[] = "kind";
@@ -74,4 +74,4 @@ class Registry {
   Entries all_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -126,7 +126,7 @@ uint64_t DefaultMemoryLimit();
 int NumThreads();
 void SetNumThreads(int n);
 
-namespace internal {
+inline namespace internal {
 void ParallelForRange(int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t),
                       void* context);
 }

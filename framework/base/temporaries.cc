@@ -19,7 +19,7 @@
 #include <cstring>
 #include <thread>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The owner moves a slot from kFree over kHeld to kNoted, and from kNoted or kRemoved to kFree. It
@@ -151,4 +151,4 @@ void RemoveNotedTemporaries() {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

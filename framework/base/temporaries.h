@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Registers a path that a signal handler removes. Each call is safe against the handler, which may
 // run in any thread; an object belongs to one thread. There is room for some dozens of paths; a
@@ -38,4 +38,4 @@ class NotedTemporary {
 // Removes all registered paths, directories with their contents. May be called by a signal handler.
 void RemoveNotedTemporaries();
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

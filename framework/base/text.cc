@@ -5,7 +5,7 @@
 #include <cctype>
 #include <charconv>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 char Lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
@@ -209,4 +209,4 @@ bool ParseDouble(std::string_view text, double* value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // "a,,b" -> {"a", "", "b"}; "" -> {}.
 std::vector<std::string> Split(std::string_view text, char separator);
@@ -40,4 +40,4 @@ std::string HumanCount(uint64_t count);  // "1.5K", "2.0M"
 bool ParseInt64(std::string_view text, int64_t* value);
 bool ParseDouble(std::string_view text, double* value);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 TextColumns::TextColumns(std::string_view text) : begins_{0}, size_(text.size()) {
   size_t column = 0;
@@ -44,4 +44,4 @@ size_t TextColumns::OffsetOf(int line, int column) const {
   return std::min(offset, LineEnd(static_cast<size_t>(line)));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

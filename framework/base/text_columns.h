@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Look-ups stay fast in long lines, since a text of megabytes may be one line.
 class TextColumns {
@@ -33,4 +33,4 @@ class TextColumns {
   size_t size_ = 0;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <new>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 int64_t SteadyNanoseconds() {
@@ -140,6 +140,6 @@ void TraceSpan::Set(const char* key, TraceLabel::Value value) {
   if (trace_) own_.args.emplace_back(key, std::move(value));
 }
 
-Trace::LabelId internal::LabelHere() { return label_here; }
+Trace::LabelId detail::LabelHere() { return label_here; }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -24,7 +24,7 @@
 #include <variant>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct TraceOptions {
   // Each prepared program has its first `runs` runs recorded op by op, later ones as one span each.
@@ -155,10 +155,10 @@ class TraceSpan {
   int64_t begin_ = 0;
 };
 
-namespace internal {
+namespace detail {
 // The label of this thread's innermost span that was made from a label; kNoLabel outside
 // such spans.
 Trace::LabelId LabelHere();
-}  // namespace internal
+}  // namespace detail
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

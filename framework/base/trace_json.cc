@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -135,4 +135,4 @@ std::string Trace::ToJson() const {
          other.dump() + ",\"traceEvents\":[" + events.text() + "\n]}\n";
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

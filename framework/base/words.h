@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Whether Split(text, separator) has the word.
 inline bool HasWord(std::string_view text, char separator, std::string_view word) {
@@ -16,4 +16,4 @@ inline bool HasWord(std::string_view text, char separator, std::string_view word
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

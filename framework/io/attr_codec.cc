@@ -5,7 +5,7 @@
 
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using wire::Encoder;
@@ -43,7 +43,7 @@ constexpr wire::Type WireTypeOf() {
     return wire::kBytes;
 }
 
-std::optional<std::complex<double>> DecodeComplex(std::string_view message, const Source& source) {
+std::optional<Complex> DecodeComplex(std::string_view message, const Source& source) {
   std::optional<double> real, imaginary;
   Field field;
   for (Reader in(message, source); in.Next(&field);) {
@@ -55,7 +55,7 @@ std::optional<std::complex<double>> DecodeComplex(std::string_view message, cons
       return std::nullopt;
   }
   if (!real || !imaginary) return std::nullopt;
-  return std::complex<double>(*real, *imaginary);
+  return Complex{*real, *imaginary};
 }
 
 // Returns nullopt for a message with more or less than a type and its value.
@@ -141,10 +141,10 @@ void EncodeValue(int number, const T& value, Encoder& out) {
         out.Int(ScalarProto::kIFieldNumber, *i);
       } else if (const auto* r = std::get_if<double>(&value.value)) {
         out.Double(ScalarProto::kRFieldNumber, *r);
-      } else if (const auto* c = std::get_if<std::complex<double>>(&value.value)) {
+      } else if (const auto* c = std::get_if<Complex>(&value.value)) {
         out.Message(ScalarProto::kCFieldNumber, [&] {
-          out.Double(proto::Complex::kRFieldNumber, c->real());
-          out.Double(proto::Complex::kIFieldNumber, c->imag());
+          out.Double(proto::Complex::kRFieldNumber, c->real);
+          out.Double(proto::Complex::kIFieldNumber, c->imag);
         });
       }
     });
@@ -370,4 +370,4 @@ void EncodeTraining(int field_number, const TrainingAttr& training, Encoder& out
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

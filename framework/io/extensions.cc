@@ -1,7 +1,7 @@
 #include <coracle/framework/io/extensions.h>
 #include <coracle/framework/io/internal/wire.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int kFirstExtension = 1000;
@@ -18,4 +18,4 @@ std::string WithoutExtensions(std::string_view fields) {
   return kept;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

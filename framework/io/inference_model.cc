@@ -126,7 +126,7 @@ std::map<std::string, ModelReader>& Readers() {
 
 }  // namespace
 
-void RegisterModelReader(const std::string& ending, ModelReader reader) {
+void internal::RegisterModelReader(const std::string& ending, ModelReader reader) {
   Readers()[ending] = reader;
 }
 

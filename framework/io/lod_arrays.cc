@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr std::string_view kInfix = "@LOD@";
@@ -103,4 +103,4 @@ NamedTensors WithLodArrays(const NamedTensors& tensors) {
   return arrays;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Like LoadInferenceModel: returns the program with its feed and fetch ops and puts the parameters
 // into `scope`.
@@ -15,4 +15,4 @@ using ModelReader = InferenceModel (*)(const std::string& path, Scope& scope);
 // thread may load a model meanwhile.
 void RegisterModelReader(const std::string& ending, ModelReader reader);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

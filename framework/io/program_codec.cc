@@ -275,7 +275,8 @@ void EncodeBlock(const BlockDesc& block, bool say_parameters, Encoder& out) {
 
 }  // namespace
 
-ProgramDesc DecodeProgram(std::string_view bytes, const std::string& source, MissingValue missing) {
+ProgramDesc internal::DecodeProgram(std::string_view bytes, const std::string& source,
+                                    MissingValue missing) {
   if (bytes.size() > kMaxProgramBytes) {
     throw Error(ErrorCode::kResourceExhausted,
                 fmt::format("{}: a program of {} exceeds the limit of {}", source,

@@ -190,7 +190,7 @@ bool TryToProto(const ProgramDesc& program, proto::ProgramDesc* message) {
 
 }  // namespace
 
-proto::ProgramDesc ToProto(const ProgramDesc& program) {
+proto::ProgramDesc internal::ToProto(const ProgramDesc& program) {
   proto::ProgramDesc message;
   if (!TryToProto(program, &message)) {
     throw Error(ErrorCode::kDataLoss,
@@ -200,7 +200,7 @@ proto::ProgramDesc ToProto(const ProgramDesc& program) {
   return message;
 }
 
-ProgramDesc FromProto(const proto::ProgramDesc& message) {
+ProgramDesc internal::FromProto(const proto::ProgramDesc& message) {
   pb::LogSilencer silencer;
   return ParseProgram(message.SerializePartialAsString(), "message");
 }

@@ -6,11 +6,11 @@
 #include <coracle/proto/framework.pb.h>
 #include <coracle/proto/training.pb.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The message may lack required fields if the program came from a newer format.
 proto::ProgramDesc ToProto(const ProgramDesc& program);
 // Throws Error like ParseProgram.
 ProgramDesc FromProto(const proto::ProgramDesc& message);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -153,7 +153,7 @@ Tensor ParseTensor(std::string_view bytes, size_t* offset, const std::string& so
   return tensor;
 }
 
-Tensor ReadTensor(FileReader& file, const std::string& source) {
+Tensor internal::ReadTensor(FileReader& file, const std::string& source) {
   BytesOfFile bytes(file);
   return ReadLoDTensor(bytes, source);
 }

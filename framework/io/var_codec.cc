@@ -7,7 +7,7 @@
 
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using wire::Encoder;
@@ -235,4 +235,4 @@ void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, Encoder
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <functional>
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50;
@@ -293,4 +293,4 @@ std::string WriteZip(const std::vector<ZipFile>& files, bool compressed) {
   return out;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

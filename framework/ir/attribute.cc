@@ -92,8 +92,8 @@ std::string FormatScalar(const Scalar& scalar) {
   return std::visit(
       [](const auto& v) -> std::string {
         using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_same_v<T, std::complex<double>>)
-          return fmt::format("({}, {})", v.real(), v.imag());
+        if constexpr (std::is_same_v<T, Complex>)
+          return fmt::format("({}, {})", v.real, v.imag);
         else
           return fmt::format("{}", v);
       },

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 void CopyContents(const BlockDesc& from, BlockDesc& to) {
   to.SetUnknownFields(from.unknown_fields());
@@ -36,4 +36,4 @@ void ReorderBlocks(ProgramDesc& program, const std::vector<int>& order) {
   program.ForEachOp([&](OpDesc& op) { op.RenumberSubBlocks(renumbered); });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Appends copies of the variables and ops of `from` and copies its other fields, except indices.
 // REQUIRES: `to` has none of the variables.
@@ -19,4 +19,4 @@ inline constexpr int kEmptyBlock = -1;
 // kept. REQUIRES: order[0] is 0, and a block comes after its parent.
 void ReorderBlocks(ProgramDesc& program, const std::vector<int>& order);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace internal {
 namespace {
 
@@ -325,4 +325,4 @@ EditGuard::~EditGuard() {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -15,7 +15,7 @@
 
 #include <memory>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class EditGuard {
  public:
@@ -28,7 +28,7 @@ class EditGuard {
 
  private:
   const int exceptions_;  // in flight at the beginning
-  std::unique_ptr<internal::EditJournal> main_, startup_;
+  std::unique_ptr<EditJournal> main_, startup_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // The objects that a block had when the journal began. The first `kept` of them have their
 // places still; `rest` lists the others, the last one first. Note costs no more than the edit
@@ -107,4 +107,4 @@ struct EditJournal {
   void Restore(OpDesc& op, OpDesc& copy) const noexcept;
 };
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr const char* kFeed = "feed";
@@ -76,4 +76,4 @@ void SetFeedsAndFetches(ProgramDesc& program, const std::vector<std::string>& fe
   program.Root().SetOps(std::move(ops));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 bool IsFeed(const OpDesc& op);
 bool IsFetch(const OpDesc& op);
@@ -24,4 +24,4 @@ void RemoveFeedsAndFetches(ProgramDesc& program);
 void SetFeedsAndFetches(ProgramDesc& program, const std::vector<std::string>& feeds,
                         const std::vector<std::string>& fetches);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

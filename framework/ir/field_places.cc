@@ -1,7 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/ir/field_places.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 std::string FieldPlaces::PathOf(const std::string& field, int index) const {
   std::string path = path_;
@@ -37,4 +37,4 @@ void FieldPlaces::Fail(const std::string& field, const std::string& what, int in
 
 void FieldPlaces::FailHere(const std::string& what) const { ThrowInvalid(Place("") + ": " + what); }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The given fields of one message of a text. Paths lead to fields and to fields of fields:
 // "file", "early_stop.metric".
@@ -36,4 +36,4 @@ class FieldPlaces {
   std::string path_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -31,7 +31,9 @@
 
 namespace coracle {
 
+inline namespace internal {
 class FieldPlaces;  // field_places.h
+}
 class FieldTable;
 
 // Converts members of one type from and to attrs. The functions are null without a struct.
@@ -201,7 +203,7 @@ const FieldTable* FieldsOfKind(const KindsWithFields& kinds, std::string_view ki
 // Whether a text can use the name for a field: letters, digits and '_', not beginning with a digit.
 bool IsIdentifier(std::string_view name);
 
-namespace internal {
+inline namespace internal {
 
 // How a field table reads and writes a member of type T through attrs.
 template <class T>

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A name as a listing shows it: quoted and escaped (Quote) unless it is plain.
 std::string NameText(std::string_view name);
@@ -17,4 +17,4 @@ std::string AttrText(const Attribute& attribute);
 // "by_value(max=2, min=-1)".
 std::string SettingText(const Setting& setting);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

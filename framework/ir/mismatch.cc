@@ -1,7 +1,7 @@
 #include <coracle/framework/ir/mismatch.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 std::string DescribeMismatch(const VarMeta& wanted, const VarMeta& got) {
   const bool dtype = wanted.dtype != got.dtype, shape = !wanted.shape.CompatibleWith(got.shape);
@@ -15,4 +15,4 @@ std::string DescribeMismatch(const VarMeta& wanted, const VarMeta& got) {
   return fmt::format("must be {}, got {}", wanted.ToString(), got.ToString());
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,6 @@
 
 #include <coracle/framework/base/error.h>
 
-#include <complex>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -52,8 +51,13 @@ struct VarRef {  // name of a variable
   bool operator==(const VarRef&) const = default;
 };
 
+struct Complex {  // std::complex would add a fifth to the compile time of every file
+  double real = 0, imag = 0;
+  bool operator==(const Complex&) const = default;
+};
+
 struct Scalar {
-  std::variant<bool, int64_t, double, std::complex<double>> value;
+  std::variant<bool, int64_t, double, Complex> value;
   bool operator==(const Scalar&) const = default;
 };
 
@@ -208,7 +212,7 @@ enum OpRole : int {
 };
 
 class BlockDesc;
-namespace internal {
+inline namespace internal {
 struct EditJournal;
 }
 
@@ -221,7 +225,7 @@ struct Slot {
 using SlotList = std::vector<Slot>;
 using AttrList = std::vector<NamedAttr>;
 
-namespace internal {
+inline namespace internal {
 
 // Calls f with as many of name, slot and index as it takes.
 template <class F>

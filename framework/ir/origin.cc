@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Both numbers of an origin, with the block in the upper 32 bits.
@@ -172,4 +172,4 @@ std::string DescribeVar(const std::string& name, const VarMeta& meta) {
   return QuoteVar(name) + " " + ScopedOrigins::Current().MetaOf(name, meta).ToString();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

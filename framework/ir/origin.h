@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 inline constexpr const char* kOpOriginAttr = "op_origin";  // LONG or LONGS
 
@@ -97,4 +97,4 @@ std::string DescribeVar(const std::string& name, const VarMeta& meta);
 // "'x'".
 std::string QuoteVar(const std::string& name);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

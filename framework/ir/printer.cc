@@ -63,13 +63,13 @@ void PutMeta(Buffer& out, const VarMeta& meta) {
 
 }  // namespace
 
-std::string NameText(std::string_view name) {
+std::string internal::NameText(std::string_view name) {
   Buffer out;
   PutName(out, name);
   return fmt::to_string(out);
 }
 
-std::string AttrText(const Attribute& attribute) {
+std::string internal::AttrText(const Attribute& attribute) {
   constexpr size_t kShown = 12, kLongest = 200;
   std::string text = std::visit(
       [&](const auto& value) {
@@ -88,7 +88,7 @@ std::string AttrText(const Attribute& attribute) {
   return text;
 }
 
-std::string SettingText(const Setting& setting) {
+std::string internal::SettingText(const Setting& setting) {
   Buffer out;
   PutName(out, setting.kind);
   for (size_t i = 0; i < setting.attrs.size(); ++i) {

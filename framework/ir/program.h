@@ -98,7 +98,8 @@ class VarIndex {
 };
 
 class ProgramDesc;
-namespace internal {
+inline namespace internal {
+class EditGuard;
 struct EditJournal;
 }
 
@@ -252,7 +253,7 @@ class BlockDesc {
   mutable std::unordered_map<std::string_view, UseLists> outer_uses_;
 };
 
-namespace internal {
+inline namespace internal {
 struct EditJournal;
 }
 
@@ -348,7 +349,7 @@ class ProgramDesc {
 
  private:
   friend class BlockDesc;
-  friend class EditGuard;
+  friend class internal::EditGuard;
   friend struct internal::EditJournal;
 
   size_t Checked(int idx) const {
@@ -425,7 +426,7 @@ std::string PrintOp(const OpDesc& op, const PrintOptions& options = {});
 // Variable: a handle on a variable of a block, as the builder functions take and return it. Cheap
 // to copy; valid while its program lives (and stays where it is) and the variable is not removed.
 
-namespace internal {
+inline namespace internal {
 struct WriterState;
 }
 

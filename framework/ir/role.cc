@@ -1,6 +1,6 @@
 #include <coracle/framework/ir/role.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 int RoleOf(const OpDesc& op) {
   const Attribute* role = op.FindAttr(kOpRoleAttr);
@@ -9,4 +9,4 @@ int RoleOf(const OpDesc& op) {
   return std::get<int32_t>(number);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

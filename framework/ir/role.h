@@ -4,7 +4,7 @@
 
 #include <coracle/framework/ir/op.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The value of op_role; kForward if it is absent or not an integer in the range of int.
 int RoleOf(const OpDesc& op);
@@ -21,4 +21,4 @@ inline bool IsForward(const OpDesc& op) { return !HasRole(op, kBackward | kOptim
 // role is given as not specified.
 inline bool HasForwardRole(const OpDesc& op) { return (RoleOf(op) & ~kLoss) == kForward; }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -19,7 +19,7 @@ namespace coracle {
 // clipped and trained.
 
 class BlockDesc;
-namespace internal {
+inline namespace internal {
 struct EditJournal;
 }
 

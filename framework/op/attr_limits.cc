@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <variant>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr size_t kMaxValueText = 200;
@@ -117,4 +117,4 @@ void RequireLimits(const OpSpec& spec, const OpDesc& op) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

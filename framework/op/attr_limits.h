@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Converts the value to the attr's type; returns false if that is impossible. A text attr whose
 // default is a number also accepts a number: the tolerances of allclose are texts, and were floats
@@ -23,4 +23,4 @@ void RequireLimits(const OpSpec& spec, const OpDesc& op);
 // The value as text, shortened if it is long.
 std::string BriefValue(const Attribute& value);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 #include <set>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::set<std::string>;
@@ -149,4 +149,4 @@ std::vector<BlockUse> FindBlockUses(const ProgramDesc& program) {
   return BlockUseFinder(program).Run();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct BlockUse {
   // Non-persistable variables of enclosing blocks that the block or a block nested in it reads or
@@ -38,4 +38,4 @@ std::vector<BlockUse> FindBlockUses(const ProgramDesc& program);
 std::vector<std::string> OuterReads(const BlockDesc& block);
 std::vector<std::string> OuterWrites(const BlockDesc& block);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 Variable ExpandContext::In(std::string_view slot, size_t i) const {
   return writer_.Var(op_.Input(slot).at(i));
@@ -92,4 +92,4 @@ ProgramDesc ExpandOp(const OpSpec& spec, const OpDesc& op, const OpRegistry& ops
   return program;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The interface of an expansion:
 //
@@ -69,4 +69,4 @@ class ExpandContext {
 ProgramDesc ExpandOp(const OpSpec& spec, const OpDesc& op, const OpRegistry& ops,
                      const MetaTable& types, const ExpandContext::NewName& new_name);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

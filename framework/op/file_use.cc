@@ -2,7 +2,7 @@
 #include <coracle/framework/base/file_access.h>
 #include <coracle/framework/op/file_use.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 std::vector<FileUse> FilesOf(const ProgramDesc& program, const OpRegistry& ops) {
   std::vector<FileUse> uses;
@@ -21,4 +21,4 @@ void RequireAllowed(const FileUse& use, const FileAccess& files) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct FileUse {
   const OpDesc* op;
@@ -22,4 +22,4 @@ std::vector<FileUse> FilesOf(const ProgramDesc& program, const OpRegistry& ops);
 // Throws kInvalidArgument, with the op's place, unless `files` allows the op to access its file.
 void RequireAllowed(const FileUse& use, const FileAccess& files);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

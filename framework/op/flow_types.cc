@@ -2,7 +2,7 @@
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/run_rules.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 const VarMeta* FlowTypes::Find(const std::string& name) const {
   if (const auto found = types_.find(name); found != types_.end()) return &found->second;
@@ -32,4 +32,4 @@ const VarMeta* FlowTypes::Declared(const std::string& name) const {
   return var ? &var->meta() : nullptr;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The types of variables at one point of a block: as inferred so far; else of the value, for a
 // Constant; else as declared. The block must outlive the object.
@@ -34,4 +34,4 @@ class FlowTypes : public MetaTable {
   mutable std::unordered_map<std::string, VarMeta> types_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

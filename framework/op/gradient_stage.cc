@@ -2,7 +2,7 @@
 #include <coracle/framework/op/gradient_stage.h>
 #include <fmt/format.h>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 GradientStage::GradientStage(BlockDesc& parent, const OpRegistry& ops, std::string name)
     : block_(&parent.program(), -1, parent.idx()),
@@ -85,4 +85,4 @@ std::vector<std::unique_ptr<OpDesc>> GradientStage::ReleaseOps(
   return ops;
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 class GradientStage {
  public:
@@ -52,4 +52,4 @@ class GradientStage {
   Writer writer_;
 };
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

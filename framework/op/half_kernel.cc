@@ -8,7 +8,7 @@
 #include <map>
 #include <memory>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // A variable of the op and its float32 copy.
@@ -241,4 +241,4 @@ TensorArg HalfOutput(const PrepareContext& context, std::string_view slot) {
   return args->WriteHalf(names[0]);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The op's float32 kernel (fast or reference) between conversions. Before it, every float16 or
 // bfloat16 input is copied to scratch memory as float32. After it, every such output is rounded
@@ -20,4 +20,4 @@ Kernel PrepareInFloat(const PrepareContext& context, KernelMode mode);
 TensorArg HalfInput(const PrepareContext& context, std::string_view slot);
 TensorArg HalfOutput(const PrepareContext& context, std::string_view slot);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

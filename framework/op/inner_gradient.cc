@@ -4,7 +4,7 @@
 
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -204,4 +204,4 @@ std::unordered_set<std::string> MadeFrom(const ProgramDesc& program, const OpReg
   return names;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

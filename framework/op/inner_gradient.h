@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Attrs of the first op of such a gradient, both STRINGS: reads and inputs of InnerGradient.
 inline constexpr const char* kOuterReadsAttr = "outer_reads";
@@ -45,4 +45,4 @@ std::vector<MissedPath> FindMissedPaths(const ProgramDesc& program, const OpRegi
 std::unordered_set<std::string> MadeFrom(const ProgramDesc& program, const OpRegistry& ops,
                                          const std::vector<std::string>& inputs);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -17,7 +17,7 @@
 
 #include <cstring>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 VarMeta MetaOfValue(const VarValue& value) {
   VarMeta meta;
@@ -397,4 +397,4 @@ void Interpret(const BlockDesc& block, const OpRegistry& ops, VarValues& env,
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The static type of a value. For selected rows, the type of the tensor they represent. For a
 // tensor array, the type of its elements, with shape [-1] if they differ and [-1, -1] if none
@@ -36,4 +36,4 @@ void Interpret(const BlockDesc& block, const OpRegistry& ops, VarValues& env,
 void InterpretOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
                  const InterpretOptions& options = {});
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Calls f(input slot, output slot).
@@ -34,4 +34,4 @@ void AddKeptInputs(const OpSpec& spec, OpDesc& op,
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

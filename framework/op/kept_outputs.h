@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Whether the op has such an output but leaves the input slot empty.
 bool LacksKeptInput(const OpSpec& spec, const OpDesc& op);
@@ -18,4 +18,4 @@ bool LacksKeptInput(const OpSpec& spec, const OpDesc& op);
 void AddKeptInputs(const OpSpec& spec, OpDesc& op,
                    const std::function<bool(const std::string&)>& has_value);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

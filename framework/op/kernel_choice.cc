@@ -5,7 +5,7 @@
 #include <coracle/framework/tensor/half_array.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 KernelOperand FindKernelOperand(const OpSpec& spec, const OpDesc& op) {
   const auto holds = [](const std::vector<std::string>& args) {
@@ -68,4 +68,4 @@ Kernel PrepareKernel(const PrepareContext& context, KernelMode mode) {
   return spec.reference(context);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

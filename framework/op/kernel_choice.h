@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The op's kernel for a plan. Throws kUnimplemented if there is none. Returns an empty kernel if an
 // op with BlockRuns::kOnce gains nothing over the ops of its block, which then run one by one in
@@ -28,4 +28,4 @@ DType KernelDType(const PrepareContext& context);
 
 std::string NamesOf(const std::vector<DType>& dtypes);  // "float32, float64"
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -80,4 +80,4 @@ void ForEachVarAttr(const OpDesc& op, const std::function<void(const std::string
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Replaces each name of a variable in the op's attrs by rename(name): in attrs of the types VAR and
 // VARS; in STRINGS of an op that runs a block, which name variables of the block; in op_role_var,
@@ -23,4 +23,4 @@ std::optional<std::vector<std::string>> NamesIn(const NamedAttr& attr, bool runs
 // like its inputs.
 void ForEachVarAttr(const OpDesc& op, const std::function<void(const std::string&)>& f);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -185,7 +185,9 @@ void InferOp(BlockDesc& block, const OpDesc& op, const OpRegistry& ops);
 
 // PrepareContext: the interface through which an op is prepared for a plan.
 
+inline namespace internal {
 class FileAccess;
+}
 class PrepareContext;
 
 // Variables of a sub-block that the op sets before it runs the block or reads afterwards, besides
@@ -334,7 +336,7 @@ class PrepareContext {
 //
 //   g.Set("X", 2.0 * g.Grad("Out") * (g.In("X") - g.In("Y")));
 
-namespace internal {
+inline namespace internal {
 class GradientStage;
 }
 

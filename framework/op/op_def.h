@@ -95,7 +95,9 @@ struct TensorArg {
   explicit operator bool() const { return index >= 0; }
 };
 
+inline namespace internal {
 class CommContext;
+}
 
 // The memory of one run of a plan, as kernels see it. To be used by one thread at a time.
 class Workspace {
@@ -235,9 +237,13 @@ using GradientFn = std::function<void(GradientContext&)>;
 using PrepareFn = std::function<Kernel(const PrepareContext&)>;
 using SlotPairs = std::vector<std::pair<std::string, std::string>>;  // (input, output)
 
+inline namespace internal {
 class ExpandContext;
+}
 using ExpandFn = std::function<void(ExpandContext&)>;
+inline namespace internal {
 class OpShapes;
+}
 using MultiplyAddsFn = std::function<double(const OpShapes&)>;
 
 // How an attr says which axes an op works on.

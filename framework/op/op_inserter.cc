@@ -1,6 +1,6 @@
 #include <coracle/framework/op/op_inserter.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 void OpInserter::Take(BlockDesc& block, size_t first, Ops* ops) {
   for (size_t i = first; i < block.NumOps(); ++i)
@@ -28,4 +28,4 @@ void OpInserter::Apply() {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class OpInserter {
  public:
@@ -59,4 +59,4 @@ class OpInserter {
   std::map<int, Ops> at_end_;  // by the index of the block
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,6 +1,6 @@
 #include <coracle/framework/op/op_shapes.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 double Elements(const Shape& shape, int begin, int end) {
   double product = 1;
@@ -21,4 +21,4 @@ const Shape* OpShapes::Out(std::string_view slot) const {
   return is_gradient_ ? Find(op_.Input(std::string(slot) + "@GRAD"), 0) : Find(op_.Output(slot), 0);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The number of elements; unknown dims count as 1. Counts are doubles, because the dims of a
 // hostile program may have any product.
@@ -39,4 +39,4 @@ class OpShapes {
   bool is_gradient_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

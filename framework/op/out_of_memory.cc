@@ -5,7 +5,7 @@
 #include <coracle/framework/op/out_of_memory.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 OpName NameOf(const OpDesc& op) {
   OpName name{op.type(), "", Locate(op)};
@@ -23,4 +23,4 @@ void ThrowOutOfMemory(const OpName& op, const std::string& message) {
               "  " + op.where);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

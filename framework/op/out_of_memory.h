@@ -8,8 +8,10 @@
 #include <string>
 
 namespace coracle {
-
 class OpDesc;
+}
+
+namespace coracle::inline internal {
 
 struct OpName {
   std::string type;
@@ -36,4 +38,4 @@ void NameOutOfMemory(Run&& run, Op&& op) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

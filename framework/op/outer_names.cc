@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 using NameSet = std::unordered_set<std::string_view>;
@@ -121,4 +121,4 @@ bool BlockOuterNames::Overwrites(const OpDesc& op, const std::string& slot,
   return var && var->type() != VarType::kLoDTensorArray;
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // The variables of enclosing blocks that a block and the blocks that it runs use. Sorted; the names
 // point into the program.
@@ -54,4 +54,4 @@ class BlockOuterNames {
   std::vector<OuterNames> of_block_;
 };
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

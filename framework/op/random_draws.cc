@@ -2,7 +2,7 @@
 
 #include <variant>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 bool DrawsNumbers(const OpDesc& op, const OpRegistry& ops) {
   static const char* const kIsTest = "is_test";
@@ -13,4 +13,4 @@ bool DrawsNumbers(const OpDesc& op, const OpRegistry& ops) {
   return !is_test || !*is_test;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr std::string_view kServer = "needs other processes (parameter server)";
@@ -116,4 +116,4 @@ std::string DescribeMissingOp(std::string_view type, const std::vector<std::stri
   return fmt::format("unknown op type {}{}", Quote(type), DidYouMean(type, known));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

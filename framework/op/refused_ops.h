@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct RefusedOp {
   std::string_view type;
@@ -24,4 +24,4 @@ const RefusedOp* FindRefusedOp(std::string_view type);  // nullptr for all other
 // names from `known`.
 std::string DescribeMissingOp(std::string_view type, const std::vector<std::string>& known = {});
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

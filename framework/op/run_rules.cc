@@ -10,7 +10,7 @@
 #include <map>
 #include <memory>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 const char* HowToMakeDense(const VarMeta& meta) {
@@ -168,4 +168,4 @@ void RunGradient(const OpSpec& spec, GradientContext& context) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <coracle/framework/op/op_def.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Runs the shape rule, if there is one. Throws kInvalidArgument for an attr outside its limits, and
 // for an operand that the op does not take or whose element type has no kernel.
@@ -12,4 +12,4 @@ void RunInfer(InferContext& context);
 // Runs the gradient rule of the context's op. Throws kUnimplemented if it has none.
 void RunGradient(const OpSpec& spec, GradientContext& context);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,19 @@
 
 #include <complex>
 
-namespace coracle {
+namespace coracle::inline internal {
+
+// The real part, then the imaginary part.
+using complex64 = std::complex<float>;
+using complex128 = std::complex<double>;
+
+// Like DispatchDType, with complex types too.
+template <class F>
+decltype(auto) DispatchAnyDType(DType dtype, F&& f) {
+  if (dtype == DType::kComplex64) return f.template operator()<complex64>();
+  if (dtype == DType::kComplex128) return f.template operator()<complex128>();
+  return DispatchDType(dtype, std::forward<F>(f));
+}
 
 template <class T>
 inline constexpr bool kIsComplex = false;
@@ -40,4 +52,4 @@ inline Tensor PartsOf(const Tensor& tensor) {
   return Tensor::View(RealOf(tensor.dtype()), {tensor.numel(), 2}, const_cast<void*>(tensor.raw()));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

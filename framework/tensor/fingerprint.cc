@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Every step is one-to-one, so a change of one word always shows; several changes cancel out with
@@ -34,4 +34,4 @@ uint64_t Fingerprint(const void* data, size_t size) {
   return chains[0];
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -84,11 +84,11 @@ void NarrowB(const float* from, bfloat16* to, int64_t n) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 
 HWY_EXPORT(Widen);
 HWY_EXPORT(Narrow);
@@ -131,5 +131,5 @@ void FloatToHalf(const float* from, DType half, void* to, int64_t n) {
     ConvertArray(from, static_cast<bfloat16*>(to), n);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 inline bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
@@ -51,4 +51,4 @@ void ConvertArray(const float* from, bfloat16* to, int64_t n);
 void HalfToFloat(DType half, const void* from, float* to, int64_t n);
 void FloatToHalf(const float* from, DType half, void* to, int64_t n);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -63,11 +63,11 @@ int64_t WholeVectors(const uint32_t* key, const uint32_t* salt, uint64_t first, 
 #endif
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 
 HWY_EXPORT(WholeVectors);
 
@@ -78,5 +78,5 @@ void PhiloxBlocks(const uint32_t (&key)[2], const uint32_t (&salt)[2], uint64_t 
     PhiloxBlock(key, salt, first + static_cast<uint64_t>(done), words + 4 * done);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

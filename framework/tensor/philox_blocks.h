@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // words[4 * i + k] = word k of the block of counter first + i: ten rounds of Philox4x32 on
 // (counter, salt) with the key.
@@ -27,4 +27,4 @@ inline void PhiloxBlock(const uint32_t (&key)[2], const uint32_t (&salt)[2], uin
   words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

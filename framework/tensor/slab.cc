@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr uint64_t kAlignment = 64, kHugePage = uint64_t{2} << 20;
@@ -39,4 +39,4 @@ TensorSlab::Piece TensorSlab::Take(uint64_t size) {
   return piece;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // During its lifetime, tensors made by this thread that are too small for huge pages of their own
 // are packed into chunks of huge pages, which the system provides several times faster than small
@@ -34,4 +34,4 @@ class TensorSlab {
   uint64_t size_ = 0, used_ = 0;  // of the chunk
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

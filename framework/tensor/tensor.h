@@ -8,7 +8,7 @@
 
 #include <atomic>
 #include <bit>
-#include <complex>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -81,10 +81,6 @@ struct bfloat16 {
   }
 };
 
-// The real part, then the imaginary part.
-using complex64 = std::complex<float>;
-using complex128 = std::complex<double>;
-
 enum class DType : int32_t {
   kBool = 0,
   kInt16 = 1,
@@ -110,55 +106,46 @@ DType RealOf(DType dtype);          // float32 of complex64, float64 of complex1
 DType ComplexOf(DType dtype);       // complex128 of float64 and complex128, else complex64
 bool ParseDType(std::string_view name, DType* dtype);  // "float32", "FP32", "INT64", ... any case
 
+inline namespace internal {
+// std::complex<R>, told by its members: <complex> would add a fifth to the compile time of a file.
+template <class T, class R>
+concept IsComplexOf = sizeof(T) == 2 * sizeof(R) && requires(const T& value) {
+  { value.real() } -> std::same_as<R>;
+  { value.imag() } -> std::same_as<R>;
+};
 template <class T>
-constexpr DType DTypeOf();
-template <>
-constexpr DType DTypeOf<bool>() {
-  return DType::kBool;
-}
-template <>
-constexpr DType DTypeOf<int8_t>() {
-  return DType::kInt8;
-}
-template <>
-constexpr DType DTypeOf<uint8_t>() {
-  return DType::kUInt8;
-}
-template <>
-constexpr DType DTypeOf<int16_t>() {
-  return DType::kInt16;
-}
-template <>
-constexpr DType DTypeOf<int32_t>() {
-  return DType::kInt32;
-}
-template <>
-constexpr DType DTypeOf<int64_t>() {
-  return DType::kInt64;
-}
-template <>
-constexpr DType DTypeOf<float16>() {
-  return DType::kFloat16;
-}
-template <>
-constexpr DType DTypeOf<bfloat16>() {
-  return DType::kBFloat16;
-}
-template <>
-constexpr DType DTypeOf<float>() {
-  return DType::kFloat32;
-}
-template <>
-constexpr DType DTypeOf<double>() {
-  return DType::kFloat64;
-}
-template <>
-constexpr DType DTypeOf<complex64>() {
-  return DType::kComplex64;
-}
-template <>
-constexpr DType DTypeOf<complex128>() {
-  return DType::kComplex128;
+inline constexpr bool kNoElement = false;
+}  // namespace internal
+
+// The dtype of elements of a C++ type, which may be std::complex<float> or std::complex<double>.
+template <class T>
+constexpr DType DTypeOf() {
+  if constexpr (std::same_as<T, bool>)
+    return DType::kBool;
+  else if constexpr (std::same_as<T, int8_t>)
+    return DType::kInt8;
+  else if constexpr (std::same_as<T, uint8_t>)
+    return DType::kUInt8;
+  else if constexpr (std::same_as<T, int16_t>)
+    return DType::kInt16;
+  else if constexpr (std::same_as<T, int32_t>)
+    return DType::kInt32;
+  else if constexpr (std::same_as<T, int64_t>)
+    return DType::kInt64;
+  else if constexpr (std::same_as<T, float16>)
+    return DType::kFloat16;
+  else if constexpr (std::same_as<T, bfloat16>)
+    return DType::kBFloat16;
+  else if constexpr (std::same_as<T, float>)
+    return DType::kFloat32;
+  else if constexpr (std::same_as<T, double>)
+    return DType::kFloat64;
+  else if constexpr (IsComplexOf<T, float>)
+    return DType::kComplex64;
+  else if constexpr (IsComplexOf<T, double>)
+    return DType::kComplex128;
+  else
+    static_assert(kNoElement<T>, "no dtype has elements of this C++ type");
 }
 
 // Throws kUnimplemented, for complex elements where only real ones are supported.
@@ -194,14 +181,6 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
       ThrowComplex(dtype);
   }
   throw InternalError("dispatch on an unknown dtype");
-}
-
-// Like DispatchDType, with complex types too.
-template <class F>
-decltype(auto) DispatchAnyDType(DType dtype, F&& f) {
-  if (dtype == DType::kComplex64) return f.template operator()<complex64>();
-  if (dtype == DType::kComplex128) return f.template operator()<complex128>();
-  return DispatchDType(dtype, std::forward<F>(f));
 }
 
 // The dimensions of a tensor, outermost first. In programs -1 means that a dimension is unknown.

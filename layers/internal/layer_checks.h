@@ -5,7 +5,7 @@
 #include <coracle/framework/ir/program.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Requires known dims of x where they determine the size of a parameter.
 inline void RequireKnown(const char* layer, const Variable& x, int begin, int end) {
@@ -23,4 +23,4 @@ inline int64_t ProductFrom(const Shape& shape, int begin) {
   return rest.numel();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 std::vector<LayerDef> DenseLayers();
 std::vector<LayerDef> ImageLayers();
@@ -28,4 +28,4 @@ size_t NumRegisteredLayers();
 // One field for each attr of the op, except those that name a block.
 std::vector<FieldDef> AttrFields(const OpSpec& def);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

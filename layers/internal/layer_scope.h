@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 template <class Options>
 OutputOptions OutputOf(const Options& options) {
@@ -41,4 +41,4 @@ void RequireFreeOutput(Builder& net, const std::string& type, const std::string&
 // Whether the op has the form X -> Out and requires nothing else.
 bool IsUnary(const OpSpec& def);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

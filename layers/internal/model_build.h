@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Bounds the size of a model: a short text can repeat and include a lot.
 class ModelLimits {
@@ -95,4 +95,4 @@ void ReadControlFlow(ModelBuild& build, const Surroundings& around, const Node& 
 // The entries `layer` of a message.
 void ReadEntries(ModelBuild& build, const Surroundings& around, const Node& parent);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

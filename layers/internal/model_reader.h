@@ -9,7 +9,7 @@
 #include <string>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 inline constexpr uint64_t kMaxModelTextBytes = uint64_t{64} << 20;
 
@@ -34,4 +34,4 @@ struct StateToMatch {
 // *has_rules if it has any.
 bool Includes(const Node& entry, const StateToMatch& state, bool* has_rules);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

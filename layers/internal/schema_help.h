@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The declaration of `type`, without an example.
 TextEntry EntryOf(const SchemaPool& schema, const google::protobuf::Descriptor& type,
@@ -22,4 +22,4 @@ std::vector<std::string> FieldsBelow(const SchemaPool& schema, std::string_view 
 // A value that the field accepts, as a text gives it. `index` selects among different values.
 std::string ExampleValue(AttrType type, const std::optional<FieldRange>& range, size_t index);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 bool IsList(AttrType type);
 google::protobuf::FieldDescriptorProto::Type ProtoType(AttrType type);
@@ -159,4 +159,4 @@ class SchemaPool {
   std::map<std::string, FieldNote> notes_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The name of a layer here, given its name in another library: "; here it is called fc" for
 // "Linear"; "" if unknown.
@@ -41,4 +41,4 @@ std::string TidyMessage(std::string message);
 // --op_library, which adds more.
 std::string FieldHint(const google::protobuf::Descriptor& type, const std::string& name);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The counter of a repeat, with its name in strings.
 struct Index {
@@ -20,4 +20,4 @@ struct Index {
 std::string ExpandIndices(const std::string& text, const std::vector<Index>& indices,
                           const std::string& where);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

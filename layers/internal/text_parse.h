@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // An error whose message begins with its place in a text.
 class LocatedError : public Error {
@@ -118,4 +118,4 @@ auto Located(const Node& node, F f) {
 std::string DisplayName(const google::protobuf::Descriptor& type);
 std::vector<std::string> FieldNames(const google::protobuf::Descriptor& type);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

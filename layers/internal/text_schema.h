@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The meaning of a field of an op entry.
 struct OpField {
@@ -43,4 +43,4 @@ class TextSchema {
 // The schema of a registry. The schema of the default ops is cached until something is registered.
 std::shared_ptr<const TextSchema> CurrentTextSchema(const OpRegistry& ops);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

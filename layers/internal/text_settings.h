@@ -7,10 +7,10 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Each takes a message of the kind in its name.
 ParamAttr ReadParam(const Node& node, const SchemaPool& schema, const std::vector<Index>& indices);
 ErrorClipPtr ReadErrorClip(const Node& node, const SchemaPool& schema);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

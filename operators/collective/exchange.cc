@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 int NumRanks(const Workspace& ws) { return ws.comm() ? ws.comm()->size() : 1; }
 int RankOf(const Workspace& ws) { return ws.comm() ? ws.comm()->rank() : 0; }
@@ -59,4 +59,4 @@ void Exchanger::Run(Workspace& ws, Exchange exchange) const {
   ws.comm()->Run(exchange);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

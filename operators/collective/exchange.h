@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The number of ranks of this run, and this rank.
 int NumRanks(const Workspace& ws);
@@ -41,4 +41,4 @@ class Exchanger {
 // The attr that the pass overlap_exchanges sets.
 inline constexpr const char* kOverlapAttr = "overlap";
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,11 +1,12 @@
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/control/add_value.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 template <class T>
@@ -129,4 +130,4 @@ void AddValue(const VarValue& value, VarValue* total) {
     AddRows(*rows, &std::get<SelectedRows>(*total));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

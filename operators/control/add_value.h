@@ -3,7 +3,7 @@
 
 #include <coracle/framework/tensor/tensor.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // *value = zeros of the kind, dtype and shape of `like` (for a tensor array: its length, without
 // written elements). Reuses the memory of *value.
@@ -14,4 +14,4 @@ void SetZerosLike(const VarValue& like, VarValue* value);
 // the two differ in kind, dtype or shape.
 void AddValue(const VarValue& value, VarValue* total);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

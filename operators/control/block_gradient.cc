@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -359,4 +359,4 @@ void RunAndSave(Workspace& ws, int32_t block, bool saves, StepScopes* steps) {
   if (steps) steps->Count();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

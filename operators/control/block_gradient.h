@@ -9,7 +9,7 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The names of an op's slots.
 struct BlockOpSlots {
@@ -29,4 +29,4 @@ StepScopes* BeginSteps(Workspace& ws, const TensorArg& scopes);
 // values that gradient blocks read.
 void RunAndSave(Workspace& ws, int32_t block, bool saves, StepScopes* steps);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 OpDesc ConditionalBlockOp(BlockDesc& block, const std::string& condition) {
   BlockDesc& outer = *block.parent();
@@ -79,4 +79,4 @@ void Register(OpRegistry& ops) {
 }
 
 }  // namespace conditional_block_op
-}  // namespace coracle
+}  // namespace coracle::inline internal

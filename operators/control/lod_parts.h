@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct RowRange {
   int64_t begin = 0, end = 0;
@@ -37,4 +37,4 @@ inline RowRange AppendSequences(const LoD& lod, size_t level, int64_t begin, int
   return {begin, end};
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

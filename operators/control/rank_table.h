@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 inline void RequireTable(const InferContext& ctx, std::string_view id) {
   const VarMeta& meta = ctx.Input("RankTable");
@@ -47,4 +47,4 @@ inline std::vector<int64_t> Places(const RankTable& table) {
   return places;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The value at (y, x) is the sum over the four neighbours k of weight[k] times element at[k] of the
 // plane (-1 if outside, where the weights are 0). dy and dx are the derivatives of the weights; at
@@ -49,4 +49,4 @@ struct Bilinear {
   }
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 ImageStrides StridesOf(int64_t channels, int64_t depth, int64_t height, int64_t width,
                        bool channels_last) {
@@ -48,4 +48,4 @@ void ConvBiasGrad(const ConvGeometry& g, const T* dout, T* dbias) {
 template void ConvBiasGrad<float>(const ConvGeometry&, const float*, float*);
 template void ConvBiasGrad<double>(const ConvGeometry&, const double*, double*);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

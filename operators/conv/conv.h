@@ -6,7 +6,7 @@
 #include <coracle/operators/conv/conv_activation.h>
 #include <coracle/operators/kernels/window.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Element strides of a tensor of images or volumes.
 struct ImageStrides {
@@ -83,4 +83,4 @@ void ConvBiasGrad(const ConvGeometry& g, const T* dout, T* dbias);
 extern template void ConvBiasGrad<float>(const ConvGeometry&, const float*, float*);
 extern template void ConvBiasGrad<double>(const ConvGeometry&, const double*, double*);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <array>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using activation::P;
@@ -187,4 +187,4 @@ const char* ConvActivation::name() const {
   return row_ < 0 ? "" : Rows()[static_cast<size_t>(row_)].name;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The op that computes the same activation.
 struct FusedActivation {
@@ -56,4 +56,4 @@ class ConvActivation {
   simd::UnaryLoop loop_ = nullptr;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 bool IsRelu(const ConvActivation& activation) {
@@ -277,4 +277,4 @@ Kernel ConvTransposeDirect(const PrepareContext& ctx, const ConvGeometry& g,
   };
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

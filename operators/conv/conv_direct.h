@@ -4,7 +4,7 @@
 
 #include <coracle/operators/conv/conv.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Float32 only. Returns an empty Kernel if these loops do not support the case, or if oneDNN is
 // faster according to a fixed rule.
@@ -16,4 +16,4 @@ Kernel ConvForwardDirect(const PrepareContext& ctx, const ConvGeometry& g,
 Kernel ConvTransposeDirect(const PrepareContext& ctx, const ConvGeometry& g,
                            const ConvForwardArgs& args);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

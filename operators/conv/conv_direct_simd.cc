@@ -16,7 +16,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -277,11 +277,11 @@ bool TwoRows() { return kHasTwoRows; }
 int64_t DirectLanes() { return static_cast<int64_t>(hn::Lanes(FloatTag())); }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 HWY_EXPORT(RunDepthwise);
@@ -312,5 +312,5 @@ int64_t PackedPointwiseSize(int64_t in_channels, int64_t out_channels) {
   return (out_channels + kPointwisePanel - 1) / kPointwisePanel * kPointwisePanel * in_channels;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

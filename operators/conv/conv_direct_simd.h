@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // One output row of a depthwise convolution, or two adjacent ones.
 struct DepthwiseRows {
@@ -49,4 +49,4 @@ inline int64_t PackedPointwiseAt(int64_t in_channels, int64_t m, int64_t c) {
          m % kPointwisePanel;
 }
 int64_t PackedPointwiseSize(int64_t in_channels, int64_t out_channels);
-}  // namespace coracle
+}  // namespace coracle::inline internal

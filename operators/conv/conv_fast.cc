@@ -5,7 +5,7 @@
 #include <coracle/operators/conv/winograd.h>
 #include <coracle/operators/kernels/bfloat16_products.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 bool HasFast(DType images, DType filter) {
@@ -51,4 +51,4 @@ Kernel ConvBackwardFast(const PrepareContext& ctx, const ConvGeometry& g,
        {"onednn", [=](const PrepareContext& c, bool) { return ConvBackwardOneDnn(c, g, args); }}});
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

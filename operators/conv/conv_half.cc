@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Floats of a part that stay in the cache together with the filter.
@@ -159,4 +159,4 @@ Kernel ConvBackwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
   };
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

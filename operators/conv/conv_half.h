@@ -4,7 +4,7 @@
 
 #include <coracle/operators/conv/conv.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Input, residual and output (dout and dinput) are float16 or bfloat16, the other args float32. The
 // filter gradients of the parts are added in float32. Empty if there is no float32 kernel.
@@ -13,4 +13,4 @@ Kernel ConvForwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
 Kernel ConvBackwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
                             const ConvBackwardArgs& args);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

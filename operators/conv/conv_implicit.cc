@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 int64_t TapsOf(const ConvGeometry& g) { return g.h.kernel * g.w.kernel; }
@@ -125,4 +125,4 @@ Kernel ConvForwardImplicit(const PrepareContext& ctx, const ConvGeometry& g,
   };
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using dnnl::memory;
@@ -492,11 +492,11 @@ Kernel ConvBackwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 
 #else
 
-namespace coracle {
+namespace coracle::inline internal {
 
 Kernel ConvForwardOneDnn(const PrepareContext&, const ConvGeometry&, const ConvForwardArgs&) {
   return {};
@@ -505,6 +505,6 @@ Kernel ConvBackwardOneDnn(const PrepareContext&, const ConvGeometry&, const Conv
   return {};
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 
 #endif

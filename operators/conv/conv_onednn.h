@@ -3,7 +3,7 @@
 
 #include <coracle/operators/conv/conv.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // float32 or bfloat16 (summed in float32). Empty if oneDNN is off or has no primitive for
 // this case.
@@ -12,4 +12,4 @@ Kernel ConvForwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
 Kernel ConvBackwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
                           const ConvBackwardArgs& args);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 int64_t Reach(const WindowAxis& h) { return h.dilation * (h.kernel - 1) + 1; }
@@ -97,4 +97,4 @@ std::vector<ConvPart> SplitInputs(const ConvGeometry& g, int64_t wanted) {
   return parts;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

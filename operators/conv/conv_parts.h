@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A convolution of some of the images, or of some rows (for volumes: slices) of outputs of one
 // image. Its input and output are contiguous pieces of the whole ones; it uses the whole filter.
@@ -25,4 +25,4 @@ std::vector<ConvPart> SplitOutputs(const ConvGeometry& g, int64_t wanted);
 // on its inputs.
 std::vector<ConvPart> SplitInputs(const ConvGeometry& g, int64_t wanted);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

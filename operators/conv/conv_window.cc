@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // floats: rows of packed matrices are padded to multiples of the widest vector
@@ -488,4 +488,4 @@ Kernel ConvBackwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
   };
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

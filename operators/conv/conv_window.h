@@ -7,7 +7,7 @@
 
 #include <coracle/operators/conv/conv.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Whether layout, groups and dilation are supported.
 bool ConvWindowTakes(const ConvGeometry& g);
@@ -21,4 +21,4 @@ Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
 Kernel ConvBackwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
                           const ConvBackwardArgs& args);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,6 +6,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/conv/resample.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/window.h>

@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace pad_ops {
 
 enum class Mode { kConstant, kReflect, kEdge, kCircular };
@@ -262,4 +262,4 @@ void AddPadOps(OpRegistry& ops, const PadType& t) {
   ops.Add(std::move(grad));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

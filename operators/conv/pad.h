@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Where the two types differ.
 struct PadType {
@@ -22,4 +22,4 @@ struct PadType {
 // Adds the type and its gradient.
 void AddPadOps(OpRegistry& ops, const PadType& type);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 PoolRange PoolGeometry::Range(const WindowAxis& axis, int64_t out) const {
   if (adaptive) {
@@ -33,4 +33,4 @@ PoolTables::PoolTables(const PoolGeometry& geometry) : g(geometry) {
   fill(g.w, x);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

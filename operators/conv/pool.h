@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The input positions of one output position along one axis: [begin, end), clipped to the input.
 // `extent` is the factor of the divisor if padding counts too.
@@ -100,4 +100,4 @@ void MaxPoolGradNhwc(const PoolGeometry& g, const float* x, const float* out, co
                      float* dx);
 void AveragePoolGradNhwc(const PoolGeometry& g, const float* dout, float* dx);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

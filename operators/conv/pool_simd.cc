@@ -13,7 +13,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -286,11 +286,11 @@ void AverageGradPlane(const PoolTables& t, const float* dout, float* row, float*
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 HWY_EXPORT(MaxRow);
@@ -424,5 +424,5 @@ void AveragePoolGradNchw(const PoolTables& tables, const float* dout, float* row
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

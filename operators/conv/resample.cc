@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 AxisMap Transposed(const AxisMap& map) {
   // Calls f(element of the source, k, weight) for all k in order. Weights of equal positions in one
@@ -210,4 +210,4 @@ void Resample::MixSpan(const Span& span, const Sources* sources, int64_t n, bool
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

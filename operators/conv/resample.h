@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Element k of an axis is the sum of weight[i] times element at[i] of the source, over i in
 // [begin[k], begin[k + 1]). The positions of one k do not decrease.
@@ -68,4 +68,4 @@ class Resample {
   bool usable_ = false;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

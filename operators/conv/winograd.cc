@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using winograd::Chunks;
@@ -382,4 +382,4 @@ Kernel ConvBackwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
   };
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

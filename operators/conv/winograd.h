@@ -16,7 +16,7 @@
 
 #include <coracle/operators/conv/conv.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The kernel of the forward pass. Empty if it does not support the case or, with `by_rule`, if it
 // would not be faster.
@@ -26,4 +26,4 @@ Kernel ConvForwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
 Kernel ConvBackwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
                             const ConvBackwardArgs& args, bool by_rule);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 struct Edge {
@@ -122,4 +122,4 @@ Box DecodeBox(const BoxDeltas& deltas, const Box& prior, double extra, double mo
   return ResizedBox({deltas.x, deltas.y, w, h}, prior, extra);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

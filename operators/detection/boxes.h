@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct Box {
   double x1 = 0, y1 = 0, x2 = 0, y2 = 0;
@@ -94,4 +94,4 @@ inline Box ResizedBox(const BoxDeltas& ratios, const Box& prior, double extra) {
 Box DecodeBox(const BoxDeltas& deltas, const Box& prior, double extra,
               double most = std::numeric_limits<double>::infinity());
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

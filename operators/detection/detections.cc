@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 void KeepBest(int64_t most, std::vector<Detection>* found) {
   std::stable_sort(found->begin(), found->end(),
@@ -51,4 +51,4 @@ std::vector<double> CopyReals(const Reals& from, int64_t at, int64_t n) {
   return copy;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

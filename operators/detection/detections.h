@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct Detection {
   int64_t label;
@@ -41,4 +41,4 @@ class Detections {
 // Boxes for nms.h: elements [at, at + n) as double.
 std::vector<double> CopyReals(const Reals& from, int64_t at, int64_t n);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Image i of a batch has the rows [offsets[i], offsets[i + 1]).
 using RowOffsets = std::vector<uint64_t>;
@@ -54,4 +54,4 @@ class ImagesArg {
   RunConstraint fits_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

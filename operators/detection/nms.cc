@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 void SortByScore(const double* scores, int64_t most, std::vector<int64_t>* indices) {
   const auto all = static_cast<int64_t>(indices->size());
@@ -128,4 +128,4 @@ std::vector<int64_t> SuppressNonMaxima(const NmsOptions& options, const double* 
   return Suppress<KeptBoxes>(options, boxes, sorted);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

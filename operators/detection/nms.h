@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Orders indices by descending scores, equal ones by the lower index; a nan comes last. Keeps the
 // first `most` (all if negative).
@@ -29,4 +29,4 @@ double OverlapOf(const double* a, const double* b, int64_t width, double extra);
 std::vector<int64_t> SuppressNonMaxima(const NmsOptions& options, const double* boxes,
                                        const std::vector<int64_t>& sorted);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

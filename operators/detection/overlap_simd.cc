@@ -10,7 +10,7 @@
 #include <cmath>
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -189,11 +189,11 @@ void ExpDoubles(double* values, int64_t n) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 
 HWY_EXPORT(FirstOverlap);
 HWY_EXPORT(DecayGaussian);
@@ -224,5 +224,5 @@ void GrownOverlaps(const ColumnPointers& boxes, int64_t n, const Box& box, doubl
 
 void Exponentials(double* values, int64_t n) { HWY_DYNAMIC_DISPATCH(ExpDoubles)(values, n); }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct BoxColumns {
   std::vector<double> x1, y1, x2, y2, area;
@@ -81,4 +81,4 @@ void GrownOverlaps(const ColumnPointers& boxes, int64_t n, const Box& box, doubl
 // values[i] = e^values[i], accurate to about one unit in the last place.
 void Exponentials(double* values, int64_t n);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

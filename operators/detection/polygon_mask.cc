@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int64_t kFiner = 5;
@@ -73,4 +73,4 @@ void PolygonMask::End(int32_t* to) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

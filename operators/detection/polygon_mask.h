@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class PolygonMask {
  public:
@@ -36,4 +36,4 @@ class PolygonMask {
   Place first_, corner_, last_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <initializer_list>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // REQUIRES: the arg is float32 or float64, or absent and never read.
 class Reals {
@@ -72,4 +72,4 @@ inline void RequireDTypeOf(const InferContext& ctx, std::string_view id, std::st
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

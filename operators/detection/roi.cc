@@ -2,7 +2,7 @@
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 void DeclareRoiConstraints(OpDef& def) {
   def.Constraint("C1", "X must be [N, C, H, W]")
@@ -71,4 +71,4 @@ PlaneWeights BilinearAt(double y, double x, int64_t rows, int64_t columns) {
   return b;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

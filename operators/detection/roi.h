@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Constraints C1 to C3, which gradient ops repeat.
 void DeclareRoiConstraints(OpDef& def);
@@ -60,4 +60,4 @@ struct PlaneWeights {
 // REQUIRES: 0 <= y <= rows - 1, and likewise for x.
 PlaneWeights BilinearAt(double y, double x, int64_t rows, int64_t columns);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

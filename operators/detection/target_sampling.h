@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A share of a count, rounded down. The product is computed in float: in double, 0.7f * 10 is
 // below 7.
@@ -64,4 +64,4 @@ struct GrowingRows {
   }
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

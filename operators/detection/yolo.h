@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A map [N, anchors * (5 + classes), H, W] whose channels of an anchor are x, y, w, h, objectness
 // and classes, after `skipped` other channels.
@@ -39,4 +39,4 @@ inline CentredBox YoloBoxAt(const Reals& x, const YoloMap& map, int64_t image, i
           std::exp(at(2)) * anchor_w / downsample / w, std::exp(at(3)) * anchor_h / downsample / h};
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

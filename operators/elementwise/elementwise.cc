@@ -1,6 +1,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/elementwise/elementwise_gradient.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>

@@ -1,7 +1,7 @@
 #include <coracle/operators/elementwise/elementwise_gradient.h>
 #include <coracle/operators/kernels/broadcast.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Whether `part` certainly has the shape of the result of broadcasting it with `other`.
@@ -58,4 +58,4 @@ void SetPowGradient(GradientContext& g, int32_t x_order, int32_t y_order) {
   set("Y", derivative(x_order, y_order + 1), y, axes.OfY());
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

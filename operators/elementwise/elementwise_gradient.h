@@ -3,7 +3,7 @@
 
 #include <coracle/framework/op/op_context.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The axis attr for pairs of a value of Out's shape and one operand of an op with slots X, Y and
 // attr axis.
@@ -34,4 +34,4 @@ void AppendElementwiseGrad(GradientContext& g, const ElementwiseReads& reads);
 // products with the derivatives of the next higher order.
 void SetPowGradient(GradientContext& g, int32_t x_order, int32_t y_order);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -106,4 +106,4 @@ void DeclareGroup(OpDef& def, const std::string& which) {
       .NoGradient("it is made when a program is compiled, after its gradients");
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <memory>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The size of a piece of X and Out. It is small, so that reading the next piece, arithmetic and
@@ -331,4 +331,4 @@ Kernel PrepareFused(const PrepareContext& context, const OpRegistry& ops, Kernel
                     scratch_bytes, RunFusedPart);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

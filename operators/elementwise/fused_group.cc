@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 const VarMeta* GroupTypes::Find(const std::string& name) const {
   auto it = metas_.find(name);
@@ -294,4 +294,4 @@ bool CutIntoRuns(const FusedGroup& group, int64_t elements, const std::vector<Fu
   return true;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

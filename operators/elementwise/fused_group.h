@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The static types of the group's variables.
 class GroupTypes : public MetaTable {
@@ -207,4 +207,4 @@ bool CutIntoRuns(const FusedGroup& group, int64_t elements, const std::vector<Fu
 // The kernel of fused_elementwise; its ops use kernels of that mode.
 Kernel PrepareFused(const PrepareContext& context, const OpRegistry& ops, KernelMode mode);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int64_t kLine = kFusedLine;
@@ -150,4 +150,4 @@ void RunFusedPart(const FusedPlan& plan, Workspace& ws, int64_t part) {
   PartRun(plan, ws, part).Run(part * pieces / plan.parts, (part + 1) * pieces / plan.parts);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

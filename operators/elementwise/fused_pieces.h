@@ -7,7 +7,7 @@
 #include <array>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The memory of a variable of the group while a piece is computed: a tensor of the op, or memory of
 // the part of the work.
@@ -53,4 +53,4 @@ struct FusedPlan {
 // Runs the pieces of one part of the work.
 void RunFusedPart(const FusedPlan& plan, Workspace& ws, int64_t part);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int kNone = -1;
@@ -237,4 +237,4 @@ std::optional<FusedTape> MakeTape(const FusedVars& vars, const FusedRuns& runs,
   return TapeBuilder(vars, runs).Build(kernels);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The runs of elements that a tape processes: all elements, or those of a piece of the cut.
 struct FusedRuns {
@@ -46,4 +46,4 @@ std::optional<FusedTape> MakeTape(const FusedVars& vars, const FusedRuns& runs,
 Kernel TapeKernel(const PrepareContext& context, const FusedVars& vars, const FusedRuns& runs,
                   FusedTape tape);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using simd::LaneInstruction;
@@ -167,4 +167,4 @@ Kernel TapeKernel(const PrepareContext& context, const FusedVars& vars, const Fu
   };
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,6 +4,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/scalar_input.h>

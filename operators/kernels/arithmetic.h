@@ -9,7 +9,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 template <class T>
 struct WideOf {
@@ -66,4 +66,4 @@ T SaturateTo(double value) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <dnnl.hpp>
 #endif
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int kMeasured = -1;
@@ -90,4 +90,4 @@ ScopedBFloat16Products::~ScopedBFloat16Products() {
   answer.store(before_, std::memory_order_relaxed);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

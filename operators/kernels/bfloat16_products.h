@@ -1,7 +1,7 @@
 #pragma once
 // Whether convolutions and matrix products of bfloat16 use the machine's instructions for them.
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // True if products of bfloat16 take at most 4/5 of the time of the same products in float32: with
 // AMX, or with a fast AVX512_BF16. Some processors run AVX512_BF16 at half the rate of float32;
@@ -21,4 +21,4 @@ class ScopedBFloat16Products {
   int before_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <memory>
 #include <type_traits>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // A panel of B, kDepth x 2 vectors, stays in the first-level cache while it is multiplied by kRows
@@ -139,4 +139,4 @@ void RunBlockedProduct(const BlockedProduct& product, const FinishBlock& finish)
   Blocks(product).Run(finish);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // C = alpha A^T B + beta C with A^T(i, p) = a[p * a_row + i], B(p, j) = b[p * b_row + j * b_step]
 // and C(i, j) = c[i * c_row + j], where b_row or b_step is 1. With beta 0, C is not read.
@@ -25,4 +25,4 @@ struct BlockedProduct {
 using FinishBlock = std::function<void(int64_t, int64_t, int64_t, int64_t)>;
 void RunBlockedProduct(const BlockedProduct& product, const FinishBlock& finish);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

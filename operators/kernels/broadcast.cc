@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // `small` at dims [axis, axis + rank) of a shape of rank `rank`, with 1s in the other dims.
@@ -106,4 +106,4 @@ BroadcastNest MakeBroadcastNest(const Shape& x, const Shape& y, int axis) {
   return nest;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Both shapes extended by 1s to the rank of the larger one.
 struct AlignedShapes {
@@ -83,4 +83,4 @@ void BroadcastLoop(const BroadcastNest& nest, const X* x, const Y* y, Out* out, 
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

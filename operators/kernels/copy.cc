@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int64_t kGrainBytes = 1 << 18;  // fewer bytes are not worth waking a thread
@@ -257,4 +257,4 @@ void StridedCopy::operator()(const void* from, void* to) const {
                [&]<class T>(T) { RunTyped(static_cast<const T*>(from), static_cast<T*>(to)); });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

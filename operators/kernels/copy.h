@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Copies `bytes` bytes; does nothing if source and target are the same memory (an in-place op).
 void CopyBytes(const void* from, void* to, int64_t bytes);
@@ -50,4 +50,4 @@ class StridedCopy {
 // Strides of a contiguous tensor with these dims. REQUIRES: the product does not overflow.
 std::vector<int64_t> ContiguousStrides(const std::vector<int64_t>& dims);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

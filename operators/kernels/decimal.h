@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The shortest decimal number that rounds to the float: 0.9 for 0.9f, which is 0.89999998. In
 // float64, a float attr means this number.
@@ -14,4 +14,4 @@ inline double DecimalOf(float value) {
   return exact;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <cstring>
 
-namespace coracle {
+namespace coracle::inline internal {
 
-namespace internal {
+namespace detail {
 
 template <size_t kBytes, class RowOf>
 void GatherShortRows(const char* from, char* to, int64_t begin, int64_t end, RowOf&& row_of) {
@@ -15,7 +15,7 @@ void GatherShortRows(const char* from, char* to, int64_t begin, int64_t end, Row
     std::memcpy(to + i * kStep, from + row_of(i) * kStep, kBytes);
 }
 
-}  // namespace internal
+}  // namespace detail
 
 // Row i of `to` = row row_of(i) of `from`, for i in [begin, end). row_of may throw.
 template <class RowOf>
@@ -23,17 +23,17 @@ void GatherRows(const char* from, char* to, int64_t begin, int64_t end, int64_t 
                 RowOf&& row_of) {
   switch (bytes) {
     case 1:
-      return internal::GatherShortRows<1>(from, to, begin, end, row_of);
+      return detail::GatherShortRows<1>(from, to, begin, end, row_of);
     case 2:
-      return internal::GatherShortRows<2>(from, to, begin, end, row_of);
+      return detail::GatherShortRows<2>(from, to, begin, end, row_of);
     case 4:
-      return internal::GatherShortRows<4>(from, to, begin, end, row_of);
+      return detail::GatherShortRows<4>(from, to, begin, end, row_of);
     case 8:
-      return internal::GatherShortRows<8>(from, to, begin, end, row_of);
+      return detail::GatherShortRows<8>(from, to, begin, end, row_of);
     case 16:
-      return internal::GatherShortRows<16>(from, to, begin, end, row_of);
+      return detail::GatherShortRows<16>(from, to, begin, end, row_of);
     case 32:
-      return internal::GatherShortRows<32>(from, to, begin, end, row_of);
+      return detail::GatherShortRows<32>(from, to, begin, end, row_of);
     default:
       break;
   }
@@ -41,4 +41,4 @@ void GatherRows(const char* from, char* to, int64_t begin, int64_t end, int64_t 
     std::memcpy(to + i * bytes, from + row_of(i) * bytes, static_cast<size_t>(bytes));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/blocked_product.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/kernels/matrix_tile.h>
@@ -14,7 +15,7 @@
 #include <dnnl.h>
 #endif
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // One thread sums each row of C in the order of k, so the result does not depend on threads. With
@@ -306,4 +307,4 @@ template Gemm<double> MakeBatchGemm<double>(const GemmSpec&, const GemmBatch&, K
 template Gemm<complex64> MakeBatchGemm<complex64>(const GemmSpec&, const GemmBatch&, KernelMode);
 template Gemm<complex128> MakeBatchGemm<complex128>(const GemmSpec&, const GemmBatch&, KernelMode);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

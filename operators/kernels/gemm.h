@@ -9,7 +9,7 @@
 #include <functional>
 #include <initializer_list>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct GemmSpec {
   int64_t m = 0, n = 0, k = 0;
@@ -76,4 +76,4 @@ extern template Gemm<double> MakeGemm<double>(const GemmSpec&, KernelMode);
 extern template Gemm<float> MakeBatchGemm<float>(const GemmSpec&, const GemmBatch&, KernelMode);
 extern template Gemm<double> MakeBatchGemm<double>(const GemmSpec&, const GemmBatch&, KernelMode);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

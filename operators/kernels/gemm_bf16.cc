@@ -11,7 +11,7 @@
 #include <vector>
 #endif
 
-namespace coracle {
+namespace coracle::inline internal {
 
 #ifdef CORACLE_ONEDNN
 namespace {
@@ -125,4 +125,4 @@ Gemm<bfloat16> MakeGemm<bfloat16>(const GemmSpec& spec, KernelMode mode) {
   return MakeBatchGemm<bfloat16>(spec, GemmBatch(), mode);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

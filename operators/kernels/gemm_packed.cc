@@ -12,7 +12,7 @@
 #include <vector>
 #endif
 
-namespace coracle {
+namespace coracle::inline internal {
 
 #ifdef CORACLE_ONEDNN
 namespace {
@@ -289,4 +289,4 @@ PackedGemm MakePackedGemm(const PrepareContext&, const char*, const GemmSpec&, c
 
 #endif
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // C = A B, then adds the bias (nullptr: none) and applies the activation of `finish`.
 using PackedGemm = std::function<void(Workspace& ws, const float* a, const float* bias, float* c)>;
@@ -18,4 +18,4 @@ using PackedGemm = std::function<void(Workspace& ws, const float* a, const float
 PackedGemm MakePackedGemm(const PrepareContext& ctx, const char* slot, const GemmSpec& spec,
                           const GemmFinish& finish, bool with_bias);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/tensor/half_array.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Converts elements [at, at + n) of `half` to the beginning of the float32 tensor `to`, and
 // returns it.
@@ -20,4 +20,4 @@ inline void NarrowPart(Workspace& ws, const TensorArg& from, const TensorArg& ha
   FloatToHalf(ws.Data<const float>(from), half.dtype, ws.Data<uint16_t>(half) + at, n);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // out = f(a) or f(a, b) of float32 tensors, element by element; an operand of one element is
 // repeated. Without lanes: out = a.
@@ -25,4 +25,4 @@ struct LaneKernel {
   void operator()(Workspace& ws) const { loop(ws); }
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

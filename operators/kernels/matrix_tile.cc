@@ -15,7 +15,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -199,11 +199,11 @@ void RowTotals(const float* x, int64_t rows, int64_t columns, float* sums) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 HWY_EXPORT(RunTile);
@@ -222,5 +222,5 @@ void AddRows(const float* x, int64_t rows, int64_t columns, float* sums) {
   HWY_DYNAMIC_DISPATCH(RowTotals)(x, rows, columns, sums);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

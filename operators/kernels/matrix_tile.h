@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // For p in [0, height) and the lanes v of `vectors` vectors:
 //   out[p * out_step + v] (+)= init[v] + sum over r in [0, rows), i in [0, k) of
@@ -53,4 +53,4 @@ int MaxTileHeight();
 // sums[c] += sum of x[r * columns + c] over rows.
 void AddRows(const float* x, int64_t rows, int64_t columns, float* sums);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

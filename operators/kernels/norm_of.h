@@ -12,7 +12,7 @@
 #include <limits>
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // unit * value: the norm of float64 elements may exceed the largest double.
 struct ScaledNorm {
@@ -30,7 +30,7 @@ bool IsSafeSumOfSquares(double sum) {
   return sizeof(T) < sizeof(double) || IsSafeSum(sum);
 }
 
-namespace internal {
+namespace detail {
 
 template <class Each>
 double SumOfPowers(double p, double unit, const Each& each) {
@@ -73,16 +73,16 @@ double Extreme(bool largest, const Each& each) {
   return best;
 }
 
-}  // namespace internal
+}  // namespace detail
 
 // In the functions below, each call of each(f) calls f(double) for all elements.
 
 // For p != 0, the norm from elements divided by one of them.
 template <class Each>
 ScaledNorm RescaledNormOf(double p, const Each& each) {
-  const double unit = internal::Extreme(p > 0, each);
+  const double unit = detail::Extreme(p > 0, each);
   if (!(unit > 0) || std::isinf(unit) || std::isinf(p)) return {1, unit};
-  return {unit, internal::Root(p, internal::SumOfPowers(p, unit, each))};
+  return {unit, detail::Root(p, detail::SumOfPowers(p, unit, each))};
 }
 
 template <class Each>
@@ -93,15 +93,15 @@ ScaledNorm ScaledNormOf(double p, const Each& each) {
     return {1, count};
   }
   if (std::isinf(p)) return RescaledNormOf(p, each);
-  const double sum = internal::SumOfPowers(p, each);
-  if (IsSafeSum(sum) || std::isnan(sum)) return {1, internal::Root(p, sum)};
+  const double sum = detail::SumOfPowers(p, each);
+  if (IsSafeSum(sum) || std::isnan(sum)) return {1, detail::Root(p, sum)};
   return RescaledNormOf(p, each);
 }
 
 // Of order 2, where the elements are numbers of T.
 template <class T, class Each>
 ScaledNorm EuclideanNormOf(const Each& each) {
-  const double sum = internal::SumOfPowers(2, each);
+  const double sum = detail::SumOfPowers(2, each);
   if (IsSafeSumOfSquares<T>(sum) || std::isnan(sum)) return {1, std::sqrt(sum)};
   return RescaledNormOf(2, each);
 }
@@ -159,4 +159,4 @@ void ScaleDownTo(double limit, const ScaledNorm& norm, const T* x, T* out, int64
     out[i] = static_cast<T>(static_cast<double>(x[i]) / norm.unit / norm.value * limit);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // out[i / width][d][i % width] = x[i * step + d] for i < rows, d < depth: panels of `width`
 // columns; the last one is padded with zeros.
@@ -16,4 +16,4 @@ void PackColumns(const float* x, int64_t step, int64_t rows, int64_t depth, int6
 void PackRows(const float* x, int64_t step, int64_t rows, int64_t columns, int64_t width,
               float* out);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

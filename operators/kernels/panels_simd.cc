@@ -9,7 +9,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -72,11 +72,11 @@ void CopyPanels(const float* x, int64_t step, int64_t rows, int64_t columns, int
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 HWY_EXPORT(Pack);
@@ -93,5 +93,5 @@ void PackRows(const float* x, int64_t step, int64_t rows, int64_t columns, int64
   HWY_DYNAMIC_DISPATCH(CopyPanels)(x, step, rows, columns, width, out);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

@@ -12,7 +12,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 __extension__ typedef unsigned __int128 PackedWide;
 
@@ -100,7 +100,7 @@ constexpr bool IsFew(int64_t n, int64_t k) {
 // Number of memory elements that SelectPacked needs; less than n if IsFew.
 constexpr int64_t SelectionSize(int64_t n, int64_t k) { return IsFew(n, k) ? 2 * k + 32 : 2 * n; }
 
-namespace internal {
+namespace detail {
 
 // Whether one of 32 elements may come before `worst` (descending: after it). A nan may.
 template <class T>
@@ -167,15 +167,15 @@ int64_t KeepFirst(P* a, int64_t n, int64_t k) {
   return count;
 }
 
-}  // namespace internal
+}  // namespace detail
 
 // The k best elements of a line, best first: the smallest, or the largest. `memory` has
 // SelectionSize(n, k) elements and holds the result. REQUIRES: 1 <= k <= n <= kLongestSortedLine.
 template <class T>
 Packed<T>* SelectPacked(const T* line, int64_t n, int64_t k, bool largest, Packed<T>* memory) {
-  if (IsFew(n, k)) return internal::SelectFew(line, n, k, largest, memory);
+  if (IsFew(n, k)) return detail::SelectFew(line, n, k, largest, memory);
   PackLine(line, n, 1, largest, memory);
-  if (k <= n / 2) n = internal::KeepFirst(memory, n, k);
+  if (k <= n / 2) n = detail::KeepFirst(memory, n, k);
   return SortPacked(memory, memory + n, n);
 }
 
@@ -217,4 +217,4 @@ struct LineGroups {
   }
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

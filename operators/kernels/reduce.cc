@@ -1,6 +1,6 @@
 #include <coracle/operators/kernels/reduce.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 void PrependDim(Dims* dims, int64_t size, int64_t step, bool merge) {
@@ -69,4 +69,4 @@ FastSumPlan MakeFastSumPlan(const ReduceNest& nest) {
   return p;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Some dims of a loop nest, outermost first, each with its step in elements of the input.
 struct Dims {
@@ -109,7 +109,7 @@ struct FastSumPlan {
 constexpr int64_t kMaxTerms = 1024;
 FastSumPlan MakeFastSumPlan(const ReduceNest& nest);
 
-namespace internal {
+namespace detail {
 
 // Adds the rows [begin, end) of `inner` kept elements each, from column on, into acc.
 template <class Terms>
@@ -158,7 +158,7 @@ float SumRuns(const FastSumPlan& p, const Terms& terms, int64_t base, int64_t be
   return static_cast<float>(sum);
 }
 
-}  // namespace internal
+}  // namespace detail
 
 // out[j] = scale * the sum of the terms of j. terms(offset, count, buffer) returns the address of
 // the terms for input elements [offset, offset + count), count <= kMaxTerms; it may store them in
@@ -179,10 +179,10 @@ void FastSum(const FastSumPlan& p, const Terms& terms, float scale, float* out, 
       const int64_t base = DimsWalk(p.outer_kept, kept).offset();
       float* to = partial + block * p.nest.out_numel;
       if (p.nest.inner_reduced) {
-        to[kept] = internal::SumRuns(p, terms, base, begin, end);
+        to[kept] = detail::SumRuns(p, terms, base, begin, end);
       } else {
         const int64_t column = tile * p.tile, count = std::min(p.tile, p.inner - column);
-        internal::AddRows(p, terms, base + column, begin, end, count, to + kept * p.inner + column);
+        detail::AddRows(p, terms, base + column, begin, end, count, to + kept * p.inner + column);
       }
     }
   });
@@ -194,4 +194,4 @@ void FastSum(const FastSumPlan& p, const Terms& terms, float scale, float* out, 
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -2,7 +2,7 @@
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 bool ReadBool(Workspace& ws, const TensorArg& arg, const char* op, const char* slot) {
   const auto* tensor = std::get_if<Tensor>(&ws.ValueOf(arg));
@@ -25,4 +25,4 @@ size_t IndexArg::operator()(Workspace& ws) const {
   return static_cast<size_t>(index);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A one-element float32 or float64 input, or a constant.
 class ScalarInput {
@@ -41,4 +41,4 @@ class IndexArg {
   TensorArg arg_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Sets to[rows, width] to 0, then adds row i of from[count, width] to its row row_of(i), for i in
 // order; rows outside of [0, rows) are skipped. Each thread owns a range of target rows, so the
@@ -38,4 +38,4 @@ void ScatterAddRows(const T* from, int64_t count, T* to, int64_t rows, int64_t w
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

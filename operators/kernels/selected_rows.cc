@@ -5,7 +5,7 @@
 #include <array>
 #include <bit>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 Shape WithRows(const Shape& shape, int64_t count) {
@@ -142,4 +142,4 @@ RowGroups RowGrouper::operator()(Workspace& ws, const RowsView& rows) const {
   return {{distinct, static_cast<size_t>(count)}, starts, order};
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

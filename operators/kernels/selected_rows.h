@@ -13,7 +13,7 @@
 #include <span>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 inline bool IsSparse(const TensorArg& arg) { return arg.type == VarType::kSelectedRows; }
 
@@ -224,4 +224,4 @@ SelectedRows& MergeRows(Workspace& ws, const RowsView& from, const RowGrouper& g
   return merged;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

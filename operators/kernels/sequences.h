@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // One level of a LoD: sequence i has the rows (or sequences of the next level) [begin(i), end(i)).
 class Sequences {
@@ -108,4 +108,4 @@ class RowCopy {
   size_t bytes_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

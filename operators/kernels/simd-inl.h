@@ -13,7 +13,7 @@
 #include <cstdint>
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 
 using FloatTag = hwy::HWY_NAMESPACE::ScalableTag<float>;
@@ -51,7 +51,7 @@ HWY_INLINE void StoreFirst(FloatVec v, float* p, int64_t n) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #endif

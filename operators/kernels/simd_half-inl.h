@@ -11,7 +11,7 @@
 #include <coracle/operators/kernels/simd-inl.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 
 // Widened, and rounded to nearest even like bfloat16.
@@ -51,7 +51,7 @@ HWY_INLINE void StoreFirst(FloatVec v, bfloat16* p, int64_t n) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -14,7 +14,7 @@
 #include <utility>
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 
 // f(0), ..., f(n - 1) with constants, so that arrays of vectors stay in registers.
@@ -28,7 +28,7 @@ HWY_INLINE void Unroll(F&& f) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
-namespace internal {
+namespace detail {
 
 // Slices of a tensor whose first elements lie side by side, walked in the order of memory.
 template <class T>
@@ -92,7 +92,7 @@ void StoreNormsByRows(const SliceColumns<T>& columns, int64_t n, int64_t rows, c
   columns.StoreNorms(sums, store);
 }
 
-}  // namespace internal
+}  // namespace detail
 
 // For the functions below: calls store(j, norm) with the ScaledNorm of the elements of `in` that
 // belong to output j, for each j, on any thread.
@@ -111,7 +111,7 @@ void ForEachNormBySlice(const ReduceNest& nest, double p, const T* in, const Sto
 // of memory.
 template <class T, class Store>
 void ForEachL2Norm(const ReduceNest& nest, const T* in, const Store& store) {
-  constexpr int64_t kBlock = internal::SliceColumns<T>::kWidth;
+  constexpr int64_t kBlock = detail::SliceColumns<T>::kWidth;
   if (nest.inner_reduced || nest.kept.rank == 0) return ForEachNormBySlice(nest, 2, in, store);
   const int64_t rows = nest.reduced_numel;
   Dims outer = nest.kept;  // without the innermost dim
@@ -119,14 +119,14 @@ void ForEachL2Norm(const ReduceNest& nest, const T* in, const Store& store) {
   const int64_t blocks = (width + kBlock - 1) / kBlock;
   const int64_t tasks = width == 0 ? 0 : nest.out_numel / width * blocks;
   if (tasks == 1) {
-    const internal::SliceColumns<T> columns(in, width, nest.reduced, rows);
-    return internal::StoreNormsByRows(columns, width, rows, store);
+    const detail::SliceColumns<T> columns(in, width, nest.reduced, rows);
+    return detail::StoreNormsByRows(columns, width, rows, store);
   }
   const int64_t grain = 1 + 32768 / (1 + rows * std::min(width, kBlock));
   ParallelFor(tasks, grain, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t row = task / blocks, first = task % blocks * kBlock;
-      const internal::SliceColumns<T> columns(in + DimsWalk(outer, row).offset() + first,
+      const detail::SliceColumns<T> columns(in + DimsWalk(outer, row).offset() + first,
                                               std::min(kBlock, width - first), nest.reduced, rows);
       double sums[kBlock] = {};
       columns.AddSquares(0, rows, sums);
@@ -143,4 +143,4 @@ void ForEachNorm(const ReduceNest& nest, double p, const T* in, const Store& sto
   ForEachNormBySlice(nest, p, in, store);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

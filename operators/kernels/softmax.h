@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct AxisView {
   int64_t outer = 1, n = 1, inner = 1;
@@ -101,4 +101,4 @@ void LogSoftmaxRow(const float* x, float* y, int64_t n);
 void SoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n);
 void LogSoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

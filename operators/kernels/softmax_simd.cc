@@ -12,7 +12,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -171,11 +171,11 @@ void LogSoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 
 HWY_EXPORT(ExpSumRow);
 HWY_EXPORT(SoftmaxRow);
@@ -205,5 +205,5 @@ void LogSoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n) {
   HWY_DYNAMIC_DISPATCH(LogSoftmaxGradRow)(y, dy, dx, n);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // In double, squares neither overflow nor vanish. Uses several sums, so that the compiler
@@ -75,4 +75,4 @@ double SumOfSquares::operator()(Workspace& ws) const {
   return Total(ws);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

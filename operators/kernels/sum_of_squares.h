@@ -3,7 +3,7 @@
 
 #include <coracle/framework/op/op_context.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The sum of squares of a float tensor: fixed pieces are summed in float, or in double if squares
 // would overflow or vanish, and their sums in double. The bits do not depend on the number
@@ -23,4 +23,4 @@ class SumOfSquares {
   TensorArg x_, partial_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

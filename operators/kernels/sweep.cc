@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 Kernel Sweep(std::vector<TensorWork> work, int64_t grain) {
   std::vector<int64_t> ends;  // cumulative number of blocks after each tensor
@@ -32,4 +32,4 @@ Kernel Sweep(std::vector<TensorWork> work, int64_t grain) {
   };
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

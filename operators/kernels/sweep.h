@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 inline constexpr int64_t kSweepBlock = 4096;
 
@@ -32,4 +32,4 @@ Kernel SweepItems(const PrepareContext& ctx, int64_t grain, Make make) {
   return Sweep(std::move(work), grain);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Whether a comes before b in ascending order: a nan counts as the largest value.
 template <class T>
@@ -33,4 +33,4 @@ struct Better {
   }
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

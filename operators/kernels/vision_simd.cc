@@ -11,7 +11,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -256,11 +256,11 @@ void AddInclined(const float* x, const float* v, int64_t n, float* sums) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 HWY_EXPORT(MixRows);
@@ -342,5 +342,5 @@ void AddInclined(const float* x, const float* v, int64_t n, float* sums) {
   HWY_DYNAMIC_DISPATCH(AddInclined)(x, v, n, sums);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

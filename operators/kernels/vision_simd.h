@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // --- resampling ---
 
@@ -80,4 +80,4 @@ double InclinedSum(const float* x, const float* v, int64_t n);
 // sums[i] += x[i] v[i] unless x[i] > 0.
 void AddInclined(const float* x, const float* v, int64_t n, float* sums);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

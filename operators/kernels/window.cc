@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Wide = __int128;  // dims come from files, and their products may exceed 2^63
@@ -71,4 +71,4 @@ ImageLayout ImageLayoutOf(const std::string& data_format, int axes) {
   return {data_format == "NHWC" || data_format == "NDHWC", axes};
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct WindowSpec {
   std::vector<int32_t> strides{1, 1};
@@ -59,4 +59,4 @@ struct ImageLayout {
 // "NHWC" and "NDHWC" are channels last; anything else (NCHW, AnyLayout) channels first.
 ImageLayout ImageLayoutOf(const std::string& data_format, int axes = 2);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -16,7 +16,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -188,11 +188,11 @@ void WindowUnitsOf(const WindowProducts& t, int64_t first, int64_t last) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 HWY_EXPORT(PanelColumns);
@@ -216,5 +216,5 @@ int64_t PackedWindowAt(int64_t rows, int64_t row, int64_t column) {
   return column / panel * panel * rows + row * panel + column % panel;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // out[p][m] = act(bias[m] + residual[p][m] + sum over t, c of row(t, p)[c] * filter[t, c][m]).
 // row(t, p) is `channels` floats at in + offsets[t * pixels + p], or zeros if that offset
@@ -31,4 +31,4 @@ int64_t PackedWindowSize(int64_t rows, int64_t columns);
 // The index of an element in it.
 int64_t PackedWindowAt(int64_t rows, int64_t row, int64_t column);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

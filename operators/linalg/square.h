@@ -3,7 +3,7 @@
 
 #include <coracle/framework/op/op_context.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The shape rule: `out` has the type of `in`. C1: the last two dims of `in` form square matrices.
 inline void InferSquare(InferContext& ctx, const char* in, const char* out) {
@@ -14,4 +14,4 @@ inline void InferSquare(InferContext& ctx, const char* in, const char* out) {
   ctx.SetOutput(out, ctx.Input(in));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // `scores`: [.., n, ..] with n classes along `axis`. Soft labels have the same type; hard labels
 // are int32 or int64 with size 1 along the axis. Returns the shape of the loss: the scores' shape
@@ -29,4 +29,4 @@ inline Shape InferClassLoss(InferContext& ctx, std::string_view id, std::string_
   return loss;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

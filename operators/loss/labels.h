@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // `failure` has the op and the constraint (PrepareContext::Failure), and the label is inserted
 // between them: "cross_entropy: label 7 at index 3 lies outside [0, 5) and is not ignore_index
@@ -22,4 +22,4 @@ namespace coracle {
                   failure.substr(text));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The op to differentiate is dX = dLoss * J, with J of X's shape and dLoss broadcast along `axis`,
 // which it may lack. Sets the gradient of dLoss, sum(ddx * J) along the axis; J is computed by the
@@ -24,4 +24,4 @@ inline void SetLossGradGradient(GradientContext& g, const std::string& loss_grad
   g.Set(loss_grad_slot, reduce ? Sum(product, {axis}, keep) : product);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 template <class T>
 class RowGradient {
@@ -88,4 +88,4 @@ void AddScaled(const T* from, T scale, int64_t n, T* to) {
   for (int64_t i = 0; i < n; ++i) to[i] += scale * from[i];
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

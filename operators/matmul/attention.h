@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // With at most this many keys, the weights are kept for the gradient: there are few of them, so
 // storing them is faster than recomputing.
@@ -131,4 +131,4 @@ void WeightGradients(const WeightRow& row, int64_t n, float* s, float* dp);
 // x *= factor.
 void ScaleRow(float* x, int64_t n, float factor);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -13,7 +13,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int64_t kRows = 64, kKeys = kMostKeptKeys, kBackwardKeys = 128;
@@ -339,4 +339,4 @@ void AttentionGradFast(const AttentionPlan& p, const AttentionDrop& drop, const 
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

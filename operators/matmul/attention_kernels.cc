@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The broadcast dim; dims are equal, or one of them is 1 or unknown.
@@ -226,4 +226,4 @@ template void AttentionGradReference<double>(const AttentionPlan&, const Attenti
                                              const Philox&, const AttentionInput<double>&,
                                              const AttentionGrads<double>&, double*, int64_t);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

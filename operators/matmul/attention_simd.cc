@@ -12,7 +12,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -114,11 +114,11 @@ void Scale(float* x, int64_t n, float factor) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 HWY_EXPORT(ExpRow);
@@ -135,5 +135,5 @@ void WeightGradients(const WeightRow& row, int64_t n, float* s, float* dp) {
 }
 void ScaleRow(float* x, int64_t n, float factor) { HWY_DYNAMIC_DISPATCH(Scale)(x, n, factor); }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

@@ -16,7 +16,7 @@
 #include <string>
 #include <type_traits>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 extern template Gemm<complex64> MakeBatchGemm(const GemmSpec&, const GemmBatch&, KernelMode);
 extern template Gemm<complex128> MakeBatchGemm(const GemmSpec&, const GemmBatch&, KernelMode);
@@ -442,4 +442,4 @@ void Register(OpRegistry& ops) {
 }
 
 }  // namespace matmul_op
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 int64_t CheckBatchNormChannels(const InferContext& ctx, std::initializer_list<const char*> slots) {
   const Shape& x = ctx.InputShape("X");
@@ -364,4 +364,4 @@ void Register(OpRegistry& ops) {
 }
 
 }  // namespace batch_norm_op
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <initializer_list>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // --- rules ---
 
@@ -202,4 +202,4 @@ Kernel SyncBatchNormGrad(const PrepareContext& ctx);
 Kernel SyncBatchNormFast(const PrepareContext& ctx);
 Kernel SyncBatchNormGradFast(const PrepareContext& ctx);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

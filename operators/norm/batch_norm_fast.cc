@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <type_traits>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 namespace {
 
@@ -190,4 +190,4 @@ Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu, bool 
   return Gradient<float>(ctx, fixed, relu, by_x);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/norm/norm.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Calls body(group) for all groups.
@@ -196,4 +196,4 @@ template void NormGrad(const NormView&, const NormGradArgs<double>&);
 template void NormGradGrad(const NormView&, const NormGradGradArgs<float>&);
 template void NormGradGrad(const NormView&, const NormGradGradArgs<double>&);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct NormView {
   int64_t groups = 0, size = 0;
@@ -197,4 +197,4 @@ void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* sca
                  const double* mean, const double* inv, float* scratch, float* dx, float* dscale,
                  float* dbias, const RowGradEnd& end = {});
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

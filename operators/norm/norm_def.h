@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Constraint C3 for a slot with a number for each channel or row: X's dtype, or float32 for a
 // 16-bit X, whose range is too small for statistics.
@@ -115,4 +115,4 @@ inline void DeclareGradGradSlots(OpDef& def, const std::string& norm) {
       .NoGradient("third derivatives of " + norm + " are not provided");
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

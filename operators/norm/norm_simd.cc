@@ -17,7 +17,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -374,11 +374,11 @@ void PlaneGradHalf(const NormTermsOf<bfloat16>& t, int64_t c, int64_t at, int64_
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 HWY_EXPORT(RowSums);
@@ -562,5 +562,5 @@ template void ChannelAffine(const NormView&, const NormAffineOf<bfloat16>&, cons
 template void ChannelGradApply(const NormView&, const NormTermsOf<bfloat16>&, const float*,
                                const float*, const float*, const float*, bfloat16*);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

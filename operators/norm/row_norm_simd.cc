@@ -14,7 +14,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -189,11 +189,11 @@ void NormGradPart(const float* x, const float* dy, int64_t rows, int64_t n, cons
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 HWY_EXPORT(NormRow);
@@ -283,5 +283,5 @@ void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* sca
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

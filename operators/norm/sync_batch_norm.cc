@@ -9,7 +9,7 @@
 #include <cmath>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Whether this rank's rows are used.
@@ -233,4 +233,4 @@ template Kernel SyncBatchNorm<double>(const PrepareContext&);
 template Kernel SyncBatchNormGrad<float>(const PrepareContext&);
 template Kernel SyncBatchNormGrad<double>(const PrepareContext&);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 inline double LargestInteger(int32_t bits) { return std::exp2(bits - 1) - 1; }
 
@@ -65,4 +65,4 @@ inline void DeclareBits(OpDef& def) {
   def.Attr<int32_t>("bit_length", 8, "bits of an integer, its sign included").Range(2, 32);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The draws for an array: elements whose word of the stream is below p * 2^32 are dropped, the
 // others are multiplied by `factor`.
@@ -58,4 +58,4 @@ void DropGrad(const uint8_t* mask, T scale, const T* dout, T* dx, int64_t n) {
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

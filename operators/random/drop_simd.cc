@@ -11,7 +11,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -37,11 +37,11 @@ void KeptBytes(const uint32_t* words, uint32_t last, uint8_t* mask, int64_t n) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 HWY_EXPORT(DropFloats);
@@ -70,5 +70,5 @@ void DropPart(const DropDraws& draws, int64_t begin, int64_t end, const float* x
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

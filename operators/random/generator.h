@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Seeded by attr seed if it is not 0, else by the program.
 class Generator {
@@ -41,4 +41,4 @@ void Shuffle(const Philox& random, int64_t count, T* order) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

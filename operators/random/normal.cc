@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 template <int N>
@@ -48,4 +48,4 @@ double NormalQuantile(double p) {
   return x - step / (1 + x * step / 2);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

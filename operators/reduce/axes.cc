@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 ReducedAxes MakeReducedAxes(const Shape& x, const std::vector<int32_t>& dims, bool all, bool keep) {
   ReducedAxes axes;
@@ -46,4 +46,4 @@ Variable OfRankLike(const Variable& x, const Variable& value) {
   return extra ? Reshape(value, {}) : value;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct ReducedAxes {
   bool reduce[Shape::kMaxRank] = {};
@@ -39,4 +39,4 @@ Variable Spread(GradientContext& g, const Variable& value, const ReducedAxes& ax
 // Returns `value`; if x has rank 0, without the dim of a value of shape [1].
 Variable OfRankLike(const Variable& x, const Variable& value);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

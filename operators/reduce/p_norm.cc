@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 namespace p_norm_op {
 
@@ -193,4 +193,4 @@ void Register(OpRegistry& ops) {
 }
 
 }  // namespace p_norm_op
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <functional>
 #include <limits>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The norms of slices, and the gradients that arrive for them.
 struct NormSlopes {
@@ -114,4 +114,4 @@ struct NormRule {
 };
 void SetGradientsOfNormGrad(GradientContext& g, const NormRule& rule);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 BatchedSequences::BatchedSequences(const PrepareContext& ctx, int64_t rows, bool reverse)
     : counts_(ctx.Scratch(DType::kInt64, {CheckedAdd(rows, 1)})),
@@ -89,4 +89,4 @@ void SumOverRows(const T* x, int64_t rows, int64_t columns, T* sums) {
 template void SumOverRows<float>(const float*, int64_t, int64_t, float*);
 template void SumOverRows<double>(const double*, int64_t, int64_t, double*);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The rows of one run in time order: "sorted" rows.
 struct StepBatches {
@@ -49,4 +49,4 @@ void SumOverRows(const T* x, int64_t rows, int64_t columns, T* sums);
 extern template void SumOverRows<float>(const float*, int64_t, int64_t, float*);
 extern template void SumOverRows<double>(const double*, int64_t, int64_t, double*);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 simd::UnaryLoop SimdLoop(GateActivation kind) {
@@ -66,4 +66,4 @@ void GateFunction<T>::Backward(const T* out, T* grad, int64_t n) const {
 template class GateFunction<float>;
 template class GateFunction<double>;
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

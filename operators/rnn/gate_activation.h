@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 enum class GateActivation {
   kIdentity,
@@ -41,4 +41,4 @@ class GateFunction {
 extern template class GateFunction<float>;
 extern template class GateFunction<double>;
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

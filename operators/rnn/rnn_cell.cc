@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using activation::SigmoidOf;
@@ -116,4 +116,4 @@ RnnCells<T> ReferenceRnnCells(RnnMode mode) {
 template RnnCells<float> ReferenceRnnCells<float>(RnnMode);
 template RnnCells<double> ReferenceRnnCells<double>(RnnMode);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

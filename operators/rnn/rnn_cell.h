@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 enum class RnnMode { kLstm, kGru, kTanh, kRelu };
 
@@ -90,4 +90,4 @@ struct LstmRows {
 };
 LstmRows SimdLstmRows();
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

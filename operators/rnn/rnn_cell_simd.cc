@@ -200,7 +200,7 @@ RnnCells<float> FindRnnCells(RnnMode mode) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 namespace simd {
 HWY_EXPORT(FindRnnCells);
 HWY_EXPORT(FindLstmRows);
@@ -216,5 +216,5 @@ LstmRows SimdLstmRows() {
   return HWY_DYNAMIC_DISPATCH(FindLstmRows)();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

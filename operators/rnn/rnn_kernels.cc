@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // --- shared by both kernels ---
@@ -511,4 +511,4 @@ template Kernel RnnForward<double>(const PrepareContext&, KernelMode);
 template Kernel RnnBackward<float>(const PrepareContext&, KernelMode);
 template Kernel RnnBackward<double>(const PrepareContext&, KernelMode);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

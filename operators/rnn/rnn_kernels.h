@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // "LSTM", "GRU", "RNN_TANH" or "RNN_RELU".
 RnnMode RnnModeOf(const std::string& name);
@@ -79,4 +79,4 @@ Kernel RnnForward(const PrepareContext& ctx, KernelMode mode);
 template <class T>
 Kernel RnnBackward(const PrepareContext& ctx, KernelMode mode);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

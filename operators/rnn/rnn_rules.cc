@@ -3,7 +3,7 @@
 #include <coracle/operators/rnn/rnn_rules.h>
 #include <coracle/operators/rules/dims.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Checks H0 or C0: a row for each sequence of the input.
@@ -122,4 +122,4 @@ void DeclareRecurrentConstraints(OpDef& def, const std::string& input,
       .Constraint("C5", "the input must have LoD of one level");
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct RecurrentShapes {
   DType dtype = DType::kFloat32;
@@ -46,4 +46,4 @@ void DeclareRecurrentConstraints(OpDef& def, const std::string& input,
 // Declares an attr with the name of an activation.
 void DeclareActivation(OpDef& def, const char* attr, const char* otherwise, const char* doc);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

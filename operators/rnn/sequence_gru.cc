@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Rows per task.
@@ -250,4 +250,4 @@ template class GruForward<double>;
 template class GruBackward<float>;
 template class GruBackward<double>;
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct GruSpec {
   int64_t rows = 0, hidden = 0;
@@ -83,4 +83,4 @@ extern template class GruForward<double>;
 extern template class GruBackward<float>;
 extern template class GruBackward<double>;
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

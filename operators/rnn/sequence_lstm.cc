@@ -7,7 +7,7 @@
 #include <cmath>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Rows per task.
@@ -376,4 +376,4 @@ template class LstmForward<double>;
 template class LstmBackward<float>;
 template class LstmBackward<double>;
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct LstmSpec {
   int64_t rows = 0, hidden = 0, width = 0;  // width: columns of r
@@ -88,4 +88,4 @@ extern template class LstmForward<double>;
 extern template class LstmBackward<float>;
 extern template class LstmBackward<double>;
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Dim i of a shape that is aligned with the last dims of a shape of rank `rank`; 1 before its
 // own dims.
@@ -14,4 +14,4 @@ inline int64_t AlignedDim(const Shape& shape, int i, int rank) {
   return at < 0 ? 1 : shape[at];
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

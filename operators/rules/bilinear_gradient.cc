@@ -3,7 +3,7 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 void SetBilinearGradGradient(GradientContext& g, const std::string& type, const AttrList& attrs) {
   std::vector<Variable> terms;
@@ -18,4 +18,4 @@ void SetBilinearGradGradient(GradientContext& g, const std::string& type, const 
   g.Set("Out@GRAD", AddAll(terms));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // For `type` with Out bilinear in X and Y, and its gradient op `type`_grad with inputs X, Y and
 // Out@GRAD; both take `attrs`. `g` belongs to `type`_grad. With DX, DY the gradients of
@@ -13,4 +13,4 @@ namespace coracle {
 //   dOut' = DX Y + X DY,  X' = the gradient of X in X DY,  Y' = the gradient of Y in DX Y.
 void SetBilinearGradGradient(GradientContext& g, const std::string& type, const AttrList& attrs);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 void RequireIntegers(const InferContext& ctx, std::string_view slot, size_t i, bool one) {
@@ -95,4 +95,4 @@ Shape BatchSizeLikeShape(const InferContext& ctx) {
   return shape;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

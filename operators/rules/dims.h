@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // -1 if one is unknown; throws like CheckedAdd and CheckedMul.
 int64_t AddDims(int64_t a, int64_t b);
@@ -45,4 +45,4 @@ Shape BatchSizeLikeShape(const InferContext& ctx);
 // Fails with `id` if there are more than Shape::kMaxRank dims.
 Shape ToShape(const InferContext& ctx, std::string_view id, const std::vector<int64_t>& dims);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,7 +1,7 @@
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 void ThrowIndexRange(const std::string& op, const char* slot, int64_t at, int64_t value,
                      int64_t limit) {
@@ -29,4 +29,4 @@ IntListArg::IntListArg(const PrepareContext& ctx, const char* list_slot, const c
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

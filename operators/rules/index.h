@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Elements of an int32 or int64 tensor as int64.
 class IndexReader {
@@ -52,4 +52,4 @@ class IntListArg {
   size_t size_ = 0;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

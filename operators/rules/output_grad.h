@@ -3,7 +3,7 @@
 
 #include <coracle/framework/op/op_context.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Requires Out@GRAD to have the type `out` of the forward op's Out. In an exact context, a
 // dimension of -1 comes from a malformed input and matches nothing.
@@ -20,4 +20,4 @@ inline void InferXGrad(InferContext& ctx, std::string_view id, const VarMeta& ou
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

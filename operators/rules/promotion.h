@@ -4,6 +4,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/operators.h>
 
 #include <string>
@@ -11,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The dtype in which an op computes. Equal dtypes of X and Y are kept. If one is complex, and the
 // other complex or a float, the result is complex128 if one of them has 64-bit parts, else
@@ -122,4 +123,4 @@ inline bool SetMixedGradient(GradientContext& g, const AttrList& attrs, const Sl
   return true;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

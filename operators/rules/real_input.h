@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Rejects a complex input. Only ops without a list of element types need this: RunInfer rejects
 // dtypes that no kernel supports.
@@ -20,4 +20,4 @@ inline void RequireReal(const InferContext& ctx, std::string_view slot) {
               "  " + Locate(ctx.op()));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 constexpr const char* kEachBatchRow = "each by itself, if they are axis 0; otherwise mixed";
 
@@ -34,4 +34,4 @@ inline RowEffect OfShapeRows(const RowQuery& query) {
   return known ? RowRule::kSame : RowRule::kEach;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

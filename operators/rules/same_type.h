@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Requires the inputs `slot` and `like` to have one dtype.
 inline void RequireSameDType(const InferContext& ctx, std::string_view id, std::string_view slot,
@@ -50,4 +50,4 @@ inline void RequireScalar(InferContext& ctx, std::string_view id, std::string_vi
   ctx.Require(id, one && kind, slot, meta);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

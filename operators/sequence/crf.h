@@ -7,7 +7,7 @@
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/sequence/sequence_batch.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Checks Emission and Transition; returns the shape of the steps, [rows] or [batch, time].
 inline Shape RequireCrf(const InferContext& ctx) {
@@ -41,4 +41,4 @@ inline void DeclareCrf(OpDef& def) {
              "of the last, then [i][j] from tag i to tag j");
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

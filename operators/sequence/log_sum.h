@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // log(sum of exp(value(i)) for i < n), without overflow; nan if a value is nan. REQUIRES: n > 0.
 template <class Value>
@@ -20,4 +20,4 @@ double LogSum(int64_t n, const Value& value) {
   return max + std::log(sum);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

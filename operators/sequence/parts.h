@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The number of threads worth using for this many items and operations.
 inline int64_t PartsOf(int64_t count, double work) {
@@ -29,4 +29,4 @@ void ForEachItem(int64_t count, int64_t parts, const Run& run) {
   });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 constexpr const char* kBatchText =
     "sequences must be rows with LoD of one level, or [batch, time, ...] with an int32 or int64 "
@@ -95,4 +95,4 @@ class SequenceBatch {
   int time_axis_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -293,7 +293,7 @@ void Exps(double max, int64_t n, double* x) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 
 HWY_EXPORT(Forward);
 HWY_EXPORT(Backward);
@@ -337,5 +337,5 @@ void AddExpSquare(const double* a, const double* m, const double* b, int64_t n, 
 }
 void ExpBelow(double max, int64_t n, double* x) { HWY_DYNAMIC_DISPATCH(Exps)(max, n, x); }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

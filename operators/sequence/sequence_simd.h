@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // --- connectionist temporal classification ---
 
@@ -59,4 +59,4 @@ double MultiplyBy(const double* y, int64_t n, double* x);
 // x[i] = exp(x[i] - max), approximately 0 below exp(-700). REQUIRES: max >= x[i].
 void ExpBelow(double max, int64_t n, double* x);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // best[j] = max over i of before[i] + transition[i][j], plus x[j]; from[j] = the first such i.
 // Iterates over the rows of `transition`, so that the inner loop can be vectorised.
@@ -26,4 +26,4 @@ void ViterbiStep(const T* x, const T* transition, int64_t tags, const T* before,
   for (int64_t j = 0; j < tags; ++j) best[j] += x[j];
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

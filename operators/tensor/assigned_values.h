@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 inline bool HasAssignedValues(DType dtype) {
   return dtype == DType::kBool || dtype == DType::kFloat32 || dtype == DType::kFloat64 ||
@@ -46,4 +46,4 @@ Tensor AssignedValues(const Context& ctx, DType dtype) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class AxisSplit {
  public:
@@ -39,4 +39,4 @@ class AxisSplit {
   std::vector<StridedCopy> join_, cut_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -2,6 +2,7 @@
 
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/tensor/repeat.h>

@@ -1,5 +1,6 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/gather_rows.h>
 #include <coracle/operators/kernels/scatter_add.h>

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/gather_rows.h>
 #include <coracle/operators/rules/index.h>

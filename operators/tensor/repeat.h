@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Computes out = x, with dims of 1 broadcast to the dims of out, and repeated along out's
 // leading dims.
@@ -88,4 +88,4 @@ Kernel TileGradKernel(const TensorArg& dout, const TensorArg& dx) {
   return [=](Workspace& ws) { sum(ws.Data<const T>(dout), ws.Data<T>(dx)); };
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

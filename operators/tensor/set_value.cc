@@ -2,6 +2,7 @@
 
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/operators.h>

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The index of the slice x[i0, i1, ...] given by entry i of Index [.., depth]. Throws kOutOfRange
 // for an index outside of its dimension.
@@ -31,4 +31,4 @@ class SliceIndex {
   int depth_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The elements start, start + step, ... (count of them) of one axis.
 struct AxisRange {
@@ -29,4 +29,4 @@ inline AxisRange MakeRange(int64_t dim, int64_t start, int64_t end, int64_t step
   return {start, step, span > 0 ? 1 + (span - 1) / std::abs(step) : 0};
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct SumAxis {
   int64_t dim, stride;  // stride in elements of the source
@@ -139,4 +139,4 @@ class StridedSum {
   int64_t kept_count_ = 1, summed_count_ = 1;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

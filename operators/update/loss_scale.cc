@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Saturates: a file may hold the largest count.
@@ -59,4 +59,4 @@ void RequireUsableScale(const LossScaleRule& rule, const LossScaleState& state, 
                   who, state.skipped, state.scale));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct LossScaleRule {
   double growth_factor = 2;        // > 1
@@ -41,4 +41,4 @@ LossScaleState NextLossScale(const LossScaleRule& rule, LossScaleState state, bo
 // left; `who` begins the message.
 void RequireUsableScale(const LossScaleRule& rule, const LossScaleState& state, const char* who);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -13,7 +13,7 @@
 #include <initializer_list>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // C1: Grad and the accumulators have Param's shape and dtype. (Grad may be selected rows if the op
 // supports them; Grad and accumulators may be float32 with a 16-bit Param.) C2: the scalars hold
@@ -132,4 +132,4 @@ void AdamUpdateSimd(const float* p, const float* g, const float* m, const float*
 
 inline constexpr int64_t kUpdateGrain = 32768;
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

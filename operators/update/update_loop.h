@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A piece of optimizer state: its input and output slot.
 using StateSlots = std::pair<const char*, const char*>;
@@ -151,4 +151,4 @@ class DecayPower {
   TensorArg in_, out_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace coracle {
+namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
@@ -102,11 +102,11 @@ void Adam(const float* p, const float* g, const float* m, const float* v, const 
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coracle
+}  // namespace coracle::inline internal
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle {
+namespace coracle::inline internal {
 
 HWY_EXPORT(Sgd);
 HWY_EXPORT(SgdRows);
@@ -172,5 +172,5 @@ void InferMasterParam(InferContext& ctx, std::string_view id) {
   ctx.SetOutput("MasterParamOut", ctx.Input("MasterParam"));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
 #endif

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A state variable of an UpdateOp: OneOpOptimizer::State before the options are known.
 struct StateSlot {
@@ -66,4 +66,4 @@ Fields<Options> WithLearningRate(const char* doc, const char* rate_doc) {
                                   NotNegativeRange());
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

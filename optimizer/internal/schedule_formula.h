@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // These functions on numbers correspond to those on Variables, so that one formula serves both.
 namespace formula {
@@ -63,4 +63,4 @@ inline void RequireAscending(const char* schedule, const char* field,
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

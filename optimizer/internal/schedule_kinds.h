@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct ScheduleKind {
   FieldTable fields;
@@ -51,4 +51,4 @@ void CheckSchedule(const char* schedule, const Fields<Options>& fields, const Op
   fields.Check(std::string("learning-rate schedule ") + schedule, options);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

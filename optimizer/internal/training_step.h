@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A Writer of ops with the role Optimize.
 Writer UpdateWriter(BlockDesc& block, const TrainingMark& mark = {});
@@ -86,4 +86,4 @@ struct StepStage {
 // after the other.
 const std::vector<StepStage>& TrainingStages();
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,11 +3,10 @@
 #include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/test/backward/test_ops.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
-#include "test_ops.h"
 
 namespace coracle::backward_test {
 

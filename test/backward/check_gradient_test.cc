@@ -3,9 +3,8 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/op_context.h>
+#include <coracle/test/backward/test_ops.h>
 #include <gtest/gtest.h>
-
-#include "test_ops.h"
 
 namespace coracle::check_gradient_test {
 

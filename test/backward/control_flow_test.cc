@@ -5,12 +5,11 @@
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
+#include <coracle/test/backward/recurrent_ways.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "recurrent_ways.h"
 
 namespace coracle::control_flow_test {
 

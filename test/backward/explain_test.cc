@@ -3,9 +3,8 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/op_context.h>
+#include <coracle/test/backward/loop_ops.h>
 #include <gtest/gtest.h>
-
-#include "loop_ops.h"
 
 namespace coracle::explain_test {
 

@@ -1,9 +1,8 @@
 // Gradients(targets, inputs): rows of the TensorFlow and Paddle behaviour that it promises.
 
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/test/backward/test_ops.h>
 #include <gtest/gtest.h>
-
-#include "test_ops.h"
 
 namespace coracle::gradients_test {
 

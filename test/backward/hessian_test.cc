@@ -5,15 +5,14 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
+#include <coracle/test/backward/loop_ops.h>
+#include <coracle/test/backward/test_ops.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
-
-#include "loop_ops.h"
-#include "test_ops.h"
 
 namespace coracle::hessian_test {
 

@@ -1,7 +1,6 @@
-#include "loop_ops.h"
-
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/test/backward/loop_ops.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

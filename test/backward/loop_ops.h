@@ -3,12 +3,12 @@
 // blocks, and the plainest interpreter of programs of it: the contract between backward/ and
 // what runs sub-blocks.
 
+#include <coracle/test/backward/test_ops.h>
+
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include "test_ops.h"
 
 namespace coracle {
 

@@ -6,11 +6,10 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/layers/builder.h>
 #include <coracle/test/backward/message_of.h>
+#include <coracle/test/backward/recurrent_ways.h>
 #include <gtest/gtest.h>
 
 #include <functional>
-
-#include "recurrent_ways.h"
 
 namespace coracle::open_types_test {
 

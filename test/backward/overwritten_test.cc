@@ -1,9 +1,8 @@
 // Variables that are overwritten on the path: gradients belong to values, not to names.
 
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/test/backward/test_ops.h>
 #include <gtest/gtest.h>
-
-#include "test_ops.h"
 
 namespace coracle::overwritten_test {
 

@@ -6,13 +6,12 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <iostream>
 #include <set>
-
-#include "../test_data.h"
 
 namespace coracle::paddle_programs_test {
 

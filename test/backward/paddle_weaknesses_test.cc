@@ -5,10 +5,9 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/test/backward/loop_ops.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-
-#include "loop_ops.h"
 
 namespace coracle::paddle_weaknesses_test {
 

@@ -8,6 +8,8 @@
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizer.h>
+#include <coracle/test/backward/loop_ops.h>
+#include <coracle/test/backward/test_ops.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,9 +17,6 @@
 #include <map>
 #include <optional>
 #include <random>
-
-#include "loop_ops.h"
-#include "test_ops.h"
 
 namespace coracle::recompute_test {
 

@@ -4,12 +4,11 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/test/backward/loop_ops.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
-#include "loop_ops.h"
 
 namespace coracle::sub_block_test {
 

@@ -1,8 +1,7 @@
-#include "test_ops.h"
-
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/test/backward/test_ops.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -8,9 +8,8 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/test/backward/test_ops.h>
 #include <gtest/gtest.h>
-
-#include "test_ops.h"
 
 namespace coracle::tf_gradients_test {
 

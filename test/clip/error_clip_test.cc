@@ -6,6 +6,7 @@
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
+#include <coracle/test/backward/test_ops.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +16,6 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-
-#include "../backward/test_ops.h"
 
 namespace coracle::error_clip_test {
 

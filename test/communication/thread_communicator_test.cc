@@ -2,6 +2,7 @@
 
 #include <coracle/communication/communicator.h>
 #include <coracle/communication/rank_threads.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/test/communication/communicator_checks.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 // The distributions of Caffe's fillers, by their bounds and second moments.
 
+#include <coracle/test/convert/caffe_net.h>
+#include <coracle/test/error_of.h>
+
 #include <algorithm>
 #include <cmath>
-
-#include "../error_of.h"
-#include "caffe_net.h"
 
 namespace coracle::caffe::caffe_fillers_test {
 

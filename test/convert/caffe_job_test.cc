@@ -3,6 +3,8 @@
 #include <coracle/convert/caffe/import.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/error_of.h>
+#include <coracle/test/test_data.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
@@ -10,9 +12,6 @@
 
 #include <cmath>
 #include <map>
-
-#include "../error_of.h"
-#include "../test_data.h"
 
 namespace coracle::caffe::caffe_job_test {
 

@@ -3,13 +3,12 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/proto/caffe.pb.h>
+#include <coracle/test/convert/caffe_net.h>
+#include <coracle/test/error_of.h>
+#include <coracle/test/test_data.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "../error_of.h"
-#include "../test_data.h"
-#include "caffe_net.h"
 
 namespace coracle::caffe::caffe_layer_fields_test {
 

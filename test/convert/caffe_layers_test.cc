@@ -1,11 +1,11 @@
 // Results of Caffe's layers, compared with loops written from Caffe's documentation and sources.
 
+#include <coracle/test/convert/caffe_net.h>
+#include <coracle/test/error_of.h>
+
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
-
-#include "../error_of.h"
-#include "caffe_net.h"
 
 namespace coracle::caffe::caffe_layers_test {
 

@@ -1,10 +1,10 @@
 // Results of Caffe's losses and of Accuracy, compared with their formulas.
 
+#include <coracle/test/convert/caffe_net.h>
+#include <coracle/test/error_of.h>
+
 #include <algorithm>
 #include <cmath>
-
-#include "../error_of.h"
-#include "caffe_net.h"
 
 namespace coracle::caffe::caffe_losses_test {
 

@@ -1,17 +1,15 @@
 // Caffe's texts: names, phases, old forms, errors, weights.
 
-#include "caffe_net.h"
-
 #include <coracle/convert/caffe/import.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/proto/caffe.pb.h>
+#include <coracle/test/convert/caffe_net.h>
+#include <coracle/test/error_of.h>
+#include <coracle/test/test_data.h>
 #include <coracle/train/job/job.h>
 
 #include <filesystem>
 #include <functional>
-
-#include "../error_of.h"
-#include "../test_data.h"
 
 namespace coracle::caffe::caffe_net_test {
 

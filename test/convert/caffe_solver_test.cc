@@ -5,16 +5,15 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/layer.h>
 #include <coracle/proto/caffe.pb.h>
+#include <coracle/test/error_of.h>
+#include <coracle/test/lmdb_file.h>
+#include <coracle/test/test_data.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-
-#include "../error_of.h"
-#include "../lmdb_file.h"
-#include "../test_data.h"
 
 namespace coracle::caffe::caffe_solver_test {
 

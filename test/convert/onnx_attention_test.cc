@@ -1,11 +1,10 @@
 // Attention whose queries see no key: the operator's result for them is 0.
+#include <coracle/test/convert/one_node.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "one_node.h"
 
 namespace coracle::onnx::onnx_attention_test {
 

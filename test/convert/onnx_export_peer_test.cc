@@ -1,11 +1,14 @@
 // Exported models before other readers: the checker of the package onnx, and ONNX Runtime. For
 // development: $CORACLE_ORT is a folder node_modules with onnxruntime-node, $CORACLE_ONNX_PYTHON a
 // Python that has the package onnx; without them the tests are skipped.
+#include <coracle/bench/workloads/networks.h>
+#include <coracle/bench/workloads/workload.h>
 #include <coracle/convert/onnx.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/feed_fetch.h>
+#include <coracle/test/real_models.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -13,10 +16,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-
-#include "bench/workloads/networks.h"
-#include "bench/workloads/workload.h"
-#include "test/real_models.h"
 
 namespace coracle::onnx_export_peer_test {
 

@@ -4,14 +4,13 @@
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/test/error_of.h>
+#include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <map>
 #include <set>
-
-#include "test/error_of.h"
-#include "test/test_data.h"
 
 namespace coracle::onnx_export_test {
 

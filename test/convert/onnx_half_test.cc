@@ -1,14 +1,13 @@
 // Floats of 16 bits: a node computes in float32 and rounds once, however many ops it becomes.
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/tensor/half_array.h>
+#include <coracle/test/convert/any_node.h>
+#include <coracle/test/convert/one_node.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
 #include <set>
-
-#include "any_node.h"
-#include "one_node.h"
 
 namespace coracle::onnx::onnx_half_test {
 

@@ -1,6 +1,6 @@
 // Importers of ops on images and of norms, on small tensors whose results are plain.
-#include "../error_of.h"
-#include "one_node.h"
+#include <coracle/test/convert/one_node.h>
+#include <coracle/test/error_of.h>
 
 namespace coracle::onnx::onnx_images_test {
 

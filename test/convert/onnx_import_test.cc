@@ -3,11 +3,10 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/proto/onnx.pb.h>
+#include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
-
-#include "../test_data.h"
 
 namespace coracle::onnx::onnx_import_test {
 

@@ -4,13 +4,12 @@
 #include <coracle/convert/onnx/import/node_importers.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/proto/onnx.pb.h>
+#include <coracle/test/convert/any_node.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
-
-#include "any_node.h"
 
 namespace coracle::onnx::onnx_inputs_test {
 

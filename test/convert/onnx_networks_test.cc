@@ -4,11 +4,10 @@
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-
-#include "../test_data.h"
 
 namespace coracle::onnx::onnx_networks_test {
 

@@ -6,7 +6,10 @@
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/proto/onnx.pb.h>
+#include <coracle/test/convert/onnx_cases.h>
+#include <coracle/test/test_data.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,9 +18,6 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
-
-#include "../test_data.h"
-#include "onnx_cases.h"
 
 namespace coracle::onnx::onnx_node_test {
 

@@ -1,5 +1,5 @@
 // Ops whose meaning changed from one operator set to another: a case for each form.
-#include "one_node.h"
+#include <coracle/test/convert/one_node.h>
 
 namespace coracle::onnx::onnx_opsets_test {
 

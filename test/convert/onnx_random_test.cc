@@ -1,10 +1,9 @@
 // Importers of random ops: shapes, dtypes, statistics and seeds of what they draw.
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/test/convert/one_node.h>
 
 #include <cmath>
 #include <set>
-
-#include "one_node.h"
 
 namespace coracle::onnx::onnx_random_test {
 

@@ -2,6 +2,8 @@
 #include <coracle/convert/onnx.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/ir/feed_fetch.h>
+#include <coracle/test/error_of.h>
+#include <coracle/test/real_models.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,9 +12,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-
-#include "test/error_of.h"
-#include "test/real_models.h"
 
 namespace coracle::onnx_round_trip_test {
 

@@ -1,4 +1,5 @@
 #include <coracle/convert/onnx/tensors.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 

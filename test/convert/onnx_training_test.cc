@@ -4,6 +4,7 @@
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/ir/feed_fetch.h>
+#include <coracle/test/test_data.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +13,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-
-#include "../test_data.h"
 
 namespace coracle::onnx_training_test {
 

@@ -1,10 +1,10 @@
 // Types and ranks of inputs that some operator set allows and that models rarely have.
 #include <coracle/convert/onnx/import/node_importers.h>
+#include <coracle/framework/tensor/complex.h>
+#include <coracle/test/convert/any_node.h>
+#include <coracle/test/convert/one_node.h>
 
 #include <cmath>
-
-#include "any_node.h"
-#include "one_node.h"
 
 namespace coracle::onnx::onnx_types_test {
 

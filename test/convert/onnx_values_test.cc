@@ -1,9 +1,9 @@
 // Values at which a formula that is right elsewhere goes wrong: infinite elements that are not
 // selected, integers that a float does not hold, bounds beyond a dim, nothing to count.
+#include <coracle/test/convert/one_node.h>
+
 #include <cmath>
 #include <limits>
-
-#include "one_node.h"
 
 namespace coracle::onnx::onnx_values_test {
 

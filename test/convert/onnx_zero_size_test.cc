@@ -1,10 +1,9 @@
 // Tensors without elements, and reductions over none: what ONNX says of them.
+#include <coracle/test/convert/one_node.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <limits>
-
-#include "one_node.h"
 
 namespace coracle::onnx::onnx_zero_size_test {
 

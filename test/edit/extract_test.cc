@@ -2,9 +2,8 @@
 #include <coracle/edit/edit.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/test/edit/edit_programs.h>
 #include <fmt/format.h>
-
-#include "edit_programs.h"
 
 namespace coracle::extract_test {
 

@@ -1,8 +1,7 @@
 #include <coracle/edit/join_parameters.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/test/edit/edit_programs.h>
 #include <coracle/test/test_data.h>
-
-#include "edit_programs.h"
 
 namespace coracle::join_parameters_test {
 

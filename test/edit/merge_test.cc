@@ -1,8 +1,7 @@
 #include <coracle/edit/edit.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/op/op_registry.h>
-
-#include "edit_programs.h"
+#include <coracle/test/edit/edit_programs.h>
 
 namespace coracle::merge_test {
 

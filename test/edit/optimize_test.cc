@@ -7,10 +7,9 @@
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/passes/pass.h>
 #include <coracle/test/error_of.h>
+#include <coracle/test/real_models.h>
 
 #include <set>
-
-#include "../real_models.h"
 
 namespace coracle::optimize_test {
 

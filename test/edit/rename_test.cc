@@ -4,11 +4,10 @@
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/recomputed.h>
+#include <coracle/test/edit/edit_programs.h>
 #include <coracle/test/error_of.h>
 
 #include <set>
-
-#include "edit_programs.h"
 
 namespace coracle::rename_test {
 

@@ -1,6 +1,5 @@
 #include <coracle/edit/edit.h>
-
-#include "edit_programs.h"
+#include <coracle/test/edit/edit_programs.h>
 
 namespace coracle::set_shape_test {
 

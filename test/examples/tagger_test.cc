@@ -1,6 +1,7 @@
 // examples/tagger, with a part of its data.
 
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/test_data.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
 #include <tagger.h>
@@ -10,8 +11,6 @@
 #include <filesystem>
 #include <string>
 #include <vector>
-
-#include "../test_data.h"
 
 namespace coracle::tagger_test {
 

@@ -1,6 +1,7 @@
 // examples/text_detection: its boxes on maps drawn by hand, and on a picture by the real model.
 
 #include <boxes.h>
+#include <coracle/test/test_data.h>
 #include <detector.h>
 #include <gtest/gtest.h>
 #include <lettering.h>
@@ -11,8 +12,6 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include "../test_data.h"
 
 namespace text_detection_test {
 

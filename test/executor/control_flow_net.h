@@ -5,14 +5,13 @@
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
-
-#include "../error_of.h"
 
 namespace coracle {
 

@@ -4,13 +4,12 @@
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
+#include <coracle/test/executor/control_flow_net.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
 #include <thread>
-
-#include "control_flow_net.h"
 
 namespace coracle::control_flow_test {
 

@@ -3,11 +3,10 @@
 #include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizer.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
-#include "../error_of.h"
 
 namespace coracle::drawn_values_test {
 

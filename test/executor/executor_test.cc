@@ -2,6 +2,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/test/error_of.h>
+#include <coracle/test/executor/op_net.h>
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
@@ -9,8 +10,6 @@
 #include <filesystem>
 #include <thread>
 #include <tuple>
-
-#include "op_net.h"
 
 namespace coracle::executor_test {
 

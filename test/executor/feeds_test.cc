@@ -2,9 +2,8 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
+#include <coracle/test/executor/op_net.h>
 #include <gtest/gtest.h>
-
-#include "op_net.h"
 
 namespace coracle::feeds_test {
 

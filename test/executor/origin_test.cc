@@ -6,16 +6,15 @@
 #include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/inspect/inspect.h>
+#include <coracle/test/executor/op_net.h>
+#include <coracle/test/origins.h>
+#include <coracle/test/real_models.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
-
-#include "../origins.h"
-#include "../real_models.h"
-#include "op_net.h"
 
 namespace coracle::origin_test {
 

@@ -1,5 +1,5 @@
 // Persistable variables that a sub-block gives another shape or value.
-#include "control_flow_net.h"
+#include <coracle/test/executor/control_flow_net.h>
 
 namespace coracle::persistable_blocks_test {
 

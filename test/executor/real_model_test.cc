@@ -6,6 +6,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/writer.h>
 #include <coracle/operators/operators.h>
+#include <coracle/test/real_models.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +17,6 @@
 #include <set>
 #include <string>
 #include <vector>
-
-#include "../real_models.h"
 
 namespace coracle::real_model_test {
 

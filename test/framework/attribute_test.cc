@@ -66,7 +66,7 @@ TEST(Attribute, ListsConvertElementByElement) {
 TEST(Attribute, Scalars) {
   EXPECT_EQ(Convert<double>(Scalar{2.5}), 2.5);
   EXPECT_EQ(Convert<int32_t>(Scalar{int64_t{3}}), 3);
-  EXPECT_EQ(Convert<double>(Scalar{std::complex<double>(1, 2)}), std::nullopt);
+  EXPECT_EQ(Convert<double>(Scalar{Complex{1, 2}}), std::nullopt);
   EXPECT_EQ(Convert<Scalar>(int32_t{3}), Scalar{int64_t{3}});
 }
 

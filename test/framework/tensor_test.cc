@@ -1,4 +1,5 @@
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/fingerprint.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/slab.h>

@@ -29,8 +29,8 @@ TEST(CompareTensors, WorstElement) {
   EXPECT_EQ(difference.max_absolute, 2);
   ASSERT_TRUE(difference.worst);
   EXPECT_EQ(difference.worst->index, (std::vector<int64_t>{1, 2}));
-  EXPECT_EQ(difference.worst->a, complex128(6));
-  EXPECT_EQ(difference.worst->b, complex128(8));
+  EXPECT_EQ(difference.worst->a, (Complex{6}));
+  EXPECT_EQ(difference.worst->b, (Complex{8}));
   EXPECT_EQ(difference.worst->absolute, 2);
   EXPECT_EQ(difference.worst->relative, 0.25);
   EXPECT_FALSE(CompareTensors("y", a, a, {}).Differs());
@@ -166,8 +166,8 @@ TEST(CompareRuns, NamesTheOp) {
   EXPECT_EQ(runs.compared[2].difference.name, "c");
   EXPECT_EQ(runs.compared[2].writer.op, 2);
   EXPECT_EQ(runs.compared[2].writer.type, "scale");
-  EXPECT_EQ(runs.compared[2].difference.worst->a, complex128(6));
-  EXPECT_EQ(runs.compared[2].difference.worst->b, complex128(7));
+  EXPECT_EQ(runs.compared[2].difference.worst->a, (Complex{6}));
+  EXPECT_EQ(runs.compared[2].difference.worst->b, (Complex{7}));
   EXPECT_EQ(runs.inputs, std::vector<std::string>{"b"});
   EXPECT_TRUE(runs.between.empty());
   EXPECT_EQ(runs.not_compared, 0);

@@ -1,11 +1,10 @@
 // Differences between programs whose ops run blocks.
 
+#include <coracle/test/inspect/diff_programs.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <utility>
-
-#include "diff_programs.h"
 
 namespace coracle::diff_blocks_test {
 

@@ -2,6 +2,8 @@
 // differences follow from how the second program was made from the first.
 
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/inspect/diff_programs.h>
+#include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,9 +11,6 @@
 #include <map>
 #include <memory>
 #include <utility>
-
-#include "../test_data.h"
-#include "diff_programs.h"
 
 namespace coracle::diff_models_test {
 

@@ -4,12 +4,11 @@
 #include <coracle/backward/backward.h>
 #include <coracle/clip/clip.h>
 #include <coracle/layers/builder.h>
+#include <coracle/test/inspect/diff_programs.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <utility>
-
-#include "diff_programs.h"
 
 namespace coracle::diff_test {
 

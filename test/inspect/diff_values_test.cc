@@ -2,14 +2,13 @@
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/builder.h>
+#include <coracle/test/inspect/diff_programs.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <bit>
 #include <limits>
 #include <utility>
-
-#include "diff_programs.h"
 
 namespace coracle::diff_values_test {
 

@@ -97,7 +97,7 @@ TEST(ProgramJson, ValuesOfAttrs) {
       {BlockRef{2}, R"({"block":2})"},
       {std::vector<BlockRef>{{1}, {2}}, R"([{"block":1},{"block":2}])"},
       {VarRef{"x"}, R"({"var":"x"})"},
-      {Scalar{std::complex<double>(1, -2)}, R"({"re":1.0,"im":-2.0})"},
+      {Scalar{Complex{1, -2}}, R"({"re":1.0,"im":-2.0})"},
       {Scalar{int64_t{7}}, "7"},
       {RawAttr{std::string("\x0a\xff", 2)}, R"({"bytes":"0aff"})"},
   };

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/test/error_of.h>
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>

@@ -99,7 +99,7 @@ TEST(ProgramIo, ValuesAreRead) {
   EXPECT_EQ(std::get<VarRef>(*op.FindAttr("var")).name, "x");
   EXPECT_EQ(op.GetAttr<double>("float64", 0), 0.1);
   const auto& scalar = std::get<Scalar>(*op.FindAttr("scalar"));
-  EXPECT_EQ(std::get<std::complex<double>>(scalar.value), std::complex<double>(1.5, -2));
+  EXPECT_EQ(std::get<Complex>(scalar.value), (Complex{1.5, -2}));
   EXPECT_EQ(std::get<int64_t>(std::get<std::vector<Scalar>>(*op.FindAttr("scalars"))[1].value), -3);
   EXPECT_TRUE(op.GetAttr<std::vector<int64_t>>("empty", {1}).empty());
   EXPECT_EQ(program.Block(1).forward_block_idx_field(), std::optional<int32_t>(-1));

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/test/error_of.h>
 #include <coracle/test/test_data.h>
 #include <fmt/format.h>

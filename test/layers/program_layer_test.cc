@@ -2,13 +2,12 @@
 
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <string>
 #include <vector>
-
-#include "../test_data.h"
 
 namespace coracle::program_layer_test {
 

@@ -3,13 +3,12 @@
 // wider range and 11 more bits than double.
 
 #include <coracle/framework/tensor/half_array.h>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/gradient_of.h>
 
 #include <cmath>
 #include <functional>
 #include <limits>
-
-#include "../op_test.h"
-#include "gradient_of.h"
 
 namespace coracle::edge_values_test {
 

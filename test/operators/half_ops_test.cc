@@ -2,11 +2,10 @@
 
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/kernels/bfloat16_products.h>
+#include <coracle/test/op_test.h>
 
 #include <cmath>
 #include <limits>
-
-#include "../op_test.h"
 
 namespace coracle::half_ops_test {
 

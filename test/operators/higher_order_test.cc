@@ -1,16 +1,14 @@
 // Gradients of gradients, one line for each op; an op may have its line in its own
 // test instead: OpTest::CheckHigherGradients.
 
-#include "../higher_order.h"
-
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/higher_order.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 #include <ostream>
-
-#include "../completeness.h"
 
 namespace coracle::higher_order_test {
 

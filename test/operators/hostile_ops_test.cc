@@ -1,8 +1,7 @@
 #include <coracle/operators/operators.h>
+#include <coracle/test/hostile.h>
+#include <coracle/test/op_test.h>
 #include <gtest/gtest.h>
-
-#include "../hostile.h"
-#include "../op_test.h"
 
 namespace coracle::hostile_ops_test {
 

@@ -2,12 +2,11 @@
 // gradient goes to it.
 
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/gradient_of.h>
 
 #include <cmath>
 #include <limits>
-
-#include "../op_test.h"
-#include "gradient_of.h"
 
 namespace coracle::nan_maximum_test {
 

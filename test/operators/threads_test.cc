@@ -3,6 +3,7 @@
 #include <coracle/operators/conv/conv_parts.h>
 #include <coracle/operators/kernels/bfloat16_products.h>
 #include <coracle/operators/kernels/gemm.h>
+#include <coracle/test/op_test.h>
 #include <coracle/test/threads.h>
 #include <signal.h>
 #include <sys/time.h>
@@ -12,8 +13,6 @@
 #include <cmath>
 #include <cstring>
 #include <thread>
-
-#include "../op_test.h"
 
 namespace coracle::threads_test {
 

@@ -1,11 +1,11 @@
 #pragma once
 // Helpers for the tests of optimizer ops.
 
+#include <coracle/test/op_test.h>
+
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "../op_test.h"
 
 namespace coracle {
 

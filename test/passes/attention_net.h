@@ -8,6 +8,7 @@
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/pass.h>
+#include <coracle/test/passes/listing.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +17,6 @@
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "listing.h"
 
 namespace coracle {
 

@@ -1,6 +1,6 @@
 // Equal computations are done once.
 
-#include "op_program.h"
+#include <coracle/test/passes/op_program.h>
 
 namespace coracle::common_subexpressions_test {
 

@@ -7,14 +7,13 @@
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/passes.h>
+#include <coracle/test/passes/listing.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <map>
 #include <unordered_set>
-
-#include "listing.h"
 
 namespace coracle::conv_epilogue_test {
 

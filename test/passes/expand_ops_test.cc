@@ -2,9 +2,8 @@
 #include <coracle/edit/edit.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/passes/pass.h>
-
-#include "op_program.h"
-#include "same_results.h"
+#include <coracle/test/passes/op_program.h>
+#include <coracle/test/passes/same_results.h>
 
 namespace coracle::expand_ops_test {
 

@@ -5,11 +5,10 @@
 #include <coracle/operators/operators.h>
 #include <coracle/passes/freeze.h>
 #include <coracle/passes/passes.h>
+#include <coracle/test/passes/listing.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-
-#include "listing.h"
 
 namespace coracle::fold_batch_norm_test {
 

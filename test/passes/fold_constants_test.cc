@@ -1,8 +1,7 @@
 // Values that depend only on frozen parameters are computed once.
 
 #include <coracle/passes/passes.h>
-
-#include "op_program.h"
+#include <coracle/test/passes/op_program.h>
 
 namespace coracle::fold_constants_test {
 

@@ -1,8 +1,7 @@
 // Attention as one op, together with what makes its operands; and what is computed again.
 
 #include <coracle/passes/passes.h>
-
-#include "attention_net.h"
+#include <coracle/test/passes/attention_net.h>
 
 namespace coracle::fuse_attention_heads_test {
 

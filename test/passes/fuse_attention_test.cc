@@ -1,12 +1,11 @@
 // Attention as one op: programs before and after, near misses, and the same numbers.
 
 #include <coracle/passes/passes.h>
+#include <coracle/test/passes/attention_net.h>
 
 #include <functional>
 #include <limits>
 #include <memory>
-
-#include "attention_net.h"
 
 namespace coracle::fuse_attention_test {
 

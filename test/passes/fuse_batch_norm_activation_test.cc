@@ -5,11 +5,10 @@
 #include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
 #include <coracle/passes/passes.h>
+#include <coracle/test/passes/listing.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-
-#include "listing.h"
 
 namespace coracle::fuse_batch_norm_activation_test {
 

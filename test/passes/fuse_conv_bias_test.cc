@@ -4,9 +4,8 @@
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/passes/pass.h>
+#include <coracle/test/passes/listing.h>
 #include <gtest/gtest.h>
-
-#include "listing.h"
 
 namespace coracle::fuse_conv_bias_test {
 

@@ -4,13 +4,12 @@
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/passes.h>
+#include <coracle/test/passes/listing.h>
 #include <coracle/test/threads.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
-
-#include "listing.h"
 
 namespace coracle::fuse_elementwise_test {
 

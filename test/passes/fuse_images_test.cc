@@ -1,10 +1,9 @@
 // Runs of ops on images, and what ends them.
 
 #include <coracle/passes/passes.h>
+#include <coracle/test/passes/op_program.h>
 
 #include <algorithm>
-
-#include "op_program.h"
 
 namespace coracle::fuse_images_test {
 

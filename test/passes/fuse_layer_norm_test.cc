@@ -6,14 +6,13 @@
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/passes.h>
+#include <coracle/test/passes/listing.h>
+#include <coracle/test/passes/same_results.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <functional>
-
-#include "listing.h"
-#include "same_results.h"
 
 namespace coracle::fuse_layer_norm_test {
 

@@ -2,10 +2,9 @@
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/passes.h>
+#include <coracle/test/passes/listing.h>
+#include <coracle/test/passes/same_results.h>
 #include <gtest/gtest.h>
-
-#include "listing.h"
-#include "same_results.h"
 
 namespace coracle::fuse_softmax_cross_entropy_test {
 

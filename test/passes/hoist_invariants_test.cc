@@ -1,8 +1,7 @@
 // Values that do not change in a loop are computed before it.
 
 #include <coracle/passes/passes.h>
-
-#include "op_program.h"
+#include <coracle/test/passes/op_program.h>
 
 namespace coracle::hoist_invariants_test {
 

@@ -3,11 +3,10 @@
 #include <coracle/backward/backward.h>
 #include <coracle/layers/builder.h>
 #include <coracle/passes/passes.h>
+#include <coracle/test/passes/op_program.h>
 
 #include <algorithm>
 #include <numeric>
-
-#include "op_program.h"
 
 namespace coracle::move_transposes_test {
 

@@ -6,14 +6,13 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/freeze.h>
+#include <coracle/test/passes/listing.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 #include <string>
 #include <vector>
-
-#include "listing.h"
 
 namespace coracle {
 

@@ -4,11 +4,10 @@
 #include <coracle/layers/builder.h>
 #include <coracle/passes/freeze.h>
 #include <coracle/passes/passes.h>
+#include <coracle/test/passes/listing.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-
-#include "listing.h"
 
 namespace coracle::pass_test {
 

@@ -1,8 +1,7 @@
 // Ops that pass on their input are gone, and those that only look so stay.
 
 #include <coracle/passes/passes.h>
-
-#include "op_program.h"
+#include <coracle/test/passes/op_program.h>
 
 namespace coracle::remove_identities_test {
 

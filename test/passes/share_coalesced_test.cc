@@ -4,8 +4,7 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/passes/share_coalesced.h>
 #include <coracle/test/error_of.h>
-
-#include "op_program.h"
+#include <coracle/test/passes/op_program.h>
 
 namespace coracle::share_coalesced_test {
 

@@ -8,11 +8,10 @@
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/passes/passes.h>
+#include <coracle/test/passes/listing.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-
-#include "listing.h"
 
 namespace coracle::widen_filters_test {
 

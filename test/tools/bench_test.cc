@@ -1,10 +1,9 @@
 // coracle bench.
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/test_data.h>
+#include <coracle/test/tools/cli.h>
 
 #include <nlohmann/json.hpp>
-
-#include "cli.h"
 
 namespace coracle::bench_test {
 

@@ -1,6 +1,7 @@
 // The command on tensors that are more than rows of real numbers: complex ones, sequences.
 
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
 

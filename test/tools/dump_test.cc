@@ -2,9 +2,8 @@
 // CORACLE_UPDATE_GOLDEN set in the environment, the test writes them.
 
 #include <coracle/framework/base/file.h>
+#include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
-
-#include "cli.h"
 
 namespace dump_test {
 

@@ -4,10 +4,9 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/sanitizers.h>
+#include <coracle/test/tools/cli.h>
 
 #include <cmath>
-
-#include "cli.h"
 
 namespace coracle::limits_test {
 

@@ -3,11 +3,10 @@
 // for development.
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/test_data.h>
+#include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-
-#include "cli.h"
 
 namespace coracle::netron_test {
 

@@ -2,6 +2,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/test/test_data.h>
+#include <coracle/test/tools/cli.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +10,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-
-#include "cli.h"
 
 namespace coracle::trace_file_test {
 

@@ -1,12 +1,11 @@
 // The training loop allocates next to nothing: this binary counts every operator new.
 
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/run/trainer.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <new>
-
-#include "train_test_util.h"
 
 std::atomic<int64_t> allocations{0};
 

@@ -1,10 +1,9 @@
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/data/data_source.h>
 
 #include <algorithm>
 #include <numeric>
 #include <set>
-
-#include "train_test_util.h"
 
 namespace coracle::batch_reader_test {
 

@@ -2,12 +2,11 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/log/clip_report.h>
 #include <coracle/train/run/trainer.h>
 
 #include <algorithm>
-
-#include "train_test_util.h"
 
 namespace coracle::clip_count_test {
 

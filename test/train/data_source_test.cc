@@ -1,11 +1,10 @@
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/data/data_source.h>
 #include <coracle/train/run/same_data.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-
-#include "train_test_util.h"
 
 namespace coracle::data_source_test {
 

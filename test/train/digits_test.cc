@@ -1,12 +1,11 @@
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/data/digits/digits.h>
 
 #include <array>
 #include <cmath>
 #include <set>
 #include <string_view>
-
-#include "train_test_util.h"
 
 namespace coracle::digits_test {
 

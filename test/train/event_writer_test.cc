@@ -1,6 +1,7 @@
 #include <coracle/framework/base/crc32c.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/log/event_writer.h>
 #include <coracle/train/log/plot.h>
 #include <coracle/train/log/run_log.h>
@@ -12,8 +13,6 @@
 #include <cstring>
 #include <map>
 #include <set>
-
-#include "small_job.h"
 
 namespace coracle::event_writer_test {
 

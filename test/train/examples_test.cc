@@ -4,14 +4,13 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/origins.h>
+#include <coracle/test/test_data.h>
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/trainer.h>
 
 #include <cstdlib>
-
-#include "../origins.h"
-#include "../test_data.h"
-#include "train_test_util.h"
 
 namespace coracle::examples_test {
 

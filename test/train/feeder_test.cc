@@ -1,7 +1,6 @@
 #include <coracle/framework/ir/program.h>
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/run/feeder.h>
-
-#include "train_test_util.h"
 
 namespace coracle::feeder_test {
 

@@ -1,13 +1,12 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/data/data_source.h>
 #include <zlib.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <random>
-
-#include "train_test_util.h"
 
 namespace coracle::file_sources_test {
 

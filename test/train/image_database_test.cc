@@ -31,9 +31,9 @@
 #include <lmdb.h>
 #endif
 
-#include "../error_of.h"
-#include "../lmdb_file.h"
-#include "../test_data.h"
+#include <coracle/test/error_of.h>
+#include <coracle/test/lmdb_file.h>
+#include <coracle/test/test_data.h>
 
 #ifdef CORACLE_LEVELDB
 static thread_local bool proc_is_missing = false;

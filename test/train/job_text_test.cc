@@ -1,10 +1,9 @@
 #include <coracle/framework/base/file.h>
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/text_block.h>
 
 #include <random>
-
-#include "train_test_util.h"
 
 namespace coracle::job_text_test {
 

@@ -1,11 +1,10 @@
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/report/metric.h>
 #include <coracle/train/report/window.h>
 
 #include <cmath>
 #include <limits>
 #include <random>
-
-#include "train_test_util.h"
 
 namespace coracle::metric_test {
 

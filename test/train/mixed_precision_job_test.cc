@@ -1,14 +1,13 @@
 // Jobs in mixed precision: their text, resume, and gradients that float16 loses without scaling.
 
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/log/clip_report.h>
 #include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 
 #include <cmath>
 #include <cstdio>
-
-#include "train_test_util.h"
 
 namespace coracle::mixed_precision_job_test {
 

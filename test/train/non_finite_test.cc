@@ -2,6 +2,7 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/evaluator.h>
 #include <coracle/train/run/run.h>
@@ -10,8 +11,6 @@
 #include <cmath>
 #include <limits>
 #include <sstream>
-
-#include "small_job.h"
 
 namespace coracle::non_finite_test {
 

@@ -6,11 +6,10 @@
 #include <coracle/operators/operators.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/regularizer/regularizer.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/run/trainer.h>
 
 #include <cmath>
-
-#include "small_job.h"
 
 namespace coracle::optimizer_text_test {
 

@@ -2,12 +2,11 @@
 // job is refused with the op that is the reason, unless it declares loss_weight.
 
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/train/rank_jobs.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
-
-#include "rank_jobs.h"
 
 namespace coracle::part_weights_test {
 

@@ -1,12 +1,11 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/latency.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/log/plot.h>
 #include <coracle/train/run/time_model.h>
 
 #include <cmath>
 #include <limits>
-
-#include "small_job.h"
 
 namespace coracle::plot_test {
 

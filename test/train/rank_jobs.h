@@ -4,6 +4,7 @@
 #include <coracle/communication/communicator.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +16,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "small_job.h"
 
 namespace coracle {
 

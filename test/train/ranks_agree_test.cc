@@ -3,13 +3,12 @@
 #include <coracle/communication/communicator.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/distribute/rank_run.h>
+#include <coracle/test/train/rank_jobs.h>
 #include <coracle/train/run/rank_variables.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
 
 #include <memory>
-
-#include "rank_jobs.h"
 
 namespace coracle::ranks_agree_test {
 

@@ -2,6 +2,7 @@
 
 #include <coracle/communication/communicator.h>
 #include <coracle/test/distribute/rank_run.h>
+#include <coracle/test/train/rank_jobs.h>
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
@@ -9,8 +10,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <thread>
-
-#include "rank_jobs.h"
 
 namespace coracle::ranks_resume_test {
 

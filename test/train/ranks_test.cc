@@ -2,14 +2,13 @@
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/distribute/rank_run.h>
+#include <coracle/test/train/rank_jobs.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
 #include <mutex>
-
-#include "rank_jobs.h"
 
 namespace coracle::ranks_test {
 

@@ -3,6 +3,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/layer.h>
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/run/trainer.h>
 
 #include <cstdlib>
@@ -10,8 +11,6 @@
 #include <string>
 #include <unordered_set>
 #include <vector>
-
-#include "train_test_util.h"
 
 namespace coracle::recommender_test {
 

@@ -2,6 +2,7 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/log/plot.h>
 #include <coracle/train/log/run_log.h>
 #include <coracle/train/run/manifest.h>
@@ -14,8 +15,6 @@
 #include <cmath>
 #include <limits>
 #include <sstream>
-
-#include "small_job.h"
 
 namespace coracle::resume_test {
 

@@ -1,9 +1,8 @@
 // Labels and ids out of range in what is trained on: the error names row, column and op.
 
 #include <coracle/framework/base/file.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/run/trainer.h>
-
-#include "small_job.h"
 
 namespace coracle::row_error_test {
 

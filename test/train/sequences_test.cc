@@ -1,12 +1,11 @@
 // Jobs on sequences of different length: with their LoD, or padded.
 
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/run/trainer.h>
 
 #include <string>
 #include <vector>
-
-#include "small_job.h"
 
 namespace coracle::sequences_test {
 

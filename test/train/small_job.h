@@ -1,11 +1,10 @@
 #pragma once
 // A small job for tests of the trainer.
 
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train/job/job.h>
 
 #include <string>
-
-#include "train_test_util.h"
 
 namespace coracle {
 

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
@@ -15,8 +16,6 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
-
-#include "small_job.h"
 
 namespace coracle::snapshot_test {
 

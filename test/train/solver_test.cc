@@ -3,6 +3,7 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/run/run.h>
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/trainer.h>
@@ -10,8 +11,6 @@
 
 #include <cmath>
 #include <sstream>
-
-#include "small_job.h"
 
 namespace coracle::solver_test {
 

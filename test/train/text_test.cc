@@ -3,6 +3,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/options.h>
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/tools/generate_text.h>
 #include <coracle/train/data/text_source.h>
 #include <coracle/train/log/progress.h>
@@ -13,8 +14,6 @@
 #include <cmath>
 #include <functional>
 #include <sstream>
-
-#include "train_test_util.h"
 
 namespace coracle::text_test {
 

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/run/run.h>
 #include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
@@ -9,8 +10,6 @@
 
 #include <cmath>
 #include <sstream>
-
-#include "small_job.h"
 
 namespace coracle::trainer_test {
 

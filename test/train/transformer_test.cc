@@ -5,6 +5,8 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/layer.h>
+#include <coracle/test/test_data.h>
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/tools/generate_text.h>
 #include <coracle/train/run/trainer.h>
 
@@ -12,9 +14,6 @@
 #include <map>
 #include <string>
 #include <vector>
-
-#include "../test_data.h"
-#include "train_test_util.h"
 
 namespace coracle::transformer_test {
 

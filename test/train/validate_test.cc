@@ -1,13 +1,12 @@
 // Errors of a job before its first step, and the directories of other runs.
 
 #include <coracle/framework/base/file.h>
+#include <coracle/test/train/small_job.h>
 #include <coracle/train/run/run.h>
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/validate.h>
 
 #include <sstream>
-
-#include "small_job.h"
 
 namespace coracle::validate_test {
 

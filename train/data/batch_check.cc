@@ -2,7 +2,7 @@
 #include <coracle/train/data/batch_check.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 void RequireSource(const DataSourcePtr& source, std::string_view who) {
   if (!source) ThrowInvalid(fmt::format("{} was given no data source: the pointer is null", who));
@@ -30,4 +30,4 @@ void CheckBatch(const DataSource& source, std::span<const int64_t> rows,
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Throws kInvalidArgument for a null source. `who` names the caller in the message.
 void RequireSource(const DataSourcePtr& source, std::string_view who);
@@ -16,4 +16,4 @@ void RequireSource(const DataSourcePtr& source, std::string_view who);
 void CheckBatch(const DataSource& source, std::span<const int64_t> rows,
                 std::span<const Tensor> out);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

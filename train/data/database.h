@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Any number of threads may read one database.
 class Database {
@@ -26,4 +26,4 @@ std::unique_ptr<Database> OpenLmdb(const std::string& path);
 // the library.
 std::unique_ptr<Database> OpenLevelDb(const std::string& path);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -16,7 +16,7 @@
 #include <vector>
 #endif
 
-namespace coracle {
+namespace coracle::inline internal {
 
 #ifdef CORACLE_LEVELDB
 namespace {
@@ -153,4 +153,4 @@ std::unique_ptr<Database> OpenLevelDb(const std::string& path) {
 #endif
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

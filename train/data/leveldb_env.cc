@@ -10,7 +10,7 @@
 #include <mutex>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using leveldb::Slice;
@@ -355,4 +355,4 @@ Status ReadOnlyEnv::NewLogger(const std::string& path, leveldb::Logger** logger)
   return Status::NotSupported(NameOf(path), "no log is kept");
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Reads only the regular files of one directory and follows no links, since the directory may be
 // untrusted. Keeps in memory what the library writes. The library would rewrite all data in the
@@ -65,4 +65,4 @@ class ReadOnlyEnv : public leveldb::EnvWrapper {
   std::vector<std::pair<void (*)(void*), void*>> waiting_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -16,7 +16,7 @@
 #include <cstring>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr uint32_t kMagic = 0xBEEFC0DE;
@@ -191,4 +191,4 @@ class Lmdb : public Database {
 
 std::unique_ptr<Database> OpenLmdb(const std::string& path) { return std::make_unique<Lmdb>(path); }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

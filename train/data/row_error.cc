@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 struct BadIndex {
@@ -75,4 +75,4 @@ Error WithRow(const Error& error, const BatchReader& reader, const std::vector<T
   return elsewhere.empty() ? error : error.WithDetail(elsewhere[0]);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A row of a batch that cannot be fed.
 struct BadRow : Error {
@@ -38,4 +38,4 @@ decltype(auto) NameRowsInErrors(const BatchReader& reader, const std::vector<Ten
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

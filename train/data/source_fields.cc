@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 MemberType TypeOfDelimiter() {
@@ -219,4 +219,4 @@ Fields<TransformOptions> FieldsOf(const TransformOptions&) {
       });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <coracle/framework/ir/fields.h>
 #include <coracle/train/data/data_source.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 Fields<DigitsOptions> FieldsOf(const DigitsOptions&);
 Fields<IdxOptions> FieldsOf(const IdxOptions&);
@@ -15,4 +15,4 @@ Fields<DatumOptions> LmdbFields();
 Fields<DatumOptions> LevelDbFields();
 Fields<TransformOptions> FieldsOf(const TransformOptions&);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // See MakeTextSource.
 class TextSource : public DataSource {
@@ -30,4 +30,4 @@ class TextSource : public DataSource {
   int64_t stream_step_ = 0;  // characters between the beginnings of two streams
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

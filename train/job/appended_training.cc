@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int64_t kPlateauNumbers = 5;
@@ -181,4 +181,4 @@ std::vector<std::string> AppendedTraining::AfterEvaluation(
   return lines;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A schedule, or part of one, whose rate is in `var`, a persistable float64 [1] variable of the
 // root block that is set between steps. The rate is `rate` at first, and At returns that.
@@ -58,4 +58,4 @@ class AppendedTraining {
   std::vector<std::shared_ptr<const WeightAverage>> averages_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

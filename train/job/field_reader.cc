@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 void RequireChoice(const FieldTable& table, const JobNode& at, const std::string& name) {
@@ -64,4 +64,4 @@ void ReadFields(const JobNode& at, const FieldTable& table, const std::string& n
   table.ApplyRules(options, given);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 #include <coracle/framework/ir/fields.h>
 #include <coracle/train/job/job_node.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Sets the given fields of `options` that hold no fields. Throws for a number out of its range.
 // `who` begins the errors.
@@ -23,4 +23,4 @@ Options ReadOptions(const JobNode& at, const Fields<Options>& table, const std::
 void ReadFields(const JobNode& at, const FieldTable& table, const std::string& name,
                 const FieldPlaces& given, void* options);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

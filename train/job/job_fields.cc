@@ -541,7 +541,7 @@ Fields<JobConfig> MakeJobFields() {
 
 }  // namespace
 
-const Fields<JobConfig>& JobFields() {
+const Fields<JobConfig>& internal::JobFields() {
   static const Fields<JobConfig> table = MakeJobFields();
   return table;
 }

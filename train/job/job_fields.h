@@ -5,8 +5,8 @@
 #include <coracle/framework/ir/fields.h>
 #include <coracle/train/job/job.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 const Fields<JobConfig>& JobFields();
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

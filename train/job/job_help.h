@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Finds the optimizers, schedules, clips, regularizers and averages with this name, else the field.
 std::vector<TextEntry> JobKindEntries(const std::string& name);
@@ -19,4 +19,4 @@ TextEntry JobField(std::string_view path);
 // All paths in `path` that end in this name; empty for an unknown name.
 std::vector<std::string> JobFieldsBelow(std::string_view path);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 #include <coracle/train/job/job_node.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 using google::protobuf::FieldDescriptor;
 
@@ -76,4 +76,4 @@ void JobNode::Collect(const std::string& path, std::map<std::string, std::string
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class JobNode {
  public:
@@ -61,4 +61,4 @@ class JobNode {
   Node node_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -137,7 +137,7 @@ TextEntry EntryOfKind(const SchemaPool& schema, const std::string& path, const c
 
 std::string JobSchema() { return CurrentJobSchema()->Print(); }
 
-std::vector<TextEntry> JobKindEntries(const std::string& name) {
+std::vector<TextEntry> internal::JobKindEntries(const std::string& name) {
   const std::shared_ptr<const SchemaPool> schema = CurrentJobSchema();
   std::vector<TextEntry> entries;
   for (const Family& family : kFamilies) {
@@ -155,9 +155,9 @@ std::string DescribeJobKind(const std::string& name) {
   return text;
 }
 
-TextEntry JobField(std::string_view path) { return EntryAt(*CurrentJobSchema(), path); }
+TextEntry internal::JobField(std::string_view path) { return EntryAt(*CurrentJobSchema(), path); }
 
-std::vector<std::string> JobFieldsBelow(std::string_view path) {
+std::vector<std::string> internal::JobFieldsBelow(std::string_view path) {
   return FieldsBelow(*CurrentJobSchema(), path);
 }
 
@@ -170,7 +170,7 @@ std::vector<std::string> JobKindNames() {
   return names;
 }
 
-std::shared_ptr<const SchemaPool> CurrentJobSchema() {
+std::shared_ptr<const SchemaPool> internal::CurrentJobSchema() {
   static std::mutex mutex;
   static std::shared_ptr<const SchemaPool> kept;
   static size_t kept_kinds = 0;

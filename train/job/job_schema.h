@@ -6,9 +6,9 @@
 
 #include <memory>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The current schema. It is rebuilt after a registration.
 std::shared_ptr<const SchemaPool> CurrentJobSchema();
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 inline bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -19,4 +19,4 @@ inline bool MatchesAny(const std::vector<std::string>& patterns, const std::stri
                      [&](const std::string& pattern) { return MatchesPattern(name, pattern); });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 Setting ToRegularizer(const JobNode& at) {
@@ -93,4 +93,4 @@ void ReadOptimizers(const JobNode& job, TrainingConfig* config) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_node.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The fields of `optimizer` other than its kinds.
 Fields<OptimizerConfig> OptimizerConfigFields();
@@ -13,4 +13,4 @@ Fields<OptimizerConfig> OptimizerConfigFields();
 // the place in the text.
 void ReadOptimizers(const JobNode& job, TrainingConfig* config);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

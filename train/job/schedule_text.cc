@@ -9,7 +9,7 @@
 #include <limits>
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
@@ -193,4 +193,4 @@ void ThrowLocated(const Error& error, const JobNode& at) {
   throw error.WithPrefix(at.where());
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

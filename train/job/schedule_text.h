@@ -7,7 +7,7 @@
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_node.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Raises the rate linearly before another schedule begins.
 struct WarmupOptions {
@@ -40,4 +40,4 @@ auto Located(const JobNode& at, F f) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

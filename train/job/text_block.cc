@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr std::string_view kTriple = "\"\"\"";
@@ -88,4 +88,4 @@ BlockedText SplitBlock(std::string_view text, std::string_view field) {
   return result;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

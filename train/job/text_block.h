@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct BlockedText {
   std::string text;
@@ -17,4 +17,4 @@ struct BlockedText {
 // without an end is left unchanged.
 BlockedText SplitBlock(std::string_view text, std::string_view field);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 namespace pb = google::protobuf;
@@ -128,4 +128,4 @@ void TextErrors::Throw() const {
   ThrowInvalid(first_.empty() ? file_.source + ": not a job text" : first_, rest_);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Collects the errors: the first one is thrown, the others become its details.
 class TextErrors : public google::protobuf::io::ErrorCollector {
@@ -24,4 +24,4 @@ class TextErrors : public google::protobuf::io::ErrorCollector {
   int count_ = 0;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

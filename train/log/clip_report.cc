@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr size_t kMostNamed = 2;
@@ -54,4 +54,4 @@ std::string FormatClips(const std::vector<ClipReport>& clips) {
   return text;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -15,7 +15,7 @@
 #include <map>
 #include <set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr size_t kBuckets = 30;
@@ -191,4 +191,4 @@ void EventWriter::Graph(const ProgramDesc& program) {
   Write(event.SerializeAsString());
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

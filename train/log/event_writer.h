@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class EventWriter {
  public:
@@ -41,4 +41,4 @@ class EventWriter {
 std::string EventRecord(std::string_view event);
 uint32_t MaskedCrc32c(std::string_view bytes);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

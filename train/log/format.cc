@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 std::string General(double value, int digits) {
@@ -42,4 +42,4 @@ std::string QuoteIfNeeded(std::string_view name, size_t max_length) {
   return quoted.size() == name.size() + 2 ? std::string(name) : quoted;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

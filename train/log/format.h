@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Six digits; "nan" for either sign; exponents without a plus sign: "4.095e31".
 std::string FormatNumber(double value);
@@ -25,4 +25,4 @@ std::string Utf8(const std::string& text);
 // Returns the name without quotes if it needs none, else with quotes: see Quote.
 std::string QuoteIfNeeded(std::string_view name, size_t max_length = 300);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

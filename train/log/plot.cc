@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -357,4 +357,4 @@ std::string PlotSvg(const std::vector<PlotRun>& runs, bool log_scale) {
   return svg + "</svg>\n";
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // One series of a log.jsonl ("train/loss", "test/accuracy", "learning_rate") with its points (step,
 // value), in order.
@@ -36,4 +36,4 @@ std::string PlotSvg(const std::vector<PlotRun>& runs, bool log_scale = false);
 // Round numbers (1, 2 or 5 times a power of ten) that cover [low, high], about `count` of them.
 std::vector<double> RoundTicks(double low, double high, int count);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

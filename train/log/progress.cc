@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 double Seconds(std::chrono::steady_clock::duration d) {
@@ -174,4 +174,4 @@ std::string FormatDuration(double seconds) {
   return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

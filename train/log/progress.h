@@ -7,7 +7,7 @@
 #include <ostream>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class Progress {
  public:
@@ -51,4 +51,4 @@ std::string FormatResults(double loss, const std::vector<NamedValue>& metrics,
                           const std::string& loss_name = "loss");
 std::string FormatDuration(double seconds);  // "0:07", "1:02:03"
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

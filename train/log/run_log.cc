@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -242,4 +242,4 @@ std::vector<LogSeries> ReadRunLog(const std::string& path) {
   return maker.ReleaseSeries();
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class RunLog {
  public:
@@ -63,4 +63,4 @@ class RunLog {
   int64_t samples_ = 0;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -265,4 +265,4 @@ void MetricSums::Load(const NamedTensors& saved) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Returns the only element of a tensor of a float32, float64 or integer dtype. `name` is for
 // the error.
@@ -64,4 +64,4 @@ class MetricSums {
   std::vector<size_t> value_, label_;  // index in fetches_ for each sum
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,9 @@
 
 namespace coracle {
 
+inline namespace internal {
 class StepWindow;
+}
 
 // A result by its printed name.
 struct NamedValue {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class StepWindow {
  public:
@@ -41,4 +41,4 @@ class StepWindow {
   std::vector<double> metrics_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 const VarDesc& Find(const ProgramDesc& program, const std::string& name,
@@ -150,4 +150,4 @@ void StateCarry::Load(const std::vector<std::pair<std::string, Tensor>>& saved) 
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class StateCarry {
  public:
@@ -47,4 +47,4 @@ class StateCarry {
   int64_t batch_size_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <filesystem>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 std::string ThisProcess() {
@@ -89,4 +89,4 @@ DirectoryLock::~DirectoryLock() {
   ::close(fd_);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Holds flock(2) on the file ".lock" in a directory and removes the file when the lock is released.
 // If the process ends in any way, the system releases the lock.
@@ -23,4 +23,4 @@ class DirectoryLock {
   int fd_ = -1;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

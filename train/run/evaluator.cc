@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 Evaluator::Evaluator(PreparedProgram program, Feeder feeder, StateCarry carry, MetricSums sums,
                      DataSourcePtr data, const BatchOptions& batch, int64_t iterations,
@@ -77,4 +77,4 @@ std::vector<double> Evaluator::Values() const {
   return values;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Runs a compiled program over the rows of a source, in order.
 class Evaluator {
@@ -53,4 +53,4 @@ class Evaluator {
   int64_t rows_ = 0;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

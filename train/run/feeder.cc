@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // If an input is bound twice, the last binding counts.
@@ -201,4 +201,4 @@ std::vector<std::string> FindInputs(const ProgramDesc& program) {
   return inputs;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class Feeder {
  public:
@@ -46,4 +46,4 @@ class Feeder {
 // not persistable.
 std::vector<std::string> FindInputs(const ProgramDesc& program);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

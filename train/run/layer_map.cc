@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 StepPart PartOf(const OpDesc& op) {
@@ -166,4 +166,4 @@ void LayerMap::AddForward(const OpDesc& op, size_t index) {
   op.ForEachInput([&](const std::string& name) { reader_.try_emplace(name, index); });
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A layer consists of the forward ops of the root block that OpLayers assigns to one layer. A
 // forward op without such a layer is a layer of its own.
@@ -56,4 +56,4 @@ class LayerMap {
 // The op's first output that is a variable; "" if there is none.
 std::string FirstOutput(const OpDesc& op);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int kVersion = 2;
@@ -168,4 +168,4 @@ Manifest ParseManifest(const std::string& text, const std::string& file) {
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

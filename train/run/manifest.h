@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct FileRecord {
   uint64_t bytes = 0;
@@ -27,4 +27,4 @@ Manifest ParseManifest(const std::string& text, const std::string& file);
 
 [[noreturn]] void ThrowDamaged(const std::string& file, const std::string& what);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,9 +5,9 @@
 #include <coracle/inspect/json.h>
 #include <coracle/train/run/snapshot.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The whole state except the parts with their own files, with the manifest's format and version.
 Json StateJson(const TrainSnapshot& snapshot);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

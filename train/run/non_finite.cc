@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr const char* kAdvice =
@@ -64,4 +64,4 @@ std::string NonFiniteLosses::Parameters(const ProgramDesc& program, const Scope&
   return what;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class NonFiniteLosses {
  public:
@@ -35,4 +35,4 @@ class NonFiniteLosses {
   int64_t looked_at_ = -1;  // the step of the last check of the parameters
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -18,7 +18,7 @@
 #include <cstring>
 #include <filesystem>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 std::string Output(const JobConfig& config, const char* file) {
@@ -171,4 +171,4 @@ void WriteModels(const JobConfig& config, const Programs& programs, TrainResult*
   result->model_path = Output(config, "model.pdmodel");
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

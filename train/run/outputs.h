@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Makes the directories of a job and checks that they can be written, so that hours of training do
 // not end in a wrong path. The locks keep other runs out of them while they live. Removes the
@@ -33,4 +33,4 @@ void WritePrograms(const JobConfig& config, const Programs& programs, const Data
 // of result->scope.
 void WriteModels(const JobConfig& config, const Programs& programs, TrainResult* result);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

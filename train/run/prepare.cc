@@ -14,7 +14,7 @@
 #include <optional>
 #include <system_error>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Whether the snapshot to resume belongs to the run whose output is in the job's directories. A
@@ -127,4 +127,4 @@ std::string DirectoryOfSnapshot(const std::string& snapshot) {
   return directory.empty() ? "." : directory;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct PreparedJob {
   Ranks ranks;
@@ -47,4 +47,4 @@ PreparedJob Prepare(const JobConfig& config, const TrainOptions& options,
 // The directory that holds a snapshot.
 std::string DirectoryOfSnapshot(const std::string& snapshot);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

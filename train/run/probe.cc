@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 constexpr size_t kPersistable = SIZE_MAX;
@@ -226,4 +226,4 @@ void Probe::DescribeSizes(const Scope& scope) {
       parameters.l1, parameters.l2, gradients.l1, gradients.l2));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

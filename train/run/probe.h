@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class Probe {
  public:
@@ -84,4 +84,4 @@ class Probe {
   Ranks ranks_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Throws kNotFound if the root block does not have the variable.
@@ -84,4 +84,4 @@ void CheckNames(const JobConfig& config, const Programs& programs) {
               config.recompute.checkpoints);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

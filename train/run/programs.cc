@@ -11,7 +11,7 @@
 
 #include <utility>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 BuiltModel LoadModel(const JobConfig& config, const OpRegistry& ops, const ModelState& state) {
@@ -184,4 +184,4 @@ Programs BuildPrograms(const JobConfig& config, const TrainOptions& options) {
   return programs;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A program with its inputs and its metrics.
 struct Net {
@@ -67,4 +67,4 @@ struct Programs {
 // appends backward and the optimizer's ops. Throws Error with the place in the job.
 Programs BuildPrograms(const JobConfig& config, const TrainOptions& options);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

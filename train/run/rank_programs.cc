@@ -11,7 +11,7 @@
 #include <map>
 #include <set>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Warns of an op with its own seed. Otherwise each rank draws by a seed of its own.
@@ -143,4 +143,4 @@ RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs,
   return own;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

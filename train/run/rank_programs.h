@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Changes the programs according to the job's `distribute`. Appends a warning for each difference
 // from a run on one rank. Throws kInvalidArgument for settings that cannot be combined.
 RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs, int nranks,
                               const OpRegistry& ops, std::vector<std::string>* warnings);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

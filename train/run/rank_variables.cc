@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Replaces a float tensor by its mean over the ranks; 16-bit floats are summed as float32.
@@ -103,4 +103,4 @@ void RestoreStatistics(NamedTensors own, Scope& scope) {
   for (auto& [name, value] : own) scope.Set(name, std::move(value));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

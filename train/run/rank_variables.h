@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Two kinds of variables differ: statistics of each rank's own rows, and the parts of a divided
 // optimizer's state. All ranks must call the functions that exchange. For a rank alone, no function
@@ -41,4 +41,4 @@ class RankVariables {
 // the last bits of later results.
 void RestoreStatistics(NamedTensors own, Scope& scope);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,6 +1,6 @@
 #include <coracle/train/run/reporter.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 Reporter::Reporter(const JobConfig& config, const TrainCallbacks& callbacks, const Ranks& ranks)
     : callbacks_(callbacks) {
@@ -47,4 +47,4 @@ void Reporter::Histogram(int64_t step, const std::string& tag, const Tensor& val
   if (log_) log_->Histogram(step, tag, values);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Only rank 0 reports; on other ranks, reports do nothing. Requests to stop and to save are read on
 // every rank.
@@ -49,4 +49,4 @@ class Reporter {
   std::optional<RunLog> log_;  // only on rank 0
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 void PrintFiles(const TrainResult& result, Progress& progress) {
@@ -176,4 +176,4 @@ int TestAndReport(const std::string& model, const JobConfig& job, const Evaluate
   return code(finite);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

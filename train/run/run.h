@@ -7,7 +7,7 @@
 #include <ostream>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Exit codes of `coracle train`.
 inline constexpr int kRunDone = 0;         // the job was completed, or max_seconds had passed
@@ -36,4 +36,4 @@ int TrainOnThreads(int ranks, const JobConfig& job, const TrainOptions& options,
 int TestAndReport(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
                   std::ostream& out);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <functional>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Whether a longer run would make this evaluation too. An evaluation at the end, off the interval,
@@ -85,4 +85,4 @@ bool EvaluateAll(const JobConfig& config, PreparedJob& job, TrainState& state) {
   return best;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

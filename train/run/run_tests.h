@@ -4,7 +4,7 @@
 #include <coracle/train/run/prepare.h>
 #include <coracle/train/run/train_state.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Whether an evaluation is due after the last step.
 bool EvaluationDue(const JobConfig& config, const PreparedJob& job, const TrainState& state);
@@ -20,4 +20,4 @@ bool RunTests(const JobConfig& config, PreparedJob& job, TrainState& state);
 // RunTests; then schedules that watch evaluations may lower their rates.
 bool EvaluateAll(const JobConfig& config, PreparedJob& job, TrainState& state);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 namespace {
 
@@ -120,4 +120,4 @@ SavedSnapshot ReadSameSnapshot(const Ranks& ranks, const std::string& path) {
   return std::move(*saved);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Compares the description of the source, its number of rows and a sample of them. All ranks must
 // call it. Throws what Ranks::RequireSame throws; `what` names the data. Does nothing if there is
@@ -23,4 +23,4 @@ uint64_t FingerprintOf(const DataSource& data);
 // or none.
 SavedSnapshot ReadSameSnapshot(const Ranks& ranks, const std::string& path);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

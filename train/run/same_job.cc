@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The flags that change the job or the rounding of its results.
@@ -87,4 +87,4 @@ void RequireSameParameters(const Ranks& ranks, const Programs& programs, const S
   }
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

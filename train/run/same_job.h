@@ -5,7 +5,7 @@
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/trainer.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Throws kInvalidArgument with the place in the job if a rank would get no row of a batch.
 void RequireRowForEachRank(const JobConfig& config, int ranks);
@@ -19,4 +19,4 @@ void RequireSameJob(const Ranks& ranks, const JobConfig& config, const TrainOpti
 void RequireSameParameters(const Ranks& ranks, const Programs& programs, const Scope& scope,
                            int64_t step);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 #include <coracle/train/run/snapshot.h>
 #include <fmt/format.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // Checks the parameters before they are saved.
@@ -128,4 +128,4 @@ TrainResult Finish(const JobConfig& config, const TrainOptions& options, Prepare
   return std::move(result);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

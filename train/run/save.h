@@ -4,7 +4,7 @@
 #include <coracle/train/run/prepare.h>
 #include <coracle/train/run/train_state.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Writes a snapshot of the state after the last step; `best`: its evaluation is the best so far.
 // Does nothing for a job without a directory of snapshots. All ranks must call it. Throws what
@@ -16,4 +16,4 @@ void SaveSnapshot(const JobConfig& config, bool best, PreparedJob& job, TrainSta
 TrainResult Finish(const JobConfig& config, const TrainOptions& options, PreparedJob& job,
                    TrainState& state);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

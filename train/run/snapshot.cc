@@ -14,7 +14,7 @@
 #include <algorithm>
 #include <filesystem>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -259,4 +259,4 @@ std::vector<std::string> Mismatches(const SavedSnapshot& then, const TrainSnapsh
   return found;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Counts steps whose loss was nan or infinite.
 struct NonFiniteCounts {
@@ -111,4 +111,4 @@ std::vector<std::string> Mismatches(const SavedSnapshot& then, const TrainSnapsh
 std::string DescribeSnapshot(const SavedSnapshot& snapshot);
 std::string CompareSnapshots(const SavedSnapshot& a, const SavedSnapshot& b);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

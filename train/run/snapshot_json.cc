@@ -3,7 +3,7 @@
 #include <coracle/train/run/snapshot_json.h>
 #include <coracle/train/run/tensor_norms.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 Json VariableJson(const SavedSnapshot& snapshot, const std::string& name) {
@@ -43,4 +43,4 @@ std::string SnapshotJson(const SavedSnapshot& snapshot) {
   return JsonText(document);
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,9 +6,9 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // The state of the run as in its manifest, and the variables with their norms.
 std::string SnapshotJson(const SavedSnapshot& snapshot);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // For selected rows, returns the values tensor.
@@ -128,4 +128,4 @@ std::string CompareSnapshots(const SavedSnapshot& a, const SavedSnapshot& b) {
          table;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <filesystem>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 using Lines = std::vector<std::string>;  // for the user
@@ -214,4 +214,4 @@ TrainState StartOrResume(const JobConfig& config, const TrainOptions& options, P
   return state;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -4,7 +4,7 @@
 #include <coracle/train/run/prepare.h>
 #include <coracle/train/run/train_state.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Makes all persistable variables of the job. If options.resume finds a snapshot, restores the rest
 // of the state too. Then reports the start and writes the programs. Throws Error for weights that
@@ -12,4 +12,4 @@ namespace coracle {
 // options.override_mismatch). All ranks must call it.
 TrainState StartOrResume(const JobConfig& config, const TrainOptions& options, PreparedJob& job);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <csignal>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 std::atomic<int> stop_signal{0};
@@ -84,4 +84,4 @@ QuietControlKeys::~QuietControlKeys() { RestoreTerminal(); }
 
 bool StopSignal::ConsumeSnapshotRequest() { return snapshot_requested.exchange(false); }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

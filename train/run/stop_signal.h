@@ -4,7 +4,7 @@
 
 #include <coracle/train/job/job.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // While a StopSignal lives, SIGINT, SIGTERM and SIGHUP act as the config says. The first signal
 // that asks to stop only sets a flag. The second one goes to the handler that the program had
@@ -33,4 +33,4 @@ class QuietControlKeys {
   QuietControlKeys& operator=(const QuietControlKeys&) = delete;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,10 +1,11 @@
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/norm_of.h>
 #include <coracle/train/run/tensor_norms.h>
 
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // std::max would lose a nan.
@@ -27,4 +28,4 @@ TensorNorms NormsOf(const Tensor& tensor) {
   return norms;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

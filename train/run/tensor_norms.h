@@ -3,7 +3,7 @@
 
 #include <coracle/framework/tensor/tensor.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct TensorNorms {
   double l2 = 0, mean_abs = 0, max_abs = 0;  // 0 for no elements; nan if an element is nan
@@ -11,4 +11,4 @@ struct TensorNorms {
 
 TensorNorms NormsOf(const Tensor& tensor);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

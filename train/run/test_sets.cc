@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 std::vector<std::string> ValueNames(const JobConfig& config, const Net& net) {
@@ -111,4 +111,4 @@ void AddRecord(EvaluationRecord record, std::vector<EvaluationRecord>* records) 
   records->push_back(std::move(record));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class TestSets {
  public:
@@ -49,4 +49,4 @@ const EvaluationRecord* FindEvaluation(const std::vector<EvaluationRecord>& reco
 // Adds a record, or replaces the older record of the same set.
 void AddRecord(EvaluationRecord record, std::vector<EvaluationRecord>* records);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -17,7 +17,7 @@
 #include <map>
 #include <variant>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // The index of the first op of `block`, from `first` on, that the profile entry belongs to; the
@@ -345,4 +345,4 @@ std::string ModelTimes::ToString() const {
   return text;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct TimeOptions {
   CompileOptions compile = {};  // sets its `profile`
@@ -64,4 +64,4 @@ ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options);
 // the loss of `options`. Throws what LoadInferenceModel throws.
 ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

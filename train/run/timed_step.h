@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct TimedStep {
   ProgramDesc main, startup;
@@ -42,4 +42,4 @@ using NamedShapes = std::vector<std::pair<std::string, Shape>>;
 NamedShapes FeedShapes(const ProgramDesc& program, const std::vector<std::string>& names,
                        int64_t batch_size, const NamedShapes& given);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

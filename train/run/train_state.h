@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct TrainState {
   TrainPlan plan;
@@ -31,4 +31,4 @@ inline void SetMetrics(const std::vector<double>& values, TrainState& state) {
     state.result.metrics[i] = {state.plan.metric_names[i], values[i]};
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -10,7 +10,7 @@
 #include <limits>
 #include <span>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 BatchReader OpenReader(const JobConfig& config, const DataSourcePtr& data, const Ranks& ranks) {
@@ -183,4 +183,4 @@ void CheckStreams(const JobConfig& config, const DataSource& data, int64_t batch
       config.Place("carry[0]"), data.Describe()));
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -14,7 +14,7 @@
 #include <optional>
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class TrainStep {
  public:
@@ -81,4 +81,4 @@ class TrainStep {
 // continue each other.
 void CheckStreams(const JobConfig& config, const DataSource& data, int64_t batch_size);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -16,7 +16,7 @@
 #include <utility>
 #include <variant>
 
-namespace coracle {
+namespace coracle::inline internal {
 namespace {
 
 // --- errors ---
@@ -355,4 +355,4 @@ std::optional<uint64_t> FreeBytes(const std::string& directory) {
   return static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

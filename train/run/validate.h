@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Throws Error with the place in the job for settings that would fail later or have no meaning: a
 // deployed output that needs more than the deployed inputs, a bind to a variable that is not an
@@ -28,4 +28,4 @@ std::string CheckDiskSpace(const JobConfig& config, uint64_t snapshot_bytes, uin
 // The number of bytes free for this user on the disk of `directory`; nullopt if unknown.
 std::optional<uint64_t> FreeBytes(const std::string& directory);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 Watch::Watch(const JobConfig& config, const std::vector<std::string>& set_names,
              const std::vector<std::vector<std::string>>& values)
@@ -86,4 +86,4 @@ void Watch::Load(const BestRecord& best) {
   best_.worse = best.worse;
 }
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class Watch {
  public:
@@ -40,4 +40,4 @@ class Watch {
   BestRecord best_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

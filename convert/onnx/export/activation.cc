@@ -1,14 +1,12 @@
-#include "activation.h"
-
+#include <coracle/convert/onnx/export/activation.h>
+#include <coracle/convert/onnx/export/program_exporter.h>
+#include <coracle/convert/onnx/export/rows.h>
 #include <coracle/operators/conv/conv_activation.h>
 #include <coracle/operators/operators.h>
 
 #include <cmath>
 #include <numbers>
 #include <unordered_map>
-
-#include "program_exporter.h"
-#include "rows.h"
 
 namespace coracle::onnx {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Writes activations as nodes, for activation ops and for ops that apply one.
 
-#include "op_context.h"
+#include <coracle/convert/onnx/export/op_context.h>
 
 namespace coracle::onnx {
 

@@ -1,9 +1,9 @@
 // Element-wise ops: arithmetic, comparisons, logic, and compositions of them.
+#include <coracle/convert/onnx/export/activation.h>
+#include <coracle/convert/onnx/export/rows.h>
+
 #include <algorithm>
 #include <cmath>
-
-#include "activation.h"
-#include "rows.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,10 +1,10 @@
 // Attention ops.
+#include <coracle/convert/onnx/export/program_exporter.h>
+#include <coracle/convert/onnx/export/rows.h>
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
-
-#include "program_exporter.h"
-#include "rows.h"
 
 namespace coracle::onnx {
 namespace {

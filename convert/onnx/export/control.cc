@@ -1,8 +1,8 @@
 // Ops that run a block, and related ops.
-#include <algorithm>
+#include <coracle/convert/onnx/export/program_exporter.h>
+#include <coracle/convert/onnx/export/rows.h>
 
-#include "program_exporter.h"
-#include "rows.h"
+#include <algorithm>
 
 namespace coracle::onnx {
 namespace {

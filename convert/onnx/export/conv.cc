@@ -1,9 +1,9 @@
 // Convolution ops.
-#include <algorithm>
+#include <coracle/convert/onnx/export/activation.h>
+#include <coracle/convert/onnx/export/images.h>
+#include <coracle/convert/onnx/export/rows.h>
 
-#include "activation.h"
-#include "images.h"
-#include "rows.h"
+#include <algorithm>
 
 namespace coracle::onnx {
 namespace {

@@ -1,10 +1,9 @@
 // Ops that create tensors, and ops on a tensor's type and shape.
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/export/program_exporter.h>
+#include <coracle/convert/onnx/export/rows.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/operators/operators.h>
-
-#include "program_exporter.h"
-#include "rows.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,5 +1,5 @@
 // Ops that gather or scatter elements by their indices.
-#include "rows.h"
+#include <coracle/convert/onnx/export/rows.h>
 
 namespace coracle::onnx {
 namespace {

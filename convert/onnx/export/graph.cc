@@ -1,6 +1,5 @@
-#include "graph.h"
-
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/export/graph.h>
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/framework/base/text.h>
 

@@ -1,6 +1,7 @@
 #pragma once
 // Graph: an ONNX model under construction, with its nodes, constants and names.
 
+#include <coracle/convert/onnx/export/node_types.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/proto/onnx.pb.h>
 
@@ -13,8 +14,6 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include "node_types.h"
 
 namespace coracle::onnx {
 

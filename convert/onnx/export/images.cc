@@ -1,4 +1,4 @@
-#include "images.h"
+#include <coracle/convert/onnx/export/images.h>
 
 namespace coracle::onnx {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Shared by convolutions, pools and other ops on images.
 
-#include "op_context.h"
+#include <coracle/convert/onnx/export/op_context.h>
 
 namespace coracle::onnx {
 

@@ -1,9 +1,9 @@
 // Interpolation, and sampling of images at given positions.
+#include <coracle/convert/onnx/export/images.h>
+#include <coracle/convert/onnx/export/rows.h>
+
 #include <algorithm>
 #include <string_view>
-
-#include "images.h"
-#include "rows.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,5 +1,5 @@
 // Losses that occur in inference programs, and other formulas on whole tensors.
-#include "rows.h"
+#include <coracle/convert/onnx/export/rows.h>
 
 namespace coracle::onnx {
 namespace {

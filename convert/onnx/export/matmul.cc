@@ -1,6 +1,6 @@
 // Matrix products.
-#include "activation.h"
-#include "rows.h"
+#include <coracle/convert/onnx/export/activation.h>
+#include <coracle/convert/onnx/export/rows.h>
 
 namespace coracle::onnx {
 namespace {

@@ -1,7 +1,6 @@
-#include "node_types.h"
-
 #include <coracle/convert/narrow.h>
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/export/node_types.h>
 #include <coracle/framework/base/words.h>
 
 namespace coracle::onnx {

@@ -1,7 +1,7 @@
 // Normalisation ops.
-#include "images.h"
-#include "program_exporter.h"
-#include "rows.h"
+#include <coracle/convert/onnx/export/images.h>
+#include <coracle/convert/onnx/export/program_exporter.h>
+#include <coracle/convert/onnx/export/rows.h>
 
 namespace coracle::onnx {
 namespace {

@@ -1,10 +1,8 @@
-#include "op_context.h"
-
 #include <coracle/convert/onnx.h>
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/export/op_context.h>
+#include <coracle/convert/onnx/export/program_exporter.h>
 #include <fmt/format.h>
-
-#include "program_exporter.h"
 
 namespace coracle::onnx {
 

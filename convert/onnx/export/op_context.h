@@ -1,6 +1,7 @@
 #pragma once
 // OpContext: access of an op's exporter to the op and to the graph.
 
+#include <coracle/convert/onnx/export/graph.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_def.h>
 
@@ -10,8 +11,6 @@
 #include <string_view>
 #include <unordered_map>
 #include <vector>
-
-#include "graph.h"
 
 namespace coracle::onnx {
 

@@ -1,10 +1,9 @@
 // Pooling ops.
+#include <coracle/convert/onnx/export/images.h>
+#include <coracle/convert/onnx/export/rows.h>
 #include <coracle/operators/kernels/window.h>
 
 #include <algorithm>
-
-#include "images.h"
-#include "rows.h"
 
 namespace coracle::onnx {
 namespace {

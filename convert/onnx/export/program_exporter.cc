@@ -1,5 +1,5 @@
-#include "program_exporter.h"
-
+#include <coracle/convert/onnx/export/program_exporter.h>
+#include <coracle/convert/onnx/export/rows.h>
 #include <coracle/edit/edit.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/role.h>
@@ -11,8 +11,6 @@
 
 #include <map>
 #include <set>
-
-#include "rows.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,6 +1,8 @@
 #pragma once
 // ProgramExporter: walks an inference program and writes its ops to a Graph.
 
+#include <coracle/convert/onnx/export/graph.h>
+#include <coracle/convert/onnx/export/op_context.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/outer_names.h>
@@ -9,9 +11,6 @@
 #include <string>
 #include <unordered_map>
 #include <vector>
-
-#include "graph.h"
-#include "op_context.h"
 
 namespace coracle::onnx {
 

@@ -1,8 +1,8 @@
 // Reductions, searches and sums along axes.
+#include <coracle/convert/onnx/export/rows.h>
+
 #include <cmath>
 #include <limits>
-
-#include "rows.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,6 +1,6 @@
 // Recurrent nets and decoding of their outputs.
-#include "program_exporter.h"
-#include "rows.h"
+#include <coracle/convert/onnx/export/program_exporter.h>
+#include <coracle/convert/onnx/export/rows.h>
 
 namespace coracle::onnx {
 namespace {

@@ -1,4 +1,4 @@
-#include "rows.h"
+#include <coracle/convert/onnx/export/rows.h>
 
 #include <unordered_map>
 

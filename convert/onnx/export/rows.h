@@ -1,10 +1,10 @@
 #pragma once
 // The ops that can be exported: one row for each op type, in the file of its family.
 
+#include <coracle/convert/onnx/export/op_context.h>
+
 #include <string>
 #include <vector>
-
-#include "op_context.h"
 
 namespace coracle::onnx {
 

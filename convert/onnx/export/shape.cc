@@ -1,8 +1,8 @@
 // Ops that reshape, reorder, join, split and repeat tensors.
-#include <algorithm>
+#include <coracle/convert/onnx/export/images.h>
+#include <coracle/convert/onnx/export/rows.h>
 
-#include "images.h"
-#include "rows.h"
+#include <algorithm>
 
 namespace coracle::onnx {
 namespace {

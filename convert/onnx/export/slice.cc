@@ -1,11 +1,10 @@
 // Parts of tensors, and padding.
+#include <coracle/convert/onnx/export/images.h>
+#include <coracle/convert/onnx/export/rows.h>
 #include <coracle/operators/tensor/slice_range.h>
 
 #include <algorithm>
 #include <limits>
-
-#include "images.h"
-#include "rows.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,6 +1,5 @@
-#include "write_model.h"
-
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/export/write_model.h>
 #include <coracle/framework/base/file_pieces.h>
 
 #include <filesystem>

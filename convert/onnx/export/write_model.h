@@ -1,10 +1,10 @@
 #pragma once
 // Writes a finished Graph to a file.
 
+#include <coracle/convert/onnx/export/graph.h>
+
 #include <cstdint>
 #include <string>
-
-#include "graph.h"
 
 namespace coracle::onnx {
 

@@ -1,10 +1,9 @@
 // Activation ops.
 
+#include <coracle/convert/onnx/import/elementwise.h>
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
-
-#include "elementwise.h"
-#include "families.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

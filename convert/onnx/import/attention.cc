@@ -2,6 +2,10 @@
 // convolution of state-space models.
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/node_context.h>
+#include <coracle/convert/onnx/import/windows.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
@@ -9,11 +13,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-
-#include "families.h"
-#include "indices.h"
-#include "node_context.h"
-#include "windows.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,5 +1,4 @@
-#include "attributes.h"
-
+#include <coracle/convert/onnx/import/attributes.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-#include "check_inputs.h"
-
+#include <coracle/convert/onnx/import/check_inputs.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>

@@ -1,11 +1,11 @@
 #pragma once
 // Checks a node's inputs by the rules of its importer's row.
 
+#include <coracle/convert/onnx/import/input_rules.h>
+#include <coracle/convert/onnx/import/value.h>
+
 #include <string>
 #include <vector>
-
-#include "input_rules.h"
-#include "value.h"
 
 namespace coracle::onnx {
 

@@ -1,15 +1,14 @@
 // Values that are known without a run, and values passed through: Constant, Identity, Shape, Cast.
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/graph_importer.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "families.h"
-#include "graph_importer.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,5 +1,8 @@
 // Nodes with inner graphs: If, Loop, Scan.
 
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/graph_importer.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/block_use.h>
@@ -9,10 +12,6 @@
 
 #include <algorithm>
 #include <functional>
-
-#include "families.h"
-#include "graph_importer.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,14 +1,13 @@
 // Convolutions with one, two and three spatial dims.
 
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/node_context.h>
+#include <coracle/convert/onnx/import/windows.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "families.h"
-#include "node_context.h"
-#include "windows.h"
 
 namespace coracle::onnx {
 namespace {

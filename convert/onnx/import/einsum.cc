@@ -1,6 +1,9 @@
 // Einsum: combines two operands at a time by a matrix product, or by an elementwise product if
 // nothing is summed.
 
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
@@ -8,10 +11,6 @@
 #include <functional>
 #include <map>
 #include <set>
-
-#include "families.h"
-#include "indices.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

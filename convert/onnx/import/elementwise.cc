@@ -1,17 +1,15 @@
 // Element-wise ops: arithmetic, comparisons, logic, mathematical functions.
 
-#include "elementwise.h"
-
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/elementwise.h>
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "families.h"
-#include "indices.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

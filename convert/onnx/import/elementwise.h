@@ -1,7 +1,7 @@
 #pragma once
 // Functions of elementwise.cc that other families use.
 
-#include "node_context.h"
+#include <coracle/convert/onnx/import/node_context.h>
 
 namespace coracle::onnx {
 

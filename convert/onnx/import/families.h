@@ -1,7 +1,7 @@
 #pragma once
 // The families of importers: one file each. A new family needs a line in each of these lists.
 
-#include "node_importers.h"
+#include <coracle/convert/onnx/import/node_importers.h>
 
 namespace coracle::onnx {
 

@@ -1,10 +1,9 @@
 // Elements and slices taken by index: Gather, GatherElements, GatherND, Compress, ReverseSequence.
 
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
-
-#include "families.h"
-#include "indices.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,16 +1,14 @@
-#include "graph_importer.h"
-
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/check_inputs.h>
+#include <coracle/convert/onnx/import/graph_importer.h>
+#include <coracle/convert/onnx/import/layer_weights.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_context.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <new>
-
-#include "check_inputs.h"
-#include "layer_weights.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 

@@ -2,6 +2,8 @@
 // GraphImporter: imports the nodes of one graph (of the model, of a branch or loop, of a function's
 // body) and knows the values that are visible in it.
 
+#include <coracle/convert/onnx/import/node_importers.h>
+#include <coracle/convert/onnx/import/value.h>
 #include <coracle/convert/onnx/memory_use.h>
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/framework/op/interpreter.h>
@@ -13,9 +15,6 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
-
-#include "node_importers.h"
-#include "value.h"
 
 namespace coracle::onnx {
 

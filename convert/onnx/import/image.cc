@@ -1,15 +1,14 @@
 // Images: rearranging, cropping, padding, assembling from patches; deformable convolutions.
 
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/node_context.h>
+#include <coracle/convert/onnx/import/windows.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
-
-#include "families.h"
-#include "indices.h"
-#include "node_context.h"
-#include "windows.h"
 
 namespace coracle::onnx {
 namespace {

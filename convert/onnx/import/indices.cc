@@ -1,5 +1,4 @@
-#include "indices.h"
-
+#include <coracle/convert/onnx/import/indices.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 

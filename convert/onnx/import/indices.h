@@ -1,10 +1,10 @@
 #pragma once
 // Shared by importers of ops on indices and axes.
 
+#include <coracle/convert/onnx/import/node_context.h>
+
 #include <string>
 #include <vector>
-
-#include "node_context.h"
 
 namespace coracle::onnx {
 

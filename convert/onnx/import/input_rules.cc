@@ -1,5 +1,4 @@
-#include "input_rules.h"
-
+#include <coracle/convert/onnx/import/input_rules.h>
 #include <coracle/framework/base/error.h>
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "layer_weights.h"
+#include <coracle/convert/onnx/import/layer_weights.h>
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,9 @@
 // ai.onnx.ml: preprocessing and postprocessing of classic models, and linear models.
 
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
-
-#include "families.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,14 +1,12 @@
-#include "node_context.h"
-
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/graph_importer.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
-
-#include "graph_importer.h"
 
 namespace coracle::onnx {
 

@@ -9,16 +9,15 @@
 // of the importer adds "model.onnx: node 'conv1' (Conv, opset 13): ".
 
 #include <coracle/convert/narrow.h>
+#include <coracle/convert/onnx/import/attributes.h>
+#include <coracle/convert/onnx/import/node_importers.h>
+#include <coracle/convert/onnx/import/value.h>
 #include <coracle/framework/op/writer.h>
 #include <coracle/framework/tensor/half_array.h>
 
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "attributes.h"
-#include "node_importers.h"
-#include "value.h"
 
 namespace coracle::onnx {
 

@@ -1,12 +1,10 @@
-#include "node_importers.h"
-
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/node_importers.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "families.h"
 
 namespace coracle::onnx {
 

@@ -2,14 +2,14 @@
 // The op types that the importer supports. Each family is a file with a function that adds its
 // rows; docs/onnx.md is generated from these rows.
 
+#include <coracle/convert/onnx/import/input_rules.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
-
-#include "input_rules.h"
 
 namespace coracle::onnx {
 

@@ -1,16 +1,15 @@
 // Normalisation of channels, groups of channels, rows, and along an axis.
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 #include <tuple>
-
-#include "families.h"
-#include "indices.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

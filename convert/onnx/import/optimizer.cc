@@ -1,10 +1,9 @@
 // The update rules of ai.onnx.preview.training. Inputs are R, T, then all X, all G, and all tensors
 // of each state; outputs are all X, then all tensors of each state.
 
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
-
-#include "families.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,15 +1,14 @@
 // Pad, Trilu, EyeLike: padding, and parts of matrices.
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "families.h"
-#include "indices.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

@@ -2,17 +2,16 @@
 // Intermediate sums are exact.
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/elementwise.h>
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/node_context.h>
+#include <coracle/convert/onnx/import/windows.h>
 #include <coracle/operators/operators.h>
 #include <coracle/proto/onnx.pb.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "elementwise.h"
-#include "families.h"
-#include "indices.h"
-#include "node_context.h"
-#include "windows.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,15 +1,14 @@
 // Resize and Upsample: by Paddle's ops if these compute the same, else axis by axis, with a matrix
 // of weights or, for the nearest elements, with their indices.
 
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "families.h"
-#include "indices.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

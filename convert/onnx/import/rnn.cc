@@ -1,12 +1,11 @@
 // LSTM, GRU and RNN: by the op `rnn` if it supports the form, else by a cell of single ops.
 
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/rnn_spec.h>
 #include <coracle/operators/operators.h>
 
 #include <algorithm>
-
-#include "families.h"
-#include "indices.h"
-#include "rnn_spec.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,12 +1,10 @@
-#include "rnn_spec.h"
-
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/rnn_spec.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
-
-#include "indices.h"
 
 namespace coracle::onnx {
 namespace {

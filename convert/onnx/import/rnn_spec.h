@@ -1,10 +1,10 @@
 #pragma once
 // Shared by LSTM, GRU and RNN: their inputs and attributes in one form.
 
+#include <coracle/convert/onnx/import/node_context.h>
+
 #include <string>
 #include <vector>
-
-#include "node_context.h"
 
 namespace coracle::onnx {
 

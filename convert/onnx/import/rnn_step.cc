@@ -2,12 +2,11 @@
 // `rnn` does not support: other activations, clipping, peepholes, coupled gates, and a GRU whose
 // reset gate acts before the product.
 
+#include <coracle/convert/onnx/import/graph_importer.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/rnn_spec.h>
 #include <coracle/framework/op/block_use.h>
 #include <coracle/operators/operators.h>
-
-#include "graph_importer.h"
-#include "indices.h"
-#include "rnn_spec.h"
 
 namespace coracle::onnx {
 namespace {

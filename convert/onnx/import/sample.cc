@@ -1,16 +1,15 @@
 // Samples of images at arbitrary positions: GridSample, AffineGrid, and pooling of regions
 // of interest.
 
+#include <coracle/convert/onnx/import/elementwise.h>
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
-
-#include "elementwise.h"
-#include "families.h"
-#include "indices.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

@@ -1,14 +1,13 @@
 // Sequences and optional values. They are resolved at import, as lists of values, and do not appear
 // in the program.
 
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/graph_importer.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "families.h"
-#include "graph_importer.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

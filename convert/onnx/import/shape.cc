@@ -1,6 +1,10 @@
 // Reshaping, cutting, joining and repeating: Reshape, Squeeze, Concat, Slice, Expand, ...
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/graph_importer.h>
+#include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
@@ -10,11 +14,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-
-#include "families.h"
-#include "graph_importer.h"
-#include "indices.h"
-#include "node_context.h"
 
 namespace coracle::onnx {
 namespace {

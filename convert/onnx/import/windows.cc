@@ -1,5 +1,4 @@
-#include "windows.h"
-
+#include <coracle/convert/onnx/import/windows.h>
 #include <fmt/format.h>
 
 #include <algorithm>

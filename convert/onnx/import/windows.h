@@ -1,10 +1,10 @@
 #pragma once
 // The windows of convolutions and pools on the spatial dims of an input.
 
+#include <coracle/convert/onnx/import/node_context.h>
+
 #include <string>
 #include <vector>
-
-#include "node_context.h"
 
 namespace coracle::onnx {
 

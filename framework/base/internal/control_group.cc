@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 // The limit of a single group, given its directory; 0 if it has none.
@@ -98,4 +98,4 @@ double CpuQuota(const std::string& root) { return LeastLimit(root, "cpu", CpuOf)
 
 double MemoryQuota(const std::string& root) { return LeastLimit(root, "memory", MemoryOf); }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

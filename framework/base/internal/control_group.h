@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // Processor time in processors (version 2: cpu.max, version 1: cpu.cfs_quota_us); 0 if unlimited.
 double CpuQuota(const std::string& root = "");
@@ -13,4 +13,4 @@ double CpuQuota(const std::string& root = "");
 // Bytes of memory (version 2: memory.max, version 1: memory.limit_in_bytes); 0 if unlimited.
 double MemoryQuota(const std::string& root = "");
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // "cannot <what> <path>: <the reason>".
 [[noreturn]] void ThrowErrno(const std::string& what, const std::string& path, int error);
@@ -47,4 +47,4 @@ struct Temporary {
 // file is touched.
 Temporary CreateTemporary(const std::function<int(const std::string& name)>& create);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

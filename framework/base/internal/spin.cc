@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 // The pauses between the loops of a training step are shorter than this; waking a sleeping thread
@@ -61,4 +61,4 @@ SpinCounts ReadSpinCounts() {
           true};
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

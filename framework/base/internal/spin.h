@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // The number of Pause() rounds that a thread waits before it sleeps.
 struct SpinCounts {
@@ -34,4 +34,4 @@ bool SpinUntil(int64_t rounds, Done&& done) {
   return done();
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

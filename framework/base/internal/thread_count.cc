@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 int WithinQuota(int cores) {
@@ -37,4 +37,4 @@ int DefaultThreads() {
   return std::max(threads, 1);
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

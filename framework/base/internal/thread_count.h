@@ -1,7 +1,7 @@
 #pragma once
 // How many processors the process may use, and the default number of threads for loops.
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // The number of processors that the process may run on, but at most as many as CpuQuota() can keep
 // fully busy. At least 1.
@@ -14,4 +14,4 @@ int CoresOfNewThreads();
 // least 1.
 int DefaultThreads();
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <utility>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 constexpr int64_t kMillisecond = 1000000;
@@ -79,4 +79,4 @@ void ThreadLimit::Waited(int wanted, std::chrono::nanoseconds time, std::chrono:
   left_out_.store(std::clamp(left_out_.load() + 1, 0, wanted - 1));
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

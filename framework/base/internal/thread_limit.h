@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // How long a thread of this process, given by its system id, has been ready to run without a
 // processor since it started. Zero if the system does not report it (Linux does in schedstat).
@@ -47,4 +47,4 @@ class ThreadLimit {
   std::atomic<int64_t> hold_{0};   // for how long the last thread was dropped, in nanoseconds
 };
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -277,4 +277,4 @@ void RunParts(int threads, int parts, PartFunction part, void* context) {
   ThePool().Run(threads, parts, part, context);
 }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

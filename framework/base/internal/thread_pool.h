@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 // The limit on the threads of one loop.
 constexpr int kMaxThreads = 1024;
@@ -17,4 +17,4 @@ constexpr int kMaxThreads = 1024;
 // them, loops use fewer threads; this only changes which thread runs a part.
 void RunParts(int threads, int parts, void (*part)(void* context, int i), void* context);
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/ir/var.h>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // How to read an attr that names a type but has no value. A file keeps it as it is; in text it
 // means the zero of its type.
@@ -20,4 +20,4 @@ void EncodeAttr(int field_number, const NamedAttr& attr, wire::Encoder& out);
 TrainingAttr DecodeTraining(std::string_view message, const wire::Source& source);
 void EncodeTraining(int field_number, const TrainingAttr& training, wire::Encoder& out);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

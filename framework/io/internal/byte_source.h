@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 class ByteSource {
  public:
@@ -46,4 +46,4 @@ class BytesOfFile final : public ByteSource {
   FileReader& file_;
 };
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Moves the level arrays of an npz file into the LoD of their tensors. Throws kInvalidArgument for
 // a level whose offsets are not valid for its tensor, or whose tensor is missing; `source` names
@@ -14,4 +14,4 @@ NamedTensors TakeLodArrays(NamedTensors arrays, const std::string& source);
 // The inverse: puts the arrays of its levels (int64) after each tensor with LoD.
 NamedTensors WithLodArrays(const NamedTensors& tensors);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 ProgramDesc DecodeProgram(std::string_view bytes, const std::string& source, MissingValue missing);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,9 +6,9 @@
 
 #include <string>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // Like ParseTensor, but the elements go from the file into the tensor without another copy.
 Tensor ReadTensor(FileReader& file, const std::string& source);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 // A VarType.TensorDesc as read: any numbers, any rank.
 struct WireTensorDesc {
@@ -24,4 +24,4 @@ void DecodeVar(std::string_view message, const wire::Source& source, VarDesc& va
 // With `say_parameter`, a persistable variable records whether it is a parameter.
 void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, wire::Encoder& out);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

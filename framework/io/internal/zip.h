@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 struct ZipFile {
   std::string name;
@@ -21,4 +21,4 @@ void ReadZip(std::string_view bytes, const std::string& source,
 // Throws kResourceExhausted past 4 GiB.
 std::string WriteZip(const std::vector<ZipFile>& files, bool compressed);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal

@@ -1,11 +1,10 @@
 #include <coracle/framework/op/op_context.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
 #include <cmath>
 #include <functional>
 #include <limits>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::activation_test {
 

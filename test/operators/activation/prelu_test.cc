@@ -1,7 +1,7 @@
+#include <coracle/test/op_test.h>
+
 #include <cmath>
 #include <random>
-
-#include "../../op_test.h"
 
 namespace coracle::prelu_test {
 

@@ -1,7 +1,6 @@
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 #include <gtest/gtest.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::c_embedding_test {
 

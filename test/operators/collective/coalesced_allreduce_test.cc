@@ -1,8 +1,7 @@
 // c_coalesced_allreduce_sum where one rank runs the program; among ranks: test/distribute.
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 #include <gtest/gtest.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::coalesced_allreduce_test {
 

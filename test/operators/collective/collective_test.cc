@@ -2,10 +2,9 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/operators/collective/exchange.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 #include <gtest/gtest.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::collective_test {
 

@@ -1,8 +1,7 @@
 #include <coracle/executor/executor.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 #include <gtest/gtest.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::communicator_test {
 

@@ -2,9 +2,8 @@
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/op_context.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
 namespace coracle::call_test {
 

@@ -2,9 +2,8 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
 namespace coracle::recurrent_test {
 

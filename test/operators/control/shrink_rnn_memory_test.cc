@@ -3,11 +3,10 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
 #include <cmath>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::shrink_rnn_memory_test {
 

@@ -1,10 +1,9 @@
 // conv2d and depthwise_conv2d with ResidualData and an activation.
 
 #include <coracle/operators/conv/conv_direct_simd.h>
+#include <coracle/test/operators/conv/conv_case.h>
 
 #include <cmath>
-
-#include "conv_case.h"
 
 namespace coracle::conv2d_activation_test {
 

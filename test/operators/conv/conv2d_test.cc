@@ -1,9 +1,8 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/op_context.h>
+#include <coracle/test/operators/conv/conv_case.h>
 
 #include <thread>
-
-#include "conv_case.h"
 
 namespace coracle::conv2d_test {
 

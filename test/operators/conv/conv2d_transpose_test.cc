@@ -1,6 +1,6 @@
-#include <array>
+#include <coracle/test/op_test.h>
 
-#include "../../op_test.h"
+#include <array>
 
 namespace coracle::conv2d_transpose_test {
 

@@ -1,11 +1,11 @@
 #pragma once
 // Convolutions of images with shapes and attrs that fit together, for tests.
 
+#include <coracle/test/op_test.h>
+
 #include <random>
 #include <string>
 #include <vector>
-
-#include "../../op_test.h"
 
 namespace coracle {
 

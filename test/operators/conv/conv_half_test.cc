@@ -4,12 +4,11 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/operators/kernels/bfloat16_products.h>
+#include <coracle/test/op_test.h>
 
 #include <algorithm>
 #include <cmath>
 #include <random>
-
-#include "../../op_test.h"
 
 namespace coracle::conv_half_test {
 

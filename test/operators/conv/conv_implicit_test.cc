@@ -2,6 +2,7 @@
 #include <coracle/coracle.h>
 #include <coracle/operators/kernels/matrix_tile.h>
 #include <coracle/operators/kernels/window_products.h>
+#include <coracle/test/threads.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,8 +10,6 @@
 #include <cmath>
 #include <limits>
 #include <random>
-
-#include "../../threads.h"
 
 namespace coracle::conv_implicit_test {
 

@@ -1,6 +1,6 @@
 // Convolutions write nothing but their own memory: CheckFast looks at what lies around it.
 
-#include "conv_case.h"
+#include <coracle/test/operators/conv/conv_case.h>
 
 namespace coracle::conv_memory_test {
 

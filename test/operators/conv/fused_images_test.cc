@@ -1,10 +1,9 @@
 // A group of ops on images against the same ops one by one, whatever the chunks.
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_context.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 #include <coracle/test/threads.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::fused_images_test {
 

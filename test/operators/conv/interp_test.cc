@@ -1,5 +1,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/resample.h>
+#include <coracle/test/error_of.h>
+#include <coracle/test/op_test.h>
 #include <coracle/test/sanitizers.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -9,9 +11,6 @@
 #include <fstream>
 #include <limits>
 #include <numeric>
-
-#include "../../error_of.h"
-#include "../../op_test.h"
 
 namespace coracle::interp_test {
 

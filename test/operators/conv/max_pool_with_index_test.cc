@@ -1,7 +1,7 @@
-#include <algorithm>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
-#include "../../completeness.h"
-#include "../../op_test.h"
+#include <algorithm>
 
 namespace coracle::max_pool_with_index_test {
 

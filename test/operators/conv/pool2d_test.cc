@@ -1,8 +1,8 @@
 
-#include <limits>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/inferred_shape.h>
 
-#include "../../op_test.h"
-#include "../inferred_shape.h"
+#include <limits>
 
 namespace coracle::pool2d_test {
 

@@ -1,8 +1,7 @@
 #include <coracle/backward/backward.h>
+#include <coracle/test/op_test.h>
 
 #include <algorithm>
-
-#include "../../op_test.h"
 
 namespace coracle::spp_test {
 

@@ -1,6 +1,6 @@
-#include <numeric>
+#include <coracle/test/op_test.h>
 
-#include "../../op_test.h"
+#include <numeric>
 
 namespace coracle::temporal_shift_test {
 

@@ -1,6 +1,8 @@
 // Winograd's convolutions against sums in double.
 #include <coracle/operators/conv/winograd_conv.h>
 #include <coracle/operators/conv/winograd_filter.h>
+#include <coracle/test/op_test.h>
+#include <coracle/test/threads.h>
 
 #include <bit>
 #include <cmath>
@@ -8,9 +10,6 @@
 #include <functional>
 #include <limits>
 #include <random>
-
-#include "../../op_test.h"
-#include "../../threads.h"
 
 #ifdef __SSE2__
 #include <xmmintrin.h>

@@ -1,4 +1,4 @@
-#include "../../op_test.h"
+#include <coracle/test/op_test.h>
 
 namespace coracle::bipartite_match_test {
 

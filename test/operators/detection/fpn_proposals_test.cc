@@ -1,8 +1,7 @@
+#include <coracle/test/op_test.h>
 #include <coracle/test/threads.h>
 
 #include <algorithm>
-
-#include "../../op_test.h"
 
 namespace coracle::fpn_proposals_test {
 

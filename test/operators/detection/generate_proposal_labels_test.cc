@@ -1,10 +1,9 @@
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/test/op_test.h>
 
 #include <cmath>
 #include <memory>
 #include <set>
-
-#include "../../op_test.h"
 
 namespace coracle::generate_proposal_labels_test {
 

@@ -1,10 +1,9 @@
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/test/op_test.h>
 #include <coracle/test/threads.h>
 
 #include <cmath>
 #include <cstring>
-
-#include "../../op_test.h"
 
 namespace coracle::generate_proposals_test {
 

@@ -1,10 +1,9 @@
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/test/op_test.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
-
-#include "../../op_test.h"
 
 namespace coracle::multiclass_nms_test {
 

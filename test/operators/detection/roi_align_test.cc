@@ -1,6 +1,6 @@
-#include <cmath>
+#include <coracle/test/op_test.h>
 
-#include "../../op_test.h"
+#include <cmath>
 
 namespace coracle::roi_align_test {
 

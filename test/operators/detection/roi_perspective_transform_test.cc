@@ -1,7 +1,7 @@
+#include <coracle/test/op_test.h>
+
 #include <algorithm>
 #include <limits>
-
-#include "../../op_test.h"
 
 namespace coracle::roi_perspective_transform_test {
 

@@ -1,7 +1,7 @@
+#include <coracle/test/op_test.h>
+
 #include <cmath>
 #include <set>
-
-#include "../../op_test.h"
 
 namespace coracle::rpn_target_assign_test {
 

@@ -2,11 +2,10 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/framework/tensor/complex.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
 #include <functional>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::complex_test {
 

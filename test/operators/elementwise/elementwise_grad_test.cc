@@ -1,7 +1,6 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/run_rules.h>
-
-#include "../../op_test.h"
+#include <coracle/test/op_test.h>
 
 namespace coracle::elementwise_grad_test {
 

@@ -1,12 +1,11 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/op_context.h>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/gradient_of.h>
 
 #include <cmath>
 #include <functional>
 #include <limits>
-
-#include "../../op_test.h"
-#include "../gradient_of.h"
 
 namespace coracle::elementwise_test {
 

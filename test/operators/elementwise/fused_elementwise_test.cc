@@ -2,13 +2,12 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/operators/elementwise/fused_group.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 #include <coracle/test/threads.h>
 
 #include <cmath>
 #include <limits>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::fused_elementwise_test {
 

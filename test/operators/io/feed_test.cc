@@ -1,8 +1,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_context.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
 namespace coracle::feed_test {
 

@@ -1,7 +1,6 @@
 #include <coracle/executor/executor.h>
+#include <coracle/test/op_test.h>
 #include <gtest/gtest.h>
-
-#include "../../op_test.h"
 
 namespace coracle::marker_test {
 

@@ -1,9 +1,9 @@
+#include <coracle/framework/tensor/complex.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::print_test {
 

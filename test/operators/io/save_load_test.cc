@@ -1,10 +1,9 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 #include <coracle/test/test_data.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::save_load_test {
 

@@ -1,8 +1,7 @@
 #include <coracle/backward/backward.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
-#include "../stopped.h"
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/stopped.h>
 
 namespace coracle::cholesky_test {
 

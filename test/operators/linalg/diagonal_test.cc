@@ -1,7 +1,7 @@
-#include <limits>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/inferred_shape.h>
 
-#include "../../op_test.h"
-#include "../inferred_shape.h"
+#include <limits>
 
 namespace coracle::diagonal_test {
 

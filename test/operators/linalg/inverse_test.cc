@@ -1,5 +1,5 @@
-#include "../../op_test.h"
-#include "../stopped.h"
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/stopped.h>
 
 namespace coracle::inverse_test {
 

@@ -1,6 +1,6 @@
-#include <limits>
+#include <coracle/test/op_test.h>
 
-#include "../../op_test.h"
+#include <limits>
 
 namespace coracle::tril_triu_test {
 

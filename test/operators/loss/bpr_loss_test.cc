@@ -1,11 +1,10 @@
 #include <coracle/backward/backward.h>
+#include <coracle/test/error_of.h>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/gradient_of.h>
 
 #include <cmath>
 #include <limits>
-
-#include "../../error_of.h"
-#include "../../op_test.h"
-#include "../gradient_of.h"
 
 namespace coracle::bpr_loss_test {
 

@@ -1,7 +1,7 @@
-#include <cmath>
+#include <coracle/test/op_test.h>
+#include <coracle/test/threads.h>
 
-#include "../../op_test.h"
-#include "../../threads.h"
+#include <cmath>
 
 namespace coracle::hierarchical_sigmoid_test {
 

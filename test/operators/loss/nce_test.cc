@@ -1,8 +1,8 @@
+#include <coracle/test/op_test.h>
+#include <coracle/test/threads.h>
+
 #include <cmath>
 #include <functional>
-
-#include "../../op_test.h"
-#include "../../threads.h"
 
 namespace coracle::nce_test {
 

@@ -1,7 +1,7 @@
-#include <cmath>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/gradient_of.h>
 
-#include "../../op_test.h"
-#include "../gradient_of.h"
+#include <cmath>
 
 namespace coracle::row_distance_test {
 

@@ -1,8 +1,8 @@
+#include <coracle/test/op_test.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
-
-#include "../../op_test.h"
 
 namespace coracle::sample_logits_test {
 

@@ -1,9 +1,8 @@
 #include <coracle/operators/kernels/softmax.h>
+#include <coracle/test/op_test.h>
 
 #include <cmath>
 #include <limits>
-
-#include "../../op_test.h"
 
 namespace coracle::softmax_with_cross_entropy_test {
 

@@ -1,9 +1,8 @@
+#include <coracle/test/op_test.h>
 #include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
-
-#include "../../op_test.h"
 
 namespace coracle::attention_test {
 

@@ -1,9 +1,8 @@
 #include <coracle/backward/backward.h>
+#include <coracle/test/op_test.h>
+#include <coracle/test/threads.h>
 
 #include <cmath>
-
-#include "../../op_test.h"
-#include "../../threads.h"
 
 namespace coracle::fc_test {
 

@@ -1,5 +1,5 @@
-#include "../../op_test.h"
-#include "../inferred_shape.h"
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/inferred_shape.h>
 
 namespace coracle::matmul_test {
 

@@ -1,10 +1,10 @@
 // batch_norm and its fusions on bfloat16 images, with all else in float32: what float32 gives for
 // the same numbers, rounded once.
 
+#include <coracle/test/op_test.h>
+
 #include <cmath>
 #include <random>
-
-#include "../../op_test.h"
 
 namespace coracle::batch_norm_half_test {
 

@@ -1,9 +1,9 @@
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/inferred_shape.h>
+
 #include <algorithm>
 #include <cmath>
 #include <random>
-
-#include "../../op_test.h"
-#include "../inferred_shape.h"
 
 namespace coracle::fused_batch_norm_act_test {
 

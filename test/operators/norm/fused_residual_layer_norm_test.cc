@@ -1,7 +1,7 @@
+#include <coracle/test/op_test.h>
+
 #include <cmath>
 #include <random>
-
-#include "../../op_test.h"
 
 namespace coracle::fused_residual_layer_norm_test {
 

@@ -1,9 +1,9 @@
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/inferred_shape.h>
+
 #include <cmath>
 #include <numeric>
 #include <random>
-
-#include "../../op_test.h"
-#include "../inferred_shape.h"
 
 namespace coracle::group_norm_test {
 

@@ -2,11 +2,10 @@
 #include <coracle/layers/builder.h>
 #include <coracle/layers/layer.h>
 #include <coracle/test/error_of.h>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/inferred_shape.h>
 
 #include <cmath>
-
-#include "../../op_test.h"
-#include "../inferred_shape.h"
 
 namespace coracle::instance_norm_test {
 

@@ -1,8 +1,8 @@
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/inferred_shape.h>
+
 #include <cmath>
 #include <numeric>
-
-#include "../../op_test.h"
-#include "../inferred_shape.h"
 
 namespace coracle::layer_norm_test {
 

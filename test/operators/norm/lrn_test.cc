@@ -1,9 +1,9 @@
+#include <coracle/test/op_test.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
-
-#include "../../op_test.h"
 
 namespace coracle::lrn_test {
 

@@ -1,6 +1,6 @@
-#include <cstring>
+#include <coracle/test/op_test.h>
 
-#include "../../op_test.h"
+#include <cstring>
 
 namespace coracle::dequantize_test {
 

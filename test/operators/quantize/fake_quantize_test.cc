@@ -2,11 +2,10 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_context.h>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
 #include <cmath>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
 
 namespace coracle::fake_quantize_test {
 

@@ -3,10 +3,9 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/operators/random/drop.h>
+#include <coracle/test/op_test.h>
 
 #include <cmath>
-
-#include "../../op_test.h"
 
 namespace coracle::dropout_test {
 

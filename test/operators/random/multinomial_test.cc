@@ -1,7 +1,7 @@
-#include <cmath>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/stopped.h>
 
-#include "../../op_test.h"
-#include "../stopped.h"
+#include <cmath>
 
 namespace coracle::multinomial_test {
 

@@ -1,6 +1,6 @@
-#include <set>
+#include <coracle/test/op_test.h>
 
-#include "../../op_test.h"
+#include <set>
 
 namespace coracle::random_crop_test {
 

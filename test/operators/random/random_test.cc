@@ -1,11 +1,10 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/random/normal.h>
+#include <coracle/test/op_test.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
-
-#include "../../op_test.h"
 
 namespace coracle::random_test {
 

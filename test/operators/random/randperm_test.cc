@@ -1,7 +1,7 @@
+#include <coracle/test/op_test.h>
+
 #include <algorithm>
 #include <numeric>
-
-#include "../../op_test.h"
 
 namespace coracle::randperm_test {
 

@@ -1,8 +1,7 @@
+#include <coracle/test/op_test.h>
 #include <coracle/test/threads.h>
 
 #include <cmath>
-
-#include "../../op_test.h"
 
 namespace coracle::argsort_test {
 

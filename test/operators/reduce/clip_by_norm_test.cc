@@ -1,8 +1,8 @@
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/gradient_of.h>
+
 #include <algorithm>
 #include <cmath>
-
-#include "../../op_test.h"
-#include "../gradient_of.h"
 
 namespace coracle::clip_by_norm_test {
 

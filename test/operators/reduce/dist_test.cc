@@ -1,8 +1,8 @@
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/gradient_of.h>
+
 #include <cmath>
 #include <limits>
-
-#include "../../op_test.h"
-#include "../gradient_of.h"
 
 namespace coracle::dist_test {
 

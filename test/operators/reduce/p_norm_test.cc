@@ -1,9 +1,9 @@
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/gradient_of.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "../../op_test.h"
-#include "../gradient_of.h"
 
 namespace coracle::p_norm_test {
 

@@ -1,11 +1,10 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_context.h>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/gradient_of.h>
 
 #include <cmath>
 #include <limits>
-
-#include "../../op_test.h"
-#include "../gradient_of.h"
 
 namespace coracle::reduce_test {
 

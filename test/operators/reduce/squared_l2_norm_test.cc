@@ -1,8 +1,8 @@
+#include <coracle/test/op_test.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "../../op_test.h"
 
 namespace coracle::squared_l2_norm_test {
 

@@ -1,12 +1,11 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/test/op_test.h>
 #include <coracle/test/threads.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-
-#include "../../op_test.h"
 
 namespace coracle::top_k_test {
 

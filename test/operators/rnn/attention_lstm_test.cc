@@ -1,5 +1,5 @@
-#include "../../op_test.h"
-#include "naive_recurrent.h"
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/rnn/naive_recurrent.h>
 
 namespace coracle::attention_lstm_test {
 

@@ -1,5 +1,5 @@
-#include "../../completeness.h"
-#include "../../op_test.h"
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
 namespace coracle::beam_search_decode_test {
 

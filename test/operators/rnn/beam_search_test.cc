@@ -1,7 +1,7 @@
+#include <coracle/test/op_test.h>
+
 #include <algorithm>
 #include <cmath>
-
-#include "../../op_test.h"
 
 namespace coracle::beam_search_test {
 

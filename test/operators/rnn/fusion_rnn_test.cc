@@ -1,8 +1,7 @@
 #include <coracle/passes/pass.h>
 #include <coracle/test/error_of.h>
-
-#include "../../op_test.h"
-#include "naive_recurrent.h"
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/rnn/naive_recurrent.h>
 
 namespace coracle::fusion_rnn_test {
 

@@ -1,6 +1,6 @@
-#include "../../op_test.h"
-#include "../../threads.h"
-#include "naive_recurrent.h"
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/rnn/naive_recurrent.h>
+#include <coracle/test/threads.h>
 
 namespace coracle::lstm_test {
 

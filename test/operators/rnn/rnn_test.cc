@@ -1,10 +1,9 @@
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/rnn/naive_recurrent.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "../../op_test.h"
-#include "naive_recurrent.h"
 
 namespace coracle::rnn_test {
 

@@ -1,9 +1,9 @@
-#include <algorithm>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/sequence/naive_viterbi.h>
+#include <coracle/test/operators/stopped.h>
+#include <coracle/test/threads.h>
 
-#include "../../op_test.h"
-#include "../../threads.h"
-#include "../sequence/naive_viterbi.h"
-#include "../stopped.h"
+#include <algorithm>
 
 namespace coracle::viterbi_decode_test {
 

@@ -1,7 +1,7 @@
-#include "../../op_test.h"
-#include "../../threads.h"
-#include "../stopped.h"
-#include "naive_viterbi.h"
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/sequence/naive_viterbi.h>
+#include <coracle/test/operators/stopped.h>
+#include <coracle/test/threads.h>
 
 namespace coracle::crf_decoding_test {
 

@@ -1,7 +1,7 @@
-#include <cmath>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
-#include "../../completeness.h"
-#include "../../op_test.h"
+#include <cmath>
 
 namespace coracle::cvm_test {
 

@@ -1,7 +1,7 @@
-#include <algorithm>
+#include <coracle/test/op_test.h>
+#include <coracle/test/threads.h>
 
-#include "../../op_test.h"
-#include "../../threads.h"
+#include <algorithm>
 
 namespace coracle::edit_distance_test {
 

@@ -1,7 +1,6 @@
 #include <coracle/layers/builder.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
 namespace coracle::filter_by_instag_test {
 

@@ -1,7 +1,6 @@
 #include <coracle/passes/pass.h>
 #include <coracle/test/error_of.h>
-
-#include "../../op_test.h"
+#include <coracle/test/op_test.h>
 
 namespace coracle::fusion_sequence_test {
 

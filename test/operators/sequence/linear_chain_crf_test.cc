@@ -1,9 +1,9 @@
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/stopped.h>
+#include <coracle/test/threads.h>
+
 #include <cmath>
 #include <limits>
-
-#include "../../op_test.h"
-#include "../../threads.h"
-#include "../stopped.h"
 
 namespace coracle::linear_chain_crf_test {
 

@@ -1,7 +1,7 @@
-#include <limits>
+#include <coracle/test/op_test.h>
+#include <coracle/test/threads.h>
 
-#include "../../op_test.h"
-#include "../../threads.h"
+#include <limits>
 
 namespace coracle::sequence_pool_test {
 

@@ -1,7 +1,6 @@
 #include <coracle/framework/op/op_context.h>
-
-#include "../../completeness.h"
-#include "../../op_test.h"
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
 namespace coracle::coalesce_tensor_test {
 

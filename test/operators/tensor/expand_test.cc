@@ -1,6 +1,5 @@
 #include <coracle/backward/backward.h>
-
-#include "../../op_test.h"
+#include <coracle/test/op_test.h>
 
 namespace coracle::expand_test {
 

@@ -1,6 +1,5 @@
 #include <coracle/framework/op/op_context.h>
-
-#include "../../op_test.h"
+#include <coracle/test/op_test.h>
 
 namespace coracle::fake_init_test {
 

@@ -1,9 +1,8 @@
 #include <coracle/framework/op/op_context.h>
+#include <coracle/test/op_test.h>
 
 #include <cmath>
 #include <limits>
-
-#include "../../op_test.h"
 
 namespace coracle::fill_constant_test {
 

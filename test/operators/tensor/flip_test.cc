@@ -1,7 +1,7 @@
-#include <limits>
+#include <coracle/test/completeness.h>
+#include <coracle/test/op_test.h>
 
-#include "../../completeness.h"
-#include "../../op_test.h"
+#include <limits>
 
 namespace coracle::flip_test {
 

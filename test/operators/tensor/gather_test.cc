@@ -1,6 +1,5 @@
+#include <coracle/test/op_test.h>
 #include <coracle/test/threads.h>
-
-#include "../../op_test.h"
 
 namespace coracle::gather_test {
 

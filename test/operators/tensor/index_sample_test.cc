@@ -1,5 +1,5 @@
-#include "../../op_test.h"
-#include "../../threads.h"
+#include <coracle/test/op_test.h>
+#include <coracle/test/threads.h>
 
 namespace coracle::index_sample_test {
 

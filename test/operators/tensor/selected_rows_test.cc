@@ -2,8 +2,7 @@
 // selected rows in the place of a dense gradient.
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/tensor/rng.h>
-
-#include "../../op_test.h"
+#include <coracle/test/op_test.h>
 
 namespace coracle::selected_rows_test {
 

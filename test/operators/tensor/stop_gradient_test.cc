@@ -1,8 +1,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/op_context.h>
-
-#include "../../op_test.h"
+#include <coracle/test/op_test.h>
 
 namespace coracle::stop_gradient_test {
 

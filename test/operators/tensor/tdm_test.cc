@@ -1,7 +1,7 @@
+#include <coracle/test/op_test.h>
+
 #include <map>
 #include <set>
-
-#include "../../op_test.h"
 
 namespace coracle::tdm_test {
 

@@ -1,4 +1,4 @@
-#include "../update_test.h"
+#include <coracle/test/operators/update_test.h>
 
 namespace coracle::lamb_test {
 

@@ -1,8 +1,7 @@
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/test/operators/update_test.h>
 
 #include <cmath>
-
-#include "../update_test.h"
 
 namespace coracle::lars_momentum_test {
 

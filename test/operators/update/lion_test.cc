@@ -1,6 +1,6 @@
-#include <cmath>
+#include <coracle/test/operators/update_test.h>
 
-#include "../update_test.h"
+#include <cmath>
 
 namespace coracle::lion_test {
 

@@ -1,9 +1,9 @@
 // The golden traces follow the published rules: torch.amp.GradScaler, insightface's
 // MaxClipGradScaler (whose cap acts here in the update), Paddle's counts.
 
-#include <limits>
+#include <coracle/test/op_test.h>
 
-#include "../../op_test.h"
+#include <limits>
 
 namespace coracle::update_loss_scaling_test {
 

@@ -1,6 +1,6 @@
 #include <coracle/train/data/digits/digit_shapes.h>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 namespace {
 
 constexpr bool kCorner = true;
@@ -106,4 +106,4 @@ constexpr std::span<const DigitStyle> kAllStyles[] = {kStyles0, kStyles1, kStyle
 
 std::span<const DigitStyle> DigitStyles(int digit) { return kAllStyles[digit]; }
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

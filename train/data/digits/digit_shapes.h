@@ -3,7 +3,7 @@
 
 #include <span>
 
-namespace coracle::internal {
+namespace coracle::inline internal {
 
 struct PenPoint {
   float x, y;
@@ -16,4 +16,4 @@ using DigitStyle = std::span<const PenStroke>;  // one way of writing a digit
 // The ways of writing `digit` (0 to 9); never empty.
 std::span<const DigitStyle> DigitStyles(int digit);
 
-}  // namespace coracle::internal
+}  // namespace coracle::inline internal

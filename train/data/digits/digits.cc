@@ -190,8 +190,8 @@ uint64_t KeyOf(uint64_t seed, DigitSplit split) {
 
 }  // namespace
 
-int DrawDigit(uint64_t seed, DigitSplit split, uint64_t index,
-              std::span<uint8_t, kDigitPixels> pixels, std::span<const int32_t> classes) {
+int internal::DrawDigit(uint64_t seed, DigitSplit split, uint64_t index,
+                        std::span<uint8_t, kDigitPixels> pixels, std::span<const int32_t> classes) {
   Draws draws(KeyOf(seed, split), index);
   int label = draws.Below(static_cast<int>(classes.size()));
   auto styles = internal::DigitStyles(classes[static_cast<size_t>(label)]);

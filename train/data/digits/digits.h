@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-namespace coracle {
+namespace coracle::inline internal {
 
 inline constexpr int kDigitSide = 28;
 inline constexpr int kDigitPixels = kDigitSide * kDigitSide;
@@ -22,4 +22,4 @@ int DrawDigit(uint64_t seed, DigitSplit split, uint64_t index,
               std::span<uint8_t, kDigitPixels> pixels,
               std::span<const int32_t> classes = kAllDigits);
 
-}  // namespace coracle
+}  // namespace coracle::inline internal
